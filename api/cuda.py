@@ -1,11 +1,11 @@
 """Back end ``cuda``: runs the instruction on the GPU of this machine, on registers and shared memory."""
 
 from ..errors import BackendError
-from ..golden.registers import unpack
 from ..gpu import device
 from ..isa.fragments import accumulator_fragment
 from ..isa.instructions import Instruction
 from ..isa.operands import HeldOperands, MatrixOperands, Product
+from ..operands.registers import from_registers
 from .tiles import multiply_held
 
 __all__ = ["CudaBackend"]
@@ -25,4 +25,4 @@ class CudaBackend:
 
 
 def _execute(instruction: Instruction, arch: str, operands: HeldOperands) -> Product:
-    return Product(unpack(device.execute(instruction, arch, operands), accumulator_fragment(instruction)))
+    return Product(from_registers(device.execute(instruction, arch, operands), accumulator_fragment(instruction)))

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InstructionError, OperandError
-from ..golden import matrix_moves as golden
 from ..isa.matrix_moves import MatrixMove, parse_matrix_move
+from ..operands import matrix_moves as golden
 from .operands import describe
 
 __all__ = ["ldmatrix", "stmatrix"]

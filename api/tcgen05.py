@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OperandError, shown
-from ..golden.tensor_memory import Placement, gather, gather_tensor, scale_accumulator, scatter_tensor, shift_rows
+from ..golden.accumulator import scale_accumulator
 from ..isa.architectures import require_target
 from ..isa.column_mask import ColumnMask, decode_column_mask
 from ..isa.instruction_descriptor import InstructionDescriptor, decode_instruction_descriptor
@@ -27,6 +27,7 @@ from ..isa.tensor_memory import (
     metadata_map,
     scale_map,
 )
+from ..operands.tensor_memory import Placement, gather, gather_tensor, scatter_tensor, shift_rows
 from .backends import Backend
 from .backends import backend as backend_named
 from .operands import (

@@ -7,11 +7,11 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..golden.registers import CONTAINERS, pack, pack_nibbles, pack_scales
 from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from ..isa.instructions import Instruction
 from ..isa.memory import decode_descriptor, encode_descriptor, operand_map
 from ..isa.operands import HeldOperands, Immediates, MatrixOperands, Product, StepFlags
+from ..operands.registers import CONTAINERS, pack_nibbles, pack_scales, to_registers
 
 __all__ = ["multiply_held"]
 
@@ -86,8 +86,8 @@ def _in_tiles(execute: Execute, instruction: Instruction, arch: str, operands: M
     c[:rows, :columns] = operands.c[0]
     c = c.reshape(down, m, across, n).swapaxes(1, 2).reshape(-1, m, n)
     arrays: dict[str, NDArray] = {
-        "a": each_tile(pack(of_rows(operands.a), a_fragment(instruction)), 1),
-        "c": pack(c, accumulators),
+        "a": each_tile(to_registers(of_rows(operands.a), a_fragment(instruction)), 1),
+        "c": to_registers(c, accumulators),
     }
     if operands.nibbles is not None:
         others = np.zeros((down, instruction.threads), np.uint32)
@@ -103,7 +103,7 @@ def _in_tiles(execute: Execute, instruction: Instruction, arch: str, operands: M
             arrays[f"scale_{side}"] = each_tile(pack_scales(codes, instruction, side, (0, 0), unused), axis)
     descriptors = (0, 0)
     if instruction.family == "mma":
-        arrays["b"] = each_tile(pack(b, b_fragment(instruction)), 0)
+        arrays["b"] = each_tile(to_registers(b, b_fragment(instruction)), 0)
     else:
         image, descriptors = _image_of_b(instruction, b)
         arrays["b"] = each_tile(image, 0)

@@ -4,13 +4,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BackendError
-from ..golden.registers import unpack, unpack_nibbles
-from ..golden.tensor_memory import gather_tensor
 from ..isa.fragments import accumulator_fragment
 from ..isa.instructions import Instruction
 from ..isa.memory import ADDRESS_SPACE
 from ..isa.operands import HeldOperands, MatrixOperands, Product, StepFlags, TensorMemoryOperands
 from ..isa.tensor_memory import COLUMNS, LANES, accumulator_map, layout_for
+from ..operands.registers import from_registers, unpack_nibbles
+from ..operands.tensor_memory import gather_tensor
 from ..sim.engine.tops import command_of, refusal, tcgen05, tops_of, undefined_names, warp_for, warpgroup
 from ..sim.engine.warpgroup_commands import multiplication, warp_instruction
 from .tiles import multiply_held
@@ -41,7 +41,9 @@ class WarpBackend:
 def _on_warp(instruction: Instruction, arch: str, operands: HeldOperands) -> Product:
     run = warp_for(arch).run(instruction, operands)
     flags = _flags(instruction, operands, run.illegal[:, None])
-    return Product(unpack(run.d, accumulator_fragment(instruction)), flags, int(run.done.max() - run.accepted.min()))
+    return Product(
+        from_registers(run.d, accumulator_fragment(instruction)), flags, int(run.done.max() - run.accepted.min())
+    )
 
 
 class WarpgroupBackend:
@@ -72,7 +74,7 @@ def _on_warpgroup(instruction: Instruction, arch: str, operands: HeldOperands) -
         )
     else:
         completions = hardware.run([multiplication(hardware.config, instruction, operands, case) for case in cases])
-    d = unpack(np.stack([one.d for one in completions]), accumulator_fragment(instruction))
+    d = from_registers(np.stack([one.d for one in completions]), accumulator_fragment(instruction))
     flags = _flags(instruction, operands, np.stack([one.illegal for one in completions]))
     cycles = max(one.done for one in completions) - min(one.taken for one in completions)
     return Product(d, flags, cycles)

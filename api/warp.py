@@ -1,7 +1,6 @@
 """``mma`` and ``mma.sp`` as a function: it checks the operands once, before any back end computes them."""
 
 from ..errors import InstructionError, OperandError
-from ..golden.registers import gather_warp, pack
 from ..isa.architectures import TARGETS, require_target
 from ..isa.evidence import Evidence
 from ..isa.evidence import evidence as evidence_of
@@ -9,6 +8,7 @@ from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment, metada
 from ..isa.instructions import Instruction, parse
 from ..isa.operands import HeldOperands, Immediates
 from ..isa.tcgen05 import any_instruction
+from ..operands.registers import gather_warp, to_registers
 from .backends import Backend
 from .backends import backend as backend_named
 from .operands import (
@@ -148,7 +148,7 @@ def mma(
         matrices = gather_warp(parsed, HeldOperands(block, immediates))
         if matrices.nibbles is not None:
             check_metadata(parsed, matrices.nibbles, lambda: matrices.a, metadata_map(parsed, selector), metadata)
-        return pack(computes.multiply(parsed, arch, matrices).d, accumulators)
+        return to_registers(computes.multiply(parsed, arch, matrices).d, accumulators)
 
     return in_blocks(operands, accumulators.rows.shape[:2], compute)
 

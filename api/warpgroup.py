@@ -6,11 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InstructionError, OperandError, shown
-from ..golden.registers import gather_shared, pack, unpack, unpack_nibbles
 from ..isa.fragments import a_fragment, accumulator_fragment, metadata_map
 from ..isa.instructions import Instruction, parse
 from ..isa.memory import SharedMap, decode_descriptor, operand_map
 from ..isa.operands import HeldOperands, Immediates, MatrixOperands
+from ..operands.registers import from_registers, to_registers, unpack_nibbles
+from ..operands.shared_memory import gather_shared
 from .backends import Backend
 from .backends import backend as backend_named
 from .operands import (
@@ -107,7 +108,7 @@ def wgmma(
     def compute(block: dict[str, Any]) -> Registers:
         smem = block["smem"]
         held = {"b": smem, "c": block["d"]} | {name: block[name] for name in ("a", "e") if name in block}
-        stored = gather_shared(smem, maps["a"]) if "a" in maps else unpack(block["a"], a_fragment(parsed))
+        stored = gather_shared(smem, maps["a"]) if "a" in maps else from_registers(block["a"], a_fragment(parsed))
         nibbles = None
         if parsed.sparse:
             nibbles = unpack_nibbles(block["e"], parsed, sparsity_selector)
@@ -119,11 +120,11 @@ def wgmma(
         matrices = MatrixOperands(
             stored,
             gather_shared(smem, maps["b"]).swapaxes(1, 2),
-            unpack(block["d"] if scale_d else np.zeros_like(block["d"]), accumulators),
+            from_registers(block["d"] if scale_d else np.zeros_like(block["d"]), accumulators),
             nibbles,
             held=HeldOperands(held, immediates, descriptors),
         )
-        return pack(computes.multiply(parsed, "sm_90", matrices).d, accumulators)
+        return to_registers(computes.multiply(parsed, "sm_90", matrices).d, accumulators)
 
     return in_blocks(operands, accumulators.rows.shape[:2], compute)
 

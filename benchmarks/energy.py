@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 from measure import Row, options, show
-from sptc.energy.measure import MappedUnit
-from sptc.energy.netlist import CellLibrary
-from sptc.energy.operands import drawn
 from sptc.errors import Error
 from sptc.isa.instructions import parse
 from sptc.rtl.config import PRESETS, CoreConfig
+from sptc.synth.energy.measure import MappedUnit
+from sptc.synth.energy.netlist import CellLibrary
+from sptc.synth.energy.operands import drawn
 from sptc.synth.liberty import Library
 from tqdm import tqdm
 

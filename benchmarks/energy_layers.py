@@ -13,9 +13,6 @@ from pathlib import Path
 
 import numpy as np
 from measure import Row, options, show
-from sptc.energy.measure import MappedUnit
-from sptc.energy.netlist import CellLibrary
-from sptc.energy.operands import cut
 from sptc.errors import Error
 from sptc.gemm.operands import Choices, ProductRequest, prepare
 from sptc.gemm.product import dense_instruction
@@ -24,6 +21,9 @@ from sptc.gemm.ways import Way
 from sptc.isa.instructions import Instruction
 from sptc.isa.operands import MatrixOperands
 from sptc.rtl.config import PRESETS, CoreConfig
+from sptc.synth.energy.measure import MappedUnit
+from sptc.synth.energy.netlist import CellLibrary
+from sptc.synth.energy.operands import cut
 from sptc.synth.liberty import Library
 from tqdm import tqdm
 from transformer import INSTRUCTIONS, folder_of_model, layers

@@ -12,11 +12,11 @@ from dataclasses import dataclass  # noqa: E402
 import numpy as np  # noqa: E402
 import sptc  # noqa: E402
 from sptc.golden.matrix import multiply  # noqa: E402
-from sptc.golden.registers import unpack, unpack_nibbles  # noqa: E402
 from sptc.golden.select import kept_rows  # noqa: E402
 from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment  # noqa: E402
 from sptc.isa.instructions import Instruction, parse  # noqa: E402
 from sptc.isa.operands import MatrixOperands  # noqa: E402
+from sptc.operands.registers import from_registers, unpack_nibbles  # noqa: E402
 from sptc.sim.benches.random_operands import Operands, random_operands  # noqa: E402
 
 F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
@@ -106,7 +106,7 @@ def main() -> None:
     macs = kept(f16) * size.tiles / 1e6
     rows.append(Row("m16n8k32 f16 through registers", "M kept MAC/s", macs / seconds, "at least 100"))
     stored, b, c = (
-        unpack(part, fragment(f16))
+        from_registers(part, fragment(f16))
         for part, fragment in ((tiles.a, a_fragment), (tiles.b, b_fragment), (tiles.c, accumulator_fragment))
     )
     assert tiles.e is not None

@@ -14,11 +14,11 @@ import tempfile
 from pathlib import Path
 
 from measure import Row, options, show
-from sptc.energy.costs import net_loads, transition_times
-from sptc.energy.mapping import mapped_row
-from sptc.energy.netlist import Bit, CellLibrary, MappedNetlist
 from sptc.errors import Error
 from sptc.rtl.config import CoreConfig
+from sptc.synth.energy.costs import net_loads, transition_times
+from sptc.synth.energy.mapping import mapped_row
+from sptc.synth.energy.netlist import Bit, CellLibrary, MappedNetlist
 from sptc.synth.liberty import Library
 
 CONFIG = CoreConfig(name="s8", formats=("s8",), step_bytes=4, cuts=("multiply",))

@@ -14,11 +14,11 @@ from unittest.mock import patch  # noqa: E402
 
 import numpy as np  # noqa: E402
 import sptc  # noqa: E402
-from sptc.golden.registers import unpack, unpack_nibbles  # noqa: E402
 from sptc.golden.select import kept_rows  # noqa: E402
 from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment  # noqa: E402
 from sptc.isa.instructions import Instruction, parse  # noqa: E402
 from sptc.isa.operands import HeldOperands, MatrixOperands  # noqa: E402
+from sptc.operands.registers import from_registers, unpack_nibbles  # noqa: E402
 from sptc.rtl.config import PRESETS  # noqa: E402
 from sptc.sim.benches.random_operands import Operands, random_operands  # noqa: E402
 from sptc.sim.engine import libraries  # noqa: E402
@@ -57,7 +57,7 @@ def hardware_rows(instruction: Instruction, preset: str, operands: Operands, mac
     assert operands.e is not None
     rows = []
     a, b, c = (
-        unpack(part, fragment(instruction))
+        from_registers(part, fragment(instruction))
         for part, fragment in ((operands.a, a_fragment), (operands.b, b_fragment), (operands.c, accumulator_fragment))
     )
     nibbles = unpack_nibbles(operands.e, instruction, 0)

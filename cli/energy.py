@@ -27,8 +27,8 @@ from .factors import add_matrices, sources
 from .progress import progress_bar
 
 if TYPE_CHECKING:
-    from ..energy.measure import Measured
-    from ..energy.netlist import CellLibrary
+    from ..synth.energy.measure import Measured
+    from ..synth.energy.netlist import CellLibrary
 
 __all__ = ["add_parser"]
 
@@ -134,7 +134,7 @@ def _add_mapping(parser: argparse.ArgumentParser) -> None:
 
 
 def _distributions(text: str) -> tuple[str, ...]:
-    from ..energy.operands import share_of_zeros
+    from ..synth.energy.operands import share_of_zeros
 
     for word in words(text):
         if word not in DISTRIBUTIONS and share_of_zeros(word) is None:
@@ -149,10 +149,10 @@ def _execute(options: argparse.Namespace) -> int:
     texts = options.instructions or _INSTRUCTIONS[0 if config.sparse else 1 :]
     wanted = [_multiplied(text, config, options.top, options.arch) for text in texts]
     drawn = _drawn(options)
-    from ..energy.gates import GATES
-    from ..energy.netlist import CellLibrary
-    from ..energy.plot import plot
-    from ..energy.report import as_dict, table, write_csv
+    from ..synth.energy.gates import GATES
+    from ..synth.energy.netlist import CellLibrary
+    from ..synth.energy.plot import plot
+    from ..synth.energy.report import as_dict, table, write_csv
     from ..synth.liberty import Library
 
     cells = CellLibrary.of(Library.read(options.liberty)) if options.liberty else GATES
@@ -198,9 +198,9 @@ def _measured(
     progress: Callable[[int, int], None],
 ) -> list["Measured"]:
     """Map the top that the options choose and measure all cases."""
-    from ..energy.measure import MappedUnit
-    from ..energy.warp import MappedWarp
-    from ..energy.what_if import what_ifs
+    from ..synth.energy.measure import MappedUnit
+    from ..synth.energy.warp import MappedWarp
+    from ..synth.energy.what_if import what_ifs
 
     progress(0, len(cases) + 1)
     top: MappedUnit | MappedWarp
@@ -266,13 +266,13 @@ def _drawn(options: argparse.Namespace) -> dict[str, _Draw]:
 
 
 def _of_distribution(name: str) -> _Draw:
-    from ..energy.operands import CHAIN, drawn
+    from ..synth.energy.operands import CHAIN, drawn
 
     return lambda instruction, tiles, rng: drawn(instruction, name, tiles(CHAIN), rng)
 
 
 def _of_matrices(options: argparse.Namespace) -> _Draw:
-    from ..energy.operands import cut
+    from ..synth.energy.operands import cut
 
     def draw(instruction: Instruction, tiles: Callable[[int], int], rng: np.random.Generator) -> MatrixOperands:
         request = ProductRequest(

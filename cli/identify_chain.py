@@ -10,10 +10,10 @@ import numpy as np
 from ..api.backends import backend
 from ..gemm.misses import Miss, Output
 from ..gemm.sums import Chains, slices
-from ..golden.registers import CONTAINERS
 from ..isa.formats import FORMATS
 from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands
+from ..operands.registers import CONTAINERS
 from ..tensors.encode import decode_codes
 from ..verify.replay import as_number
 from ..verify.trace import Product

@@ -4,9 +4,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OperandError
-from ..golden.registers import CONTAINERS
 from ..isa.formats import Format
 from ..isa.instructions import Instruction
+from ..operands.registers import CONTAINERS
 from ..tensors.element_types import named_dtype
 
 __all__ = ["FORMAT_OF", "accumulator_codes", "in_containers", "out_of_containers", "typed"]

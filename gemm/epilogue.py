@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OperandError
-from ..golden.registers import CONTAINERS
 from ..isa.formats import FORMATS
+from ..operands.registers import CONTAINERS
 from ..tensors.element_types import named_dtype
 from ..tensors.encode import decode_codes, encode
 

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from ..api.backends import Backend
 from ..api.operands import is_integer
 from ..errors import OperandError, shown
-from ..golden.registers import CONTAINERS
 from ..isa.architectures import same_numerics
 from ..isa.formats import FORMATS
 from ..isa.instructions import Instruction
+from ..operands.registers import CONTAINERS
 from ..tensors.compressed import Compressed, SparsityError
 from .block_scales import block_scales_of
 from .candidates import Expressions, any_order, candidates, streams

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InstructionError, OperandError
-from ..golden.registers import CONTAINERS
 from ..golden.select import kept_rows
 from ..isa.formats import Format, Specials
 from ..isa.instructions import Instruction
+from ..operands.registers import CONTAINERS
 from ..tensors.blocks import Progress, in_float64
 from ..tensors.compressed import Compressed, check_nibbles
 from ..tensors.encode import decode_codes

@@ -1,13 +1,11 @@
 """``sptc.pack`` and ``sptc.random_metadata``: put matrices into the registers and memory of an instruction."""
 
 from collections.abc import Callable
-from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..api.arrangement import Arrangement, arrangement
 from ..api.operands import (
     METADATA_POLICIES,
     Places,
@@ -19,27 +17,28 @@ from ..api.operands import (
     is_integer,
 )
 from ..errors import MetadataError, OperandError, shown
-from ..golden.registers import CONTAINERS, pack_nibbles, pack_scales, random_nibbles, scatter_shared
-from ..golden.registers import pack as spread
 from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment, metadata_map
 from ..isa.instructions import Instruction, parse
-from ..isa.memory import SWIZZLES, SharedMap, decode_descriptor, encode_descriptor, operand_map
-from ..isa.operands import MatrixOperands
 from ..isa.tcgen05 import Opcode, parse_shaped
 from ..isa.tensor_memory import layout_for
 from ..isa.tensor_memory import metadata_map as tensor_metadata_map
+from ..operands.arrangement import arrangement
+from ..operands.packing import (
+    matrices_to_registers,
+    metadata_to_registers,
+    scales_to_registers,
+    to_shared_memory,
+    to_tensor_memory,
+)
+from ..operands.registers import CONTAINERS, pack_nibbles, random_nibbles
 from ..tensors.compressed import Compressed
 from .containers import accumulator_codes, in_containers
 from .matrices import as_array, dense_codes, sparse_codes
 
-__all__ = ["common_batch", "pack", "random_metadata"]
+__all__ = ["pack", "random_metadata"]
 
 #: Maximum number of tiles for which metadata is drawn.
 _MOST_TILES = 1 << 16
-#: Rows of a swizzle pattern in shared memory; consecutive rows are one swizzle width apart.
-_PATTERN_ROWS = 8
-#: Bytes after which every swizzle pattern repeats.
-_PATTERN_BYTES = 1024
 
 
 def _instruction_of(text: str) -> tuple[Opcode | None, Instruction]:
@@ -127,16 +126,19 @@ def pack(
         places = where.below_each_other(opcode.cta_group) if opcode and where else metadata_map(i, selector)
         _check_nibbles(i, selected, stored, places, metadata)
     if of_tensor_memory:
-        return _in_tensor_memory(of_tensor_memory, stored, right, codes, selected, scales)
-    held: dict[str, Any] = {"instruction": instruction, "a": _spread(stored, a_fragment(i))}
+        return to_tensor_memory(of_tensor_memory, stored, right, codes, selected, scales)
+    held: dict[str, Any] = {"instruction": instruction, "a": matrices_to_registers(stored, a_fragment(i))}
     if selected is not None:
-        held["e"], held["selector"] = _metadata(i, selected, selector), selector
+        held["e"], held["selector"] = metadata_to_registers(i, selected, selector), selector
     if i.family == "mma":
-        of_scales = {name: scale and _scale_registers(i, name, *scale) for name, scale in scales.items()}
-        held |= {"b": _spread(right, b_fragment(i)), "c": _spread(codes, accumulator_fragment(i))}
+        of_scales = {name: scale and scales_to_registers(i, name, *scale) for name, scale in scales.items()}
+        held |= {
+            "b": matrices_to_registers(right, b_fragment(i)),
+            "c": matrices_to_registers(codes, accumulator_fragment(i)),
+        }
         return held | {name: scale for name, scale in of_scales.items() if scale}
     shared = {"b": right.swapaxes(-1, -2)} | ({"a": stored} if a_from == "shared" else {})
-    return held | {"d": _spread(codes, accumulator_fragment(i))} | _in_shared_memory(i, shared, swizzle)
+    return held | {"d": matrices_to_registers(codes, accumulator_fragment(i))} | to_shared_memory(i, shared, swizzle)
 
 
 def random_metadata(
@@ -257,82 +259,3 @@ def _checked_scale(name: str, value: Any, i: Instruction) -> tuple[NDArray[np.ui
                            f"not {describe(value)}")  # fmt: skip
     _check_shape(name, value, (lines, i.scale_size), i)
     return np.ascontiguousarray(value).view(np.uint8), byte_id, thread_id
-
-
-def _spread(matrices: NDArray, fragment: Any) -> NDArray[np.uint32]:
-    """Return the registers of a batch of matrices."""
-    lead = matrices.shape[:-2]
-    registers = spread(matrices.reshape(prod(lead), *matrices.shape[-2:]), fragment)
-    return registers.reshape(*lead, *registers.shape[1:])
-
-
-def _metadata(i: Instruction, nibbles: NDArray[np.uint8], selector: int) -> NDArray[np.uint32]:
-    lead = nibbles.shape[:-2]
-    zeros = np.zeros((prod(lead), i.threads), np.uint32)
-    return pack_nibbles(nibbles.reshape(-1, i.m, i.chunks), i, selector, zeros).reshape(*lead, i.threads)
-
-
-def _scale_registers(
-    i: Instruction, name: str, codes: NDArray[np.uint8], byte_id: int, thread_id: int
-) -> tuple[NDArray[np.uint32], int, int]:
-    lead = codes.shape[:-2]
-    zeros = np.zeros((prod(lead), 32, 4), np.uint8)
-    flat = codes.reshape(prod(lead), *codes.shape[-2:])
-    data = pack_scales(flat, i, name.removeprefix("scale_"), (byte_id, thread_id), zeros)
-    return data.reshape(*lead, 32), byte_id, thread_id
-
-
-def _in_shared_memory(i: Instruction, operands: dict[str, NDArray], swizzle: str) -> dict[str, Any]:
-    """Return the descriptors and the shared memory of ``wgmma`` operands, K-major and consecutive."""
-    maps: dict[str, SharedMap] = {}
-    held: dict[str, Any] = {}
-    row, end = SWIZZLES[swizzle].row_bytes, 0
-    for name, codes in operands.items():
-        stride = _PATTERN_ROWS * row
-        leading = -(-codes.shape[-2] // _PATTERN_ROWS) * stride
-        held[name] = encode_descriptor(end, leading, stride, swizzle)
-        maps[name] = operand_map(i, name, decode_descriptor(held[name]))
-        end += -(-codes.shape[-1] * i.container_bits // (8 * row)) * leading
-        end = -(-end // _PATTERN_BYTES) * _PATTERN_BYTES
-    lead = common_batch({name: codes.shape[:-2] for name, codes in operands.items()})
-    smem = np.zeros((prod(lead), end), np.uint8)
-    for name, codes in operands.items():
-        scatter_shared(smem, maps[name], np.broadcast_to(codes, (*lead, *codes.shape[-2:])))
-    return held | {"smem": smem.reshape(*lead, end)}
-
-
-def _in_tensor_memory(
-    where: Arrangement,
-    a: NDArray,
-    b: NDArray,
-    c: NDArray,
-    nibbles: NDArray[np.uint8] | None,
-    scales: dict[str, tuple[NDArray[np.uint8], int, int] | None],
-) -> dict[str, Any]:
-    """Return the arguments of ``tcgen05.mma``."""
-    codes = {name: scale and scale[0] for name, scale in scales.items()}
-    operands = {"a": a, "b": b, "c": c, "nibbles": nibbles, **codes}
-    lead = common_batch({name: array.shape[:-2] for name, array in operands.items() if array is not None})
-
-    def flat(array: NDArray | None) -> Any:
-        if array is None:
-            return None
-        return np.broadcast_to(array, (*lead, *array.shape[-2:])).reshape(prod(lead), *array.shape[-2:])
-
-    images = where.images(MatrixOperands(**{name: flat(array) for name, array in operands.items()}))
-    ctas = where.opcode.cta_group
-    tmem, smem = (image.reshape(*lead, *image.shape[1:]) for image in images)
-    if ctas == 1:
-        tmem, smem = tmem[..., 0, :, :], smem[..., 0, :]
-    else:
-        tmem, smem = np.moveaxis(tmem, -3, 0), np.moveaxis(smem, -2, 0)
-    return {"instruction": str(where.opcode), "idesc": where.idesc, "tmem": tmem, "smem": smem, **where.addresses}
-
-
-def common_batch(shapes: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the common batch shape of operands; raise an error unless they broadcast."""
-    try:
-        return np.broadcast_shapes(*shapes.values())
-    except ValueError:
-        listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-        raise OperandError(f"the batch axes of the operands do not broadcast: {listed}") from None

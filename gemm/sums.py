@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from ..api.backends import Backend
 from ..errors import OperandError
 from ..golden.accumulator import decode_accumulator
-from ..golden.registers import CONTAINERS
 from ..isa.formats import FORMATS
 from ..isa.operands import MatrixOperands
+from ..operands.registers import CONTAINERS
 from .epilogue import RESULTS, Epilogue, rounded_values, to_codes
 from .matrices import Factors
 from .ways import Way, combine

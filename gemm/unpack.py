@@ -11,19 +11,19 @@ from numpy.typing import NDArray
 from ..api.operands import check_image, checked_ids, checked_selector, describe, is_integer, registers
 from ..api.tcgen05 import placement_of
 from ..errors import InstructionError, OperandError
-from ..golden.registers import gather_shared, unpack_nibbles, unpack_scales
-from ..golden.registers import unpack as gathered
-from ..golden.tensor_memory import gather, gather_tensor
 from ..isa.fragments import Fragment, a_fragment, accumulator_fragment, b_fragment
 from ..isa.instruction_descriptor import decode_instruction_descriptor
 from ..isa.instructions import Instruction, parse
 from ..isa.memory import SharedMap, decode_descriptor, operand_map
 from ..isa.tcgen05 import Opcode, parse_opcode
 from ..isa.tensor_memory import COLUMNS, LANES, accumulator_map, layout_for
+from ..operands.packing import common_batch
+from ..operands.registers import from_registers, unpack_nibbles, unpack_scales
+from ..operands.shared_memory import gather_shared
+from ..operands.tensor_memory import gather, gather_tensor
 from ..tensors.compressed import Compressed
 from ..tensors.sparsify import expand
 from .containers import out_of_containers, typed
-from .pack import common_batch
 
 __all__ = ["Matrices", "unpack"]
 
@@ -166,7 +166,7 @@ def _check_filled(name: str, value: Any, instruction: str) -> None:
 def _gathered(name: str, value: Any, fragment: Fragment, i: Instruction) -> NDArray:
     held = registers(name, value, fragment.rows.shape[:2], i)
     lead = held.shape[:-2]
-    return gathered(held.reshape(prod(lead), *held.shape[-2:]), fragment).reshape(*lead, *fragment.shape)
+    return from_registers(held.reshape(prod(lead), *held.shape[-2:]), fragment).reshape(*lead, *fragment.shape)
 
 
 def _operand(i: Instruction, name: str, value: Any, smem: NDArray[np.uint8] | None) -> NDArray:

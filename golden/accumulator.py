@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from ..isa.formats import Format
 
-__all__ = ["accumulator_exponents", "decode_accumulator", "encode_accumulator", "finite_part"]
+__all__ = ["accumulator_exponents", "decode_accumulator", "encode_accumulator", "finite_part", "scale_accumulator"]
 
 
 def decode_accumulator(codes: NDArray) -> NDArray[np.float32]:
@@ -33,3 +33,30 @@ def accumulator_exponents(c: NDArray[np.float32], fmt: Format, zero_exponent: in
     biased = (c.view(np.uint32) >> np.uint32(23)).astype(np.int32) & 0xFF
     exponents = np.maximum(biased - 127, fmt.minimum_exponent)
     return np.where(c == 0, np.int32(zero_exponent), exponents)
+
+
+def scale_accumulator(codes: NDArray, fmt: Format, exponent: int) -> tuple[NDArray, NDArray[np.bool_]]:
+    """Multiply accumulators by ``2**-exponent``, and return where the result is certain.
+
+    Parameters
+    ----------
+    codes : ndarray of uint16 or uint32
+        Elements of f16 or f32.
+    fmt : Format
+        Their format.
+    exponent : int
+        1 to 15.
+
+    Returns
+    -------
+    ndarray, type and shape of `codes`
+        Scaled elements.
+    ndarray of bool, shape of `codes`
+        False where the operand or the result is subnormal: whether the datapath normalises or rounds it is not known.
+        True for zeros, Infs and NaNs, which are unchanged.
+    """
+    top = (1 << fmt.exponent_bits) - 1
+    field = codes >> codes.dtype.type(fmt.fraction_bits) & codes.dtype.type(top)
+    kept = (codes & codes.dtype.type((1 << fmt.bits - 1) - 1) == 0) | (field == top)
+    scaled = np.where(kept, codes, codes - codes.dtype.type(exponent << fmt.fraction_bits))
+    return scaled, kept | (field > exponent)

@@ -5,8 +5,8 @@ from numpy.typing import NDArray
 
 from ..errors import OperandError
 from ..golden.decode import decode, precision_for
-from ..golden.registers import CONTAINERS
 from ..isa.formats import Format, Specials
+from ..operands.registers import CONTAINERS
 
 __all__ = ["decode_codes", "encode"]
 

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OperandError
-from ..golden.registers import CONTAINERS
 from ..isa.formats import FORMATS, Format
+from ..operands.registers import CONTAINERS
 from .blocks import Progress, check_matrix, in_float64, place, row_blocks
 from .encode import decode_codes, encode
 

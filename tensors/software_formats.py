@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OperandError
-from ..golden import registers
 from ..isa.formats import Format
 from ..isa.fragments import a_fragment
 from ..isa.instructions import Instruction, parse
 from ..isa.metadata import Granularity, indices, join_nibbles, split_nibbles
+from ..operands import registers
 from .compressed import Compressed, NibbleError
 from .cutlass import Atom, atom_sm90, atom_sm100, from_atoms, interleaved_positions, to_atoms
 
@@ -246,7 +246,7 @@ def _pack_ptx(compressed: Compressed, options: PackingOptions) -> Tensors:
 
     # tf32 is a float32 in memory and in registers. Only an unpacked e2m1 is shifted within its byte.
     codes = _codes(compressed.stored, bits) << (i.low_bit(i.a) if bits == 8 else 0)
-    a = registers.pack(tiles(codes), a_fragment(i))
+    a = registers.to_registers(tiles(codes), a_fragment(i))
     others = np.zeros((down * across, i.threads), np.uint32)
     e = registers.pack_nibbles(tiles(compressed.nibbles), i, options.sparsity_selector, others)
     return {"a": a.reshape(down, across, i.threads, -1), "e": e.reshape(down, across, i.threads)}
@@ -269,7 +269,7 @@ def _unpack_ptx(arrays: Mapping[str, NDArray], granularity: Granularity, options
     def matrix(tiles: NDArray) -> NDArray:
         return tiles.reshape(down, across, i.m, -1).swapaxes(1, 2).reshape(down * i.m, -1)
 
-    codes = registers.unpack(np.ascontiguousarray(a).view(np.uint32).reshape(-1, *a.shape[2:]), fragment)
+    codes = registers.from_registers(np.ascontiguousarray(a).view(np.uint32).reshape(-1, *a.shape[2:]), fragment)
     if i.container_bits == 8:
         codes = codes >> i.low_bit(i.a) & np.uint8((1 << i.a.bits) - 1)
     nibbles = registers.unpack_nibbles(

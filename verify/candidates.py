@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..golden.registers import CONTAINERS
 from ..isa.formats import Format
 from ..isa.instructions import Instruction
 from ..isa.numerics import Method, Numerics
 from ..isa.operands import MatrixOperands
+from ..operands.registers import CONTAINERS
 from ..sim.benches.random_operands import distributions, random_codes, random_matrices
 from .directed import directed_matrices
 from .draft import Codes, Draft, exponents_of, power_code

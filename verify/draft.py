@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ..golden.registers import CONTAINERS
 from ..isa.formats import Format, Specials
 from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands
+from ..operands.registers import CONTAINERS
 
 __all__ = ["Codes", "Draft", "exponents_of", "power_code"]
 

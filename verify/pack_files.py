@@ -5,16 +5,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..api.arrangement import Arrangement, arrangement
 from ..errors import FileError, OperandError
-from ..golden.registers import gather_shared, gather_warp, pack_nibbles, unpack, unpack_nibbles
-from ..golden.tensor_memory import gather_tensor
 from ..isa.fragments import a_fragment, accumulator_fragment
 from ..isa.instructions import Instruction, every_instruction, parse, require_architecture
 from ..isa.memory import decode_descriptor, operand_map
 from ..isa.operands import HeldOperands, Immediates, MatrixOperands
 from ..isa.tcgen05 import Opcode, every_opcode, instructions_of, parse_shaped
 from ..isa.tensor_memory import COLUMNS, LANES, TensorMap, layout_for, metadata_map
+from ..operands.arrangement import Arrangement, arrangement
+from ..operands.registers import from_registers, gather_warp, pack_nibbles, unpack_nibbles
+from ..operands.shared_memory import gather_shared
+from ..operands.tensor_memory import gather_tensor
 from .archive import Replayable
 from .given import Given
 from .register_file import RegisterFile
@@ -216,8 +217,8 @@ def _of_wgmma(file: RegisterFile) -> MatrixOperands:
             where = operand_map(i, name, decode_descriptor(int(descriptors[0])), transposed=bool(transposed))
             shared[name] = gather_shared(smem, where)
     return MatrixOperands(
-        shared["a"] if file.a is None else unpack(file.a, a_fragment(i)),
+        shared["a"] if file.a is None else from_registers(file.a, a_fragment(i)),
         shared["b"].swapaxes(1, 2),
-        unpack(file.c, accumulator_fragment(i)),
+        from_registers(file.c, accumulator_fragment(i)),
         None if file.e is None else unpack_nibbles(file.e, i, file.sparsity_selector),
     )

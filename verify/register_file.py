@@ -25,11 +25,11 @@ from ..api.backends import Backend
 from ..api.warp import mma
 from ..api.warpgroup import wgmma
 from ..errors import FileError, MetadataError
-from ..golden.registers import unpack
 from ..infra.files import write_whole
 from ..isa.architectures import same_numerics
 from ..isa.fragments import accumulator_fragment
 from ..isa.instructions import Instruction, parse
+from ..operands.registers import from_registers
 from . import tensor_memory_file
 from .archive import Archive, Replayable, load
 
@@ -182,7 +182,7 @@ class RegisterFile:
 
     def matrix(self, result: Registers) -> NDArray:
         """Return the codes of D in accumulator registers, shape (cases, m, n)."""
-        return unpack(result, accumulator_fragment(self.instruction))
+        return from_registers(result, accumulator_fragment(self.instruction))
 
     def beside(self, result: Registers) -> Registers:
         """Return an empty array: D fills its registers."""

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from ..api.backends import backend
 from ..api.recorder import Recorder
 from ..errors import InstructionError
-from ..golden.registers import unpack
 from ..isa.fragments import accumulator_fragment
 from ..isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse, require_architecture
+from ..operands.registers import from_registers
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
 from ..sim.benches.random_operands import distributions
 from ..sim.coverage.groups import Coverage
@@ -289,11 +289,11 @@ def both(file: RegisterFile, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> tu
     that differs, or else of the last.
     """
     fragment = accumulator_fragment(file.instruction)
-    d = unpack(file.run("golden"), fragment)
+    d = from_registers(file.run("golden"), fragment)
     for name in backends:
         recorder = Recorder(backend(name))
         with _ENGINE:
-            hardware = unpack(file.run(recorder), fragment)
+            hardware = from_registers(file.run(recorder), fragment)
         flags = flags_and_rules(recorder.products, file.cases)
         raised, demanded = (each.reshape(*d.shape[:2], -1).astype(d.dtype) for each in flags)
         hardware, golden = np.concatenate([hardware, raised], axis=2), np.concatenate([d, demanded], axis=2)

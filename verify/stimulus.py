@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..golden.registers import pack, pack_nibbles, pack_scales
 from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands
+from ..operands.images import Layout, image, random_image
+from ..operands.registers import pack_nibbles, pack_scales, to_registers
 from ..sim.benches.random_operands import Operands, random_matrices, random_metadata, random_operands
-from .images import Layout, image, random_image
 from .register_file import RegisterFile
 
 __all__ = ["further_file", "matrices_file", "random_register_file"]
@@ -38,11 +38,11 @@ def random_register_file(
     distribution, cases, rng, sparsity_selector, any_nibble
         As for :func:`random_operands`.
     spread : bool
-        As for :func:`~sptc.verify.images.random_image`.
+        As for :func:`~sptc.operands.images.random_image`.
 
     Notes
     -----
-    Operands of ``wgmma`` lie in random images made by :func:`~sptc.verify.images.random_image`.
+    Operands of ``wgmma`` lie in random images made by :func:`~sptc.operands.images.random_image`.
     """
     if instruction.family == "mma":
         operands = random_operands(
@@ -90,9 +90,9 @@ def matrices_file(
     if instruction.family == "wgmma":
         return _wgmma_file(instruction, matrices.a, matrices.b, matrices.c, e, sparsity_selector, rng)
     held = Operands(
-        pack(matrices.a, a_fragment(instruction)),
-        pack(matrices.b, b_fragment(instruction)),
-        pack(matrices.c, accumulator_fragment(instruction)),
+        to_registers(matrices.a, a_fragment(instruction)),
+        to_registers(matrices.b, b_fragment(instruction)),
+        to_registers(matrices.c, accumulator_fragment(instruction)),
         e,
         sparsity_selector,
         _packed_scales(instruction, "a", matrices.scale_a, rng),
@@ -115,13 +115,13 @@ def further_file(file: RegisterFile, matrices: MatrixOperands, rng: np.random.Ge
     """
     i = file.instruction
     e = _packed_metadata(i, matrices, file.sparsity_selector, rng)
-    held = replace(file, c=pack(matrices.c, accumulator_fragment(i)), e=e, d=None)
-    a = None if file.a is None else pack(matrices.a, a_fragment(i))
+    held = replace(file, c=to_registers(matrices.c, accumulator_fragment(i)), e=e, d=None)
+    a = None if file.a is None else to_registers(matrices.a, a_fragment(i))
     if i.family == "mma":
         byte_a, thread_a, byte_b, thread_b = file.scale_ids
         scale_a = _scales_placed(i, "a", matrices.scale_a, (byte_a, thread_a), rng)
         scale_b = _scales_placed(i, "b", matrices.scale_b, (byte_b, thread_b), rng)
-        return replace(held, a=a, b=pack(matrices.b, b_fragment(i)), scale_a=scale_a, scale_b=scale_b)
+        return replace(held, a=a, b=to_registers(matrices.b, b_fragment(i)), scale_a=scale_a, scale_b=scale_b)
     found = {"a": file.a_descriptor, "b": file.b_descriptor}
     descriptors = {name: int(of_cases[0]) for name, of_cases in found.items() if of_cases is not None}
     transposed = {name: bool(value) for name, value in zip("ab", file.imm_trans, strict=True)}
@@ -210,7 +210,7 @@ def _wgmma_file(
     rng : Generator
         Draws whether A is in registers, places of operands in shared memory, imm-scale and scale-d.
     spread : bool
-        As for :func:`~sptc.verify.images.random_image`.
+        As for :func:`~sptc.operands.images.random_image`.
     """
     in_registers = bool(rng.integers(2))
     shared = random_image(instruction, ({} if in_registers else {"a": a}) | {"b": b.swapaxes(1, 2)}, rng, spread=spread)
@@ -219,9 +219,9 @@ def _wgmma_file(
     return RegisterFile(
         instruction=instruction,
         sparsity_selector=sparsity_selector,
-        a=pack(a, a_fragment(instruction)) if in_registers else None,
+        a=to_registers(a, a_fragment(instruction)) if in_registers else None,
         b=shared.words,
-        c=pack(c, accumulator_fragment(instruction)),
+        c=to_registers(c, accumulator_fragment(instruction)),
         e=e,
         arch="sm_90",
         metadata="silicon",

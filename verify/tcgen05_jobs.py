@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 
 from ..api.backends import Backend
 from ..api.tcgen05 import placement_of, tcgen05_mma
-from ..golden.registers import gather_shared
-from ..golden.tensor_memory import Placement, gather_tensor
 from ..isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
 from ..isa.memory import encode_descriptor
 from ..isa.tcgen05 import Opcode, every_opcode, instructions_of
 from ..isa.tensor_memory import COLUMNS, LANES
+from ..operands.shared_memory import gather_shared
+from ..operands.tensor_memory import Placement, gather_tensor
 from ..rtl.config import WARP_COLUMNS, CoreConfig
 from ..rtl.fetch import CORE_MATRICES, UNIT_BITS
 from ..rtl.tcgen05 import tcgen05_layout

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from ..api.backends import Backend
 from ..api.tcgen05 import tcgen05_mma
-from ..golden.tensor_memory import gather_tensor, shift_rows
 from ..isa.architectures import require_target, same_numerics
 from ..isa.instruction_descriptor import decode_instruction_descriptor
 from ..isa.instructions import Instruction
 from ..isa.tcgen05 import Opcode, parse_opcode
 from ..isa.tensor_memory import COLUMNS, LANES, Layout, TensorMap, a_map, accumulator_map, layout_for
+from ..operands.tensor_memory import gather_tensor, shift_rows
 from .archive import Archive
 
 __all__ = ["TensorMemoryFile", "interpret"]

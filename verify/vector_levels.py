@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..api.arrangement import arrangement
 from ..errors import OperandError
 from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands
 from ..isa.tensor_memory import TensorMap
+from ..operands.arrangement import arrangement
 from ..rtl.config import WARP_ROWS, CoreConfig
 from ..rtl.ports import ports
 from ..rtl.systemverilog import lines_of_ports

@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 
 from ..errors import OperandError
 from ..golden.matrix import multiply_by
-from ..golden.registers import pack
 from ..isa.fragments import accumulator_fragment
 from ..isa.instructions import Instruction
 from ..isa.metadata import UNITS_PER_CHUNK, indices, reachable, split_nibbles, swap_for_mux3
 from ..isa.numerics import DATAPATHS, Method, Numerics, Rounding, numerics, zero_exponent_for
 from ..isa.operands import MatrixOperands
+from ..operands.registers import to_registers
 from ..rtl.config import CoreConfig
 from ..rtl.step import control_layout, row_result_layout, row_step_layout, unit_result_layout, unit_step_layout
 from ..rtl.warp import LANES, REGISTERS, ROWS, warp_operands_layout, warp_result_layout
@@ -232,7 +232,7 @@ def warp_vectors(
     last = _BITS * (taken.shape[1] - 1)
     taken[:, -1] = sum(value << layout[name].offset - last for name, value in small.items())
     given = np.zeros((cases, -(-of_result.size // _BITS)), np.uint32)
-    d = pack(multiply_by(i, parameters, config.mux, matrices), accumulator_fragment(i))
+    d = to_registers(multiply_by(i, parameters, config.mux, matrices), accumulator_fragment(i))
     given[:, : LANES * REGISTERS].reshape(cases, LANES, REGISTERS)[..., : d.shape[2]] = d
     given[:, of_result["illegal"].offset // _BITS :] = _warp_flags(i, matrices)
     return taken, given

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OperandError
-from ..golden.registers import CONTAINERS
 from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands
+from ..operands.registers import CONTAINERS
 from ..sim.benches.random_operands import distributions, random_codes, random_matrices
 from .given import Given
 

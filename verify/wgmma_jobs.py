@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..golden.registers import unpack_nibbles
 from ..isa.instructions import every_instruction
 from ..isa.operands import Immediates
+from ..operands.registers import unpack_nibbles
 from ..rtl.config import CoreConfig
 from ..rtl.fetch import ADDRESS_BITS, PANEL_ROWS, descriptor_layout
 from ..rtl.life_cycle import Operation

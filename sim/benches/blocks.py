@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...golden.matrix import multiply
-from ...golden.registers import CONTAINERS
 from ...isa.formats import Format, Specials
 from ...isa.instructions import Instruction, every_instruction
 from ...isa.metadata import RULES, split_nibbles
 from ...isa.numerics import Method, numerics
 from ...isa.operands import MatrixOperands
+from ...operands.registers import CONTAINERS
 from ...rtl.config import WARP_COLUMNS, WARP_ROWS, CoreConfig
 from ...rtl.metadata import RuleCode
 from ...rtl.order import nibble_order

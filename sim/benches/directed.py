@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from ...golden.registers import CONTAINERS
 from ...isa.instructions import Instruction
 from ...isa.metadata import nibble
 from ...isa.operands import MatrixOperands
+from ...operands.registers import CONTAINERS
 from ...rtl.config import CoreConfig
 from ...rtl.round import ResultCode, RoundStage
 from ..engine.ports import ports_of

@@ -13,11 +13,11 @@ from amaranth.lib import data
 from numpy.typing import NDArray
 
 from ...golden.matrix import multiply
-from ...golden.registers import gather_warp, pack, pack_nibbles
 from ...isa.fragments import accumulator_fragment
 from ...isa.instructions import Instruction, every_instruction
 from ...isa.numerics import Method, numerics
 from ...isa.operands import MatrixOperands
+from ...operands.registers import gather_warp, pack_nibbles, to_registers
 from ...rtl.config import CoreConfig
 from ...rtl.core import tile_layout, tile_result_layout
 from ...rtl.metadata import RuleCode
@@ -167,7 +167,7 @@ def warp_item(
         if instruction.sparse:
             operands = replace(operands, e=_every_nibble(instruction, sparsity_selector, rng))
     matrices = gather_warp(instruction, operands.held)
-    d = pack(multiply(instruction, arch, matrices), accumulator_fragment(instruction))[0]
+    d = to_registers(multiply(instruction, arch, matrices), accumulator_fragment(instruction))[0]
     fields = _warp_fields(config, instruction, sparsity_selector, operands, rng)
     payload = warp_operands_layout().const(fields).as_value().value
     registers = np.zeros((_LANES, _REGISTERS), np.uint32)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...golden.registers import pack, pack_nibbles, random_nibbles
 from ...isa.formats import Format, Specials
 from ...isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from ...isa.instructions import Instruction
 from ...isa.operands import HeldOperands, Immediates
+from ...operands.registers import pack_nibbles, random_nibbles, to_registers
 
 __all__ = [
     "FLOAT_DISTRIBUTIONS",
@@ -198,9 +198,9 @@ def random_operands(
     """
     a, b, c = random_matrices(instruction, distribution, cases, rng)
     return Operands(
-        pack(a, a_fragment(instruction)),
-        pack(b, b_fragment(instruction)),
-        pack(c, accumulator_fragment(instruction)),
+        to_registers(a, a_fragment(instruction)),
+        to_registers(b, b_fragment(instruction)),
+        to_registers(c, accumulator_fragment(instruction)),
         random_metadata(instruction, sparsity_selector, any_nibble, cases, rng),
         sparsity_selector,
         _random_scales(instruction, "a", distribution, cases, rng),

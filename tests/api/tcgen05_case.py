@@ -13,13 +13,13 @@ import sptc
 from numpy.typing import NDArray
 from sptc.api.tcgen05 import placement_of
 from sptc.golden.matrix import multiply
-from sptc.golden.registers import CONTAINERS
 from sptc.isa.formats import Format
 from sptc.isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
 from sptc.isa.instructions import Instruction
 from sptc.isa.operands import MatrixOperands
 from sptc.isa.tcgen05 import Opcode, instructions_of, parse_opcode
 from sptc.isa.tensor_memory import TensorMap
+from sptc.operands.registers import CONTAINERS
 from sptc.sim.benches.random_operands import random_codes
 
 Random = np.random.Generator

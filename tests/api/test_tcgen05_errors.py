@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import sptc
 from sptc.api.tcgen05 import placement_of
-from sptc.golden.tensor_memory import Placement
 from sptc.isa.instruction_descriptor import InstructionDescriptor
 from sptc.isa.memory import encode_descriptor
 from sptc.isa.tcgen05 import parse_opcode
 from sptc.isa.tensor_memory import LAYOUTS, a_map, layout_for, metadata_map
+from sptc.operands.tensor_memory import Placement
 
 from .tcgen05_case import (
     A_AT,

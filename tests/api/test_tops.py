@@ -13,9 +13,9 @@ from sptc.api.backends import backend
 from sptc.api.recorder import Recorder
 from sptc.api.tiles import multiply_held
 from sptc.golden.matrix import multiply
-from sptc.golden.registers import CONTAINERS, gather_warp
 from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.isa.operands import HeldOperands, MatrixOperands, Product, StepFlags
+from sptc.operands.registers import CONTAINERS, gather_warp
 from sptc.rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
 from sptc.sim.benches.items import warp_instructions
 from sptc.sim.benches.random_operands import distributions, random_codes, random_operands

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import sptc
-from sptc.golden.registers import pack, pack_nibbles
 from sptc.isa.fragments import a_fragment, metadata_map
 from sptc.isa.instructions import parse
+from sptc.operands.registers import pack_nibbles, to_registers
 
 from .calls import prepared, refusal
 
@@ -256,7 +256,7 @@ def with_chunk(text: str, codes: list[int], nibble: int, rng: Random) -> dict[st
     nibbles = np.full((2, parsed.m, parsed.chunks), 0b0100, np.uint8)
     nibbles[:, 9, 3] = nibble
     e = pack_nibbles(nibbles, parsed, 0, np.zeros((2, 32), np.uint32))
-    return prepared(text, 2, rng)[1] | {"a": pack(matrix, a_fragment(parsed)), "e": e}
+    return prepared(text, 2, rng)[1] | {"a": to_registers(matrix, a_fragment(parsed)), "e": e}
 
 
 def test_software_takes_0x0_over_zeros(rng: Random) -> None:

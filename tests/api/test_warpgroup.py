@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 import sptc
-from sptc.golden.registers import gather_shared, unpack
 from sptc.isa.fragments import a_fragment
 from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.isa.memory import SWIZZLES, decode_descriptor, encode_descriptor, operand_map
+from sptc.operands.registers import from_registers
+from sptc.operands.shared_memory import gather_shared
 from sptc.tests.api import calls
 
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
@@ -121,7 +122,7 @@ def test_operands_may_lie_anywhere(text: str, swizzle: str, rng: Random) -> None
     i = parse(text)
     operands = prepared(text, 2, rng)
     stored = {
-        "a": unpack(operands["a"], a_fragment(i)),
+        "a": from_registers(operands["a"], a_fragment(i)),
         "b": gather_shared(operands["smem"], operand_map(i, "b", decode_descriptor(operands["b"]))),
     }
     wanted = sptc.wgmma(**operands)

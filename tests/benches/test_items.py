@@ -7,8 +7,8 @@ from itertools import islice
 import numpy as np
 import pytest
 from amaranth.lib import data
-from sptc.golden.registers import gather_warp
 from sptc.isa.instructions import Instruction
+from sptc.operands.registers import gather_warp
 from sptc.rtl.config import PRESETS
 from sptc.rtl.core import tile_layout, tile_result_layout
 from sptc.rtl.step import control_layout

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from sptc.tests.energy.power_library import TEXT as POWER
+from sptc.tests.synth.power_library import TEXT as POWER
 
 pytestmark = pytest.mark.bench
 

@@ -5,10 +5,10 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from sptc.golden.registers import pack as to_registers
 from sptc.infra.pools import cores
 from sptc.isa.fragments import accumulator_fragment
 from sptc.isa.instructions import ARCHITECTURES
+from sptc.operands.registers import to_registers
 from sptc.tests.cli.command_line import CommandLine
 from sptc.verify.conformance import read_pack
 from sptc.verify.neighbours import neighbours_of

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sptc.energy.gates import GATES
-from sptc.energy.mapping import mapped_row
-from sptc.energy.netlist import MappedNetlist
 from sptc.rtl.config import CoreConfig
+from sptc.synth.energy.gates import GATES
+from sptc.synth.energy.mapping import mapped_row
+from sptc.synth.energy.netlist import MappedNetlist
 from sptc.synth.liberty import Library
 from sptc.tests.cli.command_line import CommandLine
-from sptc.tests.energy.power_library import TEXT
+from sptc.tests.synth.power_library import TEXT
 
 pytest.importorskip("pyosys")
 COMMAND = "energy"
@@ -32,7 +32,7 @@ def _mapped_once() -> Iterator[None]:
         return netlists[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sptc.energy.measure.mapped_row", mapped)
+        patch.setattr("sptc.synth.energy.measure.mapped_row", mapped)
         yield
 
 

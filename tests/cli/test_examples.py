@@ -8,7 +8,7 @@ import pytest
 from sptc.cli import main
 from sptc.cli.examples import EXAMPLES, commands
 from sptc.cli.main import command_parser
-from sptc.tests.energy.power_library import TEXT as POWER
+from sptc.tests.synth.power_library import TEXT as POWER
 
 #: What takes a GPU, and what takes more than seconds.
 GPU = [name for name in EXAMPLES if name.split()[0] == "gpu"]

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 import sptc
-from sptc.api.arrangement import arrangement
 from sptc.errors import Error, MetadataError, OperandError
 from sptc.golden.matrix import multiply
-from sptc.golden.registers import CONTAINERS, random_nibbles
 from sptc.isa.formats import Format
 from sptc.isa.instructions import Instruction, every_instruction
 from sptc.isa.operands import MatrixOperands
 from sptc.isa.tcgen05 import every_opcode, instructions_of, parse_shaped
+from sptc.operands.arrangement import arrangement
+from sptc.operands.registers import CONTAINERS, random_nibbles
 from sptc.tensors.compressed import Compressed
 from sptc.tensors.sparsify import expand
 

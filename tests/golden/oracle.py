@@ -11,10 +11,10 @@ import torch
 from mmasim.arithmetic.helper import decode_uint8_to_fp6_fp4
 from numpy.typing import NDArray
 from sptc.golden.matrix import multiply
-from sptc.golden.registers import CONTAINERS
 from sptc.isa.formats import Format
 from sptc.isa.instructions import Instruction
 from sptc.isa.operands import MatrixOperands
+from sptc.operands.registers import CONTAINERS
 from sptc.sim.benches.random_operands import random_codes, random_matrices
 
 __all__ = ["compare"]

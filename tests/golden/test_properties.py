@@ -5,12 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sptc.golden.matrix import multiply
-from sptc.golden.registers import unpack, unpack_nibbles, unpack_scales
 from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from sptc.isa.instructions import Instruction, every_instruction
 from sptc.isa.metadata import Granularity
 from sptc.isa.numerics import BLOCK_GROUP, Method, numerics
 from sptc.isa.operands import MatrixOperands
+from sptc.operands.registers import from_registers, unpack_nibbles, unpack_scales
 from sptc.sim.benches.random_operands import FLOAT_DISTRIBUTIONS, Operands, distributions, random_operands
 
 MMA = sorted(every_instruction("mma"), key=str)
@@ -37,9 +37,9 @@ def instructions(draw: st.DrawFn, choices: list[Instruction] = MMA) -> tuple[Ins
 def matrices(operands: Operands, instruction: Instruction) -> dict[str, NDArray]:
     """Return operands as the matrices that ``multiply`` takes."""
     found = {
-        "a": unpack(operands.a, a_fragment(instruction)),
-        "b": unpack(operands.b, b_fragment(instruction)),
-        "c": unpack(operands.c, accumulator_fragment(instruction)),
+        "a": from_registers(operands.a, a_fragment(instruction)),
+        "b": from_registers(operands.b, b_fragment(instruction)),
+        "c": from_registers(operands.c, accumulator_fragment(instruction)),
     }
     if operands.e is not None:
         found["nibbles"] = unpack_nibbles(operands.e, instruction, operands.sparsity_selector)

@@ -6,12 +6,12 @@ from sptc.golden.accumulator import decode_accumulator
 from sptc.golden.decode import NARROW, WIDE, Precision, Scales, Terms, decode, decode_scale, precision_for
 from sptc.golden.fused import fused_step
 from sptc.golden.grouped import grouped_step
-from sptc.golden.registers import CONTAINERS
 from sptc.golden.rounding import round_sum
 from sptc.golden.trace import Trace
 from sptc.isa.formats import FORMATS
 from sptc.isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse
 from sptc.isa.numerics import BLOCK_GROUP, Method, numerics
+from sptc.operands.registers import CONTAINERS
 from sptc.sim.benches.random_operands import FLOAT_DISTRIBUTIONS, random_codes
 
 Random = np.random.Generator

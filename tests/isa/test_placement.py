@@ -5,14 +5,15 @@ from functools import partial
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sptc.golden.registers import gather_shared, pack, pack_nibbles, unpack_scales
-from sptc.golden.tensor_memory import gather_tensor
 from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.isa.memory import decode_descriptor, encode_descriptor, operand_map
 from sptc.isa.placement import Memory, OperandPlacement, placements
 from sptc.isa.tcgen05 import Opcode, build_instruction, every_opcode, instructions_of, parse_opcode
 from sptc.isa.tensor_memory import a_map, accumulator_map, layout_for, metadata_map, scale_map
+from sptc.operands.registers import pack_nibbles, to_registers, unpack_scales
+from sptc.operands.shared_memory import gather_shared
+from sptc.operands.tensor_memory import gather_tensor
 from sptc.tests.isa.every import for_every
 
 FRAGMENTS = {"a": a_fragment, "b": b_fragment, "d": accumulator_fragment}
@@ -107,7 +108,7 @@ def test_packing_puts_elements_there(rng: np.random.Generator) -> None:
                 same = words_of(place, others[0][:, None])[None].astype(np.uint8)
                 np.testing.assert_array_equal(pack_nibbles(same, i, sparsity_selector, others), others)
             else:
-                held = pack(matrix, FRAGMENTS[place.operand](i))
+                held = to_registers(matrix, FRAGMENTS[place.operand](i))
             np.testing.assert_array_equal(words_of(place, held[0]), matrix[0], f"{place.operand} of {i}")
 
 

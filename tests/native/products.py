@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 from numpy.random import Generator
-from sptc.golden.registers import CONTAINERS
 from sptc.isa.instructions import Instruction
 from sptc.isa.operands import MatrixOperands
 from sptc.native.library import KERNELS
+from sptc.operands.registers import CONTAINERS
 from sptc.sim.benches.random_operands import random_codes, random_matrices
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sptc.golden.registers import pack_nibbles, random_nibbles
 from sptc.isa.instructions import Instruction, every_instruction
 from sptc.isa.tcgen05 import every_opcode, parse_opcode
 from sptc.isa.tensor_memory import layout_for, metadata_map
 from sptc.native.library import Output
+from sptc.operands.registers import pack_nibbles, random_nibbles
 from sptc.sim.benches.random_operands import distributions
 from sptc.verify.register_file import RegisterFile
 from sptc.verify.stimulus import random_register_file

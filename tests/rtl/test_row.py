@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sptc.golden.matrix import multiply
-from sptc.golden.registers import CONTAINERS
 from sptc.isa.formats import Format
 from sptc.isa.instructions import Instruction, every_instruction
 from sptc.isa.metadata import RULES, swap_for_mux3
 from sptc.isa.numerics import Method, Numerics, Rounding, numerics, zero_exponent_for
 from sptc.isa.operands import MatrixOperands
+from sptc.operands.registers import CONTAINERS
 from sptc.rtl.config import BLOCK_SCALES, CoreConfig
 from sptc.rtl.convert import to_rtlil
 from sptc.rtl.metadata import RuleCode

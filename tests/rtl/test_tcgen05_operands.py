@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from amaranth.hdl import Module
 from numpy.typing import NDArray
-from sptc.golden.registers import unpack_nibbles, unpack_scales
-from sptc.golden.tensor_memory import gather_tensor
 from sptc.isa.instructions import Instruction, every_instruction
 from sptc.isa.memory import decode_descriptor, encode_descriptor, shared_map
 from sptc.isa.tcgen05 import parse_shaped
 from sptc.isa.tensor_memory import LAYOUTS, a_map, metadata_map, scale_map
+from sptc.operands.registers import unpack_nibbles, unpack_scales
+from sptc.operands.tensor_memory import gather_tensor
 from sptc.rtl.fetch import descriptor_layout
 from sptc.rtl.step import control_layout
 from sptc.rtl.tcgen05 import TCGEN05_ARRAY, CtaOperation, Tcgen05

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from amaranth.hdl import Module
 from numpy.typing import NDArray
-from sptc.golden.registers import unpack, unpack_nibbles, unpack_scales
 from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from sptc.isa.instructions import Instruction, every_instruction
+from sptc.operands.registers import from_registers, unpack_nibbles, unpack_scales
 from sptc.rtl.config import PRESETS, CoreConfig
 from sptc.rtl.core import Core
 from sptc.rtl.round import ResultCode
@@ -86,7 +86,7 @@ class Case:
     def matrix(self, name: str) -> NDArray:
         """Return the codes of A, B or C."""
         fragment = {"a": a_fragment, "b": b_fragment, "c": accumulator_fragment}[name](self.instruction)
-        return unpack(self.registers[name][None, :, : fragment.registers], fragment)[0]
+        return from_registers(self.registers[name][None, :, : fragment.registers], fragment)[0]
 
     def expected(self, config: CoreConfig, step: int) -> dict[str, list[int]]:
         """Return what rows and columns have in a step; what the instruction has not is zero, or a legal nibble."""
@@ -171,7 +171,7 @@ def check_result(ctx, warp: Warp, case: Case, given: list[list[int]]) -> None:
     fragment = accumulator_fragment(case.instruction)
     registers = np.frombuffer(words, "<u4").reshape(1, LANES, REGISTERS)[..., : fragment.registers]
     codes = case.matrix("c")
-    np.testing.assert_array_equal(unpack(registers, fragment)[0], codes + codes.dtype.type(steps))
+    np.testing.assert_array_equal(from_registers(registers, fragment)[0], codes + codes.dtype.type(steps))
     for row, flags in enumerate(zip(*given, strict=True)):
         first, *later = (word & (1 << chunks) - 1 for word in flags)
         expected = first | sum(word << chunks // (2 if case.instruction.wide else 1) for word in later)

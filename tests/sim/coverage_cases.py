@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sptc.golden.decode import WIDE, decode
 from sptc.golden.matrix import multiply
-from sptc.golden.registers import CONTAINERS
 from sptc.isa.formats import Format
 from sptc.isa.instructions import Instruction, parse
 from sptc.isa.operands import MatrixOperands
+from sptc.operands.registers import CONTAINERS
 from sptc.rtl.config import PRESETS, CoreConfig
 from sptc.rtl.step import row_result_layout
 from sptc.sim.coverage.steps import StepCoverage

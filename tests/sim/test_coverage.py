@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from sptc.golden.registers import CONTAINERS
 from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.isa.numerics import Method, numerics
+from sptc.operands.registers import CONTAINERS
 from sptc.rtl.config import PRESETS, CoreConfig
 from sptc.rtl.step import control_layout, row_result_layout
 from sptc.sim.benches.random_operands import distributions, random_codes

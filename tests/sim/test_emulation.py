@@ -7,9 +7,9 @@ import pytest
 from numpy.typing import NDArray
 from sptc.errors import BackendError
 from sptc.golden.matrix import multiply
-from sptc.golden.registers import CONTAINERS
 from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.isa.operands import MatrixOperands
+from sptc.operands.registers import CONTAINERS
 from sptc.sim.benches.random_operands import distributions, random_codes
 from sptc.sim.engine import emulation
 

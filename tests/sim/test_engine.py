@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from sptc.api.backends import backend
 from sptc.errors import BackendError
 from sptc.golden.matrix import multiply
-from sptc.golden.registers import CONTAINERS, gather_warp
 from sptc.infra.cache import cache_folder
 from sptc.isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse
 from sptc.isa.numerics import Method, numerics
 from sptc.isa.operands import MatrixOperands
+from sptc.operands.registers import CONTAINERS, gather_warp
 from sptc.rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, ConfigError, CoreConfig
 from sptc.sim.benches.random_operands import distributions, random_codes, random_operands
 from sptc.sim.engine import compiled_row

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sptc.golden.matrix import multiply
-from sptc.golden.registers import gather_warp, pack
 from sptc.isa.fragments import accumulator_fragment
 from sptc.isa.instructions import Instruction, every_instruction
 from sptc.isa.operands import MatrixOperands
+from sptc.operands.registers import gather_warp, to_registers
 from sptc.rtl.config import CoreConfig
 from sptc.rtl.tensor_core import TENSOR_CORE
 from sptc.rtl.tensor_cores import WARPS
@@ -148,7 +148,7 @@ def instructions_of_a_warp(
         kind, selector = str(rng.choice(distributions(i))), int(rng.integers(i.sparsity_selectors))
         operands = random_operands(i, kind, 1, rng, sparsity_selector=selector, any_nibble=bool(i.rule))
         d = EchoBackend(config).multiply(i, "sm_90", gather_warp(i, operands.held)).d
-        drawn_ones.append((warp_instruction(config, i, operands.held, 0), pack(d, accumulator_fragment(i))[0]))
+        drawn_ones.append((warp_instruction(config, i, operands.held, 0), to_registers(d, accumulator_fragment(i))[0]))
     return drawn_ones
 
 

@@ -8,10 +8,10 @@ import pytest
 import sptc
 from sptc.errors import BackendError
 from sptc.golden.matrix import multiply
-from sptc.golden.registers import gather_warp, pack
 from sptc.isa.fragments import accumulator_fragment
 from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.isa.timing import timing
+from sptc.operands.registers import gather_warp, to_registers
 from sptc.rtl.tensor_core import TENSOR_CORE
 from sptc.rtl.tensor_cores import WARPS
 from sptc.sim.benches.random_operands import Operands, distributions, random_operands
@@ -41,7 +41,9 @@ def operands_of(instruction: Instruction, rng: Random) -> Operands:
 def with_result(instruction: Instruction, rng: Random) -> tuple[WarpInstruction, np.ndarray]:
     """An instruction, and the registers of D that the golden model gives."""
     operands = operands_of(instruction, rng)
-    d = pack(multiply(instruction, "sm_90", gather_warp(instruction, operands.held)), accumulator_fragment(instruction))
+    d = to_registers(
+        multiply(instruction, "sm_90", gather_warp(instruction, operands.held)), accumulator_fragment(instruction)
+    )
     return warp_instruction(TENSOR_CORE, instruction, operands.held, 0), d[0]
 
 

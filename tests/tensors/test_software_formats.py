@@ -6,10 +6,10 @@ import pytest
 import sptc
 from numpy.typing import NDArray
 from sptc.errors import OperandError
-from sptc.golden.registers import pack
 from sptc.isa.fragments import accumulator_fragment, b_fragment
 from sptc.isa.instructions import parse
 from sptc.isa.metadata import GRANULARITIES
+from sptc.operands.registers import to_registers
 from sptc.tensors.compressed import Compressed, NibbleError
 from sptc.tensors.software_formats import SOFTWARE_FORMATS, PackingOptions
 from sptc.tensors.sparsify import PRODUCERS, expand, sparsify
@@ -102,7 +102,7 @@ def test_registers_multiply(kind: str, shape: str, types: str, selector: int, rn
     for down in range(ROWS // 16):
         total = np.zeros((32, 4), np.uint32)
         for across in range(COLUMNS // i.k):
-            tile = pack(b_codes[None, across * i.k : (across + 1) * i.k], b_fragment(i))[0]
+            tile = to_registers(b_codes[None, across * i.k : (across + 1) * i.k], b_fragment(i))[0]
             a, e = arrays["a"][down, across], arrays["e"][down, across]
             total = sptc.mma(text, a, tile, total, e, selector=selector, arch="sm_90")
         product = total.view(np.float32 if i.d.name == "f32" else np.int32).reshape(32, 4, 1)

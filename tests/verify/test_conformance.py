@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sptc.errors import FileError
-from sptc.golden.registers import pack as to_registers
-from sptc.golden.tensor_memory import scatter_tensor
 from sptc.isa.fragments import accumulator_fragment
+from sptc.operands.registers import to_registers
+from sptc.operands.tensor_memory import scatter_tensor
 from sptc.verify import conformance, judgement
 from sptc.verify.conformance import MOST_CASES, Pack, choose_pack, read_pack, write_pack
 from sptc.verify.judgement import judge, read_results

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sptc.golden.registers import gather_shared, unpack, unpack_nibbles, unpack_scales
 from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from sptc.isa.instructions import parse
 from sptc.isa.memory import decode_descriptor, operand_map
+from sptc.operands.registers import from_registers, unpack_nibbles, unpack_scales
+from sptc.operands.shared_memory import gather_shared
 from sptc.sim.engine.engine import Engine
 from sptc.verify.register_file import RegisterFile, read, write
 from sptc.verify.shards import Plan, both
@@ -29,13 +30,13 @@ Push = Callable[[Engine, NDArray], NDArray]
 def codes_of_b(file: RegisterFile) -> NDArray:
     i = file.instruction
     if i.family == "mma":
-        return unpack(file.b, b_fragment(i))
+        return from_registers(file.b, b_fragment(i))
     return in_memory(file, "b", file.b_descriptor, file.imm_trans[1]).swapaxes(1, 2)
 
 
 def codes_of_a(file: RegisterFile) -> NDArray:
     if file.a is not None:
-        return unpack(file.a, a_fragment(file.instruction))
+        return from_registers(file.a, a_fragment(file.instruction))
     return in_memory(file, "a", file.a_descriptor, file.imm_trans[0])
 
 
@@ -57,7 +58,7 @@ def test_all_but_what_matters_is_cleared(text: str, rng: np.random.Generator) ->
         """Two elements of A, one of B, the accumulator and a nibble matter, and one of B only with a third of A."""
         nonlocal calls
         calls += 1
-        a, b, c = codes_of_a(candidate), codes_of_b(candidate), unpack(candidate.c, accumulator_fragment(i))
+        a, b, c = codes_of_a(candidate), codes_of_b(candidate), from_registers(candidate.c, accumulator_fragment(i))
         nibble = i.sparse and unpack_nibbles(candidate.e, i, 0)[0, 3, 1] != unpack_nibbles(file.e, i, 0)[0, 3, 1]
         return bool(a[0, 3, 1] and a[0, 3, 4] and b[0, 2, 5] and c[0, 3, 5] and not nibble)
 
@@ -65,7 +66,7 @@ def test_all_but_what_matters_is_cleared(text: str, rng: np.random.Generator) ->
         if getattr(file, name) is not None:
             getattr(file, name)[...] |= 0x11111111
     small = shrink(file, 3, 5, fails)
-    a, b, c = codes_of_a(small), codes_of_b(small), unpack(small.c, accumulator_fragment(i))
+    a, b, c = codes_of_a(small), codes_of_b(small), from_registers(small.c, accumulator_fragment(i))
     assert np.argwhere(a).tolist() == [[0, 3, 1], [0, 3, 4]]
     assert np.argwhere(b).tolist() == [[0, 2, 5]]
     assert np.argwhere(c).tolist() == [[0, 3, 5]]

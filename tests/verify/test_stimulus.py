@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 import sptc
-from sptc.golden.registers import gather_shared, unpack, unpack_nibbles
 from sptc.isa.formats import FORMATS, Format, Specials
 from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.isa.memory import decode_descriptor, operand_map
+from sptc.operands.registers import from_registers, unpack_nibbles
+from sptc.operands.shared_memory import gather_shared
 from sptc.sim.benches.random_operands import (
     FLOAT_DISTRIBUTIONS,
     INTEGER_DISTRIBUTIONS,
@@ -69,7 +70,7 @@ def codes_of(operands: Operands, instruction: Instruction) -> dict[Format, list[
         (operands.c, accumulator_fragment(instruction), instruction.c),
     ):
         low_bit = 0 if fmt is instruction.c else instruction.low_bit(fmt)
-        codes = unpack(registers, fragment) >> low_bit & (1 << fmt.bits) - 1
+        codes = from_registers(registers, fragment) >> low_bit & (1 << fmt.bits) - 1
         found.setdefault(fmt, []).append(codes)
     return found
 
@@ -194,7 +195,7 @@ def test_ignored_bits_of_a_container_are_random(rng: Random) -> None:
         (f"{f8f6f4}.f32.e3m2.e2m3.f32", 0b11000000),
     ):
         i = parse(text)
-        containers = unpack(random_operands(i, "narrow", 4, rng).a, a_fragment(i))
+        containers = from_registers(random_operands(i, "narrow", 4, rng).a, a_fragment(i))
         assert np.bitwise_or.reduce(containers & ignored, axis=None) == ignored, text
         assert np.bitwise_or.reduce(~containers & ignored, axis=None) == ignored, text
 

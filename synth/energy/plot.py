@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..infra.figures import check_plotting, drawn, figure
-from ..infra.files import write_whole
-from ..isa.instructions import Instruction
+from ...infra.figures import check_plotting, drawn, figure
+from ...infra.files import write_whole
+from ...isa.instructions import Instruction
 from .measure import Measured
 from .netlist import CellLibrary
 from .operands import share_of_zeros

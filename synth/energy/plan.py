@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import Error
-from ..synth.liberty import Computing, computing
+from ...errors import Error
+from ..liberty import Computing, computing
 from .netlist import Bit, CellLibrary, MappedNetlist, levels_of
 
 __all__ = ["Gates", "Plan", "Registers"]
@@ -105,7 +105,7 @@ class Plan:
         Raises
         ------
         Error
-            See :func:`~sptc.energy.netlist.levels_of`; or the data of a register is not an input pin.
+            See :func:`~sptc.synth.energy.netlist.levels_of`; or the data of a register is not an input pin.
         """
         levels = levels_of(netlist, cells)
         held: dict[_OfRegisters, list[tuple[Bit, Bit]]] = defaultdict(list)

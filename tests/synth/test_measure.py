@@ -4,15 +4,15 @@ from functools import cache
 
 import numpy as np
 import pytest
-from sptc.energy.mapping import mapped_row
-from sptc.energy.measure import Measured
-from sptc.energy.operands import CHAIN, cut, drawn, streamed
-from sptc.energy.stages import LOGIC, REGISTERS, stage_of
 from sptc.errors import Error
 from sptc.isa.instructions import Instruction, parse
 from sptc.sim.engine.steps import step_words
-from sptc.tests.energy.power_library import LIBRARY
-from sptc.tests.energy.small_unit import CONFIG, DENSE, SPARSE, unit
+from sptc.synth.energy.mapping import mapped_row
+from sptc.synth.energy.measure import Measured
+from sptc.synth.energy.operands import CHAIN, cut, drawn, streamed
+from sptc.synth.energy.stages import LOGIC, REGISTERS, stage_of
+from sptc.tests.synth.power_library import LIBRARY
+from sptc.tests.synth.small_unit import CONFIG, DENSE, SPARSE, unit
 
 pytest.importorskip("pyosys")
 CYCLES = 1000
@@ -114,7 +114,7 @@ def test_tiles_are_cut_once_each_with_all_of_k(rng: np.random.Generator) -> None
 @pytest.mark.regression
 def test_a_mapped_row_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     first = unit(by_module=True).netlist
-    monkeypatch.setattr("sptc.energy.mapping.run_yosys", None)
+    monkeypatch.setattr("sptc.synth.energy.mapping.run_yosys", None)
     assert mapped_row(CONFIG, LIBRARY, by_module=True) == first
 
 

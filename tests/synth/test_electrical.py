@@ -1,10 +1,10 @@
 """What a liberty file says of energy, and what it must say."""
 
 import pytest
-from sptc.energy.electrical import ElectricalLibrary, Table
 from sptc.errors import Error
+from sptc.synth.energy.electrical import ElectricalLibrary, Table
 from sptc.synth.liberty import Library
-from sptc.tests.energy.power_library import CAPACITANCE, FALL, LEAKAGE, LIBRARY, OF_CLOCK, RISE, TEXT, VOLTAGE
+from sptc.tests.synth.power_library import CAPACITANCE, FALL, LEAKAGE, LIBRARY, OF_CLOCK, RISE, TEXT, VOLTAGE
 
 
 def test_what_it_says() -> None:

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..golden.registers import CONTAINERS
 from ..isa.instructions import Instruction
 from ..isa.memory import SWIZZLES as EVERY_SWIZZLE
 from ..isa.memory import UNIT_BYTES, Swizzle, decode_descriptor, encode_descriptor, operand_map
+from .registers import CONTAINERS
 
 __all__ = ["Image", "Layout", "image", "random_image"]
 

@@ -2,7 +2,7 @@
 
 from functools import cached_property
 
-from ..synth.liberty import Cell, Library
+from ..liberty import Cell, Library
 from .electrical import ElectricalCell, ElectricalLibrary, ElectricalPin, Table
 from .netlist import CellLibrary
 

@@ -4,15 +4,15 @@ from functools import cache
 
 import numpy as np
 import pytest
-from sptc.energy.measure import MappedUnit
-from sptc.energy.netlist import CellLibrary, MappedNetlist
-from sptc.energy.operands import drawn
-from sptc.energy.warp import MappedWarp
 from sptc.errors import Error
 from sptc.isa.instructions import Instruction
 from sptc.rtl.config import CoreConfig
-from sptc.tests.energy.power_library import LIBRARY
-from sptc.tests.energy.small_unit import DENSE, SPARSE
+from sptc.synth.energy.measure import MappedUnit
+from sptc.synth.energy.netlist import CellLibrary, MappedNetlist
+from sptc.synth.energy.operands import drawn
+from sptc.synth.energy.warp import MappedWarp
+from sptc.tests.synth.power_library import LIBRARY
+from sptc.tests.synth.small_unit import DENSE, SPARSE
 
 pytest.importorskip("pyosys")
 CYCLES = 40_000
@@ -51,7 +51,7 @@ def test_a_warp_takes_what_its_units_take_and_more() -> None:
 
 @pytest.mark.regression
 def test_other_results_than_the_golden_models_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sptc.energy.warp.multiply", lambda instruction, arch, operands: operands.c + 1)
+    monkeypatch.setattr("sptc.synth.energy.warp.multiply", lambda instruction, arch, operands: operands.c + 1)
     with pytest.raises(Error, match="the mapped warp differs from sm_90 at "):
         totals(SPARSE, "normal")
 
@@ -60,8 +60,8 @@ def test_results_that_come_from_gates_are_refused(monkeypatch: pytest.MonkeyPatc
     """Though a register takes them."""
     cells = {"gate": ("INV", {"A": 0, "Y": 1}), "held": ("FLOP", {"D": 1, "K": 2, "Q": 3})}
     unit = MappedNetlist(cells, {"step": [0], "clk": [2]}, {"result": [1]})
-    monkeypatch.setattr("sptc.energy.warp.mapped_unit", lambda config, library: unit)
-    monkeypatch.setattr("sptc.energy.warp.mapped_around_units", lambda config, library: MappedNetlist({}, {}, {}))
+    monkeypatch.setattr("sptc.synth.energy.warp.mapped_unit", lambda config, library: unit)
+    monkeypatch.setattr("sptc.synth.energy.warp.mapped_around_units", lambda config, library: MappedNetlist({}, {}, {}))
     with pytest.raises(Error, match="these come from gates"):
         MappedWarp(CONFIG, CELLS)
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import Error
-from ..golden.matrix import multiply
-from ..golden.registers import random_nibbles
-from ..gpu.distributions import DISTRIBUTIONS, numbers
-from ..isa.formats import Format, low_bit
-from ..isa.instructions import Instruction
-from ..isa.operands import MatrixOperands
-from ..rtl.config import CoreConfig
-from ..sim.engine.steps import step_words, steps_of
+from ...errors import Error
+from ...golden.matrix import multiply
+from ...gpu.distributions import DISTRIBUTIONS, numbers
+from ...isa.formats import Format, low_bit
+from ...isa.instructions import Instruction
+from ...isa.operands import MatrixOperands
+from ...operands.registers import random_nibbles
+from ...rtl.config import CoreConfig
+from ...sim.engine.steps import step_words, steps_of
 
 __all__ = ["CHAIN", "Compute", "cut", "drawn", "share_of_zeros", "step_count", "streamed"]
 

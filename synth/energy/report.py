@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..infra.files import write_whole
-from ..synth.price import versions
-from ..synth.report import columns
+from ...infra.files import write_whole
+from ..price import versions
+from ..report import columns
 from .measure import Measured
 from .netlist import CellLibrary
 from .stages import STAGES

@@ -5,13 +5,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from sptc.energy.costs import Activity, costs_of
-from sptc.energy.netlist import Box, CellLibrary, MappedNetlist, levels_of
-from sptc.energy.plan import Plan
-from sptc.energy.simulator import STREAMS_OF_A_WORD, Simulator, packed, unpacked
 from sptc.errors import Error
+from sptc.synth.energy.costs import Activity, costs_of
+from sptc.synth.energy.netlist import Box, CellLibrary, MappedNetlist, levels_of
+from sptc.synth.energy.plan import Plan
+from sptc.synth.energy.simulator import STREAMS_OF_A_WORD, Simulator, packed, unpacked
 from sptc.synth.liberty import Library, evaluate
-from sptc.tests.energy.power_library import CAPACITANCE, FALL, LEAKAGE, LIBRARY, OF_CLOCK, RISE, VOLTAGE
+from sptc.tests.synth.power_library import CAPACITANCE, FALL, LEAKAGE, LIBRARY, OF_CLOCK, RISE, VOLTAGE
 
 INPUTS, FLOPS, GATES = 5, 8, 60
 CYCLES, CLOCK = 12, 1000

@@ -6,8 +6,6 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ..golden.registers import scatter_shared
-from ..golden.tensor_memory import Placement, gather
 from ..isa.formats import Format
 from ..isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
 from ..isa.instructions import Instruction
@@ -15,6 +13,8 @@ from ..isa.memory import UNIT_BYTES, SharedMap, decode_descriptor, encode_descri
 from ..isa.operands import MatrixOperands
 from ..isa.tcgen05 import Opcode
 from ..isa.tensor_memory import COLUMNS, LANES, TensorMap, accumulator_map, layout_for, metadata_map, scale_map
+from .shared_memory import scatter_shared
+from .tensor_memory import Placement, gather
 
 __all__ = ["Arrangement", "arrangement"]
 

@@ -2,11 +2,11 @@
 
 from functools import cache
 
-from sptc.energy.measure import MappedUnit
-from sptc.energy.netlist import CellLibrary
 from sptc.isa.instructions import parse
 from sptc.rtl.config import CoreConfig
-from sptc.tests.energy.power_library import LIBRARY
+from sptc.synth.energy.measure import MappedUnit
+from sptc.synth.energy.netlist import CellLibrary
+from sptc.tests.synth.power_library import LIBRARY
 
 SPARSE = parse("mma.sp.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32")
 DENSE = parse("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32")

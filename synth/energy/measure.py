@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..isa.instructions import Instruction
-from ..isa.operands import MatrixOperands
-from ..rtl.config import CoreConfig
+from ...isa.instructions import Instruction
+from ...isa.operands import MatrixOperands
+from ...rtl.config import CoreConfig
 from .costs import Activity, Costs, costs_of
 from .mapping import mapped_row
 from .netlist import CellLibrary, MappedNetlist
@@ -47,7 +47,7 @@ class Measured:
         Part of the total energy per kept product that is due to glitches; None if gates have no delay.
     what_if : dict of str to float
         Energy per kept product, without glitches, after a change of the design; None if the change is impossible. See
-        :mod:`sptc.energy.what_if`; empty if it was not requested.
+        :mod:`sptc.synth.energy.what_if`; empty if it was not requested.
     """
 
     instruction: Instruction
@@ -75,7 +75,7 @@ class MappedUnit:
     cells : CellLibrary
         Cell library.
     by_module : bool
-        As for :func:`~sptc.energy.mapping.mapped_row`.
+        As for :func:`~sptc.synth.energy.mapping.mapped_row`.
     glitches : bool
         Also measure glitches, with a delay of one time unit per gate.
 
@@ -159,14 +159,14 @@ class MappedUnit:
         arch : str
             Architecture whose numerics the configuration has.
         operands : MatrixOperands
-            Tiles with a chain along K, see :mod:`sptc.energy.operands`.
+            Tiles with a chain along K, see :mod:`sptc.synth.energy.operands`.
         name : str
             Name of the operands.
 
         Raises
         ------
         Error
-            See :func:`~sptc.energy.operands.streamed`.
+            See :func:`~sptc.synth.energy.operands.streamed`.
         """
         steps = streamed(self.config, instruction, arch, operands, self.compute)
         activity, stages = self.taken(instruction, steps)

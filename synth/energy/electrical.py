@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import Error
-from ..synth.liberty import COMMENT, Library, finite
+from ...errors import Error
+from ..liberty import COMMENT, Library, finite
 
 __all__ = ["ElectricalCell", "ElectricalLibrary", "ElectricalPin", "Table"]
 

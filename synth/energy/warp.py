@@ -7,15 +7,15 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import Error
-from ..golden.matrix import multiply
-from ..golden.registers import pack, pack_nibbles
-from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment
-from ..isa.instructions import Instruction
-from ..isa.operands import HeldOperands, MatrixOperands
-from ..rtl.config import CoreConfig
-from ..rtl.warp import warp_operands_layout
-from ..sim.engine.warp_operands import warp_words
+from ...errors import Error
+from ...golden.matrix import multiply
+from ...isa.fragments import a_fragment, accumulator_fragment, b_fragment
+from ...isa.instructions import Instruction
+from ...isa.operands import HeldOperands, MatrixOperands
+from ...operands.registers import pack_nibbles, to_registers
+from ...rtl.config import CoreConfig
+from ...rtl.warp import warp_operands_layout
+from ...sim.engine.warp_operands import warp_words
 from .costs import Activity, Costs, costs_of, net_loads
 from .mapping import mapped_around_units, mapped_unit
 from .measure import Measured
@@ -116,8 +116,8 @@ class MappedWarp:
         arch : str
             Architecture whose numerics the configuration has.
         operands : MatrixOperands
-            Tiles with a chain along K, see :mod:`sptc.energy.operands`. Tiles that do not fill all streams are left
-            out.
+            Tiles with a chain along K, see :mod:`sptc.synth.energy.operands`. Tiles that do not fill all streams are
+            left out.
         name : str
             Name of the operands.
 
@@ -211,7 +211,7 @@ def _items(config: CoreConfig, i: Instruction, arch: str, operands: MatrixOperan
             words = warp_words(config, i, _held(i, of_step))
             payload = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")[:, :bits]
             d = np.zeros((STREAMS_OF_A_WORD, _LANES, _REGISTERS), np.uint32)
-            packed_d = pack(c, accumulator_fragment(i))
+            packed_d = to_registers(c, accumulator_fragment(i))
             d[..., : packed_d.shape[2]] = packed_d
             yield _Item(payload, d)
 
@@ -219,7 +219,7 @@ def _items(config: CoreConfig, i: Instruction, arch: str, operands: MatrixOperan
 def _held(i: Instruction, matrices: MatrixOperands) -> HeldOperands:
     """Put matrices into the registers of a warp."""
     fragments = {"a": a_fragment(i), "b": b_fragment(i), "c": accumulator_fragment(i)}
-    arrays = {name: pack(getattr(matrices, name), fragment) for name, fragment in fragments.items()}
+    arrays = {name: to_registers(getattr(matrices, name), fragment) for name, fragment in fragments.items()}
     if matrices.nibbles is not None:
         others = np.zeros((len(matrices.a), _LANES), np.uint32)
         arrays["e"] = pack_nibbles(matrices.nibbles, i, 0, others)

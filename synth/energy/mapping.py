@@ -9,18 +9,18 @@ from pathlib import Path
 
 from amaranth.hdl import Module, Signal
 
-from ..infra.cache import recall, store
-from ..infra.reading import parse_json
-from ..infra.yosys import run_yosys
-from ..rtl.config import CoreConfig
-from ..rtl.convert import to_rtlil
-from ..rtl.emit import unit_of
-from ..rtl.row import Row
-from ..rtl.step import row_result_layout, row_step_layout
-from ..synth.liberty import Library
-from ..synth.netlist import TOP, Netlist, around_units, unit
-from ..synth.price import versions
-from ..synth.recipe import Recipe
+from ...infra.cache import recall, store
+from ...infra.reading import parse_json
+from ...infra.yosys import run_yosys
+from ...rtl.config import CoreConfig
+from ...rtl.convert import to_rtlil
+from ...rtl.emit import unit_of
+from ...rtl.row import Row
+from ...rtl.step import row_result_layout, row_step_layout
+from ..liberty import Library
+from ..netlist import TOP, Netlist, around_units, unit
+from ..price import versions
+from ..recipe import Recipe
 from .netlist import MappedNetlist
 
 __all__ = ["mapped_around_units", "mapped_row", "mapped_unit"]

@@ -6,8 +6,8 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from ..errors import Error
-from ..synth.liberty import Library
+from ...errors import Error
+from ..liberty import Library
 from .electrical import ElectricalLibrary
 
 __all__ = ["Bit", "Box", "CellLibrary", "MappedNetlist", "levels_of"]

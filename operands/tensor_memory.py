@@ -11,9 +11,10 @@ from ..isa.instructions import Instruction
 from ..isa.memory import SharedMap
 from ..isa.operands import MatrixOperands
 from ..isa.tensor_memory import COLUMNS, PARTITION, TensorMap
-from .registers import CONTAINERS, gather_shared
+from .registers import CONTAINERS
+from .shared_memory import gather_shared
 
-__all__ = ["Placement", "gather", "gather_tensor", "scale_accumulator", "scatter_tensor", "shift_rows"]
+__all__ = ["Placement", "gather", "gather_tensor", "scatter_tensor", "shift_rows"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,30 +176,3 @@ def gather(
         None if placement.scale_a is None else gather_tensor(tmem, placement.scale_a),
         None if placement.scale_b is None else gather_tensor(tmem, placement.scale_b),
     )
-
-
-def scale_accumulator(codes: NDArray, fmt: Format, exponent: int) -> tuple[NDArray, NDArray[np.bool_]]:
-    """Multiply accumulators by ``2**-exponent``, and return where the result is certain.
-
-    Parameters
-    ----------
-    codes : ndarray of uint16 or uint32
-        Elements of f16 or f32.
-    fmt : Format
-        Their format.
-    exponent : int
-        1 to 15.
-
-    Returns
-    -------
-    ndarray, type and shape of `codes`
-        Scaled elements.
-    ndarray of bool, shape of `codes`
-        False where the operand or the result is subnormal: whether the datapath normalises or rounds it is not known.
-        True for zeros, Infs and NaNs, which are unchanged.
-    """
-    top = (1 << fmt.exponent_bits) - 1
-    field = codes >> codes.dtype.type(fmt.fraction_bits) & codes.dtype.type(top)
-    kept = (codes & codes.dtype.type((1 << fmt.bits - 1) - 1) == 0) | (field == top)
-    scaled = np.where(kept, codes, codes - codes.dtype.type(exponent << fmt.fraction_bits))
-    return scaled, kept | (field > exponent)

@@ -1,24 +1,21 @@
-"""Gather matrices of codes from registers and shared memory, and write them back, by the index maps of ``isa``."""
+"""Matrices of codes to registers and back, by the index maps of ``isa``."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..isa.fragments import Fragment, a_fragment, accumulator_fragment, b_fragment, metadata_map, scale_map
 from ..isa.instructions import Instruction
-from ..isa.memory import SharedMap
 from ..isa.metadata import join_nibbles, split_nibbles
 from ..isa.operands import HeldOperands, MatrixOperands
 
 __all__ = [
     "CONTAINERS",
-    "gather_shared",
+    "from_registers",
     "gather_warp",
-    "pack",
     "pack_nibbles",
     "pack_scales",
     "random_nibbles",
-    "scatter_shared",
-    "unpack",
+    "to_registers",
     "unpack_nibbles",
     "unpack_scales",
 ]
@@ -27,7 +24,7 @@ __all__ = [
 CONTAINERS: dict[int, np.dtype] = {4: np.dtype("u1"), 8: np.dtype("u1"), 16: np.dtype("<u2"), 32: np.dtype("<u4")}
 
 
-def unpack(registers: NDArray[np.uint32], fragment: Fragment) -> NDArray:
+def from_registers(registers: NDArray[np.uint32], fragment: Fragment) -> NDArray:
     """Gather a matrix from registers.
 
     Parameters
@@ -49,8 +46,8 @@ def unpack(registers: NDArray[np.uint32], fragment: Fragment) -> NDArray:
     return codes.take(fragment.positions, axis=1)
 
 
-def pack(matrix: NDArray, fragment: Fragment) -> NDArray[np.uint32]:
-    """Scatter a matrix to registers, the inverse of :func:`unpack`.
+def to_registers(matrix: NDArray, fragment: Fragment) -> NDArray[np.uint32]:
+    """Scatter a matrix to registers, the inverse of :func:`from_registers`.
 
     Parameters
     ----------
@@ -92,48 +89,6 @@ def pack_nibbles(
         cleared[lane] |= np.uint32(15) << low_bit
         packed[:, lane] |= nibbles[:, row, chunk].astype(np.uint32) << low_bit
     return others & ~cleared | packed
-
-
-def gather_shared(smem: NDArray[np.uint8], where: SharedMap) -> NDArray:
-    """Gather a matrix from shared-memory images.
-
-    Parameters
-    ----------
-    smem : ndarray of uint8, shape (batch, bytes)
-        The images.
-    where : SharedMap
-        Map of the matrix.
-
-    Returns
-    -------
-    ndarray of uint8, uint16 or uint32, shape (batch, *where.addresses.shape)
-        One container per element; 4-bit and 6-bit elements in the low bits of a byte.
-    """
-    size = -(-where.element_bits // 8)
-    if where.element_bits % 8 == 0:
-        return smem.take(where.addresses[..., None] + np.arange(size), axis=1).view(CONTAINERS[8 * size])[..., 0]
-    low = smem.take(where.addresses, axis=1).astype(np.uint16)
-    straddles = where.low_bits + where.element_bits > 8
-    high = smem.take(where.addresses + straddles, axis=1).astype(np.uint16)
-    return ((low | high << 8) >> where.low_bits & (1 << where.element_bits) - 1).astype(np.uint8)
-
-
-def scatter_shared(smem: NDArray[np.uint8], where: SharedMap, codes: NDArray) -> None:
-    """Write a matrix into shared-memory images in place, the inverse of :func:`gather_shared`.
-
-    Parameters
-    ----------
-    smem : ndarray of uint8, shape (batch, bytes)
-        The images, zero at the bits that are written.
-    where : SharedMap
-        Map of the matrix.
-    codes : ndarray of an unsigned integer type, shape (batch, *where.addresses.shape)
-        Elements.
-    """
-    bits = (codes.astype(np.uint64) & np.uint64((1 << where.element_bits) - 1)) << where.low_bits.astype(np.uint64)
-    for place in range(-(-(int(where.low_bits.max()) + where.element_bits) // 8)):
-        octets = (bits >> np.uint64(8 * place)).astype(np.uint8)
-        np.bitwise_or.at(smem.T, (where.addresses + place).ravel(), octets.reshape(len(smem), -1).T)
 
 
 def random_nibbles(
@@ -181,9 +136,9 @@ def gather_warp(instruction: Instruction, held: HeldOperands) -> MatrixOperands:
     byte_a, thread_a, byte_b, thread_b = immediates.scale_ids
     scaled = instruction.scale_size is not None
     return MatrixOperands(
-        unpack(arrays["a"], a_fragment(instruction)),
-        unpack(arrays["b"], b_fragment(instruction)),
-        unpack(arrays["c"], accumulator_fragment(instruction)),
+        from_registers(arrays["a"], a_fragment(instruction)),
+        from_registers(arrays["b"], b_fragment(instruction)),
+        from_registers(arrays["c"], accumulator_fragment(instruction)),
         unpack_nibbles(arrays["e"], instruction, immediates.sparsity_selector) if instruction.sparse else None,
         unpack_scales(arrays["scale_a"], instruction, "a", byte_a, thread_a) if scaled else None,
         unpack_scales(arrays["scale_b"], instruction, "b", byte_b, thread_b) if scaled else None,

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from ..isa.formats import Format, low_bit
-from ..isa.instructions import Instruction
-from ..isa.operands import MatrixOperands
-from ..rtl.config import ConfigError
-from ..rtl.order import byte_order
-from ..sim.engine.steps import step_words
+from ...isa.formats import Format, low_bit
+from ...isa.instructions import Instruction
+from ...isa.operands import MatrixOperands
+from ...rtl.config import ConfigError
+from ...rtl.order import byte_order
+from ...sim.engine.steps import step_words
 from .measure import MappedUnit
 from .operands import step_count, streamed
 

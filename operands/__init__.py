@@ -1,0 +1,1 @@
+"""Placing of operands: matrices to registers, shared and tensor memory, and back. Moves bits and computes nothing."""
