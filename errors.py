@@ -8,6 +8,7 @@ __all__ = [
     "Error",
     "FileError",
     "InstructionError",
+    "KernelError",
     "MetadataError",
     "NibblePlace",
     "OperandError",
@@ -26,6 +27,10 @@ class Error(ValueError):
 
 class InstructionError(Error):
     """A PTX instruction that does not parse, or that an architecture does not have."""
+
+
+class KernelError(Error):
+    """A kernel that cannot be read or run: its text, launch or arguments, or what it does; with the line of its text."""
 
 
 class OperandError(Error):

@@ -1,0 +1,265 @@
+"""Loads, stores and atomics of single threads, ``ldmatrix`` and ``stmatrix``.
+
+Source: PTX ISA, "Data Movement and Conversion Instructions". Threads that store to one place are taken in the order of
+their numbers; so are atomics, which PTX leaves open.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .floats import canonical
+from .machine import Machine, Mask, Step, not_modelled
+from .ptx import Address, Instruction, Operand, Register, Sink, Symbol, Vector, size_of
+from .values import numpy_type
+
+__all__ = ["ACCESS", "space_of"]
+
+_SPACES = ("global", "shared", "param", "local", "const")
+#: Qualifiers of a load or store that change no value.
+_HINTS = {
+    *("weak", "relaxed", "acquire", "release", "volatile", "mmio", "nc", "cta", "gpu", "sys", "cluster"),
+    *("ca", "cg", "cs", "cv", "wb", "wt", "lu", "L2::cache_hint", "L2::64B", "L2::128B", "L2::256B"),
+    *(f"L{n}::evict_{word}" for n in (1, 2) for word in ("normal", "unchanged", "first", "last")),
+    "L1::no_allocate",
+}
+_VECTORS = {"v2": 2, "v4": 4, "v8": 8}
+
+
+def space_of(ins: Instruction) -> str:
+    """Return the state space that an instruction names, or ``"generic"``."""
+    return next((word.split("::")[0] for word in ins.words[1:] if word.split("::")[0] in _SPACES), "generic")
+
+
+def _form(ins: Instruction) -> tuple[str, int, str]:
+    """Return state space, number of elements and type of a load or store."""
+    space, count, type_ = space_of(ins), 1, ins.words[-1]
+    for word in ins.words[1:-1]:
+        if word in _VECTORS:
+            count = _VECTORS[word]
+        elif word.split("::")[0] not in _SPACES and word not in _HINTS:
+            raise not_modelled(ins, f"its qualifier '.{word}'")
+    return space, count, type_
+
+
+def _items(operand: Operand) -> tuple[Operand, ...]:
+    return operand.items if isinstance(operand, Vector) else (operand,)
+
+
+def _load(machine: Machine, ins: Instruction) -> Step:
+    if ins.words[1] == "matrix":
+        raise not_modelled(ins)
+    space, count, type_ = _form(ins)
+    destination, source = ins.operands[:2]
+    size, dtype = size_of(type_), numpy_type(type_)
+    writes = [machine.writer(item, type_) for item in _items(destination)]
+    if len(writes) != count or size > 8:
+        raise not_modelled(ins, "its number of registers")
+    if space == "param" and isinstance(source, Address) and isinstance(source.base, Symbol):
+        start = machine.offsets[source.base.name] + source.offset
+        values = [np.frombuffer(machine.parameter(start + size * i, size), dtype) for i in range(count)]
+
+        def load_parameter(mask: Mask) -> None:
+            for write, value in zip(writes, values, strict=True):
+                write(mask, value)
+
+        return load_parameter
+    places = machine.places(source, space, ins)
+
+    def load(mask: Mask) -> None:
+        where, at = places(mask)
+        if where == "param":
+            octets = np.frombuffer(machine.parameters, np.uint8)
+            at = machine.checked(where, at, size, ins, mask)
+            rows = octets[at[:, None] + np.arange(size * count)].reshape(len(at), count, size)
+            for place, write in enumerate(writes):
+                write(mask, np.ascontiguousarray(rows[:, place]).view(dtype)[:, 0])
+            return
+        elements = machine.checked(where, at, size * count, ins, mask) // size
+        memory = machine.memory_views(where)[size]
+        for place, write in enumerate(writes):
+            write(mask, memory[elements + place].view(dtype))
+
+    return load
+
+
+def _store(machine: Machine, ins: Instruction) -> Step:
+    space, count, type_ = _form(ins)
+    destination, source = ins.operands[:2]
+    size = size_of(type_)
+    reads = [machine.reader(item, f"b{8 * size}") for item in _items(source)]
+    if len(reads) != count or size > 8:
+        raise not_modelled(ins, "its number of registers")
+    places = machine.places(destination, space, ins)
+
+    def store(mask: Mask) -> None:
+        where, at = places(mask)
+        if where == "param":
+            raise machine.fault(ins, "it stores to parameter space")
+        at = machine.every(machine.checked(where, at, size * count, ins, mask))
+        elements = (at if mask is None else at[mask]) // size
+        memory = machine.memory_views(where)[size]
+        for place, read in enumerate(reads):
+            values = machine.every(read())
+            memory[elements + place] = values if mask is None else values[mask]
+
+    return store
+
+
+# Atomics
+
+
+def _exchange(old: NDArray, new: NDArray) -> NDArray:
+    return new
+
+
+_ATOMIC: dict[str, Callable[[NDArray, NDArray], NDArray]] = {
+    "add": lambda old, new: old + new,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": lambda old, new: old & new,
+    "or": lambda old, new: old | new,
+    "xor": lambda old, new: old ^ new,
+    "exch": _exchange,
+    "inc": lambda old, limit: np.where(old >= limit, old.dtype.type(0), old + old.dtype.type(1)),
+    "dec": lambda old, limit: np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1)),
+}
+
+
+def _atomic(machine: Machine, ins: Instruction) -> Step:
+    """``atom`` and ``red``: thread by thread, in the order of CTAs and of threads inside."""
+    words = ins.words
+    returns = words[0] == "atom"
+    name = next((word for word in words[1:] if word in _ATOMIC or word == "cas"), "")
+    type_ = words[-1]
+    if (
+        not name
+        or type_ not in ("u32", "s32", "b32", "u64", "s64", "b64", "f32", "f64")
+        or "v2" in words
+        or "v4" in words
+    ):
+        raise not_modelled(ins)
+    operands = ins.operands[returns:]
+    places = machine.places(operands[0], space_of(ins), ins)
+    reads = [machine.reader(operand, type_) for operand in operands[1:] if not isinstance(operand, Address)]
+    reads = reads[: 2 if name == "cas" else 1]
+    write = machine.writer(ins.operands[0], type_) if returns and not isinstance(ins.operands[0], Sink) else None
+    size, dtype = size_of(type_), numpy_type(type_)
+
+    def step(mask: Mask) -> None:
+        threads = machine.active(mask)
+        where, at = places(mask)
+        elements = machine.every(machine.checked(where, at, size, ins, mask))[threads] // size
+        memory = machine.memory_views(where)[size].view(dtype)
+        values = [machine.every(read())[threads] for read in reads]
+        before = np.empty(len(threads), dtype)
+        left = np.arange(len(threads))
+        while left.size:  # of each place the first thread, until none is left
+            _, first = np.unique(elements[left], return_index=True)
+            chosen = left[first]
+            old = memory[elements[chosen]]
+            before[chosen] = old
+            if name == "cas":
+                new = np.where(old == values[0][chosen], values[1][chosen], old)
+            else:
+                new = _ATOMIC[name](old, values[0][chosen])
+            memory[elements[chosen]] = canonical(new) if dtype.kind == "f" else new
+            left = np.delete(left, first)
+        if write:
+            whole = np.zeros(machine.count, dtype)
+            whole[threads] = before
+            write(mask, whole)
+
+    return step
+
+
+# Matrices of eight by eight
+
+_LANE = np.arange(32)
+
+
+def _matrix_load(machine: Machine, ins: Instruction) -> Step:
+    words = ins.words
+    if "m8n8" not in words or words[-1] != "b16":
+        raise not_modelled(ins, "only .m8n8 of .b16")
+    numbers = machine.register_numbers(ins.operands[0])
+    places, transposed = machine.places(ins.operands[1], "shared", ins), "trans" in words
+
+    def load(mask: Mask) -> None:
+        groups = machine.whole_groups(mask, 32, ins)
+        where, at = places(mask)
+        rows_of_warps = machine.every(machine.checked(where, at, 16, ins, mask)).reshape(-1, 32)
+        if groups is not None:
+            rows_of_warps = rows_of_warps[groups]
+        memory = machine.memory_views(where)
+        result = np.empty((len(rows_of_warps), 32, len(numbers)), np.uint32)
+        for place in range(len(numbers)):
+            rows = rows_of_warps[:, 8 * place : 8 * place + 8]
+            if transposed:
+                low, high = (
+                    memory[2][(rows[:, 2 * (_LANE % 4) + half] + 2 * (_LANE // 4)) // 2].astype(np.uint32)
+                    for half in (0, 1)
+                )
+                result[..., place] = low | high << np.uint32(16)
+            else:
+                result[..., place] = memory[4][(rows[:, _LANE // 4] + 4 * (_LANE % 4)) // 4]
+        machine.spread(numbers, result, groups, 32)
+
+    return load
+
+
+def _matrix_store(machine: Machine, ins: Instruction) -> Step:
+    words = ins.words
+    if "m8n8" not in words or words[-1] != "b16":
+        raise not_modelled(ins, "only .m8n8 of .b16")
+    numbers = machine.register_numbers(ins.operands[1])
+    places, transposed = machine.places(ins.operands[0], "shared", ins), "trans" in words
+
+    def store(mask: Mask) -> None:
+        groups = machine.whole_groups(mask, 32, ins)
+        chosen = slice(None) if groups is None else groups
+        where, at = places(mask)
+        rows_of_warps = machine.every(machine.checked(where, at, 16, ins, mask)).reshape(-1, 32)[chosen]
+        memory = machine.memory_views(where)
+        values = machine.stacked(numbers, 32)[chosen]
+        for place in range(len(numbers)):
+            rows = rows_of_warps[:, 8 * place : 8 * place + 8]
+            if transposed:
+                for half in (0, 1):
+                    at_half = (rows[:, 2 * (_LANE % 4) + half] + 2 * (_LANE // 4)) // 2
+                    memory[2][at_half] = values[..., place] >> np.uint32(16 * half) & np.uint32(0xFFFF)
+            else:
+                memory[4][(rows[:, _LANE // 4] + 4 * (_LANE % 4)) // 4] = values[..., place]
+
+    return store
+
+
+def _map_to_cluster(machine: Machine, ins: Instruction) -> Step:
+    """``mapa``: the address of the same variable in another CTA of the cluster."""
+    from .machine import CLUSTER_SHIFT
+
+    type_ = ins.words[-1]
+    destination, source, rank = ins.operands
+    if "shared::cluster" not in ins.opcode or not isinstance(source, Register | Symbol):
+        raise not_modelled(ins, "only with addresses of shared memory")
+    write, read = machine.writer(destination, type_), machine.reader(source, type_)
+    read_rank = machine.reader(rank, "u32")
+
+    def step(mask: Mask) -> None:
+        dtype = numpy_type(type_).type
+        offset = read() & dtype((1 << CLUSTER_SHIFT) - 1)
+        write(mask, offset | (read_rank().astype(dtype) + dtype(1)) << dtype(CLUSTER_SHIFT))
+
+    return step
+
+
+ACCESS: dict[str, Callable[[Machine, Instruction], Step]] = {
+    "ld": _load,
+    "st": _store,
+    "atom": _atomic,
+    "red": _atomic,
+    "ldmatrix": _matrix_load,
+    "stmatrix": _matrix_store,
+    "mapa": _map_to_cluster,
+}

@@ -1,0 +1,110 @@
+"""Values of codes of any float format, and codes of values by any rounding.
+
+Formats are those of :mod:`sptc.isa.formats`, and f64. Values are float64, which is exact for every format.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..isa.formats import FORMATS, Format, Specials
+
+__all__ = ["Rounding", "decoded", "encoded"]
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """How a value becomes a code. Source: PTX ISA, ``cvt``."""
+
+    #: ``rn`` to nearest even, ``rna`` to nearest with ties away from zero, ``rz``, ``rm``, ``rp``.
+    mode: str
+    #: Overflow gives the largest finite number, also for an infinity.
+    saturate: bool = False
+    #: Negative values and -0 become +0; a NaN stays one.
+    relu: bool = False
+
+
+def decoded(codes: NDArray, name: str) -> NDArray[np.float64]:
+    """Return the values of codes of a format; ``tf32`` in the upper 19 bits of a word."""
+    if name in ("f16", "f32", "f64"):
+        return codes.view(f"<f{codes.dtype.itemsize}").astype(np.float64)
+    fmt = FORMATS[name]
+    bits = codes.astype(np.int64) >> fmt.ignored_low_bits
+    top = (1 << fmt.exponent_bits) - 1
+    exponent, fraction = bits >> fmt.fraction_bits & top, bits & (1 << fmt.fraction_bits) - 1
+    hidden = np.where(exponent > 0, 1 << fmt.fraction_bits, 0) if fmt.subnormals else np.int64(1 << fmt.fraction_bits)
+    power = (np.maximum(exponent, 1) if fmt.subnormals else exponent) - fmt.bias - fmt.fraction_bits
+    values = np.ldexp((fraction + hidden).astype(np.float64), power.astype(np.int32))
+    if fmt.specials is Specials.IEEE:
+        values = np.where(exponent == top, np.where(fraction == 0, np.inf, np.nan), values)
+    elif fmt.specials is Specials.NAN:
+        values = np.where((exponent == top) & (fraction == (1 << fmt.fraction_bits) - 1), np.nan, values)
+    return np.where(bits >> fmt.bits - 1 & 1, -values, values) if fmt.signed else values
+
+
+def _rounded(steps: NDArray[np.float64], mode: str, negative: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Round magnitudes to integers."""
+    if mode == "rn":
+        return np.rint(steps)
+    down = np.floor(steps)
+    if mode == "rna":
+        return down + (steps - down >= 0.5)
+    if mode == "rz":
+        return down
+    return np.where(negative == (mode == "rm"), np.ceil(steps), down)
+
+
+def _magnitude_codes(values: NDArray[np.float64], fmt: Format) -> NDArray[np.int64]:
+    """Return the codes of magnitudes that the format has exactly, a carry beyond its largest number included."""
+    _, exponent = np.frexp(values)
+    least = fmt.minimum_exponent
+    exponent = np.where(values == 0, least, np.maximum(exponent - 1, least))
+    steps = np.ldexp(values, fmt.fraction_bits - exponent).astype(np.int64)
+    # A normal number has its hidden one at bit `fraction_bits`, which adds one to the exponent field of the formula.
+    return steps + (exponent - least << fmt.fraction_bits)
+
+
+def encoded(values: NDArray[np.float64], name: str, rounding: Rounding) -> NDArray[np.uint32]:
+    """Return the codes of values rounded to a format, ``tf32`` in the upper 19 bits of a word.
+
+    An overflow gives infinity, or NaN where the format has no infinity, or the largest finite number: always where the
+    format has neither, with `saturate`, and where the rounding is toward zero from there.
+    """
+    fmt = FORMATS[name]
+    if not fmt.subnormals:
+        return _scale_codes(values, rounding)
+    nan, negative = np.isnan(values), np.signbit(values)
+    if rounding.relu:
+        values = np.where(negative & ~nan, 0.0, values)
+        negative = negative & nan
+    infinite = np.isinf(values)
+    magnitude = np.where(nan | infinite, 0.0, np.abs(values))
+    _, exponent = np.frexp(magnitude)
+    unit = np.maximum(exponent - 1, fmt.minimum_exponent) - fmt.fraction_bits
+    magnitude = np.ldexp(_rounded(np.ldexp(magnitude, -unit), rounding.mode, negative), unit)
+    over = infinite | (magnitude > fmt.maximum)
+    codes = _magnitude_codes(np.where(over, 0.0, magnitude), fmt)
+    largest, sign = int(_magnitude_codes(np.array(fmt.maximum), fmt)), 1 << fmt.bits - 1
+    special = {
+        Specials.IEEE: (largest + 1, sign - 1),
+        Specials.NAN: (sign - 1, sign - 1),
+        Specials.NONE: (largest,) * 2,
+    }
+    beyond, missing = special[fmt.specials]
+    inward = {"rz": True, "rm": ~negative, "rp": negative}.get(rounding.mode, False) & ~infinite
+    codes = np.where(over, np.where(inward | rounding.saturate, largest, beyond), codes)
+    codes = np.where(nan, missing, np.where(negative, codes | sign, codes))
+    return (codes << fmt.ignored_low_bits).astype(np.uint32)
+
+
+def _scale_codes(values: NDArray[np.float64], rounding: Rounding) -> NDArray[np.uint32]:
+    """Round to powers of two, ue8m0: toward zero or up. Values below the least power become it, zeros too."""
+    fmt = FORMATS["ue8m0"]
+    infinite = np.isinf(values)
+    fraction, exponent = np.frexp(np.where(infinite | ~(values > 0), 2.0**-fmt.bias, values))
+    power = exponent - 1 + ((fraction > 0.5) if rounding.mode == "rp" else 0)
+    over = infinite & (values > 0) | (power > fmt.bias)
+    codes = np.clip(power + fmt.bias, 0, 2 * fmt.bias)
+    codes = np.where(over, 2 * fmt.bias + (not rounding.saturate), codes)
+    return np.where(np.isnan(values), 2 * fmt.bias + 1, codes).astype(np.uint32)

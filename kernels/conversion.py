@@ -1,0 +1,168 @@
+"""``cvt``: conversion between integers and floats, with every rounding, to formats of 32 to 4 bits.
+
+Source: PTX ISA, ``cvt``. A value is taken exactly, as float64 or an integer, and rounded once.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..isa.formats import FORMATS
+from .codes import Rounding, decoded, encoded
+from .floats import canonical, flushed
+from .machine import Machine, Mask, Step, not_modelled
+from .ptx import Instruction, Vector, size_of
+
+__all__ = ["CONVERSION"]
+
+#: Names of types that ``cvt`` has; packed ones hold several elements.
+_PACKED = {"f16x2": "f16", "bf16x2": "bf16", "e4m3x2": "e4m3", "e5m2x2": "e5m2", "e2m3x2": "e2m3", "e3m2x2": "e3m2",
+           "e2m1x2": "e2m1", "ue8m0x2": "ue8m0"}  # fmt: skip
+_TO_INTEGER: dict[str, Callable[[NDArray], NDArray]] = {
+    "rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil,
+}  # fmt: skip
+
+
+def _convert(machine: Machine, ins: Instruction) -> Step:
+    qualifiers = ins.words[1:]
+    ordered = [w for w in qualifiers if w in _PACKED or w in FORMATS or (w[0] in "busf" and w[1:].isdigit())]
+    if len(ordered) != 2 or "pack" in qualifiers or "scaled" in ".".join(qualifiers):
+        raise not_modelled(ins)
+    to, source = ordered
+    modes = [word for word in qualifiers if word not in ordered]
+    if unknown := [w for w in modes if w not in ("rn", "rna", "rz", "rm", "rp", "ftz", "sat", "satfinite", "relu",
+                                                 *_TO_INTEGER)]:  # fmt: skip
+        raise not_modelled(ins, f"its qualifier '.{unknown[0]}'")
+    is_integer = {name: name[0] in "bus" and name not in _PACKED and name != "ue8m0" for name in (to, source)}
+    if is_integer[to] and is_integer[source]:
+        return _integer_to_integer(machine, ins, to, source, saturate="sat" in modes)
+    if is_integer[to]:
+        return _float_to_integer(machine, ins, to, source, modes)
+    return _to_float(machine, ins, to, source, modes)
+
+
+def _integer_to_integer(machine: Machine, ins: Instruction, to: str, source: str, *, saturate: bool) -> Step:
+    read, write = machine.reader(ins.operands[1], source), machine.writer(ins.operands[0], to)
+    dtype = np.dtype(f"<{'i' if to[0] == 's' else 'u'}{size_of(to)}")
+    if not saturate:
+        return lambda mask: write(mask, read().astype(dtype))
+    limits = np.iinfo(dtype)
+
+    def clamp(mask: Mask) -> None:
+        values = read()
+        own = np.iinfo(values.dtype)
+        low, high = max(limits.min, own.min), min(limits.max, own.max)
+        write(mask, np.clip(values, values.dtype.type(low), values.dtype.type(high)).astype(dtype))
+
+    return clamp
+
+
+def _float_to_integer(machine: Machine, ins: Instruction, to: str, source: str, modes: list[str]) -> Step:
+    """Round to an integer and clamp to the range; a NaN gives zero, of 64 bits the value with the upper bit alone."""
+    if source in _PACKED:
+        raise not_modelled(ins)
+    whole = next((_TO_INTEGER[mode] for mode in modes if mode in _TO_INTEGER), None)
+    if whole is None:
+        raise not_modelled(ins, "a rounding to integer is missing")
+    read, write = machine.reader(ins.operands[1], f"b{8 * size_of(source)}"), machine.writer(ins.operands[0], to)
+    dtype = np.dtype(f"<{'i' if to[0] == 's' else 'u'}{size_of(to)}")
+    limits = np.iinfo(dtype)
+    missing = 1 << 63 if size_of(to) == 8 or source == "f64" else 0
+
+    def convert(mask: Mask) -> None:
+        values = decoded(read(), source)
+        if "ftz" in modes and source == "f32":
+            values = flushed(values.astype(np.float32)).astype(np.float64)
+        nan = np.isnan(values)
+        rounded = whole(np.where(nan, 0.0, values))
+        over, under = rounded >= 2.0 ** (8 * dtype.itemsize - (dtype.kind == "i")), rounded < float(limits.min)
+        result = np.where(over | under, 0.0, rounded).astype(dtype)
+        result = np.where(over, dtype.type(limits.max), np.where(under, dtype.type(limits.min), result))
+        if nan.any():
+            result = np.where(nan, np.array([missing], np.uint64).astype(f"<u{dtype.itemsize}").view(dtype), result)
+        write(mask, result)
+
+    return convert
+
+
+def _to_float(machine: Machine, ins: Instruction, to: str, source: str, modes: list[str]) -> Step:
+    """Round to a float, or to several: of two sources the first becomes the upper element."""
+    element = _PACKED.get(to, to)
+    inner = _PACKED.get(source, source)
+    size = size_of(to) if to not in _PACKED or to in ("f16x2", "bf16x2") else (1 if to == "e2m1x2" else 2)
+    destination = ins.operands[0]
+    write = machine.writer(destination, f"b{8 * size}")
+    integer = source[0] in "bus" and source not in _PACKED
+    read_type = source if integer else f"b{8 * _bytes_of(source)}"
+    sources = [
+        item for operand in ins.operands[1:] for item in (operand.items if isinstance(operand, Vector) else (operand,))
+    ]
+    reads = [machine.reader(operand, read_type) for operand in sources]
+    mode = next((word for word in modes if word in ("rn", "rna", "rz", "rm", "rp")), "rn")
+    rounding = Rounding(mode, "satfinite" in modes, "relu" in modes)
+    ftz, clamp, whole = "ftz" in modes, "sat" in modes, next((_TO_INTEGER[m] for m in modes if m in _TO_INTEGER), None)
+
+    def values_of(read: Callable[[], NDArray]) -> list[NDArray[np.float64]]:
+        codes = read()
+        if integer:
+            return [codes.astype(np.float64)]
+        if source in _PACKED:
+            return [decoded(part, inner) for part in _parts(codes, inner)]
+        values = decoded(codes, inner)
+        return [flushed(values.astype(np.float32)).astype(np.float64) if ftz and source == "f32" else values]
+
+    def code_of(values: NDArray[np.float64]) -> NDArray:
+        if whole:
+            values = np.copysign(whole(values), values)
+        if clamp:
+            values = np.where(np.isnan(values), 0.0, np.clip(values, 0.0, 1.0))
+        if element == "f64":
+            return canonical(values).view(np.uint64)
+        if element == "f32" and mode == "rn":
+            with np.errstate(over="ignore"):
+                result = values.astype(np.float32)
+            return canonical(flushed(result) if ftz else result).view(np.uint32)
+        if element == "f16" and mode == "rn" and not rounding.saturate and not rounding.relu:
+            with np.errstate(over="ignore"):
+                return canonical(values.astype(np.float16)).view(np.uint16)
+        return encoded(values, element, rounding)
+
+    exact_64 = integer and size_of(source) == 8
+
+    def convert(mask: Mask) -> None:
+        if exact_64 and element in ("f32", "f64") and mode == "rn":
+            write(mask, reads[0]().astype(f"<f{size}"))
+            return
+        values = [value for read in reversed(reads) for value in values_of(read)]
+        codes = [code_of(value).astype(np.uint64) for value in values]
+        bits = 8 * size // len(codes)
+        joined = codes[0]
+        for place, code in enumerate(codes[1:], 1):
+            joined = joined | code << np.uint64(bits * place)
+        write(mask, joined.astype(f"<u{size}"))
+
+    if exact_64 and (element not in ("f32", "f64") or mode != "rn"):
+        raise not_modelled(ins, "64-bit integers are only rounded to nearest")
+    return convert
+
+
+def _bytes_of(name: str) -> int:
+    if name in ("f16x2", "bf16x2"):
+        return 4
+    if name == "e2m1x2":
+        return 1
+    return 2 if name in _PACKED else size_of(name)
+
+
+def _parts(codes: NDArray, element: str) -> list[NDArray]:
+    """Return the elements of packed codes, the lower one first."""
+    if element == "e2m1":
+        return [codes & codes.dtype.type(15), codes >> codes.dtype.type(4)]
+    if element in ("f16", "bf16"):
+        halves = np.ascontiguousarray(codes).view(np.uint16).reshape(-1, 2)
+        return [np.ascontiguousarray(halves[:, place]) for place in (0, 1)]
+    return [codes & codes.dtype.type(255), codes >> codes.dtype.type(8)]
+
+
+CONVERSION: dict[str, Callable[[Machine, Instruction], Step]] = {"cvt": _convert}

@@ -1,0 +1,357 @@
+"""State of the threads of a batch of CTAs, and access of instructions to registers and memory.
+
+A register is one array over all threads of all CTAs of the batch, or an array of one element while all threads have the
+same value. An instruction is a function of a mask: None while all threads take part.
+"""
+
+import struct
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import KernelError
+from .memory import GLOBAL_BASE, LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, UNSIGNED, GlobalMemory, views
+from .ptx import (
+    Address,
+    Immediate,
+    Instruction,
+    Kernel,
+    Negated,
+    Operand,
+    Register,
+    Sink,
+    Special,
+    Symbol,
+    Vector,
+    size_of,
+)
+from .values import constant, numpy_type, register_type
+
+__all__ = ["CLUSTER_SHIFT", "Launch", "Machine", "Mask", "Places", "Reader", "Step", "Writer", "not_modelled"]
+
+Mask = NDArray[np.bool_] | None
+Reader = Callable[[], NDArray]
+Writer = Callable[[Mask, NDArray], None]
+Step = Callable[[Mask], Any]
+#: State space, and the offset of each thread's access in its memory (one element if all are equal).
+Places = Callable[[Mask], tuple[str, NDArray[np.int64]]]
+#: Bits of an address in the shared memory of a cluster above which the CTA's rank stands, plus one.
+CLUSTER_SHIFT = 24
+_AXES = "xyz"
+#: Multiple of the bytes of shared memory: a swizzle pattern, so that addresses of every CTA have the same low bits.
+_SHARED_UNIT = 1024
+_MOST_THREADS = 1024
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Geometry of a launch, and what one launch has beside it."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    #: Bytes of dynamic shared memory.
+    shared: int = 0
+    arch: str = "sm_90"
+    #: Name of the back end of tensor-core instructions, or the back end.
+    backend: Any = "native"
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def cluster_size(self) -> int:
+        """CTAs of a cluster."""
+        return self.cluster[0] * self.cluster[1] * self.cluster[2]
+
+
+def not_modelled(ins: Instruction, why: str = "") -> KernelError:
+    """Return the error for an instruction, or a form of it, that this model does not have."""
+    return KernelError(f"line {ins.line}: '{ins.opcode}' is not modelled{': ' if why else ''}{why}")
+
+
+class Machine:
+    """Threads, registers and memories of a batch of CTAs.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The program.
+    launch : Launch
+        Geometry.
+    ctas : ndarray of int, shape (CTAs,)
+        Linear numbers of the CTAs of this batch; whole clusters.
+    parameters : bytes
+        Parameter space.
+    memory : GlobalMemory
+        Global memory, which all batches share.
+    """
+
+    def __init__(
+        self, kernel: Kernel, launch: Launch, ctas: NDArray[np.int64], parameters: bytes, memory: GlobalMemory
+    ) -> None:
+        self.kernel, self.launch, self.memory, self.parameters = kernel, launch, memory, parameters
+        self.ctas, self.threads = len(ctas), launch.threads
+        self.count = self.ctas * self.threads
+        static = max((start + size for start, size in kernel.shared.values()), default=0)
+        self.shared_bytes = -(-(static + launch.shared) // _SHARED_UNIT) * _SHARED_UNIT
+        self.shared = np.zeros((self.ctas, self.shared_bytes), np.uint8)
+        self.shared_views = views(self.shared.reshape(-1)) if self.shared_bytes else {}
+        local = max((start + size for start, size in kernel.local.values()), default=0)
+        self.local_bytes = -(-local // 16) * 16
+        self.local_views = views(np.zeros(self.count * self.local_bytes, np.uint8)) if local else {}
+        self.thread_numbers = np.arange(self.count)
+        self.cta_of_thread = self.thread_numbers // self.threads
+        self.shared_start = (self.cta_of_thread * self.shared_bytes).astype(np.int64)
+        self.numbers = {name: number for number, name in enumerate(kernel.registers)}
+        self.registers: list[NDArray] = [np.zeros(1, register_type(t)) for t in kernel.registers.values()]
+        self.special = self._special_registers(ctas)
+        self.offsets = {parameter.name: parameter.offset for parameter in kernel.parameters}
+        #: Asynchronous work in flight that no thread has waited for, oldest first.
+        self.queue: deque[Callable[[], None]] = deque()
+        #: Whether a barrier in shared memory has completed a phase since threads were last woken.
+        self.completed = False
+        #: Work at the end of the kernel: what was never waited for.
+        self.at_exit: list[Callable[[], None]] = []
+
+    def _special_registers(self, ctas: NDArray[np.int64]) -> dict[str, NDArray[np.uint32]]:
+        thread = self.thread_numbers % self.threads
+        cta = np.asarray(ctas)[self.cta_of_thread]
+        values: dict[str, Any] = {"%laneid": thread % 32, "%warpid": thread // 32, "%smid": np.array([0])}
+        values |= {"%nwarpid": np.array([-(-self.threads // 32)]), "%clusterid.x": cta // self.launch.cluster_size}
+        rest_thread, rest_cta, rank, scale = thread, cta, np.zeros_like(cta), 1
+        for axis, block, grid, cluster in zip(
+            _AXES, self.launch.block, self.launch.grid, self.launch.cluster, strict=True
+        ):
+            values[f"%tid.{axis}"], rest_thread = rest_thread % block, rest_thread // block
+            position, rest_cta = rest_cta % grid, rest_cta // grid
+            values[f"%ctaid.{axis}"] = position
+            values[f"%ntid.{axis}"], values[f"%nctaid.{axis}"] = np.array([block]), np.array([grid])
+            values[f"%cluster_ctaid.{axis}"] = position % cluster
+            values[f"%cluster_nctaid.{axis}"] = np.array([cluster])
+            values[f"%clusterid.{axis}"] = position // cluster
+            values[f"%nclusterid.{axis}"] = np.array([grid // cluster])
+            rank = rank + position % cluster * scale
+            scale *= cluster
+        values["%cluster_ctarank"], values["%cluster_nctarank"] = rank, np.array([scale])
+        values["%is_explicit_cluster"] = np.array([scale > 1])
+        self.rank_of_thread = rank
+        lane = thread % 32
+        for name, masks in (("eq", 1 << lane), ("lt", (1 << lane) - 1), ("le", (2 << lane) - 1)):
+            values[f"%lanemask_{name}"] = masks
+        values["%lanemask_gt"] = ~values["%lanemask_le"]
+        values["%lanemask_ge"] = ~values["%lanemask_lt"]
+        return {name: (value & 0xFFFFFFFF).astype(np.uint32) for name, value in values.items()}
+
+    # Threads and errors
+
+    def active(self, mask: Mask) -> NDArray[np.intp]:
+        """Return the numbers of the threads of a mask."""
+        return self.thread_numbers if mask is None else np.flatnonzero(mask)
+
+    def every(self, values: NDArray) -> NDArray:
+        """Return a value for each thread."""
+        return np.broadcast_to(values, (self.count,))
+
+    def who(self, thread: int) -> str:
+        """Name a thread of the batch."""
+        cta, number = divmod(int(thread), self.threads)
+        place = ", ".join(str(int(self.special[f"%ctaid.{axis}"][cta * self.threads])) for axis in _AXES)
+        return f"thread {number} of CTA ({place})"
+
+    def fault(self, ins: Instruction, what: str, thread: int | None = None) -> KernelError:
+        """Return the error for what an instruction must not do."""
+        return KernelError(f"line {ins.line}: {ins.opcode}: {what}{'' if thread is None else f'; {self.who(thread)}'}")
+
+    # Registers
+
+    def reader(self, operand: Operand, type_: str) -> Reader:
+        """Return a function that gives the values of an operand as a type, of one element if all are equal."""
+        registers, dtype = self.registers, numpy_type(type_)
+        if isinstance(operand, Register):
+            number = self.numbers[operand.name]
+            if registers[number].dtype == dtype:
+                return lambda: registers[number]
+            if registers[number].dtype.itemsize == dtype.itemsize:
+                return lambda: registers[number].view(dtype)
+            bits = UNSIGNED[dtype.itemsize]
+            return lambda: registers[number].astype(bits).view(dtype)
+        if isinstance(operand, Negated):
+            inner = self.reader(operand.operand, type_)
+            return lambda: ~inner()
+        fixed = self._fixed(operand, type_).astype(dtype, copy=False)
+        return lambda: fixed
+
+    def _fixed(self, operand: Operand, type_: str) -> NDArray:
+        if isinstance(operand, Immediate):
+            return constant(operand, type_)
+        if isinstance(operand, Special) and operand.name in self.special:
+            return self.special[operand.name].astype(UNSIGNED[size_of(type_)])
+        if isinstance(operand, Symbol):
+            for table in (self.kernel.shared, self.kernel.local):
+                if operand.name in table:
+                    return np.array([table[operand.name][0]], UNSIGNED[size_of(type_)])
+            if operand.name in self.offsets:
+                return np.array([self.offsets[operand.name]], UNSIGNED[size_of(type_)])
+        name = getattr(operand, "name", type(operand).__name__.lower())
+        raise KernelError(f"the operand '{name}' is not modelled here")
+
+    def writer(self, operand: Operand, type_: str) -> Writer:
+        """Return a function that writes values of a type to a register, of the threads of a mask."""
+        if isinstance(operand, Sink):
+            return lambda mask, values: None
+        if not isinstance(operand, Register):
+            raise KernelError("a destination must be a register")
+        registers, number = self.registers, self.numbers[operand.name]
+        kept = registers[number].dtype
+        signed = type_[0] == "s"
+
+        def write(mask: Mask, values: NDArray) -> None:
+            if values.dtype != kept:
+                if values.dtype.itemsize == kept.itemsize:
+                    values = values.view(kept)
+                else:  # A register wider than the type: extended as the type says.
+                    values = (values.astype(np.int64) if signed else values).astype(kept)
+            registers[number] = values if mask is None else np.where(mask, values, registers[number])
+
+        return write
+
+    def register_numbers(self, operand: Operand) -> list[int]:
+        """Return the numbers of the registers of a vector, or of one register."""
+        items = operand.items if isinstance(operand, Vector) else (operand,)
+        if not all(isinstance(item, Register) for item in items):
+            raise KernelError("a fragment must be in registers")
+        return [self.numbers[item.name] for item in items if isinstance(item, Register)]
+
+    def stacked(self, numbers: list[int], group: int) -> NDArray[np.uint32]:
+        """Return registers of all threads, shape (groups, threads of a group, registers)."""
+        columns = [self.every(self.registers[number]) for number in numbers]
+        return np.stack(columns, -1).reshape(self.count // group, group, len(numbers))
+
+    def spread(self, numbers: list[int], values: NDArray, groups: NDArray[np.intp] | None, group: int) -> None:
+        """Write values, shape (groups, threads of a group, registers), to registers; `groups` are those meant."""
+        for place, number in enumerate(numbers):
+            column = values[..., place]
+            if groups is None:
+                self.registers[number] = np.ascontiguousarray(column).reshape(-1)
+            else:
+                whole = np.array(self.every(self.registers[number])).reshape(-1, group)
+                whole[groups] = column
+                self.registers[number] = whole.reshape(-1)
+
+    def whole_groups(self, mask: Mask, group: int, ins: Instruction) -> NDArray[np.intp] | None:
+        """Return which groups of threads take part, None for all; raise an error if a group does only in part."""
+        if mask is None:
+            return None
+        masks = mask.reshape(-1, group)
+        some, every = masks.any(1), masks.all(1)
+        if (some != every).any():
+            first = int(np.flatnonzero(some != every)[0])
+            thread = first * group + int(np.flatnonzero(~masks[first])[0])
+            raise self.fault(ins, f"not all {group} threads execute it together; one that does not is", thread)
+        return None if every.all() else np.flatnonzero(every)
+
+    # Memory
+
+    def places(self, operand: Operand, space: str, ins: Instruction) -> Places:
+        """Return a function that gives state space and offsets of an address, ``space`` ``"generic"`` or its own."""
+        if not isinstance(operand, Address):
+            raise not_modelled(ins, "an operand that should be an address is none")
+        base = operand.base
+        wide = isinstance(base, Register) and size_of(base.type) == 8
+        read, offset = self.reader(base, "u64" if wide else "u32"), np.int64(operand.offset)
+
+        def places(mask: Mask) -> tuple[str, NDArray[np.int64]]:
+            at = read().astype(np.int64) + offset
+            if mask is not None and at.size > 1:
+                at = np.where(mask, at, at[mask.argmax()])  # so that idle threads have a lawful address
+            return self.resolve(at, space, ins)
+
+        return places
+
+    def resolve(self, at: NDArray[np.int64], space: str, ins: Instruction) -> tuple[str, NDArray[np.int64]]:
+        """Return the state space of addresses, and their offsets in its memory."""
+        low = int(at.min())
+        if space == "generic":
+            windows = (
+                ("global", GLOBAL_BASE), ("param", PARAMETER_WINDOW), ("local", LOCAL_WINDOW), ("shared", SHARED_WINDOW)
+            )  # fmt: skip
+            space, start = next(((name, start) for name, start in windows if low >= start), ("", 0))
+            if not space:
+                raise self.fault(ins, f"the generic address {low:#x} lies in no state space", int(at.argmin()))
+            if space != "global" and int(at.max()) >= 2 * start:
+                raise not_modelled(ins, "generic addresses of its threads lie in several state spaces")
+            at = at - start
+        elif space == "global":
+            at = at - GLOBAL_BASE
+        if space == "shared":
+            return space, self._in_cluster(at, ins) + self.shared_start
+        if space == "local":
+            return space, at + self.thread_numbers * self.local_bytes
+        return space, at
+
+    def _in_cluster(self, at: NDArray[np.int64], ins: Instruction) -> NDArray[np.int64]:
+        """Return offsets from the memory of the thread's own CTA: an address may name another of the cluster."""
+        if int(at.max()) < 1 << CLUSTER_SHIFT:
+            return at
+        rank = (at >> CLUSTER_SHIFT) - 1
+        if int(rank.max()) >= self.launch.cluster_size:
+            raise self.fault(ins, "the address names no CTA of the cluster", int(rank.argmax()))
+        other = np.where(rank >= 0, rank - self.rank_of_thread, 0)
+        return (at & (1 << CLUSTER_SHIFT) - 1) + other * self.shared_bytes
+
+    def checked(
+        self, space: str, at: NDArray[np.int64], size: int, ins: Instruction, mask: Mask = None
+    ) -> NDArray[np.int64]:
+        """Return the offsets; raise an error if one is misaligned or outside of its memory."""
+        if (at & size - 1).any():
+            thread = self._first(at & size - 1 != 0, mask)
+            raise self.fault(ins, f"an address is not a multiple of {size}", thread)
+        wrong: NDArray[np.bool_] | None
+        if space == "global":
+            wrong = self.memory.outside(at, size)
+        elif space == "shared":
+            own = at - self.shared_start if self.launch.cluster_size == 1 else at
+            limit = self.shared_bytes if self.launch.cluster_size == 1 else self.shared.size
+            wrong = (own < 0) | (own + size > limit)
+        elif space == "local":
+            own = at - self.thread_numbers * self.local_bytes
+            wrong = (own < 0) | (own + size > self.local_bytes)
+        else:
+            wrong = (at < 0) | (at + size > len(self.parameters))
+        if wrong is not None and wrong.any():
+            raise self.fault(ins, f"{size} bytes outside of {space} memory", self._first(wrong, mask))
+        return at
+
+    def _first(self, wrong: NDArray[np.bool_], mask: Mask) -> int:
+        wrong = self.every(wrong)
+        return int((wrong if mask is None else wrong & mask).argmax())
+
+    def memory_views(self, space: str) -> dict[int, NDArray]:
+        """Return the memory of a state space, as arrays by bytes of an element."""
+        return {"global": self.memory.views, "shared": self.shared_views, "local": self.local_views}[space]
+
+    def parameter(self, offset: int, size: int) -> bytes:
+        """Return bytes of parameter space."""
+        return self.parameters[offset : offset + size]
+
+
+def parameter_space(kernel: Kernel, values: list[int | float | bytes]) -> bytes:
+    """Return parameter space that holds the arguments of a kernel: integers, floats or bytes."""
+    end = max((p.offset + p.size for p in kernel.parameters), default=0)
+    space = bytearray(end)
+    for parameter, value in zip(kernel.parameters, values, strict=True):
+        if isinstance(value, bytes):
+            octets = value
+        elif isinstance(value, float):
+            octets = struct.pack("<d" if parameter.size == 8 else "<f", value)
+        else:
+            octets = (value & (1 << 8 * parameter.size) - 1).to_bytes(parameter.size, "little")
+        space[parameter.offset : parameter.offset + parameter.size] = octets.ljust(parameter.size, b"\0")
+    return bytes(space)

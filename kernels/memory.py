@@ -1,0 +1,84 @@
+"""Memories of a kernel: global memory with its allocations, and the windows of generic addresses.
+
+A generic address lies in the window of its state space, at constants of this model: PTX promises no values. Global
+memory begins at ``GLOBAL_BASE``; every allocation is followed by a gap, so that an access outside of all is seen.
+"""
+
+from bisect import bisect_right
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import KernelError
+
+__all__ = ["GLOBAL_BASE", "LOCAL_WINDOW", "PARAMETER_WINDOW", "SHARED_WINDOW", "UNSIGNED", "GlobalMemory", "views"]
+
+SHARED_WINDOW, LOCAL_WINDOW, PARAMETER_WINDOW, GLOBAL_BASE = 1 << 40, 1 << 41, 1 << 42, 1 << 44
+#: Unsigned type by bytes.
+UNSIGNED: dict[int, np.dtype] = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
+#: Bytes at which an allocation begins, and at least as many behind it that belong to none.
+_ALIGNMENT = 512
+
+
+def views(octets: NDArray[np.uint8]) -> dict[int, NDArray]:
+    """Return a memory as an array of bytes, halfwords, words and doublewords, by bytes of an element."""
+    return {size: octets.view(dtype) for size, dtype in UNSIGNED.items()}
+
+
+class GlobalMemory:
+    """Global memory of a device: allocations, each at an address that is a multiple of 512.
+
+    Parameters
+    ----------
+    size : int
+        Bytes of all allocations together, with the gaps between them.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.octets = np.zeros(-(-size // _ALIGNMENT) * _ALIGNMENT + 2 * _ALIGNMENT, np.uint8)
+        self.views = views(self.octets)
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self._top = _ALIGNMENT
+
+    @staticmethod
+    def size_for(sizes: list[int]) -> int:
+        """Return the bytes that allocations of these sizes take."""
+        return sum(-(-size // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT for size in sizes)
+
+    def allocate(self, array: NDArray) -> int:
+        """Copy an array into memory of its own, and return its address."""
+        octets = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        start, end = self._top, self._top + octets.size
+        if end + _ALIGNMENT > self.octets.size:
+            raise KernelError(f"{octets.size} bytes do not fit into what is left of global memory")
+        self.octets[start:end] = octets
+        self._starts.append(start)
+        self._ends.append(end)
+        self._top = -(-end // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT
+        return GLOBAL_BASE + start
+
+    def read(self, address: int, array: NDArray) -> None:
+        """Copy memory from an address on into an array, in place."""
+        start = address - GLOBAL_BASE
+        array[...] = self.octets[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+
+    def outside(self, places: NDArray[np.int64], size: int) -> NDArray[np.bool_] | None:
+        """Return which accesses of `size` bytes leave the allocations; None if none does.
+
+        Parameters
+        ----------
+        places : ndarray of int64
+            Offsets from ``GLOBAL_BASE``.
+        size : int
+            Bytes of an access.
+        """
+        low, high = int(places.min()), int(places.max()) + size
+        which = bisect_right(self._starts, low) - 1
+        if which >= 0 and high <= self._ends[which]:
+            return None
+        if not self._starts:
+            return np.ones(places.shape, np.bool_)
+        index = np.searchsorted(self._starts, places, "right") - 1
+        wrong = (index < 0) | (places + size > np.array(self._ends)[index])
+        return wrong if wrong.any() else None

@@ -1,0 +1,497 @@
+"""PTX text to kernels: instructions with their operands, registers, labels, parameters and shared variables.
+
+Source: PTX ISA, "Syntax", "State Spaces, Types, and Variables" and "Directives". Names are resolved by their scope; the
+line of every instruction is kept for messages.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ..errors import KernelError
+
+__all__ = [
+    "Address",
+    "Immediate",
+    "Instruction",
+    "Kernel",
+    "Negated",
+    "Operand",
+    "Pair",
+    "Parameter",
+    "Register",
+    "Sink",
+    "Special",
+    "Symbol",
+    "Vector",
+    "parse_ptx",
+    "size_of",
+]
+
+#: Latest version of PTX whose text is read.
+_LATEST_VERSION = (9, 5)
+#: Directives inside a kernel that change nothing of what it computes.
+_IGNORED = ("loc", "file", "pragma", "maxnreg", "noreturn")
+
+
+def size_of(type_: str) -> int:
+    """Return the bytes of a value of a fundamental type, ``u32`` or ``f16x2``; a predicate takes one byte here."""
+    if type_ == "pred":
+        return 1
+    bits = re.fullmatch(r"(?:[busf]|bf)(8|16|32|64|128)(x2)?", type_) or (
+        type_ == "tf32" and re.fullmatch(r"tf(32)(x2)?", type_)
+    )
+    if not bits:
+        raise KernelError(f"'.{type_}' is no fundamental type")
+    return int(bits[1]) // 8 * (2 if bits[2] else 1)
+
+
+@dataclass(frozen=True)
+class Register:
+    """A register, by a name that is unique in its kernel."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True)
+class Immediate:
+    """A constant: an integer, or the bits of a float, `kind` ``"int"``, ``"f32"`` or ``"f64"``."""
+
+    value: int
+    kind: str = "int"
+
+
+@dataclass(frozen=True)
+class Special:
+    """A special register such as ``%tid.x``."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """The name of a variable, a parameter or a label."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Sink:
+    """The operand ``_``, which takes a result that nobody reads."""
+
+
+@dataclass(frozen=True)
+class Negated:
+    """A predicate behind ``!``."""
+
+    operand: "Operand"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two destinations, ``d|p``."""
+
+    first: "Operand"
+    second: "Operand"
+
+
+@dataclass(frozen=True)
+class Vector:
+    """Operands in braces."""
+
+    items: "tuple[Operand, ...]"
+
+
+@dataclass(frozen=True)
+class Address:
+    """An address in brackets: base and offset in bytes, and further operands behind a comma (coordinates)."""
+
+    base: "Operand"
+    offset: int = 0
+    more: "tuple[Operand, ...]" = ()
+
+
+Operand = Register | Immediate | Special | Symbol | Sink | Negated | Pair | Vector | Address
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction of a kernel."""
+
+    opcode: str  #: with all its qualifiers
+    operands: tuple[Operand, ...]
+    guard: Operand | None  #: predicate, possibly negated
+    line: int  #: in the text, from 1
+
+    @property
+    def words(self) -> list[str]:
+        """The opcode at its dots."""
+        return self.opcode.split(".")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a kernel."""
+
+    name: str
+    type: str  #: of one element
+    size: int  #: bytes
+    offset: int  #: bytes from the start of parameter space
+
+
+@dataclass
+class Kernel:
+    """One entry of a module."""
+
+    name: str
+    target: str = ""
+    version: tuple[int, int] = (0, 0)
+    parameters: list[Parameter] = field(default_factory=list)
+    instructions: list[Instruction] = field(default_factory=list)
+    #: Index of the instruction behind each label.
+    labels: dict[str, int] = field(default_factory=dict)
+    #: Type of each register.
+    registers: dict[str, str] = field(default_factory=dict)
+    #: Offset and bytes of each shared variable; no bytes for the dynamic one.
+    shared: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: Offset and bytes of each variable in local memory.
+    local: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: Threads of a CTA that ``.reqntid`` demands, or nothing.
+    block: tuple[int, ...] = ()
+    #: CTAs of a cluster that ``.reqnctapercluster`` demands, or nothing.
+    cluster: tuple[int, ...] = ()
+
+
+def parse_ptx(text: str) -> dict[str, Kernel]:
+    """Parse a PTX module.
+
+    Parameters
+    ----------
+    text : str
+        The module.
+
+    Returns
+    -------
+    dict of str to Kernel
+        Its entries, by name.
+
+    Raises
+    ------
+    KernelError
+        The text is cut off, of a later version, or is no PTX; with the line.
+    """
+    return _Module(_without_comments(text)).entries()
+
+
+_COMMENT = re.compile(r'"[^"\n]*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+
+
+def _without_comments(text: str) -> str:
+    """Replace comments by blanks, so that lines stay."""
+    return _COMMENT.sub(lambda m: m[0] if m[0].startswith('"') else re.sub(r"[^\n]", " ", m[0]), text)
+
+
+_OPEN, _CLOSE = "{[(", "}])"
+
+
+def _split(text: str) -> list[str]:
+    """Split operands at the commas outside of brackets."""
+    parts, depth, start = [], 0, 0
+    for place, char in enumerate(text):
+        if char in _OPEN:
+            depth += 1
+        elif char in _CLOSE:
+            depth -= 1
+        elif char == "," and not depth:
+            parts.append(text[start:place].strip())
+            start = place + 1
+    last = text[start:].strip()
+    return [*parts, last] if last else parts
+
+
+_FLOAT = re.compile(r"[+-]?\d+\.\d*(?:[eE][+-]?\d+)?")
+
+
+def _constant(text: str) -> Immediate | None:
+    """Return a constant; None if the text is none."""
+    if bits := re.fullmatch(r"(-?)0([fFdD])([0-9a-fA-F]+)", text):
+        width = 32 if bits[2] in "fF" else 64
+        if len(bits[3]) == width // 4:
+            return Immediate(int(bits[3], 16) ^ (bool(bits[1]) << width - 1), f"f{width}")
+    if _FLOAT.fullmatch(text):
+        import struct
+
+        return Immediate(int.from_bytes(struct.pack("<d", float(text)), "little"), "f64")
+    number = re.fullmatch(r"(-?)(0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9]\d*)U?", text)
+    if not number:
+        return None
+    digits = number[2].lower()
+    value = int(digits, 8) if re.fullmatch(r"0[0-7]+", digits) else int(digits, 0)
+    return Immediate(-value if number[1] else value)
+
+
+_NAME = r"[%$\w]+(?:\.[xyzw])?"
+_ADDRESS = re.compile(rf"({_NAME}|-?\w+)\s*(?:([+-])\s*(-?\w+))?")
+
+
+def _operand(text: str, find: Callable[[str], Register | None]) -> Operand:
+    if text.startswith("{") and text.endswith("}"):
+        return Vector(tuple(_operand(part, find) for part in _split(text[1:-1])))
+    if text.startswith("["):
+        if not text.endswith("]"):
+            raise KernelError(f"'{text}' is no address")
+        first, *more = _split(text[1:-1])
+        match = _ADDRESS.fullmatch(first)
+        if not match:
+            raise KernelError(f"'{first}' is no address")
+        offset = _constant(match[3]) if match[3] else Immediate(0)
+        if offset is None:
+            raise KernelError(f"'{first}' is no address")
+        signed = -offset.value if match[2] == "-" else offset.value
+        return Address(_operand(match[1], find), signed, tuple(_operand(part, find) for part in more))
+    if text.startswith("!"):
+        return Negated(_operand(text[1:].strip(), find))
+    if "|" in text:
+        first, _, second = text.partition("|")
+        return Pair(_operand(first.strip(), find), _operand(second.strip(), find))
+    if text == "_":
+        return Sink()
+    if constant := _constant(text):
+        return constant
+    if register := find(text):
+        return register
+    if not re.fullmatch(_NAME, text):
+        raise KernelError(f"'{text}' is no operand")
+    return Special(text) if text.startswith("%") else Symbol(text)
+
+
+class _Module:
+    """A module while it is read."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        version, target = (re.search(rf"^\s*\.{word}\s+(.*)$", text, re.MULTILINE) for word in ("version", "target"))
+        if not version or not target:
+            raise KernelError("this is no PTX: it has no .version and .target")
+        numbers = re.match(r"(\d+)\.(\d+)", version[1])
+        self.version = (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
+        if self.version > _LATEST_VERSION:
+            latest = ".".join(map(str, _LATEST_VERSION))
+            raise KernelError(f"line {self.line(version.start(1))}: PTX {version[1].strip()} is later than {latest}")
+        self.target = target[1].split(",")[0].strip()
+        self.shared: list[tuple[str, int, int]] = []
+
+    def line(self, place: int) -> int:
+        return self.text.count("\n", 0, place) + 1
+
+    def refuse(self, place: int, message: str) -> KernelError:
+        return KernelError(f"line {self.line(place)}: {message}")
+
+    def closing(self, place: int) -> int:
+        """Return the place of the bracket that closes the one at `place`."""
+        depth = 0
+        for match in re.compile(r'"[^"]*"|[{}()]').finditer(self.text, place):
+            depth += {"{": 1, "(": 1, "}": -1, ")": -1}.get(match[0], 0)
+            if not depth:
+                return match.start()
+        raise self.refuse(place, "the text ends before this bracket is closed")
+
+    def entries(self) -> dict[str, Kernel]:
+        found: dict[str, Kernel] = {}
+        place = 0
+        statement = re.compile(r"[^;{]*[;{]", re.DOTALL)
+        starts = re.compile(r"\.entry\s+([%$\w]+)\s*(\(?)")
+        while match := statement.match(self.text, place):
+            text, end = match[0], match.end()
+            if entry := starts.search(text):
+                begin = self.text.index("{", place)
+                stop = self.closing(begin)
+                head = self.text[place + entry.end() - len(entry[2]) : begin]
+                kernel = self.kernel(entry[1], head, begin)
+                if kernel.name in found:
+                    raise self.refuse(begin, f"a second kernel has the name '{kernel.name}'")
+                found[kernel.name] = kernel
+                place = stop + 1
+                continue
+            words = re.findall(r"\.(\w+)", text)
+            if text.endswith("{"):
+                if "section" not in words and "func" not in words and "=" not in text:
+                    raise self.refuse(end - 1, f"'{text.strip()[:60]}' is not known at the level of a module")
+                place = self.closing(end - 1) + 1
+                if "=" in text:  # an initialised variable
+                    raise self.refuse(end - 1, "initialised variables are not modelled")
+                continue
+            if "shared" in words:
+                self.shared_variable(text, place)
+            elif "global" in words or "const" in words:
+                raise self.refuse(end - 1, "variables in global or constant memory are not modelled")
+            place = end
+        if self.text[place:].strip():
+            raise self.refuse(place, "the text is cut off")
+        if not found:
+            raise KernelError("the module has no .entry")
+        return found
+
+    def shared_variable(self, text: str, place: int) -> None:
+        declared = re.search(r"(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([%$\w]+)\s*(?:\[(\w*)\])?\s*;", text)
+        if not declared:
+            raise self.refuse(place, f"'{text.strip()}' is no declaration")
+        size = size_of(declared[2])
+        count = 1 if declared[4] is None else int(declared[4] or "0", 0)
+        self.shared.append((declared[3], size * count, int(declared[1] or size)))
+
+    def kernel(self, name: str, head: str, begin: int) -> Kernel:
+        kernel = Kernel(name, self.target, self.version)
+        depth_end = 0
+        if head.startswith("("):
+            depth_end = head.rindex(")") + 1 if ")" in head else 0
+            _parameters(kernel, head[1 : depth_end - 1])
+        directives = head[depth_end:]
+        for word, attribute in (("reqntid", "block"), ("reqnctapercluster", "cluster")):
+            if demand := re.search(rf"\.{word}\s+(\d+(?:\s*,\s*\d+)*)", directives):
+                setattr(kernel, attribute, tuple(map(int, demand[1].split(","))))
+        end = 0
+        for variable, size, alignment in self.shared:
+            start = -(-end // alignment) * alignment
+            kernel.shared[variable] = (start, size)
+            end = start + size
+        _Body(self, kernel, begin + 1, end).read()
+        return kernel
+
+
+def _parameters(kernel: Kernel, text: str) -> None:
+    offset = 0
+    for part in _split(text):
+        match = re.fullmatch(r"\.param\s+(.*?)\s*([%$\w]+)\s*(?:\[(\d+)\])?", part.strip(), re.DOTALL)
+        types = re.findall(r"\.([busf]\d+)\b", match[1]) if match else ()
+        if not match or not types:
+            raise KernelError(f"'{part.strip()}' is no parameter")
+        alignment = re.search(r"\.align\s+(\d+)", match[1]) if match[3] else None
+        unit = size_of(types[0])
+        size, step = unit * int(match[3] or 1), int(alignment[1]) if alignment else unit
+        offset = -(-offset // step) * step
+        kernel.parameters.append(Parameter(match[2], types[0], size, offset))
+        offset += size
+
+
+_SPACES = re.compile(r"\s+")
+_LABEL = re.compile(r"([%$\w]+)\s*:(?!:)")
+_DIRECTIVE = re.compile(r"\.(\w+)")
+_GUARD = re.compile(r"@\s*(!?)\s*([%$\w]+)\s*")
+_OPCODE = re.compile(r"[a-z][\w.:]*")
+
+
+class _Body:
+    """The body of a kernel while it is read. Names of an inner block, as of inline assembly, get a suffix."""
+
+    def __init__(self, module: _Module, kernel: Kernel, place: int, shared_end: int) -> None:
+        self.module, self.kernel, self.place = module, kernel, place
+        self.shared_end, self.local_end, self.blocks = shared_end, 0, 0
+        self.names: list[dict[str, Register]] = [{}]
+        self.labels: list[dict[str, str]] = [{}]
+        self.branches: list[tuple[int, list[dict[str, str]]]] = []
+
+    def find(self, name: str) -> Register | None:
+        return next((names[name] for names in reversed(self.names) if name in names), None)
+
+    def read(self) -> None:
+        text, line, last = self.module.text, self.module.line(self.place), self.place
+        while self.names:
+            if spaces := _SPACES.match(text, self.place):
+                self.place = spaces.end()
+            line += text.count("\n", last, self.place)
+            last = self.place
+            char = text[self.place : self.place + 1]
+            if char == "{":
+                self.blocks += 1
+                self.names.append({})
+                self.labels.append({})
+                self.place += 1
+            elif char == "}":
+                self.names.pop()
+                self.labels.pop()
+                self.place += 1
+            elif label := _LABEL.match(text, self.place):
+                self.place = label.end()
+                self.labels[-1][label[1]] = unique = self.unique(label[1])
+                self.kernel.labels[unique] = len(self.kernel.instructions)
+            else:
+                try:
+                    self.statement(line)
+                except KernelError as error:
+                    raise KernelError(f"line {line}: {error}") from None
+        self.resolve()
+
+    def unique(self, name: str) -> str:
+        return name if len(self.names) == 1 else f"{name}@{self.blocks}"
+
+    def statement(self, line: int) -> None:
+        text = self.module.text
+        directive = _DIRECTIVE.match(text, self.place)
+        if directive and directive[1] in ("loc", "file"):
+            self.place = text.find("\n", self.place) if "\n" in text[self.place :] else len(text)
+            return
+        end = text.find(";", self.place)
+        if end < 0:
+            raise KernelError("the text is cut off")
+        statement = text[self.place : end].strip()
+        self.place = end + 1
+        if directive:
+            self.directive(directive[1], statement)
+        elif statement:
+            self.instruction(statement, line)
+
+    def directive(self, word: str, statement: str) -> None:
+        if word == "reg":
+            declared = re.fullmatch(r"\.reg\s+\.(\w+)\s+(.*)", statement, re.DOTALL)
+            if not declared:
+                raise KernelError(f"'{statement}' is no declaration")
+            for name in _split(declared[2]):
+                several = re.fullmatch(r"([%$\w]+)<(\d+)>", name)
+                for each in [f"{several[1]}{i}" for i in range(int(several[2]))] if several else [name]:
+                    register = Register(self.unique(each), declared[1])
+                    self.names[-1][each] = register
+                    self.kernel.registers[register.name] = declared[1]
+        elif word in ("shared", "local"):
+            declared = re.search(r"(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([%$\w]+)\s*(?:\[(\d+)\])?$", statement)
+            if not declared:
+                raise KernelError(f"'{statement}' is no declaration")
+            unit = size_of(declared[2])
+            size, alignment = unit * int(declared[4] or 1), int(declared[1] or unit)
+            end = self.shared_end if word == "shared" else self.local_end
+            start = -(-end // alignment) * alignment
+            (self.kernel.shared if word == "shared" else self.kernel.local)[declared[3]] = (start, size)
+            if word == "shared":
+                self.shared_end = start + size
+            else:
+                self.local_end = start + size
+        elif word not in _IGNORED:
+            raise KernelError(f"the directive '.{word}' is not modelled inside a kernel")
+
+    def instruction(self, statement: str, line: int) -> None:
+        guard: Operand | None = None
+        if match := _GUARD.match(statement):
+            guard = self.find(match[2])
+            if guard is None:
+                raise KernelError(f"'{match[2]}' is no register")
+            guard = Negated(guard) if match[1] else guard
+            statement = statement[match.end() :]
+        opcode = _OPCODE.match(statement)
+        if not opcode:
+            raise KernelError(f"'{statement[:60]}' is no instruction")
+        operands = tuple(_operand(part, self.find) for part in _split(statement[opcode.end() :]))
+        if opcode[0].split(".")[0] == "bra":
+            self.branches.append((len(self.kernel.instructions), list(self.labels)))
+        self.kernel.instructions.append(Instruction(opcode[0], operands, guard, line))
+
+    def resolve(self) -> None:
+        """Give branches the unique names of their labels, which may stand behind them."""
+        for place, scopes in self.branches:
+            branch = self.kernel.instructions[place]
+            (target,) = branch.operands if len(branch.operands) == 1 else (None,)
+            name = target.name if isinstance(target, Symbol) else None
+            unique = next((labels[name] for labels in reversed(scopes) if name in labels), None) if name else None
+            if unique is None:
+                raise KernelError(f"line {branch.line}: there is no label '{name or target}'")
+            self.kernel.instructions[place] = Instruction(branch.opcode, (Symbol(unique),), branch.guard, branch.line)
