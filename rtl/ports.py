@@ -36,50 +36,24 @@ __all__ = ["Array", "Bits", "Enumeration", "Field", "Port", "Structure", "Type",
 
 @dataclass(frozen=True)
 class Bits:
-    """A number.
-
-    Attributes
-    ----------
-    width : int
-        Width in bits.
-    signed : bool
-        Whether it is in two's complement.
-    """
+    """A number."""
 
     width: int
-    signed: bool = False
+    signed: bool = False  #: In two's complement
 
 
 @dataclass(frozen=True)
 class Enumeration:
-    """A code with named values.
-
-    Attributes
-    ----------
-    name : str
-        Name of the enumeration.
-    width : int
-        Width in bits.
-    values : tuple of (str, int)
-        Name and code of each value; other codes have no meaning.
-    """
+    """A code with named values."""
 
     name: str
     width: int
-    values: tuple[tuple[str, int], ...]
+    values: tuple[tuple[str, int], ...]  #: Name and code of each value; other codes have no meaning
 
 
 @dataclass(frozen=True)
 class Array:
-    """Elements side by side, the first in the lowest bits.
-
-    Attributes
-    ----------
-    element : Type
-        Type of each element.
-    count : int
-        Number of elements.
-    """
+    """Elements side by side, the first in the lowest bits."""
 
     element: "Type"
     count: int
@@ -92,40 +66,20 @@ class Array:
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a structure.
-
-    Attributes
-    ----------
-    name : str
-        Name of the field.
-    low : int
-        Lowest bit in the structure.
-    type : Type
-        Type of the field.
-    meaning : str
-        Description; may be empty.
-    """
+    """A field of a structure."""
 
     name: str
-    low: int
+    low: int  #: Lowest bit in the structure
     type: "Type"
-    meaning: str
+    meaning: str  #: May be empty
 
 
 @dataclass(frozen=True)
 class Structure:
-    """Fields, the first in the lowest bits.
-
-    Attributes
-    ----------
-    width : int
-        Width in bits.
-    fields : tuple of Field
-        Fields with at least one bit.
-    """
+    """Fields, the first in the lowest bits."""
 
     width: int
-    fields: tuple[Field, ...]
+    fields: tuple[Field, ...]  #: Fields with at least one bit
 
 
 Type = Bits | Enumeration | Array | Structure
@@ -133,22 +87,10 @@ Type = Bits | Enumeration | Array | Structure
 
 @dataclass(frozen=True)
 class Port:
-    """A port of the emitted module.
+    """A port of the emitted module."""
 
-    Attributes
-    ----------
-    name : str
-        Name in the Verilog.
-    is_input : bool
-        Whether it is driven from outside.
-    type : Type
-        Type of its value.
-    meaning : str
-        Description.
-    """
-
-    name: str
-    is_input: bool
+    name: str  #: Name in the Verilog
+    is_input: bool  #: Driven from outside
     type: Type
     meaning: str
 
