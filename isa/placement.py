@@ -61,8 +61,8 @@ class OperandPlacement:
     value_low_bit: int
     value_bits: int
     #: The map as Python expressions. Matrices in registers: each coordinate, from warp w, ``g = lane >> 2``,
-    #: ``t = lane & 3``, register r and element j of the register. Metadata, scales and other memories: lane, word and low bit,
-    #: from the coordinates and the selector f.
+    #: ``t = lane & 3``, register r and element j of the register. Metadata, scales and other memories: lane, word and
+    #: low bit, from the coordinates and the selector f.
     formulas: Mapping[str, str]
     notes: tuple[str, ...] = ()  #: Further conditions of the placement
 
