@@ -51,26 +51,16 @@ class FileError(Error):
 
 @dataclass(frozen=True, kw_only=True)
 class NibblePlace:
-    """Position of a metadata nibble: in the matrix, and in the register or tensor memory that holds it.
+    """Position of a metadata nibble: in the matrix, and in the register or tensor memory that holds it."""
 
-    Attributes
-    ----------
-    batch : tuple of int
-        Index into the leading (batch) axes; empty without a batch.
-    row, chunk : int
-        Row of A and chunk within that row.
-    lane, low_bit : int
-        Thread whose metadata register holds the nibble, or lane of tensor memory; lowest bit of the nibble there.
-    column : int or None
-        Column of tensor memory; None if the metadata is in registers.
-    """
-
-    batch: tuple[int, ...]
+    batch: tuple[int, ...]  #: Index into the leading (batch) axes; empty without a batch
+    #: Row of A and chunk within that row.
     row: int
     chunk: int
+    #: Thread whose metadata register holds the nibble, or lane of tensor memory; lowest bit of the nibble there.
     lane: int
     low_bit: int
-    column: int | None = None
+    column: int | None = None  #: Column of tensor memory; None if the metadata is in registers
 
     def __str__(self) -> str:
         batch = self.batch[0] if len(self.batch) == 1 else self.batch

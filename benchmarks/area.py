@@ -69,22 +69,14 @@ class Figures:
 
 @dataclass(frozen=True)
 class Overheads:
-    """Medians of arrays with their registers, by the side of the array: 1 or 4 units.
+    """Medians of arrays with their registers, by the side of the array: 1 or 4 units."""
 
-    Attributes
-    ----------
-    area : dict of int to float
-        Of a dense array, thousands of square microns a multiplication.
-    added, around : dict of int to float
-        Per cent of area that sparsity adds; and of the sparse array what is not units: decoders of metadata, order of B
-        and control.
-    stage_ns, delay : float
-        Longest stage of the dense unit, and per cent that sparsity adds to it.
-    """
-
-    area: dict[int, float]
+    area: dict[int, float]  #: Area of a dense array in 1000 square microns per multiplication
+    #: Area that sparsity adds in per cent, and the share of the sparse array outside its units in per cent: metadata
+    #: decoders, order of B and control.
     added: dict[int, float]
     around: dict[int, float]
+    #: Longest stage of the dense unit in ns, and what sparsity adds to it in per cent.
     stage_ns: float
     delay: float
 

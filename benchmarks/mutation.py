@@ -38,20 +38,11 @@ _PASSED, _NOTHING_COLLECTED = 0, 5
 
 @dataclass(frozen=True)
 class Mutant:
-    """One mutated file.
+    """One mutated file."""
 
-    Attributes
-    ----------
-    path : Path
-        The file, from the root.
-    operator : str
-        What cosmic-ray calls the mutation.
-    source, mutated : str
-        The file without and with it.
-    """
-
-    path: Path
-    operator: str
+    path: Path  #: Relative to the root of the repository
+    operator: str  #: Name of the mutation in cosmic-ray
+    #: Contents of the file without and with the mutation.
     source: str
     mutated: str
 

@@ -58,22 +58,13 @@ def _giving(given: Signal, left: Signal) -> type[Unit]:
 
 @dataclass(frozen=True)
 class Block:
-    """One tile that enters the core, or one result that leaves it.
+    """One tile that enters the core, or one result that leaves it."""
 
-    Attributes
-    ----------
-    happens : Value
-        The transfer happens in this cycle.
-    row, column : Value
-        Number of the block of rows, and of the block of columns.
-    step : Value
-        Step of K.
-    """
-
-    happens: Value
+    happens: Value  #: The transfer happens in this cycle
+    #: Numbers of the block of rows and of the block of columns.
     row: Value
     column: Value
-    step: Value
+    step: Value  #: Step of K
 
 
 def counted(h: Harness, name: str, config: CoreConfig, happens: Value, last: Value) -> Block:

@@ -43,18 +43,10 @@ class UndecidedError(Exception):
 
 @dataclass(frozen=True)
 class Trace:
-    """One run of a design.
+    """One run of a design."""
 
-    Attributes
-    ----------
-    widths : dict of str to int
-        Names and widths of the wires.
-    steps : list of dict of str to int
-        Values of the wires in each cycle.
-    """
-
-    widths: dict[str, int]
-    steps: list[dict[str, int]]
+    widths: dict[str, int]  #: By name of the wire
+    steps: list[dict[str, int]]  #: Values of the wires in each cycle, by name
 
 
 def written(harness: Harness, folder: Path, *, graph: bool) -> str:

@@ -15,39 +15,20 @@ __all__ = ["Outcome", "settle"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result for a property and one set of parameters.
-
-    Attributes
-    ----------
-    case : Case
-        Property and parameters.
-    engine : str
-        Engine that decided.
-    depth : str
-        Scope of the answer: ``all inputs``, or ``no bound`` on the number of cycles.
-    result : str
-        ``proved``; ``broken``; ``undecided`` at the time limit; ``vacuous`` if a cover is unreachable.
-    seconds : float
-        Processor time, that of the solvers included.
-    covers : dict of str to (int or None)
-        Number of cycles after which each cover was reached; None if it was not.
-    trace : Trace or None
-        Run that breaks the property.
-    values : list of dict of str to str
-        Free and named values of that run, decoded, for each cycle.
-    broken : tuple of str
-        Claims that fail in the last cycle.
-    """
+    """Result for a property and one set of parameters."""
 
     case: Case
-    engine: str
-    depth: str
+    engine: str  #: Engine that decided
+    depth: str  #: Scope of the answer: ``all inputs``, or ``no bound`` on the number of cycles
+    #: ``proved``; ``broken``; ``undecided`` at the time limit; ``vacuous`` if a cover is unreachable.
     result: str
-    seconds: float
+    seconds: float  #: Processor time, that of the solvers included
+    #: Number of cycles after which each cover was reached; None if it was not.
     covers: dict[str, int | None]
-    trace: Trace | None
+    trace: Trace | None  #: Run that breaks the property
+    #: Free and named values of that run, decoded, for each cycle.
     values: tuple[dict[str, str], ...]
-    broken: tuple[str, ...]
+    broken: tuple[str, ...]  #: Claims that fail in the last cycle
 
 
 def settle(case: Case, seconds: float | None) -> Outcome:

@@ -23,29 +23,16 @@ class Engine(Enum):
 
 @dataclass(frozen=True)
 class Property:
-    """One statement about the hardware, for every configuration.
+    """One statement about the hardware, for every configuration."""
 
-    Attributes
-    ----------
-    name : str
-        ``topic.property``.
-    statement : str
-        The property in a sentence or two.
-    build : callable
-        Writes the property into a harness, given the parameters.
-    parameters : callable
-        Returns the sets of parameters to prove for a configuration; equal sets of two configurations are proved once.
-    engine : Engine
-        Engine for designs without registers; designs with registers always use reachability.
-    cycles : callable
-        Returns, given the parameters, the number of cycles within which a design with registers must reach its covers.
-    """
-
-    name: str
-    statement: str
-    build: Callable[..., None]
+    name: str  #: ``topic.property``
+    statement: str  #: The property in a sentence or two
+    build: Callable[..., None]  #: Writes the property into a harness, given the parameters
+    #: Returns the sets of parameters to prove for a configuration; equal sets of two configurations are proved once.
     parameters: Callable[[CoreConfig], Iterable[Parameters]]
+    #: Engine for designs without registers; designs with registers always use reachability.
     engine: Engine
+    #: Returns, given the parameters, the number of cycles within which a design with registers must reach its covers.
     cycles: Callable[..., int]
 
     def __reduce__(self) -> tuple[Callable[..., "Property"], tuple[Callable[..., None], str]]:
@@ -63,21 +50,11 @@ def _named(build: Callable[..., None], name: str) -> Property:
 
 @dataclass(frozen=True)
 class Case:
-    """A property for one set of parameters.
-
-    Attributes
-    ----------
-    subject : Property
-        The property.
-    parameters : tuple
-        Arguments of its `build`.
-    presets : tuple of str
-        Configurations with these parameters.
-    """
+    """A property for one set of parameters."""
 
     subject: Property
-    parameters: Parameters
-    presets: tuple[str, ...]
+    parameters: Parameters  #: Arguments of its `build`
+    presets: tuple[str, ...]  #: Configurations with these parameters
 
     def harness(self) -> Harness:
         """Build the harness."""

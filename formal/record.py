@@ -25,46 +25,23 @@ _RECORDED = "record"
 
 @dataclass(frozen=True)
 class Proof:
-    """One problem that was proved.
-
-    Attributes
-    ----------
-    property : str
-        Name of the property.
-    case : str
-        Parameters in words.
-    presets : tuple of str
-        Configurations with these parameters.
-    digest : str
-        Digest of the problem, from :func:`~sptc.formal.digest.problem_digest`.
-    engine : str
-        Engine that proved it.
-    seconds : float or None
-        Processor time; None if it was not measured.
-    """
+    """One problem that was proved."""
 
     property: str
-    case: str
-    presets: tuple[str, ...]
-    digest: str
-    engine: str
-    seconds: float | None
+    case: str  #: Parameters in words
+    presets: tuple[str, ...]  #: Configurations with these parameters
+    digest: str  #: Digest of the problem, from :func:`~sptc.formal.digest.problem_digest`
+    engine: str  #: Engine that proved it
+    seconds: float | None  #: Processor time; None if it was not measured
 
 
 @dataclass(frozen=True)
 class Record:
-    """All cases that were proved.
+    """All cases that were proved."""
 
-    Attributes
-    ----------
-    sources : str or None
-        Result of :func:`source_digest` when the record had every property of every preset; None if it never had.
-    proofs : tuple of Proof
-        In any order; two cases may be the same problem.
-    """
-
+    #: Result of :func:`source_digest` when the record had every property of every preset; None if it never had.
     sources: str | None
-    proofs: tuple[Proof, ...]
+    proofs: tuple[Proof, ...]  #: In any order; two cases may be the same problem
 
     @property
     def by_digest(self) -> dict[str, Proof]:

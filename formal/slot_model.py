@@ -138,17 +138,10 @@ def claim_slots(h: Harness, slots: Any, model: SlotModel, names: Sequence[str]) 
 
 @dataclass(frozen=True)
 class OwnPanels:
-    """The panels of an instruction that a stream carries: all, or every other panel of B in a pair of CTAs.
+    """The panels of an instruction that a stream carries: all, or every other panel of B in a pair of CTAs."""
 
-    Attributes
-    ----------
-    total : callable
-        Number of these panels, given an instruction.
-    used : callable
-        Number of these panels that were multiplied, given an instruction and the number of all its multiplied panels.
-    """
-
-    total: Callable[[Any], Value]
+    total: Callable[[Any], Value]  #: Number of these panels, given an instruction
+    #: Number of these panels that were multiplied, given an instruction and the number of all its multiplied panels.
     used: Callable[[Any, Value], Value]
 
 

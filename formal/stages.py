@@ -31,19 +31,12 @@ _INTEGERS: dict[_Path, Any] = {(name,): 0 for name in ("headroom", "nan", "posit
 
 @dataclass(frozen=True)
 class _StandIn:
-    """Stand-in for a stage.
+    """Stand-in for a stage."""
 
-    Attributes
-    ----------
-    given, answering : Value
-        The stand-in receives the data of the marked step; it returns the answer to them.
-    answers : dict of path to Value
-        That answer, by output.
-    """
-
+    #: The stand-in receives the data of the marked step; it returns the answer to them.
     given: Value
     answering: Value
-    answers: dict[_Path, Value]
+    answers: dict[_Path, Value]  #: That answer, by output
 
 
 def _held_in(name: str, config: CoreConfig) -> int:

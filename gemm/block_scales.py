@@ -24,19 +24,12 @@ _FORMAT_OF = {"float8_e8m0fnu": "ue8m0", "float8_e4m3fn": "ue4m3"}
 
 @dataclass(frozen=True, eq=False)
 class BlockScales:
-    """Block scales of both factors.
+    """Block scales of both factors."""
 
-    Attributes
-    ----------
-    a, b : ndarray of uint8, shape (..., M, blocks) and (..., N, blocks)
-        Codes. A block is the elements along K that share a scale.
-    format : str or None
-        Format of the codes; None for plain bytes.
-    """
-
+    #: Codes of shape (..., M, blocks) and (..., N, blocks). A block is the elements along K that share a scale.
     a: NDArray[np.uint8]
     b: NDArray[np.uint8]
-    format: str | None
+    format: str | None  #: Format of the codes; None for plain bytes
 
     def of_vector(self) -> "BlockScales":
         """Add an axis of one column to the scales of a vector B."""

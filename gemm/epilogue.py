@@ -42,28 +42,16 @@ _SATURATING = ("e4m3", "e5m2", "s8")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Epilogue:
-    """Parameters of an epilogue. Arrays are float32 and broadcast to the shape of the product.
+    """Parameters of an epilogue. Arrays are float32 and broadcast to the shape of the product."""
 
-    Attributes
-    ----------
-    scale_a, scale_b : ndarray or None
-        Scales of the rows of A, shape (M, 1), and of the columns of B, shape (1, N).
-    alpha : float
-        Factor of the product.
-    beta, c : float, and ndarray or None
-        Factor of C, and C.
-    bias : ndarray or None
-        Bias, added to the product.
-    relu : bool
-        Apply ReLU.
-    """
-
+    #: Scales of the rows of A, shape (M, 1), and of the columns of B, shape (1, N).
     scale_a: NDArray[np.float32] | None = None
     scale_b: NDArray[np.float32] | None = None
-    alpha: float = 1.0
+    alpha: float = 1.0  #: Factor of the product
+    #: Factor of C, and C.
     beta: float = 1.0
     c: NDArray[np.float32] | None = None
-    bias: NDArray[np.float32] | None = None
+    bias: NDArray[np.float32] | None = None  #: Bias, added to the product
     relu: bool = False
 
     @property

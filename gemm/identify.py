@@ -44,35 +44,20 @@ _LARGE = 1 << 33
 
 @dataclass(frozen=True)
 class Identification:
-    """Result of a search.
+    """Result of a search."""
 
-    Attributes
-    ----------
-    exact : bool
-        Whether a way gives every bit.
-    way : Way or None
-        The first way that does.
-    compared : int
-        Outputs that were compared with `way`, or with the nearest way if none is exact.
-    nearest : Miss or None
-        The nearest way that differs from the result. If a way is exact, it shows how many outputs distinguish the two.
-        None if no other way that was tried differs.
-    equal : tuple of Way
-        Ways with other sums that give the same bits for these operands.
-    possible : Way or None
-        If no way is exact: a way whose slices explain every output if each output may add them in its own order, as
-        atomic additions do. Its results are not deterministic, so it is never exact.
-    tried : int
-        Number of ways that were tried.
-    """
-
-    exact: bool
-    way: Way | None
+    exact: bool  #: Whether a way gives every bit
+    way: Way | None  #: The first way that does
+    #: Outputs that were compared with `way`, or with the nearest way if none is exact.
     compared: int
+    #: The nearest way that differs from the result. If a way is exact, it shows how many outputs distinguish the two.
+    #: None if no other way that was tried differs.
     nearest: Miss | None
-    equal: tuple[Way, ...]
+    equal: tuple[Way, ...]  #: Ways with other sums that give the same bits for these operands
+    #: If no way is exact: a way whose slices explain every output if each output may add them in its own order, as
+    #: atomic additions do. Its results are not deterministic, so it is never exact.
     possible: Way | None
-    tried: int
+    tried: int  #: Number of ways that were tried
 
     def record(self) -> dict[str, Any]:
         """Return the result as JSON values, without the operands of the first output that differs."""

@@ -45,43 +45,24 @@ FILLING = 0b0100
 
 @dataclass(frozen=True, eq=False)
 class Sparse:
-    """The left operand as codes.
+    """The left operand as codes."""
 
-    Attributes
-    ----------
-    codes : ndarray of uint8, uint16 or uint32, shape (M, stored K)
-        Stored elements; all elements of a dense matrix.
-    nibbles : ndarray of uint8, shape (M, chunks), or None
-        Metadata; None for a dense matrix.
-    k : int
-        Logical columns, K.
-    """
-
+    #: Stored elements as uint8, uint16 or uint32, shape (M, stored K); all elements of a dense matrix.
     codes: NDArray
-    nibbles: NDArray[np.uint8] | None
-    k: int
+    nibbles: NDArray[np.uint8] | None  #: Metadata, shape (M, chunks); None for a dense matrix
+    k: int  #: Logical columns, K
 
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """Both operands as an instruction takes them, padded with zeros to whole instructions along K.
-
-    Attributes
-    ----------
-    instruction : Instruction
-        The instruction.
-    a, b : ndarray, shape (M, stored K) and (K, N)
-        Codes in containers.
-    nibbles : ndarray of uint8, shape (M, chunks), or None
-        Metadata.
-    scale_a, scale_b : ndarray of uint8, shape (M, scales) and (N, scales), or None
-        Block scales.
-    """
+    """Both operands as an instruction takes them, padded with zeros to whole instructions along K."""
 
     instruction: Instruction
+    #: Codes in containers, shapes (M, stored K) and (K, N).
     a: NDArray
     b: NDArray
-    nibbles: NDArray[np.uint8] | None
+    nibbles: NDArray[np.uint8] | None  #: Metadata, shape (M, chunks)
+    #: Block scales, shapes (M, scales) and (N, scales).
     scale_a: NDArray[np.uint8] | None = None
     scale_b: NDArray[np.uint8] | None = None
 

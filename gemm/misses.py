@@ -13,21 +13,11 @@ __all__ = ["Miss", "Output"]
 
 @dataclass(frozen=True, eq=False)
 class Output:
-    """One output of a product, with everything needed to compute it.
+    """One output of a product, with everything needed to compute it."""
 
-    Attributes
-    ----------
-    way : Way
-        Way of summation. Stream-K is replaced by the slices of this output.
-    factors : Factors
-        Operands of one row and one column of the product as it is computed.
-    epilogue : Epilogue
-        Epilogue of this output.
-    """
-
-    way: Way
-    factors: Factors
-    epilogue: Epilogue
+    way: Way  #: Way of summation. Stream-K is replaced by the slices of this output.
+    factors: Factors  #: Operands of one row and one column of the product as it is computed
+    epilogue: Epilogue  #: Epilogue of this output
 
     def stored(self, total: NDArray) -> int:
         """Apply the epilogue to a float32 or int32 sum of shape (1, 1); return the code that is stored."""
@@ -36,26 +26,14 @@ class Output:
 
 @dataclass(frozen=True)
 class Miss:
-    """Differences between a way and a given result.
-
-    Attributes
-    ----------
-    way : Way
-        The way.
-    differing : int
-        Number of outputs that differ.
-    row, column : int
-        Row and column of the first output that differs.
-    wanted, got : int
-        Code of this output in the given result, and by the way.
-    output : Output
-        This output with its operands.
-    """
+    """Differences between a way and a given result."""
 
     way: Way
-    differing: int
+    differing: int  #: Number of outputs that differ
+    #: Row and column of the first output that differs.
     row: int
     column: int
+    #: Code of this output in the given result, and by the way.
     wanted: int
     got: int
-    output: Output = field(repr=False, compare=False)
+    output: Output = field(repr=False, compare=False)  #: This output with its operands

@@ -39,53 +39,28 @@ _MAPPED = (".npy", ".safetensors")
 
 @dataclass(frozen=True)
 class Choices:
-    """Options of the conversion of matrices to operands.
+    """Options of the conversion of matrices to operands."""
 
-    Attributes
-    ----------
-    prune : bool
-        Prune A to its largest magnitudes; otherwise A must be sparse.
-    producer : str
-        Software whose metadata is used for chunks with few non-zeros.
-    nan : str
-        Conversion of a NaN, one of :data:`sptc.tensors.quantise.NAN_POLICIES`.
-    """
-
-    prune: bool = False
-    producer: str = "pytorch"
-    nan: str = "error"
+    prune: bool = False  #: Prune A to its largest magnitudes; otherwise A must be sparse
+    producer: str = "pytorch"  #: Software whose metadata is used for chunks with few non-zeros
+    nan: str = "error"  #: Conversion of a NaN, one of :data:`sptc.tensors.quantise.NAN_POLICIES`
 
 
 @dataclass(frozen=True, eq=False)
 class ProductRequest:
-    """Two matrices to multiply, and the options of the product.
-
-    Attributes
-    ----------
-    way : Way
-        Way of summation.
-    a, b : Source
-        The matrices; `b` may be a vector.
-    choices : Choices
-        Options of the conversion to operands.
-    rows : int or None
-        Number of first rows of A to use; None for all.
-    backends, dense
-        See :class:`~sptc.gemm.product.Problem`.
-    epilogue : Epilogue
-        Epilogue, for all rows of A.
-    start : ndarray or None
-        Accumulator of the first chain, for all rows of A: numbers or codes of the instruction's accumulator type.
-    """
+    """Two matrices to multiply, and the options of the product."""
 
     way: Way
+    #: The matrices; `b` may be a vector.
     a: Source
     b: Source
-    choices: Choices = field(default_factory=Choices)
-    rows: int | None = None
+    choices: Choices = field(default_factory=Choices)  #: Options of the conversion to operands
+    rows: int | None = None  #: Number of first rows of A to use; None for all
+    #: As in :class:`~sptc.gemm.product.Problem`.
     backends: tuple[str, ...] = ("golden",)
     dense: bool = False
-    epilogue: Epilogue = field(default_factory=Epilogue)
+    epilogue: Epilogue = field(default_factory=Epilogue)  #: Epilogue, for all rows of A
+    #: Accumulator of the first chain, for all rows of A: numbers or codes of the instruction's accumulator type.
     start: NDArray | None = None
 
 

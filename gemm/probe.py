@@ -34,29 +34,18 @@ _TYPES = {"f16": "float16", "tf32": "float32", "s8": "int8"}
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """Factors, and their power to distinguish ways.
+    """Factors, and their power to distinguish ways."""
 
-    Attributes
-    ----------
-    a, b : ndarray, shape (M, K) and (K, N)
-        Codes; A is structured-sparse.
-    dtype : str
-        Numpy type of the numbers, or the type of codes if numpy has none for the format.
-    ways, different : int
-        Number of ways that were compared, and of their distinct results.
-    least : int
-        Outputs, of `outputs`, that differ between the two most similar ways with distinct results.
-    outputs : int
-        Outputs that were compared.
-    """
-
+    #: Codes of shape (M, K) and (K, N); A is structured-sparse.
     a: NDArray
     b: NDArray
-    dtype: str
+    dtype: str  #: Numpy type of the numbers, or the type of codes if numpy has none for the format
+    #: Number of ways that were compared, and of their distinct results.
     ways: int
     different: int
+    #: Outputs, of `outputs`, that differ between the two most similar ways with distinct results.
     least: int
-    outputs: int
+    outputs: int  #: Outputs that were compared
 
     def __str__(self) -> str:
         return (

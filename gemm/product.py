@@ -55,41 +55,19 @@ DECADES = np.arange(-12, 5)
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """A product whose operands are prepared; see :mod:`sptc.gemm.operands`.
+    """A product whose operands are prepared; see :mod:`sptc.gemm.operands`."""
 
-    Attributes
-    ----------
-    folder : str
-        Folder of the operands.
-    way : Way
-        Way of summation.
-    shape : (int, int, int)
-        M, N and K.
-    all_rows : int
-        Rows of the given A. M may be smaller: only the first M rows are multiplied.
-    a, b : Source
-        Matrices as given, without compression.
-    scale : float
-        Value of one unit of the sums: the product of the scales of both matrices.
-    backends : tuple of str
-        Back ends, which must agree. The first one gives the result.
-    dense : bool
-        Also multiply the unpruned A with the dense instruction, to compare the errors.
-    alpha, beta : float
-        Factors of the epilogue.
-    relu : bool
-        Whether the epilogue has ReLU.
-    """
-
-    folder: str
+    folder: str  #: Folder of the operands
     way: Way
-    shape: tuple[int, int, int]
-    all_rows: int
+    shape: tuple[int, int, int]  #: M, N and K
+    all_rows: int  #: Rows of the given A. M may be smaller: only the first M rows are multiplied.
+    #: Matrices as given, without compression.
     a: Source
     b: Source
-    scale: float
-    backends: tuple[str, ...]
-    dense: bool
+    scale: float  #: Value of one unit of the sums: the product of the scales of both matrices
+    backends: tuple[str, ...]  #: Back ends, which must agree. The first one gives the result.
+    dense: bool  #: Also multiply the unpruned A with the dense instruction, to compare the errors
+    #: Factors of the epilogue.
     alpha: float = 1.0
     beta: float = 1.0
     relu: bool = False
@@ -138,22 +116,15 @@ class Problem:
 
 @dataclass(frozen=True)
 class Errors:
-    """Errors of results against a product in float64.
+    """Errors of results against a product in float64."""
 
-    Attributes
-    ----------
-    largest, total : float
-        Largest magnitude and sum of the magnitudes of the finite errors.
-    largest_reference, total_reference : float
-        Largest magnitude and sum of the magnitudes of the product in float64.
-    counts : tuple of int
-        Number of outputs per power of ten of the relative error, see :data:`DECADES`; exact outputs first.
-    """
-
+    #: Largest magnitude and sum of the magnitudes of the finite errors.
     largest: float
     total: float
+    #: Largest magnitude and sum of the magnitudes of the product in float64.
     largest_reference: float
     total_reference: float
+    #: Number of outputs per power of ten of the relative error, see :data:`DECADES`; exact outputs first.
     counts: tuple[int, ...]
 
     @classmethod
@@ -186,27 +157,15 @@ class Errors:
 
 @dataclass(frozen=True)
 class Block:
-    """Result of one block of outputs.
-
-    Attributes
-    ----------
-    index : int
-        Index of the block.
-    outputs : int
-        Number of outputs.
-    mismatches : int
-        Outputs of other back ends that differ from those of the first one.
-    first : tuple or None
-        First mismatch: back end, row, column, its code, and the code of the first back end.
-    errors : dict of str to Errors
-        ``arithmetic``: errors against the product of the quantised and pruned operands. ``whole``: errors against the
-        product of the matrices as given. ``dense``: errors of the dense instruction against the same product.
-    """
+    """Result of one block of outputs."""
 
     index: int
-    outputs: int
-    mismatches: int
+    outputs: int  #: Number of outputs
+    mismatches: int  #: Outputs of other back ends that differ from those of the first one
+    #: First mismatch: back end, row, column, its code, and the code of the first back end.
     first: tuple[str, int, int, int, int] | None
+    #: ``arithmetic``: errors against the product of the quantised and pruned operands. ``whole``: errors against the
+    #: product of the matrices as given. ``dense``: errors of the dense instruction against the same product.
     errors: dict[str, Errors]
 
     def record(self) -> dict[str, Any]:

@@ -18,24 +18,13 @@ __all__ = ["Source", "read_factor"]
 
 @dataclass(frozen=True)
 class Source:
-    """A matrix in a file.
-
-    Attributes
-    ----------
-    path : str
-        The file.
-    tensor : str or None
-        Name of the tensor in the file.
-    transposed : bool
-        The file holds the transpose. Compressed matrices are compressed along K in any case.
-    option : str
-        Option that names the tensor, for messages.
-    """
+    """A matrix in a file."""
 
     path: str
-    tensor: str | None = None
+    tensor: str | None = None  #: Name of the tensor in the file
+    #: The file holds the transpose. Compressed matrices are compressed along K in any case.
     transposed: bool = False
-    option: str = "a name"
+    option: str = "a name"  #: Option that names the tensor, for messages
 
     def read(self) -> NDArray | Checkpoint:
         """Return the matrix, memory-mapped if the file format allows it; a compressed one stays compressed.

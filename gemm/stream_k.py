@@ -34,21 +34,6 @@ RASTERS = ("row-major", "column-major")
 class StreamK:
     """Assignment of K tiles to the workers of stream-K.
 
-    Attributes
-    ----------
-    workers : int
-        Thread blocks, or clusters of them, that share the streamed tiles.
-    rows, columns : int
-        Size of an output tile of the product as it is computed, in elements.
-    streamed : str
-        Output tiles that are streamed, one of :data:`STREAMED`.
-    first : bool
-        Whether the first tiles are streamed, or else the last.
-    raster : str
-        Numbering of output tiles, one of :data:`RASTERS`.
-    least : int
-        Minimum K tiles of a slice. A cut closer to the border of an output tile is moved to the border.
-
     Notes
     -----
     Source of the line, its cuts and both hybrids: Osama, Merrill et al., Stream-K (PPoPP 2023). CUTLASS is the source
@@ -56,12 +41,14 @@ class StreamK:
     tiles in the schedulers for sm_90.
     """
 
-    workers: int
+    workers: int  #: Thread blocks, or clusters of them, that share the streamed tiles
+    #: Size of an output tile of the product as it is computed, in elements.
     rows: int
     columns: int
-    streamed: str = "all"
-    first: bool = True
-    raster: str = "row-major"
+    streamed: str = "all"  #: Output tiles that are streamed, one of :data:`STREAMED`
+    first: bool = True  #: Whether the first tiles are streamed, or else the last
+    raster: str = "row-major"  #: Numbering of output tiles, one of :data:`RASTERS`
+    #: Minimum K tiles of a slice. A cut closer to the border of an output tile is moved to the border.
     least: int = 1
 
     def __post_init__(self) -> None:

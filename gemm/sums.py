@@ -33,19 +33,12 @@ _Chain = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """Rows and columns of some outputs of a product.
+    """Rows and columns of some outputs of a product."""
 
-    Attributes
-    ----------
-    rows, columns : ndarray of intp
-        Indices of the rows and columns.
-    shape : (int, int)
-        Shape of the product.
-    """
-
+    #: Indices of the outputs.
     rows: NDArray[np.intp]
     columns: NDArray[np.intp]
-    shape: tuple[int, int]
+    shape: tuple[int, int]  #: Shape of the product
 
     @classmethod
     def of(cls, rows: slice | NDArray[np.intp], columns: slice | NDArray[np.intp], shape: tuple[int, int]) -> "Place":

@@ -30,30 +30,17 @@ __all__ = ["Matrices", "unpack"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Matrices:
-    """Matrices of an instruction. A matrix that was not given is None. Leading axes are a batch.
-
-    Attributes
-    ----------
-    instruction : Instruction
-        The instruction.
-    stored : ndarray, shape (..., m, stored K), or None
-        Stored elements of A, in the type of numpy or ``ml_dtypes`` of their format.
-    nibbles : ndarray of uint8, shape (..., m, chunks), or None
-        Metadata.
-    b : ndarray, shape (..., K, n), or None
-        B.
-    c, d : ndarray, shape (..., m, n), or None
-        Accumulator and result.
-    scale_a, scale_b : ndarray of uint8, shape (..., m, scales) and (..., n, scales), or None
-        Codes of block scales.
-    """
+    """Matrices of an instruction. A matrix that was not given is None. Leading axes are a batch."""
 
     instruction: Instruction
+    #: Stored elements of A in the type of numpy or ``ml_dtypes`` of their format, shape (..., m, stored K).
     stored: NDArray | None = None
-    nibbles: NDArray[np.uint8] | None = None
-    b: NDArray | None = None
+    nibbles: NDArray[np.uint8] | None = None  #: Metadata, shape (..., m, chunks)
+    b: NDArray | None = None  #: Shape (..., K, n)
+    #: Accumulator and result, shape (..., m, n).
     c: NDArray | None = None
     d: NDArray | None = None
+    #: Codes of block scales, shapes (..., m, scales) and (..., n, scales).
     scale_a: NDArray[np.uint8] | None = None
     scale_b: NDArray[np.uint8] | None = None
 

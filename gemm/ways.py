@@ -46,57 +46,33 @@ Term = TypeVar("Term")
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """A way of summation.
+    """A way of summation."""
 
-    Attributes
-    ----------
-    instruction : str
-        Instruction of the chains, in PTX syntax. Its accumulator type is that of the chains. Its m and n do not affect
-        the bits.
-    arch : str
-        Architecture whose numerics apply.
-    split_k : int or tuple of int
-        Number of slices of K, or the number of K tiles of each slice.
-    order : str
-        Order in which the results of slices are added, one of :data:`ORDERS`.
-    k_order : str
-        Order of the instructions within a slice, one of :data:`K_ORDERS`.
-    promote : int
-        Instructions per chain. The result of a chain is added to f32 registers, and the next chain begins from zero.
-        0: one chain per slice.
-    tile : int
-        Instructions per K tile. Slices begin and end at tile boundaries.
-    cut : str
-        Assignment of K tiles to slices, one of :data:`CUTS`. With stream-K, assignment to workers: the first or the
-        second of them.
-    stream_k : StreamK or None
-        Assignment of work to the workers of stream-K. `split_k` is 1 then.
-    workspace : str
-        Type to which the result of each slice is rounded (RNE) before it is added; empty for no rounding.
-    running : str
-        Type to which each running sum of slices is rounded (RNE), as if kept in the output; empty for f32.
-    swapped : bool
-        B is the sparse operand: the product is computed as (B^T A^T)^T.
-    result : str
-        Type of the result.
-    rounding : str
-        Rounding mode of the result: ``RNE``, or ``RZ`` (toward zero).
-    """
-
+    #: Instruction of the chains, in PTX syntax. Its accumulator type is that of the chains. Its m and n do not affect
+    #: the bits.
     instruction: str
-    arch: str = "sm_90"
+    arch: str = "sm_90"  #: Architecture whose numerics apply
+    #: Number of slices of K, or the number of K tiles of each slice.
     split_k: int | tuple[int, ...] = 1
+    #: Order in which the results of slices are added, one of :data:`ORDERS`.
     order: str = "in order"
-    k_order: str = "ascending"
+    k_order: str = "ascending"  #: Order of the instructions within a slice, one of :data:`K_ORDERS`
+    #: Instructions per chain. The result of a chain is added to f32 registers, and the next chain begins from zero.
+    #: 0: one chain per slice.
     promote: int = 0
-    tile: int = 1
+    tile: int = 1  #: Instructions per K tile. Slices begin and end at tile boundaries.
+    #: Assignment of K tiles to slices, one of :data:`CUTS`. With stream-K, assignment to workers: the first or the
+    #: second of them.
     cut: str = "rounded up"
+    #: Assignment of work to the workers of stream-K. `split_k` is 1 then.
     stream_k: StreamK | None = None
+    #: Type to which the result of each slice is rounded (RNE) before it is added; empty for no rounding.
     workspace: str = ""
+    #: Type to which each running sum of slices is rounded (RNE), as if kept in the output; empty for f32.
     running: str = ""
-    swapped: bool = False
+    swapped: bool = False  #: B is the sparse operand: the product is computed as (B^T A^T)^T
     result: str = "f32"
-    rounding: str = "RNE"
+    rounding: str = "RNE"  #: Rounding mode of the result: ``RNE``, or ``RZ`` (toward zero)
 
     def __post_init__(self) -> None:
         for name, accepted in (("order", ORDERS), ("k_order", K_ORDERS), ("cut", CUTS), ("rounding", ("RNE", "RZ"))):

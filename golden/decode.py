@@ -13,25 +13,14 @@ __all__ = ["NARROW", "WIDE", "Precision", "Scales", "Terms", "decode", "decode_s
 
 @dataclass(frozen=True, eq=False)
 class Precision:
-    """The numpy types that hold values and exponents exactly.
+    """The numpy types that hold values and exponents exactly."""
 
-    Attributes
-    ----------
-    value : dtype
-        Holds every product of two operands exactly.
-    exponent : dtype
-        Holds the sum of two exponents.
-    zero_exponent : int
-        Exponent of a zero operand. Twice this number fits `exponent`; this number plus the exponent of any operand is
-        below `lowest_product_exponent`.
-    lowest_product_exponent : int
-        Lower bound of the exponents of products of non-zero operands.
-    """
-
-    value: np.dtype
-    exponent: np.dtype
+    value: np.dtype  #: Holds every product of two operands exactly
+    exponent: np.dtype  #: Holds the sum of two exponents
+    #: Exponent of a zero operand. Twice this number fits `exponent`; this number plus the exponent of any operand is
+    #: below `lowest_product_exponent`.
     zero_exponent: int
-    lowest_product_exponent: int
+    lowest_product_exponent: int  #: Lower bound of the exponents of products of non-zero operands
 
 
 #: For formats of up to five exponent bits: 22-bit products between 2**-48 and 2**32 are exact in f32.
@@ -47,21 +36,14 @@ def precision_for(*formats: Format) -> Precision:
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """Decoded operands, elementwise.
+    """Decoded operands, elementwise."""
 
-    Attributes
-    ----------
-    values : ndarray of `Precision.value`
-        Signed value; 0 for NaN and Inf.
-    exponents : ndarray of `Precision.exponent`
-        Exponent of the significand, not normalised for subnormals; `Precision.zero_exponent` for zero, NaN and Inf.
-    classes : ndarray of float32 or None
-        NaN, +-Inf, 0 or +-1 (finite); None if every operand is finite. Products and sums of classes under IEEE rules
-        give the special results.
-    """
-
-    values: NDArray
+    values: NDArray  #: Signed values in `Precision.value`; 0 for NaN and Inf
+    #: Exponents of the significands in `Precision.exponent`, not normalised for subnormals; `Precision.zero_exponent`
+    #: for zero, NaN and Inf.
     exponents: NDArray
+    #: NaN, +-Inf, 0 or +-1 (finite); None if every operand is finite. Products and sums of classes under IEEE rules
+    #: give the special results.
     classes: NDArray[np.float32] | None
 
     def take(self, rows: NDArray[np.intp]) -> "Terms":
@@ -78,18 +60,11 @@ class Terms:
 
 @dataclass(frozen=True, eq=False)
 class Scales:
-    """Block scales of a step: the scale of A times the scale of B, for each group of products.
+    """Block scales of a step: the scale of A times the scale of B, for each group of products."""
 
-    Attributes
-    ----------
-    significands : ndarray of float64, shape (groups, ...)
-        Product of the significands; NaN where a scale is NaN.
-    exponents : ndarray of int32, shape (groups, ...)
-        Sum of the exponents.
-    """
-
+    #: Product of the significands, shape (groups, ...); NaN where a scale is NaN.
     significands: NDArray[np.float64]
-    exponents: NDArray[np.int32]
+    exponents: NDArray[np.int32]  #: Sum of the exponents, shape (groups, ...)
 
     @property
     def nan(self) -> NDArray[np.bool_]:

@@ -39,21 +39,12 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Cycles:
-    """Measured cycles of one loop.
-
-    Attributes
-    ----------
-    loop : Loop
-        The measured loop.
-    beside : Loop or None
-        Loop that ran on further warps of the SM at the same time.
-    cycles : float
-        Cycles from one instruction to the next on a tensor core; for ``wgmma``, which occupies all four, on the SM.
-        Infinite if the other loop left no issue slot.
-    """
+    """Measured cycles of one loop."""
 
     loop: Loop
-    beside: Loop | None
+    beside: Loop | None  #: Loop that ran on further warps of the SM at the same time
+    #: Cycles from one instruction to the next on a tensor core; for ``wgmma``, which occupies all four, on the SM.
+    #: Infinite if the other loop left no issue slot.
     cycles: float
 
 

@@ -29,24 +29,12 @@ _MODULE = Path("/proc/driver/nvidia/version")
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU that executes instructions.
+    """A GPU that executes instructions."""
 
-    Attributes
-    ----------
-    name : str
-        Name that the driver reports.
-    arch : str
-        Architecture, one of :data:`~sptc.isa.variants.ARCHITECTURES`.
-    cuda : str
-        CUDA version of the driver.
-    driver : str
-        Version of the driver; empty if the system does not report it.
-    """
-
-    name: str
-    arch: str
-    cuda: str
-    driver: str
+    name: str  #: Name that the driver reports
+    arch: str  #: Architecture, one of :data:`~sptc.isa.variants.ARCHITECTURES`
+    cuda: str  #: CUDA version of the driver
+    driver: str  #: Version of the driver; empty if the system does not report it
 
 
 @lru_cache(maxsize=1)

@@ -42,51 +42,28 @@ _BETWEEN = 6
 
 @dataclass(frozen=True)
 class Work:
-    """A loop to measure, with its operands.
-
-    Attributes
-    ----------
-    loop : Loop
-        Loop with given operands.
-    a, b : str
-        Distributions of A and B, from :data:`~sptc.gpu.distributions.DISTRIBUTIONS`.
-    metadata : str
-        ``"random"`` (defined nibbles only) or ``"fixed"``; ignored for dense instructions.
-    """
+    """A loop to measure, with its operands."""
 
     loop: Loop
+    #: Distributions of A and B, from :data:`~sptc.gpu.distributions.DISTRIBUTIONS`.
     a: str
     b: str
+    #: ``"random"`` (defined nibbles only) or ``"fixed"``; ignored for dense instructions.
     metadata: str = "random"
 
 
 @dataclass(frozen=True)
 class Energy:
-    """Measured energy of a loop.
-
-    Attributes
-    ----------
-    work : Work
-        The loop and its operands.
-    sms : int
-        Number of SMs in use.
-    clock : float
-        SM clock in MHz, from the SM's own cycle counter.
-    temperature : int
-        Temperature of the GPU in degrees Celsius.
-    watts, baseline : float
-        Power of the whole GPU in W, during the loop and with sleeping warps.
-    rate : float
-        Kept products per cycle of an SM.
-    """
+    """Measured energy of a loop."""
 
     work: Work
-    sms: int
-    clock: float
-    temperature: int
+    sms: int  #: Number of SMs in use
+    clock: float  #: SM clock in MHz, from the SM's own cycle counter
+    temperature: int  #: Temperature of the GPU in degrees Celsius
+    #: Power of the whole GPU in W, during the loop and with sleeping warps.
     watts: float
     baseline: float
-    rate: float
+    rate: float  #: Kept products per cycle of an SM
 
     @property
     def picojoules(self) -> float:

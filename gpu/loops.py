@@ -27,42 +27,23 @@ _LANES = 32
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop that some warps of an SM execute.
+    """A loop that some warps of an SM execute."""
 
-    Attributes
-    ----------
-    instruction : Instruction
-        Instruction of family ``mma`` or ``wgmma``.
-    warps : int
-        Number of warps; for ``wgmma``, four per warpgroup.
-    accumulators : int
-        Independent accumulators of a warp, used in turn.
-    operands : int
-        ``mma``: sets of A and B registers that a warp uses in turn. Hardware may cache a set that is used repeatedly.
-    group : int
-        Instructions per iteration; for ``wgmma``, a commit group. 0: the warps sleep.
-    pending : int
-        ``wgmma``: groups that may be in flight while the next is issued.
-    a_from : str
-        Place of A, ``"registers"`` or ``"shared"``.
-    swizzle : str
-        Swizzle of operands in shared memory, a key of :data:`~sptc.isa.memory.SWIZZLES`.
-    transposed : tuple of int
-        ``wgmma``: whether A and B in shared memory are MN-major.
-    fresh : bool
-        ``mma``: an addition creates each operand anew before an instruction. Otherwise the assembler would convert the
-        operands of an emulated instruction only once for all iterations.
-    """
-
-    instruction: Instruction
-    warps: int
-    accumulators: int = 1
+    instruction: Instruction  #: Instruction of family ``mma`` or ``wgmma``
+    warps: int  #: Number of warps; for ``wgmma``, four per warpgroup
+    accumulators: int = 1  #: Independent accumulators of a warp, used in turn
+    #: ``mma``: sets of A and B registers that a warp uses in turn. Hardware may cache a set that is used repeatedly.
     operands: int = 1
+    #: Instructions per iteration; for ``wgmma``, a commit group. 0: the warps sleep.
     group: int = 8
-    pending: int = 1
-    a_from: str = "registers"
+    pending: int = 1  #: ``wgmma``: groups that may be in flight while the next is issued
+    a_from: str = "registers"  #: Place of A, ``"registers"`` or ``"shared"``
+    #: Swizzle of operands in shared memory, a key of :data:`~sptc.isa.memory.SWIZZLES`.
     swizzle: str = "128B"
+    #: ``wgmma``: whether A and B in shared memory are MN-major.
     transposed: tuple[int, int] = (0, 0)
+    #: ``mma``: an addition creates each operand anew before an instruction. Otherwise the assembler would convert the
+    #: operands of an emulated instruction only once for all iterations.
     fresh: bool = False
     given: bool = False
     negated: bool = False

@@ -13,18 +13,6 @@ __all__ = ["TARGETS", "Target", "require_target", "same_numerics"]
 class Target:
     """A target of the PTX assembler.
 
-    Attributes
-    ----------
-    name : str
-        PTX name.
-    arch : str
-        Architecture whose numerics it has, one of :data:`~sptc.isa.variants.ARCHITECTURES`.
-    same_chip : bool
-        Whether it is the same chip as `arch` under another name. If not, recordings of one are no evidence for the
-        other.
-    lacks : tuple of str
-        Kinds of ``tcgen05.mma`` that it does not have.
-
     Notes
     -----
     Source: PTX ISA, target notes of ``mma``, ``wgmma`` and ``tcgen05.mma``, and the CUDA 13.0 assembler. Modelled:
@@ -32,10 +20,13 @@ class Target:
     leading addresses) are not covered.
     """
 
-    name: str
+    name: str  #: PTX name
+    #: Architecture whose numerics it has, one of :data:`~sptc.isa.variants.ARCHITECTURES`.
     arch: str
+    #: Whether it is the same chip as `arch` under another name. If not, recordings of one are no evidence for the
+    #: other.
     same_chip: bool = True
-    lacks: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()  #: Kinds of ``tcgen05.mma`` that it does not have
 
 
 #: Every name that is accepted as an architecture.

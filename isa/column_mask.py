@@ -18,18 +18,10 @@ _START_BITS = 8
 
 @dataclass(frozen=True, eq=False)
 class ColumnMask:
-    """A decoded zero-column mask descriptor.
+    """A decoded zero-column mask descriptor."""
 
-    Attributes
-    ----------
-    shift : int
-        Column of B that becomes column 0.
-    zero : ndarray of bool, shape (n,)
-        Columns that are set to zero.
-    """
-
-    shift: int
-    zero: NDArray[np.bool_]
+    shift: int  #: Column of B that becomes column 0
+    zero: NDArray[np.bool_]  #: Columns that are set to zero, shape (n,)
 
 
 def largest_shift(m: int) -> int:

@@ -41,37 +41,20 @@ _MEANINGS = {
 
 @dataclass(frozen=True)
 class Form:
-    """Subject of evidence: an instruction on an architecture, with the place of A.
+    """Subject of evidence: an instruction on an architecture, with the place of A."""
 
-    Attributes
-    ----------
-    instruction : str
-        Text of the instruction.
-    arch : str
-        Architecture that it ran on.
-    a_from : str
-        ``"shared"`` if A was read through a shared-memory descriptor, ``"registers"`` otherwise.
-    """
-
-    instruction: str
-    arch: str
+    instruction: str  #: PTX text
+    arch: str  #: Architecture that it ran on
+    #: ``"shared"`` if A was read through a shared-memory descriptor, ``"registers"`` otherwise.
     a_from: str = "registers"
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file that holds evidence.
+    """A file that holds evidence."""
 
-    Attributes
-    ----------
-    level : Evidence
-        Level that the file supports.
-    file : str
-        Path in the folder of recordings.
-    """
-
-    level: Evidence
-    file: str
+    level: Evidence  #: Level that the file supports
+    file: str  #: Path in the folder of recordings
 
 
 def form_of(instruction: Instruction, arch: str, a_from: str | None) -> Form:

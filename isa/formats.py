@@ -18,36 +18,22 @@ class Specials(Enum):
 class Format:
     """One number format.
 
-    Attributes
-    ----------
-    name : str
-        PTX type name without the dot.
-    signed : bool
-        The code has a sign bit (float) or is a two's complement (integer).
-    exponent_bits, fraction_bits : int
-        Field widths; an integer has no exponent and counts its magnitude bits as fraction.
-    bias : int
-        Exponent bias; 0 for integers.
-    specials : Specials
-        Codes of Inf and NaN.
-    subnormals : bool
-        Exponent field 0 means zero and subnormals. False for ue8m0, whose code 0 is 2**-127.
-    ignored_low_bits : int
-        Low bits of the register container that the hardware drops: 13 for tf32.
-
     Notes
     -----
     Source: PTX ISA, alternate floating-point data formats; OCP MX v1.0; measured on an H200 for tf32
     (a NaN whose fraction is non-zero only in the 13 dropped bits becomes Inf).
     """
 
-    name: str
-    signed: bool
+    name: str  #: PTX type name without the dot
+    signed: bool  #: The code has a sign bit (float) or is a two's complement (integer)
+    #: Field widths; an integer has no exponent and counts its magnitude bits as fraction.
     exponent_bits: int = 0
     fraction_bits: int
-    bias: int = 0
-    specials: Specials = Specials.NONE
+    bias: int = 0  #: Exponent bias; 0 for integers
+    specials: Specials = Specials.NONE  #: Codes of Inf and NaN
+    #: Exponent field 0 means zero and subnormals. False for ue8m0, whose code 0 is 2**-127.
     subnormals: bool = True
+    #: Low bits of the register container that the hardware drops: 13 for tf32.
     ignored_low_bits: int = 0
 
     @property

@@ -31,21 +31,13 @@ WARP_LANES = 32
 
 @dataclass(frozen=True, eq=False)
 class Fragment:
-    """Map of a matrix to the registers of threads.
+    """Map of a matrix to the registers of threads."""
 
-    Attributes
-    ----------
-    rows, columns : ndarray of intp, shape (threads, registers, E)
-        Matrix coordinates of element j of register r of thread l.
-    shape : (int, int)
-        Matrix shape.
-    element_bits : int
-        Width of an element; element j sits at bits ``[j * element_bits, (j + 1) * element_bits)``.
-    """
-
+    #: Matrix coordinates of element j of register r of thread l, shape (threads, registers, E).
     rows: Index
     columns: Index
-    shape: tuple[int, int]
+    shape: tuple[int, int]  #: Matrix shape
+    #: Width of an element; element j sits at bits ``[j * element_bits, (j + 1) * element_bits)``.
     element_bits: int
 
     @property
@@ -119,18 +111,13 @@ def accumulator_fragment(instruction: Instruction) -> Fragment:
 
 @dataclass(frozen=True, eq=False)
 class MetadataMap:
-    """Map of the metadata nibbles to register bits.
+    """Map of the metadata nibbles to register bits."""
 
-    Attributes
-    ----------
-    lanes, low_bits : ndarray of intp, shape (m, chunks)
-        Thread whose metadata register holds the nibble, and lowest bit of the nibble in that register.
-    columns : None
-        Always None: a thread has one metadata register. (The map of tensor memory has columns.)
-    """
-
+    #: Thread whose metadata register holds the nibble, and lowest bit of the nibble in that register; shape (m,
+    #: chunks).
     lanes: Index
     low_bits: Index
+    #: Always None: a thread has one metadata register. (The map of tensor memory has columns.)
     columns: None = None
 
 
@@ -167,14 +154,9 @@ def metadata_map(instruction: Instruction, sparsity_selector: int) -> MetadataMa
 
 @dataclass(frozen=True, eq=False)
 class ScaleMap:
-    """Map of the block scales of one operand to register bytes.
+    """Map of the block scales of one operand to register bytes."""
 
-    Attributes
-    ----------
-    lanes, bytes : ndarray of intp, shape (m or n, scale_size)
-        Thread whose scale register holds the scale, and byte of that register.
-    """
-
+    #: Thread whose scale register holds the scale, and byte of that register; shape (m or n, scale_size).
     lanes: Index
     bytes: Index
 

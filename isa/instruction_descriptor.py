@@ -27,33 +27,21 @@ _PACKED = {**_SCALED, "b": (10, 2), "k": (31, 1)}
 
 @dataclass(frozen=True, kw_only=True)
 class InstructionDescriptor:
-    """A decoded instruction descriptor.
+    """A decoded instruction descriptor."""
 
-    Attributes
-    ----------
-    instruction : Instruction
-        Shape, types and saturation, with the kind and scale size of the opcode.
-    sparsity_selector : int
-        Sparsity selector.
-    negate_a, negate_b : bool
-        Flip the signs of the elements.
-    transpose_a, transpose_b : bool
-        The operand is MN-major in shared memory.
-    scale_id_a, scale_id_b : int
-        Byte of the tensor-memory word that holds the first block scale.
-    max_shift : int
-        Maximum shift of B when it is reused with ``.ws``: 0, 8, 16 or 32 columns.
-    """
-
+    #: Shape, types and saturation, with the kind and scale size of the opcode.
     instruction: Instruction
     sparsity_selector: int = 0
+    #: Flip the signs of the elements.
     negate_a: bool = False
     negate_b: bool = False
+    #: The operand is MN-major in shared memory.
     transpose_a: bool = False
     transpose_b: bool = False
+    #: Byte of the tensor-memory word that holds the first block scale.
     scale_id_a: int = 0
     scale_id_b: int = 0
-    max_shift: int = 0
+    max_shift: int = 0  #: Maximum shift of B when it is reused with ``.ws``: 0, 8, 16 or 32 columns
 
 
 #: Maximum shifts of B in columns, by code.

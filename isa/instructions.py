@@ -26,44 +26,24 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Instruction:
-    """One instruction, parsed and checked.
+    """One instruction, parsed and checked."""
 
-    Attributes
-    ----------
-    family : str
-        ``mma``, ``wgmma`` or ``tcgen05``.
-    sparse : str
-        The ``.sp`` variant as written, empty for a dense instruction.
-    m, n, k : int
-        Logical shape; of all CTAs together for tcgen05.
-    a, b, c, d : Format
-        Element formats. wgmma and tcgen05 accumulate into D, so there `c` equals `d`.
-    kind : str
-        ``.kind::`` name or empty.
-    satfinite : bool
-        Integer results clamp instead of wrapping.
-    scale_size : int or None
-        N of ``.scale_vec::NX``, defaults applied; None without block scaling.
-    scale_format : Format or None
-        Format of the block scales.
-    architectures : tuple of str
-        Architectures that have the instruction.
-    """
-
-    family: str
-    sparse: str
+    family: str  #: ``mma``, ``wgmma`` or ``tcgen05``
+    sparse: str  #: The ``.sp`` variant as written, empty for a dense instruction
+    #: Logical shape; of all CTAs together for tcgen05.
     m: int
     n: int
     k: int
+    #: Element formats. wgmma and tcgen05 accumulate into D, so there `c` equals `d`.
     a: Format
     b: Format
     c: Format
     d: Format
-    kind: str
-    satfinite: bool
-    scale_size: int | None
-    scale_format: Format | None
-    architectures: tuple[str, ...]
+    kind: str  #: ``.kind::`` name or empty
+    satfinite: bool  #: Integer results clamp instead of wrapping
+    scale_size: int | None  #: N of ``.scale_vec::NX``, defaults applied; None without block scaling
+    scale_format: Format | None  #: Format of the block scales
+    architectures: tuple[str, ...]  #: Architectures that have the instruction
 
     @property
     def shape(self) -> str:

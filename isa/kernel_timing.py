@@ -28,18 +28,11 @@ _LAUNCH, _FILL, _STORE = 8000, 300, 2180
 
 @dataclass(frozen=True)
 class Tile:
-    """Tile of D that one CTA computes.
+    """Tile of D that one CTA computes."""
 
-    Attributes
-    ----------
-    rows : int
-        Multiple of 64. Each 64 rows have a warpgroup; the warpgroups share the tensor cores of an SM.
-    columns : int
-        Multiple of 8. One instruction computes up to 256 of them.
-    """
-
+    #: Multiple of 64. Each 64 rows have a warpgroup; the warpgroups share the tensor cores of an SM.
     rows: int = 128
-    columns: int = 256
+    columns: int = 256  #: Multiple of 8. One instruction computes up to 256 of them.
 
     def __post_init__(self) -> None:
         if self.rows <= 0 or self.rows % _ROWS or self.columns <= 0 or self.columns % _COLUMNS:
@@ -50,25 +43,14 @@ class Tile:
 
 @dataclass(frozen=True)
 class ProductTiming:
-    """Timing of a matrix product in cycles of the SM clock.
+    """Timing of a matrix product in cycles of the SM clock."""
 
-    Attributes
-    ----------
-    cycles : int
-        Whole kernel.
-    waves : int
-        Tiles per SM, one after another.
-    multiplying, storing : int
-        Cycles in which tiles are multiplied, and in which results are written. The rest of `cycles` is fixed.
-    bound_by : str
-        ``"tensor core"`` or ``"shared memory"``.
-    """
-
-    cycles: int
-    waves: int
+    cycles: int  #: Whole kernel
+    waves: int  #: Tiles per SM, one after another
+    #: Cycles in which tiles are multiplied, and in which results are written. The rest of `cycles` is fixed.
     multiplying: int
     storing: int
-    bound_by: str
+    bound_by: str  #: ``"tensor core"`` or ``"shared memory"``
 
 
 def dense_twin(instruction: Instruction) -> Instruction:

@@ -54,29 +54,14 @@ _TYPES = ("b16", "b8", "b8x16", "b6x16_p32", "b4x16_p64")
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixMove:
-    """One form of ``ldmatrix`` or ``stmatrix``, parsed and checked.
+    """One form of ``ldmatrix`` or ``stmatrix``, parsed and checked."""
 
-    Attributes
-    ----------
-    opcode : str
-        ``ldmatrix`` or ``stmatrix``.
-    shape : str
-        Shape qualifier of one matrix, for example ``m8n8``.
-    matrices : int
-        Number of matrices that are moved.
-    transposed : bool
-        A row of memory is a column of the matrix in the registers.
-    element : str
-        Type in the registers: ``b16``, ``b8`` or ``b8x16``.
-    source : str
-        Padded format in memory, ``b6x16_p32`` or ``b4x16_p64``; empty if memory and registers have the same format.
-    """
-
-    opcode: str
-    shape: str
-    matrices: int
-    transposed: bool
-    element: str
+    opcode: str  #: ``ldmatrix`` or ``stmatrix``
+    shape: str  #: Shape qualifier of one matrix, for example ``m8n8``
+    matrices: int  #: Number of matrices that are moved
+    transposed: bool  #: A row of memory is a column of the matrix in the registers
+    element: str  #: Type in the registers: ``b16``, ``b8`` or ``b8x16``
+    #: Padded format in memory, ``b6x16_p32`` or ``b4x16_p64``; empty if memory and registers have the same format.
     source: str
 
     @property
@@ -203,25 +188,19 @@ def parse_matrix_move(text: str) -> MatrixMove:
 
 @dataclass(frozen=True, eq=False)
 class MatrixMoveMap:
-    """Map of register elements to elements of shared memory, and the lanes that supply the row addresses.
+    """Map of register elements to elements of shared memory, and the lanes that supply the row addresses."""
 
-    Attributes
-    ----------
-    matrices, rows, elements : ndarray of intp, shape (32, registers, E)
-        Matrix, row of memory within it, and element of that row, of element j of register r of thread l.
-    row_low_bits : ndarray of intp, shape (32, registers, E)
-        Lowest bit of the element in its row of 128 bits; bit 0 is the low bit of the first byte.
-    register_low_bits : ndarray of intp, shape (E,)
-        Lowest bit of the element in its register. Bits of the container above the element are zero.
-    address_lanes : ndarray of intp, shape (matrices, rows)
-        Lane that supplies the address of the row. Addresses of other lanes are ignored.
-    """
-
+    #: Matrix, row of memory within it, and element of that row, of element j of register r of thread l; shape (32,
+    #: registers, E).
     matrices: Index
     rows: Index
     elements: Index
+    #: Lowest bit of the element in its row of 128 bits, shape (32, registers, E); bit 0 is the low bit of the first
+    #: byte.
     row_low_bits: Index
+    #: Lowest bit of the element in its register, shape (E,). Bits of the container above the element are zero.
     register_low_bits: Index
+    #: Lane that supplies the address of the row, shape (matrices, rows). Addresses of other lanes are ignored.
     address_lanes: Index
 
 

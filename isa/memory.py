@@ -47,22 +47,12 @@ class Swizzle:
 
     A row of banks has 128 bytes. Its number, less the base offset, is XORed with the number of the atom in its row of
     the pattern. Base offsets were measured on an H200.
-
-    Attributes
-    ----------
-    name : str
-        PTX name.
-    row_bytes : int
-        Width of the pattern; one unit without swizzle.
-    atom_bytes : int
-        Bytes that are moved as a whole.
-    pattern_rows : int
-        Rows of the pattern; the stride offset leads from one pattern to the next.
     """
 
-    name: str
-    row_bytes: int
-    atom_bytes: int = UNIT_BYTES
+    name: str  #: PTX name
+    row_bytes: int  #: Width of the pattern; one unit without swizzle
+    atom_bytes: int = UNIT_BYTES  #: Bytes that are moved as a whole
+    #: Rows of the pattern; the stride offset leads from one pattern to the next.
     pattern_rows: int = 8
 
     @property
@@ -113,23 +103,15 @@ GENERATIONS: dict[str, _Generation] = {
 
 @dataclass(frozen=True)
 class SharedDescriptor:
-    """A decoded 64-bit matrix descriptor.
+    """A decoded 64-bit matrix descriptor."""
 
-    Attributes
-    ----------
-    start, leading_offset, stride_offset : int
-        Bytes, multiples of 16 below 2**18.
-    base_offset : int
-        Row of banks, modulo 8, at which the swizzle pattern starts; 0 if it starts at its natural boundary.
-    swizzle : Swizzle
-        Permutation of the units.
-    """
-
+    #: Bytes, multiples of 16 below 2**18.
     start: int
     leading_offset: int
     stride_offset: int
+    #: Row of banks, modulo 8, at which the swizzle pattern starts; 0 if it starts at its natural boundary.
     base_offset: int
-    swizzle: Swizzle
+    swizzle: Swizzle  #: Permutation of the units
 
 
 def decode_descriptor(value: int, family: str = "wgmma") -> SharedDescriptor:
@@ -232,16 +214,10 @@ def encode_descriptor(
 
 @dataclass(frozen=True, eq=False)
 class SharedMap:
-    """Map of a matrix to shared memory.
+    """Map of a matrix to shared memory."""
 
-    Attributes
-    ----------
-    addresses, low_bits : ndarray of intp, shape (mn, k)
-        Byte that holds the lowest bit of the element, and position of that bit in the byte (0 for whole bytes).
-    element_bits : int
-        Width of an element.
-    """
-
+    #: Byte that holds the lowest bit of the element, and position of that bit in the byte (0 for whole bytes); shape
+    #: (mn, k).
     addresses: Index
     low_bits: Index
     element_bits: int

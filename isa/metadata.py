@@ -37,19 +37,13 @@ _WIDE_UNIT_BITS = 16
 class Granularity:
     """Sparsity pattern: of every `logical` neighbouring elements of a row of A, `stored` are stored.
 
-    Attributes
-    ----------
-    name : str
-        ``1:2``, ``2:4`` or ``4:8`` (pair-wise).
-    stored, logical : int
-        Stored elements and logical columns of A per chunk, that is per nibble.
-
     Notes
     -----
     Source: PTX ISA 9.7.14.6.1. For 1:2 (tf32) a unit is half an element, for 4:8 a pair of elements.
     """
 
-    name: str
+    name: str  #: ``1:2``, ``2:4`` or ``4:8`` (pair-wise)
+    #: Stored elements and logical columns of A per chunk, that is per nibble.
     stored: int
     logical: int
 
@@ -61,24 +55,12 @@ GRANULARITIES: dict[str, Granularity] = {
 
 @dataclass(frozen=True)
 class Rule:
-    """Set of metadata nibbles that an instruction defines.
+    """Set of metadata nibbles that an instruction defines."""
 
-    Attributes
-    ----------
-    name : str
-        Key in :data:`RULES`.
-    legal : frozenset of int
-        The defined nibbles.
-    meaning : str
-        The rule in words, for messages.
-    source : str
-        PTX section that states the rule.
-    """
-
-    name: str
-    legal: frozenset[int]
-    meaning: str
-    source: str
+    name: str  #: Key in :data:`RULES`
+    legal: frozenset[int]  #: The defined nibbles
+    meaning: str  #: The rule in words, for messages
+    source: str  #: PTX section that states the rule
 
 
 Nibble = TypeVar("Nibble", int, NDArray)

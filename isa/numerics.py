@@ -59,32 +59,14 @@ class Rounding(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Numerics:
-    """Numerics of one instruction on one architecture.
-
-    Attributes
-    ----------
-    method : Method
-        Equation.
-    step : int
-        Kept products per step (L). K is cut into contiguous, ascending groups of L.
-    alignment_bits : int
-        Bits kept below the largest exponent (F).
-    zero_exponent : int
-        Floor of the largest exponent (e_zero), the exponent of a zero term.
-    rounding : Rounding
-        Rounding of each step.
-    alignment : Alignment
-        Rounding of each term to the bits kept.
-    source : str
-        Source of the parameters.
-    """
+    """Numerics of one instruction on one architecture."""
 
     method: Method
-    step: int
-    alignment_bits: int = 0
-    zero_exponent: int = 0
-    rounding: Rounding
-    alignment: Alignment = Alignment.TOWARD_ZERO
+    step: int  #: Kept products per step (L). K is cut into contiguous, ascending groups of L.
+    alignment_bits: int = 0  #: Bits kept below the largest exponent (F)
+    zero_exponent: int = 0  #: Floor of the largest exponent (e_zero), the exponent of a zero term
+    rounding: Rounding  #: Rounding of each step
+    alignment: Alignment = Alignment.TOWARD_ZERO  #: Rounding of each term to the bits kept
     source: str
 
 
@@ -95,21 +77,11 @@ _EMULATION = "machine code of the CUDA 13.0 assembler: unpacked to f16, two f16 
 
 @dataclass(frozen=True)
 class Datapath:
-    """Parameters that all instructions of an architecture share.
+    """Parameters that all instructions of an architecture share."""
 
-    Attributes
-    ----------
-    step_bytes : int
-        Bytes of stored A per step, the same for every type.
-    alignment_bits : int
-        Bits kept below the largest exponent (F).
-    fp8_alignment_bits : int
-        F of native fp8.
-    """
-
-    step_bytes: int
-    alignment_bits: int
-    fp8_alignment_bits: int
+    step_bytes: int  #: Bytes of stored A per step, the same for every type
+    alignment_bits: int  #: Bits kept below the largest exponent (F)
+    fp8_alignment_bits: int  #: F of native fp8
 
 
 #: Datapath of each architecture. Without native fp8, `fp8_alignment_bits` equals `alignment_bits`.

@@ -42,47 +42,29 @@ class Memory(Enum):
 class OperandPlacement:
     """Placement of one operand.
 
-    Attributes
-    ----------
-    operand : str
-        ``a`` (stored A), ``b``, ``d`` (also the placement of C), ``metadata``, ``scale_a`` or ``scale_b``.
-    memory : Memory
-        Memory that holds the operand.
-    indices : (str, str)
-        Names of the two coordinates of the matrix.
-    lanes : ndarray of intp, shape of the matrix
-        Thread of the warp or warpgroup, or lane of tensor memory; 0 in shared memory.
-    words : ndarray of intp, shape of the matrix
-        Register of the thread, column of tensor memory, or byte of shared memory.
-    low_bits : ndarray of intp, shape of the matrix
-        Lowest bit of the element in that word.
-    bits : int
-        Width of the container of an element.
-    value_low_bit, value_bits : int
-        Lowest bit and width of the value in the container; the other bits are ignored.
-    formulas : dict of str to str
-        The map as Python expressions. Matrices in registers: each coordinate, from warp w, ``g = lane >> 2``,
-        ``t = lane & 3``, register r and element j of the register. Metadata, scales and other memories: lane, word and
-        low bit, from the coordinates and the selector f.
-    notes : tuple of str
-        Further conditions of the placement.
-
     Notes
     -----
     Source: as for the maps in :mod:`sptc.isa.fragments`, :mod:`sptc.isa.memory` and :mod:`sptc.isa.tensor_memory`.
     """
 
+    #: ``a`` (stored A), ``b``, ``d`` (also the placement of C), ``metadata``, ``scale_a`` or ``scale_b``.
     operand: str
     memory: Memory
-    indices: tuple[str, str]
+    indices: tuple[str, str]  #: Names of the two coordinates of the matrix
+    #: Thread of the warp or warpgroup, or lane of tensor memory; 0 in shared memory. Shape of the matrix.
     lanes: Index
+    #: Register of the thread, column of tensor memory, or byte of shared memory. Shape of the matrix.
     words: Index
-    low_bits: Index
-    bits: int
+    low_bits: Index  #: Lowest bit of the element in that word. Shape of the matrix.
+    bits: int  #: Width of the container of an element
+    #: Lowest bit and width of the value in the container; the other bits are ignored.
     value_low_bit: int
     value_bits: int
+    #: The map as Python expressions. Matrices in registers: each coordinate, from warp w, ``g = lane >> 2``,
+    #: ``t = lane & 3``, register r and element j of the register. Metadata, scales and other memories: lane, word and
+    #: low bit, from the coordinates and the selector f.
     formulas: Mapping[str, str]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  #: Further conditions of the placement
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -93,17 +75,11 @@ class OperandPlacement:
 
 @dataclass(frozen=True, eq=False)
 class Placements:
-    """Placement of all operands of an instruction.
+    """Placement of all operands of an instruction."""
 
-    Attributes
-    ----------
-    operands : tuple of OperandPlacement
-        In the order A, metadata, B, D, scales. A has two entries if it may be in either of two memories.
-    unknown : dict of str to str
-        Operands without a placement, and the reason.
-    """
-
+    #: In the order A, metadata, B, D, scales. A has two entries if it may be in either of two memories.
     operands: tuple[OperandPlacement, ...]
+    #: Operands without a placement, and the reason.
     unknown: Mapping[str, str] = field(default_factory=dict)
 
 

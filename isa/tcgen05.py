@@ -33,23 +33,6 @@ _EITHER_SCALE = {"ue4m3": 0, "ue8m0": 1}
 class Kind:
     """Types and options of one ``.kind::``.
 
-    Attributes
-    ----------
-    k : int
-        K of the sparse instruction; the dense one has half of it.
-    types : dict of str to int
-        Types of A and B and their codes in the instruction descriptor.
-    accumulators : dict of str to int
-        Types of D and their codes. The code of a block-scaled kind is unused: its descriptor has no such field.
-    scales : dict of str to int
-        Qualifiers that set the number of block scales, and that number; the empty string is the default.
-    scale_types : dict of int to dict of str to int
-        Types of block scales and their codes, by the number of block scales.
-    mixes : bool
-        Whether A and B may differ in type.
-    transposes, negates : bool
-        Whether the descriptor may transpose or negate operands.
-
     Notes
     -----
     Source: PTX ISA, tables of kinds and shapes, of transpose and negate, of ``scale_vectorsize``, and the syntax of
@@ -57,12 +40,16 @@ class Kind:
     assembler. That f16 and bf16 cannot be mixed: CUTLASS; PTX leaves it open.
     """
 
-    k: int
-    types: dict[str, int]
+    k: int  #: K of the sparse instruction; the dense one has half of it
+    types: dict[str, int]  #: Types of A and B and their codes in the instruction descriptor
+    #: Types of D and their codes. The code of a block-scaled kind is unused: its descriptor has no such field.
     accumulators: dict[str, int]
+    #: Qualifiers that set the number of block scales, and that number; the empty string is the default.
     scales: dict[str, int]
+    #: Types of block scales and their codes, by the number of block scales.
     scale_types: dict[int, dict[str, int]]
-    mixes: bool = True
+    mixes: bool = True  #: Whether A and B may differ in type
+    #: Whether the descriptor may transpose or negate operands.
     transposes: bool = True
     negates: bool = True
 
@@ -105,35 +92,21 @@ _SCALE_WORD = re.compile(r"scale_vec::\w+|block\d+")
 class Opcode:
     """Opcode and qualifiers of one ``tcgen05.mma``.
 
-    Attributes
-    ----------
-    kind : str
-        ``.kind::`` name, a key of :data:`KINDS`.
-    sparse : bool
-        ``.sp``.
-    cta_group : int
-        CTAs that compute together: 1 or 2.
-    weight_stationary : bool
-        ``.ws``.
-    scale_word : str
-        Qualifier that sets the number of block scales, as written; empty for the default or without block scaling.
-    collector : str
-        ``.collector`` qualifier as written, or empty. It permits reuse of operands and changes no result.
-    shifts_a : bool
-        ``.ashift``: A in tensor memory is shifted by one row after the multiplication.
-
     Notes
     -----
     Source: PTX ISA. Kinds and collectors that allow ``.ashift``: CUDA 13.0 assembler. That a sparse pair with 64 rows
     each does not allow it: the public interpreter numsim, after an SM100.
     """
 
-    kind: str
-    sparse: bool = True
-    cta_group: int
-    weight_stationary: bool = False
+    kind: str  #: ``.kind::`` name, a key of :data:`KINDS`
+    sparse: bool = True  #: ``.sp``
+    cta_group: int  #: CTAs that compute together: 1 or 2
+    weight_stationary: bool = False  #: ``.ws``
+    #: Qualifier that sets the number of block scales, as written; empty for the default or without block scaling.
     scale_word: str = ""
+    #: ``.collector`` qualifier as written, or empty. It permits reuse of operands and changes no result.
     collector: str = ""
+    #: ``.ashift``: A in tensor memory is shifted by one row after the multiplication.
     shifts_a: bool = False
 
     @property

@@ -45,26 +45,16 @@ METADATA_COLUMNS = 2
 class Layout:
     """Layout of D in tensor memory: lanes of its rows, columns of its columns.
 
-    Attributes
-    ----------
-    name : str
-        PTX name, ``A`` to ``G``.
-    rows : int
-        Rows of D in one CTA.
-    cta_group : int
-        CTAs that share D.
-    folded : bool
-        Whether N is cut into parts that are stacked along the lanes, so that 32 or 64 rows fill all lanes.
-
     Notes
     -----
     Source: PTX ISA, data path layout organization (table). Lanes and columns: CUTLASS ``tmem_frg`` and ``tmem_frg_ws``.
     Layout B belongs to dense instructions, E and G to ``.ws``.
     """
 
-    name: str
-    rows: int
-    cta_group: int
+    name: str  #: PTX name, ``A`` to ``G``
+    rows: int  #: Rows of D in one CTA
+    cta_group: int  #: CTAs that share D
+    #: Whether N is cut into parts that are stacked along the lanes, so that 32 or 64 rows fill all lanes.
     folded: bool = False
 
     @property
@@ -114,22 +104,14 @@ def layout_for(opcode: Opcode, m: int) -> Layout:
 
 @dataclass(frozen=True, eq=False)
 class TensorMap:
-    """Map of a matrix to the tensor memory of a CTA.
+    """Map of a matrix to the tensor memory of a CTA."""
 
-    Attributes
-    ----------
-    lanes, columns, low_bits : ndarray of intp, shape of the matrix
-        Lane, column, and lowest bit in the word of each element.
-    element_bits : int
-        Width of an element.
-    copies : tuple of int
-        Lane offsets of the copies of the matrix, which must be equal; the first is 0.
-    """
-
+    #: Lane, column, and lowest bit in the word of each element; shape of the matrix.
     lanes: Index
     columns: Index
     low_bits: Index
     element_bits: int
+    #: Lane offsets of the copies of the matrix, which must be equal; the first is 0.
     copies: tuple[int, ...] = (0,)
 
     @property

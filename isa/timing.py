@@ -60,22 +60,12 @@ class RegisterCycles:
 
     Measured on an H200. ``wgmma``: the shortest interval with A in registers. ``mma``: the interval, which is longer
     than the tensor core needs. What the hardware does in these cycles is not known.
-
-    Attributes
-    ----------
-    dense : int
-        Dense ``wgmma``.
-    narrow : int
-        Sparse ``wgmma`` with eight columns or with results of 16 bits.
-    wide : int
-        Any other sparse ``wgmma``.
-    of_mma : dict of (bool, bool) to int
-        ``mma``, by (sparse, A has four registers instead of two).
     """
 
-    dense: int = 13
-    narrow: int = 16
-    wide: int = 18
+    dense: int = 13  #: Dense ``wgmma``
+    narrow: int = 16  #: Sparse ``wgmma`` with eight columns or with results of 16 bits
+    wide: int = 18  #: Any other sparse ``wgmma``
+    #: ``mma``, by (sparse, A has four registers instead of two).
     of_mma: Mapping[tuple[bool, bool], int] = field(
         default_factory=lambda: {(False, False): 4, (False, True): 6, (True, False): 6, (True, True): 8}
     )
@@ -104,27 +94,16 @@ class Source(Enum):
 
 @dataclass(frozen=True)
 class Timing:
-    """Timing of an instruction in cycles of the SM clock.
+    """Timing of an instruction in cycles of the SM clock."""
 
-    Attributes
-    ----------
-    interval : float
-        From one instruction to the next that does not depend on it: ``mma`` on one tensor core, ``wgmma`` on all four.
-    latency : float
-        ``mma``: from one instruction to the next that needs its result. ``wgmma``: from the fence to the end of the
-        wait, for a group of one instruction; each further instruction of the group adds an interval.
-    bound_by : Resource
-        Resource that determines the interval.
-    kept_mac_per_cycle : float
-        Multiply-accumulates of kept elements per cycle and tensor core.
-    source : Source
-        Evidence for the timing.
-    """
-
+    #: Cycles from one instruction to the next that does not depend on it: ``mma`` on one tensor core, ``wgmma`` on all
+    #: four.
     interval: float
+    #: Cycles, for ``mma``: from one instruction to the next that needs its result. For ``wgmma``: from the fence to the
+    #: end of the wait, for a group of one instruction; each further instruction of the group adds an interval.
     latency: float
-    bound_by: Resource
-    kept_mac_per_cycle: float
+    bound_by: Resource  #: Resource that determines the interval
+    kept_mac_per_cycle: float  #: Multiply-accumulates of kept elements per cycle and tensor core
     source: Source = Source.MEASURED
 
 

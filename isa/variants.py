@@ -24,42 +24,21 @@ _S32 = (("s32", "s32"),)
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """One row of the PTX syntax: every combination of its fields is an instruction.
+    """One row of the PTX syntax: every combination of its fields is an instruction."""
 
-    Attributes
-    ----------
-    family : str
-        ``mma`` or ``wgmma``.
-    sparse : tuple of str
-        Accepted ``.sp`` variants; the empty string is the dense form.
-    shapes : tuple of str
-        Accepted shapes.
-    pairs : tuple of (str, str)
-        Accepted (atype, btype).
-    accumulators : tuple of (str, str)
-        Accepted (dtype, ctype).
-    kind : str
-        ``.kind::`` name, empty without one.
-    scales : tuple of (int, str)
-        Accepted (scale_vec size, stype) of a block-scaled kind.
-    default_scale_size : int or None
-        Size without ``.scale_vec``; None if ``.scale_vec`` is mandatory.
-    satfinite : bool
-        Whether ``.satfinite`` may be written.
-    architectures : tuple of str
-        Architectures that have the instructions.
-    """
-
-    family: str = "mma"
+    family: str = "mma"  #: ``mma`` or ``wgmma``
+    #: Accepted ``.sp`` variants; the empty string is the dense form.
     sparse: tuple[str, ...] = _DENSE
-    shapes: tuple[str, ...]
-    pairs: tuple[tuple[str, str], ...]
-    accumulators: tuple[tuple[str, str], ...]
-    kind: str = ""
+    shapes: tuple[str, ...]  #: Accepted shapes
+    pairs: tuple[tuple[str, str], ...]  #: Accepted (atype, btype)
+    accumulators: tuple[tuple[str, str], ...]  #: Accepted (dtype, ctype)
+    kind: str = ""  #: ``.kind::`` name, empty without one
+    #: Accepted (scale_vec size, stype) of a block-scaled kind.
     scales: tuple[tuple[int, str], ...] = ()
+    #: Size without ``.scale_vec``; None if ``.scale_vec`` is mandatory.
     default_scale_size: int | None = None
-    satfinite: bool = False
-    architectures: tuple[str, ...] = ARCHITECTURES
+    satfinite: bool = False  #: Whether ``.satfinite`` may be written
+    architectures: tuple[str, ...] = ARCHITECTURES  #: Architectures that have the instructions
 
 
 def _same(*types: str) -> tuple[tuple[str, str], ...]:

@@ -48,17 +48,10 @@ _END = """
 
 @dataclass(frozen=True)
 class Form:
-    """Instructions that differ in M and N alone: what one row of the table says.
+    """Instructions that differ in M and N alone: one row of the table."""
 
-    Attributes
-    ----------
-    instruction : Instruction
-        The first of them.
-    rows, columns : tuple of int
-        Their M and N, ascending.
-    """
-
-    instruction: Instruction
+    instruction: Instruction  #: First instruction of the form
+    #: M and N of all its instructions, ascending.
     rows: tuple[int, ...]
     columns: tuple[int, ...]
 

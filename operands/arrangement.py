@@ -25,27 +25,14 @@ _CORE_MATRIX_ROWS = 8
 
 @dataclass(frozen=True, eq=False)
 class Arrangement:
-    """Placement of the operands of an instruction; A and B lie K-major in shared memory, without swizzle.
+    """Placement of the operands of an instruction; A and B lie K-major in shared memory, without swizzle."""
 
-    Attributes
-    ----------
-    opcode : Opcode
-        Opcode, without ``.ashift``.
-    instruction : Instruction
-        Shape and types.
-    sparsity_selector : int
-        Sparsity selector.
-    addresses : dict of str to int
-        Start of each operand: descriptors of A and B, and addresses in tensor memory.
-    placement : Placement
-        Maps of the same places.
-    """
-
-    opcode: Opcode
+    opcode: Opcode  #: Without ``.ashift``
     instruction: Instruction
     sparsity_selector: int
+    #: Start of each operand: descriptors of A and B, and addresses in tensor memory.
     addresses: dict[str, int]
-    placement: Placement
+    placement: Placement  #: Maps of the same places
 
     @property
     def _descriptor(self) -> InstructionDescriptor:

@@ -19,31 +19,16 @@ __all__ = ["Placement", "gather", "gather_tensor", "scatter_tensor", "shift_rows
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Placement of the operands of one instruction in each CTA.
+    """Placement of the operands of one instruction in each CTA."""
 
-    Attributes
-    ----------
-    d : TensorMap
-        D, shape (rows of a CTA, n).
-    a : TensorMap or SharedMap
-        Stored A, shape (rows of a CTA, stored K).
-    b : SharedMap
-        B, shape (columns of a CTA, K).
-    e : TensorMap or None
-        Metadata of a sparse instruction, shape (rows of a CTA, chunks).
-    scale_a, scale_b : TensorMap or None
-        Block scales, shapes (rows of a CTA, scales) and (n, scales).
-    zero_columns : ndarray of bool, shape (n,), or None
-        Columns of B that are set to zero.
-    """
-
-    d: TensorMap
-    a: TensorMap | SharedMap
-    b: SharedMap
-    e: TensorMap | None = None
+    d: TensorMap  #: Shape (rows of a CTA, n)
+    a: TensorMap | SharedMap  #: Stored A, shape (rows of a CTA, stored K)
+    b: SharedMap  #: Shape (columns of a CTA, K)
+    e: TensorMap | None = None  #: Metadata of a sparse instruction, shape (rows of a CTA, chunks)
+    #: Block scales, shapes (rows of a CTA, scales) and (n, scales).
     scale_a: TensorMap | None = None
     scale_b: TensorMap | None = None
-    zero_columns: NDArray[np.bool_] | None = None
+    zero_columns: NDArray[np.bool_] | None = None  #: Columns of B that are set to zero, shape (n,)
 
 
 def _positions(where: TensorMap, copy: int = 0) -> NDArray[np.intp]:

@@ -6,6 +6,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from .described import DescribedLayout, DescribedSignature
 from .due import DueList
 from .panel_operands import fragment_layout
 from .tensor_core import IN_FLIGHT
@@ -21,49 +22,31 @@ _BUFFERS = 2
 _HALF = WORD_BITS // 2
 
 
-def accumulator_memory_signature(arrays: int = ARRAYS) -> wiring.Signature:
-    """Return the port to a tensor memory that reads and writes eight columns of all lanes at once.
-
-    Members
-    -------
-    read, write : Out(1)
-        Eight columns are read or written.
-    read_column, write_column : Out(9)
-        First of the eight columns; columns wrap at 512.
-    read_data : In(32).array(128, 8)
-        Words of each lane, one cycle later.
-    write_data : Out(32).array(128, 8)
-        Words of each lane.
-    write_half : Out(1)
-        Only the lower halves of the words are written.
-    """
+def accumulator_memory_signature(arrays: int = ARRAYS) -> DescribedSignature:
+    """Return the port to a tensor memory that reads and writes eight columns of all lanes at once."""
     words = data.ArrayLayout(data.ArrayLayout(WORD_BITS, COLUMNS), arrays * ROWS)
-    return wiring.Signature(
+    return DescribedSignature(
         {
-            "read": Out(1),
-            "read_column": Out(COLUMN_BITS),
-            "read_data": In(words),
-            "write": Out(1),
-            "write_column": Out(COLUMN_BITS),
-            "write_data": Out(words),
-            "write_half": Out(1),
+            "read": (Out(1), "Eight columns are read."),
+            "read_column": (Out(COLUMN_BITS), "First of the eight columns; columns wrap at 512."),
+            "read_data": (In(words), "Words of each lane, one cycle later."),
+            "write": (Out(1), "Eight columns are written."),
+            "write_column": (Out(COLUMN_BITS), "First of the eight columns; columns wrap at 512."),
+            "write_data": (Out(words), "Words of each lane."),
+            "write_half": (Out(1), "Only the lower halves of the words are written."),
         }
     )
 
 
-def accumulator_request_layout() -> data.StructLayout:
-    """Return the layout of a request for eight columns.
-
-    Fields
-    ------
-    column : 9
-        First of the eight columns.
-    add : 1
-        The contents are read; otherwise their values are undefined.
-    half : 1
-        Accumulators have 16 bits, in the lower halves of words.
-    """
-    return data.StructLayout({"column": COLUMN_BITS, "add": 1, "half": 1})
+def accumulator_request_layout() -> DescribedLayout:
+    """Return the layout of a request for eight columns."""
+    return DescribedLayout(
+        {
+            "column": (COLUMN_BITS, "First of the eight columns."),
+            "add": (1, "The contents are read; otherwise their values are undefined."),
+            "half": (1, "Accumulators have 16 bits, in the lower halves of words."),
+        }
+    )
 
 
 class Accumulators(wiring.Component):

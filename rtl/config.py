@@ -46,17 +46,10 @@ class ConfigError(Error):
 
 @dataclass(frozen=True)
 class Element:
-    """An element format and its container.
-
-    Attributes
-    ----------
-    format : Format
-        Encoding of the element.
-    container_bits : int
-        Bits that an element takes in an operand: for e2m1, 8 in some kinds and 4 in others.
-    """
+    """An element format and its container."""
 
     format: Format
+    #: Bits that an element takes in an operand: for e2m1, 8 in some kinds and 4 in others.
     container_bits: int
 
     @classmethod
@@ -111,45 +104,24 @@ _MOST = 256
 
 @dataclass(frozen=True, kw_only=True)
 class CoreConfig:
-    """Configuration of one datapath.
+    """Configuration of one datapath."""
 
-    Attributes
-    ----------
-    name : str
-        Name in headers and messages.
-    formats : tuple of str
-        Element formats that the datapath has, as :meth:`Element.parse` reads them.
-    scales : tuple of str
-        Block scale formats that it has: ``ue8m0``, ``ue4m3``.
-    step_bytes : int
-        Bytes of stored A that a unit takes each cycle: 16 or 32 on known architectures, at most 256.
-    alignment_bits : int
-        Bits that alignment keeps below the largest exponent, e_max (F).
-    fp8_alignment_bits : int
-        F of 8-bit floats, at most `alignment_bits`.
-    block_alignment_bits : int
-        F of packed e2m1.
-    mux : str
-        Operand multiplexers, ``mux4`` or ``mux3``: one of :data:`MUXES`.
-    rows, columns : int
-        Rows and columns of units in the array, at most 256 each.
-    cuts : tuple of str
-        Pipeline registers, a subset of :data:`CUTS` in that order; their number is the latency in cycles.
-    sparse : bool
-        Whether metadata selects B. Otherwise the datapath is dense, with the same ports: the low half of B meets A.
-    """
-
-    name: str
+    name: str  #: Name in headers and messages
+    #: Element formats that the datapath has, as :meth:`Element.parse` reads them.
     formats: tuple[str, ...]
-    scales: tuple[str, ...] = ()
+    scales: tuple[str, ...] = ()  #: Block scale formats that it has: ``ue8m0``, ``ue4m3``
+    #: Bytes of stored A that a unit takes each cycle: 16 or 32 on known architectures, at most 256.
     step_bytes: int = 32
-    alignment_bits: int = 25
-    fp8_alignment_bits: int = 25
-    block_alignment_bits: int = BLOCK_ALIGNMENT_BITS
-    mux: str = "mux4"
+    alignment_bits: int = 25  #: Bits that alignment keeps below the largest exponent, e_max (F)
+    fp8_alignment_bits: int = 25  #: F of 8-bit floats, at most `alignment_bits`
+    block_alignment_bits: int = BLOCK_ALIGNMENT_BITS  #: F of packed e2m1
+    mux: str = "mux4"  #: Operand multiplexers, ``mux4`` or ``mux3``: one of :data:`MUXES`
+    #: Rows and columns of units in the array, at most 256 each.
     rows: int = 4
     columns: int = 4
+    #: Pipeline registers, a subset of :data:`CUTS` in that order; their number is the latency in cycles.
     cuts: tuple[str, ...] = STAGE_CUTS
+    #: Whether metadata selects B. Otherwise the datapath is dense, with the same ports: the low half of B meets A.
     sparse: bool = True
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from .cells.pipeline import delayed
 from .codes import is_wide
 from .config import CoreConfig
+from .described import DescribedLayout, DescribedSignature
 from .metadata import MetadataStage
 from .order import ColumnOrder, RowOrder
 from .step import control_layout
@@ -17,57 +18,37 @@ from .unit import Unit
 __all__ = ["Core", "tile_layout", "tile_result_layout"]
 
 
-def tile_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> data.StructLayout:
-    """Return the layout of a tile, which a core takes each cycle: one step of rows x columns outputs.
-
-    Fields
-    ------
-    control : control_layout()
-        Control word of all units.
-    a, metadata, scale_a : array of rows
-        Operands of each row, as in :func:`~sptc.rtl.step.row_step_layout`.
-    b, scale_b : array of columns
-        Operands of each column.
-    c, overflow : array of rows * columns, and as many bits
-        Accumulators and the overflow flag of each, row by row.
-    tag : tag_shape
-        Returned with the result.
-    """
+def tile_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> DescribedLayout:
+    """Return the layout of a tile, which a core takes each cycle: one step of rows x columns outputs."""
     outputs = config.rows * config.columns
-    return data.StructLayout(
+    row, column = "Operands of each row, as in row_step_layout.", "Operands of each column."
+    output = "Accumulators and the overflow flag of each, row by row."
+    return DescribedLayout(
         {
-            "control": control_layout(),
-            "a": data.ArrayLayout(8 * config.step_bytes, config.rows),
-            "metadata": data.ArrayLayout(4 * config.chunks, config.rows),
-            "scale_a": data.ArrayLayout(32, config.rows),
-            "b": data.ArrayLayout(16 * config.step_bytes, config.columns),
-            "scale_b": data.ArrayLayout(32, config.columns),
-            "c": data.ArrayLayout(32, outputs),
-            "overflow": outputs,
-            "tag": tag_shape,
+            "control": (control_layout(), "Control word of all units."),
+            "a": (data.ArrayLayout(8 * config.step_bytes, config.rows), row),
+            "metadata": (data.ArrayLayout(4 * config.chunks, config.rows), row),
+            "scale_a": (data.ArrayLayout(32, config.rows), row),
+            "b": (data.ArrayLayout(16 * config.step_bytes, config.columns), column),
+            "scale_b": (data.ArrayLayout(32, config.columns), column),
+            "c": (data.ArrayLayout(32, outputs), output),
+            "overflow": (outputs, output),
+            "tag": (tag_shape, "Returned with the result."),
         }
     )
 
 
-def tile_result_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> data.StructLayout:
-    """Return the layout of a core's result.
-
-    Fields
-    ------
-    d, overflow : array of rows * columns, and as many bits
-        Results and the overflow flag of each, row by row.
-    illegal : array of rows
-        Chunks of each row whose nibble the rule does not define.
-    tag : tag_shape
-        Tag of the tile.
-    """
+def tile_result_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> DescribedLayout:
+    """Return the layout of a core's result."""
     outputs = config.rows * config.columns
-    return data.StructLayout(
+    output = "Results and the overflow flag of each, row by row."
+    illegal = "Chunks of each row whose nibble the rule does not define."
+    return DescribedLayout(
         {
-            "d": data.ArrayLayout(32, outputs),
-            "overflow": outputs,
-            "illegal": data.ArrayLayout(config.chunks, config.rows),
-            "tag": tag_shape,
+            "d": (data.ArrayLayout(32, outputs), output),
+            "overflow": (outputs, output),
+            "illegal": (data.ArrayLayout(config.chunks, config.rows), illegal),
+            "tag": (tag_shape, "Tag of the tile."),
         }
     )
 
@@ -89,13 +70,6 @@ class Core(wiring.Component):
         Shape of a tag that accompanies each tile to its result.
     unit_class : type
         Class of the units: :class:`~sptc.rtl.unit.Unit`, or a component with the same ports.
-
-    Members
-    -------
-    i : In(stream of tile_layout(config))
-        Tiles.
-    o : Out(stream of tile_result_layout(config))
-        Results.
     """
 
     def __init__(self, config: CoreConfig, tag_shape: ShapeLike = 0, unit_class: type[Unit] = Unit) -> None:
@@ -103,10 +77,12 @@ class Core(wiring.Component):
         self.unit_class = unit_class
         self.tag_shape = tag_shape
         super().__init__(
-            {
-                "i": In(stream.Signature(tile_layout(config, tag_shape))),
-                "o": Out(stream.Signature(tile_result_layout(config, tag_shape))),
-            }
+            DescribedSignature(
+                {
+                    "i": (In(stream.Signature(tile_layout(config, tag_shape))), "Tiles."),
+                    "o": (Out(stream.Signature(tile_result_layout(config, tag_shape))), "Results."),
+                }
+            )
         )
 
     def elaborate(self, platform: object) -> Module:

@@ -11,6 +11,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, wiring
 from amaranth.lib.wiring import In, Out
 
+from .described import DescribedLayout, DescribedSignature
+
 __all__ = [
     "ADDRESS_BITS",
     "CORE_MATRICES",
@@ -44,31 +46,19 @@ class SwizzleCode(enum.Enum, shape=2):
     B32 = 3
 
 
-def descriptor_layout() -> data.StructLayout:
-    """Return the layout of a matrix descriptor (PTX ISA 9.7.15.5.1 and 9.7.16.4.1).
-
-    Fields
-    ------
-    start, leading, stride : 14
-        Start address, leading-dimension and stride-dimension offset, in units of 16 bytes.
-    base_offset : 3
-        Row of banks on which the swizzle pattern starts.
-    swizzle : SwizzleCode
-        Permutation of the units of 16 bytes.
-    reserved0, reserved1, reserved2, reserved3 : 2, 2, 3, 10
-        Zero, except reserved2 of ``tcgen05``, which is 1.
-    """
-    return data.StructLayout(
+def descriptor_layout() -> DescribedLayout:
+    """Return the layout of a matrix descriptor (PTX ISA 9.7.15.5.1 and 9.7.16.4.1)."""
+    return DescribedLayout(
         {
-            "start": ADDRESS_BITS,
-            "reserved0": 2,
-            "leading": ADDRESS_BITS,
-            "reserved1": 2,
-            "stride": ADDRESS_BITS,
-            "reserved2": 3,
-            "base_offset": 3,
-            "reserved3": 10,
-            "swizzle": SwizzleCode,
+            "start": (ADDRESS_BITS, "Start address, in units of 16 bytes."),
+            "reserved0": (2, "Zero."),
+            "leading": (ADDRESS_BITS, "Leading-dimension offset, in units of 16 bytes."),
+            "reserved1": (2, "Zero."),
+            "stride": (ADDRESS_BITS, "Stride-dimension offset, in units of 16 bytes."),
+            "reserved2": (3, "Zero; 1 for tcgen05."),
+            "base_offset": (3, "Row of banks on which the swizzle pattern starts."),
+            "reserved3": (10, "Zero."),
+            "swizzle": (SwizzleCode, "Permutation of the units of 16 bytes."),
         }
     )
 
@@ -79,21 +69,18 @@ def sets_reserved(descriptor: data.View, fixed: int = 0) -> Value:
     return others.any() | (descriptor.reserved2 != fixed)
 
 
-def panel_request_layout() -> data.StructLayout:
-    """Return the layout of a request for a panel.
-
-    Fields
-    ------
-    descriptor : descriptor_layout()
-        Matrix descriptor of the operand.
-    panel : 5
-        Number of the panel: which eight rows of A or columns of B.
-    mn_major : 1
-        Consecutive elements in memory are consecutive in M or N, not in K; only with 16-bit elements.
-    short : 1
-        The panel has two core matrices, not four: a panel of A, or of B in a dense instruction.
-    """
-    return data.StructLayout({"descriptor": descriptor_layout(), "panel": 5, "mn_major": 1, "short": 1})
+def panel_request_layout() -> DescribedLayout:
+    """Return the layout of a request for a panel."""
+    mn_major = "Consecutive elements in memory are consecutive in M or N, not in K; only with 16-bit elements."
+    short = "The panel has two core matrices, not four: a panel of A, or of B in a dense instruction."
+    return DescribedLayout(
+        {
+            "descriptor": (descriptor_layout(), "Matrix descriptor of the operand."),
+            "panel": (5, "Number of the panel: which eight rows of A or columns of B."),
+            "mn_major": (1, mn_major),
+            "short": (1, short),
+        }
+    )
 
 
 def panel_layout() -> data.ArrayLayout:
@@ -101,23 +88,14 @@ def panel_layout() -> data.ArrayLayout:
     return data.ArrayLayout(CORE_MATRICES * UNIT_BITS, PANEL_ROWS)
 
 
-def shared_memory_signature() -> wiring.Signature:
-    """Return the port to a shared memory that reads eight units of 16 bytes each cycle.
-
-    Members
-    -------
-    read : Out(1)
-        The addresses are valid.
-    address : Out(14).array(8)
-        Addresses of units: byte addresses without their lowest four bits.
-    data : In(128).array(8)
-        Contents of the units, one cycle later.
-    """
-    return wiring.Signature(
+def shared_memory_signature() -> DescribedSignature:
+    """Return the port to a shared memory that reads eight units of 16 bytes each cycle."""
+    address = "Addresses of units: byte addresses without their lowest four bits."
+    return DescribedSignature(
         {
-            "read": Out(1),
-            "address": Out(ADDRESS_BITS).array(PANEL_ROWS),
-            "data": In(UNIT_BITS).array(PANEL_ROWS),
+            "read": (Out(1), "The addresses are valid."),
+            "address": (Out(ADDRESS_BITS).array(PANEL_ROWS), address),
+            "data": (In(UNIT_BITS).array(PANEL_ROWS), "Contents of the units, one cycle later."),
         }
     )
 

@@ -1,11 +1,12 @@
 """Flags of undefined behaviour of ``wgmma`` under PTX, as far as the hardware of a warpgroup can detect it."""
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
-from amaranth.lib import data, enum, wiring
+from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
 from .codes import is_one_of
 from .config import CoreConfig
+from .described import DescribedLayout
 from .fetch import descriptor_layout, sets_reserved
 from .step import control_layout
 
@@ -25,22 +26,21 @@ class Operation(enum.Enum, shape=2):
     FENCE = 3
 
 
-def life_cycle_layout() -> data.StructLayout:
-    """Return the layout of the flags of undefined behaviour in a cycle.
-
-    Fields
-    ------
-    unfenced : 1
-        A multiplication is accepted before the first fence; or, with no fence in between, after one of another shape or
-        after an access to its registers.
-    uncommitted : 1
-        Registers of a multiplication that is not committed are accessed.
-    unwaited : 1
-        Registers of a multiplication that is committed and not yet waited for are accessed.
-    reserved : 1
-        A descriptor of an accepted multiplication sets a reserved bit.
-    """
-    return data.StructLayout(dict.fromkeys(("unfenced", "uncommitted", "unwaited", "reserved"), 1))
+def life_cycle_layout() -> DescribedLayout:
+    """Return the layout of the flags of undefined behaviour in a cycle."""
+    unfenced = (
+        "A multiplication is accepted before the first fence; or, with no fence in between, after one of another shape "
+        "or after an access to its registers."
+    )
+    unwaited = "Registers of a multiplication that is committed and not yet waited for are accessed."
+    return DescribedLayout(
+        {
+            "unfenced": (1, unfenced),
+            "uncommitted": (1, "Registers of a multiplication that is not committed are accessed."),
+            "unwaited": (1, unwaited),
+            "reserved": (1, "A descriptor of an accepted multiplication sets a reserved bit."),
+        }
+    )
 
 
 class LifeCycle(wiring.Component):

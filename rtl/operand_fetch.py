@@ -6,6 +6,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from .described import DescribedLayout
 from .fetch import (
     CORE_MATRICES,
     PANEL_ROWS,
@@ -23,22 +24,17 @@ __all__ = ["OperandFetch", "core_matrix_layout"]
 _BUFFERS = 2
 
 
-def core_matrix_layout(a_panels: int) -> data.StructLayout:
-    """Return the layout of an arriving core matrix of A, which has `a_panels` panels of eight rows.
-
-    Fields
-    ------
-    rows : 8 of 128 bits
-        16 bytes of each row of the panel, K ascending.
-    panel : range(a_panels)
-        Number of the panel.
-    segment : 1
-        Which 16 of the 32 bytes of each row.
-    tag : 1
-        Tag of the request.
-    """
+def core_matrix_layout(a_panels: int) -> DescribedLayout:
+    """Return the layout of an arriving core matrix of A, which has `a_panels` panels of eight rows."""
     rows = data.ArrayLayout(UNIT_BITS, PANEL_ROWS)
-    return data.StructLayout({"rows": rows, "panel": range(a_panels), "segment": 1, "tag": 1})
+    return DescribedLayout(
+        {
+            "rows": (rows, "16 bytes of each row of the panel, K ascending."),
+            "panel": (range(a_panels), "Number of the panel."),
+            "segment": (1, "Which 16 of the 32 bytes of each row."),
+            "tag": (1, "Tag of the request."),
+        }
+    )
 
 
 class OperandFetch(wiring.Component):

@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..isa.formats import low_bit
 from .config import CoreConfig
+from .described import DescribedLayout
 from .fetch import panel_layout
 from .step import control_layout
 from .warp import LANES, REGISTERS, warp_operands_layout
@@ -25,21 +26,17 @@ def fragment_layout() -> data.ArrayLayout:
     return data.ArrayLayout(data.ArrayLayout(_WORD, REGISTERS), LANES)
 
 
-def panel_instruction_layout() -> data.StructLayout:
-    """Return the layout of the fields of an instruction that are the same for all panels.
-
-    Fields
-    ------
-    control : control_layout()
-        Formats, rule and result.
-    sparsity_selector : 2
-        PTX's sparsity selector: which threads of a quad hold the metadata.
-    negated : 1
-        The products are negated. The hardware negates A, since B may be selected in halves of elements.
-    add : 1
-        D is the accumulator; otherwise the accumulators are zero.
-    """
-    return data.StructLayout({"control": control_layout(), "sparsity_selector": 2, "negated": 1, "add": 1})
+def panel_instruction_layout() -> DescribedLayout:
+    """Return the layout of the fields of an instruction that are the same for all panels."""
+    negated = "The products are negated. The hardware negates A, since B may be selected in halves of elements."
+    return DescribedLayout(
+        {
+            "control": (control_layout(), "Formats, rule and result."),
+            "sparsity_selector": (2, "PTX's sparsity selector: which threads of a quad hold the metadata."),
+            "negated": (1, negated),
+            "add": (1, "D is the accumulator; otherwise the accumulators are zero."),
+        }
+    )
 
 
 def segment_words(rows: Sequence[Value], segment: int) -> list[Value]:

@@ -1,9 +1,10 @@
 """Flags of undefined operand placement of ``tcgen05.mma``."""
 
 from amaranth.hdl import Cat, Module
-from amaranth.lib import data, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from .described import DescribedLayout
 from .fetch import descriptor_layout, sets_reserved
 from .tensor_memory import COLUMN_BITS
 from .tensor_operands import Operand, columns_of, operand_request_layout
@@ -16,21 +17,17 @@ _ALL_COLUMNS = 1 << COLUMN_BITS
 _FIXED = 1
 
 
-def placement_layout() -> data.StructLayout:
-    """Return the layout of the flags of undefined placement of an instruction.
-
-    Fields
-    ------
-    overlap : 1
-        D shares a column of tensor memory with another operand.
-    misaligned : 1
-        Metadata starts at an odd column.
-    beyond : 1
-        An operand reaches beyond the last column.
-    reserved : 1
-        A matrix descriptor sets a reserved bit, or does not have the value of `reserved2` that it must have.
-    """
-    return data.StructLayout(dict.fromkeys(("overlap", "misaligned", "beyond", "reserved"), 1))
+def placement_layout() -> DescribedLayout:
+    """Return the layout of the flags of undefined placement of an instruction."""
+    reserved = "A matrix descriptor sets a reserved bit, or does not have the value of reserved2 that it must have."
+    return DescribedLayout(
+        {
+            "overlap": (1, "D shares a column of tensor memory with another operand."),
+            "misaligned": (1, "Metadata starts at an odd column."),
+            "beyond": (1, "An operand reaches beyond the last column."),
+            "reserved": (1, reserved),
+        }
+    )
 
 
 class Placement(wiring.Component):

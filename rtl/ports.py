@@ -1,85 +1,46 @@
 """The ports of an emitted module, field by field: for tables, for SystemVerilog, and for headers.
 
-Names, widths and bit positions are read from the components, meanings from their docstrings.
+Names, widths, bit positions and meanings are read from the components' signatures and layouts.
 """
 
 import gc
-import inspect
-import re
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import EnumMeta
 from typing import Any
 
 from amaranth.hdl import Shape, UnusedElaboratable
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, wiring
 
-from .accumulators import accumulator_memory_signature
 from .codes import ELEMENT_CODE_BITS
 from .config import CoreConfig
-from .core import tile_layout, tile_result_layout
+from .described import DescribedLayout, DescribedSignature
 from .emit import COMPONENTS
-from .fetch import descriptor_layout, panel_request_layout, shared_memory_signature
-from .life_cycle import life_cycle_layout
-from .panel_operands import panel_instruction_layout
-from .placement import placement_layout
-from .step import control_layout, row_result_layout, row_step_layout, unit_result_layout, unit_step_layout
-from .tcgen05 import tcgen05_layout
-from .tensor_cores import mma_layout, multiplication_layout
-from .tensor_memory import tensor_memory_signature
-from .warp import warp_operands_layout, warp_result_layout
-from .warpgroup import warpgroup_layout
+from .step import control_layout
 
 __all__ = ["Array", "Bits", "Enumeration", "Field", "Port", "Structure", "Type", "ports"]
 
 
 @dataclass(frozen=True)
 class Bits:
-    """A number.
-
-    Attributes
-    ----------
-    width : int
-        Width in bits.
-    signed : bool
-        Whether it is in two's complement.
-    """
+    """A number."""
 
     width: int
-    signed: bool = False
+    signed: bool = False  #: In two's complement
 
 
 @dataclass(frozen=True)
 class Enumeration:
-    """A code with named values.
-
-    Attributes
-    ----------
-    name : str
-        Name of the enumeration.
-    width : int
-        Width in bits.
-    values : tuple of (str, int)
-        Name and code of each value; other codes have no meaning.
-    """
+    """A code with named values."""
 
     name: str
     width: int
-    values: tuple[tuple[str, int], ...]
+    values: tuple[tuple[str, int], ...]  #: Name and code of each value; other codes have no meaning
 
 
 @dataclass(frozen=True)
 class Array:
-    """Elements side by side, the first in the lowest bits.
-
-    Attributes
-    ----------
-    element : Type
-        Type of each element.
-    count : int
-        Number of elements.
-    """
+    """Elements side by side, the first in the lowest bits."""
 
     element: "Type"
     count: int
@@ -92,40 +53,20 @@ class Array:
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a structure.
-
-    Attributes
-    ----------
-    name : str
-        Name of the field.
-    low : int
-        Lowest bit in the structure.
-    type : Type
-        Type of the field.
-    meaning : str
-        Description; may be empty.
-    """
+    """A field of a structure."""
 
     name: str
-    low: int
+    low: int  #: Lowest bit in the structure
     type: "Type"
     meaning: str
 
 
 @dataclass(frozen=True)
 class Structure:
-    """Fields, the first in the lowest bits.
-
-    Attributes
-    ----------
-    width : int
-        Width in bits.
-    fields : tuple of Field
-        Fields with at least one bit.
-    """
+    """Fields, the first in the lowest bits."""
 
     width: int
-    fields: tuple[Field, ...]
+    fields: tuple[Field, ...]  #: Fields with at least one bit
 
 
 Type = Bits | Enumeration | Array | Structure
@@ -133,57 +74,14 @@ Type = Bits | Enumeration | Array | Structure
 
 @dataclass(frozen=True)
 class Port:
-    """A port of the emitted module.
+    """A port of the emitted module."""
 
-    Attributes
-    ----------
-    name : str
-        Name in the Verilog.
-    is_input : bool
-        Whether it is driven from outside.
-    type : Type
-        Type of its value.
-    meaning : str
-        Description.
-    """
-
-    name: str
-    is_input: bool
+    name: str  #: Name in the Verilog
+    is_input: bool  #: Driven from outside
     type: Type
     meaning: str
 
 
-#: Functions that return layouts and describe the fields; the names of a structure's fields decide which one is used.
-_LAYOUTS: tuple[Callable[..., Any], ...] = (
-    control_layout,
-    unit_step_layout,
-    row_step_layout,
-    unit_result_layout,
-    row_result_layout,
-    tile_layout,
-    tile_result_layout,
-    warp_operands_layout,
-    warp_result_layout,
-    panel_instruction_layout,
-    multiplication_layout,
-    warpgroup_layout,
-    mma_layout,
-    descriptor_layout,
-    panel_request_layout,
-    tcgen05_layout,
-    life_cycle_layout,
-    placement_layout,
-)
-#: Signatures of the memory ports, by top and port.
-_MEMORIES: dict[str, dict[str, Callable[[], wiring.Signature]]] = {
-    "warpgroup": {"memory": shared_memory_signature},
-    "warpgroups": {"memory": shared_memory_signature},
-    "tcgen05": {
-        "memory": shared_memory_signature,
-        "tensor": tensor_memory_signature,
-        "accumulators": accumulator_memory_signature,
-    },
-}
 _MAY_BE_COMBINATIONAL = ("unit", "row", "core")
 _STREAM = {"valid": "The payload is valid.", "ready": "The payload is accepted in this cycle if it is valid."}
 
@@ -201,44 +99,38 @@ def ports(config: CoreConfig, top: str) -> list[Port]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnusedElaboratable)  # only its ports are read
         component = COMPONENTS[top](config)
-        streams = {
-            name
-            for name, member in component.signature.members.items()
-            if member.is_signature and isinstance(member.signature, stream.Signature)
-        }
-        members = [(path, member) for path, member, _ in component.signature.flatten(component)]
-        documentation = type(component).__doc__ or ""
+        signature = component.signature
+        members = [(path, member) for path, member, _ in signature.flatten(component)]
         del component
         gc.collect()  # frees it here, where its warning is ignored: it refers to itself
     codes = tuple((word.replace("/", "_").upper(), code) for code, word in enumerate(config.formats))
     elements = Enumeration("ElementCode", ELEMENT_CODE_BITS, codes)
-    meanings = described(documentation, "Members")
     found = []
     if config.cuts or top not in _MAY_BE_COMBINATIONAL:
         found += [Port("clk", True, Bits(1), "Clock."), Port("rst", True, Bits(1), "Synchronous reset.")]
     for path, member in members:
-        first, *rest = map(str, path)
-        meaning = meanings.get(first, "")
-        if first in streams and rest[-1] in _STREAM:
-            meaning = _STREAM[rest[-1]]
-        elif rest and (signature := _MEMORIES.get(top, {}).get(first)):
-            meaning = described(signature.__doc__ or "", "Members").get(rest[0], meaning)
-        kind = _type(member.shape, elements)
-        found.append(Port("__".join((first, *rest)), member.flow is wiring.In, kind, meaning))
+        kind, names = _type(member.shape, elements), list(map(str, path))
+        found.append(Port("__".join(names), member.flow is wiring.In, kind, _meaning(signature, names)))
     return found
+
+
+def _meaning(signature: DescribedSignature, path: list[str]) -> str:
+    """Return the meaning of a port: that of the member itself, or of a port in the member's signature."""
+    first, *rest = path
+    member = signature.members[first]
+    if member.is_signature and isinstance(member.signature, DescribedSignature):
+        return _meaning(member.signature, rest)
+    of_stream = member.is_signature and rest[-1] in _STREAM
+    return _STREAM[rest[-1]] if of_stream else signature.meanings[first]
 
 
 def _type(shape: Any, elements: Enumeration) -> Type:
     """Return the type of a shape; element codes of a control word are named by the configuration."""
-    if isinstance(shape, data.StructLayout):
-        meanings, codes = _meanings(shape), ("a", "b") if shape == control_layout() else ()
+    if isinstance(shape, DescribedLayout):
+        codes = ("a", "b") if shape == control_layout() else ()
+        meanings = {name: meaning for name, (_, meaning) in shape.fields.items()}
         fields = [
-            Field(
-                str(name),
-                field.offset,
-                elements if name in codes else _type(field.shape, elements),
-                meanings.get(str(name), ""),
-            )
+            Field(name, field.offset, elements if name in codes else _type(field.shape, elements), meanings[name])
             for name, field in shape
         ]
         return Structure(shape.size, tuple(field for field in fields if field.type.width))
@@ -250,46 +142,3 @@ def _type(shape: Any, elements: Enumeration) -> Type:
         values = tuple((name, int(member.value)) for name, member in members.items())
         return Enumeration(shape.__name__, cast.width, values)
     return Bits(cast.width, cast.signed)
-
-
-def _meanings(shape: data.StructLayout) -> dict[str, str]:
-    """Return the descriptions of a layout's fields, from the function that describes most of them and no others."""
-    names = set(shape.members)
-    best: dict[str, str] = {}
-    for function in _LAYOUTS:
-        found = _fields_of(function)
-        if found.keys() <= names and len(found) > len(best):
-            best = found
-    return best
-
-
-def _fields_of(function: Callable[..., Any]) -> dict[str, str]:
-    found = described(function.__doc__ or "", "Fields")
-    for name, text in found.items():
-        if elsewhere := re.match(r"As in (\w+)", text):
-            (other,) = (layout for layout in _LAYOUTS if layout.__name__ == elsewhere.group(1))
-            found[name] = _fields_of(other)[name]
-    return found
-
-
-def described(documentation: str, section: str) -> dict[str, str]:
-    """Return the description of each name in a section of a numpydoc docstring, as plain text."""
-    lines = inspect.cleandoc(documentation).split("\n")
-    if section not in lines:
-        return {}
-    found: dict[str, list[str]] = {}
-    names: list[str] = []
-    begin = lines.index(section) + 2
-    for line, following in zip(lines[begin:], [*lines[begin + 1 :], ""], strict=True):
-        if re.fullmatch(r"-+", following):  # the next section
-            break
-        if line and not line[0].isspace():
-            names = line.partition(" : ")[0].split(", ")
-        for name in names:
-            found.setdefault(name, []).extend([line.strip()] if line[:1].isspace() else [])
-    return {name: _plain(" ".join(text)) for name, text in found.items()}
-
-
-def _plain(text: str) -> str:
-    """Return text without markup; a reference is replaced by its last name."""
-    return re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"\1", text).replace("``", "").replace("`", "")

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from .cells.pipeline import delayed
 from .codes import is_wide
 from .config import CoreConfig
+from .described import DescribedSignature
 from .metadata import MetadataStage
 from .step import row_result_layout, row_step_layout
 from .unit import Unit
@@ -25,15 +26,6 @@ class Row(wiring.Component):
     config : CoreConfig
         Formats, widths, multiplexers and pipeline cuts. Logic of formats that it does not have is not built.
 
-    Members
-    -------
-    step : In(row_step_layout(config))
-        Operands and control word of a step.
-    enable : In(1)
-        The pipeline advances.
-    result : Out(row_result_layout(config))
-        Result of the step of `config.latency` enabled cycles ago.
-
     Notes
     -----
     Source: that of each part.
@@ -41,8 +33,15 @@ class Row(wiring.Component):
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
+        result = "Result of the step of config.latency enabled cycles ago."
         super().__init__(
-            {"step": In(row_step_layout(config)), "enable": In(1, init=1), "result": Out(row_result_layout(config))}
+            DescribedSignature(
+                {
+                    "step": (In(row_step_layout(config)), "Operands and control word of a step."),
+                    "enable": (In(1, init=1), "The pipeline advances."),
+                    "result": (Out(row_result_layout(config)), result),
+                }
+            )
         )
 
     def elaborate(self, platform: object) -> Module:

@@ -49,19 +49,13 @@ def package(config: CoreConfig, top: str, name: str) -> str:
 
 @dataclass(frozen=True)
 class _Group:
-    """A port, or several numbered ports as one array.
+    """A port, or several numbered ports as one array."""
 
-    Attributes
-    ----------
-    name, is_input, type
-        As in :class:`~sptc.rtl.ports.Port`.
-    connections : list of (str, str)
-        Ports of the module, and the expression that is connected to each.
-    """
-
+    #: As in :class:`~sptc.rtl.ports.Port`.
     name: str
     is_input: bool
     type: Type
+    #: Ports of the module, and the expression that is connected to each.
     connections: list[tuple[str, str]]
 
 

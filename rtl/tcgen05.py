@@ -13,6 +13,7 @@ from .accumulators import ARRAYS, Accumulators, accumulator_memory_signature
 from .codes import is_one_of, is_wide
 from .commits import GROUPS, Commits
 from .config import PRESETS, CoreConfig, Element
+from .described import DescribedLayout, DescribedSignature
 from .fetch import UNIT_BITS, descriptor_layout, panel_layout, shared_memory_signature
 from .operand_fetch import OperandFetch
 from .operand_slots import PANEL_BITS, OperandSlots, PanelRequests
@@ -43,50 +44,62 @@ class CtaOperation(enum.Enum, shape=1):
     COMMIT = 1
 
 
-def tcgen05_layout() -> data.StructLayout:
-    """Return the layout of a command.
+def tcgen05_layout() -> DescribedLayout:
+    """Return the layout of a command."""
+    not_built = "The 128-byte swizzle with atoms of 32 bytes is not built."
+    pair = "cta_group::2: the two CTAs provide B in turn, eight columns at a time; N is a multiple of 16."
+    columns = {
+        f"{name}_column": (COLUMN_BITS, f"First column of {operand} in tensor memory.")
+        for name, operand in (
+            ("d", "D"),
+            ("a", "A"),
+            ("metadata", "the metadata"),
+            ("scale_a", "the block scales of A"),
+            ("scale_b", "the block scales of B"),
+        )
+    }
+    return DescribedLayout(
+        {
+            "operation": (CtaOperation, "tcgen05.mma or tcgen05.commit."),
+            "control": (control_layout(), "Formats, rule, result and block scales."),
+            "a_descriptor": (descriptor_layout(), f"Matrix descriptor of A in shared memory. {not_built}"),
+            "b_descriptor": (descriptor_layout(), f"Matrix descriptor of B in shared memory. {not_built}"),
+            "a_shared": (1, "A is in shared memory, not in tensor memory."),
+            "a_transposed": (1, "A is MN-major; only with elements of 16 bits."),
+            "b_transposed": (1, "B is MN-major; only with elements of 16 bits."),
+            "negated": (1, "The products are negated: either A or B is, not both."),
+            "add": (1, "enable-input-d: D is added."),
+            "last_panel": (PANEL_BITS, "N / 8 - 1."),
+            "sparsity_selector": (1, "PTX's sparsity selector, for elements of 16 or 32 bits."),
+            **columns,
+            "scale_size": (ScaleSizeCode, "Block scales of each row of A and column of B."),
+            "byte_a": (2, "Byte of the 32-bit word where the block scales of A start."),
+            "byte_b": (2, "Byte of the 32-bit word where the block scales of B start."),
+            "pair": (1, pair),
+            "odd": (1, "This CTA provides the second eight columns of each 16."),
+        }
+    )
 
-    Fields
-    ------
-    operation : CtaOperation
-        ``tcgen05.mma`` or ``tcgen05.commit``.
-    control : control_layout()
-        Formats, rule, result and block scales.
-    a_descriptor, b_descriptor : descriptor_layout()
-        Matrix descriptors of operands in shared memory. The 128-byte swizzle with atoms of 32 bytes is not built.
-    a_shared : 1
-        A is in shared memory, not in tensor memory.
-    a_transposed, b_transposed : 1
-        The operand is MN-major; only with elements of 16 bits.
-    negated : 1
-        The products are negated: either A or B is, not both.
-    add : 1
-        enable-input-d: D is added.
-    last_panel : 5
-        N / 8 - 1.
-    sparsity_selector : 1
-        PTX's sparsity selector, for elements of 16 or 32 bits.
-    d_column, a_column, metadata_column, scale_a_column, scale_b_column : 9
-        First column of each operand in tensor memory.
-    scale_size : ScaleSizeCode
-        Block scales of each row of A and column of B.
-    byte_a, byte_b : 2
-        Byte of the 32-bit word where the block scales start.
-    pair : 1
-        cta_group::2: the two CTAs provide B in turn, eight columns at a time; N is a multiple of 16.
-    odd : 1
-        This CTA provides the second eight columns of each 16.
-    """
-    descriptors = dict.fromkeys(("a_descriptor", "b_descriptor"), descriptor_layout())
-    flags = dict.fromkeys(("a_shared", "a_transposed", "b_transposed", "negated", "add"), 1)
-    names = ("d_column", "a_column", "metadata_column", "scale_a_column", "scale_b_column")
-    return data.StructLayout(
-        {"operation": CtaOperation, "control": control_layout()}
-        | descriptors
-        | flags
-        | {"last_panel": PANEL_BITS, "sparsity_selector": 1}
-        | dict.fromkeys(names, COLUMN_BITS)
-        | {"scale_size": ScaleSizeCode, "byte_a": 2, "byte_b": 2, "pair": 1, "odd": 1}
+
+def _ports(arrays: int) -> DescribedSignature:
+    """Return the ports of the tensor cores of a CTA."""
+    undefined = "Undefined placement of the instruction that is accepted in this cycle."
+    illegal = "With each panel of D that is written: chunks of each row whose nibble the instruction does not define."
+    return DescribedSignature(
+        {
+            "i": (In(stream.Signature(tcgen05_layout())), "Instructions and commits, in program order."),
+            "pending": (Out(range(GROUPS + 1)), "Commits that have not arrived at their mbarrier."),
+            "arrive": (Out(1), "The oldest commit arrives at its mbarrier."),
+            "undefined": (Out(placement_layout()), undefined),
+            "illegal": (Out(data.ArrayLayout(CHUNKS, ROWS * arrays)), illegal),
+            "tensor": (Out(tensor_memory_signature(ROWS * arrays)), "Port to tensor memory, for operands."),
+            "accumulators": (Out(accumulator_memory_signature(arrays)), "Port to tensor memory, for D."),
+            "memory": (Out(shared_memory_signature()), "Port to the shared memory of the CTA."),
+            "waits": (Out(1), "To the other CTA of a pair: this CTA is ready to multiply the next panel."),
+            "panel": (Out(panel_layout()), "To the other CTA of a pair: B of the next panel, if this CTA has it."),
+            "other_waits": (In(1), "waits of the other CTA."),
+            "other_panel": (In(panel_layout()), "panel of the other CTA."),
+        }
     )
 
 
@@ -119,29 +132,6 @@ class Tcgen05(wiring.Component):
     accumulators_class, words_class : callable
         Take the number of arrays; return the components that store accumulators, and metadata and block scales.
 
-    Members
-    -------
-    i : In(stream of tcgen05_layout())
-        Instructions and commits, in program order.
-    pending : Out(range(9))
-        Commits that have not arrived at their mbarrier.
-    arrive : Out(1)
-        The oldest commit arrives at its mbarrier.
-    undefined : Out(placement_layout())
-        Undefined placement of the instruction that is accepted in this cycle.
-    illegal : Out(128 rows of 16)
-        With each panel of D that is written: chunks of each row whose nibble the instruction does not define.
-    tensor : Out(tensor_memory_signature())
-        Port to tensor memory, for operands.
-    accumulators : Out(accumulator_memory_signature())
-        Port to tensor memory, for D.
-    memory : Out(shared_memory_signature())
-        Port to the shared memory of the CTA.
-    waits, panel : Out(1), Out(panel_layout())
-        To the other CTA of a pair: this CTA is ready to multiply the next panel; B of the panel, if this CTA has it.
-    other_waits, other_panel : In(1), In(panel_layout())
-        `waits` and `panel` of the other CTA.
-
     Notes
     -----
     Source: PTX ISA. The throughput, the port to shared memory and the reads of a pair were measured by others on a
@@ -168,22 +158,7 @@ class Tcgen05(wiring.Component):
         self.operands_class = operands_class
         self.accumulators_class = accumulators_class
         self.words_class = words_class
-        super().__init__(
-            {
-                "i": In(stream.Signature(tcgen05_layout())),
-                "pending": Out(range(GROUPS + 1)),
-                "arrive": Out(1),
-                "undefined": Out(placement_layout()),
-                "illegal": Out(data.ArrayLayout(CHUNKS, ROWS * arrays)),
-                "tensor": Out(tensor_memory_signature(ROWS * arrays)),
-                "accumulators": Out(accumulator_memory_signature(arrays)),
-                "memory": Out(shared_memory_signature()),
-                "waits": Out(1),
-                "panel": Out(panel_layout()),
-                "other_waits": In(1),
-                "other_panel": In(panel_layout()),
-            }
-        )
+        super().__init__(_ports(arrays))
 
     def elaborate(self, platform: object) -> Module:
         """Build the instruction slots, the operand fetch, the arrays and the commits."""

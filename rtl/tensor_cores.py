@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..isa.timing import RegisterCycles
 from .config import CoreConfig
+from .described import DescribedLayout, DescribedSignature
 from .fetch import descriptor_layout, shared_memory_signature
 from .operand_fetch import OperandFetch
 from .operand_slots import PANEL_BITS, OperandSlots, PanelRequests
@@ -30,54 +31,35 @@ _A_PANELS = WARPS * A_PANELS_OF_ARRAY
 _A_READS, _PANELS_FIRST = 2, 2
 
 
-def multiplication_layout() -> data.StructLayout:
-    """Return the layout of ``wgmma.mma_async``, sparse or dense.
-
-    Fields
-    ------
-    a, e : 4 arrays of 32 lanes
-        Registers of each warp: A, unless it is in shared memory, and metadata.
-    control, sparsity_selector, negated, add
-        As in :func:`~sptc.rtl.panel_operands.panel_instruction_layout`.
-    a_descriptor, b_descriptor : descriptor_layout()
-        Matrix descriptors of the operands in shared memory.
-    a_shared : 1
-        A is in shared memory, not in registers.
-    a_transposed, b_transposed : 1
-        imm-trans: the operand is MN-major.
-    last_panel : 5
-        N / 8 - 1.
-    """
-    said = {name: field.shape for name, field in panel_instruction_layout()}
-    return data.StructLayout(
+def multiplication_layout() -> DescribedLayout:
+    """Return the layout of ``wgmma.mma_async``, sparse or dense."""
+    common = panel_instruction_layout().fields
+    return DescribedLayout(
         {
-            "a": data.ArrayLayout(fragment_layout(), WARPS),
-            "e": data.ArrayLayout(data.ArrayLayout(_WORD, LANES), WARPS),
-            "control": said["control"],
-            "a_descriptor": descriptor_layout(),
-            "b_descriptor": descriptor_layout(),
-            "a_shared": 1,
-            "a_transposed": 1,
-            "b_transposed": 1,
-            "negated": said["negated"],
-            "add": said["add"],
-            "last_panel": PANEL_BITS,
-            "sparsity_selector": said["sparsity_selector"],
+            "a": (data.ArrayLayout(fragment_layout(), WARPS), "A of each warp, unless it is in shared memory."),
+            "e": (data.ArrayLayout(data.ArrayLayout(_WORD, LANES), WARPS), "Metadata of each warp."),
+            "control": common["control"],
+            "a_descriptor": (descriptor_layout(), "Matrix descriptor of A in shared memory."),
+            "b_descriptor": (descriptor_layout(), "Matrix descriptor of B in shared memory."),
+            "a_shared": (1, "A is in shared memory, not in registers."),
+            "a_transposed": (1, "imm-trans-a: A is MN-major."),
+            "b_transposed": (1, "imm-trans-b: B is MN-major."),
+            "negated": common["negated"],
+            "add": common["add"],
+            "last_panel": (PANEL_BITS, "N / 8 - 1."),
+            "sparsity_selector": common["sparsity_selector"],
         }
     )
 
 
-def mma_layout() -> data.StructLayout:
-    """Return the layout of an ``mma`` instruction for one of the four tensor cores.
-
-    Fields
-    ------
-    operands : warp_operands_layout()
-        The instruction and its registers.
-    core : 2
-        Number of the tensor core that executes it.
-    """
-    return data.StructLayout({"operands": warp_operands_layout(), "core": range(WARPS)})
+def mma_layout() -> DescribedLayout:
+    """Return the layout of an ``mma`` instruction for one of the four tensor cores."""
+    return DescribedLayout(
+        {
+            "operands": (warp_operands_layout(), "The instruction and its registers."),
+            "core": (range(WARPS), "Number of the tensor core that executes it."),
+        }
+    )
 
 
 def ready_cycles(registers: int, panels: int, panel_reads: int) -> int:
@@ -95,13 +77,15 @@ def ready_cycles(registers: int, panels: int, panel_reads: int) -> int:
     return min(panels, _PANELS_FIRST) * panel_reads + _A_PANELS * _A_READS + 2
 
 
-def shared_members() -> dict[str, wiring.Member]:
+def shared_members() -> dict[str, tuple[wiring.Member, str]]:
     """Return the ports that all warps of an SM share: ``mma`` of other warps, and shared memory."""
+    mma = "mma instructions of other warps. At most one begins each cycle; an array takes at least four cycles for one."
+    results = Out(stream.Signature(warp_result_layout())).array(WARPS)
     return {
-        "mma": In(stream.Signature(mma_layout())),
-        "mma_room": Out(WARPS),
-        "mma_result": Out(stream.Signature(warp_result_layout())).array(WARPS),
-        "memory": Out(shared_memory_signature()),
+        "mma": (In(stream.Signature(mma_layout())), mma),
+        "mma_room": (Out(WARPS), "For each array: it would accept an mma instruction in this cycle."),
+        "mma_result": (results, "Results of the mma instructions of each array, in order."),
+        "memory": (Out(shared_memory_signature()), "Port to the shared memory of the CTA."),
     }
 
 
@@ -165,25 +149,6 @@ class TensorCores(wiring.Component):
         Component classes of the units and of the arrays.
     fetch_class : callable
         Takes the number of panels of A; returns the component that fetches operands from shared memory.
-
-    Members
-    -------
-    i : In(stream of multiplication_layout())
-        Multiplications, in program order.
-    c : In(stream of 4 x fragment_layout())
-        Accumulators of one panel for each warp, in order of columns.
-    last : Out(1)
-        The next panel to be taken from `c` is the last of its instruction.
-    o : Out(stream of 4 x warp_result_layout())
-        Results, in the same order.
-    mma : In(stream of mma_layout())
-        ``mma`` instructions of other warps. At most one begins each cycle; an array takes at least four cycles for one.
-    mma_room : Out(4)
-        For each array: it would accept an ``mma`` instruction in this cycle.
-    mma_result : Out(stream of warp_result_layout()), four
-        Results of the ``mma`` instructions of each array, in order.
-    memory : Out(shared_memory_signature())
-        Port to the shared memory of the CTA.
     """
 
     def __init__(
@@ -199,14 +164,18 @@ class TensorCores(wiring.Component):
         self.unit_class = unit_class
         self.warp_class = warp_class
         self.fetch_class = fetch_class
+        accumulators = In(stream.Signature(data.ArrayLayout(fragment_layout(), WARPS)))
+        results = Out(stream.Signature(data.ArrayLayout(warp_result_layout(), WARPS)))
         super().__init__(
-            {
-                "i": In(stream.Signature(multiplication_layout())),
-                "c": In(stream.Signature(data.ArrayLayout(fragment_layout(), WARPS))),
-                "last": Out(1),
-                "o": Out(stream.Signature(data.ArrayLayout(warp_result_layout(), WARPS))),
-            }
-            | shared_members()
+            DescribedSignature(
+                {
+                    "i": (In(stream.Signature(multiplication_layout())), "Multiplications, in program order."),
+                    "c": (accumulators, "Accumulators of one panel for each warp, in order of columns."),
+                    "last": (Out(1), "The next panel to be taken from c is the last of its instruction."),
+                    "o": (results, "Results, in the same order."),
+                }
+                | shared_members()
+            )
         )
 
     def elaborate(self, platform: object) -> Module:

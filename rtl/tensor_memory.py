@@ -1,7 +1,8 @@
 """The port to tensor memory at which operands of ``tcgen05.mma`` are read."""
 
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+
+from .described import DescribedSignature
 
 __all__ = ["COLUMN_BITS", "TENSOR_LANES", "WORD_BITS", "tensor_memory_signature"]
 
@@ -10,16 +11,12 @@ COLUMN_BITS = 9
 WORD_BITS = 32
 
 
-def tensor_memory_signature(lanes: int = TENSOR_LANES) -> wiring.Signature:
-    """Return the port to a tensor memory that reads one column of all lanes each cycle.
-
-    Members
-    -------
-    read : Out(1)
-        The column is read.
-    column : Out(9)
-        Number of the column.
-    data : In(32).array(lanes)
-        Word of the column in each lane, one cycle later.
-    """
-    return wiring.Signature({"read": Out(1), "column": Out(COLUMN_BITS), "data": In(WORD_BITS).array(lanes)})
+def tensor_memory_signature(lanes: int = TENSOR_LANES) -> DescribedSignature:
+    """Return the port to a tensor memory that reads one column of all lanes each cycle."""
+    return DescribedSignature(
+        {
+            "read": (Out(1), "The column is read."),
+            "column": (Out(COLUMN_BITS), "Number of the column."),
+            "data": (In(WORD_BITS).array(lanes), "Word of the column in each lane, one cycle later."),
+        }
+    )

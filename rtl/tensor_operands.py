@@ -4,6 +4,7 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from .described import DescribedLayout
 from .tensor_memory import COLUMN_BITS, TENSOR_LANES, WORD_BITS, tensor_memory_signature
 
 __all__ = ["Operand", "TensorOperands", "columns_of", "operand_request_layout", "tensor_column_layout"]
@@ -24,46 +25,34 @@ class Operand(enum.Enum, shape=2):
     A = 3
 
 
-def operand_request_layout() -> data.StructLayout:
-    """Return the layout of a request for an instruction's operands in tensor memory.
-
-    Fields
-    ------
-    a_column, metadata_column, scale_a_column, scale_b_column : 9
-        First column of each operand.
-    a_shared : 1
-        A is in shared memory, not in tensor memory.
-    sparse : 1
-        The instruction has metadata.
-    wide : 1
-        Elements have 16 or 32 bits, with one column of metadata; otherwise metadata has two.
-    sparsity_selector : 1
-        PTX's sparsity selector: with wide elements, which of two columns holds the metadata.
-    scaled : 1
-        The instruction has block scales.
-    last_panel : 5
-        N / 8 - 1.
-    tag : 1
-        Returned with each column.
-    """
-    columns = dict.fromkeys(("a_column", "metadata_column", "scale_a_column", "scale_b_column"), COLUMN_BITS)
-    flags = dict.fromkeys(("a_shared", "sparse", "wide", "sparsity_selector", "scaled"), 1)
-    return data.StructLayout(columns | flags | {"last_panel": 5, "tag": 1})
+def operand_request_layout() -> DescribedLayout:
+    """Return the layout of a request for an instruction's operands in tensor memory."""
+    return DescribedLayout(
+        {
+            "a_column": (COLUMN_BITS, "First column of A."),
+            "metadata_column": (COLUMN_BITS, "First column of the metadata."),
+            "scale_a_column": (COLUMN_BITS, "First column of the block scales of A."),
+            "scale_b_column": (COLUMN_BITS, "First column of the block scales of B."),
+            "a_shared": (1, "A is in shared memory, not in tensor memory."),
+            "sparse": (1, "The instruction has metadata."),
+            "wide": (1, "Elements have 16 or 32 bits, with one column of metadata; otherwise metadata has two."),
+            "sparsity_selector": (1, "With wide elements, which of two columns holds the metadata."),
+            "scaled": (1, "The instruction has block scales."),
+            "last_panel": (5, "N / 8 - 1."),
+            "tag": (1, "Returned with each column."),
+        }
+    )
 
 
-def tensor_column_layout() -> data.StructLayout:
-    """Return the layout of the identification of an arriving column.
-
-    Fields
-    ------
-    operand : Operand
-        Operand in the column.
-    number : 3
-        Number of the column in its operand.
-    tag : 1
-        Tag of the request.
-    """
-    return data.StructLayout({"operand": Operand, "number": _NUMBER_BITS, "tag": 1})
+def tensor_column_layout() -> DescribedLayout:
+    """Return the layout of the identification of an arriving column."""
+    return DescribedLayout(
+        {
+            "operand": (Operand, "Operand in the column."),
+            "number": (_NUMBER_BITS, "Number of the column in its operand."),
+            "tag": (1, "Tag of the request."),
+        }
+    )
 
 
 def columns_of(request: data.View, operand: Operand) -> tuple[Value, Value, Value]:

@@ -10,6 +10,7 @@ from .align import AlignStage
 from .cells.pipeline import delayed
 from .codes import is_one_of
 from .config import CoreConfig
+from .described import DescribedSignature
 from .multiply import MultiplyStage
 from .reduce import ReduceStage
 from .round import RoundStage
@@ -38,15 +39,6 @@ class Unit(wiring.Component):
     config : CoreConfig
         Formats, widths, multiplexers and pipeline cuts. Logic of formats that it does not have is not built.
 
-    Members
-    -------
-    step : In(unit_step_layout(config))
-        Operands and control word of a step.
-    enable : In(1)
-        The pipeline advances.
-    result : Out(unit_result_layout())
-        Result of the step of `config.latency` enabled cycles ago.
-
     Notes
     -----
     Source: measured on an H200; block-scaled kinds after published models (modelled).
@@ -56,7 +48,13 @@ class Unit(wiring.Component):
         self.config = config
         self.widths = Widths(config)
         super().__init__(
-            {"step": In(unit_step_layout(config)), "enable": In(1, init=1), "result": Out(unit_result_layout())}
+            DescribedSignature(
+                {
+                    "step": (In(unit_step_layout(config)), "Operands and control word of a step."),
+                    "enable": (In(1, init=1), "The pipeline advances."),
+                    "result": (Out(unit_result_layout()), "Result of the step of config.latency enabled cycles ago."),
+                }
+            )
         )
 
     def elaborate(self, platform: object) -> Module:

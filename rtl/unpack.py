@@ -1,13 +1,14 @@
 """Unpacking of elements and accumulators to the raw form, which is the same for all formats."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
-from amaranth.lib import data, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa.formats import FORMATS, Format, Specials
 from .cells.raw import EXPONENT_BITS, raw_signature
 from .codes import ELEMENT_CODE_BITS, case
 from .config import CoreConfig, Element
+from .described import DescribedLayout
 from .order import selected_byte
 from .slots import Slot, kept_bits
 
@@ -25,21 +26,19 @@ _LONE_NAN_FRACTION_BITS = FORMATS["e4m3"].fraction_bits
 ACCUMULATOR_SIGNIFICAND_BITS = 24
 
 
-def traits_layout() -> data.StructLayout:
+def traits_layout() -> DescribedLayout:
     """Return the layout of the traits of a format, which all slots share.
 
     A value is special if its exponent bits and its top three fraction bits are ones, except for the bits in `ignore`.
-
-    Fields
-    ------
-    ignore : 11
-        Top three fraction bits, then eight exponent bits: set where a special value need not have a one.
-    lone_nan : 1
-        Every special value is NaN. Otherwise a special value with a zero fraction is Inf.
-    shorter : 1
-        A float with a smaller F than other floats.
     """
-    return data.StructLayout({"ignore": _LONE_NAN_FRACTION_BITS + EXPONENT_BITS, "lone_nan": 1, "shorter": 1})
+    ignore = "Top three fraction bits, then eight exponent bits: set where a special value need not have a one."
+    return DescribedLayout(
+        {
+            "ignore": (_LONE_NAN_FRACTION_BITS + EXPONENT_BITS, ignore),
+            "lone_nan": (1, "Every special value is NaN. Otherwise a special value with a zero fraction is Inf."),
+            "shorter": (1, "A float with a smaller F than other floats."),
+        }
+    )
 
 
 class FormatDecoder(wiring.Component):

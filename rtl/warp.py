@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from .codes import is_wide
 from .config import WARP_COLUMNS, WARP_ROWS, WARP_SEGMENT_BYTES, CoreConfig
 from .core import Core
+from .described import DescribedLayout, DescribedSignature
 from .round import ResultCode
 from .step import control_layout
 from .unit import Unit
@@ -40,29 +41,15 @@ class ScaleSizeCode(enum.Enum, shape=2):
     X4 = 2
 
 
-def warp_operands_layout() -> data.StructLayout:
-    """Return the layout of one instruction and the registers it reads.
-
-    Fields
-    ------
-    a, b, c : 32 lanes of 4 registers of 32 bits
-        Operand registers; those that the instruction does not use are ignored.
-    e, scale_a, scale_b : 32 lanes of 32 bits
-        Metadata and block scale registers.
-    control : control_layout()
-        Formats, rule and result.
-    long : 1
-        A takes four registers, not two.
-    sparsity_selector : 2
-        PTX's sparsity selector: which threads of a quad hold the metadata.
-    scale_size : ScaleSizeCode
-        Block scales of each row of A and column of B.
-    byte_a, thread_a, byte_b, thread_b : 2, 1, 2, 2
-        PTX's byte-id and thread-id: where in the scale registers of a quad the block scales are.
-    """
-    fragment = data.ArrayLayout(data.ArrayLayout(32, REGISTERS), LANES)
-    lanes = data.ArrayLayout(32, LANES)
-    return data.StructLayout(
+def warp_operands_layout() -> DescribedLayout:
+    """Return the layout of one instruction and the registers it reads."""
+    fragment = (
+        data.ArrayLayout(data.ArrayLayout(32, REGISTERS), LANES),
+        "Operand registers; those that the instruction does not use are ignored.",
+    )
+    lanes = (data.ArrayLayout(32, LANES), "Metadata and block scale registers.")
+    place = "PTX's byte-id and thread-id: where in the scale registers of a quad the block scales are."
+    return DescribedLayout(
         {
             "a": fragment,
             "b": fragment,
@@ -70,32 +57,26 @@ def warp_operands_layout() -> data.StructLayout:
             "e": lanes,
             "scale_a": lanes,
             "scale_b": lanes,
-            "control": control_layout(),
-            "long": 1,
-            "sparsity_selector": 2,
-            "scale_size": ScaleSizeCode,
-            "byte_a": 2,
-            "thread_a": 1,
-            "byte_b": 2,
-            "thread_b": 2,
+            "control": (control_layout(), "Formats, rule and result."),
+            "long": (1, "A takes four registers, not two."),
+            "sparsity_selector": (2, "PTX's sparsity selector: which threads of a quad hold the metadata."),
+            "scale_size": (ScaleSizeCode, "Block scales of each row of A and column of B."),
+            "byte_a": (2, place),
+            "thread_a": (1, place),
+            "byte_b": (2, place),
+            "thread_b": (2, place),
         }
     )
 
 
-def warp_result_layout() -> data.StructLayout:
-    """Return the layout of an instruction's result.
-
-    Fields
-    ------
-    d : 32 lanes of 4 registers of 32 bits
-        Result registers; f16 results fill the first two and leave the others zero.
-    illegal : 16 rows of 16 bits
-        Chunks of each row whose nibble the rule of the instruction does not define.
-    """
-    return data.StructLayout(
+def warp_result_layout() -> DescribedLayout:
+    """Return the layout of an instruction's result: registers, and flags of 16 rows."""
+    registers = data.ArrayLayout(data.ArrayLayout(32, REGISTERS), LANES)
+    illegal = "Chunks of each row whose nibble the rule of the instruction does not define."
+    return DescribedLayout(
         {
-            "d": data.ArrayLayout(data.ArrayLayout(32, REGISTERS), LANES),
-            "illegal": data.ArrayLayout(CHUNKS, ROWS),
+            "d": (registers, "Result registers; f16 results fill the first two and leave the others zero."),
+            "illegal": (data.ArrayLayout(CHUNKS, ROWS), illegal),
         }
     )
 
@@ -134,13 +115,6 @@ class Warp(wiring.Component):
         Rows must divide 16 and columns 8; steps of 16 or 32 bytes.
     unit_class : type
         As for :class:`~sptc.rtl.core.Core`.
-
-    Members
-    -------
-    i : In(stream of warp_operands_layout())
-        Instructions with their registers.
-    o : Out(stream of warp_result_layout())
-        Results, in order.
     """
 
     def __init__(self, config: CoreConfig, unit_class: type[Unit] = Unit) -> None:
@@ -150,7 +124,12 @@ class Warp(wiring.Component):
         self.row_blocks = ROWS // config.rows
         self.column_blocks = COLUMNS // config.columns
         super().__init__(
-            {"i": In(stream.Signature(warp_operands_layout())), "o": Out(stream.Signature(warp_result_layout()))}
+            DescribedSignature(
+                {
+                    "i": (In(stream.Signature(warp_operands_layout())), "Instructions with their registers."),
+                    "o": (Out(stream.Signature(warp_result_layout())), "Results, in order."),
+                }
+            )
         )
 
     @property

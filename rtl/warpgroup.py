@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from ..isa.timing import RegisterCycles
 from .commits import GROUPS, Commits
 from .config import CoreConfig
+from .described import DescribedLayout, DescribedSignature
 from .due import DueList
 from .life_cycle import LifeCycle, Operation, life_cycle_layout
 from .operand_fetch import OperandFetch
@@ -22,25 +23,14 @@ from .warp import Warp, warp_result_layout
 __all__ = ["Warpgroup", "warpgroup_layout"]
 
 
-def warpgroup_layout() -> data.StructLayout:
-    """Return the layout of a command of a warpgroup.
-
-    Fields
-    ------
-    a, e : 4 arrays of 32 lanes
-        As in :func:`~sptc.rtl.tensor_cores.multiplication_layout`.
-    operation : Operation
-        ``wgmma.mma_async``, ``wgmma.commit_group``, ``wgmma.wait_group`` or ``wgmma.fence``.
-    pending : 3
-        N of ``wgmma.wait_group``: committed groups that may still be pending after the wait.
-    control, a_descriptor, b_descriptor, a_shared, a_transposed, b_transposed
-        As in :func:`~sptc.rtl.tensor_cores.multiplication_layout`.
-    negated, add, last_panel, sparsity_selector
-        As in :func:`~sptc.rtl.tensor_cores.multiplication_layout`.
-    """
-    multiplication = {name: field.shape for name, field in multiplication_layout()}
+def warpgroup_layout() -> DescribedLayout:
+    """Return the layout of a command of a warpgroup: an operation, and the fields of a multiplication."""
+    multiplication = dict(multiplication_layout().fields)
     registers = {name: multiplication.pop(name) for name in ("a", "e")}
-    return data.StructLayout(registers | {"operation": Operation, "pending": 3} | multiplication)
+    operation = "wgmma.mma_async, wgmma.commit_group, wgmma.wait_group or wgmma.fence."
+    pending = "N of wgmma.wait_group: committed groups that may still be pending after the wait."
+    own = {"operation": (Operation, operation), "pending": (3, pending)}
+    return DescribedLayout(registers | own | multiplication)
 
 
 #: Fields of a command that its flags of undefined behaviour depend on.
@@ -49,6 +39,22 @@ _FLAGGED = ("operation", "pending", "control", "a_descriptor", "b_descriptor", "
 
 def _command_layout() -> data.StructLayout:
     return data.StructLayout({name: field.shape for name, field in warpgroup_layout() if name in _FLAGGED})
+
+
+def _own_ports() -> dict[str, tuple[wiring.Member, str]]:
+    """Return the ports that each warpgroup has for itself, with their meanings."""
+    i = "Commands, in program order. A wait is accepted once at most pending committed groups are unfinished."
+    c = "Accumulators of one panel (eight columns) for each warp, in order of columns."
+    accessed = "Threads read or write registers that hold accumulators or A. Only undefined depends on it."
+    results = Out(stream.Signature(data.ArrayLayout(warp_result_layout(), WARPS)))
+    return {
+        "i": (In(stream.Signature(warpgroup_layout())), i),
+        "c": (In(stream.Signature(data.ArrayLayout(fragment_layout(), WARPS))), c),
+        "o": (results, "Results, in the same order."),
+        "pending": (Out(range(GROUPS + 1)), "Committed groups that are not finished."),
+        "accessed": (In(1), accessed),
+        "undefined": (Out(life_cycle_layout()), "Undefined behaviour in this cycle."),
+    }
 
 
 class Commands(wiring.Component):
@@ -220,29 +226,6 @@ class Warpgroup(wiring.Component):
     fetch_class : callable
         Takes the number of panels of A; returns the component that fetches operands from shared memory.
 
-    Members
-    -------
-    i : In(stream of warpgroup_layout())
-        Commands, in program order. A wait is accepted once at most `pending` committed groups are unfinished.
-    c : In(stream of 4 x fragment_layout())
-        Accumulators of one panel (eight columns) for each warp, in order of columns.
-    o : Out(stream of 4 x warp_result_layout())
-        Results, in the same order.
-    pending : Out(range(9))
-        Committed groups that are not finished.
-    accessed : In(1)
-        Threads read or write registers that hold accumulators or A. Only `undefined` depends on it.
-    undefined : Out(life_cycle_layout())
-        Undefined behaviour in this cycle.
-    mma : In(stream of mma_layout())
-        ``mma`` instructions of other warps. At most one begins each cycle; an array takes at least four cycles for one.
-    mma_room : Out(4)
-        For each array: it would accept an ``mma`` instruction in this cycle.
-    mma_result : Out(stream of warp_result_layout()), four
-        Results of the ``mma`` instructions of each array, in order.
-    memory : Out(shared_memory_signature())
-        Port to the shared memory of the CTA.
-
     Notes
     -----
     With several warpgroups, `i`, `c`, `o`, `pending`, `accessed` and `undefined` are arrays of `count` ports. A
@@ -263,19 +246,11 @@ class Warpgroup(wiring.Component):
         self.config = config
         self.count = count
         self._parts = (registers, unit_class, warp_class, fetch_class)
-        of_warpgroup = {
-            "i": In(stream.Signature(warpgroup_layout())),
-            "c": In(stream.Signature(data.ArrayLayout(fragment_layout(), WARPS))),
-            "o": Out(stream.Signature(data.ArrayLayout(warp_result_layout(), WARPS))),
-            "pending": Out(range(GROUPS + 1)),
-            "accessed": In(1),
-            "undefined": Out(life_cycle_layout()),
-        }
-        self._names = tuple(of_warpgroup)
-        super().__init__(
-            {name: member.array(count) if count > 1 else member for name, member in of_warpgroup.items()}
-            | shared_members()
-        )
+        own = _own_ports()
+        self._names = tuple(own)
+        if count > 1:
+            own = {name: (member.array(count), meaning) for name, (member, meaning) in own.items()}
+        super().__init__(DescribedSignature(own | shared_members()))
 
     def elaborate(self, platform: object) -> Module:
         """Build the tensor cores and the commands of each warpgroup; for several, also the arbiter and the owners."""

@@ -24,25 +24,12 @@ _ARCH = "sm_90"
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Layout:
-    """Lane, register and bits of each element of an instruction; prints itself, and draws itself in a notebook.
-
-    Attributes
-    ----------
-    subject : Subject
-        The instruction.
-    arch : str
-        Architecture whose numerics are shown.
-    selector : int
-        Sparsity selector.
-    operand : str or None
-        The only operand to show: ``a``, ``b``, ``c``, ``d``, ``metadata``, ``scale_a`` or ``scale_b``.
-    choice : Choice
-        Elements to show.
-    """
+    """Lane, register and bits of each element of an instruction; prints itself, and draws itself in a notebook."""
 
     subject: Subject
-    arch: str
+    arch: str  #: Architecture whose numerics are shown
     selector: int = 0
+    #: The only operand to show: ``a``, ``b``, ``c``, ``d``, ``metadata``, ``scale_a`` or ``scale_b``.
     operand: str | None = None
     choice: Choice = field(default_factory=Choice)
 

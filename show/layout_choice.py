@@ -14,18 +14,10 @@ __all__ = ["Choice"]
 
 @dataclass(frozen=True)
 class Choice:
-    """Filter of elements; None chooses all.
+    """Filter of elements; None chooses all."""
 
-    Attributes
-    ----------
-    row : int or None
-        Row of A, C, D, the metadata or the scales of A.
-    lane : int or None
-        Thread of the warp or warpgroup, or lane of tensor memory.
-    """
-
-    row: int | None = None
-    lane: int | None = None
+    row: int | None = None  #: Row of A, C, D, the metadata or the scales of A
+    lane: int | None = None  #: Thread of the warp or warpgroup, or lane of tensor memory
 
     @property
     def everything(self) -> bool:

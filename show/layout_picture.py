@@ -40,53 +40,27 @@ _COLOURS = ("#cfe2f3", "#fce5cd", "#d9ead3", "#ead1dc", "#fff2cc", "#d0e0e3", "#
 
 @dataclass(frozen=True)
 class _Cell:
-    """Rectangle in a row of the grid.
+    """Rectangle in a row of the grid."""
 
-    Attributes
-    ----------
-    first, last : int
-        First and last column of the matrix.
-    label : str
-        Name of the word that holds these elements.
-    colour : int
-        Index into the colours.
-    """
-
+    #: First and last column of the matrix.
     first: int
     last: int
-    label: str
-    colour: int
+    label: str  #: Name of the word that holds these elements
+    colour: int  #: Index into the colours
 
 
 @dataclass(frozen=True)
 class _Panel:
-    """Grid of one operand, with k from left to right.
+    """Grid of one operand, with k from left to right."""
 
-    Attributes
-    ----------
-    heading : str
-        Title above the grid.
-    down : str
-        Name of the row index.
-    rows : list of list of _Cell
-        Cells of each row, from the top.
-    headers : list of list of (float, float, str)
-        Header lines above the grid, each a list of (first column, end, text).
-    dividers : list of float
-        Columns with a tick between elements of the same word.
-    scale : float
-        Width of a column in inches.
-    legend : list of (int, str)
-        Colours and their meaning.
-    """
-
-    heading: str
-    down: str
-    rows: list[list[_Cell]]
+    heading: str  #: Title above the grid
+    down: str  #: Name of the row index
+    rows: list[list[_Cell]]  #: Cells of each row, from the top
+    #: Header lines above the grid, each a list of (first column, end, text).
     headers: list[list[tuple[float, float, str]]]
-    dividers: list[float]
-    scale: float
-    legend: list[tuple[int, str]]
+    dividers: list[float]  #: Columns with a tick between elements of the same word
+    scale: float  #: Width of a column in inches
+    legend: list[tuple[int, str]]  #: Colours and their meaning
 
     @property
     def height(self) -> float:

@@ -47,18 +47,10 @@ _RESULTS = {"F32": "f32 toward zero", "E8M13": "f32 of 13 bits", "F16": "f16 to 
 
 @dataclass(frozen=True)
 class _Lane:
-    """Slots with the same hardware.
-
-    Attributes
-    ----------
-    slots : int
-        Number of slots.
-    slot : Slot
-        The first of these slots.
-    """
+    """Slots with the same hardware."""
 
     slots: int
-    slot: Slot
+    slot: Slot  #: The first of these slots
 
 
 def begin(title: str, words: str, height: float, theme: Theme) -> Diagram:

@@ -22,99 +22,46 @@ Amounts = dict[str, float]
 
 @dataclass(frozen=True)
 class Stage:
-    """Submodules of a unit whose names differ only in a number.
+    """Submodules of a unit whose names differ only in a number."""
 
-    Attributes
-    ----------
-    name : str
-        Common name, without the number.
-    count : int
-        Number of submodules.
-    amounts : dict of str to float
-        Sum of the amounts of all submodules.
-    longest : float or None
-        Longest path in one submodule.
-    """
-
-    name: str
-    count: int
-    amounts: Amounts
-    longest: float | None
+    name: str  #: Common name, without the number
+    count: int  #: Number of submodules
+    amounts: Amounts  #: Sum of the amounts of all submodules
+    longest: float | None  #: Longest path in one submodule
 
 
 @dataclass(frozen=True)
 class FormatShare:
-    """Cost of an element format in a unit.
-
-    Attributes
-    ----------
-    name : str
-        The format.
-    without : Measurement or None
-        The unit without the format.
-    amounts : dict of str to float
-        Amounts that the format adds.
-    refusal : str
-        Reason if there is no unit without the format.
-    """
+    """Cost of an element format in a unit."""
 
     name: str
-    without: Measurement | None
-    amounts: Amounts
-    refusal: str
+    without: Measurement | None  #: The unit without the format
+    amounts: Amounts  #: Amounts that the format adds
+    refusal: str  #: Reason if there is no unit without the format
 
 
 @dataclass(frozen=True)
 class Survey:
-    """Measurements of a datapath.
-
-    Attributes
-    ----------
-    config : CoreConfig
-        The datapath.
-    recipe : Recipe
-        Recipe of all measurements except those with full adders.
-    unit : Measurement
-        One unit.
-    twin : Measurement or None
-        The same unit without sparsity.
-    unit_with_adders, twin_with_adders : Measurement or None
-        Unit and twin with full-adder cells.
-    core : Measurement or None
-        The array without its units: order and decoders of rows, order of columns, control.
-    core_twin : Measurement or None
-        The same for an array without sparsity.
-    warp : Measurement or None
-        The warp without its units; includes :attr:`core`.
-    refusal : str
-        Reason if there is no warp.
-    stages : tuple of Stage
-        Submodules of the unit, each synthesised separately.
-    between : Measurement or None
-        The unit without the stages.
-    formats : tuple of FormatShare
-        Cost of each format.
-    warpgroup : tuple of Stage
-        Parts of a warpgroup of these arrays, units first, each synthesised separately.
-    seconds : float
-        Elapsed time of the survey.
-    """
+    """Measurements of a datapath."""
 
     config: CoreConfig
-    recipe: Recipe
+    recipe: Recipe  #: Recipe of all measurements except those with full adders
     unit: Measurement
-    twin: Measurement | None
+    twin: Measurement | None  #: The same unit without sparsity
+    #: Unit and twin with full-adder cells.
     unit_with_adders: Measurement | None
     twin_with_adders: Measurement | None
+    #: The array without its units: order and decoders of rows, order of columns, control.
     core: Measurement | None
-    core_twin: Measurement | None
-    warp: Measurement | None
-    refusal: str
-    stages: tuple[Stage, ...]
-    between: Measurement | None
-    formats: tuple[FormatShare, ...]
+    core_twin: Measurement | None  #: The same for an array without sparsity
+    warp: Measurement | None  #: The warp without its units; includes :attr:`core`
+    refusal: str  #: Reason if there is no warp
+    stages: tuple[Stage, ...]  #: Submodules of the unit, each synthesised separately
+    between: Measurement | None  #: The unit without the stages
+    formats: tuple[FormatShare, ...]  #: Cost of each format
+    #: Parts of a warpgroup of these arrays, units first, each synthesised separately.
     warpgroup: tuple[Stage, ...]
-    seconds: float
+    seconds: float  #: Elapsed time of the survey
 
     @property
     def units(self) -> Amounts:

@@ -16,17 +16,10 @@ _CANDIDATES = CUTS[:-1]
 
 @dataclass(frozen=True)
 class Choice:
-    """A unit with some of the cuts.
+    """A unit with some of the cuts."""
 
-    Attributes
-    ----------
-    cuts : tuple of str
-        Cuts with a pipeline register.
-    measurement : Measurement
-        Measurement of the unit between registers of its step and of its result.
-    """
-
-    cuts: tuple[str, ...]
+    cuts: tuple[str, ...]  #: Cuts with a pipeline register
+    #: Measurement of the unit between registers of its step and of its result.
     measurement: Measurement
 
     @property

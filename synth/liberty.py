@@ -34,23 +34,12 @@ _BRACE = re.compile(r"[{}]")
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell: name, area and functions of its outputs.
-
-    Attributes
-    ----------
-    name : str
-        Name of the cell.
-    area : float
-        Area in the library's unit, usually square micrometres.
-    inputs : tuple of str
-        Input pins.
-    outputs : tuple of (str, str)
-        Output pins, each with its function in liberty syntax; empty if the library has none.
-    """
+    """A cell: name, area and functions of its outputs."""
 
     name: str
-    area: float
-    inputs: tuple[str, ...]
+    area: float  #: Area in the library's unit, usually square micrometres
+    inputs: tuple[str, ...]  #: Names of the input pins
+    #: Output pins, each with its function in liberty syntax; empty if the library has none.
     outputs: tuple[tuple[str, str], ...]
 
     def computes(self, output: str, ones: frozenset[int]) -> bool:
@@ -81,18 +70,10 @@ def finite(word: str) -> float:
 
 @dataclass(frozen=True)
 class Library:
-    """A liberty file.
+    """A liberty file."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the file, without its folder.
-    text : str
-        Content of the file.
-    """
-
-    name: str
-    text: str
+    name: str  #: Name of the file, without its folder
+    text: str  #: Content of the file
 
     @classmethod
     def read(cls, path: Path) -> "Library":

@@ -38,21 +38,11 @@ _CELL = re.compile(r"^  cell \\(\S+) \\(\S+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Netlist:
-    """A design to synthesise.
+    """A design to synthesise."""
 
-    Attributes
-    ----------
-    name : str
-        Name in messages.
-    text : str
-        RTLIL. Modules with the attribute ``blackbox`` have no area.
-    top : str
-        Name of the top module.
-    """
-
-    name: str
-    text: str
-    top: str = TOP
+    name: str  #: Name in messages
+    text: str  #: RTLIL. Modules with the attribute ``blackbox`` have no area.
+    top: str = TOP  #: Name of the top module
 
     def __str__(self) -> str:
         return self.name

@@ -31,20 +31,11 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a warpgroup, without the parts inside it.
-
-    Attributes
-    ----------
-    name : str
-        Name of the part.
-    count : int
-        Number of instances.
-    netlist : Netlist or None
-        Netlist of one instance; None for the units, which are measured separately.
-    """
+    """A part of a warpgroup, without the parts inside it."""
 
     name: str
-    count: int
+    count: int  #: Number of instances
+    #: Netlist of one instance; None for the units, which are measured separately.
     netlist: Netlist | None
 
 

@@ -33,31 +33,17 @@ Request = tuple[Netlist, Recipe]
 
 @dataclass(frozen=True)
 class Measurement:
-    """Result of the synthesis of a netlist.
+    """Result of the synthesis of a netlist."""
 
-    Attributes
-    ----------
-    amounts : dict of str to float
-        Additive amounts by :attr:`~sptc.synth.recipe.Recipe.amounts`: ``area`` in the library's unit, ``gates`` in gate
-        equivalents, or cells of an FPGA.
-    longest : float or None
-        Longest path: in picoseconds with a library or placed in an FPGA, else in gates.
-    cells : dict of str to int
-        Number of cells of each type, including black boxes.
-    seconds : float
-        Time of the synthesis in seconds, also if cached.
-    cached : bool
-        Whether the result comes from the cache.
-    route : dict or None
-        Report of nextpnr, if the netlist was placed and routed.
-    """
-
+    #: Additive amounts by :attr:`~sptc.synth.recipe.Recipe.amounts`: ``area`` in the library's unit, ``gates`` in gate
+    #: equivalents, or cells of an FPGA.
     amounts: dict[str, float]
+    #: Longest path: in picoseconds with a library or placed in an FPGA, else in gates.
     longest: float | None
-    cells: dict[str, int]
-    seconds: float
-    cached: bool = False
-    route: Route | None = None
+    cells: dict[str, int]  #: Number of cells of each type, including black boxes
+    seconds: float  #: Time of the synthesis in seconds, also if cached
+    cached: bool = False  #: Whether the result comes from the cache
+    route: Route | None = None  #: Report of nextpnr, if the netlist was placed and routed
 
 
 def versions(*, place: bool = False) -> dict[str, str]:

@@ -123,32 +123,19 @@ class Recipe:
     * With a library: area, gate equivalents, and the delay of the longest path between registers or ports, without
       wires and without the delay of registers.
     * For an FPGA: its cells and, if placed, the longest path between registers.
-
-    Attributes
-    ----------
-    library : Library, optional
-        Standard cell library.
-    fpga : str, optional
-        FPGA family, a key of :data:`FPGAS`.
-    combinational : bool
-        Replace registers by wires. Figures are wrong if a register is in a loop. No effect for an FPGA.
-    full_adders : bool
-        Use the library's full adder; its delay is not measured.
-    place : bool
-        ECP5 only: place and route, to measure the longest path from register to register with its wires.
-    seed : int
-        With a library: permute inputs and outputs before mapping, which scatters figures by a few per cent. 0: no
-        permutation.
-    by_module : bool
-        Map every module separately, so that the name of a cell begins with its hierarchy. No effect for an FPGA.
     """
 
     library: Library | None = None
-    fpga: str | None = None
+    fpga: str | None = None  #: FPGA family, a key of :data:`FPGAS`
+    #: Replace registers by wires. Figures are wrong if a register is in a loop. No effect for an FPGA.
     combinational: bool = False
-    full_adders: bool = False
+    full_adders: bool = False  #: Use the library's full adder; its delay is not measured
+    #: Map every module separately, so that the name of a cell begins with its hierarchy. No effect for an FPGA.
     by_module: bool = False
+    #: ECP5 only: place and route, to measure the longest path from register to register with its wires.
     place: bool = False
+    #: With a library: permute inputs and outputs before mapping, which scatters figures by a few per cent.
+    #: 0: no permutation.
     seed: int = 0
 
     @property

@@ -19,28 +19,15 @@ __all__ = ["Grid", "Place", "Point", "points", "sweep"]
 
 @dataclass(frozen=True)
 class Place:
-    """Coordinates of a point in a grid.
+    """Coordinates of a point in a grid."""
 
-    Attributes
-    ----------
-    formats : tuple of str
-        Element formats. Packed e2m1 (``e2m1/4``) implies both formats of block scales, since all of its instructions
-        have block scales.
-    alignment_bits : int
-        Alignment bits: bits kept below ``2**E``, also for 8-bit floats.
-    step_bytes : int
-        Bytes of stored A per unit and cycle, which set the number of products.
-    mux : str
-        ``mux4`` or ``mux3``.
-    cuts : tuple of str
-        Cuts with a pipeline register.
-    """
-
+    #: Element formats. Packed e2m1 (``e2m1/4``) implies both formats of block scales, since all of its instructions
+    #: have block scales.
     formats: tuple[str, ...]
-    alignment_bits: int
-    step_bytes: int
-    mux: str
-    cuts: tuple[str, ...]
+    alignment_bits: int  #: Alignment bits: bits kept below ``2**E``, also for 8-bit floats
+    step_bytes: int  #: Bytes of stored A per unit and cycle, which set the number of products
+    mux: str  #: ``mux4`` or ``mux3``
+    cuts: tuple[str, ...]  #: Cuts with a pipeline register
 
     def __str__(self) -> str:
         return " ".join(self.words.values())
@@ -59,16 +46,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Grid:
-    """Values on each axis of a grid.
+    """Values on each axis of a grid."""
 
-    Attributes
-    ----------
-    formats, alignments, step_bytes, muxes, cuts : sequence
-        Values on each axis, see :class:`Place`.
-    sparse : bool
-        Whether the units support sparsity.
-    """
-
+    #: Values on each axis, as in :class:`Place`.
     formats: Sequence[tuple[str, ...]]
     alignments: Sequence[int]
     step_bytes: Sequence[int]
@@ -79,24 +59,12 @@ class Grid:
 
 @dataclass(frozen=True)
 class Point:
-    """A point of a grid, with the measurement of its unit.
-
-    Attributes
-    ----------
-    place : Place
-        Coordinates of the point.
-    config : CoreConfig or None
-        Configuration; None if it is invalid.
-    refusal : str
-        Reason if the configuration is invalid.
-    measurement : Measurement or None
-        Measurement of the unit; None until it is measured.
-    """
+    """A point of a grid, with the measurement of its unit."""
 
     place: Place
-    config: CoreConfig | None = None
-    refusal: str = ""
-    measurement: Measurement | None = None
+    config: CoreConfig | None = None  #: Configuration; None if it is invalid
+    refusal: str = ""  #: Reason if the configuration is invalid
+    measurement: Measurement | None = None  #: Measurement of the unit; None until it is measured
 
     def __str__(self) -> str:
         return str(self.place)

@@ -35,19 +35,12 @@ _SCALES = "scales"
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A compressed matrix and, if its stored values were quantised, their codes and scales.
+    """A compressed matrix and, if its stored values were quantised, their codes and scales."""
 
-    Attributes
-    ----------
-    compressed : Compressed
-        The matrix. Quantised values have the type of numpy or ``ml_dtypes`` of their format, or are codes if there is
-        none.
-    quantised : Quantised or None
-        The same stored values as codes with their scales.
-    """
-
+    #: The matrix. Quantised values have the type of numpy or ``ml_dtypes`` of their format, or are codes if there is
+    #: none.
     compressed: Compressed
-    quantised: Quantised | None = None
+    quantised: Quantised | None = None  #: The same stored values as codes with their scales
 
     @classmethod
     def of(cls, compressed: Compressed, quantised: Quantised) -> "Checkpoint":

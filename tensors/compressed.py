@@ -26,24 +26,16 @@ __all__ = [
 class Compressed:
     """A structured-sparse matrix.
 
-    Attributes
-    ----------
-    stored : ndarray, shape (rows, columns / 2)
-        Kept elements, in the order of the indices in the nibbles.
-    nibbles : ndarray of uint8, shape (rows, chunks)
-        Metadata.
-    granularity : Granularity
-        Sparsity structure.
-
     Raises
     ------
     OperandError
         The shapes do not match, or a nibble is above 15.
     """
 
+    #: Kept elements, in the order of the indices in the nibbles; shape (rows, columns / 2).
     stored: NDArray
-    nibbles: NDArray[np.uint8]
-    granularity: Granularity
+    nibbles: NDArray[np.uint8]  #: Metadata, shape (rows, chunks)
+    granularity: Granularity  #: Sparsity structure
 
     def __post_init__(self) -> None:
         if self.nibbles.ndim != 2:
@@ -65,19 +57,12 @@ class Compressed:
 
 @dataclass(frozen=True)
 class Crowded:
-    """A chunk with too many non-zero units.
+    """A chunk with too many non-zero units."""
 
-    Attributes
-    ----------
-    row, column : int
-        Place of the first element of the chunk.
-    count : int
-        Non-zero units of the chunk: elements, or pairs of elements for 4:8.
-    """
-
+    #: Place of the first element of the chunk.
     row: int
     column: int
-    count: int
+    count: int  #: Non-zero units of the chunk: elements, or pairs of elements for 4:8
 
 
 class SparsityError(Error):

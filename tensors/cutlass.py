@@ -55,15 +55,9 @@ def interleaved_positions(rows: int, columns: int, word_bits: int) -> NDArray[np
 
 @dataclass(frozen=True, eq=False)
 class Atom:
-    """Smallest contiguous block of metadata in CUTLASS 3 and 4.
+    """Smallest contiguous block of metadata in CUTLASS 3 and 4."""
 
-    Attributes
-    ----------
-    positions : ndarray of intp, shape (rows, chunks)
-        Index of each chunk's nibble in the block.
-    """
-
-    positions: NDArray[np.intp]
+    positions: NDArray[np.intp]  #: Index of each chunk's nibble in the block, shape (rows, chunks)
 
     @property
     def rows(self) -> int:

@@ -48,21 +48,12 @@ _TYPES = "types"
 
 @dataclass(frozen=True, eq=False)
 class TensorFile:
-    """An open file of tensors. A tensor is read on demand.
-
-    Attributes
-    ----------
-    path : Path
-        The file.
-    names : tuple of str
-        Names of its tensors. The tensor of an ``.npy`` file, and a single one in a ``.pt`` file, has the empty name.
-    metadata : dict of str to str
-        Text metadata.
-    """
+    """An open file of tensors. A tensor is read on demand."""
 
     path: Path
+    #: Names of its tensors. The tensor of an ``.npy`` file, and a single one in a ``.pt`` file, has the empty name.
     names: tuple[str, ...]
-    metadata: dict[str, str]
+    metadata: dict[str, str]  #: Text metadata of the file
     _read: Callable[[str], NDArray]
 
     def get(self, name: str) -> NDArray:

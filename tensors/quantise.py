@@ -19,30 +19,14 @@ NAN_POLICIES = ("error", "keep", "zero")
 
 @dataclass(frozen=True)
 class Recipe:
-    """Scaling of a matrix before the cast.
+    """Scaling of a matrix before the cast."""
 
-    Attributes
-    ----------
-    name : str
-        Key in :data:`RECIPES`.
-    meaning : str
-        Description of the recipe.
-    elements : tuple of str
-        Element formats of the recipe; empty for all.
-    block : int or None
-        Consecutive elements of a row that share a scale.
-    scale : str or None
-        Format of the block scales.
-    source : str
-        Document that defines the recipe.
-    """
-
-    name: str
+    name: str  #: Key in :data:`RECIPES`
     meaning: str
-    elements: tuple[str, ...]
-    block: int | None
-    scale: str | None
-    source: str
+    elements: tuple[str, ...]  #: Element formats of the recipe; empty for all
+    block: int | None  #: Consecutive elements of a row that share a scale
+    scale: str | None  #: Format of the block scales
+    source: str  #: Document that defines the recipe
 
 
 RECIPES: dict[str, Recipe] = {
@@ -79,30 +63,16 @@ RECIPES: dict[str, Recipe] = {
 
 @dataclass(frozen=True, eq=False)
 class Quantised:
-    """A matrix of codes.
+    """A matrix of codes."""
 
-    Attributes
-    ----------
-    codes : ndarray of uint8, uint16 or uint32, shape (rows, columns)
-        One code in the low bits of each container. Codes of tf32 are float32 codes whose low 13 bits are zero.
-    format : Format
-        Format of the elements.
-    scales : ndarray of uint8, shape (rows, blocks), or None
-        Codes of the block scales.
-    scale_format : Format or None
-        Format of the block scales.
-    block : int or None
-        Elements per scale; the last block of a row may be shorter.
-    tensor_scale : float or None
-        Scale of the whole matrix, a float32 value.
-    """
-
+    #: One code in the low bits of each container, as uint8, uint16 or uint32, shape (rows, columns). Codes of tf32 are
+    #: float32 codes whose low 13 bits are zero.
     codes: NDArray
-    format: Format
-    scales: NDArray[np.uint8] | None = None
+    format: Format  #: Format of the elements
+    scales: NDArray[np.uint8] | None = None  #: Codes of the block scales, shape (rows, blocks)
     scale_format: Format | None = None
-    block: int | None = None
-    tensor_scale: float | None = None
+    block: int | None = None  #: Elements per scale; the last block of a row may be shorter
+    tensor_scale: float | None = None  #: Scale of the whole matrix, a float32 value
 
     def dequantise(self, dtype: type = np.float32) -> NDArray:
         """Return the values, computed in float64 and rounded to `dtype`."""

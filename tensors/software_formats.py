@@ -31,50 +31,27 @@ _FOUR_BIT_TYPES = ("int4", "uint4", "float4_e2m1fn")
 
 @dataclass(frozen=True, kw_only=True)
 class PackingOptions:
-    """Options of single formats.
+    """Options of single formats."""
 
-    Attributes
-    ----------
-    instruction : Instruction or None
-        Format ``ptx``: instruction whose registers are filled (default: the largest ``mma.sp`` of the element width).
-    sparsity_selector : int
-        Format ``ptx``: sparsity selector.
-    tile_k : int
-        Format ``cutlass3-sm90``: K tile of the kernel, at most 128.
-    """
-
+    #: Format ``ptx``: instruction whose registers are filled (default: the largest ``mma.sp`` of the element width).
     instruction: Instruction | None = None
-    sparsity_selector: int = 0
-    tile_k: int = 128
+    sparsity_selector: int = 0  #: Format ``ptx``: sparsity selector
+    tile_k: int = 128  #: Format ``cutlass3-sm90``: K tile of the kernel, at most 128
 
 
 @dataclass(frozen=True)
 class SoftwareFormat:
-    """A software format.
+    """A software format."""
 
-    Attributes
-    ----------
-    name : str
-        Key in :data:`SOFTWARE_FORMATS`.
-    meaning : str
-        Description of the format.
-    tensors : tuple of str
-        Names of its arrays.
-    pack : callable
-        ``pack(compressed, options)`` returns the arrays by name.
-    unpack : callable
-        ``unpack(arrays, granularity, options)`` returns the matrix. 4-bit elements are returned as uint8 codes,
-        elements of ``ptx`` as codes of the element's width.
-    source : str
-        Document or source file that defines the layout.
-    """
-
-    name: str
+    name: str  #: Key in :data:`SOFTWARE_FORMATS`
     meaning: str
-    tensors: tuple[str, ...]
+    tensors: tuple[str, ...]  #: Names of its arrays
+    #: ``pack(compressed, options)`` returns the arrays by name.
     pack: Callable[[Compressed, PackingOptions], Tensors]
+    #: ``unpack(arrays, granularity, options)`` returns the matrix. 4-bit elements are returned as uint8 codes, elements
+    #: of ``ptx`` as codes of the element's width.
     unpack: Callable[[Mapping[str, NDArray], Granularity, PackingOptions], Compressed]
-    source: str
+    source: str  #: Document or source file that defines the layout
 
 
 def element_bits(dtype: np.dtype, granularity: Granularity) -> int:

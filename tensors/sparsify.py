@@ -27,30 +27,16 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Producer:
-    """Metadata that a software writes for chunks with fewer non-zero units than stored units.
+    """Metadata that a software writes for chunks with fewer non-zero units than stored units."""
 
-    Attributes
-    ----------
-    name : str
-        Key in :data:`PRODUCERS`.
-    empty : int
-        Nibble of a chunk of four zero units.
-    single : (int, int, int, int)
-        Nibble of a chunk whose only non-zero unit is unit 0, 1, 2 or 3.
-    empty_of_two : int
-        Nibble of a 1:2 chunk of two zero units.
-    clears : bool
-        True: stored units that are zero are written as +0. False: they are copied from the matrix and can be -0.0.
-    source : str
-        Source of these facts.
-    """
-
-    name: str
-    empty: int
+    name: str  #: Key in :data:`PRODUCERS`
+    empty: int  #: Nibble of a chunk of four zero units
+    #: Nibble of a chunk whose only non-zero unit is unit 0, 1, 2 or 3.
     single: tuple[int, int, int, int]
-    empty_of_two: int
+    empty_of_two: int  #: Nibble of a 1:2 chunk of two zero units
+    #: True: stored units that are zero are written as +0. False: they are copied from the matrix and can be -0.0.
     clears: bool
-    source: str
+    source: str  #: Source of these facts
 
 
 PRODUCERS: dict[str, Producer] = {

@@ -21,8 +21,8 @@ TESTS = ROOT / "tests"
 _STARTS_PROGRAMS = ("subprocess", "sys.executable")
 #: Words of one that reads what stands in no room.
 _READS_FILES = ("README", "pyproject", "docs/", '"docs"', "fusesoc", "benchmarks", "action.yml", "Makefile")
-#: Words of one to which comments and docstrings matter: of ports and properties they are what a command prints.
-_READS_DOCSTRINGS = ("module.__doc__", "rtl.ports", '"ports"', ".statement", *_READS_FILES)
+#: Words of one to which comments and docstrings matter: of properties they are what a command prints.
+_READS_DOCSTRINGS = ("module.__doc__", ".statement", *_READS_FILES)
 #: What stands in no room: texts, scripts, benchmarks.
 _OUTSIDE = "outside"
 #: Folders of data, by the room whose files read them.

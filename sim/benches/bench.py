@@ -19,21 +19,10 @@ Values = dict[str, NDArray]
 
 @dataclass(frozen=True)
 class ComponentBench:
-    """Bench of one component.
-
-    Attributes
-    ----------
-    component : wiring.Component
-        The component.
-    stimulus : callable (Generator, int) -> Values
-        Draws a given number of input vectors.
-    model : callable (Values) -> Values
-        Returns the expected values of every output.
-    codes : tuple of str
-        Input ports with an element code of the configuration; they never carry another code.
-    """
+    """Bench of one component."""
 
     component: wiring.Component
-    stimulus: Callable[[np.random.Generator, int], Values]
-    model: Callable[[Values], Values]
+    stimulus: Callable[[np.random.Generator, int], Values]  #: Draws a given number of input vectors
+    model: Callable[[Values], Values]  #: Returns the expected values of every output
+    #: Input ports with an element code of the configuration; they never carry another code.
     codes: tuple[str, ...] = ()

@@ -51,21 +51,12 @@ _RULE_CODES = 8
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A block of steps: rows of A times columns of B under one instruction.
+    """A block of steps: rows of A times columns of B under one instruction."""
 
-    Attributes
-    ----------
-    name : str
-        Instruction and distribution.
-    steps : ndarray of uint32, shape (rows, columns, words)
-        Steps as :func:`~sptc.sim.engine.steps.steps_of` packs them.
-    results : ndarray of uint64, shape (rows, columns)
-        Result words of the golden model.
-    """
-
-    name: str
+    name: str  #: Instruction and distribution
+    #: Steps as :func:`~sptc.sim.engine.steps.steps_of` packs them, shape (rows, columns, words).
     steps: NDArray[np.uint32]
-    results: NDArray[np.uint64]
+    results: NDArray[np.uint64]  #: Result words of the golden model, shape (rows, columns)
 
 
 @lru_cache(maxsize=8)

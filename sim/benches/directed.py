@@ -33,30 +33,16 @@ _FIRST_UNITS = nibble(0, 1)
 
 @dataclass(frozen=True, kw_only=True)
 class DotProduct:
-    """One output of a step.
+    """One output of a step."""
 
-    Attributes
-    ----------
-    formats : tuple of str
-        Formats of A, B and D; C has that of D.
-    container_bits : int
-        Container bits of an element of A or B.
-    scale_format : str or None
-        Format of the block scales.
-    a, b : tuple of int
-        Containers of the elements that are multiplied.
-    c : int
-        Accumulator code.
-    scale_a, scale_b : tuple of int
-        Block scales, each for an equal share of the products; empty without a format.
-    """
-
-    formats: tuple[str, str, str]
-    container_bits: int
-    scale_format: str | None = None
+    formats: tuple[str, str, str]  #: Formats of A, B and D; C has that of D
+    container_bits: int  #: Container bits of an element of A or B
+    scale_format: str | None = None  #: Format of the block scales
+    #: Containers of the elements that are multiplied.
     a: tuple[int, ...]
     b: tuple[int, ...]
-    c: int
+    c: int  #: Accumulator code
+    #: Block scales, each for an equal share of the products; empty without a format.
     scale_a: tuple[int, ...] = ()
     scale_b: tuple[int, ...] = ()
 

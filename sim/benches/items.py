@@ -36,22 +36,13 @@ _ROWS, _LANES, _REGISTERS = 16, 32, 4
 
 @dataclass(frozen=True)
 class Item:
-    """An input payload of a stream, and the result payload expected for it.
+    """An input payload of a stream, and the result payload expected for it."""
 
-    Attributes
-    ----------
-    name : str
-        Name for messages.
-    payload, expected : int
-        Bits of both payloads.
-    element : int
-        Element code of A.
-    """
-
-    name: str
+    name: str  #: For messages
+    #: Bits of both payloads.
     payload: int
     expected: int
-    element: int
+    element: int  #: Element code of A
 
 
 def tiles(config: CoreConfig, arch: str, rng: np.random.Generator) -> Iterator[Item]:

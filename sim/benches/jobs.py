@@ -18,27 +18,13 @@ _UNIT_BYTES, _UNITS = 16, 1 << ADDRESS_BITS
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One instruction.
+    """One instruction."""
 
-    Attributes
-    ----------
-    instruction : int
-        Bits of the payload of the instruction.
-    memory : list of int
-        Content of the used part of shared memory, in units of 16 bytes.
-    base : int
-        First unit of this part, which wraps around the 2**14 units of the memory.
-    reads : int
-        Number of cycles with a read, each of eight units.
-    panels : list of Item
-        Accumulators of eight columns each, and their expected results.
-    """
-
-    instruction: int
-    memory: list[int]
-    base: int
-    reads: int
-    panels: list[Item]
+    instruction: int  #: Bits of the payload of the instruction
+    memory: list[int]  #: Content of the used part of shared memory, in units of 16 bytes
+    base: int  #: First unit of this part, which wraps around the 2**14 units of the memory
+    reads: int  #: Number of cycles with a read, each of eight units
+    panels: list[Item]  #: Accumulators of eight columns each, and their expected results
 
     def read(self, unit: int) -> int:
         """Return a unit of the memory; a unit outside the used part is all ones, NaN in any format."""

@@ -42,25 +42,16 @@ def distributions(instruction: Instruction) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Operands:
-    """Registers of a batch of tiles.
+    """Registers of a batch of tiles."""
 
-    Attributes
-    ----------
-    a, b, c : ndarray of uint32, shape (cases, threads, registers)
-        Operands.
-    e : ndarray of uint32, shape (cases, threads), or None
-        Metadata; lanes that contribute none have random bits.
-    sparsity_selector : int
-        Sparsity selector that `e` was packed for.
-    scale_a, scale_b : (ndarray of uint32, shape (cases, 32), int, int) or None
-        Block scales: data, byte id, thread id.
-    """
-
+    #: Shape (cases, threads, registers).
     a: NDArray[np.uint32]
     b: NDArray[np.uint32]
     c: NDArray[np.uint32]
+    #: Metadata, shape (cases, threads); lanes that contribute none have random bits.
     e: NDArray[np.uint32] | None
-    sparsity_selector: int
+    sparsity_selector: int  #: Sparsity selector that `e` was packed for
+    #: Block scales: data of shape (cases, 32), byte id, thread id.
     scale_a: tuple[NDArray[np.uint32], int, int] | None
     scale_b: tuple[NDArray[np.uint32], int, int] | None
 

@@ -20,24 +20,14 @@ class ViolationError(AssertionError):
 
 @dataclass(frozen=True)
 class Cycle:
-    """Settled handshakes of one cycle, as the clock edge at its end samples them.
-
-    Attributes
-    ----------
-    reset : bool
-        Reset is asserted.
-    i_valid, i_ready, o_valid, o_ready : bool
-        Handshakes.
-    result : int
-        Output payload; valid only while `o_valid`.
-    """
+    """Settled handshakes of one cycle, as the clock edge at its end samples them."""
 
     reset: bool
     i_valid: bool
     i_ready: bool
     o_valid: bool
     o_ready: bool
-    result: int
+    result: int  #: Output payload; valid only while `o_valid`
 
     @property
     def accepts(self) -> bool:

@@ -20,31 +20,16 @@ _VARIABLE = "SPTC_BENCH"
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of one bench.
+    """Settings of one bench."""
 
-    Attributes
-    ----------
-    preset : str
-        Datapath.
-    top : str
-        One of :data:`TOPS`.
-    items : int
-        Number of vectors, steps, tiles or instructions of each test.
-    coverage : str
-        File into which functional coverage is merged; empty for none.
-    jobs : str
-        File with the work of the bench: of a warpgroup, as written by :func:`~sptc.sim.benches.jobs.write_jobs`; of the
-        tensor cores of a CTA, as written by :meth:`~sptc.sim.benches.tcgen05_items.CtaWork.write`.
-    array : (int, int)
-        Rows and columns of units. Default: a row of two, since all units of a larger array are alike.
-        Rows and columns of units: by default a row of two, since the places of a larger array are alike.
-    """
-
-    preset: str
-    top: str
-    items: int
-    coverage: str = ""
+    preset: str  #: Datapath
+    top: str  #: One of :data:`TOPS`
+    items: int  #: Number of vectors, steps, tiles or instructions of each test
+    coverage: str = ""  #: File into which functional coverage is merged; empty for none
+    #: File with the work of the bench: of a warpgroup, as written by :func:`~sptc.sim.benches.jobs.write_jobs`; of the
+    #: tensor cores of a CTA, as written by :meth:`~sptc.sim.benches.tcgen05_items.CtaWork.write`.
     jobs: str = ""
+    #: Rows and columns of units: by default a row of two, since the places of a larger array are alike.
     array: tuple[int, int] = (1, 2)
 
     @cached_property

@@ -23,71 +23,34 @@ _UNIT_BYTES = 16
 
 @dataclass(frozen=True)
 class CtaPanel:
-    """Eight columns of D.
+    """Eight columns of D."""
 
-    Attributes
-    ----------
-    column : int
-        First column in tensor memory.
-    half : bool
-        Whether only the lower halves of words are written.
-    words : int
-        Expected write data, as bits of the port; with `half`, upper halves are zero.
-    illegal : int
-        Expected flags of undefined nibbles of each row, as bits of the port.
-    of_pair : bool
-        Whether the other CTA multiplies this panel too.
-    other : int or None
-        Panel of B, if it comes from the other CTA.
-    """
-
-    column: int
-    half: bool
-    words: int
-    illegal: int
-    of_pair: bool
-    other: int | None
+    column: int  #: First column in tensor memory
+    half: bool  #: Whether only the lower halves of words are written
+    words: int  #: Expected write data, as bits of the port; with `half`, upper halves are zero
+    illegal: int  #: Expected flags of undefined nibbles of each row, as bits of the port
+    of_pair: bool  #: Whether the other CTA multiplies this panel too
+    other: int | None  #: Panel of B, if it comes from the other CTA
 
 
 @dataclass(frozen=True)
 class CtaTask:
-    """An instruction, or a commit.
+    """An instruction, or a commit."""
 
-    Attributes
-    ----------
-    name : str
-        Name for messages.
-    payload : int
-        Bits of the payload.
-    panels : list of CtaPanel
-        Panels in order of multiplication; empty for a commit.
-    reads, columns : int
-        Number of cycles with a read of shared memory, and of columns read from tensor memory beside D.
-    """
-
-    name: str
-    payload: int
-    panels: list[CtaPanel]
+    name: str  #: For messages
+    payload: int  #: Bits of the payload
+    panels: list[CtaPanel]  #: Panels in order of multiplication; empty for a commit
+    #: Number of cycles with a read of shared memory, and of columns read from tensor memory beside D.
     reads: int = 0
     columns: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class CtaWork:
-    """Consecutive tasks, and the memories of the CTA before them.
+    """Consecutive tasks, and the memories of the CTA before them."""
 
-    Attributes
-    ----------
-    tensor : ndarray of uint32, shape (128, 512)
-        Tensor memory.
-    shared : list of int
-        Shared memory in units of 16 bytes.
-    tasks : list of CtaTask
-        Tasks in order.
-    """
-
-    tensor: NDArray[np.uint32]
-    shared: list[int]
+    tensor: NDArray[np.uint32]  #: Tensor memory, shape (128, 512)
+    shared: list[int]  #: Shared memory in units of 16 bytes
     tasks: list[CtaTask]
 
     def tensor_after(self, tasks: int) -> NDArray[np.uint32]:

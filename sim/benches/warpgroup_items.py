@@ -21,24 +21,12 @@ _MOST_PENDING = 7
 
 @dataclass(frozen=True)
 class Command:
-    """A command of the instruction stream.
-
-    Attributes
-    ----------
-    operation : Operation
-        Operation.
-    payload : int
-        Bits of the payload.
-    job : Job or None
-        Job of a multiplication.
-    pending : int
-        Groups that a wait may leave pending.
-    """
+    """A command of the instruction stream."""
 
     operation: Operation
-    payload: int
-    job: Job | None = None
-    pending: int = 0
+    payload: int  #: Bits of the payload
+    job: Job | None = None  #: Job of a multiplication
+    pending: int = 0  #: Groups that a wait may leave pending
 
 
 def commands(jobs: Iterator[Job], rng: np.random.Generator) -> Iterator[Command]:

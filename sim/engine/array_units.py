@@ -41,24 +41,13 @@ endmodule
 
 @dataclass(frozen=True)
 class StandIn:
-    """Stand-ins for the arrays of a compiled top, whose control and fetch are then built without a datapath.
+    """Stand-ins for the arrays of a compiled top, whose control and fetch are then built without a datapath."""
 
-    Attributes
-    ----------
-    warp_class : type of Warp
-        Component that replaces an array: an instance of `module`.
-    module : str
-        Verilog of that module. It calls `unit_create` and `unit_clock`, as the module of a unit does.
-    library : Path
-        Shared library with :data:`FUNCTIONS`.
-    optimisation : tuple of str
-        Options of the C++ compiler for the top.
-    """
-
-    warp_class: type[Warp]
+    warp_class: type[Warp]  #: Component that replaces an array: an instance of `module`
+    #: Verilog of that module. It calls `unit_create` and `unit_clock`, as the module of a unit does.
     module: str
-    library: Path
-    optimisation: tuple[str, ...]
+    library: Path  #: Shared library with :data:`FUNCTIONS`
+    optimisation: tuple[str, ...]  #: Options of the C++ compiler for the top
 
 
 def unit_drivers(config: CoreConfig, arrays: int) -> tuple[dict[str, str], dict[str, str]]:

@@ -37,20 +37,12 @@ _ALWAYS = np.array([CycleBits.OFFER | CycleBits.TAKE], np.uint16)
 
 @dataclass(frozen=True, eq=False)
 class WarpRun:
-    """Results of instructions that a warp executed one after the other.
+    """Results of instructions that a warp executed one after the other."""
 
-    Attributes
-    ----------
-    d : ndarray of uint32, shape (cases, 32, registers)
-        Result registers.
-    illegal : ndarray of bool, shape (cases, 16, 16)
-        Flags of undefined nibbles, by row and chunk.
-    accepted, done : ndarray of int64, shape (cases,)
-        Cycles in which each instruction was accepted, and in which its result came out.
-    """
-
-    d: NDArray[np.uint32]
+    d: NDArray[np.uint32]  #: Result registers, shape (cases, 32, registers)
+    #: Flags of undefined nibbles by row and chunk, shape (cases, 16, 16).
     illegal: NDArray[np.bool_]
+    #: Cycles in which each instruction was accepted, and in which its result came out; shape (cases,).
     accepted: NDArray[np.int64]
     done: NDArray[np.int64]
 

@@ -44,21 +44,12 @@ class Model(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Execution:
-    """Results of a batch of instructions.
+    """Results of a batch of instructions."""
 
-    Attributes
-    ----------
-    d : ndarray of uint32 or uint16, shape (tiles, m, n)
-        Result codes.
-    illegal : ndarray of bool, shape (tiles, m, chunks)
-        Chunks whose nibble the instruction's rule does not define, as the hardware flags them.
-    steps : int
-        Number of steps that were computed.
-    """
-
-    d: NDArray
+    d: NDArray  #: Result codes as uint32 or uint16, shape (tiles, m, n)
+    #: Chunks whose nibble the instruction's rule does not define, as the hardware flags them; shape (tiles, m, chunks).
     illegal: NDArray[np.bool_]
-    steps: int
+    steps: int  #: Number of steps that were computed
 
 
 class Engine:

@@ -17,21 +17,11 @@ _WORD = 32
 
 @dataclass(frozen=True)
 class Port:
-    """A port: a leaf of a component's signature.
+    """A port: a leaf of a component's signature."""
 
-    Attributes
-    ----------
-    name : str
-        Its path joined by two underscores, as in the emitted Verilog.
-    value : Value
-        The signal.
-    is_input : bool
-        Direction, seen from the component.
-    """
-
-    name: str
+    name: str  #: Its path joined by two underscores, as in the emitted Verilog
     value: Value
-    is_input: bool
+    is_input: bool  #: Direction, seen from the component
 
     @property
     def bits(self) -> int:

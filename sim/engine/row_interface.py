@@ -33,30 +33,19 @@ class Field(NamedTuple):
 
 @dataclass(frozen=True)
 class RowInterface:
-    """Layouts, codes and orders that a program needs to write steps of a row and to read its results.
+    """Layouts, codes and orders that a program needs to write steps of a row and to read its results."""
 
-    Attributes
-    ----------
-    step, result, control : dict of str to Field
-        Fields of :func:`~sptc.rtl.step.row_step_layout`, :func:`~sptc.rtl.step.row_result_layout` and
-        :func:`~sptc.rtl.step.control_layout`.
-    codes : dict of str to dict of str to int
-        Codes by name, for each field of the control word that is an enumeration.
-    dense_nibble : int
-        Metadata nibble of a dense step.
-    byte_order : list of list of list of (int or None)
-        :func:`~sptc.rtl.order.byte_order`, indexed by `wide`, then by `sparse`.
-    nibble_order : list of list of int
-        :func:`~sptc.rtl.order.nibble_order`, indexed by `wide`.
-    """
-
+    #: Fields of :func:`~sptc.rtl.step.row_step_layout`, :func:`~sptc.rtl.step.row_result_layout` and
+    #: :func:`~sptc.rtl.step.control_layout`.
     step: dict[str, Field]
     result: dict[str, Field]
     control: dict[str, Field]
+    #: Codes by name, for each field of the control word that is an enumeration.
     codes: dict[str, dict[str, int]]
-    dense_nibble: int
+    dense_nibble: int  #: Metadata nibble of a dense step
+    #: :func:`~sptc.rtl.order.byte_order`, indexed by `wide`, then by `sparse`.
     byte_order: list[list[list[int | None]]]
-    nibble_order: list[list[int]]
+    nibble_order: list[list[int]]  #: :func:`~sptc.rtl.order.nibble_order`, indexed by `wide`
 
 
 @lru_cache(maxsize=64)

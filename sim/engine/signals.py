@@ -22,19 +22,12 @@ _FEMTOSECONDS = round(PERIOD * 1e15)
 
 @dataclass(frozen=True, eq=False)
 class Signals:
-    """Signal values in one step, under their names in the waveform.
+    """Signal values in one step, under their names in the waveform."""
 
-    Attributes
-    ----------
-    codes : dict of (str, str) to (str, int)
-        VCD identifier code and width, by component and signal. Component names begin below the row, as in
-        ``unit.align.align3``.
-    values : dict of str to (int or str)
-        Values by VCD identifier code.
-    """
-
+    #: VCD identifier code and width, by component and signal. Component names begin below the row, as in
+    #: ``unit.align.align3``.
     codes: dict[tuple[str, str], tuple[str, int]]
-    values: dict[str, int | str]
+    values: dict[str, int | str]  #: Values by VCD identifier code
 
     def word(self, component: str, name: str) -> str:
         """Return the name of a signal's value, an enumeration member."""

@@ -27,18 +27,9 @@ def octets(codes: NDArray, container_bits: int) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class StepWords:
-    """Places of the fields of a step, as slices of its 32-bit words.
+    """Places of the fields of a step, as slices of its 32-bit words."""
 
-    Attributes
-    ----------
-    a, b, metadata, c, scale_a, scale_b, control : slice
-        Words that contain the field.
-    overflow_bit : int
-        Bit of the control words that holds the overflow of the previous step.
-    total : int
-        Number of words in a step.
-    """
-
+    #: Words that contain the field.
     a: slice
     b: slice
     metadata: slice
@@ -46,8 +37,8 @@ class StepWords:
     scale_a: slice
     scale_b: slice
     control: slice
-    overflow_bit: int
-    total: int
+    overflow_bit: int  #: Bit of the control words that holds the overflow of the previous step
+    total: int  #: Number of words in a step
 
 
 def step_words(config: CoreConfig) -> StepWords:

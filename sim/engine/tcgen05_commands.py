@@ -30,50 +30,32 @@ _SMALLEST_DESCRIPTOR = 1 << 46
 
 @dataclass(frozen=True, eq=False)
 class CtaCommand:
-    """One command: a multiplication or a commit.
+    """One command: a multiplication or a commit."""
 
-    Attributes
-    ----------
-    fields : dict
-        Fields of :func:`~sptc.rtl.tcgen05.tcgen05_layout`, without `odd`.
-    n : int
-        Columns of D; 0 for a commit.
-    """
-
-    fields: dict[str, Any]
-    n: int = 0
+    fields: dict[str, Any]  #: Fields of :func:`~sptc.rtl.tcgen05.tcgen05_layout`, without `odd`
+    n: int = 0  #: Columns of D; 0 for a commit
 
 
 @dataclass(frozen=True, eq=False)
 class CtaRun:
-    """Results and cycles of a run.
+    """Results and cycles of a run."""
 
-    Attributes
-    ----------
-    tmem : ndarray of uint32, shape (CTAs, 128, 512)
-        Tensor memory after the run.
-    taken, done : ndarray of int64, shape (commands, CTAs)
-        Cycle in which each command was taken, and cycle in which its last result was written; `done` of a commit is -1.
-    illegal : list of ndarray of bool, shape (CTAs, panels, 128, 16)
-        For each command, flags of undefined nibbles of its panels of results, in order; no panels for a commit.
-    arrivals, reads, columns : ndarray of int64, shape (CTAs,)
-        Number of commits that arrived, of cycles in which shared memory was read, and of columns read for operands
-        other than D.
-    undefined : ndarray of int64, shape (commands, CTAs)
-        Bits of :func:`~sptc.rtl.placement.placement_layout` for each command.
-    broken : str
-        Rule that the hardware broke; empty for none.
-    """
-
-    tmem: NDArray[np.uint32]
+    tmem: NDArray[np.uint32]  #: Tensor memory after the run, shape (CTAs, 128, 512)
+    #: Cycle in which each command was taken, and cycle in which its last result was written, shape (commands, CTAs);
+    #: `done` of a commit is -1.
     taken: NDArray[np.int64]
     done: NDArray[np.int64]
+    #: For each command, flags of undefined nibbles of its panels of results, in order, shape (CTAs, panels, 128, 16);
+    #: no panels for a commit.
     illegal: list[NDArray[np.bool_]]
+    #: Number of commits that arrived, of cycles in which shared memory was read, and of columns read for operands other
+    #: than D; shape (CTAs,).
     arrivals: NDArray[np.int64]
     reads: NDArray[np.int64]
     columns: NDArray[np.int64]
+    #: Bits of :func:`~sptc.rtl.placement.placement_layout` for each command, shape (commands, CTAs).
     undefined: NDArray[np.int64]
-    broken: str
+    broken: str  #: Rule that the hardware broke; empty for none
 
 
 COMMIT = CtaCommand({"operation": CtaOperation.COMMIT})

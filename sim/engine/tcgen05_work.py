@@ -14,26 +14,13 @@ __all__ = ["CtaProgram"]
 
 @dataclass(frozen=True, eq=False)
 class CtaProgram:
-    """Commands that both CTAs of a pair execute in order, with their memories and expected results.
-
-    Attributes
-    ----------
-    commands : list of CtaCommand
-        Commands in order.
-    tmem : ndarray of uint32, shape (2, 128, 512)
-        Initial tensor memory.
-    smem : ndarray of uint8, shape (2, bytes)
-        Shared memory.
-    expected : ndarray of uint32, shape (2, 128, 512)
-        Tensor memory after the last command.
-    flags : ndarray of bool, shape (2, panels, 128, 16)
-        Flags of undefined nibbles of every panel of D that is written, in order.
-    """
+    """Commands that both CTAs of a pair execute in order, with their memories and expected results."""
 
     commands: list[CtaCommand]
-    tmem: NDArray[np.uint32]
-    smem: NDArray[np.uint8]
-    expected: NDArray[np.uint32]
+    tmem: NDArray[np.uint32]  #: Initial tensor memory, shape (2, 128, 512)
+    smem: NDArray[np.uint8]  #: Shared memory, shape (2, bytes)
+    expected: NDArray[np.uint32]  #: Tensor memory after the last command, shape (2, 128, 512)
+    #: Flags of undefined nibbles of every panel of D that is written, in order; shape (2, panels, 128, 16).
     flags: NDArray[np.bool_]
 
     def write(self, path: Path) -> None:

@@ -34,33 +34,19 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Command:
-    """One command: a multiplication, a commit or a wait.
+    """One command: a multiplication, a commit or a wait."""
 
-    Attributes
-    ----------
-    fields : dict
-        Fields of :func:`~sptc.rtl.warpgroup.warpgroup_layout`, without `a` and `e`.
-    a : ndarray of uint32, shape (128, 4), or None
-        Registers of A; None if A is in shared memory.
-    e : ndarray of uint32, shape (128,), or None
-        Metadata registers.
-    image : ndarray of uint8, shape (bytes,)
-        Contents of shared memory; empty without a multiplication.
-    c : ndarray of uint32, shape (128, registers), or None
-        Accumulators; None to continue with the results of the previous multiplication.
-    n : int
-        Columns of D; 0 without a multiplication.
-    registers : int
-        Registers of an accumulator for eight columns.
-    """
-
+    #: Fields of :func:`~sptc.rtl.warpgroup.warpgroup_layout`, without `a` and `e`.
     fields: dict[str, Any]
+    #: Registers of A, shape (128, 4); None if A is in shared memory.
     a: NDArray[np.uint32] | None = None
-    e: NDArray[np.uint32] | None = None
+    e: NDArray[np.uint32] | None = None  #: Metadata registers, shape (128,)
+    #: Contents of shared memory, shape (bytes,); empty without a multiplication.
     image: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
+    #: Accumulators, shape (128, registers); None to continue with the results of the previous multiplication.
     c: NDArray[np.uint32] | None = None
-    n: int = 0
-    registers: int = REGISTERS
+    n: int = 0  #: Columns of D; 0 without a multiplication
+    registers: int = REGISTERS  #: Registers of an accumulator for eight columns
 
     @property
     def control(self) -> int:
@@ -70,46 +56,27 @@ class Command:
 
 @dataclass(frozen=True, eq=False)
 class Completion:
-    """Result of a command or an instruction.
+    """Result of a command or an instruction."""
 
-    Attributes
-    ----------
-    taken, done : int
-        Cycle in which it was taken, and cycle in which its last result came out; `done` of a commit or a wait is -1.
-    d : ndarray of uint32, shape (128, registers), or (32, registers) of ``mma``
-        Result registers.
-    illegal : ndarray of bool, shape (panels, 64, 16), or (1, 16, 16)
-        Flags of undefined nibbles beside every panel of results.
-    """
-
+    #: Cycle in which it was taken, and cycle in which its last result came out; `done` of a commit or a wait is -1.
     taken: int
     done: int
+    #: Result registers, shape (128, registers), or (32, registers) of ``mma``.
     d: NDArray[np.uint32]
+    #: Flags of undefined nibbles beside every panel of results, shape (panels, 64, 16), or (1, 16, 16).
     illegal: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
 class WarpInstruction:
-    """One instruction of ``mma`` for one of the arrays.
+    """One instruction of ``mma`` for one of the arrays."""
 
-    Attributes
-    ----------
-    words : ndarray of uint32
-        Fields of :func:`~sptc.rtl.tensor_cores.mma_layout`, without the number of the array.
-    control : int
-        Control word.
-    registers : int
-        Registers of D in a thread.
-    surroundings : int
-        Cycles of the latency on silicon outside the array.
-    after : int or None
-        Number of the earlier instruction of the same array whose D is its C; None for a C of its own.
-    """
-
+    #: Fields of :func:`~sptc.rtl.tensor_cores.mma_layout`, without the number of the array.
     words: NDArray[np.uint32]
-    control: int
-    registers: int
-    surroundings: int
+    control: int  #: Control word
+    registers: int  #: Registers of D in a thread
+    surroundings: int  #: Cycles of the latency on silicon outside the array
+    #: Number of the earlier instruction of the same array whose D is its C; None for a C of its own.
     after: int | None = None
 
 

@@ -74,20 +74,11 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Description of a pipelined design.
+    """Description of a pipelined design."""
 
-    Attributes
-    ----------
-    enable : str
-        Input that enables every register.
-    control : str
-        Input whose values distinguish the cases.
-    cases : tuple of mapping of int to int
-        For each case, the values of some bits of that input. Together the cases are all values that are ever driven.
-    """
-
-    enable: str
-    control: str
+    enable: str  #: Input that enables every register
+    control: str  #: Input whose values distinguish the cases
+    #: For each case, the values of some bits of that input. Together the cases are all values that are ever driven.
     cases: tuple[Mapping[int, int], ...]
 
 

@@ -43,21 +43,12 @@ _READ = f"read_rtlil {FLAT}\n"
 
 @dataclass(frozen=True)
 class Fault:
-    """One single fault.
+    """One single fault."""
 
-    Attributes
-    ----------
-    number : int
-        Value of the selecting port that activates it.
-    component : str
-        Component that contains the fault.
-    command : str
-        Yosys command that makes the fault: the kind (``inv``, ``const0``, ``const1``, or ``cnot0`` and ``cnot1``,
-        inverted by another bit), and the bit of a port of a cell.
-    """
-
-    number: int
-    component: str
+    number: int  #: Value of the selecting port that activates it
+    component: str  #: Component that contains the fault
+    #: Yosys command that makes the fault: the kind (``inv``, ``const0``, ``const1``, or ``cnot0`` and ``cnot1``,
+    #: inverted by another bit), and the bit of a port of a cell.
     command: str
 
     @property
@@ -71,20 +62,11 @@ class Fault:
 
 @dataclass(frozen=True)
 class Netlist:
-    """A design with faults.
+    """A design with faults."""
 
-    Attributes
-    ----------
-    verilog : str
-        Design with all faults and the selecting port.
-    faults : tuple of Fault
-        Faults that can be selected.
-    areas : dict of str to int
-        Transistors by component, estimated from its gates before any optimisation.
-    """
-
-    verilog: str
-    faults: tuple[Fault, ...]
+    verilog: str  #: Design with all faults and the selecting port
+    faults: tuple[Fault, ...]  #: Faults that can be selected
+    #: Transistors by component, estimated from its gates before any optimisation.
     areas: dict[str, int]
 
 

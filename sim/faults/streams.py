@@ -32,31 +32,18 @@ _RARE = {CycleBits.MEET: 0.05, CycleBits.MEET_RESET: 0.02}
 
 @dataclass(frozen=True)
 class _Top:
-    """Test setup of a top.
+    """Test setup of a top."""
 
-    Attributes
-    ----------
-    component : Core or Warp
-        The design, around instances of a unit.
-    components : mapping of str to sequence of str
-        As :func:`~.mutants.mutated` takes them.
-    items : list of Item
-        Inputs, with the expected results.
-    in_bits, out_bits : int
-        Widths of the payloads.
-    pace, cycles : int
-        Cycles of an item, and largest number of cycles that are run.
-    longest_wait : int
-        Largest number of cycles for which a result may be late, and for which an item may be refused.
-    """
-
-    component: Core | Warp
-    components: Mapping[str, Sequence[str]]
-    items: Sequence[Item]
+    component: Core | Warp  #: The design, around instances of a unit
+    components: Mapping[str, Sequence[str]]  #: As :func:`~.mutants.mutated` takes them
+    items: Sequence[Item]  #: Inputs, with the expected results
+    #: Widths of the payloads.
     in_bits: int
     out_bits: int
+    #: Cycles of an item, and largest number of cycles that are run.
     pace: int
     cycles: int
+    #: Largest number of cycles for which a result may be late, and for which an item may be refused.
     longest_wait: int
 
 

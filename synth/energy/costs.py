@@ -18,40 +18,21 @@ Slews = dict[Bit, dict[str, float]]
 
 @dataclass(frozen=True)
 class Activity:
-    """Toggles of the nets of a netlist.
+    """Toggles of the nets of a netlist."""
 
-    Attributes
-    ----------
-    cycles : int
-        Number of simulated cycles.
-    toggles : dict of int to int
-        Number of toggles, by net.
-    """
-
-    cycles: int
-    toggles: Mapping[Bit, int]
+    cycles: int  #: Simulated cycles
+    toggles: Mapping[Bit, int]  #: By net
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Energies of toggles.
+    """Energies of toggles."""
 
-    Attributes
-    ----------
-    of_net : dict of int to dict of str to float
-        Energy of a toggle in pJ, by net and stage.
-    clock : frozenset of int
-        Clock nets, which rise and fall in every cycle.
-    clocked : tuple of (tuple of int, float)
-        For every register: the nets that it drives, and the energy of its clock per cycle in pJ.
-    leakage : float
-        Leakage power of all cells in nW.
-    """
-
-    of_net: Mapping[Bit, Mapping[str, float]]
-    clock: frozenset[Bit]
+    of_net: Mapping[Bit, Mapping[str, float]]  #: Energy of a toggle in pJ, by net and stage
+    clock: frozenset[Bit]  #: Clock nets, which rise and fall in every cycle
+    #: For every register: the nets that it drives, and the energy of its clock per cycle in pJ.
     clocked: tuple[tuple[tuple[Bit, ...], float], ...]
-    leakage: float
+    leakage: float  #: Leakage power of all cells in nW
 
     def of(self, activity: Activity) -> dict[str, float]:
         """Return the energy per cycle in pJ, by stage."""

@@ -38,19 +38,12 @@ class _Group:
 
 @dataclass(frozen=True)
 class Table:
-    """Lookup table of a quantity by output load and input transition time.
+    """Lookup table of a quantity by output load and input transition time."""
 
-    Attributes
-    ----------
-    loads, slews : tuple of float
-        Axes, in pF and in the library's unit of time. An axis on which the quantity does not depend is a single zero.
-    values : tuple of tuple of float
-        The quantity, indexed by load, then by slew.
-    """
-
+    #: Axes, in pF and in the library's unit of time. An axis on which the quantity does not depend is a single zero.
     loads: tuple[float, ...]
     slews: tuple[float, ...]
-    values: tuple[tuple[float, ...], ...]
+    values: tuple[tuple[float, ...], ...]  #: The quantity, indexed by load, then by slew
 
     def at(self, load: float, slew: float) -> float:
         """Return the quantity by bilinear interpolation, and by extrapolation outside the table."""
@@ -75,75 +68,39 @@ def _between(values: tuple[float, ...], place: int, share: float) -> float:
 
 @dataclass(frozen=True)
 class ElectricalPin:
-    """A pin of a cell.
+    """A pin of a cell."""
 
-    Attributes
-    ----------
-    capacitance : float
-        Capacitance in pF.
-    energies : tuple of (str, dict of str to Table)
-        Energy in pJ of a rise and of a fall, by related input; an empty name for the pin's own energy.
-    transitions : tuple of (str, dict of str to Table)
-        Transition times of an output, by related input.
-    """
-
-    capacitance: float
+    capacitance: float  #: In pF
+    #: Energy in pJ of a rise and of a fall, by related input; an empty name for the pin's own energy.
     energies: tuple[tuple[str, Mapping[str, Table]], ...]
+    #: Transition times of an output, by related input.
     transitions: tuple[tuple[str, Mapping[str, Table]], ...]
 
 
 @dataclass(frozen=True)
 class ElectricalCell:
-    """A cell.
+    """A cell."""
 
-    Attributes
-    ----------
-    pins : dict of str to ElectricalPin
-        Pins by name.
-    leakage : float
-        Leakage in the library's unit.
-    data, clock : str
-        For a register: its data and clock pins; empty for other cells.
-    states : tuple of str
-        For a register: names of the stored bit and of its inverse in functions.
-    """
-
-    pins: Mapping[str, ElectricalPin]
-    leakage: float
+    pins: Mapping[str, ElectricalPin]  #: By name
+    leakage: float  #: Leakage in the library's unit
+    #: For a register: its data and clock pins; empty for other cells.
     data: str = ""
     clock: str = ""
+    #: For a register: names of the stored bit and of its inverse in functions.
     states: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class ElectricalLibrary:
-    """Electrical data of a library.
+    """Electrical data of a library."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the file.
-    voltage : float
-        Supply voltage in V.
-    leakage_nanowatts : float
-        The library's unit of leakage in nW.
-    cells : dict of str to ElectricalCell
-        Cells by name.
-    unit : str
-        Unit of reported energies.
-    scale : float
-        Factor from energies of the tables to reported energies.
-    digits : int
-        Decimals of reported energies.
-    """
-
-    name: str
-    voltage: float
-    leakage_nanowatts: float
-    cells: Mapping[str, ElectricalCell]
-    unit: str = "fJ"
-    scale: float = 1000.0
-    digits: int = 0
+    name: str  #: File name
+    voltage: float  #: Supply voltage in V
+    leakage_nanowatts: float  #: The library's unit of leakage in nW
+    cells: Mapping[str, ElectricalCell]  #: By name
+    unit: str = "fJ"  #: Unit of reported energies
+    scale: float = 1000.0  #: Factor from energies of the tables to reported energies
+    digits: int = 0  #: Decimals of reported energies
 
     @classmethod
     def of(cls, library: Library) -> "ElectricalLibrary":

@@ -27,36 +27,19 @@ _LEAST_COUNTED = 8
 
 @dataclass(frozen=True)
 class Measured:
-    """Measured energy of a unit or warp.
-
-    Attributes
-    ----------
-    instruction : Instruction
-        Instruction that was executed.
-    operands : str
-        Name of the operands.
-    cycles : int
-        Cycles in which toggles were counted.
-    products : int
-        Kept products per cycle.
-    stages : dict of str to float
-        Energy per kept product, by stage, in the library's reporting unit: fJ, or switched gate equivalents.
-    toggles : float
-        Toggles of all nets per cycle, without the clock.
-    glitches : float or None
-        Part of the total energy per kept product that is due to glitches; None if gates have no delay.
-    what_if : dict of str to float
-        Energy per kept product, without glitches, after a change of the design; None if the change is impossible. See
-        :mod:`sptc.synth.energy.what_if`; empty if it was not requested.
-    """
+    """Measured energy of a unit or warp."""
 
     instruction: Instruction
     operands: str
-    cycles: int
-    products: int
+    cycles: int  #: Cycles in which toggles were counted
+    products: int  #: Kept products per cycle
+    #: Energy per kept product, by stage, in the library's reporting unit: fJ, or switched gate equivalents.
     stages: dict[str, float]
-    toggles: float
+    toggles: float  #: Toggles of all nets per cycle, without the clock
+    #: Part of the total energy per kept product that is due to glitches; None if gates have no delay.
     glitches: float | None
+    #: Energy per kept product, without glitches, after a change of the design; None if the change is impossible. See
+    #: :mod:`sptc.synth.energy.what_if`; empty if it was not requested.
     what_if: dict[str, float | None] = field(default_factory=dict)
 
     @property

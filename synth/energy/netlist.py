@@ -18,18 +18,10 @@ Bit = int | str
 
 @dataclass(frozen=True)
 class CellLibrary:
-    """A cell library: functions and electrical data.
+    """A cell library: functions and electrical data."""
 
-    Attributes
-    ----------
-    library : Library
-        Functions of the cells.
-    electrical : ElectricalLibrary
-        Registers, capacitances and energies.
-    """
-
-    library: Library
-    electrical: ElectricalLibrary
+    library: Library  #: Functions of the cells
+    electrical: ElectricalLibrary  #: Registers, capacitances and energies
 
     @classmethod
     def of(cls, library: Library) -> "CellLibrary":
@@ -48,37 +40,22 @@ class CellLibrary:
 
 @dataclass(frozen=True)
 class Box:
-    """An instance of a module that has a netlist of its own.
-
-    Attributes
-    ----------
-    module : str
-        Module of the instance.
-    ports : dict of str to list
-        Nets at each port, bit by bit.
-    """
+    """An instance of a module that has a netlist of its own."""
 
     module: str
-    ports: Mapping[str, list[Bit]]
+    ports: Mapping[str, list[Bit]]  #: Nets at each port, bit by bit
 
 
 @dataclass(frozen=True)
 class MappedNetlist:
-    """A netlist of library cells.
+    """A netlist of library cells."""
 
-    Attributes
-    ----------
-    cells : dict of str to (str, dict of str to int or str)
-        Type of each cell, and the net or constant at each pin.
-    inputs, outputs : dict of str to list
-        Nets of each port, bit by bit.
-    boxes : dict of str to Box
-        Instances of modules with netlists of their own.
-    """
-
+    #: Type of each cell, and the net or constant at each pin.
     cells: Mapping[str, tuple[str, Mapping[str, Bit]]]
+    #: Nets of each port, bit by bit.
     inputs: Mapping[str, list[Bit]]
     outputs: Mapping[str, list[Bit]]
+    #: Instances of modules with netlists of their own.
     boxes: Mapping[str, Box] = field(default_factory=dict)
 
     @classmethod

@@ -20,74 +20,36 @@ Places = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Registers:
-    """Registers with consecutive output rows.
+    """Registers with consecutive output rows."""
 
-    Attributes
-    ----------
-    compute : callable
-        Function of the stored bit, see :func:`~sptc.synth.liberty.computing`.
-    states : tuple of str
-        Names of the stored bit and of its inverse in the function.
-    data : ndarray of int
-        Rows of the data inputs.
-    outputs : slice
-        Rows of the outputs.
-    """
-
-    compute: Computing
-    states: tuple[str, ...]
-    data: Places
-    outputs: slice
+    compute: Computing  #: Function of the stored bit, see :func:`~sptc.synth.liberty.computing`
+    states: tuple[str, ...]  #: Names of the stored bit and of its inverse in the function
+    data: Places  #: Rows of the data inputs
+    outputs: slice  #: Rows of the outputs
 
 
 @dataclass(frozen=True)
 class Gates:
-    """Gates of one function with consecutive output rows.
+    """Gates of one function with consecutive output rows."""
 
-    Attributes
-    ----------
-    compute : callable
-        Function of the inputs, see :func:`~sptc.synth.liberty.computing`.
-    pins : dict of str to ndarray of int
-        Rows of the nets at each input.
-    latest : ndarray of int
-        Logic level of each gate, in ascending order.
-    outputs : slice
-        Rows of the outputs.
-    """
-
-    compute: Computing
-    pins: Mapping[str, Places]
-    latest: Places
-    outputs: slice
+    compute: Computing  #: Function of the inputs, see :func:`~sptc.synth.liberty.computing`
+    pins: Mapping[str, Places]  #: Rows of the nets at each input
+    latest: Places  #: Logic level of each gate, in ascending order
+    outputs: slice  #: Rows of the outputs
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Simulation plan of a netlist.
+    """Simulation plan of a netlist."""
 
-    Attributes
-    ----------
-    rows : dict of int or str to int
-        Row of each net; rows 0 and 1 are the constants.
-    sources : int
-        Number of leading rows that hold constants, register outputs and inputs. The others hold gate outputs.
-    registers : tuple of Registers
-        All registers.
-    gates : tuple of Gates
-        All gates, in topological order; with `glitches`, one group per function.
-    depth : int
-        Most gates on any path.
-    glitches : bool
-        Gates have a delay of one time unit.
-    """
-
-    rows: Mapping[Bit, int]
+    rows: Mapping[Bit, int]  #: Row of each net; rows 0 and 1 are the constants
+    #: Number of leading rows that hold constants, register outputs and inputs. The others hold gate outputs.
     sources: int
     registers: tuple[Registers, ...]
+    #: All gates, in topological order; with `glitches`, one group per function.
     gates: tuple[Gates, ...]
-    depth: int
-    glitches: bool
+    depth: int  #: Most gates on any path
+    glitches: bool  #: Gates have a delay of one time unit
 
     @classmethod
     def of(cls, netlist: MappedNetlist, cells: CellLibrary, *, glitches: bool = False) -> "Plan":
