@@ -336,7 +336,7 @@ class Warp(wiring.Component):
 
     def _accumulator(self, held: data.View, half: Value, row: int, column: int) -> Value:
         """Return C of one output. f32 and s32 fill a register, f16 half of one; no unit reads the bits above an f16."""
-        #     register       3                 2             1                  0
+        #     register       3                 2             1                 0
         #     f32, s32       g + 8, 2 t + 1    g + 8, 2 t    g, 2 t + 1        g, 2 t      row, column
         #     f16                                            g + 8, both       g, both
         lane = held.c[4 * (row % 8) + column // 2]
