@@ -95,7 +95,12 @@ class Accumulators(wiring.Component):
         """Build the FIFO of pending results, the two buffers, and the wiring to registers."""
         m = Module()
         memory, request = self.memory, self.i.payload
+        # A panel from its read to the earliest read of the results, in arrays of four blocks with a latency of five:
+        #
+        #     cycle     0       1       2           3 ... 6    8 ... 11    12       13
+        #               read    data    multiply    issue      collect     write    read
         m.submodules.due = due = DueList(accumulator_request_layout(), self.most)
+        # Panels that are requested and not yet multiplied.
         kept = Signal(range(_BUFFERS + 1))
         asked, written = Signal(), self.o.valid
         overlaps = [(place < due.count) & _overlap(one.column, request.column) for place, one in enumerate(due.entries)]
@@ -149,6 +154,7 @@ class Accumulators(wiring.Component):
 
 def _overlap(a: Value, b: Value) -> Value:
     """Return whether eight columns from `a` and eight from `b` overlap; columns wrap."""
+    # Distances of an overlap: 0 to 7, and 505 to 511, which are -7 to -1.
     distance = (a - b)[:COLUMN_BITS]
     return (distance < COLUMNS) | (distance > (1 << COLUMN_BITS) - COLUMNS)
 

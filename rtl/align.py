@@ -96,6 +96,8 @@ class AlignStage(wiring.Component):
         integer = is_one_of(
             config, self.control.a, [e for e in config.elements if e.fixed_point and not e.packed_float]
         )
+        # `i.e_max` covers products, c and e_zero. Scaled groups are formed in this stage, so their exponents are
+        # compared with it here.
         groups = self._groups(m)
         m.d.comb += [port.eq(group.total) for port, group in zip(addends.group_sums, groups, strict=False)]
         e_max = self._align_groups(m, groups[: self.widths.scaled_groups]) if self.widths.floating else Const(0)
@@ -135,6 +137,11 @@ class AlignStage(wiring.Component):
             m.d.comb += [port.eq(value) for port, value in zip(tree.exponents, exponents, strict=True)]
             e_max = tree.e_max
             nan = nan | (packed & Cat(group.nan for group in groups).any())
+        # A group that does not participate has the magnitude zero, so its shift amount does not matter. With F = 35, a
+        # group whose exponent is E enters as:
+        #
+        #     bit of the term     45       35 34    27 26                       0
+        #     magnitude           iiiiiiiiiii ffffffff ---------------------------
         padding = self.config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
         for index, group in enumerate(groups):
             m.submodules[f"align_group{index}"] = align = AlignmentShifter(
@@ -180,6 +187,8 @@ class AlignStage(wiring.Component):
             if slot.integer_shift:
                 m.d.comb += term.eq(Mux(integer, integer_term, _complement(aligned, negative)))
             else:
+                # An integer passes the shifter with the shift amount zero: its exponent and `largest` are both two. Its
+                # sign is the top bit of the significand, which is zero for floats.
                 m.d.comb += term.eq(Cat(aligned ^ negative.replicate(len(aligned)), negative | significand[-1]))
 
     def _largest(self, m: Module, slot: Slot, e_max: Value) -> Value:
@@ -190,6 +199,8 @@ class AlignStage(wiring.Component):
         """
         bits, low = slot.shift_amount_bits, e_max[:PRODUCT_EXPONENT_BITS]
         largest = Signal(bits, name=f"largest_of_{len(slot.floats)}_floats")
+        # For e4m3 and e5m2 only, as from slot 16 of `hopper` on, product exponents reach 62, and products 15 bits of
+        # the sum. Seven bits suffice: from 128 on, e_max reads 127, and 127 - 62 = 65 shifts every bit out.
         saturated = low[:bits] | low[bits:].any().replicate(bits)
         m.d.comb += largest.eq(Mux(is_one_of(self.config, self.control.a, slot.floats), saturated, _INTEGER_EXPONENT))
         return largest
@@ -209,6 +220,8 @@ class AlignStage(wiring.Component):
         #
         #     bit of the term      grid_bits               padding      0
         #     significand of c     1fffffffffffffffffffffff-------------
+        # If the running format has a smaller F, `c_grid_exponent` is smaller by the difference, and c is shifted by as
+        # much more.
         padding = self.widths.grid_bits + 1 - ACCUMULATOR_SIGNIFICAND_BITS
         m.submodules.align_c = align = AlignmentShifter(
             ACCUMULATOR_SIGNIFICAND_BITS, padding, ALIGNED_EXPONENT_BITS - 1

@@ -66,6 +66,8 @@ class Commits(wiring.Component):
             unfinished.eq(unfinished + self.issued - finishes),
             self.pending.eq(behind + self.commit),
         ]
+        # Instructions finish in order. A group counts all that are unfinished at its commit, those of older groups too,
+        # so each finish lowers every count that is not zero.
         left = [count - (finishes & (count != 0)) for count in self.remaining]
         for place, count in enumerate(self.remaining):
             moved = Mux(self.finished, left[min(place + 1, GROUPS - 1)], left[place])

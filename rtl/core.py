@@ -118,6 +118,8 @@ class Core(wiring.Component):
         if not config.latency:
             m.d.comb += [advance.eq(1), self.o.valid.eq(self.i.valid), self.i.ready.eq(self.o.ready)]
             return m
+        # One enable for all stages, so they need no handshakes of their own. A gap between two tiles moves along with
+        # them; it is not closed while a result waits. The highest bit of `occupied` stands for the result.
         occupied = Signal(config.latency)
         m.d.comb += [
             self.o.valid.eq(occupied[-1]),

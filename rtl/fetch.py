@@ -136,7 +136,8 @@ class CoreMatrixAddress(wiring.Component):
         exchanged = mn_major & (swizzle == SwizzleCode.NONE)
         along = Mux(exchanged, descriptor.stride, descriptor.leading)
         across = Mux(exchanged, descriptor.leading, descriptor.stride)
-        # log2 of the units in a row of the swizzle pattern, and the number of these units less one
+        # log2 of the units in a row of the swizzle pattern, and the number of these units less one.
+        # The exponent is the negated code: NONE 0, B128 3, B64 2, B32 1.
         exponent = Signal(2)
         mask = Signal(3)
         m.d.comb += [
@@ -145,6 +146,9 @@ class CoreMatrixAddress(wiring.Component):
         ]
         base = Signal(ADDRESS_BITS)
         m.d.comb += base.eq(descriptor.start + outer * across + (unit >> exponent) * along + (unit & mask))
+        #     bit         13 ... 6    5 4 3               2 1 0
+        #     linear                  row of 128 bytes    unit of that row
+        #     address     linear      linear              unit XOR (row - base_offset) & mask
         for row in range(PANEL_ROWS):
             linear = Signal(ADDRESS_BITS, name=f"linear_{row}")
             m.d.comb += [

@@ -126,6 +126,8 @@ class LifeCycle(wiring.Component):
         with m.If(multiplies):
             m.d.sync += before.eq(shape)
         with m.If(commits):
+            #     bit              7                   6 ... 1         0
+            #     next `groups`    bit 7 or bit 6      bits 5 ... 0    is_open
             m.d.sync += groups.eq(Cat(is_open, groups[:-2], groups[-2:].any()))
         with m.Elif(waits):
             m.d.sync += groups.eq(groups & ((1 << self.pending) - 1)[:_GROUPS])

@@ -80,6 +80,10 @@ class NibbleDecoder(wiring.Component):
         n = self.nibble
         i0, i1 = n[:2], n[2:]
         if self.mux == "mux3":
+            # Two different indices are exchanged if slot 0 has unit 3, or slot 1 unit 0:
+            #
+            #     i1 i0        01     02     03     13     23
+            #     exchanged    10     20     30     31     32
             plain = self.rule == RuleCode.PLAIN
             m.d.comb += self.swap.eq(plain & ((n[0] & ~n[3]) | (n[1] & ~n[2])))
         m.d.comb += [

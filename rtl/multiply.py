@@ -147,6 +147,13 @@ class MultiplyStage(wiring.Component):
     def _find_exponent(self, m: Module, floats: list[PureInterface]) -> None:
         """Find e_max, and the special values."""
         config, control = self.config, self.control
+        # Exponents of products keep their biases and lack the block scales: the offset is added to c and e_zero
+        # instead, which are two, not up to 32. Products are late, so two trees run in parallel:
+        #
+        #     c, e_zero     signed, 11 bits     -> floor -------------------------------+
+        #     products      unsigned, 9 bits    -> two finalists -> compare with floor -+-> e_max
+        #
+        # A zero product enters as 0; the exponent of any other is two or more.
         packed = is_one_of(config, control.a, self.widths.packed)
         half = (control.result == ResultCode.F16) if ResultCode.F16 in self.widths.results else Const(0)
         m.submodules.accumulator = accumulator = UnpackAccumulator()
@@ -178,6 +185,8 @@ class MultiplyStage(wiring.Component):
             higher = Cat(exponent > low for exponent in tree.finalists).any()
             above = (floor < 0) | (~beyond & higher)
             e_max = Mux(any_product & above, tree.e_max, floor)
+        # The headroom is E - F + total_bits - 1, the exponent of the sign bit, less that of the smallest normal number.
+        # E is e_max - offset, and F is grid_bits - dropped. All but e_max is known early.
         dropped = self._dropped_bits()
         top = self.widths.total_bits - 1 - self.widths.grid_bits
         headrooms = {name: top - FORMATS[name].minimum_exponent for name in ("f16", "f32")}

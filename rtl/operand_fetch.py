@@ -88,6 +88,12 @@ class OperandFetch(wiring.Component):
         m = Module()
         m.submodules.addresses = addresses = self.address_class()
         memory = self.memory
+        # A panel gets its buffer with its first read, so its other reads never wait. Here A is read after a panel of B:
+        #
+        #     cycle           0     1     2     3     4     5     6
+        #     read            b0    b1    b2    b3    a0    a1
+        #     data                  b0    b1    b2    b3    a0    a1
+        #     panels.valid                                  1
         segments = {name: Signal(range(CORE_MATRICES), name=f"segment_{name}") for name in ("a", "b")}
         # Panels of B that are begun and not yet taken.
         kept = Signal(range(_BUFFERS + 1))

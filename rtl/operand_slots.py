@@ -112,6 +112,13 @@ class OperandSlots(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Build the slots, and the round-robin pointers of multiplication and of each operand."""
         m = Module()
+        # Multiplication and each operand go round the slots on their own. Here an awaited operand `a` takes three
+        # requests (r); the data of the last one arrive a cycle later (x). Then four panels are multiplied (m). A slot
+        # waits (.) while the other has its turn:
+        #
+        #     cycle     0    1    2    3    4    5    6    7    8    9    10   11   12
+        #     slot 0    i0   r    r    r    x    m    m    m    m    i2   r    r    r
+        #     slot 1         i1   .    .    r    r    r    x    .    m    m    m    m
         accepted, ends = Signal(), Signal()
         m.d.comb += [
             self.i.ready.eq(~self.occupied.bit_select(self.next_slot, 1)),

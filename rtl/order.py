@@ -46,6 +46,14 @@ def byte_order(config: CoreConfig, *, wide: bool, sparse: bool) -> list[int | No
         Byte of the column for each byte of ``step.b``; None where the unit does not use the byte.
     """
     units = UNITS_PER_CHUNK if sparse else _KEPT_UNITS
+    # Bytes of the column in each group of eight bytes, where wide and narrow elements share multiplexers:
+    #
+    #     byte of the group    7    6    5    4    3    2    1    0
+    #     unit                 3         2         1         0
+    #     wide, sparse         7    6    5    4    3    2    1    0     of the eight bytes from 8 * group
+    #     narrow, sparse       7    3    6    2    5    1    4    0     of the same
+    #     wide, dense          -    -    -    -    3    2    1    0     of the four bytes from 4 * group
+    #     narrow, dense        -    -    -    -    3    1    2    0     of the same
     order: list[int | None] = []
     for place in range(2 * config.step_bytes):
         group, unit, part = place // 8, place % 8 // 2, place % 2
@@ -71,6 +79,9 @@ def selected_byte(config: CoreConfig, byte: int, *, wide: bool) -> int:
     """Return the byte at the output of the select stage that meets a stored byte of A."""
     if wide or not config.interleaved:
         return byte
+    #     byte           3       2       1       0
+    #     stored A       1, 1    1, 0    0, 1    0, 0    chunk, slot
+    #     selected B     1, 1    0, 1    1, 0    0, 0
     word, chunk, slot = byte // 4, byte % 4 // 2, byte % 2
     return 4 * word + 2 * slot + chunk
 

@@ -105,6 +105,9 @@ class PanelOperands(wiring.Component):
 
     def _signs(self) -> Value:
         """Return a mask of the sign bits in a register of A; zero for integers."""
+        #     f16, bf16          10000000 00000000 10000000 00000000
+        #     e4m3, e5m2         10000000 10000000 10000000 10000000
+        #     6 bits, or e2m1    00100000 00100000 00100000 00100000     in bytes
         signs: Value = Const(0, _WORD)
         for code, element in enumerate(self.config.elements):
             if not element.format.is_integer:

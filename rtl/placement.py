@@ -69,6 +69,7 @@ class Placement(wiring.Component):
         """Build the comparisons of column ranges."""
         m = Module()
         request, d = self.request, self.d_column
+        # Ends keep their carry: a range beyond the last column does not wrap, but sets `beyond`.
         d_end = d + (request.last_panel + 1) * COLUMNS
         ranges = [columns_of(request, operand) for operand in Operand]
         overlaps = [present & (first < d_end) & (d < first + count) for present, first, count in ranges]

@@ -97,6 +97,9 @@ class ProductGroup(wiring.Component):
         if not self.config.scales:
             return m
         m.submodules.scales = scales = GroupScale(self.config)
+        #     unsigned_total         iiiiiiiiii.ff             12 bits: at most 16 * 12**2, in quarters
+        #     scales.significand             ii.ffffff          8 bits: at most 15**2, in 64ths
+        #     magnitude             iiiiiiiiiii.ffffffff       19 bits
         unsigned_total = Signal(GROUP_SUM_BITS - 1)
         m.d.comb += [
             scales.scale.eq(self.scale),

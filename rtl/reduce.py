@@ -95,6 +95,13 @@ class ReduceStage(wiring.Component):
         """Build the tree and the adder."""
         m = Module()
         i = self.i
+        # Bits of the total where the addends stand:
+        #
+        #     addend             ampere, total of 38 bits         blackwell, total of 49 bits
+        #     terms              8 of 26 ... 0, 8 of 20 ... 0     32 of 27 ... 0
+        #     group_sums         2 of 16 ... 4, integers
+        #     group_terms                                         4 of 46 ... 0, packed e2m1
+        #     c_term             37 ... 0                         48 ... 0
         low = Const(0, self.widths.integer_bits)
         terms = [term[: slot.term_bits].as_signed() for slot, term in zip(self.widths.slots, i.terms, strict=False)]
         group_sums = [Cat(low, Mux(self.integer_groups, total, 0)).as_signed() for total in i.group_sums]

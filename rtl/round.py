@@ -148,6 +148,7 @@ class RoundStage(wiring.Component):
         with m.Switch(i.result):
             if ResultCode.S32 in self.results:
                 with m.Case(ResultCode.S32):
+                    # The next step restores the sign, the top bit of `value`, from bit 31 and `overflow`.
                     value = i.total[self.integer_bits :]
                     # Bit 31 is the sign of a result of 32 bits: all bits above it must be equal to it.
                     fits = value[31:].all() | ~value[31:].any()
@@ -181,6 +182,10 @@ class RoundStage(wiring.Component):
 
         # The highest bit that differs from its upper neighbour is the leading digit, for either sign. The bit of
         # `smallest_normal` limits the shift.
+        #     total         00010110     11101001
+        #     differs       00011101     00011101     three leading zeros, the shift amount
+        #     shifted       10110000     01001000
+        #     magnitude     10110000     10110111     complement of a negative sum: one too small in its last place
         padding = Const(0, bits - self.total_bits)
         total = Cat(padding, i.total)
         m.submodules.leading = leading = LeadingZeros(bits)
@@ -211,6 +216,7 @@ class RoundStage(wiring.Component):
         shifted = normalised.shifted
         magnitude = Signal(self.normalised_bits)
         m.d.comb += magnitude.eq(shifted ^ negative.replicate(self.normalised_bits))
+        # A top bit of zero: the number is zero, or subnormal since the headroom stopped the shift.
         field = Signal(ALIGNED_EXPONENT_BITS)
         m.d.comb += field.eq(Mux(magnitude[-1], normalised.exponent, 0))
         # The complement is one too small in its last place: the increment adds that one if only zeros are dropped.
@@ -237,6 +243,12 @@ class RoundStage(wiring.Component):
             m.d.comb += increment.eq(Mux(half, up, truncated))
             # Ones below the last place of an f16 carry the increment up to that place.
             fraction = fraction | half.replicate(_HALF_PLACE)
+        # A carry out of the fraction enters the field. This gives the next power of two, above the largest subnormal
+        # the smallest normal number, and above the largest f16 Inf.
+        #
+        #     bit     30 ... 23    22 ... 13    12 ... 0
+        #     f32     field        23 fraction bits
+        #     f16     field        fraction     ones, which pass the increment on to bit 13
         m.submodules.increment = adder = Adder(_F32.bits - 1)
         m.d.comb += [adder.word0.eq(Cat(fraction, field[: _F32.exponent_bits])), adder.carry.eq(increment)]
         body = adder.total

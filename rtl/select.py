@@ -50,6 +50,8 @@ class SelectStage(wiring.Component):
         unit_bits = 16 if config.always_wide else 8
         parts = 2 if config.interleaved else 1
         lanes = list(self.selects)
+        # In an interleaved datapath a group is one chunk of wide elements, or two chunks of narrow ones, byte by byte.
+        # One mux then serves both, with a select for each byte; wide elements have the same nibble in both lanes.
         for group in range(len(lanes) // parts):
             together = lanes[parts * group : parts * (group + 1)]
             chunk = self.b.word_select(group, UNITS_PER_CHUNK * parts * unit_bits)

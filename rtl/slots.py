@@ -51,6 +51,8 @@ class Slot:
         widest = max(element.significand_bits for element in self.elements)
         least = max(0, *(kept_bits(self.config, element) - 2 * (widest - 1) for element in self.floats))
         most = min(kept_bits(self.config, element) - 2 * element.format.fraction_bits for element in self.floats)
+        # With `least` or more, no float needs a wider significand than `widest`; with `most` or less, no float loses
+        # fraction bits.
         # The lowest bit of an integer is then where it is in slot 0, unless floats would need a wider multiplier.
         return min(max(least, integer_place), most)
 

@@ -119,6 +119,7 @@ class _Types:
     def _structure(self, name: str, kind: Structure) -> None:
         members = [(field, self._reference(field.name, field.type)) for field in kind.fields]
         name = self._free(name)
+        # A packed structure begins with its highest bits, a layout of Amaranth with its lowest.
         lines = [
             f"    {word}{dimensions} {field.name};{_remark(field)}" for field, (word, dimensions) in reversed(members)
         ]

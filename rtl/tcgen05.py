@@ -170,6 +170,7 @@ class Tcgen05(wiring.Component):
         wiring.connect(m, operands.memory, wiring.flipped(self.tensor))
         wiring.connect(m, store.memory, wiring.flipped(self.accumulators))
         kept = data.StructLayout({name: field.shape for name, field in tcgen05_layout() if name != "operation"})
+        # A and the words must be complete before the first panel; B and D come panel by panel.
         m.submodules.slots = slots = OperandSlots(kept, {"a": True, "b": False, "words": True, "d": False})
         m.submodules.stored_a = stored = StoredA(self.arrays, from_columns=True)
         m.submodules.words = words = self.words_class(self.arrays)
@@ -228,6 +229,7 @@ class Tcgen05(wiring.Component):
         wiring.connect(m, requests.o, fetch.a)
         code = Array(slots.stored)[arrived.tag].control.a
         m.d.comb += [
+            # The turn of A in tensor memory ends at once: its columns come in the turn of the words.
             elsewhere.eq(turn.wanted & ~instruction.a_shared),
             requests.wanted.eq(turn.wanted & instruction.a_shared),
             requests.descriptor.eq(instruction.a_descriptor),
@@ -357,6 +359,11 @@ class Tcgen05(wiring.Component):
 
 def _panel_number(instruction: data.View, place: Value) -> Value:
     """Return the panel of D that is multiplied at some place in the order; in a pair, from each half of D in turn."""
+    # Each CTA of a pair has half of the columns of B. With N = 64:
+    #
+    #     place          0    1    2    3    4    5    6    7
+    #     CTA with B     0    1    0    1    0    1    0    1     1: `odd`
+    #     panel of D     0    4    1    5    2    6    3    7
     in_turn = (place >> 1) + Mux(place[0], (instruction.last_panel >> 1) + 1, 0)
     return Mux(instruction.pair, in_turn, place)[:PANEL_BITS]
 
@@ -366,6 +373,9 @@ def _unpacked(config: CoreConfig, whole: Value, code: Value) -> Value:
 
     Source: PTX ISA, packing formats of ``tcgen05``.
     """
+    #     bit of 16 bytes     127 ... 16 * bits          16 * bits - 1 ... 0
+    #                         padding                    element 15 ... element 0
+    #     bit of a byte       7 ... low + bits: zeros    low + bits - 1 ... low: element    low - 1 ... 0: zeros
     result = whole
     narrow: dict[tuple[int, int], list[Element]] = {}
     for element in config.elements:

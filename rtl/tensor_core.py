@@ -77,6 +77,11 @@ class TensorCore(wiring.Component):
         # One bit for each entry in the array, the oldest lowest: the entry is an `mma` and not a panel.
         sources, inside = Signal(IN_FLIGHT), Signal(range(IN_FLIGHT + 1))
         taken, given = Signal(), Signal()
+        # A sparse `mma` with four registers of A has the pace 8, and the array takes four cycles for it or a panel:
+        #
+        #     cycle     0      1 ... 3    4        5 ... 7    8
+        #     begins    mma               panel               mma
+        #     left      0      7 ... 5    4        3 ... 1    0
         paces = self.registers.of_mma
         # Index: bit 0 is `sparse`, bit 1 is `long` (A takes four registers).
         pace = Array(Const(paces[sparse, long] - 1) for long in (False, True) for sparse in (False, True))

@@ -181,6 +181,12 @@ class TensorCores(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Build the instruction slots, the operand fetch and the four tensor cores."""
         m = Module()
+        # A sparse instruction with A in shared memory, accepted in cycle 0. A panel of B is read in four cycles into
+        # one of two buffers. The arrays take the panel in the first of their four cycles for it, and free the buffer:
+        #
+        #     cycles    1 ... 4    5 ... 8    9 ... 24    25    26 ... 29    30 ... 33    34 ... 37
+        #     memory    B 0        B 1        all of A          B 2          B 3          B 4
+        #     arrays                                            panel 0      panel 1      panel 2
         m.submodules.fetch = fetch = self.fetch_class(_A_PANELS)
         wiring.connect(m, fetch.memory, wiring.flipped(self.memory))
         kept = data.StructLayout({name: field.shape for name, field in multiplication_layout() if name != "a"})
@@ -190,12 +196,14 @@ class TensorCores(wiring.Component):
             slots.i.valid.eq(self.i.valid),
             self.i.ready.eq(slots.i.ready),
             *(slots.i.payload[name].eq(self.i.payload[name]) for name in kept.members),
+            # Registers of A are stored with the instruction; `delivery` only counts the cycles of the register file.
             stored.load.eq((self.i.valid & self.i.ready) << slots.next_slot),
             *(stored.registers[warp].eq(self.i.payload.a[warp]) for warp in range(WARPS)),
             stored.slot.eq(slots.slot),
         ]
         self._bring(m, slots, stored, fetch)
         cores = [TensorCore(self.config, self.registers, self.unit_class, self.warp_class) for _ in range(WARPS)]
+        # All arrays take a panel in the same cycle. `waits` keeps each of them from beginning an `mma` before that.
         waits, multiply = Signal(), Signal()
         m.d.comb += [
             waits.eq(fetch.panels.valid & self.c.valid & slots.ready),

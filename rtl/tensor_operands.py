@@ -126,6 +126,10 @@ class TensorOperands(wiring.Component):
         """Build the choice of the operand, the column counter, and the outputs for an arriving column."""
         m = Module()
         request, memory = self.i.payload, self.memory
+        # Absent operands take no cycle. Sparse 8-bit elements with block scales, N = 64, and A in tensor memory:
+        #
+        #     cycle       0, 1        2 ... 5    6, 7       8 ... 15
+        #     operand     METADATA    SCALE_A    SCALE_B    A
         first = Signal(range(len(Operand)))
         number = Signal(_NUMBER_BITS)
         left = Signal(len(Operand))

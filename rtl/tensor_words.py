@@ -75,6 +75,7 @@ class TensorWords(wiring.Component):
         """Build the registers, and the wiring to lanes."""
         m = Module()
         rows = data.ArrayLayout(WORD_BITS, ROWS * self.arrays)
+        # Lane n of column p has the scales of row 32 p + n of A, or of column 32 p + n of B: a column for four panels.
         columns = data.ArrayLayout(data.ArrayLayout(WORD_BITS, _PARTITION), 1 << PANEL_BITS - 2)
         # Metadata in the registers of pair x of each quad.
         pairs = [self._slots(f"metadata_{x}", rows) for x in range(2)]

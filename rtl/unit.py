@@ -61,11 +61,18 @@ class Unit(wiring.Component):
         """Build the stages and the registers between them."""
         m = Module()
         config, step, control = self.config, self.step, self.step.control
+        # The data path, with the cuts in brackets. The registers of `product`, `align`, `tree`, `reduce`, `count` and
+        # `normalise` are within the stages; values that pass beside a stage are delayed here by the same cuts.
+        #
+        #     B mux [select] unpack, products [product] e_max [multiply] alignment, three levels of adders [align]
+        #     other levels [tree] carry-propagating addition [reduce] leading digit [count] left shift [normalise]
+        #     complement, increment [round]
         b: Value = step.b[: 8 * config.step_bytes]
         if config.sparse:
             m.submodules.select = select = SelectStage(config)
             m.d.comb += [select.b.eq(step.b), select.selects.eq(step.selects)]
             b = select.selected
+        # An integer accumulator between two steps is not clamped: bit 32 is its sign.
         c = Cat(step.c, step.c[-1] ^ step.overflow)
         control, a, b, c, scale_a, scale_b = (
             self._cut(m, "select", value) for value in (control, step.a, b, c, step.scale_a, step.scale_b)

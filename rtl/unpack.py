@@ -77,6 +77,9 @@ class FormatDecoder(wiring.Component):
                     m.d.comb += self.traits.shorter.eq(kept_bits(self.config, element) < self.config.alignment_bits)
                     if fmt.specials is Specials.NONE:
                         continue
+                    #     bit of `ignore`    10 ... 3    2 1 0
+                    #     f16                11100000    111      special if all five exponent bits are ones
+                    #     e4m3               11110000    000      special if all seven bits below the sign are ones
                     fraction = 0 if fmt.specials is Specials.NAN else (1 << _LONE_NAN_FRACTION_BITS) - 1
                     unused = (1 << EXPONENT_BITS) - (1 << fmt.exponent_bits)
                     m.d.comb += [
@@ -156,6 +159,12 @@ class Unpack(wiring.Component):
         m.d.comb += [hidden.eq(exponent.any()), some_fraction.eq(magnitude.any())]
         if any(element.format.specials is not Specials.NONE for element in slot.floats):
             self._find_specials(m, magnitude, exponent, some_fraction)
+        # The hidden bit has one place for formats with the smaller F, and one for all others. In slot 0 of `hopper`:
+        #
+        #     bit of the significand    11 10  9  8  7  6  5  4  3  2  1  0
+        #     f16, bf16, tf32            -  1  f  f  f  f  f  f  f  f  f  f
+        #     e4m3, e5m2                 -  -  -  -  -  -  -  1  f  f  f  f
+        #     s8                         s  s  s  s  s  i  i  i  i  i  i  i
         high, low = max(self.points.values()), min(self.points.values())
         hidden_bits = hidden << high
         if high > low:
@@ -245,6 +254,9 @@ class UnpackAccumulator(wiring.Component):
         fraction = self.word[: fmt.fraction_bits]
         field = self.word[fmt.fraction_bits : fmt.bits - 1]
         hidden, special = field.any(), field.all()
+        #     bit     23        22 ... 13    12 ... 0
+        #     f32     hidden    23 fraction bits
+        #     f16     hidden    fraction     zeros
         padding = ACCUMULATOR_SIGNIFICAND_BITS - 1 - fmt.fraction_bits
         m.d.comb += [
             self.sign.eq(self.word[fmt.bits - 1]),

@@ -144,6 +144,7 @@ class Warp(wiring.Component):
         m.submodules.core = core = Core(config, _TAG, self.unit_class)
         held = Signal(warp_operands_layout(), reset_less=True)
         busy = Signal()
+        # Results of all blocks: accumulators of the next step, and after the last step the registers of the output.
         outputs = _Outputs(
             [Signal(32, name=f"d_{n}", reset_less=True) for n in range(ROWS * COLUMNS)],
             [Signal(name=f"overflow_{n}", reset_less=True) for n in range(ROWS * COLUMNS)],
@@ -191,6 +192,11 @@ class Warp(wiring.Component):
         """
         if self.config.step_bytes != WARP_SEGMENT_BYTES or self.blocks > self.config.latency:
             return Const(1)
+        # For example 8 x 4 units with steps of 16 bytes and a latency of five. Blocks are written as step.block:
+        #
+        #     cycle       0      1      2      3      4      5      6      7      8      9
+        #     issue       0.0    0.1    0.2    0.3    -      -      1.0    1.1    1.2    1.3
+        #     collect                                        0.0    0.1    0.2    0.3
         outstanding = Signal(range(self.config.latency + 1))
         m.d.sync += outstanding.eq(outstanding + issue - collect)
         return (step == 0) | (outstanding < self.blocks)
@@ -257,6 +263,9 @@ class Warp(wiring.Component):
 
     def _b_column(self, held: data.View, column: int, step: Value) -> Value:
         """Return B of a column: bytes 16 r to 16 r + 15 are register r of its quad."""
+        #     register         3    2    1    0
+        #     step, sparse     1    1    0    0     if a step has 16 stored bytes
+        #     step, dense      -    -    1    0
         quad = [held.b[4 * column + t] for t in range(4)]
         words = [Cat(lane[register] for lane in quad) for register in range(REGISTERS)]
         sparse, long = held.control.sparse, held.long
@@ -270,6 +279,11 @@ class Warp(wiring.Component):
         quad = [held.e[4 * (row % 8) + t] for t in range(4)]
         upper = row // 8
         half_words = Array(word.word_select(upper, 16) for word in quad)
+        # Words of the quad of rows g and g + 8, with h = 0 for row g and h = 1 for row g + 8:
+        #
+        #     elements     bits 31 ... 16           bits 15 ... 0         threads, short    threads, long
+        #     wide         4 chunks of row g + 8    4 chunks of row g     f                 2 f[0], 2 f[0] + 1
+        #     narrow       8 chunks of row g + 8 h                        2 f[0] + h        h, 2 + h
         f = held.sparsity_selector
         unused = Const(0x44444444, 32)
         wide_long = Cat(half_words[Cat(Const(0, 1), f[0])], half_words[Cat(Const(1, 1), f[0])])
@@ -292,11 +306,18 @@ class Warp(wiring.Component):
         else:
             word = Array(held.scale_b[4 * index + t] for t in range(4))[held.thread_b]
             shifted = (word >> Cat(Const(0, 3), held.byte_b))[:32]
+        #     group of 16    3     2     1     0
+        #     4X             s3    s2    s1    s0
+        #     2X             s1    s1    s0    s0
+        #     1X             -     -     -     s0     for all products; the other bytes have no effect
         pairs = Cat(shifted[:8], shifted[:8], shifted[8:16], shifted[8:16])
         return Mux(held.scale_size == ScaleSizeCode.X2, pairs, shifted)
 
     def _accumulator(self, held: data.View, half: Value, row: int, column: int) -> Value:
         """Return C of one output. f32 and s32 fill a register, f16 half of one; no unit reads the bits above an f16."""
+        #     register       3                 2             1                 0
+        #     f32, s32       g + 8, 2 t + 1    g + 8, 2 t    g, 2 t + 1        g, 2 t      row, column
+        #     f16                                            g + 8, both       g, both
         lane = held.c[4 * (row % 8) + column // 2]
         register = lane[2 * (row // 8) + column % 2]
         return Cat(Mux(half, lane[row // 8].word_select(column % 2, 16), register[:16]), register[16:])

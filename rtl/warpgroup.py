@@ -146,6 +146,8 @@ class Arbiter(wiring.Component):
         """Build the search, which starts behind the warpgroup that was served last."""
         m = Module()
         before, waits = Signal.like(self.chosen, name="before"), Signal()
+        # The choice stays while its request waits. Otherwise the nearest warpgroup behind `before` is chosen: its
+        # assignment is the last.
         m.d.comb += self.chosen.eq(before)
         with m.If(~waits), m.Switch(before):
             for last in range(self.count):
@@ -190,6 +192,12 @@ class Owners(wiring.Component):
         m = Module()
         m.submodules.instructions = instructions = DueList(range(self.count), SLOTS)
         m.submodules.panels = panels = DueList(range(self.count), IN_FLIGHT)
+        # Two FIFOs, since panels are delivered cycles after they are multiplied. Two instructions of three panels, of
+        # warpgroups 0 and 1, with the panels in consecutive turns of the arrays:
+        #
+        #     turn          0    1    2    3    4    5    6    7
+        #     multiplies    0    0    0    1    1    1
+        #     delivers                0    0    0    1    1    1
         oldest = instructions.entries[0]
         m.d.comb += [
             instructions.push.eq(self.issued),

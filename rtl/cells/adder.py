@@ -54,6 +54,8 @@ class Adder(wiring.Component):
         if has_operators(platform):
             m.d.comb += self.total.eq(self.word0 + self.word1 + self.carry)
             return m
+        #     group        bits 20 ... 14                            13 ... 7    6 ... 0
+        #     carry in     carry_7 = makes_7 | passes_7 & carry_0    carry_0     self.carry
         carry: Value = self.carry
         totals = []
         for start in range(0, self.bits, _GROUP):

@@ -87,6 +87,7 @@ class CarrySaveTree(wiring.Component):
         """Build the rows of adders, those of the shortest words first."""
         m = Module()
         # A sign has a negative weight: it enters inverted, and a constant corrects the sum. No sign is extended.
+        # With the sign s of a term of w bits: -s * 2**(w - 1) = ~s * 2**(w - 1) - 2**(w - 1).
         words: list[Value] = [Cat(term[:-1], ~term[-1]) for term in self.terms]
         constant = -sum(1 << bits - 1 for bits in self.term_bits)
         words.append(Const(constant % (1 << self.total_bits), self.total_bits))
@@ -135,6 +136,9 @@ class CarrySaveTree(wiring.Component):
     def _row(self, m: Module, first: Value, second: Value, third: Value, lowest: Value) -> tuple[Value, Value]:
         """Return the sum bits of three words and their carries above a lowest bit."""
         bits = max(len(first), len(second), len(third))
+        #     bit       n                                  0
+        #     total     XOR of the three words             XOR of the three words
+        #     carry     majority of their bits n - 1       lowest
         total = Signal(bits)
         carry = Signal(min(bits + 1, self.total_bits))
         m.d.comb += [

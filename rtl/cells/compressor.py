@@ -22,6 +22,7 @@ def compress(m: Module, columns: list[list[Value]]) -> tuple[Value, Value]:
     tuple of Value
         Two words of as many bits as there are columns.
     """
+    # Three bits become two in a level, so the heights between levels are 2, 3, 4, 6, 9, 13, ...
     heights = [2]
     while heights[-1] < max(len(column) for column in columns):
         heights.append(heights[-1] * 3 // 2)

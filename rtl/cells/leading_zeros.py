@@ -37,6 +37,7 @@ class LeadingZeros(wiring.Component):
         m = Module()
         width = 1 << (self.bits - 1).bit_length()
         padding = width - self.bits
+        # Ones below the word do not change its count.
         word = Cat(Const((1 << padding) - 1, padding), self.word)
         m.d.comb += self.count.eq(self._halved(m, word) if platform == OPERATORS else self._joined(m, word))
         return m

@@ -55,6 +55,10 @@ class Multiplier(wiring.Component):
         if has_operators(platform):
             m.d.comb += self.product.eq(self.a * self.b)
             return m
+        # Rows of a signed multiplier of 12 bits; each begins at the lower of its bits of `b`:
+        #
+        #     bits of `b`         11, 10      9, 8       7, 6       5, 4       3, 2       1, 0
+        #     multiple of `a`     -2 ... 1    0 ... 3    0 ... 3    0 ... 3    0 ... 3    0 ... 3
         columns: list[list[Value]] = [[] for _ in self.product]
         constant = 0
         for low, row, negation in self._recoded_rows(m) if self._recoded else self._rows(m):
@@ -100,6 +104,7 @@ class Multiplier(wiring.Component):
             yield above, self.a & left.replicate(self.bits), Const(0, 0)
 
     def _recoded_rows(self, m: Module) -> Iterator[_Row]:
+        # The digit at the even bit n of `b` is b[n - 1] + b[n] - 2 * b[n + 1], with a zero below bit 0.
         digits = Cat(Const(0, 1), self.b, self.b[-1])
         for low in range(0, self.bits, 2):
             yield low, *self._recoded_row(m, digits[low : low + 3])

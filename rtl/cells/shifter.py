@@ -61,6 +61,10 @@ class AlignmentShifter(wiring.Component):
             padded: Value = Cat(Const(0, self.padding), self.magnitude)
         else:
             padded = self.magnitude[-self.padding :]
+        # Floats are zero above the shifted bits, and integers have the shift amount zero, so the upper bits can stay:
+        #
+        #     bit        output_bits - 1 ... shifted_bits    shifted_bits - 1 ... 0
+        #     padded     upper bits of the magnitude         its lower bits, then `padding` zeros
         amount_bits = max(1, (self.shifted_bits - 1).bit_length())
         amount, beyond = self.shift_amount[:amount_bits], self.shift_amount[amount_bits:].any()
         shifted = Mux(beyond, 0, padded[: self.shifted_bits] >> amount)[: self.shifted_bits]
