@@ -30,7 +30,7 @@ class InstructionError(Error):
 
 
 class KernelError(Error):
-    """A kernel that cannot be read or run: its text, launch or arguments, or what it does; with the line of its text."""
+    """A kernel that cannot be read or run, or that does what PTX forbids; with the line of its text."""
 
 
 class OperandError(Error):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .floats import canonical
 from .machine import Machine, Mask, Step, not_modelled
-from .ptx import Address, Instruction, Operand, Register, Sink, Symbol, Vector, size_of
+from .program import Address, Instruction, Operand, Register, Sink, Symbol, Vector, size_of
 from .values import numpy_type
 
 __all__ = ["ACCESS", "space_of"]

@@ -12,7 +12,7 @@ from ..isa.formats import FORMATS
 from .codes import Rounding, decoded, encoded
 from .floats import canonical, flushed
 from .machine import Machine, Mask, Step, not_modelled
-from .ptx import Instruction, Vector, size_of
+from .program import Instruction, Vector, size_of
 
 __all__ = ["CONVERSION"]
 

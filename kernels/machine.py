@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..errors import KernelError
 from .memory import GLOBAL_BASE, LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, UNSIGNED, GlobalMemory, views
-from .ptx import (
+from .program import (
     Address,
     Immediate,
     Instruction,
@@ -119,6 +119,8 @@ class Machine:
         self.completed = False
         #: Work at the end of the kernel: what was never waited for.
         self.at_exit: list[Callable[[], None]] = []
+        #: State of asynchronous units, by the instructions that they execute.
+        self.units: dict[str, Any] = {}
 
     def _special_registers(self, ctas: NDArray[np.int64]) -> dict[str, NDArray[np.uint32]]:
         thread = self.thread_numbers % self.threads

@@ -5,162 +5,33 @@ line of every instruction is kept for messages.
 """
 
 import re
+import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from ..errors import KernelError
+from .program import (
+    Address,
+    Immediate,
+    Instruction,
+    Kernel,
+    Negated,
+    Operand,
+    Pair,
+    Parameter,
+    Register,
+    Sink,
+    Special,
+    Symbol,
+    Vector,
+    size_of,
+)
 
-__all__ = [
-    "Address",
-    "Immediate",
-    "Instruction",
-    "Kernel",
-    "Negated",
-    "Operand",
-    "Pair",
-    "Parameter",
-    "Register",
-    "Sink",
-    "Special",
-    "Symbol",
-    "Vector",
-    "parse_ptx",
-    "size_of",
-]
+__all__ = ["parse_ptx"]
 
 #: Latest version of PTX whose text is read.
 _LATEST_VERSION = (9, 5)
 #: Directives inside a kernel that change nothing of what it computes.
 _IGNORED = ("loc", "file", "pragma", "maxnreg", "noreturn")
-
-
-def size_of(type_: str) -> int:
-    """Return the bytes of a value of a fundamental type, ``u32`` or ``f16x2``; a predicate takes one byte here."""
-    if type_ == "pred":
-        return 1
-    bits = re.fullmatch(r"(?:[busf]|bf)(8|16|32|64|128)(x2)?", type_) or (
-        type_ == "tf32" and re.fullmatch(r"tf(32)(x2)?", type_)
-    )
-    if not bits:
-        raise KernelError(f"'.{type_}' is no fundamental type")
-    return int(bits[1]) // 8 * (2 if bits[2] else 1)
-
-
-@dataclass(frozen=True)
-class Register:
-    """A register, by a name that is unique in its kernel."""
-
-    name: str
-    type: str
-
-
-@dataclass(frozen=True)
-class Immediate:
-    """A constant: an integer, or the bits of a float, `kind` ``"int"``, ``"f32"`` or ``"f64"``."""
-
-    value: int
-    kind: str = "int"
-
-
-@dataclass(frozen=True)
-class Special:
-    """A special register such as ``%tid.x``."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class Symbol:
-    """The name of a variable, a parameter or a label."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class Sink:
-    """The operand ``_``, which takes a result that nobody reads."""
-
-
-@dataclass(frozen=True)
-class Negated:
-    """A predicate behind ``!``."""
-
-    operand: "Operand"
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Two destinations, ``d|p``."""
-
-    first: "Operand"
-    second: "Operand"
-
-
-@dataclass(frozen=True)
-class Vector:
-    """Operands in braces."""
-
-    items: "tuple[Operand, ...]"
-
-
-@dataclass(frozen=True)
-class Address:
-    """An address in brackets: base and offset in bytes, and further operands behind a comma (coordinates)."""
-
-    base: "Operand"
-    offset: int = 0
-    more: "tuple[Operand, ...]" = ()
-
-
-Operand = Register | Immediate | Special | Symbol | Sink | Negated | Pair | Vector | Address
-
-
-@dataclass(frozen=True)
-class Instruction:
-    """One instruction of a kernel."""
-
-    opcode: str  #: with all its qualifiers
-    operands: tuple[Operand, ...]
-    guard: Operand | None  #: predicate, possibly negated
-    line: int  #: in the text, from 1
-
-    @property
-    def words(self) -> list[str]:
-        """The opcode at its dots."""
-        return self.opcode.split(".")
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A parameter of a kernel."""
-
-    name: str
-    type: str  #: of one element
-    size: int  #: bytes
-    offset: int  #: bytes from the start of parameter space
-
-
-@dataclass
-class Kernel:
-    """One entry of a module."""
-
-    name: str
-    target: str = ""
-    version: tuple[int, int] = (0, 0)
-    parameters: list[Parameter] = field(default_factory=list)
-    instructions: list[Instruction] = field(default_factory=list)
-    #: Index of the instruction behind each label.
-    labels: dict[str, int] = field(default_factory=dict)
-    #: Type of each register.
-    registers: dict[str, str] = field(default_factory=dict)
-    #: Offset and bytes of each shared variable; no bytes for the dynamic one.
-    shared: dict[str, tuple[int, int]] = field(default_factory=dict)
-    #: Offset and bytes of each variable in local memory.
-    local: dict[str, tuple[int, int]] = field(default_factory=dict)
-    #: Threads of a CTA that ``.reqntid`` demands, or nothing.
-    block: tuple[int, ...] = ()
-    #: CTAs of a cluster that ``.reqnctapercluster`` demands, or nothing.
-    cluster: tuple[int, ...] = ()
 
 
 def parse_ptx(text: str) -> dict[str, Kernel]:
@@ -220,8 +91,6 @@ def _constant(text: str) -> Immediate | None:
         if len(bits[3]) == width // 4:
             return Immediate(int(bits[3], 16) ^ (bool(bits[1]) << width - 1), f"f{width}")
     if _FLOAT.fullmatch(text):
-        import struct
-
         return Immediate(int.from_bytes(struct.pack("<d", float(text)), "little"), "f64")
     number = re.fullmatch(r"(-?)(0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9]\d*)U?", text)
     if not number:

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .memory import UNSIGNED
-from .ptx import Immediate, size_of
+from .program import Immediate, size_of
 
 __all__ = ["constant", "numpy_type", "register_type"]
 

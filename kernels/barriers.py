@@ -1,0 +1,163 @@
+"""Barriers: ``mbarrier`` objects in shared memory, with phases and transaction counts.
+
+Source: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier". An object is eight bytes of shared
+memory; its state is kept beside the memory, so that a kernel that reads or overwrites the bytes sees nothing of it.
+Barriers of a CTA (``bar``, ``barrier``) are part of the schedule: see :mod:`sptc.kernels.schedule`.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .machine import Machine, Mask, Step, not_modelled
+from .program import Address, Instruction, Operand, Sink
+
+__all__ = ["BARRIERS", "Barriers", "barriers", "wait_step"]
+
+_BYTES = 8
+#: A step that returns which threads of a mask need not wait; all of them for None.
+WaitStep = Callable[[NDArray[np.bool_]], NDArray[np.bool_]]
+
+
+class Barriers:
+    """State of all ``mbarrier`` objects of a machine, by their place in shared memory."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        count = machine.shared.size // _BYTES
+        #: Parity of the phase that is under way.
+        self.phase = np.zeros(count, np.int64)
+        #: Arrivals that the phase still expects, and those of a whole phase; negative where there is no object.
+        self.pending = np.full(count, -1, np.int64)
+        self.expected = np.full(count, -1, np.int64)
+        #: Bytes that the phase still expects.
+        self.bytes = np.zeros(count, np.int64)
+
+    def initialise(self, places: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+        """Make objects that expect a number of arrivals in each phase."""
+        self.pending[places] = self.expected[places] = counts
+        self.phase[places] = self.bytes[places] = 0
+
+    def arrive(self, places: NDArray[np.int64], counts: NDArray | int, ins: Instruction) -> None:
+        """Count arrivals."""
+        self.require(places, ins)
+        np.subtract.at(self.pending, places, counts)
+        if (self.pending[places] < 0).any():
+            raise self.machine.fault(ins, "more arrivals at an mbarrier than its phase expects")
+        self.settle(places)
+
+    def expect(self, places: NDArray[np.int64], octets: NDArray[np.int64], ins: Instruction) -> None:
+        """Add bytes that the phase expects."""
+        self.require(places, ins)
+        np.add.at(self.bytes, places, octets)
+
+    def complete(self, place: int, octets: int, ins: Instruction) -> None:
+        """Count bytes that arrived."""
+        self.require(np.array([place]), ins)
+        self.bytes[place] -= octets
+        self.settle(np.array([place]))
+
+    def require(self, places: NDArray[np.int64], ins: Instruction) -> None:
+        """Raise an error unless there are objects."""
+        if (self.expected[places] < 0).any():
+            raise self.machine.fault(ins, "there is no mbarrier at this address: mbarrier.init did not make one")
+
+    def settle(self, places: NDArray[np.int64]) -> None:
+        """Begin the next phase where nothing is pending."""
+        which = np.unique(places)
+        done = which[(self.pending[which] == 0) & (self.bytes[which] == 0)]
+        if done.size:
+            self.phase[done] ^= 1
+            self.pending[done] = self.expected[done]
+            self.machine.completed = True
+
+
+def barriers(machine: Machine) -> Barriers:
+    """Return the barriers of a machine."""
+    made = machine.units.get("mbarrier")
+    if not isinstance(made, Barriers):
+        machine.units["mbarrier"] = made = Barriers(machine)
+    return made
+
+
+def _object(machine: Machine, ins: Instruction, operand: Operand) -> Callable[[Mask], NDArray[np.int64]]:
+    """Return a function that gives the places of the objects of the threads of a mask."""
+    places = machine.places(operand, "shared" if "shared" in ins.opcode else "generic", ins)
+
+    def objects(mask: Mask) -> NDArray[np.int64]:
+        where, at = places(mask)
+        if where != "shared":
+            raise machine.fault(ins, "an mbarrier must be in shared memory")
+        return machine.every(machine.checked(where, at, _BYTES, ins, mask))[machine.active(mask)] // _BYTES
+
+    return objects
+
+
+def _step(machine: Machine, ins: Instruction) -> Step:
+    words, state = ins.words, barriers(machine)
+    kind = words[1]
+    place = next(i for i, operand in enumerate(ins.operands) if isinstance(operand, Address))
+    objects = _object(machine, ins, ins.operands[place])
+    rest = ins.operands[place + 1 :]
+    read = machine.reader(rest[0], "u32") if rest else None
+    before = ins.operands[:place]
+    write = machine.writer(before[0], "b64") if before and not isinstance(before[0], Sink) else None
+
+    def counts(mask: Mask) -> NDArray[np.int64]:
+        values = machine.every(read() if read else np.ones(1, np.uint32))
+        return values[machine.active(mask)].astype(np.int64)
+
+    def arrive(mask: Mask) -> None:
+        at = objects(mask)
+        if write:  # the state is the parity of the phase that the arrival belongs to
+            state.require(at, ins)
+            tokens = np.zeros(machine.count, np.uint64)
+            tokens[machine.active(mask)] = state.phase[at].astype(np.uint64)
+            write(mask, tokens)
+        if "expect_tx" in words:
+            state.expect(at, counts(mask), ins)
+            state.arrive(at, 1, ins)
+        else:
+            state.arrive(at, counts(mask), ins)
+
+    def initialise(mask: Mask) -> None:
+        state.initialise(objects(mask), counts(mask))
+
+    def invalidate(mask: Mask) -> None:
+        state.initialise(objects(mask), np.array([-1]))
+
+    def expect(mask: Mask) -> None:
+        state.expect(objects(mask), counts(mask), ins)
+
+    steps: dict[str, Step] = {"init": initialise, "inval": invalidate, "expect_tx": expect, "arrive": arrive}
+    if kind not in steps or "noComplete" in words:
+        raise not_modelled(ins)
+    return steps[kind]
+
+
+def wait_step(machine: Machine, ins: Instruction) -> WaitStep:
+    """Return the step of ``mbarrier.try_wait`` and ``test_wait``: the threads whose phase is complete go on.
+
+    A thread that waits is not run again until a phase completes, so that the predicate is true wherever it is read.
+    """
+    state = barriers(machine)
+    destination, address, phase = ins.operands[:3]
+    objects, write = _object(machine, ins, address), machine.writer(destination, "pred")
+    read = machine.reader(phase, "u32" if "parity" in ins.words else "u64")
+    yes = np.ones(1, np.bool_)
+
+    def wait(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        at = objects(mask)
+        state.require(at, ins)
+        parity = machine.every(read())[mask].astype(np.int64) & 1
+        passes = mask.copy()
+        passes[mask] = state.phase[at] != parity
+        if passes.any():
+            write(None if passes.all() else passes, yes if passes.all() else machine.every(yes))
+        return passes
+
+    return wait
+
+
+BARRIERS: dict[str, Callable[[Machine, Instruction], Step]] = {"mbarrier": _step}

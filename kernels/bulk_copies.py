@@ -1,0 +1,254 @@
+"""Bulk copies: ``cp.async.bulk`` of bytes and of tensor tiles, to and from shared memory.
+
+Source: PTX ISA, "Asynchronous copy: bulk" and "bulk tensor". A load is done when no thread can go on without it; a
+store when its thread waits for its group, or at the end.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..isa.memory import SWIZZLES
+from .barriers import barriers
+from .copies import ThreadGroups, copy_step
+from .machine import Machine, Mask, Reader, Step, not_modelled
+from .memory import GLOBAL_BASE, PARAMETER_WINDOW, SHARED_WINDOW
+from .program import Address, Immediate, Instruction, Vector
+from .tensor_maps import MAP_BYTES, TensorMap
+from .values import numpy_type
+
+__all__ = ["BULK_COPIES"]
+
+_REDUCTIONS: dict[str, Callable[[NDArray, NDArray], NDArray]] = {
+    "add": lambda old, new: old + new,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": lambda old, new: old & new,
+    "or": lambda old, new: old | new,
+    "xor": lambda old, new: old ^ new,
+}
+#: Alignment of tiles in shared memory, in bytes.
+_TILE_ALIGNMENT = 128
+
+
+def _groups(machine: Machine) -> ThreadGroups:
+    made = machine.units.get("cp.async.bulk")
+    if not isinstance(made, ThreadGroups):
+        machine.units["cp.async.bulk"] = made = ThreadGroups(machine)
+    return made
+
+
+def _step(machine: Machine, ins: Instruction) -> Step:
+    words = ins.words
+    if "bulk" not in words:
+        return copy_step(machine, ins)
+    stores = _groups(machine)
+    if "commit_group" in words:
+        return stores.commit
+    if "wait_group" in words:
+        (left,) = ins.operands
+        if not isinstance(left, Immediate):
+            raise not_modelled(ins, "a number of groups that is no constant")
+        return lambda mask: stores.wait(mask, left.value)
+    if "prefetch" in words:
+        return lambda mask: None
+    if any(word.startswith(("im2col", "tile::")) for word in words):
+        raise not_modelled(ins, "only tiles")
+    order = [word.split("::")[0] for word in words if word.split("::")[0] in ("shared", "global")]
+    if order == ["shared", "global"]:
+        return _load(machine, ins)
+    if order == ["global", "shared"]:
+        return _store(machine, ins, stores)
+    raise not_modelled(ins)
+
+
+def _value(machine: Machine, read: Reader, thread: int) -> int:
+    values = read()
+    return int(values[0] if values.size == 1 else values[thread])
+
+
+def tensor_map(machine: Machine, ins: Instruction, address: int, thread: int) -> TensorMap:
+    """Return the tensor map at a generic address: of parameter space, or of global or shared memory."""
+    if address >= GLOBAL_BASE:
+        octets = machine.memory.octets[address - GLOBAL_BASE :][:MAP_BYTES].tobytes()
+    elif address >= PARAMETER_WINDOW:
+        octets = machine.parameter(address - PARAMETER_WINDOW, MAP_BYTES)
+    else:
+        start = address - SHARED_WINDOW
+        octets = machine.shared[thread // machine.threads, start : start + MAP_BYTES].tobytes()
+    found = TensorMap.decoded(octets)
+    if found is None:
+        raise machine.fault(ins, f"there is no tensor map at {address:#x}", thread)
+    return found
+
+
+def _load(machine: Machine, ins: Instruction) -> Step:
+    """Copy to shared memory, and count the bytes at an ``mbarrier``."""
+    tensor = "tensor" in ins.words
+    destination, source, *rest = ins.operands
+    if not isinstance(source, Address):
+        raise not_modelled(ins)
+    size = None if tensor else machine.reader(rest.pop(0), "u32")
+    to = machine.places(destination, "shared", ins)
+    barrier = machine.places(rest.pop(0), "shared", ins)
+    multicast = machine.reader(rest[0], "u16") if "multicast::cluster" in ins.opcode else None
+    read = machine.reader(source.base, "u64")
+    coordinates = _coordinates(machine, ins, source) if tensor else []
+
+    def step(mask: Mask) -> None:
+        at, objects = (machine.every(places(mask)[1]) for places in (to, barrier))
+        for thread in machine.active(mask).tolist():
+            address = _value(machine, read, thread) + source.offset
+            data: Callable[[], NDArray[np.uint8]]
+            if tensor:
+                tile = tensor_map(machine, ins, address, thread)
+                octets, swizzle = tile.box_bytes, tile.swizzle
+                data = partial(
+                    _tile, machine, tile, [_value(machine, coordinate, thread) for coordinate in coordinates]
+                )
+            else:
+                octets, swizzle = _value(machine, size, thread) if size else 0, "none"
+                data = partial(_octets, machine, ins, address, octets)
+            place = int(at[thread])
+            _check_tile(machine, ins, place - int(machine.shared_start[thread]), octets, thread, tensor=tensor)
+            others = _targets(machine, thread, _value(machine, multicast, thread) if multicast else None)
+            places = [place + other * machine.shared_bytes for other in others]
+            slots = [(int(objects[thread]) + other * machine.shared_bytes) // 8 for other in others]
+            machine.queue.append(partial(_fill, machine, ins, data, swizzle, places, slots))
+
+    return step
+
+
+def _fill(
+    machine: Machine,
+    ins: Instruction,
+    data: Callable[[], NDArray[np.uint8]],
+    swizzle: str,
+    places: list[int],
+    slots: list[int],
+) -> None:
+    """Write data to places in shared memory, and count its bytes at the barriers there."""
+    octets = data()
+    for place, slot in zip(places, slots, strict=True):
+        _put(machine, place, octets, swizzle)
+        barriers(machine).complete(slot, octets.size, ins)
+
+
+def _coordinates(machine: Machine, ins: Instruction, address: Address) -> list[Reader]:
+    if len(address.more) != 1 or not isinstance(address.more[0], Vector):
+        raise not_modelled(ins, "coordinates of the tile")
+    return [machine.reader(item, "s32") for item in address.more[0].items]
+
+
+def _targets(machine: Machine, thread: int, ctas: int | None) -> list[int]:
+    """Return the CTAs that get the data, as distances from the own one."""
+    if ctas is None:
+        return [0]
+    rank = int(machine.rank_of_thread[thread])
+    return [other - rank for other in range(machine.launch.cluster_size) if ctas >> other & 1]
+
+
+def _check_tile(machine: Machine, ins: Instruction, start: int, octets: int, thread: int, *, tensor: bool) -> None:
+    alignment = _TILE_ALIGNMENT if tensor else 16
+    if start % alignment or octets % 16:
+        raise machine.fault(ins, f"its place in shared memory is not a multiple of {alignment} bytes", thread)
+    if machine.launch.cluster_size == 1 and not 0 <= start <= machine.shared_bytes - octets:
+        raise machine.fault(ins, f"{octets} bytes outside of shared memory", thread)
+
+
+def _tile(machine: Machine, tile: TensorMap, corner: list[int]) -> NDArray[np.uint8]:
+    """Return the bytes of a tile; outside of the tensor stands the fill of the map."""
+    offsets, inside = tile.elements(corner)
+    start = tile.address - GLOBAL_BASE
+    places = (offsets[inside] + start)[:, None] + np.arange(tile.element_bytes)
+    blank = 0xFF if tile.fill == "nan" else 0
+    data = np.full((len(inside), tile.element_bytes), blank, np.uint8)
+    data[inside] = machine.memory.octets[places]
+    return data.reshape(-1)
+
+
+def _octets(machine: Machine, ins: Instruction, address: int, octets: int) -> NDArray[np.uint8]:
+    start = address - GLOBAL_BASE
+    machine.checked("global", np.array([start]), 16, ins)
+    return machine.memory.octets[start : start + octets]
+
+
+def _put(machine: Machine, place: int, data: NDArray[np.uint8], swizzle: str) -> None:
+    flat = machine.shared.reshape(-1)
+    if swizzle == "none":
+        flat[place : place + data.size] = data
+        return
+    cta, start = divmod(place, machine.shared_bytes)
+    flat[cta * machine.shared_bytes + SWIZZLES[swizzle].apply(start + np.arange(data.size))] = data
+
+
+def _store(machine: Machine, ins: Instruction, stores: ThreadGroups) -> Step:
+    """Copy to global memory, or combine with what is there, and count by groups of the thread."""
+    tensor, reduction = "tensor" in ins.words, next((word for word in ins.words if word in _REDUCTIONS), None)
+    destination, source, *rest = ins.operands
+    if not isinstance(destination, Address) or ("reduce" in ins.opcode) != (reduction is not None):
+        raise not_modelled(ins)
+    if reduction and tensor:
+        raise not_modelled(ins, "reductions of tiles take their type from the map, which has none here")
+    size = None if tensor else machine.reader(rest.pop(0), "u32")
+    origin = machine.places(source, "shared", ins)
+    read = machine.reader(destination.base, "u64")
+    coordinates = _coordinates(machine, ins, destination) if tensor else []
+    offset, type_ = destination.offset, ins.words[-1]
+
+    def step(mask: Mask) -> None:
+        at = machine.every(origin(mask)[1])
+        tasks: dict[int, Callable[[], None]] = {}
+        for thread in machine.active(mask).tolist():
+            address, place = _value(machine, read, thread) + offset, int(at[thread])
+            start = place - int(machine.shared_start[thread])
+            if tensor:
+                tile = tensor_map(machine, ins, address, thread)
+                _check_tile(machine, ins, start, tile.box_bytes, thread, tensor=True)
+                corner = [_value(machine, coordinate, thread) for coordinate in coordinates]
+                tasks[thread] = _tile_store(machine, tile, corner, place)
+            else:
+                octets = _value(machine, size, thread) if size else 0
+                _check_tile(machine, ins, start, octets, thread, tensor=False)
+                machine.checked("global", np.array([address - GLOBAL_BASE]), 16, ins)
+                tasks[thread] = _octet_store(machine, address - GLOBAL_BASE, place, octets, reduction, type_)
+
+        def execute(chosen: Mask) -> None:
+            for thread, task in tasks.items():
+                if chosen is None or chosen[thread]:
+                    task()
+
+        stores.add(mask, execute)
+
+    return step
+
+
+def _tile_store(machine: Machine, tile: TensorMap, corner: list[int], place: int) -> Callable[[], None]:
+    def work() -> None:
+        cta, start = divmod(place, machine.shared_bytes)
+        places = SWIZZLES[tile.swizzle].apply(start + np.arange(tile.box_bytes))
+        data = machine.shared[cta, places].reshape(-1, tile.element_bytes)
+        offsets, inside = tile.elements(corner)
+        to = (offsets[inside] + tile.address - GLOBAL_BASE)[:, None] + np.arange(tile.element_bytes)
+        machine.memory.octets[to] = data[inside]
+
+    return work
+
+
+def _octet_store(
+    machine: Machine, to: int, place: int, octets: int, reduction: str | None, type_: str
+) -> Callable[[], None]:
+    def work() -> None:
+        data = machine.shared.reshape(-1)[place : place + octets]
+        target = machine.memory.octets[to : to + octets]
+        if reduction:
+            dtype = numpy_type(type_)
+            data = _REDUCTIONS[reduction](target.view(dtype), data.view(dtype)).view(np.uint8)
+        target[:] = data
+
+    return work
+
+
+BULK_COPIES: dict[str, Callable[[Machine, Instruction], Step]] = {"cp": _step}

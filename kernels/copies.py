@@ -1,0 +1,146 @@
+"""``cp.async``: copies from global to shared memory, in groups of each thread, done as late as PTX allows.
+
+Source: PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy". A copy reads and writes memory when its
+thread waits for its group, or at the end of the kernel: a wait that is missing shows in the results.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .machine import Machine, Mask, Step, not_modelled
+from .program import Address, Immediate, Instruction
+
+__all__ = ["ThreadGroups", "copy_step"]
+
+
+@dataclass
+class _Pending:
+    """A copy of several threads that is not done."""
+
+    execute: Callable[[NDArray[np.bool_] | None], None]
+    #: Threads whose copy is not done; None for all.
+    mask: Mask
+    #: Group of each thread.
+    group: NDArray[np.int64]
+
+
+class ThreadGroups:
+    """Asynchronous work that each thread commits in groups of its own, and waits for oldest first.
+
+    Parameters
+    ----------
+    machine : Machine
+        Threads.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        #: Number of the group that each thread has open; one element while all have the same.
+        self.open = np.zeros(1, np.int64)
+        self.pending: deque[_Pending] = deque()
+        machine.at_exit.append(lambda: self.wait(None, 0, closed=False))
+
+    def add(self, mask: Mask, execute: Callable[[Mask], None]) -> None:
+        """Add work of the threads of a mask to their open groups."""
+        self.pending.append(_Pending(execute, None if mask is None else mask.copy(), self.open))
+
+    def commit(self, mask: Mask) -> None:
+        """Close the open group of the threads of a mask."""
+        self.open = self.open + 1 if mask is None else np.where(mask, self.open + 1, self.open)
+
+    def wait(self, mask: Mask, left: int, *, closed: bool = True) -> None:
+        """Do the work of all groups of the threads but the newest `left`; unless `closed`, of open groups too."""
+        last = self.open - left - 1 if closed else self.open
+        for _ in range(len(self.pending)):
+            work = self.pending.popleft()
+            due = work.group <= last
+            if mask is None and due.all():
+                work.execute(work.mask)
+                continue
+            chosen = np.broadcast_to(due, (self.machine.count,))
+            chosen = chosen if mask is None else chosen & mask
+            chosen = chosen if work.mask is None else chosen & work.mask
+            rest = ~chosen if work.mask is None else work.mask & ~chosen
+            if chosen.any():
+                work.execute(chosen)
+            if rest.any():
+                work.mask = rest
+                self.pending.append(work)
+
+
+def groups(machine: Machine) -> ThreadGroups:
+    """Return the groups of ``cp.async`` of a machine."""
+    made = machine.units.get("cp.async")
+    if not isinstance(made, ThreadGroups):
+        machine.units["cp.async"] = made = ThreadGroups(machine)
+    return made
+
+
+def copy_step(machine: Machine, ins: Instruction) -> Step:
+    """Return the step of a ``cp.async`` that is not bulk."""
+    words, of_threads = ins.words, groups(machine)
+    if "commit_group" in words:
+        return of_threads.commit
+    if "wait_group" in words:
+        (left,) = ins.operands
+        if not isinstance(left, Immediate):
+            raise not_modelled(ins, "a number of groups that is no constant")
+        return lambda mask: of_threads.wait(mask, left.value)
+    if "wait_all" in words:
+        return lambda mask: of_threads.wait(mask, 0, closed=False)
+    return _copy(machine, ins, of_threads)
+
+
+def _copy(machine: Machine, ins: Instruction, of_threads: ThreadGroups) -> Step:
+    destination, source, size, *rest = ins.operands
+    if not isinstance(size, Immediate) or size.value not in (4, 8, 16):
+        raise not_modelled(ins)
+    octets = size.value
+    to, origin = machine.places(destination, "shared", ins), machine.places(source, "global", ins)
+    # The fourth operand is the number of bytes to read, unless it is a cache policy of 64 bits.
+    hint = "L2::cache_hint" in ins.opcode
+    lengths = [operand for operand in rest if not isinstance(operand, Address)][: len(rest) - hint]
+    read_length = machine.reader(lengths[0], "u32") if lengths else None
+    width = min(octets, 8)
+    parts = np.arange(octets // width)
+
+    def step(mask: Mask) -> None:
+        where_to, at = to(mask)
+        at = machine.every(machine.checked(where_to, at, octets, ins, mask))
+        length = machine.every(read_length()) if read_length else None
+        reads = mask
+        if length is not None and (length == 0).any():
+            reads = (length > 0) if mask is None else mask & (length > 0)
+        start = None
+        if reads is None or reads.any():
+            where_from, start = origin(reads)
+            start = machine.every(machine.checked(where_from, start, octets, ins, reads))
+
+        def execute(chosen: Mask) -> None:
+            threads = slice(None) if chosen is None else chosen
+            target = machine.memory_views("shared")[width]
+            places = (at[threads] // width)[:, None] + parts
+            if start is None:
+                target[places] = 0
+                return
+            data = machine.memory_views("global")[width][(start[threads] // width)[:, None] + parts]
+            if length is not None:
+                data = _filled(data, length[threads], octets)
+            target[places] = data
+
+        of_threads.add(mask, execute)
+
+    return step
+
+
+def _filled(data: NDArray, length: NDArray[np.uint32], octets: int) -> NDArray:
+    """Return the data with zeros behind the bytes that are read."""
+    if (length == octets).all():
+        return data
+    flat = data.view(np.uint8).reshape(len(data), octets).copy()
+    flat[np.arange(octets) >= length[:, None]] = 0
+    return flat.view(data.dtype).reshape(data.shape)

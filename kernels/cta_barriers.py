@@ -1,0 +1,119 @@
+"""Barriers of a CTA, with numbers and counts, and the barrier of a cluster.
+
+Source: PTX ISA, ``bar``, ``barrier`` and ``barrier.cluster``.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .machine import Machine, not_modelled
+from .program import Immediate, Instruction
+
+__all__ = ["CtaBarriers"]
+
+#: Barriers of a CTA.
+_NUMBERS = 16
+_Step = Callable[[NDArray[np.bool_]], NDArray[np.bool_]]
+
+
+class CtaBarriers:
+    """Which threads wait at a barrier of their CTA or cluster.
+
+    Parameters
+    ----------
+    machine : Machine
+        Threads.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        count = machine.count
+        self.waiting = np.zeros(count, np.bool_)
+        self.alive = np.ones(count, np.bool_)
+        #: Barrier that each waiting thread waits at.
+        self.number = np.zeros(count, np.int64)
+        #: Arrivals at each barrier of each CTA, and how many it takes; 0 for all threads of the CTA.
+        self.arrived = np.zeros((machine.ctas, _NUMBERS), np.int64)
+        self.needed = np.zeros((machine.ctas, _NUMBERS), np.int64)
+        #: Times that each thread has arrived at the barrier of its cluster, and which threads wait there.
+        self.cluster_arrivals = np.zeros(count, np.int64)
+        self.at_cluster = np.zeros(count, np.bool_)
+
+    def step(self, ins: Instruction) -> _Step:
+        """Return the step of a barrier: it gives the threads that go on."""
+        words = ins.words
+        if "warp" in words:
+            return lambda mask: mask
+        if "red" in words:
+            raise not_modelled(ins)
+        if "cluster" in words:
+            return self._cluster_arrive if "arrive" in words else self._cluster_wait
+        machine = self.machine
+        read = machine.reader(ins.operands[0] if ins.operands else Immediate(0), "u32")
+        read_count = machine.reader(ins.operands[1] if len(ins.operands) > 1 else Immediate(0), "u32")
+        waits = "arrive" not in words
+
+        def arrive(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+            numbers = machine.every(read()).astype(np.int64)[mask]
+            counts = machine.every(read_count()).astype(np.int64)[mask]
+            if (numbers >= _NUMBERS).any():
+                raise machine.fault(ins, f"a CTA has barriers 0 to {_NUMBERS - 1}", int(np.flatnonzero(mask)[0]))
+            ctas = machine.cta_of_thread[mask]
+            np.add.at(self.arrived, (ctas, numbers), 1)
+            self.needed[ctas, numbers] = counts
+            if waits:
+                self.waiting |= mask
+                self.number[mask] = numbers
+            for cta, number in np.unique(np.stack([ctas, numbers], -1), axis=0).tolist():
+                if (over := self._settle(cta, number)) is not None:
+                    raise machine.fault(ins, f"{over} threads arrive at barrier {number}, which expects fewer",
+                                        int(np.flatnonzero(mask)[0]))  # fmt: skip
+            return mask & ~self.waiting
+
+        return arrive
+
+    def _settle(self, cta: int, number: int) -> int | None:
+        """Let the threads of a barrier go on that is complete; return the arrivals if there are too many."""
+        threads = slice(cta * self.machine.threads, (cta + 1) * self.machine.threads)
+        needed = int(self.needed[cta, number]) or int(self.alive[threads].sum())
+        arrived = int(self.arrived[cta, number])
+        if arrived > needed and self.needed[cta, number]:
+            return arrived
+        if arrived >= needed:
+            self.arrived[cta, number] = 0
+            of_cta = self.waiting[threads]
+            of_cta &= (self.number[threads] != number) | self.at_cluster[threads]
+        return None
+
+    def _cluster_arrive(self, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        self.cluster_arrivals[mask] += 1
+        self._settle_clusters()
+        return mask
+
+    def _cluster_wait(self, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        self.at_cluster |= mask
+        self.waiting |= mask
+        self._settle_clusters()
+        return mask & ~self.waiting
+
+    def _settle_clusters(self) -> None:
+        """Let threads go on whose whole cluster has arrived as often as they have."""
+        size = self.machine.threads * self.machine.launch.cluster_size
+        never = np.iinfo(np.int64).max
+        arrivals = np.where(self.alive, self.cluster_arrivals, never).reshape(-1, size)
+        complete = (self.cluster_arrivals.reshape(-1, size) <= arrivals.min(1)[:, None]).reshape(-1)
+        done = self.at_cluster & complete
+        self.at_cluster &= ~done
+        self.waiting &= ~done
+
+    def leave(self, mask: NDArray[np.bool_]) -> None:
+        """Count threads that have ended as gone: barriers of a whole CTA no longer wait for them."""
+        self.alive &= ~mask
+        ctas = np.unique(self.machine.cta_of_thread[mask & True])
+        for cta in ctas[(self.arrived[ctas] > 0).any(1)].tolist():
+            for number in np.flatnonzero(self.arrived[cta]).tolist():
+                self._settle(cta, number)
+        if self.at_cluster.any():
+            self._settle_clusters()

@@ -1,0 +1,128 @@
+"""Floating-point instructions of single threads.
+
+Source: PTX ISA, "Floating Point Instructions" and "Half Precision Floating Point Instructions".
+"""
+
+import operator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .floats import bf16_bits, bf16_values, canonical, flushed, fused
+from .machine import Machine, Step, not_modelled
+from .operation import Function, operation
+from .program import Instruction, size_of
+from .values import numpy_type
+
+__all__ = ["float_step"]
+
+
+def _without_nan_payload(function: Function, *, ftz: bool) -> Function:
+    if not ftz:
+        return lambda *values: canonical(function(*values))
+    return lambda *values: canonical(flushed(function(*(flushed(value) for value in values))))
+
+
+def _minimum(smaller: bool, nan: bool) -> Function:
+    """Return minimum or maximum: a NaN gives way to a number unless `nan`; -0 is below +0."""
+
+    def chosen(a: NDArray, b: NDArray) -> NDArray:
+        result = (np.minimum if smaller else np.maximum)(a, b) if nan else (np.fmin if smaller else np.fmax)(a, b)
+        zeros = (a == 0) & (b == 0)
+        if not zeros.any():
+            return result
+        signs = (np.signbit(a) | np.signbit(b)) if smaller else (np.signbit(a) & np.signbit(b))
+        return np.where(zeros, np.where(signs, result.dtype.type(-0.0), result.dtype.type(0)), result)
+
+    return chosen
+
+
+_PLAIN: dict[str, Function] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "sqrt": np.sqrt,
+    "rcp": lambda a: a.dtype.type(1) / a,
+}
+
+
+def _fused(a: NDArray, b: NDArray, c: NDArray) -> NDArray[np.float32]:
+    return fused(a, b, c).astype(np.float32)
+
+
+def float_step(machine: Machine, ins: Instruction) -> Step:
+    """Return the step of an arithmetic instruction on floats."""
+    name, *qualifiers = ins.words
+    type_ = qualifiers[-1]
+    if unknown := [word for word in qualifiers[:-1] if word not in ("rn", "ftz", "NaN", "sat")]:
+        raise not_modelled(ins, f"its qualifier '.{unknown[0]}'")
+    if name in ("neg", "abs"):
+        return _sign(machine, ins, name, type_)
+    if name == "mad":
+        name = "fma"
+    if type_ in ("f16", "f16x2", "bf16", "bf16x2"):
+        return _halves(machine, ins, name, type_)
+    if name in ("div", "sqrt", "rcp") and "rn" not in qualifiers:
+        raise not_modelled(ins, "only '.rn' is exact")
+    if name == "fma":
+        if type_ == "f64":
+            raise not_modelled(ins)
+        compute: Function = _fused
+    elif name in ("min", "max"):
+        compute = _minimum(name == "min", "NaN" in qualifiers)
+    else:
+        compute = _PLAIN[name]
+    function = _without_nan_payload(compute, ftz="ftz" in qualifiers and type_ == "f32")
+    if "sat" in qualifiers:
+        function = _saturated(function)
+    return operation(machine, ins, function, [type_] * (len(ins.operands) - 1), type_)
+
+
+def _saturated(function: Function) -> Function:
+    """Clamp results to [0, 1]; a NaN becomes +0."""
+
+    def clamped(*values: NDArray) -> NDArray:
+        x = function(*values)
+        return np.where(x == x, np.clip(x, x.dtype.type(0), x.dtype.type(1)), x.dtype.type(0))
+
+    return clamped
+
+
+def _sign(machine: Machine, ins: Instruction, name: str, type_: str) -> Step:
+    """``neg`` and ``abs`` change the sign bit of each element and nothing else."""
+    bits, element = 8 * size_of(type_), 16 if type_.endswith("x2") or type_ in ("f16", "bf16") else 8 * size_of(type_)
+    signs = sum(1 << place + element - 1 for place in range(0, bits, element))
+    unsigned = f"b{bits}"
+    dtype = numpy_type(unsigned).type
+    if name == "neg":
+        return operation(machine, ins, lambda a: a ^ dtype(signs), [unsigned], unsigned)
+    return operation(machine, ins, lambda a: a & dtype(~signs & (1 << bits) - 1), [unsigned], unsigned)
+
+
+def _halves(machine: Machine, ins: Instruction, name: str, type_: str) -> Step:
+    """Arithmetic of f16 and bf16, single or in pairs: each result is rounded once, from its exact value."""
+    is_f16, pair = not type_.startswith("bf16"), type_.endswith("x2")
+    if name not in ("add", "sub", "mul", "fma", "min", "max"):
+        raise not_modelled(ins)
+    nan = "NaN" in ins.words
+
+    def exact(*values: NDArray[np.float32]) -> NDArray[np.float64]:
+        if name in ("min", "max"):
+            return _minimum(name == "min", nan)(*values).astype(np.float64)
+        if name == "mul":
+            return values[0].astype(np.float64) * values[1].astype(np.float64)
+        one = np.ones(1, np.float32)
+        a, b, c = values if name == "fma" else (values[0], one, values[1] if name == "add" else -values[1])
+        return fused(a, b, c)
+
+    def function(*codes: NDArray) -> NDArray:
+        halves = [np.ascontiguousarray(code).view("<u2") for code in np.broadcast_arrays(*codes)]
+        values = [half.view("<f2").astype(np.float32) if is_f16 else bf16_values(half) for half in halves]
+        with np.errstate(over="ignore"):
+            result = exact(*values)
+            bits = canonical(result.astype(np.float16)).view("<u2") if is_f16 else bf16_bits(result)
+        return np.ascontiguousarray(bits).view("<u4" if pair else "<u2")
+
+    unsigned = "b32" if pair else "b16"
+    return operation(machine, ins, function, [unsigned] * (len(ins.operands) - 1), unsigned)

@@ -1,0 +1,165 @@
+"""Functions of integer and logic instructions, on arrays of all threads.
+
+Source: PTX ISA, "Integer Arithmetic Instructions" and "Logic and Shift Instructions".
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "divided",
+    "extracted",
+    "funnel",
+    "high_product",
+    "inserted",
+    "leading_zeros",
+    "lookup",
+    "permuted",
+    "population",
+    "remainder",
+    "reversed_bits",
+    "shift_left",
+    "shift_right",
+    "wide_product",
+]
+
+#: Type of twice the width.
+_WIDE: dict[str, np.dtype] = {
+    "s16": np.dtype("i4"),
+    "u16": np.dtype("u4"),
+    "s32": np.dtype("i8"),
+    "u32": np.dtype("u8"),
+}
+Function = Callable[..., NDArray]
+
+
+def wide_product(a: NDArray, b: NDArray) -> NDArray:
+    """Return products in a type of twice the width."""
+    wide = _WIDE[f"{'s' if a.dtype.kind == 'i' else 'u'}{8 * a.dtype.itemsize}"]
+    return a.astype(wide) * b.astype(wide)
+
+
+def high_product(a: NDArray, b: NDArray) -> NDArray:
+    """Return the upper half of a product."""
+    if a.dtype.itemsize < 8:
+        product = wide_product(a, b)
+        return (product >> product.dtype.type(8 * a.dtype.itemsize)).astype(a.dtype)
+    half, low = np.uint64(32), np.uint64(0xFFFFFFFF)
+    x, y = a.view(np.uint64), b.view(np.uint64)
+    x0, x1, y0, y1 = x & low, x >> half, y & low, y >> half
+    middle = x1 * y0 + (x0 * y0 >> half)
+    high = x1 * y1 + (middle >> half) + ((middle & low) + x0 * y1 >> half)
+    if a.dtype.kind == "i":
+        high = high - np.where(a < 0, y, np.uint64(0)) - np.where(b < 0, x, np.uint64(0))
+    return high.view(a.dtype)
+
+
+def divided(a: NDArray, b: NDArray) -> NDArray:
+    """Return a / b rounded toward zero; all ones where b is zero, as an H100 gives."""
+    safe = np.where(b == 0, b.dtype.type(1), b)
+    quotient = a // safe
+    if a.dtype.kind == "i":
+        quotient = quotient + ((a % safe != 0) & ((a < 0) != (safe < 0)))
+    return np.where(b == 0, ~np.zeros(1, a.dtype), quotient.astype(a.dtype))
+
+
+def remainder(a: NDArray, b: NDArray) -> NDArray:
+    """Return the remainder with the sign of the dividend; the dividend where the divisor is zero."""
+    return np.where(b == 0, a, np.fmod(a, np.where(b == 0, b.dtype.type(1), b)))
+
+
+def shift_left(a: NDArray, count: NDArray[np.uint32]) -> NDArray:
+    """Shift left; counts beyond the width give zero."""
+    bits = 8 * a.dtype.itemsize
+    return np.where(count >= bits, a.dtype.type(0), a << np.minimum(count, bits - 1).astype(a.dtype))
+
+
+def shift_right(a: NDArray, count: NDArray[np.uint32]) -> NDArray:
+    """Shift right; counts beyond the width give zeros or copies of the sign."""
+    last = a.dtype.type(8 * a.dtype.itemsize - 1)
+    shifted = a >> np.minimum(count, last).astype(a.dtype)
+    return shifted if a.dtype.kind == "i" else np.where(count > last, a.dtype.type(0), shifted)
+
+
+def funnel(left: bool, clamp: bool) -> Function:
+    """Return a shift of the pair {high, low} of which one word is taken; counts wrap at 32 unless `clamp`."""
+
+    def shift(low: NDArray, high: NDArray, count: NDArray) -> NDArray:
+        pair = low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
+        places = (np.minimum(count, 32) if clamp else count & np.uint32(31)).astype(np.uint64)
+        return ((pair << places) >> np.uint64(32) if left else pair >> places).astype(np.uint32)
+
+    return shift
+
+
+def lookup(a: NDArray, b: NDArray, c: NDArray, table: NDArray) -> NDArray:
+    """Return the function of three bits that an eight-bit table gives: bit 4 a + 2 b + c of it."""
+    number = int(table.flat[0])
+    result = np.zeros(np.broadcast_shapes(a.shape, b.shape, c.shape), a.dtype)
+    for entry in range(8):
+        if number >> entry & 1:
+            result = result | (a if entry & 4 else ~a) & (b if entry & 2 else ~b) & (c if entry & 1 else ~c)
+    return result
+
+
+def permuted(a: NDArray, b: NDArray, select: NDArray) -> NDArray[np.uint32]:
+    """Return four bytes of {b, a}; bit 3 of a selector takes the sign of its byte instead."""
+    a, b, select = np.broadcast_arrays(a, b, select)
+    octets = a.astype(np.uint64) | b.astype(np.uint64) << np.uint64(32)
+    result = np.zeros(a.shape, np.uint64)
+    for place in range(4):
+        chosen = select >> np.uint32(4 * place) & np.uint32(15)
+        octet = octets >> ((chosen & np.uint32(7)).astype(np.uint64) * np.uint64(8)) & np.uint64(255)
+        sign = np.where(octet & np.uint64(128), np.uint64(255), np.uint64(0))
+        result |= np.where(chosen & np.uint32(8), sign, octet) << np.uint64(8 * place)
+    return result.astype(np.uint32)
+
+
+def extracted(a: NDArray, start: NDArray, length: NDArray) -> NDArray:
+    """Return a bit field, extended by its sign if the type has one; beyond the width stands the sign."""
+    bits = 8 * a.dtype.itemsize
+    start, length = (np.minimum(x & np.uint32(255), 64).astype(np.uint64) for x in (start, length))
+    wide = a.astype(np.int64).view(np.uint64) if a.dtype.kind == "i" else a.astype(np.uint64)
+    if a.dtype.kind == "i":
+        first = np.minimum(start, np.uint64(63))
+        field = (wide.view(np.int64) >> first.view(np.int64)).view(np.uint64)
+        length = np.minimum(length, np.uint64(bits))
+        up = np.minimum(np.uint64(64) - length, np.uint64(63))
+        field = ((field << up).view(np.int64) >> up.view(np.int64)).view(np.uint64)
+        return np.where(length == 0, np.uint64(0), field).astype(f"<u{a.dtype.itemsize}").view(a.dtype)
+    field = np.where(start >= 64, np.uint64(0), wide >> np.minimum(start, np.uint64(63)))
+    mask = np.where(length >= 64, ~np.uint64(0), (np.uint64(1) << np.minimum(length, np.uint64(63))) - np.uint64(1))
+    return (field & mask).astype(a.dtype)
+
+
+def inserted(field: NDArray, into: NDArray, start: NDArray, length: NDArray) -> NDArray:
+    """Return `into` with a field of `length` bits at `start` replaced by the low bits of `field`."""
+    bits = np.uint64(8 * into.dtype.itemsize)
+    start, length = (np.minimum((x & np.uint32(255)).astype(np.uint64), bits) for x in (start, length))
+    safe = np.minimum(start, np.uint64(63))
+    ones = np.where(length >= 64, ~np.uint64(0), (np.uint64(1) << np.minimum(length, np.uint64(63))) - np.uint64(1))
+    mask = np.where(start >= 64, np.uint64(0), ones << safe)
+    return (into.astype(np.uint64) & ~mask | field.astype(np.uint64) << safe & mask).astype(into.dtype)
+
+
+def population(a: NDArray) -> NDArray[np.uint32]:
+    """Return the number of ones."""
+    return np.bitwise_count(a).astype(np.uint32)
+
+
+def leading_zeros(a: NDArray) -> NDArray[np.uint32]:
+    """Return the number of zeros above the highest one."""
+    bits = 8 * a.dtype.itemsize
+    filled = a.astype(np.uint64)
+    for step in (1, 2, 4, 8, 16, 32):
+        filled |= filled >> np.uint64(step)
+    return (np.uint32(bits) - np.bitwise_count(filled)).astype(np.uint32)
+
+
+def reversed_bits(a: NDArray) -> NDArray:
+    """Return the bits in reverse order."""
+    octets = np.ascontiguousarray(a).view(np.uint8)
+    flipped = np.packbits(np.unpackbits(octets, bitorder="little"), bitorder="big")
+    return np.ascontiguousarray(flipped.reshape(-1, a.dtype.itemsize)[:, ::-1]).view(a.dtype)[:, 0]

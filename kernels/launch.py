@@ -1,0 +1,223 @@
+"""``sptc.run_kernel``: launch a compiled kernel on arrays."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import KernelError
+from .machine import Launch, Machine, parameter_space
+from .memory import GlobalMemory
+from .program import Kernel
+from .ptx import parse_ptx
+from .schedule import Limit, Program, Statistics
+from .tensor_maps import MAP_BYTES, TensorMap
+
+__all__ = ["KernelRun", "TensorTile", "run_kernel"]
+
+#: Threads that are executed together: more need more memory, fewer more steps of Python.
+_BATCH_THREADS = 1 << 15
+#: Bytes of shared memory of the CTAs that are executed together.
+_BATCH_SHARED = 256 << 20
+_MOST_THREADS, _MOST_SHARED = 1024, 227 << 10
+
+
+@dataclass(frozen=True)
+class TensorTile:
+    """What a tensor map says of an array: the argument for a parameter of 128 bytes."""
+
+    #: The array, one of the arguments or another; its axes are those of the tensor, the innermost last.
+    array: NDArray
+    #: Elements of the box that one copy moves, along the same axes.
+    box: tuple[int, ...]
+    #: Swizzle of shared memory: ``none``, ``32B``, ``64B`` or ``128B``.
+    swizzle: str = "none"
+    #: What stands for elements outside of the array: ``zero`` or ``nan``.
+    fill: str = "zero"
+
+
+@dataclass(frozen=True)
+class KernelRun:
+    """What a launch did."""
+
+    kernel: str
+    ctas: int
+    threads: int  #: of a CTA
+    statistics: Statistics = field(default_factory=Statistics)
+
+
+def run_kernel(
+    ptx: str,
+    grid: int | Sequence[int],
+    block: int | Sequence[int],
+    args: Sequence[Any],
+    *,
+    kernel: str | None = None,
+    arch: str = "sm_90",
+    backend: Any = "native",
+    shared: int = 0,
+    cluster: int | Sequence[int] | None = None,
+    limit: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> KernelRun:
+    """Run a kernel that a compiler wrote, every thread of it; arrays among the arguments are changed in place.
+
+    Parameters
+    ----------
+    ptx : str
+        PTX module.
+    grid, block : int or sequence of int
+        CTAs of the grid and threads of a CTA along x, y and z.
+    args : sequence
+        Arguments of the kernel, in order: for a pointer an array, which is copied to the model's global memory and
+        back, or an int; ints and floats; for a tensor map a :class:`TensorTile`; bytes for any parameter.
+    kernel : str, optional
+        Name of the entry; needed if the module has several.
+    arch : str
+        Architecture of the tensor cores.
+    backend : str or Backend
+        Back end that executes tensor-core instructions, by name or as an object.
+    shared : int
+        Bytes of dynamic shared memory.
+    cluster : int or sequence of int, optional
+        CTAs of a cluster; by default what the kernel demands, or one.
+    limit : int, optional
+        Thread instructions after which the launch is stopped.
+    progress : callable, optional
+        Called with the number of CTAs that are done and of all.
+
+    Returns
+    -------
+    KernelRun
+
+    Raises
+    ------
+    KernelError
+        The module does not parse or has instructions that are not modelled; arguments do not fit; the kernel does what
+        PTX forbids: misaligned or foreign addresses, a deadlock, too many arrivals at a barrier.
+    """
+    entry = _entry(parse_ptx(ptx), kernel)
+    launch = _launch(
+        entry, grid, block, cluster, Launch((1, 1, 1), (1, 1, 1), shared=shared, arch=arch, backend=backend)
+    )
+    memory, values, arrays = _arguments(entry, args)
+    parameters = parameter_space(entry, values)
+    statistics, remaining = Statistics(), Limit(limit)
+    ctas = prod(launch.grid)
+    # In the order of clusters, so that those of a batch are whole.
+    order = _cluster_order(launch)
+    batch = _batch(entry, launch)
+    for start in range(0, ctas, batch):
+        machine = Machine(entry, launch, order[start : start + batch], parameters, memory)
+        Program(machine).run(remaining, statistics)
+        if progress:
+            progress(min(start + batch, ctas), ctas)
+    for address, array in arrays:
+        memory.read(address, array)
+    return KernelRun(entry.name, ctas, launch.threads, statistics)
+
+
+def _entry(kernels: Mapping[str, Kernel], name: str | None) -> Kernel:
+    names = ", ".join(kernels)
+    if name is None:
+        if len(kernels) > 1:
+            raise KernelError(f"the module has several kernels: {names}; say which")
+        return next(iter(kernels.values()))
+    if name not in kernels:
+        raise KernelError(f"the module has no kernel {name!r}; it has {names}")
+    return kernels[name]
+
+
+def _three(name: str, value: Any) -> tuple[int, int, int]:
+    values = (value,) if isinstance(value, int | np.integer) else tuple(value)
+    if not 1 <= len(values) <= 3 or any(not isinstance(v, int | np.integer) or v < 1 for v in values):
+        raise KernelError(f"{name} must be one to three integers above 0, not {value!r}")
+    x, y, z = (*map(int, values), 1, 1)[:3]
+    return x, y, z
+
+
+def _launch(kernel: Kernel, grid: Any, block: Any, cluster: Any, launch: Launch) -> Launch:
+    launch = replace(launch, grid=_three("grid", grid), block=_three("block", block))
+    demanded = (*kernel.block, 1, 1)[:3] if kernel.block else None
+    if demanded and launch.block != demanded:
+        raise KernelError(f"{kernel.name} demands CTAs of {demanded} threads (.reqntid), not {launch.block}")
+    if launch.threads > _MOST_THREADS:
+        raise KernelError(f"a CTA has at most {_MOST_THREADS} threads, not {launch.threads}")
+    if launch.threads % 32:
+        raise KernelError(f"CTAs of whole warps are modelled, not of {launch.threads} threads")
+    shape = _three("cluster", cluster if cluster is not None else kernel.cluster or 1)
+    if any(side % part for side, part in zip(launch.grid, shape, strict=True)):
+        raise KernelError(f"a grid of {launch.grid} CTAs has no whole clusters of {shape}")
+    if not 0 <= launch.shared <= _MOST_SHARED:
+        raise KernelError(f"shared must be 0 to {_MOST_SHARED} bytes, not {launch.shared}")
+    return replace(launch, cluster=shape)
+
+
+def _cluster_order(launch: Launch) -> NDArray[np.int64]:
+    """Return the linear numbers of all CTAs, those of a cluster behind each other."""
+    gx, gy, gz = launch.grid
+    cx, cy, cz = launch.cluster
+    numbers = np.arange(gx * gy * gz, dtype=np.int64).reshape(gz // cz, cz, gy // cy, cy, gx // cx, cx)
+    return numbers.transpose(0, 2, 4, 1, 3, 5).reshape(-1)
+
+
+def _batch(kernel: Kernel, launch: Launch) -> int:
+    """Return the CTAs that are executed together: whole clusters."""
+    shared = launch.shared + max((start + size for start, size in kernel.shared.values()), default=0)
+    ctas = min(_BATCH_THREADS // launch.threads, _BATCH_SHARED // max(shared, 1))
+    return max(1, ctas // launch.cluster_size) * launch.cluster_size
+
+
+def _arguments(kernel: Kernel, args: Sequence[Any]) -> tuple[GlobalMemory, list[Any], list[tuple[int, NDArray]]]:
+    """Return global memory with the arrays, the values of the parameters, and the arrays with their addresses."""
+    if len(args) != len(kernel.parameters):
+        raise KernelError(f"{kernel.name} takes {len(kernel.parameters)} arguments, not {len(args)}")
+    distinct: dict[int, NDArray] = {}
+    for position, value in enumerate(args):
+        array = value.array if isinstance(value, TensorTile) else value
+        if isinstance(array, np.ndarray):
+            if not array.flags.c_contiguous:
+                raise KernelError(f"argument {position} must be a contiguous array")
+            distinct[id(array)] = array
+    memory = GlobalMemory(GlobalMemory.size_for([array.nbytes for array in distinct.values()]))
+    addresses = {key: memory.allocate(array) for key, array in distinct.items()}
+    values: list[Any] = []
+    for position, (parameter, value) in enumerate(zip(kernel.parameters, args, strict=True)):
+        where = f"argument {position} ({parameter.name})"
+        if isinstance(value, TensorTile):
+            if parameter.size != MAP_BYTES:
+                raise KernelError(f"{where} has {parameter.size} bytes and takes no tensor map")
+            values.append(_tensor_map(value, addresses[id(value.array)]).encoded())
+        elif isinstance(value, np.ndarray):
+            if parameter.size != 8:
+                raise KernelError(f"{where} has {parameter.size} bytes and takes no pointer to an array")
+            values.append(addresses[id(value)])
+        elif isinstance(value, bool | int | np.integer | float | np.floating):
+            number = float(value) if isinstance(value, float | np.floating) else int(value)
+            if parameter.size > 8 or not -(1 << 63) <= number < 1 << 64:
+                raise KernelError(f"{where} has {parameter.size} bytes and takes no number such as {value!r}")
+            values.append(number)
+        elif isinstance(value, bytes) and len(value) == parameter.size:
+            values.append(value)
+        else:
+            raise KernelError(f"{where} of {parameter.size} bytes must be an array, a number, a tensor tile or as many "
+                              f"bytes, not {type(value).__name__}")  # fmt: skip
+    return memory, values, [(addresses[key], array) for key, array in distinct.items() if array.flags.writeable]
+
+
+def _tensor_map(tile: TensorTile, address: int) -> TensorMap:
+    array = tile.array
+    if len(tile.box) != array.ndim:
+        raise KernelError(f"a box of {len(tile.box)} axes does not fit an array of {array.ndim}")
+    return TensorMap(
+        address,
+        array.shape[::-1],
+        tuple(array.strides[:-1][::-1]),
+        tuple(tile.box[::-1]),
+        array.itemsize,
+        tile.swizzle,
+        tile.fill,
+    )

@@ -1,0 +1,278 @@
+"""Execution of a kernel: threads at one instruction go on together, those of the smallest program counter first.
+
+So paths that branch apart meet again where the compiler laid their join. Threads at a barrier wait for the others of
+their CTA; asynchronous work is done when no thread can go on without it.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import KernelError
+from .access import ACCESS
+from .arithmetic import ARITHMETIC
+from .barriers import BARRIERS, WaitStep, wait_step
+from .bulk_copies import BULK_COPIES
+from .conversion import CONVERSION
+from .cta_barriers import CtaBarriers
+from .machine import Machine, Mask, Reader, Step, not_modelled
+from .program import Instruction, Symbol
+from .tensor_cores import TENSOR_CORES
+from .tensor_memory import TENSOR_MEMORY
+from .warps import WARPS
+
+__all__ = ["Limit", "Program", "Statistics"]
+
+_BUILDERS: dict[str, Callable[[Machine, Instruction], Step]] = {
+    **ARITHMETIC, **CONVERSION, **ACCESS, **WARPS, **BULK_COPIES, **BARRIERS, **TENSOR_CORES, **TENSOR_MEMORY,
+}  # fmt: skip
+#: Rounds after which those threads are run that have waited longest, so that a thread that spins lets others go on.
+_FAIR_ROUNDS = 1024
+#: Problems that one message names.
+_NAMED = 20
+
+
+@dataclass
+class Limit:
+    """Thread instructions that a launch may still execute; None without a limit."""
+
+    left: int | None = None
+
+    def spend(self, count: int) -> None:
+        """Count instructions, and raise an error at the limit."""
+        if self.left is not None:
+            self.left -= count
+            if self.left < 0:
+                raise KernelError("the kernel has not ended within the limit of instructions")
+
+
+@dataclass
+class Statistics:
+    """What a launch executed."""
+
+    #: Instructions, times the threads that executed them.
+    thread_instructions: int = 0
+    #: Instructions, by the first word of their opcode, each counted once for a group of threads.
+    opcodes: Counter[str] = field(default_factory=Counter)
+
+
+def _guarded(machine: Machine, ins: Instruction, step: Step) -> Step:
+    """Return a step that only the threads execute whose guard is true."""
+    if ins.guard is None:
+        return step
+    read = machine.reader(ins.guard, "pred")
+
+    def guarded(mask: Mask) -> None:
+        guard = read()
+        if mask is not None:
+            guard = guard & mask
+        if guard.all():
+            step(None if mask is None or guard.size == machine.count else mask)
+        elif guard.any():
+            step(np.array(machine.every(guard)))
+
+    return guarded
+
+
+class Program:
+    """A kernel whose instructions are bound to a machine.
+
+    Parameters
+    ----------
+    machine : Machine
+        The machine.
+
+    Raises
+    ------
+    KernelError
+        An instruction is not modelled; all of them are named, before anything runs.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine, self.code = machine, machine.kernel.instructions
+        self.names = [ins.words[0] for ins in self.code]
+        self.joins = frozenset(machine.kernel.labels.values())
+        self.barriers = CtaBarriers(machine)
+        #: Steps of ordinary instructions, by their place; of the others those that say who waits, and guards.
+        self.steps: dict[int, Step] = {}
+        self.waits: dict[int, WaitStep] = {}
+        self.guards: dict[int, Reader] = {}
+        problems = []
+        for place, ins in enumerate(self.code):
+            try:
+                self._bind(place, ins)
+            except KernelError as error:
+                text = str(error)
+                problems.append(text if text.startswith("line ") else f"line {ins.line}: {ins.opcode}: {text}")
+        if problems:
+            rest = f"; and {len(problems) - _NAMED} more" if len(problems) > _NAMED else ""
+            raise KernelError("; ".join(problems[:_NAMED]) + rest)
+
+    def _bind(self, place: int, ins: Instruction) -> None:
+        machine, words = self.machine, ins.words
+        if words[0] in ("bra", "ret", "exit") or words[:2] in (["mbarrier", "try_wait"], ["mbarrier", "test_wait"]):
+            if ins.guard:
+                self.guards[place] = machine.reader(ins.guard, "pred")
+            if words[0] == "mbarrier":
+                self.waits[place] = wait_step(machine, ins)
+        elif words[0] in ("bar", "barrier"):
+            if ins.guard:
+                raise not_modelled(ins, "a barrier with a guard")
+            self.waits[place] = self.barriers.step(ins)
+        elif words[0] in _BUILDERS:
+            self.steps[place] = _guarded(machine, ins, _BUILDERS[words[0]](machine, ins))
+        else:
+            raise not_modelled(ins)
+
+    def run(self, limit: Limit, statistics: Statistics) -> None:
+        """Run all threads to their end."""
+        with np.errstate(all="ignore"):
+            _Run(self, limit, statistics).run()
+
+
+class _Run:
+    """One run of a program: where each thread is, and which threads wait."""
+
+    def __init__(self, program: Program, limit: Limit, statistics: Statistics) -> None:
+        self.program, self.machine = program, program.machine
+        self.limit, self.statistics = limit, statistics
+        count = self.machine.count
+        self.counters = np.zeros(count, np.int64)
+        self.alive = np.ones(count, np.bool_)
+        #: Threads that wait for a phase of an mbarrier.
+        self.asleep = np.zeros(count, np.bool_)
+        self.last_run = np.zeros(count, np.int64)
+
+    def run(self) -> None:
+        machine, barriers, rounds = self.machine, self.program.barriers, 0
+        while True:
+            if machine.completed:
+                self.asleep[:] = False
+                machine.completed = False
+            ready = self.alive & ~self.asleep & ~barriers.waiting
+            if not ready.any():
+                if machine.queue:
+                    self._do_queued()
+                    continue
+                if not self.alive.any():
+                    break
+                raise self._deadlock()
+            rounds += 1
+            self._round(ready, fair=rounds % _FAIR_ROUNDS == 0)
+        for work in machine.at_exit:
+            work()
+
+    def _do_queued(self) -> None:
+        """Do the asynchronous work that is in flight, oldest first."""
+        queue = self.machine.queue
+        for _ in range(len(queue)):
+            queue.popleft()()
+
+    def _deadlock(self) -> KernelError:
+        code, places = self.program.code, self.counters
+        waits = []
+        for place in np.unique(places[self.alive]).tolist():
+            threads = np.flatnonzero(self.alive & (places == place))
+            ins = code[min(place, len(code) - 1)]
+            first = self.machine.who(int(threads[0]))
+            waits.append(f"{len(threads)} threads wait at line {ins.line} ({ins.opcode}), the first is {first}")
+        return KernelError(f"deadlock: {'; '.join(waits)}")
+
+    def _round(self, ready: NDArray[np.bool_], *, fair: bool) -> None:
+        """Run the threads of the smallest program counter until they part, wait or end."""
+        program, counters = self.program, self.counters
+        if fair:
+            waited = np.where(ready, self.last_run, np.iinfo(np.int64).max)
+            place = int(counters[waited.argmin()])
+        else:
+            place = int(counters[ready].min())
+        threads = ready & (counters == place)
+        everyone = bool(threads.all())
+        mask: Mask = None if everyone else threads
+        live, steps, names = int(threads.sum()), program.steps, program.names
+        executed, opcodes = 0, self.statistics.opcodes
+        try:
+            while True:
+                if place >= len(names):
+                    self.alive[threads] = False
+                    program.barriers.leave(threads)
+                    break
+                executed += live
+                step = steps.get(place)
+                if step is not None:
+                    opcodes[names[place]] += 1
+                    step(mask)
+                    place += 1
+                elif names[place] == "bra":
+                    following = self._branch(place, threads, live)
+                    if following is None:
+                        break
+                    place = following
+                elif place in program.waits:
+                    if not self._wait(place, threads, everyone=everyone):
+                        break
+                    place += 1
+                else:
+                    self._end(place, threads)
+                    break
+                if not everyone and (place in program.joins or names[place - 1] == "bra"):
+                    counters[threads] = place
+                    break
+                if executed > 1 << 22:
+                    self._spend(executed)
+                    executed = 0
+        finally:
+            self._spend(executed)
+        self.last_run[threads] = self.statistics.thread_instructions
+
+    def _spend(self, executed: int) -> None:
+        self.statistics.thread_instructions += executed
+        self.limit.spend(executed)
+
+    def _branch(self, place: int, threads: NDArray[np.bool_], live: int) -> int | None:
+        """Return where all threads go on; None if they part."""
+        (target,) = self.program.code[place].operands
+        assert isinstance(target, Symbol)
+        there = self.machine.kernel.labels[target.name]
+        read = self.program.guards.get(place)
+        if read is None:
+            return there
+        guard = read()
+        if guard.size == 1:
+            return there if guard[0] else place + 1
+        taken = guard & threads
+        number = int(taken.sum())
+        if number == live:
+            return there
+        if not number:
+            return place + 1
+        self.counters[threads] = place + 1
+        self.counters[taken] = there
+        return None
+
+    def _guard(self, place: int, threads: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        read = self.program.guards.get(place)
+        return threads if read is None else threads & read()
+
+    def _wait(self, place: int, threads: NDArray[np.bool_], *, everyone: bool) -> bool:
+        """Return whether all threads go on; else leave those that wait where they are."""
+        guarded = self._guard(place, threads)
+        self.counters[threads] = place + 1
+        if not guarded.any():
+            return True
+        passes = self.program.waits[place](guarded)
+        if self.program.names[place] == "mbarrier":
+            stuck = guarded & ~passes
+            self.counters[stuck] = place
+            self.asleep |= stuck
+            return not stuck.any()
+        return everyone and bool(passes.all())
+
+    def _end(self, place: int, threads: NDArray[np.bool_]) -> None:
+        leaving = self._guard(place, threads)
+        self.counters[threads] = place + 1
+        self.alive &= ~leaving
+        self.program.barriers.leave(leaving)

@@ -1,0 +1,159 @@
+"""Tensor-core instructions of a kernel, executed by the public functions of this package on any back end.
+
+``mma`` is computed when it is executed. ``wgmma`` is computed, and its registers and shared memory are read, when its
+warpgroup waits for its group: an access that should have come behind the wait sees the old accumulators, or changes
+what is multiplied.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..api.warp import mma
+from ..api.warpgroup import wgmma
+from ..errors import Error, KernelError
+from ..isa.instructions import Instruction as TensorInstruction
+from ..isa.instructions import parse
+from .copies import ThreadGroups
+from .machine import Machine, Mask, Reader, Step, not_modelled
+from .program import Immediate, Instruction, Operand, Vector
+
+__all__ = ["TENSOR_CORES"]
+
+_WARP, _WARPGROUP = 32, 128
+
+
+def _parsed(ins: Instruction) -> TensorInstruction:
+    try:
+        return parse(ins.opcode)
+    except Error as error:
+        raise KernelError(f"line {ins.line}: {error}") from None
+
+
+def _number(operand: Operand, ins: Instruction) -> int:
+    if not isinstance(operand, Immediate):
+        raise not_modelled(ins, "an operand that must be a constant is none")
+    return operand.value
+
+
+def _called(ins: Instruction, function: Callable[..., NDArray], *arguments: Any, **options: Any) -> NDArray:
+    """Call a function of the package, and name the line where it refuses its operands."""
+    try:
+        return function(ins.opcode, *arguments, **options)
+    except KernelError:
+        raise
+    except Error as error:
+        raise KernelError(f"line {ins.line}: {error}") from None
+
+
+def _mma(machine: Machine, ins: Instruction) -> Step:
+    instruction = _parsed(ins)
+    d, a, b, c = (machine.register_numbers(operand) for operand in ins.operands[:4])
+    rest = list(ins.operands[4:])
+    metadata, selector = (rest.pop(0), _number(rest.pop(0), ins)) if instruction.sparse else (None, 0)
+    e = machine.register_numbers(metadata) if metadata is not None else []
+    scales = _scales(machine, ins, rest) if instruction.scale_size else {}
+    launch = machine.launch
+
+    def step(mask: Mask) -> None:
+        groups = machine.whole_groups(mask, _WARP, ins)
+        chosen = slice(None) if groups is None else groups
+        options: dict[str, Any] = {"arch": launch.arch, "backend": launch.backend}
+        if e:
+            options |= {"e": machine.stacked(e, _WARP)[chosen, :, 0], "selector": selector}
+        for name, (read, byte_id, thread_id) in scales.items():
+            data = machine.every(read()).reshape(-1, _WARP)[chosen]
+            options[name] = (np.ascontiguousarray(data), byte_id, thread_id)
+        operands = (machine.stacked(numbers, _WARP)[chosen] for numbers in (a, b, c))
+        machine.spread(d, _called(ins, mma, *operands, **options), groups, _WARP)
+
+    return step
+
+
+def _scales(machine: Machine, ins: Instruction, operands: list[Operand]) -> dict[str, tuple[Reader, int, int]]:
+    """Return scale data, byte id and thread id of A and B, which stand in braces or alone."""
+    if len(operands) != 4:
+        raise not_modelled(ins, "its block scales")
+    found: dict[str, tuple[Reader, int, int]] = {}
+    for name, data, ids in (("scale_a", operands[0], operands[1]), ("scale_b", operands[2], operands[3])):
+        register = data.items[0] if isinstance(data, Vector) else data
+        if not isinstance(ids, Vector) or len(ids.items) != 2:
+            raise not_modelled(ins, "byte id and thread id of its block scales")
+        byte_id, thread_id = (_number(item, ins) for item in ids.items)
+        found[name] = machine.reader(register, "b32"), byte_id, thread_id
+    return found
+
+
+def _wgmma(machine: Machine, ins: Instruction) -> Step:
+    words = ins.words
+    made = machine.units.get("wgmma")
+    if not isinstance(made, ThreadGroups):
+        machine.units["wgmma"] = made = ThreadGroups(machine)
+    groups = made
+    if words[1] == "fence":
+        return lambda mask: None
+    if words[1] == "commit_group":
+        return groups.commit
+    if words[1] == "wait_group":
+        left = _number(ins.operands[0], ins)
+        return lambda mask: groups.wait(mask, left)
+    return _multiply(machine, ins, groups)
+
+
+def _multiply(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
+    instruction = _parsed(ins)
+    operands = list(ins.operands)
+    d, first = machine.register_numbers(operands.pop(0)), operands.pop(0)
+    a = machine.register_numbers(first) if isinstance(first, Vector) else []
+    read_a = None if a else machine.reader(first, "b64")
+    read_b = machine.reader(operands.pop(0), "b64")
+    metadata, selector = (operands.pop(0), _number(operands.pop(0), ins)) if instruction.sparse else (None, 0)
+    e = machine.register_numbers(metadata) if metadata is not None else []
+    read_scale = machine.reader(operands.pop(0), "pred") if operands else None
+    immediates = [_number(operand, ins) for operand in operands]
+    options: dict[str, Any] = {"backend": machine.launch.backend}
+    if immediates:
+        options |= {"imm_scale_a": immediates[0], "imm_scale_b": immediates[1]}
+    if len(immediates) > 2:
+        options |= {"imm_trans_a": 0 if a else immediates[-2], "imm_trans_b": immediates[-1]}
+
+    def step(mask: Mask) -> None:
+        machine.whole_groups(mask, _WARPGROUP, ins)
+        leaders = slice(0, None, _WARPGROUP)
+        descriptors = machine.every(read_b())[leaders]
+        of_a = machine.every(read_a())[leaders] if read_a else descriptors
+        adds = machine.every(read_scale() if read_scale else np.ones(1, np.bool_))[leaders]
+        keys = np.stack([of_a, descriptors, adds.astype(np.uint64)], -1)
+
+        def execute(chosen: Mask) -> None:
+            which = np.arange(len(keys)) if chosen is None else np.flatnonzero(chosen[leaders])
+            accumulators = machine.stacked(d, _WARPGROUP)[which]
+            registers = machine.stacked(a, _WARPGROUP)[which] if a else None
+            words_of_e = machine.stacked(e, _WARPGROUP)[which, :, 0] if e else None
+            ctas = machine.cta_of_thread[leaders][which]
+            results = np.empty_like(accumulators)
+            for key in np.unique(keys[which], axis=0):
+                same = (keys[which] == key).all(-1)
+                operand_a = int(key[0]) if registers is None else registers[same]
+                sparse = () if words_of_e is None else (words_of_e[same], selector)
+                results[same] = _called(
+                    ins,
+                    wgmma,
+                    accumulators[same],
+                    operand_a,
+                    int(key[1]),
+                    *sparse,
+                    smem=machine.shared[ctas[same]],
+                    scale_d=bool(key[2]),
+                    **options,
+                )
+            machine.spread(d, results, None if chosen is None else which, _WARPGROUP)
+
+        groups.add(mask, execute)
+
+    return step
+
+
+TENSOR_CORES: dict[str, Callable[[Machine, Instruction], Step]] = {"mma": _mma, "wgmma": _wgmma}

@@ -1,0 +1,107 @@
+"""Tensor maps, and the bulk copies of tiles that read them.
+
+Source: PTX ISA, "Tensors" and ``cp.async.bulk.tensor``. PTX does not publish the bits of a map: here a map is 128 bytes
+in a format of this model, written by :meth:`TensorMap.encoded`, so that it can lie in parameters or in memory.
+"""
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import KernelError
+
+__all__ = ["MAP_BYTES", "TensorMap"]
+
+MAP_BYTES = 128
+_MAGIC = b"sptcMAP1"
+_RANKS = 5
+_LAYOUT = struct.Struct("<8sQ4B5Q4Q5I")
+_SWIZZLES = ("none", "32B", "64B", "128B")
+_FILLS = ("zero", "nan")
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A tensor in global memory and the box of it that one copy moves. Axes begin with the innermost one."""
+
+    #: Address of the first element.
+    address: int
+    #: Elements of the tensor along each axis.
+    shape: tuple[int, ...]
+    #: Bytes from one element to the next along each axis but the first.
+    strides: tuple[int, ...]
+    #: Elements of the box along each axis.
+    box: tuple[int, ...]
+    #: Bytes of an element.
+    element_bytes: int
+    #: Swizzle of shared memory: ``none``, ``32B``, ``64B`` or ``128B``.
+    swizzle: str = "none"
+    #: What stands for elements outside of the tensor: ``zero`` or ``nan``.
+    fill: str = "zero"
+
+    def __post_init__(self) -> None:
+        rank = len(self.shape)
+        if not 1 <= rank <= _RANKS or len(self.box) != rank or len(self.strides) != rank - 1:
+            raise KernelError(
+                f"a tensor map has 1 to {_RANKS} axes, a box of as many and strides of all but the first; "
+                f"not {self.shape}, {self.box} and {self.strides}"
+            )
+        if self.swizzle not in _SWIZZLES or self.fill not in _FILLS or self.element_bytes not in (1, 2, 4, 8):
+            raise KernelError(
+                f"a tensor map has a swizzle of {', '.join(_SWIZZLES)}, a fill of {' or '.join(_FILLS)} and elements "
+                "of "
+                f"1, 2, 4 or 8 bytes; not {self.swizzle!r}, {self.fill!r} and {self.element_bytes}"
+            )
+        if any(not 0 < side <= 256 for side in self.box) or self.box[0] * self.element_bytes % 16:
+            raise KernelError(f"a box has sides of 1 to 256 and rows of a multiple of 16 bytes; not {self.box}")
+        if self.address % 16 or any(stride % 16 for stride in self.strides):
+            raise KernelError("address and strides of a tensor map must be multiples of 16 bytes")
+
+    @property
+    def box_bytes(self) -> int:
+        """Bytes of a box."""
+        return int(np.prod(self.box)) * self.element_bytes
+
+    def elements(self, corner: list[int]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return offsets in bytes of the elements of a box from the address, and which are inside of the tensor.
+
+        Parameters
+        ----------
+        corner : list of int
+            Coordinates of the first element of the box.
+        """
+        index = np.indices(self.box[::-1]).reshape(len(self.box), -1)[::-1]
+        at = index + np.array(corner)[:, None]
+        inside = ((at >= 0) & (at < np.array(self.shape)[:, None])).all(0)
+        steps = np.array([self.element_bytes, *self.strides], np.int64)
+        return (at * steps[:, None]).sum(0), inside
+
+    def encoded(self) -> bytes:
+        """Return the map as 128 bytes."""
+        rank = len(self.shape)
+
+        def padded(values: tuple[int, ...], count: int) -> tuple[int, ...]:
+            return values + (0,) * (count - len(values))
+
+        codes = rank, self.element_bytes, _SWIZZLES.index(self.swizzle), _FILLS.index(self.fill)
+        fields = *padded(self.shape, _RANKS), *padded(self.strides, _RANKS - 1), *padded(self.box, _RANKS)
+        return _LAYOUT.pack(_MAGIC, self.address, *codes, *fields).ljust(MAP_BYTES, b"\0")
+
+    @classmethod
+    def decoded(cls, octets: bytes) -> "TensorMap | None":
+        """Return the map in 128 bytes; None if they hold none."""
+        if octets[: len(_MAGIC)] != _MAGIC:
+            return None
+        _, address, rank, size, swizzle, fill, *fields = _LAYOUT.unpack(octets[: _LAYOUT.size])
+        shape, strides, box = fields[:_RANKS], fields[_RANKS : 2 * _RANKS - 1], fields[2 * _RANKS - 1 :]
+        return cls(
+            address,
+            tuple(shape[:rank]),
+            tuple(strides[: rank - 1]),
+            tuple(box[:rank]),
+            size,
+            _SWIZZLES[swizzle],
+            _FILLS[fill],
+        )

@@ -1,0 +1,232 @@
+"""Tensor memory of Blackwell: allocation, loads and stores, multiplication and commits of ``tcgen05``.
+
+Source: PTX ISA, "TensorCore 5th Generation Family Instructions". A multiplication is done when no thread can go on
+without it, in the order in which multiplications and commits were issued.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..api.tcgen05 import tcgen05_mma
+from ..errors import Error, KernelError
+from ..isa.tcgen05 import parse_opcode
+from .barriers import barriers
+from .machine import Machine, Mask, Reader, Step, not_modelled
+from .program import Address, Instruction, Operand, Vector
+
+__all__ = ["TENSOR_MEMORY"]
+
+_LANES, _COLUMNS = 128, 512
+#: What tensor memory holds before it is written.
+_UNWRITTEN = 0x7FC0DEAD
+_WARP_LANES = 32
+
+
+class TensorMemory:
+    """Tensor memory of the CTAs of a machine, and which columns are allocated."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.words = np.full((machine.ctas, _LANES, _COLUMNS), _UNWRITTEN, np.uint32)
+        self.used = np.zeros((machine.ctas, _COLUMNS), np.bool_)
+
+    def allocate(self, cta: int, columns: int) -> int | None:
+        """Return the first column of a free range; None if there is none."""
+        for start in range(0, _COLUMNS - columns + 1, 32):
+            if not self.used[cta, start : start + columns].any():
+                self.used[cta, start : start + columns] = True
+                return start
+        return None
+
+
+def _tensor_memory(machine: Machine) -> TensorMemory:
+    made = machine.units.get("tcgen05")
+    if not isinstance(made, TensorMemory):
+        machine.units["tcgen05"] = made = TensorMemory(machine)
+    return made
+
+
+def _step(machine: Machine, ins: Instruction) -> Step:
+    kind = ins.words[1].split("::")[0]
+    builders: dict[str, Callable[[Machine, Instruction], Step]] = {
+        "alloc": _allocate,
+        "dealloc": _deallocate,
+        "ld": _load,
+        "st": _store,
+        "mma": _multiply,
+        "commit": _commit,
+    }
+    if kind in ("relinquish_alloc_permit", "wait", "fence"):
+        return lambda mask: None
+    if kind not in builders or "cta_group::2" in ins.words:
+        raise not_modelled(ins)
+    return builders[kind](machine, ins)
+
+
+def _first_threads(machine: Machine, mask: Mask, ins: Instruction) -> NDArray[np.intp]:
+    """Return the first thread of each warp that takes part."""
+    warps = machine.whole_groups(mask, _WARP_LANES, ins)
+    return (np.arange(machine.count // _WARP_LANES) if warps is None else warps) * _WARP_LANES
+
+
+def _allocate(machine: Machine, ins: Instruction) -> Step:
+    places, read = machine.places(ins.operands[0], "shared", ins), machine.reader(ins.operands[1], "u32")
+    memory = _tensor_memory(machine)
+
+    def step(mask: Mask) -> None:
+        where, at = places(mask)
+        at = machine.every(machine.checked(where, at, 4, ins, mask))
+        for thread in _first_threads(machine, mask, ins).tolist():
+            columns = int(machine.every(read())[thread])
+            if columns not in (32, 64, 128, 256, 512):
+                raise machine.fault(ins, f"{columns} columns; 32, 64, 128, 256 or 512 can be allocated", thread)
+            start = memory.allocate(thread // machine.threads, columns)
+            if start is None:
+                raise machine.fault(ins, f"no {columns} columns are left, and a wait for some is not modelled", thread)
+            machine.shared_views[4][at[thread] // 4] = start
+
+    return step
+
+
+def _deallocate(machine: Machine, ins: Instruction) -> Step:
+    address, read = machine.reader(ins.operands[0], "u32"), machine.reader(ins.operands[1], "u32")
+    memory = _tensor_memory(machine)
+
+    def step(mask: Mask) -> None:
+        for thread in _first_threads(machine, mask, ins).tolist():
+            start, columns = (int(machine.every(value())[thread]) for value in (address, read))
+            memory.used[thread // machine.threads, start & 0xFFFF : (start & 0xFFFF) + columns] = False
+
+    return step
+
+
+def _registers(operand: Operand) -> tuple[Operand, ...]:
+    return operand.items if isinstance(operand, Vector) else (operand,)
+
+
+def _rows(
+    machine: Machine, ins: Instruction, operand: Operand
+) -> Callable[[Mask], tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]]:
+    """Return a function that gives CTA, lane and first column of each thread."""
+    if "32x32b" not in ins.words or any("pack" in word for word in ins.words) or not isinstance(operand, Address):
+        raise not_modelled(ins, "only the shape .32x32b without packing")
+    read, offset = machine.reader(operand.base, "u32"), operand.offset
+
+    def rows(mask: Mask) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
+        threads = machine.active(mask)
+        address = machine.every(read())[threads].astype(np.int64) + offset
+        first = address >> 16
+        wrong = first != threads % machine.threads // _WARP_LANES % 4 * _WARP_LANES
+        if wrong.any():
+            thread = int(threads[wrong.argmax()])
+            raise machine.fault(ins, "a warp reaches the quarter of the lanes of its rank alone", thread)
+        return machine.cta_of_thread[threads], first + threads % _WARP_LANES, address & 0xFFFF
+
+    return rows
+
+
+def _load(machine: Machine, ins: Instruction) -> Step:
+    numbers = machine.register_numbers(ins.operands[0])
+    writes = [machine.writer(item, "b32") for item in _registers(ins.operands[0])]
+    rows, memory = _rows(machine, ins, ins.operands[1]), _tensor_memory(machine)
+
+    def step(mask: Mask) -> None:
+        cta, lane, column = rows(mask)
+        for place in range(len(numbers)):
+            values = np.zeros(machine.count, np.uint32)
+            values[machine.active(mask)] = memory.words[cta, lane, column + place]
+            writes[place](mask, values)
+
+    return step
+
+
+def _store(machine: Machine, ins: Instruction) -> Step:
+    reads = [machine.reader(item, "b32") for item in _registers(ins.operands[1])]
+    rows, memory = _rows(machine, ins, ins.operands[0]), _tensor_memory(machine)
+
+    def step(mask: Mask) -> None:
+        cta, lane, column = rows(mask)
+        for place, read in enumerate(reads):
+            memory.words[cta, lane, column + place] = machine.every(read())[machine.active(mask)]
+
+    return step
+
+
+def _commit(machine: Machine, ins: Instruction) -> Step:
+    if "multicast::cluster" in ins.words:
+        raise not_modelled(ins)
+    places, state = machine.places(ins.operands[0], "shared", ins), barriers(machine)
+
+    def step(mask: Mask) -> None:
+        where, at = places(mask)
+        objects = machine.every(machine.checked(where, at, 8, ins, mask))[machine.active(mask)] // 8
+        machine.queue.append(lambda: state.arrive(objects, 1, ins))
+
+    return step
+
+
+def _multiply(machine: Machine, ins: Instruction) -> Step:
+    try:
+        opcode = parse_opcode(ins.opcode)
+    except Error as error:
+        raise KernelError(f"line {ins.line}: {error}") from None
+    operands = list(ins.operands)
+    read: dict[str, tuple[Reader, int]] = {}
+    names = [
+        "d",
+        "a",
+        "b",
+        *("e" * opcode.sparse),
+        "idesc",
+        *(["scale_a", "scale_b"] * bool("block_scale" in ins.words)),
+    ]
+    for name in names:
+        operand = operands.pop(0)
+        base, offset = (operand.base, operand.offset) if isinstance(operand, Address) else (operand, 0)
+        wide = name in ("a", "b") and not isinstance(operand, Address)
+        read[name] = machine.reader(base, "b64" if wide else "u32"), offset
+    lanes: Sequence[Reader] = ()
+    if operands and isinstance(operands[0], Vector):
+        first = operands.pop(0)
+        lanes = [machine.reader(item, "u32") for item in _registers(first)]
+    if len(operands) != 1:
+        raise not_modelled(ins, "operands behind the predicate")
+    adds, memory, launch = machine.reader(operands[0], "pred"), _tensor_memory(machine), machine.launch
+
+    def value(reader: Reader, thread: int) -> int:
+        return int(machine.every(reader())[thread])
+
+    def step(mask: Mask) -> None:
+        for thread in machine.active(mask).tolist():
+            taken: dict[str, Any] = {name: value(reader, thread) + offset for name, (reader, offset) in read.items()}
+            options: dict[str, Any] = {name: taken.pop(name) for name in ("e", "scale_a", "scale_b") if name in taken}
+            disabled = [value(lane, thread) for lane in lanes]
+            if any(disabled):
+                options["disable_output_lane"] = disabled
+            options["enable_input_d"] = bool(value(adds, thread))
+            cta = thread // machine.threads
+
+            def work(cta: int = cta, taken: dict[str, Any] = taken, options: dict[str, Any] = options) -> None:
+                try:
+                    memory.words[cta] = tcgen05_mma(
+                        ins.opcode,
+                        memory.words[cta],
+                        **taken,
+                        smem=machine.shared[cta],
+                        arch=launch.arch,
+                        backend=launch.backend,
+                        **options,
+                    )
+                except KernelError:
+                    raise
+                except Error as error:
+                    raise KernelError(f"line {ins.line}: {error}") from None
+
+            machine.queue.append(work)
+
+    return step
+
+
+TENSOR_MEMORY: dict[str, Callable[[Machine, Instruction], Step]] = {"tcgen05": _step}

@@ -1,0 +1,150 @@
+"""Instructions in which the threads of a warp exchange values, and hints that compute nothing.
+
+Source: PTX ISA, "Data Movement and Conversion Instructions" (``shfl.sync``) and "Parallel Synchronization and
+Communication Instructions" (``vote``, ``elect``, ``match``, ``redux``). Member masks are taken to name the threads that
+execute the instruction.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .machine import Machine, Mask, Step, not_modelled
+from .program import Instruction, Pair, Sink
+from .values import numpy_type
+
+__all__ = ["WARPS"]
+
+_WARP = 32
+
+
+def _shuffle(machine: Machine, ins: Instruction) -> Step:
+    """``shfl.sync``: the value of another lane of the segment, the own one where there is none."""
+    words = ins.words
+    if words[1] != "sync":
+        raise not_modelled(ins)
+    destination, value, position, control = ins.operands[:4]
+    pair = destination if isinstance(destination, Pair) else Pair(destination, Sink())
+    write, write_valid = machine.writer(pair.first, "b32"), machine.writer(pair.second, "pred")
+    read, read_position, read_control = (machine.reader(operand, "u32") for operand in (value, position, control))
+    lane = machine.thread_numbers % _WARP
+    base, mode = machine.thread_numbers - lane, words[2]
+
+    def step(mask: Mask) -> None:
+        values, at = machine.every(read()), machine.every(read_position()).astype(np.int64) & 31
+        clamp = machine.every(read_control()).astype(np.int64)
+        limit, segment = clamp & 31, clamp >> 8 & 31
+        highest = lane & segment | limit & ~segment
+        lowest = lane & segment
+        source = {
+            "up": lane - at,
+            "down": lane + at,
+            "bfly": lane ^ at,
+            "idx": lowest | at & ~segment,
+        }[mode]
+        valid = source >= highest if mode == "up" else source <= highest
+        write(mask, values[base + np.where(valid, source, lane)])
+        write_valid(mask, valid)
+
+    return step
+
+
+def _by_warp(machine: Machine, mask: Mask) -> NDArray[np.bool_]:
+    whole = np.ones(machine.count, np.bool_) if mask is None else mask
+    return whole.reshape(-1, _WARP)
+
+
+def _repeated(values: NDArray) -> NDArray:
+    """Return a value of each warp for each of its threads."""
+    return values.repeat(_WARP)
+
+
+_BIT = np.uint32(1) << np.arange(_WARP, dtype=np.uint32)
+
+
+def _vote(machine: Machine, ins: Instruction) -> Step:
+    words = ins.words
+    kind, type_ = words[-2], words[-1]
+    read, write = machine.reader(ins.operands[1], "pred"), machine.writer(ins.operands[0], type_)
+
+    def step(mask: Mask) -> None:
+        takes_part = _by_warp(machine, mask)
+        true = machine.every(read()).reshape(-1, _WARP) & takes_part
+        if kind == "ballot":
+            write(mask, _repeated((true * _BIT).sum(1, dtype=np.uint32)))
+        elif kind == "any":
+            write(mask, _repeated(np.asarray(true.any(1))))
+        elif kind == "all":
+            write(mask, _repeated(np.asarray((true == takes_part).all(1))))
+        else:
+            write(mask, _repeated(np.asarray((true == takes_part).all(1) | ~true.any(1))))
+
+    return step
+
+
+def _elect(machine: Machine, ins: Instruction) -> Step:
+    """``elect.sync``: the lowest thread of each warp that takes part, as on an H100."""
+    destination = ins.operands[0]
+    pair = destination if isinstance(destination, Pair) else Pair(Sink(), destination)
+    write_lane, write = machine.writer(pair.first, "b32"), machine.writer(pair.second, "pred")
+
+    def step(mask: Mask) -> None:
+        takes_part = _by_warp(machine, mask)
+        leader = takes_part.argmax(1)
+        write_lane(mask, _repeated(leader.astype(np.uint32)))
+        write(mask, machine.thread_numbers % _WARP == _repeated(leader))
+
+    return step
+
+
+_REDUCTIONS: dict[str, Callable[..., NDArray]] = {
+    "add": np.add.reduce, "min": np.minimum.reduce, "max": np.maximum.reduce,
+    "and": np.bitwise_and.reduce, "or": np.bitwise_or.reduce, "xor": np.bitwise_xor.reduce,
+}  # fmt: skip
+
+
+def _reduce(machine: Machine, ins: Instruction) -> Step:
+    """``redux.sync`` of integers, over warps of which all threads take part."""
+    words = ins.words
+    name, type_ = words[2], words[-1]
+    if type_ not in ("u32", "s32", "b32") or name not in _REDUCTIONS:
+        raise not_modelled(ins)
+    read, write = machine.reader(ins.operands[1], type_), machine.writer(ins.operands[0], type_)
+
+    def step(mask: Mask) -> None:
+        machine.whole_groups(mask, _WARP, ins)
+        values = _REDUCTIONS[name](machine.every(read()).reshape(-1, _WARP), axis=1, dtype=numpy_type(type_))
+        write(mask, _repeated(values))
+
+    return step
+
+
+def _active_mask(machine: Machine, ins: Instruction) -> Step:
+    write = machine.writer(ins.operands[0], "b32")
+    return lambda mask: write(mask, _repeated((_by_warp(machine, mask) * _BIT).sum(1, dtype=np.uint32)))
+
+
+def _nothing(machine: Machine, ins: Instruction) -> Step:
+    """Return the step of an instruction that is about speed or order alone: execution here is in order anyway."""
+    return lambda mask: None
+
+
+def _policy(machine: Machine, ins: Instruction) -> Step:
+    write = machine.writer(ins.operands[0], "b64")
+    return lambda mask: write(mask, np.zeros(1, np.uint64))
+
+
+WARPS: dict[str, Callable[[Machine, Instruction], Step]] = {
+    "shfl": _shuffle,
+    "vote": _vote,
+    "elect": _elect,
+    "redux": _reduce,
+    "activemask": _active_mask,
+    "createpolicy": _policy,
+    **dict.fromkeys(
+        ("membar", "fence", "prefetch", "prefetchu", "discard", "applypriority", "nanosleep", "setmaxnreg", "pmevent"),
+        _nothing,
+    ),
+    "griddepcontrol": _nothing,
+}

@@ -1,0 +1,57 @@
+"""Conversions of ``cvt``: every format and rounding against ``ml_dtypes`` and against exact neighbours."""
+
+import numpy as np
+import pytest
+from sptc.kernels.codes import Rounding, decoded, encoded
+from sptc.tensors.element_types import named_dtype
+
+TYPES = {"f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "e3m2": "float6_e3m2fn",
+         "e2m3": "float6_e2m3fn", "e2m1": "float4_e2m1fn"}  # fmt: skip
+BITS = {"f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8, "e3m2": 6, "e2m3": 6, "e2m1": 4}
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_every_code_and_every_tie(name: str) -> None:
+    codes = np.arange(1 << BITS[name]).astype(f"<u{max(1, BITS[name] // 8)}")
+    with np.errstate(invalid="ignore"):
+        values = codes.view(named_dtype(TYPES[name])).astype(np.float64)
+    np.testing.assert_array_equal(decoded(codes, name), values)
+    finite = np.isfinite(values)
+    np.testing.assert_array_equal(encoded(values[finite], name, Rounding("rn")), codes[finite])
+    numbers = np.unique(values[finite])
+    ties = (numbers[:-1] + numbers[1:]) / 2
+    below, above = numbers[:-1], numbers[1:]
+    even = np.where(encoded(below, name, Rounding("rn")) & 1 == 0, below, above)
+    for mode, expected in (
+        ("rn", even),
+        ("rna", np.where(np.abs(above) > np.abs(below), above, below)),
+        ("rz", np.where(np.abs(above) > np.abs(below), below, above)),
+        ("rm", below),
+        ("rp", above),
+    ):
+        found = decoded(encoded(ties, name, Rounding(mode)).astype(codes.dtype), name)
+        np.testing.assert_array_equal(found, expected, err_msg=mode)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "saturate", "expected"),
+    [
+        ("f16", "rn", False, (0x7C00, 0xFC00, 0x7FFF)),
+        ("f16", "rz", False, (0x7BFF, 0xFBFF, 0x7FFF)),
+        ("f16", "rm", False, (0x7BFF, 0xFC00, 0x7FFF)),
+        ("e4m3", "rn", True, (0x7E, 0xFE, 0x7F)),
+        ("e5m2", "rn", True, (0x7B, 0xFB, 0x7F)),
+        ("e2m1", "rn", True, (0x7, 0xF, 0x7)),
+        ("tf32", "rna", False, (0x7F800000, 0xFF800000, 0x7FFFE000)),
+    ],
+)
+def test_beyond_the_range(name: str, mode: str, saturate: bool, expected: tuple[int, ...]) -> None:
+    values = np.array([3e39, -3e39, np.nan])
+    assert encoded(values, name, Rounding(mode, saturate)).tolist() == list(expected)
+
+
+def test_scales_and_relu() -> None:
+    values = np.array([0.0, 1.0, 1.5, 2.0**-200, -3.0, 2.0**127 * 1.5, np.inf, np.nan])
+    assert encoded(values, "ue8m0", Rounding("rz")).tolist() == [0, 127, 127, 0, 0, 254, 255, 255]
+    assert encoded(values, "ue8m0", Rounding("rp", saturate=True)).tolist() == [0, 127, 128, 0, 0, 254, 254, 255]
+    assert encoded(np.array([-2.0, -0.0, 2.0]), "f16", Rounding("rn", relu=True)).tolist() == [0, 0, 0x4000]

@@ -1,0 +1,76 @@
+"""Compiled kernels of Triton and CUDA: every output is what an H100 wrote, and a mistake in their text shows."""
+
+import re
+
+import numpy as np
+import pytest
+import sptc
+from sptc.tests.kernels.recorded import NAMES, recorded
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_bits_of_an_h100(name: str) -> None:
+    kernel = recorded(name)
+    result, run = kernel.run()
+    np.testing.assert_array_equal(result, kernel.expected)
+    assert run.statistics.opcodes["wgmma"] + run.statistics.opcodes["mma"] > 0
+
+
+def test_on_the_hardware() -> None:
+    """The kernel's operands go through the elaborated row."""
+    kernel = recorded("triton.small.mma")
+    result, _ = kernel.run(backend="rtl")
+    np.testing.assert_array_equal(result, kernel.expected)
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(("name", "backend"), [("cuda_mma_sp_sm80", "warp"), ("cuda_wgmma_sp_sm90", "warpgroup")])
+def test_on_the_tops(name: str, backend: str) -> None:
+    kernel = recorded(name)
+    result, _ = kernel.run(backend=backend)
+    np.testing.assert_array_equal(result, kernel.expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "instead"),
+    [
+        ("triton.f16.128", r"cp\.async\.wait_group\s+\d+;", "cp.async.wait_group 7;"),
+        ("triton.e4m3", r"wgmma\.wait_group\.sync\.aligned\s+\d+;", "wgmma.wait_group.sync.aligned 7;"),
+        ("triton.tma.f16", r"cp\.async\.bulk\.wait_group\.read\s+0;", "cp.async.bulk.wait_group.read 1;"),
+    ],
+)
+def test_a_wait_that_is_missing_shows(name: str, pattern: str, instead: str) -> None:
+    """Except behind the last store, of which the end of the kernel takes care."""
+    kernel = recorded(name)
+    text, count = re.subn(pattern, instead, kernel.ptx)
+    assert count
+    result, _ = kernel.run(text)
+    assert (result == kernel.expected).all() == ("bulk" in pattern)
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "instead", "message"),
+    [
+        (
+            "triton.tma.f16",
+            r"(mbarrier\.init\S+\s+\[[^]]+\]), 1;",
+            r"\1, 2;",
+            r"^deadlock: .*threads wait at line \d+ \(mbar",
+        ),
+        (
+            "triton.tma.f16",
+            r"expect_tx\.shared\.b64 _, \[(\S+)\], (\d+);",
+            r"expect_tx.shared.b64 _, [\1], 64;",
+            "deadlock",
+        ),
+        ("triton.f16.128", r"ld\.global\.|cp\.async\.cg\.shared\.global \[ (\S+) \+ 0 \]", "", "line"),
+        ("triton.small.mma", r"mma\.sync\.aligned\.m16n8k16", "mma.sync.aligned.m16n8k15", r"line \d+: .*shape"),
+        ("triton.small.mma", r"ldmatrix\.sync", "ldmatrix2.sync", r"^line \d+: 'ldmatrix2.*' is not modelled"),
+    ],
+)
+def test_what_ptx_forbids_or_nobody_modelled(name: str, pattern: str, instead: str, message: str) -> None:
+    kernel = recorded(name)
+    text, count = re.subn(pattern, instead, kernel.ptx, count=1)
+    assert count
+    with pytest.raises(sptc.Error, match=message):
+        kernel.run(text, limit=10_000_000)

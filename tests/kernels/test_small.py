@@ -1,0 +1,200 @@
+"""Small kernels of a few instructions: single threads, warps, barriers, and what a launch refuses."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sptc.errors import KernelError
+from sptc.kernels.launch import TensorTile, run_kernel
+
+Random = np.random.Generator
+WORDS = 64
+
+
+def text(body: str, parameters: int = 2, head: str = "") -> str:
+    """Return a kernel whose %rd1 points to the thread's word of the first argument, %rd2 to that of the second."""
+    declared = ", ".join(f".param .u64 p{i}" for i in range(parameters))
+    return f"""
+.version 8.7
+.target sm_90a
+.address_size 64
+{head}
+.visible .entry kernel({declared})
+{{
+  .reg .pred %p<8>;
+  .reg .b16 %h<16>;
+  .reg .b32 %r<32>;
+  .reg .b64 %rd<16>;
+  .reg .f32 %f<16>;
+  ld.param.u64 %rd1, [p0];
+  ld.param.u64 %rd2, [p{parameters - 1}];
+  mov.u32 %r0, %tid.x;
+  mad.wide.u32 %rd1, %r0, 4, %rd1;
+  mad.wide.u32 %rd2, %r0, 4, %rd2;
+  {body}
+  ret;
+}}
+"""
+
+
+def run(body: str, source: NDArray, threads: int = WORDS, **options: Any) -> NDArray[np.uint32]:
+    """Run a body of one CTA on words, which it reads as %r1, and return the words of %r2 that it leaves."""
+    result = np.zeros(source.size, np.uint32)
+    program = text(f"ld.global.u32 %r1, [%rd1];\n{body}\nst.global.u32 [%rd2], %r2;")
+    run_kernel(program, 1, threads, [source.view(np.uint32), result], **options)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("body", "function"),
+    [
+        ("mul.hi.s32 %r2, %r1, -77;", lambda x: (x.view(np.int32).astype(np.int64) * -77 >> 32).astype(np.uint32)),
+        ("mul.hi.u32 %r2, %r1, %r1;", lambda x: (x.astype(np.uint64) ** 2 >> np.uint64(32)).astype(np.uint32)),
+        ("div.s32 %r2, %r1, -5;", lambda x: np.trunc(x.view(np.int32) / -5).astype(np.int64).astype(np.uint32)),
+        ("rem.s32 %r2, %r1, 7;", lambda x: np.fmod(x.view(np.int32), 7).view(np.uint32)),
+        ("shl.b32 %r2, %r1, 33;", lambda x: x * 0),
+        ("shr.s32 %r2, %r1, 40;", lambda x: (x.view(np.int32) >> 31).view(np.uint32)),
+        ("shf.l.wrap.b32 %r2, %r1, %r1, 5;", lambda x: x << np.uint32(5) | x >> np.uint32(27)),
+        ("lop3.b32 %r2, %r1, %r0, 255, 0xca;", lambda x: x & np.arange(WORDS, dtype=np.uint32) | ~x & np.uint32(255)),
+        ("prmt.b32 %r2, %r1, 0, 0x4c01;", lambda x: (x >> 8 & 255) | (x & 255) << 8 | (x & 0) << 16),
+        ("bfe.s32 %r2, %r1, 4, 6;", lambda x: ((x << np.uint32(22)).view(np.int32) >> 26).view(np.uint32)),
+        ("bfi.b32 %r2, %r1, -1, 8, 4;", lambda x: x * 0 + ~np.uint32(0xF00) | (x & 15) << 8),
+        ("popc.b32 %r2, %r1;", lambda x: np.bitwise_count(x).astype(np.uint32)),
+        ("brev.b32 %r2, %r1;", lambda x: np.array([int(f"{v:032b}"[::-1], 2) for v in x.tolist()], np.uint32)),
+        ("{ .reg .b16 lo, hi; mov.b32 {lo, hi}, %r1; mov.b32 %r2, {hi, lo}; }", lambda x: x << 16 | x >> 16),
+        ("setp.lt.s32 %p1, %r1, 0; selp.b32 %r2, 1, 2, %p1;", lambda x: np.where(x >> 31, 1, 2).astype(np.uint32)),
+        ("mov.u32 %r2, 3; setp.eq.u32 %p1, %r0, 5; @!%p1 mov.u32 %r2, %r0;", lambda x: np.arange(WORDS, dtype=np.uint32)
+         - 2 * (np.arange(WORDS) == 5).astype(np.uint32)),
+    ],
+)  # fmt: skip
+def test_integers(body: str, function: Any, rng: Random) -> None:
+    words = rng.integers(0, 1 << 32, WORDS, dtype=np.uint32)
+    np.testing.assert_array_equal(run(body, words), function(words))
+
+
+def test_floats_are_rounded_once(rng: Random) -> None:
+    """A fused multiply-add of random bits, against exact integers; and f16 in pairs."""
+    x = (rng.integers(0, 1 << 32, WORDS, dtype=np.uint32) & np.uint32(0x87FFFFFF)) + np.uint32(0x38000000)
+    found = run("mov.b32 %f1, %r1; fma.rn.f32 %f2, %f1, %f1, %f1; mov.b32 %r2, %f2;", x).view(np.float32)
+    from fractions import Fraction
+
+    for value, result in zip(x.view(np.float32).tolist(), found.tolist(), strict=True):
+        exact = Fraction(value) ** 2 + Fraction(value)
+        below, above = (Fraction(float(np.nextafter(np.float32(result), np.float32(way)))) for way in (-np.inf, np.inf))
+        assert abs(Fraction(result) - exact) <= min(abs(below - exact), abs(above - exact))
+    halves = rng.standard_normal(2 * WORDS).astype(np.float16)
+    pairs = run("fma.rn.f16x2 %r2, %r1, %r1, %r1;", halves.view(np.uint32)).view(np.float16)
+    exact = halves.astype(np.float64) ** 2 + halves.astype(np.float64)
+    np.testing.assert_array_equal(pairs, exact.astype(np.float16))
+
+
+def test_nan_is_canonical() -> None:
+    words = np.full(WORDS, 0xFFC12345, np.uint32)
+    body = "mov.b32 %f1, %r1; add.f32 %f2, %f1, %f1; mov.b32 %r2, %f2;"
+    assert (run(body, words) == 0x7FFFFFFF).all()
+
+
+def test_threads_of_a_warp_exchange(rng: Random) -> None:
+    words, lane = rng.integers(0, 1 << 32, WORDS, dtype=np.uint32), np.arange(WORDS)
+    for body, source in (
+        ("shfl.sync.bfly.b32 %r2, %r1, 5, 0x1f, -1;", lane ^ 5),
+        ("shfl.sync.up.b32 %r2, %r1, 3, 0, -1;", np.where(lane % 32 < 3, lane, lane - 3)),
+        ("shfl.sync.down.b32 %r2, %r1, 9, 0x1f, -1;", np.where(lane % 32 + 9 > 31, lane, lane + 9)),
+        ("shfl.sync.idx.b32 %r2, %r1, 7, 0x181f, -1;", lane // 8 * 8 + 7),
+    ):
+        np.testing.assert_array_equal(run(body, words), words[source], err_msg=body)
+    ballot = run("setp.lt.s32 %p1, %r1, 0; vote.sync.ballot.b32 %r2, %p1, -1;", words)
+    bits = (words >> 31).reshape(2, 32) << np.arange(32, dtype=np.uint32)
+    np.testing.assert_array_equal(ballot, bits.sum(1, dtype=np.uint32).repeat(32))
+
+
+def test_paths_part_and_meet(rng: Random) -> None:
+    """A loop of as many turns as the thread's number says."""
+    body = "mov.u32 %r2, 0; mov.u32 %r3, %r0; LOOP: setp.eq.u32 %p1, %r3, 0; @%p1 bra DONE;"
+    body += " add.u32 %r2, %r2, %r3; sub.u32 %r3, %r3, 1; bra LOOP; DONE:"
+    number = np.arange(WORDS)
+    np.testing.assert_array_equal(run(body, np.zeros(WORDS, np.uint32)), number * (number + 1) // 2)
+
+
+def test_a_barrier_and_shared_memory(rng: Random) -> None:
+    """One warp writes late, the other reads behind the barrier; without it it would read zeros."""
+    words = rng.integers(0, 1 << 32, WORDS, dtype=np.uint32)
+    head = ".shared .align 4 .b8 buffer[256];"
+    body = """
+  ld.global.u32 %r1, [%rd1]; mov.u32 %r3, buffer; mad.lo.u32 %r4, %r0, 4, %r3; xor.b32 %r5, %r4, 128;
+  setp.lt.u32 %p1, %r0, 32; @%p1 bra READ;
+  st.shared.u32 [%r4], %r1; bar.sync 1, 64; bra END;
+READ: bar.sync 1, 64; ld.shared.u32 %r2, [%r5]; st.global.u32 [%rd2], %r2;
+END:"""
+    result = np.zeros(WORDS, np.uint32)
+    run_kernel(text(body, head=head), 1, WORDS, [words, result])
+    np.testing.assert_array_equal(result[:32], words[32:])
+    with pytest.raises(KernelError, match=r"^deadlock: 32 threads wait at line \d+ .*thread 0 of CTA \(0, 0, 0\)$"):
+        run_kernel(text(body.replace("bar.sync 1, 64; bra END;", "bra END;"), head=head), 1, WORDS, [words, result])
+
+
+def test_atomics_take_threads_in_order() -> None:
+    counter, result = np.zeros(WORDS, np.uint32), np.zeros(2 * WORDS, np.uint32)
+    body = "ld.param.u64 %rd3, [p0]; atom.global.add.u32 %r2, [%rd3], 3; mov.u32 %r4, %ctaid.x;"
+    body += " mul.wide.u32 %rd4, %r4, 256; add.s64 %rd2, %rd2, %rd4; st.global.u32 [%rd2], %r2;"
+    run_kernel(text(body), 2, WORDS, [counter, result])
+    np.testing.assert_array_equal(result, 3 * np.arange(2 * WORDS))
+    assert counter[0] == 6 * WORDS
+
+
+def test_a_cluster_reads_the_shared_memory_of_the_other_cta(rng: Random) -> None:
+    words, result = rng.integers(0, 1 << 32, 2 * WORDS, dtype=np.uint32), np.zeros(2 * WORDS, np.uint32)
+    body = """
+  mov.u32 %r6, %ctaid.x; mul.wide.u32 %rd4, %r6, 256; add.s64 %rd1, %rd1, %rd4; add.s64 %rd2, %rd2, %rd4;
+  ld.global.u32 %r1, [%rd1]; mov.u32 %r3, buffer; mad.lo.u32 %r4, %r0, 4, %r3; st.shared.u32 [%r4], %r1;
+  barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+  mov.u32 %r7, %cluster_ctarank; xor.b32 %r7, %r7, 1; mapa.shared::cluster.u32 %r5, %r4, %r7;
+  ld.shared::cluster.u32 %r2, [%r5]; st.global.u32 [%rd2], %r2;"""
+    program = text(body, head=".shared .align 4 .b8 buffer[256];")
+    run_kernel(program, 2, WORDS, [words, result], cluster=2)
+    np.testing.assert_array_equal(result, np.roll(words, WORDS))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            "ld.global.u32 %r1, [%rd1+2];",
+            r"^line 18: ld.global.u32: an address is not a multiple of 4; thread 0 of CTA",
+        ),
+        ("ld.global.u32 %r1, [%rd1+256];", "4 bytes outside of global memory; thread 0"),
+        ("mov.u32 %r3, 4096; st.shared.u32 [%r3], %r0;", "4 bytes outside of shared memory; thread 0"),
+        ("ex2.approx.f32 %f1, %f2;", r"^line 18: 'ex2.approx.f32' is not modelled"),
+        ("mov.u32 %r1, %nothing;", "the operand '%nothing' is not modelled"),
+        ("bra NOWHERE;", "^line 18: there is no label 'NOWHERE'$"),
+        ("bar.sync 16;", "a CTA has barriers 0 to 15"),
+        ("LOOP: bra LOOP;", "within the limit of instructions"),
+        ("add.u32 %r1, %r2, %r3", "cut off|is no"),
+    ],
+)
+def test_what_a_kernel_must_not_do(body: str, message: str) -> None:
+    arrays = [np.zeros(WORDS, np.uint32), np.zeros(WORDS, np.uint32)]
+    with pytest.raises(KernelError, match=message):
+        run_kernel(text(body), 1, WORDS, arrays, limit=1_000_000)
+
+
+def test_what_a_launch_refuses() -> None:
+    array, program = np.zeros(WORDS, np.uint32), text("")
+    for changes, message in (
+        ({"args": [array]}, "kernel takes 2 arguments, not 1"),
+        ({"args": [array, TensorTile(array, (64,))]}, r"argument 1 \(p1\) has 8 bytes and takes no tensor map"),
+        ({"args": [array, "x"]}, "must be an array, a number, a tensor tile or as many bytes, not str"),
+        ({"args": [array, array[::2]]}, "argument 1 must be a contiguous array"),
+        ({"grid": (0, 1)}, r"grid must be one to three integers above 0, not \(0, 1\)"),
+        ({"block": 2048}, "at most 1024 threads, not 2048"),
+        ({"block": 33}, "whole warps are modelled, not of 33"),
+        ({"cluster": 2, "grid": 3}, r"has no whole clusters of \(2, 1, 1\)"),
+        ({"kernel": "other"}, "the module has no kernel 'other'; it has kernel"),
+        ({"ptx": "int main() {}"}, "this is no PTX"),
+        ({"ptx": program.replace("8.7", "99.0")}, r"^line 2: PTX 99.0 is later than"),
+        ({"ptx": program[:-20]}, "ends before this bracket is closed"),
+    ):
+        arguments: dict[str, Any] = {"ptx": program, "grid": 1, "block": WORDS, "args": [array, array]} | changes
+        with pytest.raises(KernelError, match=message):
+            run_kernel(**arguments)
