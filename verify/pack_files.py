@@ -1,12 +1,15 @@
 """Operands of any instruction to a register file and back; conformance packs are written and read with it."""
 
+import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
 from ..api.arrangement import Arrangement, arrangement
-from ..errors import FileError, OperandError
+from ..errors import FileError, InstructionError, OperandError
 from ..golden.registers import gather_shared, gather_warp, pack_nibbles, unpack, unpack_nibbles
 from ..golden.tensor_memory import gather_tensor
 from ..isa.fragments import a_fragment, accumulator_fragment
@@ -16,12 +19,21 @@ from ..isa.operands import HeldOperands, Immediates, MatrixOperands
 from ..isa.tcgen05 import Opcode, every_opcode, instructions_of, parse_shaped
 from ..isa.tensor_memory import COLUMNS, LANES, TensorMap, layout_for, metadata_map
 from .archive import Replayable
-from .given import Given
 from .register_file import RegisterFile
-from .stimulus import matrices_file
+from .stimulus import Given, matrices_file
 from .tensor_memory_file import TensorMemoryFile
 
-__all__ = ["Subject", "every_subject", "file_of", "given_of", "require_placed", "subject_named"]
+__all__ = [
+    "Subject",
+    "every_subject",
+    "file_of",
+    "given_of",
+    "has_words",
+    "require_placed",
+    "subject_named",
+    "subject_of_words",
+    "words_of",
+]
 
 
 @dataclass(frozen=True)
@@ -221,3 +233,58 @@ def _of_wgmma(file: RegisterFile) -> MatrixOperands:
         unpack(file.c, accumulator_fragment(i)),
         None if file.e is None else unpack_nibbles(file.e, i, file.sparsity_selector),
     )
+
+
+def words_of(text: str) -> Counter[str]:
+    """Return the search words of an instruction: its qualifiers and, for those with ``::``, also their parts."""
+    words = [word for word in re.split(r"[.\s()]+", text) if word]
+    parts = [part for word in words if "::" in word for part in word.split("::")]
+    return Counter([*words, *parts])
+
+
+def has_words(name: str, wanted: Counter[str]) -> bool:
+    """Return whether an instruction has all the words, as often as `wanted` counts them."""
+    return wanted <= words_of(name)
+
+
+@cache
+def _every_name() -> dict[str, Counter[str]]:
+    """Return the words of every instruction, by its name."""
+    names = [str(i) for i in every_instruction()]
+    names += [f"{opcode} ({i.shape_and_types})" for opcode in every_opcode() for i in instructions_of(opcode)]
+    return {name: words_of(name) for name in names}
+
+
+def _matching(text: str) -> Iterator[str]:
+    wanted = Counter(word for word in re.split(r"[.\s()]+", text) if word)
+    return (name for name, words in _every_name().items() if wanted <= words)
+
+
+def subject_of_words(text: str) -> tuple[Subject | None, list[str]]:
+    """Return the instruction that has the given words, or the names of all that have them.
+
+    Parameters
+    ----------
+    text : str
+        Complete name, as for :func:`~sptc.verify.pack_files.subject_named`, or some of its words in any order.
+
+    Returns
+    -------
+    Subject or None
+        The only instruction with these words; None if there are several.
+    list of str
+        Names of these several instructions.
+
+    Raises
+    ------
+    InstructionError
+        No instruction has the words, and the text is no name either.
+    """
+    try:
+        return subject_named(text), []
+    except InstructionError as error:
+        whole = "." in text and len(text.split()) == 1  # for an almost correct name, the parser's error says more
+        candidates = [] if whole or not text.strip() else list(_matching(text))
+        if not candidates:
+            raise error from None
+    return (subject_named(candidates[0]), []) if len(candidates) == 1 else (None, candidates)

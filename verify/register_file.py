@@ -11,6 +11,7 @@ integers each, for A and B). Recordings add ``recorded`` (place and date); the s
 word for each case, comma-separated).
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from importlib import resources
@@ -33,7 +34,7 @@ from ..isa.instructions import Instruction, parse
 from . import tensor_memory_file
 from .archive import Archive, Replayable, load
 
-__all__ = ["RegisterFile", "interpret", "read", "shipped", "write"]
+__all__ = ["RegisterFile", "interpret", "manifest", "read", "shipped", "write"]
 
 Registers = NDArray[np.uint32]
 _DEFAULT_ARCH = "sm_90"
@@ -208,15 +209,7 @@ class RegisterFile:
 
 
 _DESCRIPTORS = ("a_descriptor", "b_descriptor")
-_KEYS = {
-    "A": "a",
-    "B": "b",
-    "C": "c",
-    "D": "d",
-    "E": "e",
-    "scale_a": "scale_a",
-    "scale_b": "scale_b",
-}
+_KEYS = {"A": "a", "B": "b", "C": "c", "D": "d", "E": "e", "scale_a": "scale_a", "scale_b": "scale_b"}
 
 
 def read(path: str | Path) -> Replayable:
@@ -323,3 +316,18 @@ def shipped() -> Iterator[Path]:
     """Yield the recordings that ship with the package, sorted by name."""
     with resources.as_file(resources.files("sptc") / "recordings") as folder:
         yield from sorted(folder.glob("*.npz"))
+
+
+def manifest() -> str:
+    """Return the manifest: each file's instruction by architecture and location of A; JSON, one file a line."""
+    found: dict[str, dict[str, dict[str, str]]] = {}
+    for path in shipped():
+        file = read(path)
+        if isinstance(file, RegisterFile) and file.d is not None and file.recorded:
+            places = found.setdefault(file.arch, {"registers": {}, "shared": {}})
+            places[file.a_from or "registers"][path.name] = str(file.instruction)
+    return json.dumps(found, indent=0, sort_keys=True) + "\n"
+
+
+if __name__ == "__main__":
+    write_whole(Path(__file__).parents[1] / "recordings" / "manifest.json", manifest().encode())

@@ -1,4 +1,4 @@
-"""Replay of recordings on a back end, compared with the recorded result."""
+"""Flags of undefined metadata: those that hardware raised, and those that the rule of each instruction requires."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -12,11 +12,41 @@ from ..api.recorder import Recorder
 from ..isa.evidence import Evidence, evidence
 from ..isa.formats import Format
 from ..isa.instructions import Instruction
+from ..isa.operands import Product, StepFlags
 from . import dot_products, register_file
 from .archive import Recorded, load
-from .flags import flags_and_rules
 
-__all__ = ["Mismatch", "Outcome", "as_number", "replay"]
+__all__ = ["Mismatch", "Outcome", "as_number", "flags_and_rules", "replay"]
+
+
+def flags_and_rules(products: Sequence[Product], cases: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return the raised flags and the required flags, each of shape (cases, rows, chunks).
+
+    The last axis holds the chunks of all steps of a product. A back end without flags gives no chunks.
+
+    Parameters
+    ----------
+    products : sequence of Product
+        Products of consecutive tiles.
+    cases : int
+        Number of cases of the register file; each case may be several tiles.
+        Cases of a register file that all tiles together are; each may be several tiles.
+    """
+    steps = [product.flags for product in products if product.flags]
+    if not steps or not cases:
+        return (np.zeros((cases, 0, 0), np.bool_),) * 2
+    raised = np.concatenate([np.concatenate([step.illegal for step in flags], axis=-1) for flags in steps])
+    demanded = np.concatenate([np.concatenate([_undefined(step) for step in flags], axis=-1) for flags in steps])
+    rows = raised.shape[0] * raised.shape[1] // cases
+    return raised.reshape(cases, rows, raised.shape[2]), demanded.reshape(cases, rows, raised.shape[2])
+
+
+def _undefined(step: StepFlags) -> NDArray[np.bool_]:
+    if step.instruction.rule is None or step.nibbles is None:
+        return np.zeros_like(step.illegal)
+    defined = np.zeros(16, np.bool_)
+    defined[[*step.instruction.rule.legal]] = True
+    return ~defined[step.nibbles]
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from .. import __version__
-from .junit import Case
 from .markup import Markup, bar, element, joined, page, table
-from .report_files import Area, Figure, Findings, Proof
+from .report_files import Area, Case, Figure, Findings, Proof
 
 __all__ = ["report_page"]
 

@@ -23,12 +23,12 @@ from ..sim.benches.random_operands import distributions
 from ..sim.coverage.groups import Coverage
 from ..sim.coverage.steps import StepCoverage
 from ..sim.engine.engine import engine_for
+from .candidates import least_matrices
 from .directed import directed_matrices
-from .directed_steps import directed_steps
-from .flags import flags_and_rules
-from .least import least_matrices
 from .register_file import RegisterFile
+from .replay import flags_and_rules
 from .stimulus import matrices_file, random_register_file
+from .vector_steps import directed_steps
 
 __all__ = [
     "DEFAULT_BACKEND",

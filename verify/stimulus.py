@@ -1,19 +1,92 @@
-"""Register files of random tiles and of given matrices, in registers and, for ``wgmma``, shared memory."""
+"""The operands of an instruction as matrices, with the metadata that a wrong decoder might read."""
 
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..golden.registers import pack, pack_nibbles, pack_scales
+from ..errors import OperandError
+from ..golden.registers import CONTAINERS, pack, pack_nibbles, pack_scales
 from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands
-from ..sim.benches.random_operands import Operands, random_matrices, random_metadata, random_operands
+from ..sim.benches.random_operands import (
+    Operands,
+    distributions,
+    random_codes,
+    random_matrices,
+    random_metadata,
+    random_operands,
+)
 from .images import Layout, image, random_image
 from .register_file import RegisterFile
 
-__all__ = ["further_file", "matrices_file", "random_register_file"]
+__all__ = [
+    "NIBBLES",
+    "Given",
+    "draw_tiles",
+    "drawn_distributions",
+    "further_file",
+    "joined",
+    "matrices_file",
+    "random_register_file",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """Operands of an instruction.
+
+    Attributes
+    ----------
+    matrices : MatrixOperands
+        Operands as the instruction multiplies them.
+    elsewhere : ndarray of uint8, shape of the nibbles, or None
+        Nibbles that the next sparsity selector reads from the same registers or tensor memory. None if the instruction
+        has only one selector or no metadata.
+    """
+
+    matrices: MatrixOperands
+    elsewhere: NDArray[np.uint8] | None = None
+
+    @property
+    def cases(self) -> int:
+        """Number of tiles."""
+        return len(self.matrices.c)
+
+    def take(self, cases: NDArray[np.intp]) -> "Given":
+        """Return only some of the tiles."""
+        return _each([self], lambda arrays: arrays[0][cases])
+
+    def widened(self, n: int) -> "Given":
+        """Return tiles of `n` columns; the columns of the following cases extend those of each case."""
+        width = self.matrices.c.shape[2]
+        turns = [self.take((np.arange(self.cases) + turn) % self.cases).matrices for turn in range(-(-n // width))]
+        b, c = (np.concatenate([getattr(turn, name) for turn in turns], axis=2)[..., :n] for name in ("b", "c"))
+        scale_b = self.matrices.scale_b
+        if scale_b is not None:
+            scale_b = np.concatenate([turn.scale_b for turn in turns if turn.scale_b is not None], axis=1)[:, :n]
+        return replace(self, matrices=replace(self.matrices, b=b, c=c, scale_b=scale_b))
+
+
+_MATRICES = ("a", "b", "c", "nibbles", "scale_a", "scale_b")
+
+
+def joined(parts: Sequence[Given]) -> Given:
+    """Concatenate several batches of tiles."""
+    return _each(parts, np.concatenate)
+
+
+def _each(parts: Sequence[Given], make: Callable[[Sequence[NDArray]], NDArray]) -> Given:
+    """Apply `make` to the arrays of the same name from all parts."""
+
+    def made(arrays: Sequence[NDArray | None]) -> NDArray | None:
+        held = [array for array in arrays if array is not None]
+        return make(held) if held else None
+
+    matrices = {name: made([getattr(part.matrices, name) for part in parts]) for name in _MATRICES}
+    return Given(MatrixOperands(**matrices), made([part.elsewhere for part in parts]))  # type: ignore[arg-type]
 
 
 def random_register_file(
@@ -231,3 +304,104 @@ def _wgmma_file(
         imm_scale=(int(rng.choice(signs)), int(rng.choice(signs))),
         imm_trans=(int(shared.transposed.get("a", False)), int(shared.transposed["b"])),
     )
+
+
+#: Choices of nibbles, each with the metadata policy that accepts them.
+NIBBLES = {"legal": "strict", "software": "software", "all": "silicon"}
+#: Share of chunks with zeros and nibble 0x0, which libraries write as padding.
+_EMPTY_CHUNKS = 0.25
+#: Distributions that also apply to block scales. With all others scales have no NaN, which would hide the products.
+_OF_SCALES = ("wide", "bits")
+
+
+def drawn_distributions(instruction: Instruction, distribution: str | None) -> tuple[str, ...]:
+    """Return the distributions of tiles 0, 1, ...; later tiles repeat them in turn.
+
+    Parameters
+    ----------
+    instruction : Instruction
+        Instruction.
+    distribution : str or None
+        Distribution of all tiles; None: every distribution that fits the instruction.
+
+    Raises
+    ------
+    OperandError
+        The distribution does not fit the instruction.
+    """
+    fitting = distributions(instruction)
+    if distribution is None:
+        return fitting
+    if distribution not in fitting:
+        raise OperandError(f"distribution must be one of {', '.join(fitting)} for {instruction}, not {distribution!r}")
+    return (distribution,)
+
+
+def draw_tiles(
+    instruction: Instruction, names: tuple[str, ...], nibbles: str, tiles: int, rng: np.random.Generator, first: int = 0
+) -> Given:
+    """Draw tiles.
+
+    Parameters
+    ----------
+    instruction : Instruction
+        Instruction.
+    names : tuple of str
+        Result of :func:`drawn_distributions`.
+    nibbles : str
+        Choice of nibbles, a key of :data:`NIBBLES`.
+    tiles : int
+        Number of tiles.
+    rng : Generator
+        Source of randomness.
+    first : int
+        Number of the first tile, which decides its distribution.
+    """
+    numbers = np.arange(first, first + tiles)
+    return _with_metadata(instruction, _matrices(instruction, names, numbers, rng), nibbles, rng)
+
+
+def _matrices(
+    i: Instruction, names: tuple[str, ...], numbers: NDArray[np.intp], rng: np.random.Generator
+) -> MatrixOperands:
+    count, container = len(numbers), CONTAINERS[i.container_bits]
+    a = np.empty((count, i.m, i.stored_k), container)
+    b = np.empty((count, i.k, i.n), container)
+    c = np.empty((count, i.m, i.n), CONTAINERS[i.c.bits])
+    scales = [np.empty((count, lines, i.scale_size or 0), np.uint8) for lines in (i.m, i.n)]
+    for place, name in enumerate(names):
+        chosen = numbers % len(names) == place
+        if not (of_name := int(chosen.sum())):
+            continue
+        a[chosen], b[chosen], c[chosen] = random_matrices(i, name, of_name, rng)
+        if i.scale_format:
+            for scale in scales:
+                of_scales = name if name in _OF_SCALES else "mid"
+                scale[chosen] = random_codes(i.scale_format, of_scales, (of_name, *scale.shape[1:]), rng)
+    return MatrixOperands(a, b, c, None, *(scales if i.scale_format else (None, None)))
+
+
+def _with_metadata(i: Instruction, matrices: MatrixOperands, nibbles: str, rng: np.random.Generator) -> Given:
+    if i.rule is None:
+        return Given(matrices)
+    choices = np.arange(16) if nibbles == "all" else np.array(sorted(i.rule.legal))
+    shape = (len(matrices.a), i.m, i.chunks)
+    drawn, elsewhere = (choices.astype(np.uint8)[rng.integers(0, len(choices), shape)] for _ in range(2))
+    if nibbles == "software":
+        empty = rng.random(shape) < _EMPTY_CHUNKS
+        drawn[empty] = 0
+        matrices = replace(matrices, a=np.where(_of_elements(i, empty), _zeros(i, matrices.a), matrices.a))
+    # In register files of mma and wgmma, random bits stand where another selector would read.
+    has_others = i.family == "tcgen05" and i.sparsity_selectors > 1
+    return Given(replace(matrices, nibbles=drawn), elsewhere if has_others else None)
+
+
+def _of_elements(i: Instruction, chunks: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    assert i.granularity
+    return chunks.repeat(i.granularity.stored, axis=-1)
+
+
+def _zeros(i: Instruction, a: NDArray) -> NDArray:
+    """Zero the elements; keep their signs and the container bits beside them."""
+    magnitude = (1 << i.a.bits - (0 if i.a.is_integer else 1)) - 1
+    return a & ~a.dtype.type(magnitude << i.low_bit(i.a))

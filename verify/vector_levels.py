@@ -15,13 +15,11 @@ from ..isa.tensor_memory import TensorMap
 from ..rtl.config import WARP_ROWS, CoreConfig
 from ..rtl.ports import ports
 from ..rtl.systemverilog import lines_of_ports
-from .given import Given
 from .pack_files import Subject, file_of
 from .register_file import RegisterFile
-from .stimulus import further_file
+from .stimulus import NIBBLES, Given, draw_tiles, drawn_distributions, further_file
 from .tensor_memory_file import TensorMemoryFile
 from .vector_steps import datapath_numerics, step_vectors, steps_of_k, vector_bits, warp_vectors
-from .vector_tiles import NIBBLES, draw_tiles, drawn_distributions
 
 __all__ = ["LEVELS", "Drawn", "File", "Table", "Vectors", "joined", "register_vectors", "tables_of", "top_vectors"]
 
@@ -120,7 +118,7 @@ class Drawn:
     distribution : str or None
         Distribution of the operands; None cycles through all that fit the instruction.
     nibbles : str
-        Nibbles to draw, a key of :data:`~sptc.verify.vector_tiles.NIBBLES`.
+        Nibbles to draw, a key of :data:`~sptc.verify.stimulus.NIBBLES`.
     tiles, block_tiles : int
         Number of tiles, in total and in each block.
     seed : int

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sptc.infra.pools import local_pool
 from sptc.sim.engine.engine import Engine
 from sptc.verify import campaign
-from sptc.verify.campaign_state import Record
+from sptc.verify.campaign import Record
 from sptc.verify.shards import Plan
 
 # Workers are forked on purpose, from a process whose numerical library has threads; newer Pythons warn of any fork.

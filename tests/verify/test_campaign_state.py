@@ -11,8 +11,8 @@ import pytest
 from sptc.errors import FileError
 from sptc.infra.journal import Journal
 from sptc.sim.coverage.groups import Axis, Coverage, Group
-from sptc.verify import campaign, campaign_state
-from sptc.verify.campaign_state import Record, StateFolder, Totals, parameters
+from sptc.verify import campaign
+from sptc.verify.campaign import Record, StateFolder, Totals, parameters
 from sptc.verify.shards import Plan, ShardResult
 
 # Workers are forked on purpose, from a process whose numerical library has threads; newer Pythons warn of any fork.
@@ -76,7 +76,7 @@ def test_ctrl_c_while_a_shard_is_entered(sample: bool, tmp_path: Path, monkeypat
             record.flush()
             with monkeypatch.context() as changed:
                 changed.setattr(Journal, "write", interrupted)
-                changed.setattr(campaign_state, "_INTERVAL", -1.0)
+                changed.setattr(campaign, "_INTERVAL", -1.0)
                 with pytest.raises(KeyboardInterrupt):
                     record.add(ShardResult(SMALL.shard(0), 0, hits=hits))
             record.flush()

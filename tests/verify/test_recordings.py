@@ -11,8 +11,7 @@ import pytest
 from sptc.isa.evidence import Evidence
 from sptc.isa.instructions import every_instruction, parse
 from sptc.verify import register_file
-from sptc.verify.manifest import manifest
-from sptc.verify.register_file import RegisterFile
+from sptc.verify.register_file import RegisterFile, manifest
 from sptc.verify.replay import replay
 
 SHIPPED = list(register_file.shipped())
@@ -80,4 +79,4 @@ def test_every_recorded_set(recorded_sets: Iterator[tuple[str, RegisterFile]], b
 
 def test_the_manifest_is_that_of_the_files() -> None:
     path = Path(__file__).parents[2] / "recordings" / "manifest.json"
-    assert path.read_text(encoding="utf-8") == manifest(), "run `python -m sptc.verify.manifest`"
+    assert path.read_text(encoding="utf-8") == manifest(), "run `python -m sptc.verify.register_file`"

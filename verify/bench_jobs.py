@@ -1,5 +1,6 @@
-"""Random programs for the tensor cores of a CTA: sequences of instructions of all kinds on random bits."""
+"""Work for the benches: register files of ``wgmma`` as jobs of a warpgroup, and random programs of CTAs."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,21 +9,173 @@ from numpy.typing import NDArray
 
 from ..api.backends import Backend
 from ..api.tcgen05 import placement_of, tcgen05_mma
-from ..golden.registers import gather_shared
+from ..golden.registers import gather_shared, unpack_nibbles
 from ..golden.tensor_memory import Placement, gather_tensor
 from ..isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
+from ..isa.instructions import every_instruction
 from ..isa.memory import encode_descriptor
+from ..isa.operands import Immediates
 from ..isa.tcgen05 import Opcode, every_opcode, instructions_of
 from ..isa.tensor_memory import COLUMNS, LANES
-from ..rtl.config import WARP_COLUMNS, CoreConfig
-from ..rtl.fetch import CORE_MATRICES, UNIT_BITS
+from ..rtl.config import WARP_COLUMNS, WARP_ROWS, CoreConfig
+from ..rtl.fetch import ADDRESS_BITS, CORE_MATRICES, PANEL_ROWS, UNIT_BITS, descriptor_layout
+from ..rtl.life_cycle import Operation
+from ..rtl.panel_operands import fragment_layout
 from ..rtl.tcgen05 import tcgen05_layout
+from ..rtl.warp import LANES as WARP_LANES
+from ..rtl.warp import REGISTERS, warp_result_layout
+from ..rtl.warpgroup import warpgroup_layout
+from ..sim.benches.items import Item
+from ..sim.benches.jobs import Job
+from ..sim.benches.random_operands import distributions
 from ..sim.benches.tcgen05_items import CtaPanel, CtaTask, CtaWork, columns_from, joined_words, units_of
 from ..sim.engine.echo import EchoBackend
 from ..sim.engine.tcgen05_commands import COMMIT, CtaCommand, cta_command
 from ..sim.engine.tcgen05_work import CtaProgram
+from ..sim.engine.warpgroup_commands import wgmma_fields
+from .register_file import RegisterFile
+from .stimulus import random_register_file
 
-__all__ = ["CtaInstruction", "echoing_program", "random_instruction", "random_memories", "random_work"]
+__all__ = [
+    "CtaInstruction",
+    "echoing_program",
+    "random_instruction",
+    "random_memories",
+    "random_warpgroup_jobs",
+    "random_work",
+    "warpgroup_jobs_of",
+]
+
+_UNIT_BYTES = 16
+#: Size of shared memory, and of the longest swizzle pattern, in units of 16 bytes.
+_UNITS, _PATTERN_UNITS = 1 << ADDRESS_BITS, 64
+_WARPS = 4
+#: One in this number of random instructions has more than four panels of B.
+_LONG_ONE_IN = 12
+#: One in this number of random instructions has operands spread over much of shared memory.
+_SPREAD_ONE_IN = 6
+
+
+def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator, base: int = 0) -> Iterator[Job]:
+    """Yield every case of a register file as a job of a warpgroup.
+
+    Parameters
+    ----------
+    file : RegisterFile
+        Register file of a ``wgmma``. The expected results are its D or, without D, those of the golden model.
+    config : CoreConfig
+        Datapath that computes it.
+    rng : Generator
+        Draws registers that are not read.
+    base : int
+        Unit of shared memory to which the image is moved: a multiple of 64, the length of a swizzle pattern.
+    """
+    reads = _reads(file, _WARPS * WARP_ROWS)
+    i = file.instruction
+    element = config.element_code(i.a, i.container_bits)
+    assert file.b_descriptor is not None
+    d = file.run() if file.d is None else file.d
+    e = rng.integers(0, 1 << 32, file.c.shape[:2], dtype=np.uint32) if file.e is None else file.e
+    illegal = np.zeros((file.cases, i.m, 0), np.bool_)
+    if i.rule:
+        illegal = ~np.isin(unpack_nibbles(e, i, file.sparsity_selector), list(i.rule.legal))
+    immediates = Immediates(
+        sparsity_selector=file.sparsity_selector,
+        a_in_registers=file.a is not None,
+        scale_d=file.scale_d,
+        imm_scale=file.imm_scale,
+        imm_trans=file.imm_trans,
+    )
+    fields = wgmma_fields(config, i, immediates) | {"operation": Operation.MULTIPLY}
+    for case in range(file.cases):
+        a_descriptor = rng.integers(1 << 63) if file.a_descriptor is None else file.a_descriptor[case]
+        a_registers, metadata = [], []
+        accumulators, results = (np.zeros(i.n // WARP_COLUMNS, object) for _ in range(2))  # payloads of all panels
+        for warp in range(_WARPS):
+            lanes, rows = (slice(size * warp, size * (warp + 1)) for size in (WARP_LANES, WARP_ROWS))
+            a = rng.integers(0, 1 << 32, (WARP_LANES, REGISTERS)) if file.a is None else file.a[case, lanes]
+            flags = sum(1 << 16 * int(row) + int(chunk) for row, chunk in np.argwhere(illegal[case, rows]))
+            flags <<= warp_result_layout()["illegal"].offset
+            a_registers.append(a.tolist())
+            metadata.append(e[case, lanes].tolist())
+            for panel, registers in enumerate(_panels(file.c[case, lanes], i.n, rng)):
+                payload = int(fragment_layout().const(registers.tolist()).as_value().value)
+                accumulators[panel] += payload << fragment_layout().size * warp
+            for panel, registers in enumerate(_panels(d[case, lanes], i.n, None)):
+                results[panel] += (joined_words(registers) | flags) << warp_result_layout().size * warp
+        descriptors = {
+            "a_descriptor": _moved(int(a_descriptor), base),
+            "b_descriptor": _moved(int(file.b_descriptor[case]), base),
+        }
+        command = warpgroup_layout().const(fields | descriptors | {"a": a_registers, "e": metadata})
+        panels = [
+            Item(f"{i}, case {case}, columns {WARP_COLUMNS * panel} to {WARP_COLUMNS * panel + 7}", *payloads, element)
+            for panel, payloads in enumerate(zip(accumulators, results, strict=True))
+        ]
+        yield Job(int(command.as_value().value), _units(file.b[case]), base, reads, panels)
+
+
+def random_warpgroup_jobs(config: CoreConfig, rng: np.random.Generator) -> Iterator[Job]:
+    """Yield random jobs of a warpgroup without end, alternating between the halves of shared memory.
+
+    Two instructions may be in flight; the half of an address tells which of them reads it.
+    """
+    half, number = _UNITS // 2, 0
+    for file in _random_files(config, rng):
+        room = half - file.b.shape[1] * file.b.itemsize // _UNIT_BYTES
+        if room >= 0:
+            base = half * (number % 2) + _PATTERN_UNITS * int(rng.integers(room // _PATTERN_UNITS + 1))
+            yield from warpgroup_jobs_of(file, config, rng, base)
+            number += 1
+
+
+def _random_files(config: CoreConfig, rng: np.random.Generator) -> Iterator[RegisterFile]:
+    """Yield random register files of one case: every instruction of the datapath, any nibble; most have n <= 32."""
+    supported = [i for i in every_instruction("wgmma") if config.holds(i)]
+    short, long = ([i for i in supported if (i.n > 4 * PANEL_ROWS) == is_long] for is_long in (False, True))
+    while True:
+        for place in rng.permutation(len(short)):
+            i = short[place] if rng.integers(_LONG_ONE_IN) else long[rng.integers(len(long))]
+            sparsity_selector = int(rng.integers(i.sparsity_selectors))
+            yield random_register_file(
+                i,
+                "sm_90",
+                str(rng.choice(distributions(i))),
+                1,
+                rng,
+                sparsity_selector=sparsity_selector,
+                any_nibble=bool(rng.integers(2)),
+                spread=not rng.integers(_SPREAD_ONE_IN),
+            )
+
+
+def _moved(descriptor: int, base: int) -> Any:
+    """Return a descriptor with its start address moved by `base` units."""
+    fields = descriptor_layout().from_bits(descriptor)
+    start = (fields.start + base) % _UNITS
+    return descriptor_layout().const({name: fields[name] for name, _ in descriptor_layout()} | {"start": start})
+
+
+def _reads(file: RegisterFile, rows: int) -> int:
+    """Return the number of core-matrix reads: those of B once and, unless A is in registers, of `rows` rows of A."""
+    i = file.instruction
+    elements = i.n * i.k + (rows * i.stored_k if file.a is None else 0)
+    return elements * i.container_bits // 8 // (_UNIT_BYTES * PANEL_ROWS)
+
+
+def _units(words: NDArray[np.uint32]) -> list[int]:
+    octets = words.tobytes()
+    return [int.from_bytes(octets[at : at + _UNIT_BYTES], "little") for at in range(0, len(octets), _UNIT_BYTES)]
+
+
+def _panels(registers: NDArray[np.uint32], n: int, rng: np.random.Generator | None) -> list[NDArray[np.uint32]]:
+    """Cut a warp's accumulator into panels of 32 lanes x 4 registers; unused ones hold noise, or zero without `rng`."""
+    used = registers.reshape(WARP_LANES, n // WARP_COLUMNS, -1).swapaxes(0, 1)
+    shape = (len(used), WARP_LANES, REGISTERS)
+    panels = np.zeros(shape, np.uint32) if rng is None else rng.integers(0, 1 << 32, shape, dtype=np.uint32)
+    panels[..., : used.shape[2]] = used
+    return list(panels)
+
 
 #: Columns of tensor memory: D in the lower ones, all other operands in the upper ones, equal in all four partitions.
 _D_COLUMNS, _OPERAND_COLUMNS = 256, 256
@@ -94,8 +247,8 @@ def random_instruction(
         Most columns of D.
     """
     rows = LANES * opcode.cta_group
-    all_of_them = [i for i in instructions_of(opcode) if i.m == rows and i.n <= widest]
-    i = all_of_them[int(rng.integers(len(all_of_them)))]
+    fitting = [i for i in instructions_of(opcode) if i.m == rows and i.n <= widest]
+    i = fitting[int(rng.integers(len(fitting)))]
     in_tensor = bool(rng.integers(2)) and not i.a.bits < i.container_bits == 8
     flags = {name: bool(rng.integers(2)) for name in ("negate_a", "negate_b") if not i.a.is_integer}
     moves = ("transpose_b",) if in_tensor else ("transpose_a", "transpose_b")
@@ -186,10 +339,10 @@ def echoing_program(config: CoreConfig, instructions: int, rng: np.random.Genera
             expected = instruction.run(expected, smem, echo)
         else:
             expected = np.stack([instruction.run(*memories, echo) for memories in zip(expected, smem, strict=True)])
-        beside = np.concatenate(echo.flags)
-        count = beside.shape[1]
+        raised = np.concatenate(echo.flags)
+        count = raised.shape[1]
         order = [place // 2 + place % 2 * (count // 2) if pair else place for place in range(count)]
-        flags.append(beside[:, order])
+        flags.append(raised[:, order])
         commands.append(instruction.command)
         if rng.random() < 0.6:
             commands += [COMMIT] * (12 if rng.random() < 0.2 else 1)
