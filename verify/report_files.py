@@ -1,4 +1,4 @@
-"""A reader of JUnit XML as pytest and ``sptc --junit`` write it."""
+"""The files that a regression leaves in a folder; each is recognised by its content, not by its name."""
 
 import json
 import os
@@ -93,10 +93,10 @@ def _seeds(suite: ElementTree.Element) -> Iterator[str]:
 
 def _case(element: ElementTree.Element) -> Case:
     failure = None
-    for found in (*element.findall("failure"), *element.findall("error")):
-        message, text = found.get("message", ""), found.text or ""
-        said = text if message.partition("\n")[0] in text else f"{message}\n{text}".strip()
-        failure = said if failure is None else f"{failure}\n{said}"
+    for report in (*element.findall("failure"), *element.findall("error")):
+        message, text = report.get("message", ""), report.text or ""
+        details = text if message.partition("\n")[0] in text else f"{message}\n{text}".strip()
+        failure = details if failure is None else f"{failure}\n{details}"
     skipped = element.find("skipped") if failure is None else None
     return Case(
         element.get("classname", ""),
@@ -349,13 +349,13 @@ class Findings:
 
     def _take_faults(self, lines: bytes) -> str:
         """Read the outcomes; a later line replaces an earlier one of the same fault."""
-        found = {}
+        faults = {}  # entered only if all of them are read
         for line in lines.splitlines():
             if line.rstrip().endswith(b"]"):  # the last line may be incomplete
                 for row in json.loads(line):
                     preset, top, command, verdict = (_text(row[key]) for key in ("preset", "top", "command", "verdict"))
-                    found[preset, top, int(_number(row["number"]))] = Fault(preset, top, command, verdict)
-        self.faults |= found
+                    faults[preset, top, int(_number(row["number"]))] = Fault(preset, top, command, verdict)
+        self.faults |= faults
         return "faults"
 
 
@@ -372,25 +372,24 @@ def read_findings(folder: Path) -> Findings:
     FileError
         It is no folder, cannot be listed, or holds no file for a report.
     """
-    found = Findings(folder)
+    findings = Findings(folder)
 
     def refuse(error: OSError) -> None:
         if error.filename == str(folder):
             raise FileError(f"{folder} cannot be read ({error.strerror})") from None
-        found.passed_over.append(
-            (str(Path(error.filename).relative_to(folder)), f"it cannot be read ({error.strerror})")
-        )
+        name = str(Path(error.filename).relative_to(folder))
+        findings.passed_over.append((name, f"it cannot be read ({error.strerror})"))
 
     try:
         paths = [Path(place) / name for place, _, names in os.walk(folder, onerror=refuse) for name in names]
     except ValueError as error:  # the name is not a valid path
         raise FileError(f"{folder} cannot be read ({error})") from None
     for path in sorted(paths):
-        found.add(path)
-    found.settle()
-    if not found.read:
+        findings.add(path)
+    findings.settle()
+    if not findings.read:
         raise FileError(f"{folder} holds no file that a report could be made of, of {len(paths)} that lie there")
-    return found
+    return findings
 
 
 def _proof(row: dict[str, Any]) -> Proof:
