@@ -121,8 +121,8 @@ class MatrixOperands:
     scale_b: NDArray[np.uint8] | None = None
     held: HeldOperands | TensorMemoryOperands | None = None
 
-    def take(self, tiles: slice, rows: slice = slice(None)) -> "MatrixOperands":
-        """Return views of part of the batch, with part of the rows of A, C, metadata and scales of A."""
+    def take(self, tiles: slice | NDArray[np.intp], rows: slice = slice(None)) -> "MatrixOperands":
+        """Return part of the batch, with part of the rows of A, C, metadata and scales of A; slices give views."""
         return MatrixOperands(
             self.a[tiles, rows],
             self.b[tiles],

@@ -1,7 +1,8 @@
-"""The operands of an instruction as matrices, with the metadata that a wrong decoder might read."""
+"""Random operands: matrices of tiles, and register files of them in registers and, for ``wgmma``, shared memory."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,7 @@ __all__ = [
     "joined",
     "matrices_file",
     "random_register_file",
+    "scaled_matrices",
 ]
 
 
@@ -57,7 +59,7 @@ class Given:
 
     def take(self, cases: NDArray[np.intp]) -> "Given":
         """Return only some of the tiles."""
-        return _each([self], lambda arrays: arrays[0][cases])
+        return Given(self.matrices.take(cases), None if self.elsewhere is None else self.elsewhere[cases])
 
     def widened(self, n: int) -> "Given":
         """Return tiles of `n` columns; the columns of the following cases extend those of each case."""
@@ -70,23 +72,15 @@ class Given:
         return replace(self, matrices=replace(self.matrices, b=b, c=c, scale_b=scale_b))
 
 
-_MATRICES = ("a", "b", "c", "nibbles", "scale_a", "scale_b")
-
-
 def joined(parts: Sequence[Given]) -> Given:
     """Concatenate several batches of tiles."""
-    return _each(parts, np.concatenate)
 
+    def concatenated(arrays: list[NDArray]) -> NDArray | None:
+        return None if arrays[0] is None else np.concatenate(arrays)
 
-def _each(parts: Sequence[Given], make: Callable[[Sequence[NDArray]], NDArray]) -> Given:
-    """Apply `make` to the arrays of the same name from all parts."""
-
-    def made(arrays: Sequence[NDArray | None]) -> NDArray | None:
-        held = [array for array in arrays if array is not None]
-        return make(held) if held else None
-
-    matrices = {name: made([getattr(part.matrices, name) for part in parts]) for name in _MATRICES}
-    return Given(MatrixOperands(**matrices), made([part.elsewhere for part in parts]))  # type: ignore[arg-type]
+    names = ("a", "b", "c", "nibbles", "scale_a", "scale_b")
+    matrices: dict[str, Any] = {name: concatenated([getattr(part.matrices, name) for part in parts]) for name in names}
+    return Given(MatrixOperands(**matrices), concatenated([part.elsewhere for part in parts]))
 
 
 def random_register_file(
@@ -111,28 +105,16 @@ def random_register_file(
     distribution, cases, rng, sparsity_selector, any_nibble
         As for :func:`random_operands`.
     spread : bool
-        As for :func:`~sptc.verify.images.random_image`.
-
-    Notes
-    -----
-    Operands of ``wgmma`` lie in random images made by :func:`~sptc.verify.images.random_image`.
+        As for :func:`~sptc.verify.images.random_image`, which places the operands of ``wgmma``.
     """
     if instruction.family == "mma":
         operands = random_operands(
             instruction, distribution, cases, rng, sparsity_selector=sparsity_selector, any_nibble=any_nibble
         )
         return _mma_file(instruction, arch, operands)
-    a, b, c = random_matrices(instruction, distribution, cases, rng)
-    return _wgmma_file(
-        instruction,
-        a,
-        b,
-        c,
-        random_metadata(instruction, sparsity_selector, any_nibble, cases, rng),
-        sparsity_selector,
-        rng,
-        spread=spread,
-    )
+    matrices = MatrixOperands(*random_matrices(instruction, distribution, cases, rng))
+    e = random_metadata(instruction, sparsity_selector, any_nibble, cases, rng)
+    return _wgmma_file(instruction, matrices, e, sparsity_selector, rng, spread)
 
 
 def matrices_file(
@@ -161,8 +143,8 @@ def matrices_file(
     """
     e = _packed_metadata(instruction, matrices, sparsity_selector, rng)
     if instruction.family == "wgmma":
-        return _wgmma_file(instruction, matrices.a, matrices.b, matrices.c, e, sparsity_selector, rng)
-    held = Operands(
+        return _wgmma_file(instruction, matrices, e, sparsity_selector, rng)
+    operands = Operands(
         pack(matrices.a, a_fragment(instruction)),
         pack(matrices.b, b_fragment(instruction)),
         pack(matrices.c, accumulator_fragment(instruction)),
@@ -171,7 +153,7 @@ def matrices_file(
         _packed_scales(instruction, "a", matrices.scale_a, rng),
         _packed_scales(instruction, "b", matrices.scale_b, rng),
     )
-    return _mma_file(instruction, arch, held)
+    return _mma_file(instruction, arch, operands)
 
 
 def further_file(file: RegisterFile, matrices: MatrixOperands, rng: np.random.Generator) -> RegisterFile:
@@ -188,21 +170,21 @@ def further_file(file: RegisterFile, matrices: MatrixOperands, rng: np.random.Ge
     """
     i = file.instruction
     e = _packed_metadata(i, matrices, file.sparsity_selector, rng)
-    held = replace(file, c=pack(matrices.c, accumulator_fragment(i)), e=e, d=None)
     a = None if file.a is None else pack(matrices.a, a_fragment(i))
+    file = replace(file, a=a, c=pack(matrices.c, accumulator_fragment(i)), e=e, d=None)
     if i.family == "mma":
         byte_a, thread_a, byte_b, thread_b = file.scale_ids
         scale_a = _scales_placed(i, "a", matrices.scale_a, (byte_a, thread_a), rng)
         scale_b = _scales_placed(i, "b", matrices.scale_b, (byte_b, thread_b), rng)
-        return replace(held, a=a, b=pack(matrices.b, b_fragment(i)), scale_a=scale_a, scale_b=scale_b)
-    found = {"a": file.a_descriptor, "b": file.b_descriptor}
-    descriptors = {name: int(of_cases[0]) for name, of_cases in found.items() if of_cases is not None}
+        return replace(file, b=pack(matrices.b, b_fragment(i)), scale_a=scale_a, scale_b=scale_b)
+    case_descriptors = {"a": file.a_descriptor, "b": file.b_descriptor}
+    descriptors = {name: int(array[0]) for name, array in case_descriptors.items() if array is not None}
     transposed = {name: bool(value) for name, value in zip("ab", file.imm_trans, strict=True)}
     operands = {"a": matrices.a, "b": matrices.b.swapaxes(1, 2)}
     layout = Layout(descriptors, transposed, 4 * file.b.shape[1])
     shared = image(i, {name: operands[name] for name in descriptors}, layout, rng)
-    of_cases = {name: np.full(len(matrices.a), value, np.uint64) for name, value in descriptors.items()}
-    return replace(held, a=a, b=shared.words, a_descriptor=of_cases.get("a"), b_descriptor=of_cases["b"])
+    arrays = {f"{name}_descriptor": np.full(len(matrices.a), value, np.uint64) for name, value in descriptors.items()}
+    return replace(file, b=shared.words, **arrays)
 
 
 def _packed_metadata(
@@ -210,8 +192,8 @@ def _packed_metadata(
 ) -> NDArray[np.uint32] | None:
     if matrices.nibbles is None:
         return None
-    others = rng.integers(0, 1 << 32, (len(matrices.a), instruction.threads), dtype=np.uint32)
-    return pack_nibbles(matrices.nibbles, instruction, sparsity_selector, others)
+    unread = rng.integers(0, 1 << 32, (len(matrices.a), instruction.threads), dtype=np.uint32)
+    return pack_nibbles(matrices.nibbles, instruction, sparsity_selector, unread)
 
 
 def _packed_scales(
@@ -259,47 +241,33 @@ def _mma_file(instruction: Instruction, arch: str, operands: Operands) -> Regist
 
 def _wgmma_file(
     instruction: Instruction,
-    a: NDArray,
-    b: NDArray,
-    c: NDArray,
+    matrices: MatrixOperands,
     e: NDArray[np.uint32] | None,
     sparsity_selector: int,
     rng: np.random.Generator,
-    *,
     spread: bool = False,
 ) -> RegisterFile:
     """Return a register file of matrices for ``wgmma``, with metadata policy ``silicon``.
 
-    Parameters
-    ----------
-    instruction : Instruction
-        A ``wgmma`` instruction.
-    a, b, c : ndarray, shape (cases, m, stored k), (cases, k, n) and (cases, m, n)
-        Containers of A and B, accumulator codes.
-    e : ndarray of uint32, shape (cases, 128)
-        Metadata.
-    sparsity_selector : int
-        Sparsity selector that `e` was packed for.
-    rng : Generator
-        Draws whether A is in registers, places of operands in shared memory, imm-scale and scale-d.
-    spread : bool
-        As for :func:`~sptc.verify.images.random_image`.
+    The generator draws whether A is in registers, places of operands in shared memory, imm-scale and scale-d.
     """
     in_registers = bool(rng.integers(2))
-    shared = random_image(instruction, ({} if in_registers else {"a": a}) | {"b": b.swapaxes(1, 2)}, rng, spread=spread)
-    descriptors = {name: np.full(len(b), value, np.uint64) for name, value in shared.descriptors.items()}
+    operands = ({} if in_registers else {"a": matrices.a}) | {"b": matrices.b.swapaxes(1, 2)}
+    shared = random_image(instruction, operands, rng, spread=spread)
+    descriptors = {
+        f"{name}_descriptor": np.full(len(matrices.b), value, np.uint64) for name, value in shared.descriptors.items()
+    }
     signs = (1,) if instruction.a.is_integer else (1, 1, -1)
     return RegisterFile(
         instruction=instruction,
         sparsity_selector=sparsity_selector,
-        a=pack(a, a_fragment(instruction)) if in_registers else None,
+        a=pack(matrices.a, a_fragment(instruction)) if in_registers else None,
         b=shared.words,
-        c=pack(c, accumulator_fragment(instruction)),
+        c=pack(matrices.c, accumulator_fragment(instruction)),
         e=e,
         arch="sm_90",
         metadata="silicon",
-        a_descriptor=descriptors.get("a"),
-        b_descriptor=descriptors["b"],
+        **descriptors,
         scale_d=bool(rng.random() < 0.9),
         imm_scale=(int(rng.choice(signs)), int(rng.choice(signs))),
         imm_trans=(int(shared.transposed.get("a", False)), int(shared.transposed["b"])),
@@ -311,7 +279,7 @@ NIBBLES = {"legal": "strict", "software": "software", "all": "silicon"}
 #: Share of chunks with zeros and nibble 0x0, which libraries write as padding.
 _EMPTY_CHUNKS = 0.25
 #: Distributions that also apply to block scales. With all others scales have no NaN, which would hide the products.
-_OF_SCALES = ("wide", "bits")
+_SCALE_DISTRIBUTIONS = ("wide", "bits")
 
 
 def drawn_distributions(instruction: Instruction, distribution: str | None) -> tuple[str, ...]:
@@ -357,28 +325,26 @@ def draw_tiles(
     first : int
         Number of the first tile, which decides its distribution.
     """
-    numbers = np.arange(first, first + tiles)
-    return _with_metadata(instruction, _matrices(instruction, names, numbers, rng), nibbles, rng)
+    turns = np.arange(first, first + tiles) % len(names)
+    counts = np.bincount(turns, minlength=len(names)).tolist()
+    parts = [Given(scaled_matrices(instruction, *pair, rng)) for pair in zip(names, counts, strict=True) if pair[1]]
+    matrices = joined(parts).matrices.take(np.argsort(np.argsort(turns, kind="stable")))
+    return _with_metadata(instruction, matrices, nibbles, rng)
 
 
-def _matrices(
-    i: Instruction, names: tuple[str, ...], numbers: NDArray[np.intp], rng: np.random.Generator
-) -> MatrixOperands:
-    count, container = len(numbers), CONTAINERS[i.container_bits]
-    a = np.empty((count, i.m, i.stored_k), container)
-    b = np.empty((count, i.k, i.n), container)
-    c = np.empty((count, i.m, i.n), CONTAINERS[i.c.bits])
-    scales = [np.empty((count, lines, i.scale_size or 0), np.uint8) for lines in (i.m, i.n)]
-    for place, name in enumerate(names):
-        chosen = numbers % len(names) == place
-        if not (of_name := int(chosen.sum())):
-            continue
-        a[chosen], b[chosen], c[chosen] = random_matrices(i, name, of_name, rng)
-        if i.scale_format:
-            for scale in scales:
-                of_scales = name if name in _OF_SCALES else "mid"
-                scale[chosen] = random_codes(i.scale_format, of_scales, (of_name, *scale.shape[1:]), rng)
-    return MatrixOperands(a, b, c, None, *(scales if i.scale_format else (None, None)))
+def scaled_matrices(i: Instruction, distribution: str, cases: int, rng: np.random.Generator) -> MatrixOperands:
+    """Draw the operands of tiles, block scales included, without metadata."""
+    container = CONTAINERS[i.container_bits]
+    a, b, c = random_matrices(i, distribution, cases, rng)
+    matrices = MatrixOperands(a.astype(container), b.astype(container), c.astype(CONTAINERS[i.c.bits]))
+    if i.scale_format is None or i.scale_size is None:
+        return matrices
+    scale_kind = distribution if distribution in _SCALE_DISTRIBUTIONS else "mid"
+    scale_a, scale_b = (
+        random_codes(i.scale_format, scale_kind, (cases, rows, i.scale_size), rng).astype(np.uint8)
+        for rows in (i.m, i.n)
+    )
+    return replace(matrices, scale_a=scale_a, scale_b=scale_b)
 
 
 def _with_metadata(i: Instruction, matrices: MatrixOperands, nibbles: str, rng: np.random.Generator) -> Given:
@@ -388,20 +354,14 @@ def _with_metadata(i: Instruction, matrices: MatrixOperands, nibbles: str, rng: 
     shape = (len(matrices.a), i.m, i.chunks)
     drawn, elsewhere = (choices.astype(np.uint8)[rng.integers(0, len(choices), shape)] for _ in range(2))
     if nibbles == "software":
+        assert i.granularity
         empty = rng.random(shape) < _EMPTY_CHUNKS
         drawn[empty] = 0
-        matrices = replace(matrices, a=np.where(_of_elements(i, empty), _zeros(i, matrices.a), matrices.a))
+        # A zero keeps its sign and the container bits beside it.
+        magnitude = (1 << i.a.bits - (0 if i.a.is_integer else 1)) - 1
+        zeros = matrices.a & ~matrices.a.dtype.type(magnitude << i.low_bit(i.a))
+        is_zero = empty.repeat(i.granularity.stored, axis=-1)
+        matrices = replace(matrices, a=np.where(is_zero, zeros, matrices.a))
     # In register files of mma and wgmma, random bits stand where another selector would read.
-    has_others = i.family == "tcgen05" and i.sparsity_selectors > 1
-    return Given(replace(matrices, nibbles=drawn), elsewhere if has_others else None)
-
-
-def _of_elements(i: Instruction, chunks: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    assert i.granularity
-    return chunks.repeat(i.granularity.stored, axis=-1)
-
-
-def _zeros(i: Instruction, a: NDArray) -> NDArray:
-    """Zero the elements; keep their signs and the container bits beside them."""
-    magnitude = (1 << i.a.bits - (0 if i.a.is_integer else 1)) - 1
-    return a & ~a.dtype.type(magnitude << i.low_bit(i.a))
+    has_other_selectors = i.family == "tcgen05" and i.sparsity_selectors > 1
+    return Given(replace(matrices, nibbles=drawn), elsewhere if has_other_selectors else None)
