@@ -1,8 +1,9 @@
-"""The state of a campaign: totals in memory and, on request, a folder from which a campaign resumes.
+"""Campaigns: continuous regression of hardware against the golden model, until a limit or the first mismatch.
 
-The folder holds a journal, ``campaign.db``, with the parameters and an entry for each finished shard; and
-``coverage.json`` if coverage is sampled. Once a second, coverage is written first, then the entries of the shards in
-it. So a killed campaign repeats the shards of its last second and loses none.
+Totals are in memory and, on request, in a folder from which a campaign resumes. The folder holds a journal,
+``campaign.db``, with the parameters and an entry for each finished shard; and ``coverage.json`` if coverage is sampled.
+Once a second, coverage is written first, then the entries of the shards in it. So a killed campaign repeats the shards
+of its last second and loses none.
 """
 
 import gzip
@@ -104,13 +105,13 @@ class StateFolder:
         self._journal = Journal(path, "campaign")
         self._waiting: dict[int, Mapping[str, Any]] = {}
         self._written = time.monotonic()
-        found = self._journal.task
-        if found is not None and not (isinstance(found, dict) and isinstance(found.get("seed"), int)):
+        task = self._journal.task
+        if task is not None and not (isinstance(task, dict) and isinstance(task.get("seed"), int)):
             self.close()
             raise self.damaged()
-        self.parameters: dict[str, Any] | None = found
+        self.parameters: dict[str, Any] | None = task
 
-    def begin(self, wanted: Mapping[str, Any]) -> None:
+    def begin(self, requested: Mapping[str, Any]) -> None:
         """Enter the parameters of a new campaign, or compare them with those of the campaign to resume.
 
         Raises
@@ -119,11 +120,11 @@ class StateFolder:
             The parameters differ; the message names them.
         """
         if self.parameters is None:
-            self._journal.begin(wanted)
-            self.parameters = dict(wanted)
+            self._journal.begin(requested)
+            self.parameters = dict(requested)
         differing = [
             f"{name} {_spell(self.parameters.get(name))}, not {_spell(value)}"
-            for name, value in wanted.items()
+            for name, value in requested.items()
             if self.parameters.get(name) != value
         ]
         if differing:
@@ -194,9 +195,7 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def _spell(value: object) -> str:
-    if isinstance(value, list):
-        return " ".join(map(str, value)) or "any"
-    return str(value)
+    return " ".join(map(str, value)) or "any" if isinstance(value, list) else str(value)
 
 
 class Record:
@@ -332,8 +331,8 @@ def campaign_record(record: Record, about: Mapping[str, str]) -> bytes:
     plan = record.plan
     instructions: dict[str, dict[str, dict[str, int]]] = {}
     for form, counts in sorted(record.forms.items(), key=lambda entry: (entry[0].instruction, entry[0].a_from)):
-        found = {**vars(counts), "tiles": counts.shards * plan.tiles}
-        instructions.setdefault(form.instruction, {})[form.a_from] = found
+        entry = {**vars(counts), "tiles": counts.shards * plan.tiles}
+        instructions.setdefault(form.instruction, {})[form.a_from] = entry
     (arch,) = plan.architectures
     contents = {**about, "arch": arch, "seed": plan.seed, "tiles": plan.tiles}
     text = json.dumps({**contents, "total": vars(record.total), "instructions": instructions}, indent=0)
@@ -441,6 +440,6 @@ def run(
 def reproducer(shard: Shard, pool: Pool) -> Reproducer | None:
     """Reduce the mismatch of a shard on the back end that showed it; None if it does not reproduce."""
     pool.submit(reproduce, shard)
-    while True:
-        for found in pool.collect():
-            return found
+    while not (results := pool.collect()):
+        pass
+    return results[0]
