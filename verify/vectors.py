@@ -1,4 +1,7 @@
-"""Writers of vectors: register files and arrays, $readmemh files, JSON, and SystemVerilog includes."""
+"""Seeded operands of an instruction with expected results, for the testbench of another design.
+
+They are written as register files and arrays, $readmemh files, JSON, or SystemVerilog includes.
+"""
 
 import hashlib
 import json
@@ -159,12 +162,12 @@ def _in_order(compute: Callable[[int], _T], count: int) -> Iterator[_T]:
 
 
 def _sentences(table: Table, facts: dict[str, Any]) -> list[str]:
-    what = f"{'expected' if table.expected else 'given'} {table.name} of {facts['instruction']} on {facts['arch']}"
+    title = f"{'expected' if table.expected else 'given'} {table.name} of {facts['instruction']} on {facts['arch']}"
     axes = " x ".join(f"{count} ({axis})" for count, axis in zip(table.shape, table.axes, strict=True))
-    return [f"{what}, level {facts['level']}, seed {facts['seed']}", f"{axes}, {table.bits} bits a line"]
+    return [f"{title}, level {facts['level']}, seed {facts['seed']}", f"{axes}, {table.bits} bits a line"]
 
 
-def _whole(vectors: Vectors) -> Arrays:
+def _all_arrays(vectors: Vectors) -> Arrays:
     blocks = list(_in_order(vectors.block, vectors.blocks))
     return {table.name: np.concatenate([block[table.name] for block in blocks]) for table in vectors.tables}
 
@@ -173,31 +176,28 @@ def _write_npz(folder: Folder, vectors: Vectors, facts: dict[str, Any]) -> None:
     if vectors.file:
         contents = joined(list(_in_order(vectors.file, vectors.blocks))).contents()
     else:
-        contents = {"instruction": facts["instruction"], "arch": facts["arch"], **_whole(vectors)}
+        contents = {"instruction": facts["instruction"], "arch": facts["arch"], **_all_arrays(vectors)}
     archive = BytesIO()
     np.savez_compressed(archive, allow_pickle=False, **contents)
     folder.open("vectors.npz").write(archive.getvalue())
 
 
 def _write_json(folder: Folder, vectors: Vectors, facts: dict[str, Any]) -> None:
-    words = {table.name: _words(array, table) for table, array in _with_arrays(vectors)}
+    arrays = _all_arrays(vectors)
+    words = {table.name: _words(arrays[table.name], table) for table in vectors.tables}
     folder.write("vectors.json", json.dumps({**facts, "words": words}, indent=1) + "\n")
 
 
 def _write_svh(folder: Folder, vectors: Vectors, facts: dict[str, Any]) -> None:
     lines = ["`ifndef SPTC_VECTORS_SVH", "`define SPTC_VECTORS_SVH", f"localparam int TILES = {facts['tiles']};"]
-    for table, array in _with_arrays(vectors):
+    arrays = _all_arrays(vectors)
+    for table in vectors.tables:
         name = table.name.upper()
         lines += [f"// {line}".rstrip() for line in (*_sentences(table, facts), *table.meaning)]
         lines += [f"localparam int {name}_COUNT = {table.count};", f"localparam int {name}_BITS = {table.bits};"]
-        literals = ",\n".join(f"  {table.bits}'h{word}" for word in _words(array, table))
+        literals = ",\n".join(f"  {table.bits}'h{word}" for word in _words(arrays[table.name], table))
         lines.append(f"localparam logic [{table.bits - 1}:0] {name} [{table.count}] = '{{\n{literals}\n}};")
     folder.write("vectors.svh", "\n".join([*lines, "`endif", ""]))
-
-
-def _with_arrays(vectors: Vectors) -> Iterator[tuple[Table, NDArray[np.uint32]]]:
-    arrays = _whole(vectors)
-    return ((table, arrays[table.name]) for table in vectors.tables)
 
 
 def _words(array: NDArray[np.uint32], table: Table) -> list[str]:
@@ -244,7 +244,6 @@ class VectorRequest:
     backend : str
         Back end of the results at level ``registers``: ``golden``, or ``native`` with the same bits, which is several
         times as fast. The other levels use the golden model.
-        times as fast. The other levels' are the golden model's.
     bench : bool
         Also write the Verilog of the top and a testbench for it, in format ``hex``.
 
@@ -267,12 +266,8 @@ class VectorRequest:
     bench: bool = False
 
     def __post_init__(self) -> None:
-        for name, accepted in (
-            ("format", FORMATS),
-            ("level", LEVELS),
-            ("nibbles", tuple(NIBBLES)),
-            ("backend", BACKENDS),
-        ):
+        choices = {"format": FORMATS, "level": LEVELS, "nibbles": tuple(NIBBLES), "backend": BACKENDS}
+        for name, accepted in choices.items():
             value = getattr(self, name)
             if value not in accepted:
                 raise OperandError(f"{name} must be {' or '.join(map(repr, accepted))}, not {value!r}")
@@ -348,8 +343,8 @@ def content_digest(manifest: dict[str, Any]) -> str:
 def _vectors(request: VectorRequest) -> Vectors:
     subject = request.subject
     i = subject.instruction
-    each = i.m * i.n if subject.opcode is None else max(i.m * i.n, subject.opcode.cta_group * _TENSOR_MEMORY_WORDS)
-    block = max(1, _AT_ONCE // each)
+    words = i.m * i.n if subject.opcode is None else max(i.m * i.n, subject.opcode.cta_group * _TENSOR_MEMORY_WORDS)
+    block = max(1, _AT_ONCE // words)
     drawn = Drawn(i, request.distribution, request.nibbles, request.tiles, block, request.seed)
     if request.config is None:
         return register_vectors(subject, request.arch, drawn, request.backend)
