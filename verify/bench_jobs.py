@@ -165,7 +165,7 @@ def _reads(file: RegisterFile, rows: int) -> int:
 
 def _units(words: NDArray[np.uint32]) -> list[int]:
     octets = words.tobytes()
-    return [int.from_bytes(octets[at : at + _UNIT_BYTES], "little") for at in range(0, len(octets), _UNIT_BYTES)]
+    return [int.from_bytes(octets[i : i + _UNIT_BYTES], "little") for i in range(0, len(octets), _UNIT_BYTES)]
 
 
 def _panels(registers: NDArray[np.uint32], n: int, rng: np.random.Generator | None) -> list[NDArray[np.uint32]]:
@@ -299,7 +299,7 @@ def random_work(
     widest : int
         Most columns of an instruction.
     """
-    (before, shared), which = random_memories(2, rng), int(rng.integers(2))
+    (before, shared), cta = random_memories(2, rng), int(rng.integers(2))
     tensor, tasks = before, []
     for _ in range(instructions):
         instruction = random_instruction(config, opcodes[int(rng.integers(len(opcodes)))], rng, widest)
@@ -307,12 +307,12 @@ def random_work(
         if instruction.opcode.cta_group == 2:
             after[:] = instruction.run(tensor, shared)
         else:
-            after[which] = instruction.run(tensor[which], shared[which])
-        tasks.append(_task(instruction, which, after[which], before[which], shared[1 - which]))
+            after[cta] = instruction.run(tensor[cta], shared[cta])
+        tasks.append(_task(instruction, cta, after[cta], before[cta], shared[1 - cta]))
         tensor = after
         if rng.random() < 0.6:
             tasks += [_commit()] * (12 if rng.random() < 0.2 else 1)
-    return CtaWork(before[which], units_of(shared[which].tobytes()), [*tasks, _commit()])
+    return CtaWork(before[cta], units_of(shared[cta].tobytes()), [*tasks, _commit()])
 
 
 def echoing_program(config: CoreConfig, instructions: int, rng: np.random.Generator, widest: int = 32) -> CtaProgram:
@@ -359,24 +359,24 @@ def _payload(fields: dict[str, Any]) -> int:
 
 def _task(
     instruction: CtaInstruction,
-    which: int,
+    cta: int,
     after: NDArray[np.uint32],
     before: NDArray[np.uint32],
-    others: NDArray[np.uint8],
+    peer_shared: NDArray[np.uint8],
 ) -> CtaTask:
-    """Return the task of one CTA, `which` of a pair, for an instruction after which its tensor memory is `after`."""
+    """Return the task of one CTA of a pair for an instruction after which its tensor memory is `after`."""
     i, pair = instruction.descriptor.instruction, instruction.opcode.cta_group == 2
-    fields = instruction.command.fields | {"odd": which}
+    fields = instruction.command.fields | {"odd": cta}
     half, count = i.d.bits == 16, i.n // WARP_COLUMNS
     illegal = _illegal(instruction, before)
-    others_b = _panels_of_b(instruction, others) if pair else []
+    peer_panels = _panels_of_b(instruction, peer_shared) if pair else []
     panels = []
     for place in range(count):
         number = place // 2 + place % 2 * (count // 2) if pair else place
         column = instruction.arguments["d"] + number * WARP_COLUMNS
         words = after[:, columns_from(column)] & np.uint32(0xFFFF if half else 0xFFFFFFFF)
-        other = others_b[place // 2] if pair and place % 2 != which else None
-        panels.append(CtaPanel(column, half, joined_words(words), illegal, pair, other))
+        peer_panel = peer_panels[place // 2] if pair and place % 2 != cta else None
+        panels.append(CtaPanel(column, half, joined_words(words), illegal, pair, peer_panel))
     in_tensor = not fields["a_shared"]
     reads = count // instruction.opcode.cta_group * (CORE_MATRICES if i.sparse else CORE_MATRICES // 2)
     columns = (2 if i.container_bits < 16 else 1) * bool(i.sparse) + in_tensor * _A_COLUMNS
@@ -387,10 +387,10 @@ def _task(
 
 def _illegal(instruction: CtaInstruction, tensor: NDArray[np.uint32]) -> int:
     """Return the flags of undefined metadata of all rows as one integer, 16 bits for each row."""
-    rule, where = instruction.descriptor.instruction.rule, instruction.placement.e
-    if rule is None or where is None:
+    rule, place = instruction.descriptor.instruction.rule, instruction.placement.e
+    if rule is None or place is None:
         return 0
-    flags = ~np.isin(gather_tensor(tensor[None], where)[0], sorted(rule.legal))
+    flags = ~np.isin(gather_tensor(tensor[None], place)[0], sorted(rule.legal))
     return sum(1 << 16 * int(row) + int(chunk) for row, chunk in np.argwhere(flags))
 
 

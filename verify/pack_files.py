@@ -237,14 +237,14 @@ def _of_wgmma(file: RegisterFile) -> MatrixOperands:
 
 def words_of(text: str) -> Counter[str]:
     """Return the search words of an instruction: its qualifiers and, for those with ``::``, also their parts."""
-    words = [word for word in re.split(r"[.\s()]+", text) if word]
+    words = re.findall(r"[^.\s()]+", text)
     parts = [part for word in words if "::" in word for part in word.split("::")]
     return Counter([*words, *parts])
 
 
-def has_words(name: str, wanted: Counter[str]) -> bool:
-    """Return whether an instruction has all the words, as often as `wanted` counts them."""
-    return wanted <= words_of(name)
+def has_words(name: str, words: Counter[str]) -> bool:
+    """Return whether an instruction has all the words, as often as they are counted."""
+    return words <= words_of(name)
 
 
 @cache
@@ -253,11 +253,6 @@ def _every_name() -> dict[str, Counter[str]]:
     names = [str(i) for i in every_instruction()]
     names += [f"{opcode} ({i.shape_and_types})" for opcode in every_opcode() for i in instructions_of(opcode)]
     return {name: words_of(name) for name in names}
-
-
-def _matching(text: str) -> Iterator[str]:
-    wanted = Counter(word for word in re.split(r"[.\s()]+", text) if word)
-    return (name for name, words in _every_name().items() if wanted <= words)
 
 
 def subject_of_words(text: str) -> tuple[Subject | None, list[str]]:
@@ -283,8 +278,9 @@ def subject_of_words(text: str) -> tuple[Subject | None, list[str]]:
     try:
         return subject_named(text), []
     except InstructionError as error:
-        whole = "." in text and len(text.split()) == 1  # for an almost correct name, the parser's error says more
-        candidates = [] if whole or not text.strip() else list(_matching(text))
-        if not candidates:
+        is_name = "." in text and len(text.split()) == 1  # for an almost correct name, the parser's error says more
+        words = Counter(re.findall(r"[^.\s()]+", text))
+        names = [name for name, its_words in _every_name().items() if words <= its_words]
+        if is_name or not text.strip() or not names:
             raise error from None
-    return (subject_named(candidates[0]), []) if len(candidates) == 1 else (None, candidates)
+    return (subject_named(names[0]), []) if len(names) == 1 else (None, names)

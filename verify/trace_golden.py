@@ -85,7 +85,7 @@ def _selected(i: Instruction, arch: str, nibbles: NDArray[np.uint8] | None) -> l
     if i.granularity.stored > 1:
         kept = delivered.repeat(i.granularity.stored // 2, axis=1).ravel()
         rows = kept_rows(nibbles, i.granularity)
-        return [str(k) if there else "none" for k, there in zip(rows.tolist(), kept.tolist(), strict=True)]
+        return [str(k) if is_kept else "none" for k, is_kept in zip(rows.tolist(), kept.tolist(), strict=True)]
     return [_halves(*indices(int(nibble)), 4 * chunk, *delivered[chunk]) for chunk, nibble in enumerate(nibbles)]
 
 
@@ -94,7 +94,7 @@ def _halves(low: int, high: int, first: int, has_low: bool, has_high: bool) -> s
     if has_low and has_high and high == low + 1 and low % 2 == 0:
         return str((first + low) // 2)
     return " and ".join(
-        f"half {first + half}" if there else "none" for half, there in ((low, has_low), (high, has_high))
+        f"half {first + half}" if is_delivered else "none" for half, is_delivered in ((low, has_low), (high, has_high))
     )
 
 
@@ -134,10 +134,10 @@ def _terms(products: tuple[Product, ...], parameters: Numerics, trace: Trace, pl
     size = BLOCK_GROUP if parameters.method is Method.GROUPED else 1
     count = len(products) // size
     names = [tuple(product.element for product in products[size * g : size * (g + 1)]) for g in range(count)]
-    of_terms = trace.aligned, trace.truncated, trace.exponents, trace.participates
-    numbers = [[array[(number, *place)] for array in of_terms] for number in range(count)]
-    of_accumulator = trace.c_aligned, trace.c_truncated, trace.c_exponents, trace.c_participates
-    numbers.append([array[place] for array in of_accumulator])
+    term_arrays = trace.aligned, trace.truncated, trace.exponents, trace.participates
+    numbers = [[array[(number, *place)] for array in term_arrays] for number in range(count)]
+    accumulator_arrays = trace.c_aligned, trace.c_truncated, trace.c_exponents, trace.c_participates
+    numbers.append([array[place] for array in accumulator_arrays])
     e_max, bits = int(trace.e_max[place]), parameters.alignment_bits
     for elements, (aligned, kept, exponent, participates) in zip([*names, ()], numbers, strict=True):
         if not trace.ordinary[place]:
