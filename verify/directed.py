@@ -314,7 +314,8 @@ def _extremes(draft: Draft, fmt: Format, rows: int) -> tuple[Codes, Codes]:
 
 def _put_one_a_row(draft: Draft, matrix: Codes, rows: NDArray[np.bool_], codes: Codes) -> None:
     """Put a code at a random place in each of the chosen rows, in place."""
-    matrix[(*np.nonzero(rows), draft.rng.integers(0, matrix.shape[2], len(codes)))] = codes
+    tiles, lines = np.nonzero(rows)
+    matrix[tiles, lines, draft.rng.integers(0, matrix.shape[2], len(codes))] = codes
 
 
 def _nan_codes(fmt: Format) -> list[int]:

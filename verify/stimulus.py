@@ -75,7 +75,7 @@ class Given:
 def joined(parts: Sequence[Given]) -> Given:
     """Concatenate several batches of tiles."""
 
-    def concatenated(arrays: list[NDArray]) -> NDArray | None:
+    def concatenated(arrays: list[Any]) -> NDArray | None:
         return None if arrays[0] is None else np.concatenate(arrays)
 
     names = ("a", "b", "c", "nibbles", "scale_a", "scale_b")
@@ -183,8 +183,12 @@ def further_file(file: RegisterFile, matrices: MatrixOperands, rng: np.random.Ge
     operands = {"a": matrices.a, "b": matrices.b.swapaxes(1, 2)}
     layout = Layout(descriptors, transposed, 4 * file.b.shape[1])
     shared = image(i, {name: operands[name] for name in descriptors}, layout, rng)
-    arrays = {f"{name}_descriptor": np.full(len(matrices.a), value, np.uint64) for name, value in descriptors.items()}
-    return replace(file, b=shared.words, **arrays)
+    return replace(file, b=shared.words, **_case_descriptors(descriptors, len(matrices.a)))
+
+
+def _case_descriptors(descriptors: dict[str, int], cases: int) -> dict[str, Any]:
+    """Return the descriptors for every case, under the names of their fields in a register file."""
+    return {f"{name}_descriptor": np.full(cases, value, np.uint64) for name, value in descriptors.items()}
 
 
 def _packed_metadata(
@@ -254,9 +258,7 @@ def _wgmma_file(
     in_registers = bool(rng.integers(2))
     operands = ({} if in_registers else {"a": matrices.a}) | {"b": matrices.b.swapaxes(1, 2)}
     shared = random_image(instruction, operands, rng, spread=spread)
-    descriptors = {
-        f"{name}_descriptor": np.full(len(matrices.b), value, np.uint64) for name, value in shared.descriptors.items()
-    }
+
     signs = (1,) if instruction.a.is_integer else (1, 1, -1)
     return RegisterFile(
         instruction=instruction,
@@ -267,7 +269,7 @@ def _wgmma_file(
         e=e,
         arch="sm_90",
         metadata="silicon",
-        **descriptors,
+        **_case_descriptors(shared.descriptors, len(matrices.b)),
         scale_d=bool(rng.random() < 0.9),
         imm_scale=(int(rng.choice(signs)), int(rng.choice(signs))),
         imm_trans=(int(shared.transposed.get("a", False)), int(shared.transposed["b"])),

@@ -135,7 +135,8 @@ def _terms(products: tuple[Product, ...], parameters: Numerics, trace: Trace, pl
     count = len(products) // size
     names = [tuple(product.element for product in products[size * g : size * (g + 1)]) for g in range(count)]
     term_arrays = trace.aligned, trace.truncated, trace.exponents, trace.participates
-    numbers = [[array[(number, *place)] for array in term_arrays] for number in range(count)]
+    row, column = place
+    numbers = [[array[number, row, column] for array in term_arrays] for number in range(count)]
     accumulator_arrays = trace.c_aligned, trace.c_truncated, trace.c_exponents, trace.c_participates
     numbers.append([array[place] for array in accumulator_arrays])
     e_max, bits = int(trace.e_max[place]), parameters.alignment_bits

@@ -46,8 +46,8 @@ _Vectors = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 
 def vector_bits(config: CoreConfig, top: str) -> tuple[int, int]:
     """Return the input and output bits of a ``unit``, ``row`` or ``warp``."""
-    input_layout, output_layout = _LAYOUTS[top]
-    return input_layout(config).size, output_layout(config).size
+    inputs, outputs = (layout(config).size for layout in _LAYOUTS[top])
+    return inputs, outputs
 
 
 def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -> Numerics:
