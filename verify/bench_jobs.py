@@ -235,16 +235,7 @@ def random_instruction(
 ) -> CtaInstruction:
     """Return a random instruction that a datapath executes, with operands at random places.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        Datapath.
-    opcode : Opcode
-        Opcode without ``.ws``.
-    rng : Generator
-        Draws types, shape, places and flags.
-    widest : int
-        Most columns of D.
+    The opcode has no ``.ws``; D has at most `widest` columns. Types, shape, places and flags are drawn.
     """
     rows = LANES * opcode.cta_group
     fitting = [i for i in instructions_of(opcode) if i.m == rows and i.n <= widest]
@@ -294,8 +285,6 @@ def random_work(
         Opcodes to draw from.
     instructions : int
         Number of instructions. Commits follow some of them, at times many in a row; the last task is a commit.
-    rng : Generator
-        Source of randomness.
     widest : int
         Most columns of an instruction.
     """
@@ -318,16 +307,7 @@ def random_work(
 def echoing_program(config: CoreConfig, instructions: int, rng: np.random.Generator, widest: int = 32) -> CtaProgram:
     """Return random work of a pair of CTAs, alone and together, with the results of arrays that echo their operands.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        Datapath of an array.
-    instructions : int
-        Number of instructions. Commits follow some of them, at times many in a row; the last command is a commit.
-    rng : Generator
-        Source of randomness.
-    widest : int
-        Most columns of an instruction.
+    Other parameters and commits as for :func:`random_work`.
     """
     opcodes = [opcode for opcode in every_opcode() if not opcode.weight_stationary]
     tmem, smem = random_memories(2, rng)

@@ -327,15 +327,7 @@ class Judgement:
 
 
 def judge(pack: Pack, results: NDArray[np.uint32]) -> Judgement:
-    """Compare results with D and with the results of the neighbours.
-
-    Parameters
-    ----------
-    pack : Pack
-        Pack that was computed.
-    results : ndarray of uint32, shape of D
-        Registers; for ``tcgen05``, tensor memory.
-    """
+    """Compare results, registers or tensor memory of the shape of D, with D and the results of the neighbours."""
     file = pack.file
     assert file.d is not None
     computed, expected = file.matrix(results), file.matrix(file.d)

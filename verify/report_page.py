@@ -24,13 +24,7 @@ _KILLED = "% killed"
 
 
 def report_page(findings: Findings) -> bytes:
-    """Return the page as HTML, made only from the findings.
-
-    Parameters
-    ----------
-    findings : Findings
-        Content of a folder.
-    """
+    """Return the page as HTML, made only from the findings."""
     environment = Environment(
         autoescape=True,
         finalize=_printable,

@@ -98,10 +98,8 @@ def random_register_file(
 
     Parameters
     ----------
-    instruction : Instruction
-        An ``mma`` or ``wgmma`` instruction.
-    arch : str
-        Architecture that has the instruction.
+    instruction, arch : Instruction, str
+        An ``mma`` or ``wgmma`` instruction, and an architecture that has it.
     distribution, cases, rng, sparsity_selector, any_nibble
         As for :func:`random_operands`.
     spread : bool
@@ -129,17 +127,13 @@ def matrices_file(
 
     Parameters
     ----------
-    instruction : Instruction
-        An ``mma`` or ``wgmma`` instruction.
-    arch : str
-        Architecture that has the instruction.
+    instruction, arch : Instruction, str
+        An ``mma`` or ``wgmma`` instruction, and an architecture that has it.
     matrices : MatrixOperands
         Content of registers and memory.
     rng : Generator
         Draws the bits beside metadata and scales in their registers, byte and thread ids, and for ``wgmma`` the same
         properties as :func:`random_register_file`.
-    sparsity_selector : int
-        Sparsity selector.
     """
     e = _packed_metadata(instruction, matrices, sparsity_selector, rng)
     if instruction.family == "wgmma":
@@ -285,14 +279,7 @@ _SCALE_DISTRIBUTIONS = ("wide", "bits")
 
 
 def drawn_distributions(instruction: Instruction, distribution: str | None) -> tuple[str, ...]:
-    """Return the distributions of tiles 0, 1, ...; later tiles repeat them in turn.
-
-    Parameters
-    ----------
-    instruction : Instruction
-        Instruction.
-    distribution : str or None
-        Distribution of all tiles; None: every distribution that fits the instruction.
+    """Return the distributions of tiles 0, 1, ...; later tiles repeat them in turn. None stands for all that fit.
 
     Raises
     ------
@@ -310,22 +297,14 @@ def drawn_distributions(instruction: Instruction, distribution: str | None) -> t
 def draw_tiles(
     instruction: Instruction, names: tuple[str, ...], nibbles: str, tiles: int, rng: np.random.Generator, first: int = 0
 ) -> Given:
-    """Draw tiles.
+    """Draw tiles with numbers from `first` on, which decide their distributions.
 
     Parameters
     ----------
-    instruction : Instruction
-        Instruction.
     names : tuple of str
         Result of :func:`drawn_distributions`.
     nibbles : str
         Choice of nibbles, a key of :data:`NIBBLES`.
-    tiles : int
-        Number of tiles.
-    rng : Generator
-        Source of randomness.
-    first : int
-        Number of the first tile, which decides its distribution.
     """
     turns = np.arange(first, first + tiles) % len(names)
     counts = np.bincount(turns, minlength=len(names)).tolist()

@@ -255,17 +255,7 @@ _FIRST = " <- first difference"
 
 
 def trace_as_text(title: str, golden: OutputTrace, hardware: OutputTrace | None) -> str:
-    """Return a table for each step, with the values of the hardware where they differ.
-
-    Parameters
-    ----------
-    title : str
-        Title of the text.
-    golden : OutputTrace
-        Trace of the golden model.
-    hardware : OutputTrace or None
-        Trace of the hardware.
-    """
+    """Return a table for each step of the golden model, with the values of the hardware where they differ."""
     lines = [title, _verdict(golden, hardware)]
     for heading, rows, ending in _tables(golden, hardware):
         widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
@@ -278,7 +268,7 @@ def trace_as_text(title: str, golden: OutputTrace, hardware: OutputTrace | None)
 
 
 def trace_as_html(title: str, golden: OutputTrace, hardware: OutputTrace | None) -> str:
-    """Return the same tables as HTML; parameters as for :func:`trace_as_text`."""
+    """Return the same tables as HTML."""
     parts = [f"<p><b>{escape(title)}</b><br>{escape(_verdict(golden, hardware))}</p>"]
     for heading, (header, *rows), ending in _tables(golden, hardware):
         body = "".join(_html_row(row, "td") for row in rows)

@@ -102,10 +102,8 @@ def step_vectors(
 
     Parameters
     ----------
-    config, instruction : CoreConfig, Instruction
-        Datapath and instruction.
-    parameters : Numerics
-        Result of :func:`datapath_numerics`.
+    config, instruction, parameters : CoreConfig, Instruction, Numerics
+        Datapath and instruction, and the result of :func:`datapath_numerics` for them.
     matrices : MatrixOperands
         Tiles.
     top : str
@@ -194,14 +192,10 @@ def warp_vectors(
 
     Parameters
     ----------
-    config : CoreConfig
-        Datapath.
-    parameters : Numerics
-        Result of :func:`datapath_numerics`.
-    file : RegisterFile
-        Registers.
-    matrices : MatrixOperands
-        The matrices in these registers.
+    config, parameters : CoreConfig, Numerics
+        Datapath, and the result of :func:`datapath_numerics` for it.
+    file, matrices : RegisterFile, MatrixOperands
+        Registers, and the matrices in them.
     rng : Generator
         Draws registers and fields that the instruction does not read.
 
