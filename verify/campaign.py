@@ -254,27 +254,24 @@ class Record:
         return sum(group.reached for group in groups), sum(group.reachable for group in groups)
 
     def add(self, result: ShardResult) -> None:
-        """Enter a finished shard; a shard already entered is ignored."""
-        with _uninterrupted():
-            self._add(result)
-
-    def _add(self, result: ShardResult) -> None:
+        """Enter a finished shard, which must not be entered yet."""
         shard = result.shard
         assert shard.index not in self
-        self._count(result)
-        record = {
-            "arch": shard.arch,
-            "instruction": str(shard.instruction),
-            "distribution": shard.distribution,
-            "any_nibble": shard.any_nibble,
-            "a_from": result.a_from,
-            "outputs": shard.outputs,
-            "mismatches": result.mismatches,
-        }
-        if self.coverage is not None:
-            record["new_bins"] = self._merge(result)
-        if self.folder:
-            self.folder.add(shard.index, record, self.coverage)
+        with _uninterrupted():
+            self._count(result)
+            record = {
+                "arch": shard.arch,
+                "instruction": str(shard.instruction),
+                "distribution": shard.distribution,
+                "any_nibble": shard.any_nibble,
+                "a_from": result.a_from,
+                "outputs": shard.outputs,
+                "mismatches": result.mismatches,
+            }
+            if self.coverage is not None:
+                record["new_bins"] = self._merge(result)
+            if self.folder:
+                self.folder.add(shard.index, record, self.coverage)
 
     def flush(self) -> None:
         """Write the entries that the folder does not have yet."""
