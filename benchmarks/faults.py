@@ -33,8 +33,7 @@ from sptc.sim.faults.compiled import TOP
 from sptc.sim.faults.equivalence import settled
 from sptc.sim.faults.mutants import Fault
 from sptc.sim.faults.regressions import regression
-from sptc.verify.tcgen05_jobs import echoing_program
-from sptc.verify.wgmma_jobs import random_warpgroup_jobs
+from sptc.verify.bench_jobs import echoing_program, random_warpgroup_jobs
 from tqdm import tqdm
 
 #: Share of each top in the faults of a datapath.

@@ -19,8 +19,7 @@ from ..api.backends import MODELS
 from ..errors import Error, FileError
 from ..infra.pools import Pool, WorkError, cluster_pool, cores, local_pool
 from ..rtl.config import PRESET_OF_ARCHITECTURE
-from ..verify.campaign import prepare, reproducer, run, unfinished
-from ..verify.campaign_state import Record, StateFolder, Totals, parameters
+from ..verify.campaign import Record, StateFolder, Totals, parameters, prepare, reproducer, run, unfinished
 from ..verify.register_file import write
 from ..verify.replay import as_number
 from ..verify.shards import DEFAULT_BACKEND, DEFAULT_TILES, Plan, Shard

@@ -12,8 +12,7 @@ from ..errors import FileError, InstructionError, OperandError
 from ..infra.files import require_writable
 from ..infra.pools import cores, local_pool
 from ..isa.instructions import ARCHITECTURES
-from ..verify.conformance import Pack, choose_pack, read_pack, write_pack
-from ..verify.judgement import Judgement, judge, read_results
+from ..verify.conformance import Judgement, Pack, choose_pack, judge, read_pack, read_results, write_pack
 from ..verify.pack_files import every_subject, require_placed, subject_named
 from ..verify.replay import as_number
 from .arguments import architecture, integer, processes

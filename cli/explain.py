@@ -9,7 +9,7 @@ from ..errors import InstructionError, OperandError
 from ..infra.files import write_whole
 from ..show.layout import layout
 from ..show.nibble import nibble_as_dict, nibble_text
-from ..verify.search import subject_of_words
+from ..verify.pack_files import subject_of_words
 from .arguments import architecture, integer
 
 __all__ = ["add_parser"]

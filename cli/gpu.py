@@ -19,7 +19,7 @@ from ..gpu.energy import table as energy_table
 from ..infra.files import require_writable, write_whole
 from ..infra.pools import local_pool
 from ..isa.instructions import Instruction, every_instruction, parse, require_architecture
-from ..verify.campaign_state import Record, campaign_record
+from ..verify.campaign import Record, campaign_record
 from ..verify.register_file import write
 from ..verify.shards import LEAST, Plan, draw
 from .arguments import integer

@@ -6,7 +6,6 @@ from typing import Any
 
 from ..infra.files import STANDARD_OUTPUT, require_writable, write_whole
 from ..verify.report_files import read_findings
-from ..verify.report_page import report_page
 
 __all__ = ["add_parser"]
 
@@ -27,9 +26,11 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
+    from ..verify.report_page import report_page  # brings jinja2, which no other command needs
+
     require_writable(options.output)
-    found = read_findings(options.folder)
-    write_whole(options.output, report_page(found))
+    findings = read_findings(options.folder)
+    write_whole(options.output, report_page(findings))
     if options.output != STANDARD_OUTPUT:
-        print(f"{options.output}: of {len(found.read)} files; {len(found.passed_over)} passed over")
+        print(f"{options.output}: of {len(findings.read)} files; {len(findings.passed_over)} passed over")
     return 0

@@ -14,7 +14,7 @@ from ..isa.evidence import Evidence, evidence
 from ..isa.instructions import ARCHITECTURES, VARIANTS, Instruction, Variant, instructions_of
 from ..isa.tcgen05 import Opcode, every_opcode
 from ..isa.tcgen05 import instructions_of as instructions_of_opcode
-from ..verify.search import has_words
+from ..verify.pack_files import has_words
 from .arguments import architecture
 
 __all__ = ["add_parser", "markdown_table"]

@@ -9,10 +9,9 @@ from typing import Any
 from ..errors import OperandError
 from ..rtl.config import PRESET_OF_ARCHITECTURE
 from ..verify.pack_files import subject_named
-from ..verify.vector_formats import FORMATS
+from ..verify.stimulus import NIBBLES
 from ..verify.vector_levels import LEVELS
-from ..verify.vector_tiles import NIBBLES
-from ..verify.vectors import BACKENDS, MANIFEST, VectorRequest, write_vectors
+from ..verify.vectors import BACKENDS, FORMATS, MANIFEST, VectorRequest, write_vectors
 from .arguments import integer
 from .configuration import add_datapath, datapath
 

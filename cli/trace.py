@@ -13,7 +13,7 @@ from ..infra.figures import check_plotting
 from ..infra.files import write_whole
 from ..verify.archive import Recorded
 from ..verify.pack_files import file_of, require_placed, subject_named
-from ..verify.vector_tiles import NIBBLES, draw_tiles, drawn_distributions
+from ..verify.stimulus import NIBBLES, draw_tiles, drawn_distributions
 from .arguments import architecture, integer
 from .draw import add_theme
 

@@ -73,8 +73,8 @@ class MatrixOperands:
     #: Register and memory contents that the matrices were gathered from; None if there are none.
     held: HeldOperands | TensorMemoryOperands | None = None
 
-    def take(self, tiles: slice, rows: slice = slice(None)) -> "MatrixOperands":
-        """Return views of part of the batch, with part of the rows of A, C, metadata and scales of A."""
+    def take(self, tiles: slice | NDArray[np.intp], rows: slice = slice(None)) -> "MatrixOperands":
+        """Return part of the batch, with part of the rows of A, C, metadata and scales of A; slices give views."""
         return MatrixOperands(
             self.a[tiles, rows],
             self.b[tiles],

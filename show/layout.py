@@ -10,8 +10,7 @@ from ..api.operands import checked_selector
 from ..errors import InstructionError, OperandError
 from ..isa.instructions import Instruction
 from ..isa.placement import Memory, OperandPlacement, Placements, placements
-from ..verify.pack_files import Subject
-from ..verify.search import subject_of_words
+from ..verify.pack_files import Subject, subject_of_words
 from .layout_choice import Choice
 from .layout_picture import layout_as_svg
 from .layout_text import layout_as_text, numerics_as_dict

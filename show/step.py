@@ -5,9 +5,8 @@ from textwrap import wrap
 from ..errors import OperandError
 from ..infra.diagram import Diagram, Theme
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
-from ..verify.trace import OutputTrace, Product, Step, Term
+from ..verify.trace import OutputTrace, Product, Step, Term, as_code, as_decimal
 from ..verify.trace_output import TracedOutput
-from ..verify.trace_text import as_code, as_decimal
 from .unit import HEADS, begin, draw_cuts, right_of
 
 __all__ = ["draw_step"]

@@ -93,13 +93,13 @@ class Archive:
         """Raise for the first key that is missing."""
         for key in keys:
             if key not in self.arrays:
-                held = ", ".join(name if name.isprintable() else repr(name) for name in sorted(self.arrays))
-                raise FileError(f"{self.path} lacks the key {key!r}; it holds {held or 'nothing'}")
+                names = ", ".join(name if name.isprintable() else repr(name) for name in sorted(self.arrays))
+                raise FileError(f"{self.path} lacks the key {key!r}; it holds {names or 'nothing'}")
 
-    def refuse(self, key: str, wanted: str) -> FileError:
+    def refuse(self, key: str, expected: str) -> FileError:
         """Return the error that states what `key` must be and what it is."""
         value = self.arrays[key]
-        return FileError(f"{self.path}: {key} must be {wanted}, not {value.dtype} of shape {value.shape}")
+        return FileError(f"{self.path}: {key} must be {expected}, not {value.dtype} of shape {value.shape}")
 
     def integer(self, key: str, default: int | None = None) -> int:
         """Return a 0-d integer. A key without default must be present."""

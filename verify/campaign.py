@@ -1,16 +1,339 @@
-"""Campaigns: continuous regression of hardware against the golden model, until a limit or the first mismatch."""
+"""Campaigns: continuous regression of hardware against the golden model, until a limit or the first mismatch.
 
+Totals are in memory and, on request, in a folder from which a campaign resumes. The folder holds a journal,
+``campaign.db``, with the parameters and an entry for each finished shard; and ``coverage.json`` if coverage is sampled.
+Once a second, coverage is written first, then the entries of the shards in it. So a killed campaign repeats the shards
+of its last second and loses none.
+"""
+
+import gzip
+import json
+import signal
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from ..api.backends import backend
+from ..errors import FileError
+from ..infra.journal import Journal
 from ..infra.pools import Pool
+from ..isa.evidence import Form, form_of
 from ..rtl.config import PRESET_OF_ARCHITECTURE
-from .campaign_state import Record
-from .shards import Shard, empty_coverage, run_shard
+from ..sim.coverage.groups import Coverage
+from .shards import Plan, Shard, ShardResult, empty_coverage, run_shard
 from .shrink import Reproducer, reproduce
 
-__all__ = ["prepare", "reproducer", "run", "unfinished"]
+__all__ = [
+    "Record",
+    "StateFolder",
+    "Totals",
+    "campaign_record",
+    "parameters",
+    "prepare",
+    "reproducer",
+    "run",
+    "unfinished",
+]
+
+_COVERAGE = "coverage.json"
+#: Seconds between two writes of coverage.
+_INTERVAL = 1.0
+
+
+@dataclass
+class Totals:
+    """Counts for one pair of formats on one datapath, or for the whole campaign.
+
+    Attributes
+    ----------
+    shards, outputs, mismatches : int
+        Shards finished, outputs compared, outputs that differ.
+    """
+
+    shards: int = 0
+    outputs: int = 0
+    mismatches: int = 0
+
+    def add(self, shard: Shard, mismatches: int) -> None:
+        """Add the counts of a shard."""
+        self.shards += 1
+        self.outputs += shard.outputs
+        self.mismatches += mismatches
+
+
+def parameters(plan: Plan, sample: bool, version: str) -> dict[str, Any]:
+    """Return the parameters that decide the results of a campaign, under the names of its options."""
+    return {
+        "version": version,
+        "seed": plan.seed,
+        "arch": list(plan.architectures),
+        "instruction": list(plan.instructions),
+        "tiles": plan.tiles,
+        "backends": list(plan.backends),
+        "every_n": plan.every_n,
+        "coverage": sample,
+    }
+
+
+class StateFolder:
+    """Folder of a campaign, locked by one process at a time.
+
+    Parameters
+    ----------
+    path : Path
+        The folder; created if it does not exist.
+
+    Attributes
+    ----------
+    parameters : dict or None
+        Parameters of the campaign in the folder, or None.
+
+    Raises
+    ------
+    FileError
+        The folder cannot be made or read, holds other data, or is in use.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._journal = Journal(path, "campaign")
+        self._waiting: dict[int, Mapping[str, Any]] = {}
+        self._written = time.monotonic()
+        task = self._journal.task
+        if task is not None and not (isinstance(task, dict) and isinstance(task.get("seed"), int)):
+            self.close()
+            raise self.damaged()
+        self.parameters: dict[str, Any] | None = task
+
+    def begin(self, requested: Mapping[str, Any]) -> None:
+        """Enter the parameters of a new campaign, or compare them with those of the campaign to resume.
+
+        Raises
+        ------
+        FileError
+            The parameters differ; the message names them.
+        """
+        if self.parameters is None:
+            self._journal.begin(requested)
+            self.parameters = dict(requested)
+        differing = [
+            f"{name} {_spell(self.parameters.get(name))}, not {_spell(value)}"
+            for name, value in requested.items()
+            if self.parameters.get(name) != value
+        ]
+        if differing:
+            raise FileError(f"{self.path} holds a campaign of other parameters: {'; '.join(differing)}")
+
+    def records(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the index and the record of each finished shard.
+
+        Raises
+        ------
+        FileError
+            An entry has an unknown form.
+        """
+        for index, record in self._journal.entries():
+            try:
+                yield index, {name: record[name] for name in ("instruction", "a_from", "mismatches")}
+            except (TypeError, KeyError):
+                raise self.damaged(index) from None
+
+    def damaged(self, index: int | None = None) -> FileError:
+        """Return the error for a damaged journal, or for the damaged entry of a shard."""
+        return self._journal.damaged(index)
+
+    def coverage(self) -> Coverage | None:
+        """Return the coverage in the folder, or None."""
+        path = self.path / _COVERAGE
+        return Coverage.read(path) if path.exists() else None
+
+    def add(self, index: int, record: Mapping[str, Any], coverage: Coverage | None) -> None:
+        """Enter the record of a finished shard; with coverage, entries are written once a second."""
+        self._waiting[index] = record
+        if coverage is None or time.monotonic() > self._written + _INTERVAL:
+            self.write(coverage)
+
+    def write(self, coverage: Coverage | None) -> None:
+        """Write coverage and the waiting entries.
+
+        Raises
+        ------
+        FileError
+            The folder cannot be written, for example because the disk is full.
+        """
+        if coverage:
+            coverage.write(self.path / _COVERAGE)
+        self._journal.write(self._waiting)
+        self._waiting.clear()
+        self._written = time.monotonic()
+
+    def close(self) -> None:
+        """Release the folder for other processes."""
+        self._journal.close()
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Delay Ctrl-C. The journal needs no protection; the counts in memory and the coverage file do."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: waiting.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if waiting:
+            signal.raise_signal(signal.SIGINT)
+
+
+def _spell(value: object) -> str:
+    return " ".join(map(str, value)) or "any" if isinstance(value, list) else str(value)
+
+
+class Record:
+    """The finished shards of a campaign.
+
+    Parameters
+    ----------
+    plan : Plan
+        The campaign.
+    folder : StateFolder or None
+        Folder of the campaign; entries in it are counted first.
+    sample : bool
+        Whether coverage is sampled.
+
+    Attributes
+    ----------
+    pairs : dict of (preset, pair) to Totals
+        Counts by pair of formats.
+    forms : dict of Form to Totals
+        Counts by form of instruction.
+    total : Totals
+        Counts of the whole campaign.
+    coverage : Coverage or None
+        Coverage of all shards, merged.
+    failed : Shard or None
+        Shard with a mismatch that has the lowest index.
+    """
+
+    def __init__(self, plan: Plan, folder: StateFolder | None, sample: bool) -> None:
+        self.plan = plan
+        self.folder = folder
+        self.pairs: dict[tuple[str, str], Totals] = {}
+        self.forms: dict[Form, Totals] = {}
+        self.total = Totals()
+        self.coverage = Coverage() if sample else None
+        self.failed: Shard | None = None
+        self._first = 0  # all shards below this index are finished
+        self._beyond: set[int] = set()
+        if folder:
+            for index, record in folder.records():
+                mismatches = record["mismatches"]
+                shard = plan.shard(index) if index >= 0 and type(mismatches) is int else None
+                if shard is None or str(shard.instruction) != record["instruction"]:
+                    raise folder.damaged(index)
+                self._count(ShardResult(shard, mismatches, record["a_from"]))
+            if sample:
+                self.coverage = folder.coverage() or Coverage()
+
+    def __contains__(self, index: int) -> bool:
+        return index < self._first or index in self._beyond
+
+    @property
+    def reached(self) -> tuple[int, int]:
+        """Return the number of bins reached and of reachable bins."""
+        groups = list(self.coverage or ())
+        return sum(group.reached for group in groups), sum(group.reachable for group in groups)
+
+    def add(self, result: ShardResult) -> None:
+        """Enter a finished shard, which must not be entered yet."""
+        shard = result.shard
+        assert shard.index not in self
+        with _uninterrupted():
+            self._count(result)
+            record = {
+                "arch": shard.arch,
+                "instruction": str(shard.instruction),
+                "distribution": shard.distribution,
+                "any_nibble": shard.any_nibble,
+                "a_from": result.a_from,
+                "outputs": shard.outputs,
+                "mismatches": result.mismatches,
+            }
+            if self.coverage is not None:
+                record["new_bins"] = self._merge(result)
+            if self.folder:
+                self.folder.add(shard.index, record, self.coverage)
+
+    def flush(self) -> None:
+        """Write the entries that the folder does not have yet."""
+        if self.folder:
+            with _uninterrupted():
+                self.folder.write(self.coverage)
+
+    def _count(self, result: ShardResult) -> None:
+        shard, mismatches = result.shard, result.mismatches
+        form = form_of(shard.instruction, shard.arch, result.a_from)
+        self.pairs.setdefault((shard.preset, shard.pair), Totals()).add(shard, mismatches)
+        self.forms.setdefault(form, Totals()).add(shard, mismatches)
+        self.total.add(shard, mismatches)
+        if mismatches and (self.failed is None or shard.index < self.failed.index):
+            self.failed = shard
+        self._beyond.add(shard.index)
+        while self._first in self._beyond:
+            self._beyond.remove(self._first)
+            self._first += 1
+
+    def _merge(self, result: ShardResult) -> int:
+        """Add the hits of a shard; return the number of bins hit for the first time."""
+        assert self.coverage is not None
+        new = 0
+        for key, (places, hits) in (result.hits or {}).items():
+            group = self.coverage[key]
+            flat = group.hits.reshape(-1)
+            new += int(np.count_nonzero((flat[places] == 0) & (group.reason.reshape(-1)[places] == 0)))
+            flat[places] += hits
+        return new
+
+    def expect(self, coverage: Coverage) -> None:
+        """Add the groups of a datapath without hits; see :func:`~sptc.verify.shards.empty_coverage`."""
+        assert self.coverage is not None
+        self.coverage = self.coverage.merge(coverage)
+
+
+def campaign_record(record: Record, about: Mapping[str, str]) -> bytes:
+    """Return the counts of a campaign by form, as :mod:`sptc.isa.evidence` reads them.
+
+    Parameters
+    ----------
+    record : Record
+        Record of a plan for one architecture.
+    about : mapping of str to str
+        Version, GPU and date of the comparison.
+
+    Returns
+    -------
+    bytes
+        JSON, compressed with gzip: `about`, architecture, seed, tiles of a shard; and by instruction and location of A
+        the shards, tiles, outputs and mismatches.
+    """
+    plan = record.plan
+    instructions: dict[str, dict[str, dict[str, int]]] = {}
+    for form, counts in sorted(record.forms.items(), key=lambda entry: (entry[0].instruction, entry[0].a_from)):
+        entry = {**vars(counts), "tiles": counts.shards * plan.tiles}
+        instructions.setdefault(form.instruction, {})[form.a_from] = entry
+    (arch,) = plan.architectures
+    contents = {**about, "arch": arch, "seed": plan.seed, "tiles": plan.tiles}
+    text = json.dumps({**contents, "total": vars(record.total), "instructions": instructions}, indent=0)
+    return gzip.compress(text.encode(), mtime=0)
 
 
 def prepare(record: Record, pool: Pool, here: bool) -> None:
@@ -114,6 +437,6 @@ def run(
 def reproducer(shard: Shard, pool: Pool) -> Reproducer | None:
     """Reduce the mismatch of a shard on the back end that showed it; None if it does not reproduce."""
     pool.submit(reproduce, shard)
-    while True:
-        for found in pool.collect():
-            return found
+    while not (results := pool.collect()):
+        pass
+    return results[0]

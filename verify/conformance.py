@@ -17,20 +17,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import Error, FileError
-from ..infra.reading import parse_json
+from ..infra.reading import opened, parse_json, read_text
 from . import register_file
 from .archive import Replayable, load
 from .candidates import draw_candidates
-from .given import Given, joined
 from .neighbours import Model, neighbours_of, right_model
 from .pack_files import Subject, file_of, given_of
+from .replay import Mismatch, compare
+from .stimulus import Given, joined
 
-__all__ = ["MOST_CASES", "Apart", "Pack", "choose_pack", "read_pack", "write_pack"]
+__all__ = [
+    "MOST_CASES",
+    "Apart",
+    "Judgement",
+    "Pack",
+    "choose_pack",
+    "judge",
+    "read_pack",
+    "read_results",
+    "write_pack",
+]
 
 #: Most cases of a pack.
 MOST_CASES = 256
 #: Number of cases in which a neighbour should differ from the right model, and from each other neighbour.
-_WANTED_FROM_RIGHT, _WANTED_FROM_OTHERS = 3, 1
+_CASES_FROM_RIGHT, _CASES_FROM_OTHERS = 3, 1
 #: Outputs to draw at once for each distribution, and the most tiles for them.
 _OUTPUTS, _TILES = 1024, 8
 #: Columns of the candidate tiles; a wider instruction gets the columns of several tiles.
@@ -89,14 +100,13 @@ class Pack:
     @property
     def told_apart(self) -> tuple[str, ...]:
         """Neighbours that differ in at least one output."""
-        return tuple(each.name for each in self.neighbours if any(each.outputs))
+        return tuple(neighbour.name for neighbour in self.neighbours if any(neighbour.outputs))
 
     @property
     def missed(self) -> dict[str, str]:
         """Neighbours that no candidate told apart, with a sentence that says so."""
-        told = self.told_apart
         sentence = f"not told apart by {self.candidates} candidates"
-        return {each.name: sentence for each in self.neighbours if each.name not in told}
+        return {neighbour.name: sentence for neighbour in self.neighbours if not any(neighbour.outputs)}
 
 
 def choose_pack(subject: Subject, arch: str, seed: int) -> Pack:
@@ -121,17 +131,16 @@ def choose_pack(subject: Subject, arch: str, seed: int) -> Pack:
     i, narrow = subject.instruction, replace(subject.instruction, n=_COLUMNS)
     right, neighbours = right_model(narrow, arch), neighbours_of(narrow, arch)
     models = [right, *(neighbour for neighbour in neighbours if not neighbour.same)]
-    words = f"{subject.name} {arch}".encode()
-    rng = np.random.default_rng([seed, *hashlib.sha256(words).digest()])
+    rng = np.random.default_rng([seed, *hashlib.sha256(f"{subject.name} {arch}".encode()).digest()])
     choice = _Choice(models)
     tiles = min(_TILES, max(1, _OUTPUTS // (i.m * _COLUMNS)))
-    for done in range(_ROUNDS):
-        if choice.tells_neighbours(from_others=done < _ROUNDS_FOR_OTHERS):
+    for number in range(_ROUNDS):
+        if choice.tells_neighbours(from_others=number < _ROUNDS_FOR_OTHERS):
             break
-        for drawn in draw_candidates(narrow, right.numerics, rng, tiles):
-            choice.consider(drawn.given, drawn.any_nibble)
-    assert choice.given is not None
-    file = file_of(subject, arch, choice.given.widened(i.n), rng, int(rng.integers(i.sparsity_selectors)))
+        for candidates in draw_candidates(narrow, right.numerics, rng, tiles):
+            choice.consider(candidates.given, candidates.any_nibble)
+    assert choice.operands is not None
+    file = file_of(subject, arch, choice.operands.widened(i.n), rng, int(rng.integers(i.sparsity_selectors)))
     same = {neighbour.name: neighbour.same for neighbour in neighbours if neighbour.same}
     pack = Pack(file=file, seed=seed, candidates=choice.seen, neighbours=(), same=same, alike=())
     return _described(pack, replace(file, d=file.run()))
@@ -142,7 +151,7 @@ class _Choice:
 
     Attributes
     ----------
-    given : Given or None
+    operands : Given or None
         Operands of the chosen cases.
     seen : int
         Number of candidates seen.
@@ -151,33 +160,34 @@ class _Choice:
     def __init__(self, models: Sequence[Model]) -> None:
         self._models = models
         self._pairs = list(combinations(range(len(models)), 2))
-        self._of_mux = np.array([any(models[index].mux != models[0].mux for index in pair) for pair in self._pairs])
+        self._has_other_mux = np.array(
+            [any(models[index].mux != models[0].mux for index in pair) for pair in self._pairs]
+        )
         self._from_right = np.array([pair[0] == 0 for pair in self._pairs])
-        self._wanted = np.where(self._from_right, _WANTED_FROM_RIGHT, _WANTED_FROM_OTHERS)
+        self._required = np.where(self._from_right, _CASES_FROM_RIGHT, _CASES_FROM_OTHERS)
         self._outputs = np.zeros((len(self._pairs), 0), np.int64)
-        self.given: Given | None = None
+        self.operands: Given | None = None
         self.seen = 0
 
     def tells_neighbours(self, *, from_others: bool) -> bool:
         """Return whether enough cases tell each neighbour from the right model and, with `from_others`, from others."""
-        met = (self._outputs > 0).sum(axis=1) >= self._wanted
+        met = (self._outputs > 0).sum(axis=1) >= self._required
         return bool(self._outputs.shape[1]) and bool(met.all() if from_others else met[self._from_right].all())
 
-    def consider(self, given: Given, any_nibble: bool) -> None:
+    def consider(self, operands: Given, any_nibble: bool) -> None:
         """Choose again among the chosen cases and new ones.
 
         Cases with undefined nibbles count only for neighbours with another mux; defined nibbles must tell all others.
         """
-        results = [model.multiply(given) for model in self._models]
-        flat = [result.reshape(given.cases, -1) for result in results]
-        outputs = np.array([np.count_nonzero(flat[one] != flat[other], axis=1) for one, other in self._pairs])
+        results = [model.multiply(operands).reshape(operands.cases, -1) for model in self._models]
+        outputs = np.array([np.count_nonzero(results[one] != results[two], axis=1) for one, two in self._pairs])
         if any_nibble:
-            outputs[~self._of_mux] = 0
-        self.seen += given.cases
-        pool = given if self.given is None else joined([self.given, given])
+            outputs[~self._has_other_mux] = 0
+        self.seen += operands.cases
+        pool = operands if self.operands is None else joined([self.operands, operands])
         outputs = np.concatenate([self._outputs, outputs.reshape(len(self._pairs), -1)], axis=1)
         chosen = self._covering(outputs)
-        self.given, self._outputs = pool.take(chosen), outputs[:, chosen]
+        self.operands, self._outputs = pool.take(chosen), outputs[:, chosen]
 
     def _covering(self, outputs: NDArray[np.int64]) -> NDArray[np.intp]:
         """Greedy cover: repeat with the case that helps most pairs until none helps; choose at least one case."""
@@ -185,7 +195,7 @@ class _Choice:
         weights = np.minimum(outputs, 8) / (8 * (outputs.shape[1] + 1))  # prefers more differing outputs among equals
         while len(chosen) < MOST_CASES:
             met = tells[:, chosen].sum(axis=1)
-            helped = (tells & (met < self._wanted)[:, None]).sum(axis=0)
+            helped = (tells & (met < self._required)[:, None]).sum(axis=0)
             helped[chosen] = 0
             if not helped.any():
                 break
@@ -205,21 +215,21 @@ def _described(pack: Pack, file: Replayable) -> Pack:
     assert file.d is not None
     if (file.run() != file.d).any():  # run() also raises for wrong operands
         raise FileError(f"the D of a pack of {file.name} is not what the model of {file.arch} computes")
-    given, wanted = given_of(file), file.matrix(file.d)
-    if (right_model(file.instruction, file.arch).multiply(given) != wanted).any():
+    operands, expected = given_of(file), file.matrix(file.d)
+    if (right_model(file.instruction, file.arch).multiply(operands) != expected).any():
         raise FileError(f"a pack of {file.name} has none of its options")
-    found: list[Apart] = []
+    differences: list[Apart] = []
     groups: dict[str, list[str]] = {}
     for neighbour in neighbours_of(file.instruction, file.arch):
         if not neighbour.same:
-            results = neighbour.multiply(given)
-            outputs = np.count_nonzero((results != wanted).reshape(file.cases, -1), axis=1)
+            results = neighbour.multiply(operands)
+            outputs = np.count_nonzero((results != expected).reshape(file.cases, -1), axis=1)
             digest = hashlib.sha256(np.ascontiguousarray(results).tobytes()).hexdigest()
-            found.append(Apart(neighbour.name, tuple(outputs.tolist()), digest))
+            differences.append(Apart(neighbour.name, tuple(outputs.tolist()), digest))
             if outputs.any():
                 groups.setdefault(digest, []).append(neighbour.name)
     alike = tuple(tuple(names) for names in groups.values() if len(names) > 1)
-    return replace(pack, file=file, neighbours=tuple(found), alike=alike)
+    return replace(pack, file=file, neighbours=tuple(differences), alike=alike)
 
 
 def write_pack(path: Path, pack: Pack) -> None:
@@ -259,20 +269,140 @@ def read_pack(path: Path) -> Pack:
     archive.require([_KEY])
     file = register_file.interpret(archive)
     manifest = parse_json(archive.string(_KEY, ""), f"{path}:", f"{_KEY} is no JSON")
-    held = manifest if isinstance(manifest, dict) else {}
-    seed, candidates = held.get("seed"), held.get("candidates")
+    manifest = manifest if isinstance(manifest, dict) else {}
+    seed, candidates = manifest.get("seed"), manifest.get("candidates")
     if not isinstance(seed, int) or not isinstance(candidates, int):
         raise FileError(f"{path}: {_KEY} must say the seed and the number of candidates")
-    same = {each.name: each.same for each in neighbours_of(file.instruction, file.arch) if each.same}
+    neighbours = neighbours_of(file.instruction, file.arch)
+    same = {neighbour.name: neighbour.same for neighbour in neighbours if neighbour.same}
     if file.d is None:
         raise FileError(f"{path} lacks the key 'D'")
-    bare = Pack(file=file, seed=seed, candidates=candidates, neighbours=(), same=same, alike=())
+    pack = Pack(file=file, seed=seed, candidates=candidates, neighbours=(), same=same, alike=())
     try:
-        pack = _described(bare, file)
+        pack = _described(pack, file)
     except Error as error:
         raise FileError(f"{path}: {error}") from None
-    if _manifest(pack)["neighbours"] != held.get("neighbours"):
+    if _manifest(pack)["neighbours"] != manifest.get("neighbours"):
         raise FileError(
             f"{path} was changed, or written by another version: its operands do not give the neighbours it names"
         )
     return pack
+
+
+_WORD_BITS = 32
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Comparison of results with the right model and its neighbours.
+
+    Attributes
+    ----------
+    outputs, differing : int
+        Outputs compared, and those that differ from D.
+    first : Mismatch or None
+        First differing output.
+    beside : int
+        Words of tensor memory that differ outside D.
+    explained_by : tuple of str
+        If outputs differ, the neighbours that reproduce every output.
+    nearest : str
+        Neighbour that reproduces the most outputs, if these are more than the right model reproduces; else empty.
+    explained : int
+        Outputs that `nearest` reproduces, or else the right model.
+    """
+
+    outputs: int
+    differing: int
+    first: Mismatch | None
+    beside: int
+    explained_by: tuple[str, ...]
+    nearest: str
+    explained: int
+
+    @property
+    def right(self) -> bool:
+        """Whether all results are right."""
+        return not self.differing and not self.beside
+
+
+def judge(pack: Pack, results: NDArray[np.uint32]) -> Judgement:
+    """Compare results, registers or tensor memory of the shape of D, with D and the results of the neighbours."""
+    file = pack.file
+    assert file.d is not None
+    computed, expected = file.matrix(results), file.matrix(file.d)
+    differing, first = compare(computed, [("the right model", expected)])
+    counts: dict[str, int] = {}
+    if differing:
+        operands = given_of(file)
+        counts = {
+            neighbour.name: int(np.count_nonzero(neighbour.multiply(operands) == computed))
+            for neighbour in neighbours_of(file.instruction, file.arch)
+            if not neighbour.same
+        }
+    nearest = max(counts, key=lambda name: counts[name], default="")
+    explained = computed.size - differing
+    if counts.get(nearest, 0) <= explained:
+        nearest = ""
+    return Judgement(
+        outputs=computed.size,
+        differing=differing,
+        first=first,
+        beside=int(np.count_nonzero(file.beside(results) != file.beside(file.d))),
+        explained_by=tuple(name for name, count in counts.items() if count == computed.size),
+        nearest=nearest,
+        explained=counts[nearest] if nearest else explained,
+    )
+
+
+def read_results(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint32]:
+    """Read results: key ``D`` of an ``.npz``, a JSON list of words, or hexadecimal words, one on each line.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    shape : tuple of int
+        Shape of D in the pack. A list may be nested like it or flat; lines are in C order.
+
+    Raises
+    ------
+    FileError
+        The file has another format, or another number of words; one sentence.
+    """
+    with opened(path) as file:
+        is_archive = file.read(2) == b"PK"
+    if is_archive:
+        archive = load(path)
+        archive.require(["D"])
+        d = archive.arrays["D"]
+        if d.dtype != np.uint32 or d.shape != shape:
+            raise archive.refuse("D", f"a uint32 array of shape {shape}, as that of the pack")
+        return d
+    text = read_text(path, "is no .npz, no JSON and no hexadecimal words").strip()
+    words = _listed(path, text) if text.startswith("[") else _lines(path, text)
+    if words.shape not in (shape, (int(np.prod(shape)),)):
+        raise FileError(f"{path} must hold {int(np.prod(shape))} words, as the pack has of shape {shape}, "
+                        f"not {words.size} of shape {words.shape}")  # fmt: skip
+    return words.reshape(shape)
+
+
+def _listed(path: Path, text: str) -> NDArray[np.uint32]:
+    refusal = f"{path} must be a JSON list of integers from 0 to {2**_WORD_BITS - 1}, flat or nested as D is"
+    try:
+        words = np.array(parse_json(text, str(path)))
+    except (ValueError, OverflowError) as error:
+        raise error if isinstance(error, FileError) else FileError(refusal) from None
+    if words.dtype.kind not in "iu" or words.min(initial=0) < 0 or words.max(initial=0) >> _WORD_BITS:
+        raise FileError(refusal)
+    return words.astype(np.uint32)
+
+
+def _lines(path: Path, text: str) -> NDArray[np.uint32]:
+    words = []
+    for number, line in enumerate(text.splitlines(), 1):
+        digits = line.strip().removeprefix("0x").removeprefix("0X")
+        if not 0 < len(digits) <= _WORD_BITS // 4 or not all(digit in "0123456789abcdefABCDEF" for digit in digits):
+            raise FileError(f"{path}: line {number} must be a hexadecimal word of 32 bits, not {line[:40]!r}")
+        words.append(int(digits, 16))
+    return np.array(words, np.uint32)

@@ -1,7 +1,7 @@
 """Directed operands: tiles with values that random tiles rarely have, so that coverage closes in seconds.
 
-A recipe, drawn at random, fills each tile. Most recipes put a single product into each row of A, with known place and
-exponent, and choose the accumulator of each output relative to it.
+A recipe, drawn at random, fills the arrays of codes of each tile, a draft. Most recipes put a single product into each
+row of A, with known place and exponent, and choose the accumulator of each output relative to it.
 """
 
 from collections.abc import Callable
@@ -13,11 +13,126 @@ from ..isa.formats import Format, Specials
 from ..isa.instructions import Instruction
 from ..isa.metadata import nibble
 from ..isa.operands import MatrixOperands
+from ..operands.registers import CONTAINERS
 from ..sim.benches.directed import dot_products
 from ..sim.benches.random_operands import random_codes
-from .draft import Codes, Draft, power_code
 
-__all__ = ["directed_matrices"]
+__all__ = ["Codes", "Draft", "directed_matrices", "exponents_of", "power_code"]
+
+Codes = NDArray[np.int64]
+
+
+class Draft:
+    """Codes of the tiles of one recipe. Initially all are zero, nibbles are legal and scales are one."""
+
+    def __init__(self, instruction: Instruction, tiles: int, rng: np.random.Generator) -> None:
+        i = instruction
+        self.instruction, self.tiles, self.rng = i, tiles, rng
+        self.a: Codes = np.zeros((tiles, i.m, i.stored_k), np.int64)
+        self.b: Codes = np.zeros((tiles, i.k, i.n), np.int64)
+        self.c: Codes = np.zeros((tiles, i.m, i.n), np.int64)
+        legal = np.array(sorted(i.rule.legal)) if i.rule else np.zeros(1, np.int64)
+        self.nibbles: Codes = legal[rng.integers(0, len(legal), (tiles, i.m, i.chunks))]
+        one = i.scale_format.bias << i.scale_format.fraction_bits if i.scale_format else 0
+        self.scale_a: Codes = np.full((tiles, i.m, i.scale_size or 0), one)
+        self.scale_b: Codes = np.full((tiles, i.n, i.scale_size or 0), one)
+
+    def one_of(self, choices: NDArray | list[int], *shape: int) -> Codes:
+        """Draw an array of the given shape from a list of choices."""
+        array = np.asarray(choices, np.int64)
+        return array[self.rng.integers(0, len(array), shape)]
+
+    def signs(self, *shape: int) -> NDArray[np.bool_]:
+        """Draw random signs; True is negative."""
+        return self.rng.random(shape) < 0.5
+
+    def sign_bits(self, fmt: Format, *shape: int) -> Codes:
+        """Draw codes of zeros with random signs."""
+        return self.signs(*shape).astype(np.int64) << fmt.bits - 1
+
+    def fractions(self, fmt: Format, *shape: int) -> Codes:
+        """Draw random fractions."""
+        return self.rng.integers(0, 1 << fmt.fraction_bits, shape)
+
+    def put(self, slots: Codes, codes: Codes) -> None:
+        """Write one element into each row of A; `slots` and `codes` have the shape (tiles, m)."""
+        np.put_along_axis(self.a, slots[..., None], codes[..., None], axis=2)
+
+    def put_rows_of_b(self, first: Codes, count: int, codes: Codes) -> None:
+        """Write `codes`, shape (tiles, 1, n), into `count` rows of B from row `first`, shape (tiles, 1), on."""
+        rows = (first + np.arange(count))[..., None]
+        np.put_along_axis(self.b, rows, np.broadcast_to(codes, (self.tiles, count, self.b.shape[2])), axis=1)
+
+    def products(self, exponents: Codes, exact: bool | NDArray[np.bool_]) -> tuple[Codes, Codes, Codes]:
+        """Fill B and the scales so that the products of each tile have exponents near `exponents`, shape (tiles,).
+
+        Where `exact`, elements of B are powers of two, else their fractions are random. Returns three arrays of shape
+        (tiles,): the exponent for A, the exponent of the product, and the exponent that enters the maximum.
+        """
+        i = self.instruction
+        a, b = factor_exponents(i, exponents, exponents // 2 + self.rng.integers(-16, 17, self.tiles))
+        value = a + b
+        largest = np.maximum(a, i.a.minimum_exponent) + np.maximum(b, i.b.minimum_exponent)
+        if fmt := i.scale_format:
+            scale_a = np.clip((exponents - value) // 2, fmt.minimum_exponent, fmt.maximum_exponent)
+            scale_b = np.clip(exponents - value - scale_a, fmt.minimum_exponent, fmt.maximum_exponent)
+            for codes, exponent in ((self.scale_a, scale_a), (self.scale_b, scale_b)):
+                codes[:] = (exponent + fmt.bias << fmt.fraction_bits)[:, None, None]
+            value = value + scale_a + scale_b
+            largest = scale_a + scale_b if i.container_bits == 4 else largest + scale_a + scale_b
+        varied = self.fractions(i.b, self.tiles, 1, i.n)
+        fraction = np.where(np.broadcast_to(exact, self.tiles)[:, None, None], 0, varied)
+        self.b[:] = power_code(i.b, b[:, None, None], fraction, self.signs(self.tiles, 1, i.n))
+        return a, value, largest
+
+    def accumulators(self, exponents: Codes, fractions: Codes) -> None:
+        """Fill C, shape (tiles, m, n), with these exponents and fractions and random signs."""
+        fmt = self.instruction.c
+        clipped = np.clip(exponents, *exponents_of(fmt))
+        self.c[:] = power_code(fmt, clipped, fractions, self.signs(*self.c.shape))
+
+    def matrices(self) -> MatrixOperands:
+        """Return the tiles as matrices; container bits beside a code are random."""
+        i = self.instruction
+        scaled = i.scale_format is not None
+        return MatrixOperands(
+            self._contained(self.a, i.a),
+            self._contained(self.b, i.b),
+            self.c.astype(CONTAINERS[i.c.bits]),
+            self.nibbles.astype(np.uint8) if i.rule else None,
+            self.scale_a.astype(np.uint8) if scaled else None,
+            self.scale_b.astype(np.uint8) if scaled else None,
+        )
+
+    def _contained(self, codes: Codes, fmt: Format) -> NDArray:
+        i = self.instruction
+        low_bit = i.low_bit(fmt)
+        noise = self.rng.integers(0, 1 << i.container_bits, codes.shape) & ~(((1 << fmt.bits) - 1) << low_bit)
+        return (codes << low_bit | noise).astype(CONTAINERS[i.container_bits])
+
+
+def exponents_of(fmt: Format) -> tuple[int, int]:
+    """Return the exponents of the smallest and the largest power of two in a format."""
+    return fmt.minimum_exponent - fmt.fraction_bits, fmt.maximum_exponent
+
+
+def factor_exponents(instruction: Instruction, products: Codes, b: Codes) -> tuple[Codes, Codes]:
+    """Return exponents of A and B, those near `b`, whose sums come as near to `products` as the formats can."""
+    range_a, range_b = exponents_of(instruction.a), exponents_of(instruction.b)
+    a = np.clip(products - np.clip(b, *range_b), *range_a)
+    return a, np.clip(products - a, *range_b)
+
+
+def power_code(fmt: Format, exponent: Codes, fraction: Codes | int, negative: NDArray[np.bool_]) -> Codes:
+    """Return finite codes; an exponent below the normal range gives a subnormal power of two."""
+    normal = exponent >= fmt.minimum_exponent
+    field = np.where(normal, exponent + fmt.bias, 0) << fmt.fraction_bits
+    below = 1 << np.clip(exponent - fmt.minimum_exponent + fmt.fraction_bits, 0, fmt.fraction_bits)
+    body = np.where(normal, field | fraction, below)
+    if fmt.specials is Specials.NAN:
+        body = np.where(body == (1 << fmt.bits - 1) - 1, body - 1, body)
+    return body | negative.astype(np.int64) << fmt.bits - 1
+
 
 #: Selects the first two units of a chunk; every rule defines this nibble.
 _FIRST_UNITS = nibble(0, 1)
@@ -28,25 +143,23 @@ _MOST, _LEAST = 2**31 - 1, -(2**31)
 
 def _range(instruction: Instruction) -> tuple[int, int]:
     """Return the range of product exponents that the result format can represent."""
-    low = sum(fmt.minimum_exponent for fmt in (instruction.a, instruction.b))
-    high = sum(fmt.maximum_exponent for fmt in (instruction.a, instruction.b))
-    if instruction.scale_format:
-        low, high = low - 40, high + 40
-    return max(low, -140), min(high, 110)
+    a, b, scaled = instruction.a, instruction.b, 40 if instruction.scale_format else 0
+    low, high = a.minimum_exponent + b.minimum_exponent, a.maximum_exponent + b.maximum_exponent
+    return max(low - scaled, -140), min(high + scaled, 110)
 
 
 def _distances(draft: Draft) -> None:
     """One product in each row; accumulators at every distance above and below it."""
     i, rng = draft.instruction, draft.rng
-    of_a, _, largest = draft.products(rng.integers(*_range(i), draft.tiles, endpoint=True), exact=False)
+    exponents_a, _, largest = draft.products(rng.integers(*_range(i), draft.tiles, endpoint=True), exact=False)
     rows = (draft.tiles, i.m)
     draft.put(
         rng.integers(0, i.stored_k, rows),
-        power_code(i.a, of_a[:, None], rng.integers(0, 1 << i.a.fraction_bits, rows), draft.signs(*rows)),
+        power_code(i.a, exponents_a[:, None], draft.fractions(i.a, *rows), draft.signs(*rows)),
     )
     span = _SPAN[i.container_bits]
     distance = rng.integers(-span, span, draft.c.shape, endpoint=True)
-    draft.accumulators(largest[:, None, None] + distance, rng.integers(0, 1 << i.c.fraction_bits, draft.c.shape))
+    draft.accumulators(largest[:, None, None] + distance, draft.fractions(i.c, *draft.c.shape))
 
 
 def _edges(draft: Draft) -> None:
@@ -58,16 +171,14 @@ def _edges(draft: Draft) -> None:
     )
     top, bottom = fmt.maximum_exponent - kept, fmt.minimum_exponent - kept
     anywhere = rng.integers(*_range(i), draft.tiles, endpoint=True)
-    wanted = np.choose(
-        rng.integers(0, 3, draft.tiles),
-        [top - rng.integers(1, 3, draft.tiles), bottom - rng.integers(0, 3, draft.tiles), anywhere],
-    )
-    of_a, value, _ = draft.products(wanted, exact=True)
+    choice = rng.integers(0, 3, draft.tiles)
+    near_top, near_bottom = top - rng.integers(1, 3, draft.tiles), bottom - rng.integers(0, 3, draft.tiles)
+    exponents_a, value, _ = draft.products(np.choose(choice, [near_top, near_bottom, anywhere]), exact=True)
     rows = (draft.tiles, i.m)
     half = 1 << max(0, i.a.fraction_bits - 1)
     draft.put(
         rng.integers(0, i.stored_k, rows),
-        power_code(i.a, of_a[:, None], draft.one_of([0, half], *rows), draft.signs(*rows)),
+        power_code(i.a, exponents_a[:, None], draft.one_of([0, half], *rows), draft.signs(*rows)),
     )
     ones = (1 << kept) - 1
     fractions = np.where(
@@ -84,15 +195,15 @@ def _edges(draft: Draft) -> None:
 def _cancellations(draft: Draft) -> None:
     """Two neighbouring products that cancel; accumulators that are zero, or below the bits that alignment keeps."""
     i, rng = draft.instruction, draft.rng
-    of_a, _, largest = draft.products(rng.integers(*_range(i), draft.tiles, endpoint=True), exact=False)
+    exponents_a, _, largest = draft.products(rng.integers(*_range(i), draft.tiles, endpoint=True), exact=False)
     draft.b[:] = draft.b[:, :1]
     rows = (draft.tiles, i.m)
     slots, negative = rng.integers(0, i.stored_k, rows), draft.signs(*rows)
-    fraction = rng.integers(0, 1 << i.a.fraction_bits, rows)
-    draft.put(slots, power_code(i.a, of_a[:, None], fraction, negative))
-    draft.put(slots ^ 1, power_code(i.a, of_a[:, None], fraction, ~negative))
+    fraction = draft.fractions(i.a, *rows)
+    draft.put(slots, power_code(i.a, exponents_a[:, None], fraction, negative))
+    draft.put(slots ^ 1, power_code(i.a, exponents_a[:, None], fraction, ~negative))
     below = largest[:, None, None] - rng.integers(1, 2 * _SPAN[i.container_bits], draft.c.shape)
-    draft.accumulators(below, rng.integers(0, 1 << i.c.fraction_bits, draft.c.shape))
+    draft.accumulators(below, draft.fractions(i.c, *draft.c.shape))
     draft.c[draft.signs(*draft.c.shape)] &= 1 << i.c.bits - 1
 
 
@@ -100,13 +211,11 @@ def _least(draft: Draft) -> None:
     """One product in each row near the last bit kept below e_zero; no other term raises the exponent."""
     i, rng = draft.instruction, draft.rng
     low, high = (-50, -12) if i.d.name == "f16" else (-175, -115)
-    of_a, _, _ = draft.products(rng.integers(low, high, draft.tiles), exact=draft.signs(draft.tiles))
+    exponents_a, _, _ = draft.products(rng.integers(low, high, draft.tiles), exact=draft.signs(draft.tiles))
     rows = (draft.tiles, i.m)
-    fraction = rng.integers(0, 1 << i.a.fraction_bits, rows)
-    draft.put(rng.integers(0, i.stored_k, rows), power_code(i.a, of_a[:, None], fraction, draft.signs(*rows)))
-    draft.c[:] = draft.one_of([0, 0, 1, 2], *draft.c.shape) | draft.signs(*draft.c.shape).astype(np.int64) << (
-        i.c.bits - 1
-    )
+    fraction = draft.fractions(i.a, *rows)
+    draft.put(rng.integers(0, i.stored_k, rows), power_code(i.a, exponents_a[:, None], fraction, draft.signs(*rows)))
+    draft.c[:] = draft.one_of([0, 0, 1, 2], *draft.c.shape) | draft.sign_bits(i.c, *draft.c.shape)
 
 
 def _zeros(draft: Draft) -> None:
@@ -119,9 +228,9 @@ def _zeros(draft: Draft) -> None:
     draft.a ^= (draft.signs(*draft.a.shape) & mixed).astype(np.int64) << i.a.bits - 1
     last = i.c.fraction_bits - 13 if i.c.name == "f32" else 0  # last of 13 fraction bits
     ends = draft.one_of([0, 0, 1, 1 << last, (1 << i.c.fraction_bits) - 1], *draft.c.shape)
-    anything = rng.integers(0, 1 << i.c.fraction_bits, draft.c.shape)
+    anything = draft.fractions(i.c, *draft.c.shape)
     draft.c[:] = np.where(rng.random(draft.c.shape) < 0.75, ends, anything)
-    draft.c |= draft.signs(*draft.c.shape).astype(np.int64) << i.c.bits - 1
+    draft.c |= draft.sign_bits(i.c, *draft.c.shape)
     if i.scale_format:
         codes = draft.scale_a if rng.integers(2) else draft.scale_b
         rows = draft.signs(*codes.shape[:2])
@@ -139,8 +248,8 @@ def _special(draft: Draft) -> None:
         for _ in range(2):
             some = chosen & draft.signs(*chosen.shape)
             _put_one_a_row(draft, codes, some, _special_codes(draft, fmt, int(some.sum())))
-    of_c = rng.random(draft.c.shape) < 0.2
-    draft.c[of_c] = _special_codes(draft, i.c, int(of_c.sum()))
+    accumulators = rng.random(draft.c.shape) < 0.2
+    draft.c[accumulators] = _special_codes(draft, i.c, int(accumulators.sum()))
 
 
 def _unselected(draft: Draft) -> None:
@@ -181,9 +290,8 @@ def _integers(draft: Draft) -> None:
     i, rng = draft.instruction, draft.rng
     total = np.zeros(draft.c.shape, np.int64)
     half_a, half_b = i.stored_k // 2, i.k // 2
-    of_a, of_b = (_extremes(draft, fmt, rows) for fmt, rows in ((i.a, i.m), (i.b, i.n)))
-    for half in range(2):
-        a, b = of_a[half], of_b[half]
+    extremes = [_extremes(draft, fmt, rows) for fmt, rows in ((i.a, i.m), (i.b, i.n))]
+    for half, (a, b) in enumerate(zip(*extremes, strict=True)):
         draft.a[:, :, half * half_a : (half + 1) * half_a] = a[:, :, None]
         draft.b[:, half * half_b : (half + 1) * half_b] = b[:, None, :]
         total += half_a * a[:, :, None] * b[:, None, :]
@@ -206,8 +314,8 @@ def _extremes(draft: Draft, fmt: Format, rows: int) -> tuple[Codes, Codes]:
 
 def _put_one_a_row(draft: Draft, matrix: Codes, rows: NDArray[np.bool_], codes: Codes) -> None:
     """Put a code at a random place in each of the chosen rows, in place."""
-    where = (*np.nonzero(rows), draft.rng.integers(0, matrix.shape[2], len(codes)))
-    matrix[where] = codes
+    tiles, lines = np.nonzero(rows)
+    matrix[tiles, lines, draft.rng.integers(0, matrix.shape[2], len(codes))] = codes
 
 
 def _nan_codes(fmt: Format) -> list[int]:
@@ -220,7 +328,7 @@ def _special_codes(draft: Draft, fmt: Format, count: int) -> Codes:
     top = (1 << fmt.exponent_bits) - 1 << fmt.fraction_bits
     ones = top | (1 << fmt.fraction_bits) - 1
     bodies = {Specials.IEEE: [top, top, ones, top | 1], Specials.NAN: [ones], Specials.NONE: [ones]}[fmt.specials]
-    return draft.one_of(bodies, count) | draft.signs(count).astype(np.int64) << fmt.bits - 1
+    return draft.one_of(bodies, count) | draft.sign_bits(fmt, count)
 
 
 def _recipes(instruction: Instruction) -> list[Callable[[Draft], None]]:
@@ -232,7 +340,7 @@ def _recipes(instruction: Instruction) -> list[Callable[[Draft], None]]:
 
 def _drafted(instruction: Instruction, rng: np.random.Generator, cases: int) -> Draft:
     """Draw a recipe for each tile and return the codes of all tiles."""
-    whole = Draft(instruction, cases, rng)
+    all_tiles = Draft(instruction, cases, rng)
     recipes = _recipes(instruction)
     drawn = rng.integers(0, len(recipes), cases)
     for number, recipe in enumerate(recipes):
@@ -241,8 +349,8 @@ def _drafted(instruction: Instruction, rng: np.random.Generator, cases: int) -> 
             draft = Draft(instruction, tiles.size, rng)
             recipe(draft)
             for name in ("a", "b", "c", "nibbles", "scale_a", "scale_b"):
-                getattr(whole, name)[tiles] = getattr(draft, name)
-    return whole
+                getattr(all_tiles, name)[tiles] = getattr(draft, name)
+    return all_tiles
 
 
 def directed_matrices(instruction: Instruction, rng: np.random.Generator, cases: int) -> MatrixOperands:

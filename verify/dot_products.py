@@ -113,15 +113,15 @@ def interpret(archive: Archive) -> list[DotProducts]:
 
 
 def _set(archive: Archive, number: int, row: dict[str, object]) -> DotProducts:
-    where = f"{archive.path}: set {number}"
+    place = f"{archive.path}: set {number}"
     for field in _FIELDS:
         if not isinstance(row.get(field), str):
-            raise FileError(f"{where} has no {field}")
+            raise FileError(f"{place} has no {field}")
     named = {field: str(row[field]) for field in _FIELDS}
     archive.require([named[field] for field in "abcd"])
     i = parse(named["instruction"])
     if i.sparse or i.scale_size:
-        raise FileError(f"{where}: {i} is not a dense instruction without block scales")
+        raise FileError(f"{place}: {i} is not a dense instruction without block scales")
     operand = np.dtype(f"u{max(8, i.container_bits) // 8}")
     result = np.dtype(f"u{i.d.bits // 8}")
     arrays = {field: archive.arrays[named[field]] for field in "abcd"}
@@ -132,7 +132,7 @@ def _set(archive: Archive, number: int, row: dict[str, object]) -> DotProducts:
     a, b, c, d = arrays.values()
     if not (a.shape == b.shape and a.shape[1] <= i.k and len(a) == len(c) == len(d) > 0):
         shapes = ", ".join(f"{field} {value.shape}" for field, value in arrays.items())
-        raise FileError(f"{where}: the shapes of {i} do not fit together: {shapes}")
+        raise FileError(f"{place}: the shapes of {i} do not fit together: {shapes}")
     before, result_d = c[:, None, None], d[:, None, None]
     return DotProducts(gpu=named["gpu"], arch=named["arch"], instruction=i, a=a, b=b, before=before, d=result_d)
 

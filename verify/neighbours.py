@@ -5,24 +5,23 @@ decoder would pass them on. A neighbour that gives the right result for all oper
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..golden.matrix import multiply_by
+from ..isa.formats import FORMATS, Format
 from ..isa.instructions import Instruction
 from ..isa.metadata import MUX_OF_ARCHITECTURE, indices, nibble
 from ..isa.numerics import DATAPATHS, Alignment, Method, Numerics, Rounding, numerics
 from ..isa.operands import MatrixOperands
-from .given import Given
-from .reach import same_alignment, same_floor, same_steps
+from .stimulus import Given
 
-__all__ = ["Model", "neighbours_of", "right_model"]
-
-
-def _unchanged(given: Given) -> MatrixOperands:
-    return given.matrices
+__all__ = ["Model", "neighbours_of", "right_model", "same_alignment", "same_floor", "same_steps"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +48,12 @@ class Model:
     instruction: Instruction
     numerics: Numerics
     mux: str
-    alter: Callable[[Given], MatrixOperands] = field(default=_unchanged)
+    alter: Callable[[Given], MatrixOperands] = attrgetter("matrices")
     same: str = ""
 
-    def multiply(self, given: Given) -> NDArray:
+    def multiply(self, operands: Given) -> NDArray:
         """Return the codes of D that the model computes, shape (cases, m, n)."""
-        return multiply_by(self.instruction, self.numerics, self.mux, self.alter(given))
+        return multiply_by(self.instruction, self.numerics, self.mux, self.alter(operands))
 
 
 def right_model(instruction: Instruction, arch: str) -> Model:
@@ -82,27 +81,25 @@ def neighbours_of(instruction: Instruction, arch: str) -> tuple[Model, ...]:
         The architecture does not have the instruction.
     """
     right = right_model(instruction, arch)
-    arithmetic = _of_integers if instruction.a.is_integer else _of_floats
-    return (*arithmetic(right, arch), *_of_metadata(right), *_of_scales(right))
+    arithmetic = _integer_neighbours if instruction.a.is_integer else _float_neighbours
+    return (*arithmetic(right, arch), *_metadata_neighbours(right), *_scale_neighbours(right))
 
 
-def _of_integers(right: Model, arch: str) -> Iterator[Model]:
+def _integer_neighbours(right: Model, arch: str) -> Iterator[Model]:
     """Yield other treatments of sums beyond 32 bits; an exact sum has no other parameter."""
-    i, other = right.instruction, replace(right.instruction, satfinite=not right.instruction.satfinite)
-    yield replace(right, name=f"sums {'wrapped' if i.satfinite else 'clamped'}", instruction=other)
-    halfway = replace(i, k=i.k // 2)
+    i = right.instruction
+    this, other = ("clamped", "wrapped") if i.satfinite else ("wrapped", "clamped")
+    yield replace(right, name=f"sums {other}", instruction=replace(i, satfinite=not i.satfinite))
     reason = "" if i.satfinite else "sums wrapped halfway and at the end are the same modulo 2^32"
     if i.satfinite and not (i.a.signed or i.b.signed):
         reason = "no product is negative, so that a sum clamped halfway stays where it is"
-    yield replace(
-        right, name=f"sums {'clamped' if i.satfinite else 'wrapped'} halfway too", instruction=halfway, same=reason
-    )
+    yield replace(right, name=f"sums {this} halfway too", instruction=replace(i, k=i.k // 2), same=reason)
     exact = "integers are summed exactly: nothing is aligned, cut into steps that round, or rounded"
     for name in ("another F", "another L", "another e_zero"):
         yield replace(right, name=name, same=exact)
 
 
-def _of_floats(right: Model, arch: str) -> Iterator[Model]:
+def _float_neighbours(right: Model, arch: str) -> Iterator[Model]:
     """Yield other F, alignment rounding, L, e_zero, rounding and method."""
     i, p = right.instruction, right.numerics
     for bits in (p.alignment_bits - 1, p.alignment_bits + 1):
@@ -123,7 +120,7 @@ def _of_floats(right: Model, arch: str) -> Iterator[Model]:
         if rounding is not p.rounding:
             changed = replace(p, rounding=rounding)
             yield replace(right, name=f"rounding {rounding.value}", numerics=changed)
-    yield from _of_methods(right, arch)
+    yield from _method_neighbours(right, arch)
 
 
 #: Roundings by type of the result.
@@ -133,21 +130,13 @@ _ROUNDINGS = {
 }
 
 
-def _of_methods(right: Model, arch: str) -> Iterator[Model]:
+def _method_neighbours(right: Model, arch: str) -> Iterator[Model]:
     """Yield emulated fp8 where hardware computes it, and the fp8 of hardware where it is emulated."""
-    i, p = right.instruction, right.numerics
-    datapath = DATAPATHS[arch]
-    half_result = i.d.name == "f16"
+    i, p, datapath = right.instruction, right.numerics, DATAPATHS[arch]
     if p.method is Method.EMULATED:
-        short = datapath.fp8_alignment_bits < datapath.alignment_bits
-        rounding = Rounding.RZ_E8M13 if short else p.rounding
-        native = replace(
-            p,
-            method=Method.FUSED,
-            step=datapath.step_bytes,
-            alignment_bits=datapath.fp8_alignment_bits,
-            rounding=rounding,
-        )
+        bits = datapath.fp8_alignment_bits
+        rounding = Rounding.RZ_E8M13 if bits < datapath.alignment_bits else p.rounding
+        native = replace(p, method=Method.FUSED, step=datapath.step_bytes, alignment_bits=bits, rounding=rounding)
         yield replace(right, name="native fp8", numerics=native)
     elif not i.scale_format and {i.a.name, i.b.name} <= {"e4m3", "e5m2"}:
         emulated = replace(
@@ -155,7 +144,7 @@ def _of_methods(right: Model, arch: str) -> Iterator[Model]:
             method=Method.EMULATED,
             step=datapath.step_bytes // 2,
             alignment_bits=datapath.alignment_bits,
-            rounding=Rounding.RNE_F16 if half_result else Rounding.RZ_F32,
+            rounding=Rounding.RNE_F16 if i.d.name == "f16" else Rounding.RZ_F32,
         )
         yield replace(right, name="fp8 emulated by steps of f16", numerics=emulated)
 
@@ -163,35 +152,31 @@ def _of_methods(right: Model, arch: str) -> Iterator[Model]:
 _SWAPPED = np.array([nibble(*reversed(indices(value))) for value in range(16)], np.uint8)
 
 
-def _of_metadata(right: Model) -> Iterator[Model]:
+def _metadata_neighbours(right: Model) -> Iterator[Model]:
     """Yield other multiplexers, and metadata from another place or in another order."""
     i = right.instruction
     if not i.sparse:
         return
     other = {"mux4": "mux3", "mux3": "mux4"}[right.mux]
     yield replace(right, name=f"{other[-1]}:1 multiplexers", mux=other)
+
+    def with_nibbles(change: Callable[[Any], NDArray]) -> Callable[[Given], MatrixOperands]:
+        return lambda operands: replace(operands.matrices, nibbles=change(operands.matrices.nibbles))
+
     for name, shift in (("next", -1), ("previous", 1)):
-
-        def shifted(given: Given, shift: int = shift) -> MatrixOperands:
-            assert given.matrices.nibbles is not None
-            return replace(given.matrices, nibbles=np.roll(given.matrices.nibbles, shift, axis=-1))
-
-        yield replace(right, name=f"metadata of the {name} chunk", alter=shifted)
-
-    def elsewhere(given: Given) -> MatrixOperands:
-        return replace(given.matrices, nibbles=given.elsewhere)
-
+        alter = with_nibbles(partial(np.roll, shift=shift, axis=-1))
+        yield replace(right, name=f"metadata of the {name} chunk", alter=alter)
     reason = "" if i.sparsity_selectors > 1 else "the instruction has one sparsity selector"
-    yield replace(right, name="metadata of the next sparsity selector", alter=elsewhere, same=reason)
+    yield replace(
+        right,
+        name="metadata of the next sparsity selector",
+        alter=lambda operands: replace(operands.matrices, nibbles=operands.elsewhere),
+        same=reason,
+    )
+    yield replace(right, name="the two indices of a nibble swapped", alter=with_nibbles(_SWAPPED.take))
 
-    def swapped(given: Given) -> MatrixOperands:
-        assert given.matrices.nibbles is not None
-        return replace(given.matrices, nibbles=_SWAPPED.take(given.matrices.nibbles))
 
-    yield replace(right, name="the two indices of a nibble swapped", alter=swapped)
-
-
-def _of_scales(right: Model) -> Iterator[Model]:
+def _scale_neighbours(right: Model) -> Iterator[Model]:
     """Yield models that take block scales for one."""
     fmt = right.instruction.scale_format
     if fmt is None:
@@ -199,8 +184,85 @@ def _of_scales(right: Model) -> Iterator[Model]:
     one = np.uint8(fmt.bias << fmt.fraction_bits)
     for name, ignored in (("A", ("scale_a",)), ("B", ("scale_b",)), ("A and B", ("scale_a", "scale_b"))):
 
-        def without(given: Given, ignored: tuple[str, ...] = ignored) -> MatrixOperands:
-            ones = {key: np.full_like(getattr(given.matrices, key), one) for key in ignored}
-            return replace(given.matrices, **ones)
+        def without(operands: Given, ignored: tuple[str, ...] = ignored) -> MatrixOperands:
+            ones = {key: np.full_like(getattr(operands.matrices, key), one) for key in ignored}
+            return replace(operands.matrices, **ones)
 
         yield replace(right, name=f"scales of {name} ignored", alter=without)
+
+
+@dataclass(frozen=True)
+class _Exponents:
+    """Bounds on the exponents of one kind of finite nonzero term.
+
+    Attributes
+    ----------
+    least, largest : int
+        Bounds of the exponents that enter the maximum.
+    last : int
+        Every bit of every term is worth at least ``2**last``.
+    """
+
+    least: int
+    largest: int
+    last: int
+
+
+def _number_exponents(fmt: Format) -> _Exponents:
+    return _Exponents(fmt.minimum_exponent, fmt.maximum_exponent, fmt.minimum_exponent - fmt.fraction_bits)
+
+
+def _widened(fmt: Format) -> _Exponents:
+    """Return the bounds of a format's numbers in f16, where most of its subnormal numbers become normal."""
+    exponents = _number_exponents(fmt)
+    return replace(exponents, least=max(exponents.last, FORMATS["f16"].minimum_exponent))
+
+
+def _term_exponents(instruction: Instruction, numerics: Numerics) -> _Exponents:
+    """Return the bounds of products, or of scaled groups of products."""
+    emulated = numerics.method is Method.EMULATED
+    a, b = (_widened(fmt) if emulated else _number_exponents(fmt) for fmt in (instruction.a, instruction.b))
+    least, largest, last = a.least + b.least, a.largest + b.largest, a.last + b.last
+    if instruction.scale_format is None:
+        return _Exponents(least, largest, last)
+    scale = _number_exponents(instruction.scale_format)
+    if numerics.method is Method.GROUPED:  # the exponent of a group is that of its scales
+        return _Exponents(2 * scale.least, 2 * scale.largest, last + 2 * scale.last)
+    return _Exponents(least + 2 * scale.least, largest + 2 * scale.largest, last + 2 * scale.last)
+
+
+def same_steps(instruction: Instruction, one: Numerics, other: Numerics) -> str:
+    """Return why two step lengths cut K in the same way; empty if they do not."""
+    # The emulation cuts even and odd pairs separately, each half of the stored elements.
+    kept = instruction.stored_k // (2 if one.method is Method.EMULATED else 1)
+    if min(one.step, other.step) < kept:
+        return ""
+    return f"the {kept} products that are summed in a row are one step of either length"
+
+
+def same_alignment(instruction: Instruction, one: Numerics, other: Numerics) -> str:
+    """Return why alignment with neither of two F drops a bit; empty if it may."""
+    kinds = (_term_exponents(instruction, one), _number_exponents(instruction.c))
+    grid = max(bounds.largest for bounds in kinds) - min(one.alignment_bits, other.alignment_bits)
+    last = min(bounds.last for bounds in kinds)
+    if grid > last:
+        return ""
+    return f"no term has a bit below 2^{last}, and even beside the largest all down to 2^{grid} are kept"
+
+
+def same_floor(instruction: Instruction, one: Numerics, other: Numerics) -> str:
+    """Return why no result depends on which of two values e_zero has; empty if one may.
+
+    e_zero matters only where all nonzero terms have smaller exponents and one of them has a bit that it drops.
+    """
+    floor = max(one.zero_exponent, other.zero_exponent)
+    grid = floor - min(one.alignment_bits, other.alignment_bits)
+    terms, accumulators = _term_exponents(instruction, one), _number_exponents(instruction.c)
+    below = [bounds for bounds in (terms, accumulators) if bounds.least < floor]
+    if not below:
+        least = min(terms.least, accumulators.least)
+        return f"every term that is not zero has an exponent of {least} or more, and no floor up to {floor} is above it"
+    last = min(bounds.last for bounds in below)
+    if last < grid:
+        return ""
+    return f"terms of exponents below {floor} have no bit below 2^{last}, and all down to 2^{grid} are kept"

@@ -1,11 +1,14 @@
 """Operands of any instruction to a register file and back; conformance packs are written and read with it."""
 
+import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
-from ..errors import FileError, OperandError
+from ..errors import FileError, InstructionError, OperandError
 from ..isa.fragments import a_fragment, accumulator_fragment
 from ..isa.instructions import Instruction, every_instruction, parse, require_architecture
 from ..isa.memory import decode_descriptor, operand_map
@@ -17,12 +20,21 @@ from ..operands.registers import from_registers, gather_warp, pack_nibbles, unpa
 from ..operands.shared_memory import gather_shared
 from ..operands.tensor_memory import gather_tensor
 from .archive import Replayable
-from .given import Given
 from .register_file import RegisterFile
-from .stimulus import matrices_file
+from .stimulus import Given, matrices_file
 from .tensor_memory_file import TensorMemoryFile
 
-__all__ = ["Subject", "every_subject", "file_of", "given_of", "require_placed", "subject_named"]
+__all__ = [
+    "Subject",
+    "every_subject",
+    "file_of",
+    "given_of",
+    "has_words",
+    "require_placed",
+    "subject_named",
+    "subject_of_words",
+    "words_of",
+]
 
 
 @dataclass(frozen=True)
@@ -222,3 +234,54 @@ def _of_wgmma(file: RegisterFile) -> MatrixOperands:
         from_registers(file.c, accumulator_fragment(i)),
         None if file.e is None else unpack_nibbles(file.e, i, file.sparsity_selector),
     )
+
+
+def words_of(text: str) -> Counter[str]:
+    """Return the search words of an instruction: its qualifiers and, for those with ``::``, also their parts."""
+    words = re.findall(r"[^.\s()]+", text)
+    parts = [part for word in words if "::" in word for part in word.split("::")]
+    return Counter([*words, *parts])
+
+
+def has_words(name: str, words: Counter[str]) -> bool:
+    """Return whether an instruction has all the words, as often as they are counted."""
+    return words <= words_of(name)
+
+
+@cache
+def _every_name() -> dict[str, Counter[str]]:
+    """Return the words of every instruction, by its name."""
+    names = [str(i) for i in every_instruction()]
+    names += [f"{opcode} ({i.shape_and_types})" for opcode in every_opcode() for i in instructions_of(opcode)]
+    return {name: words_of(name) for name in names}
+
+
+def subject_of_words(text: str) -> tuple[Subject | None, list[str]]:
+    """Return the instruction that has the given words, or the names of all that have them.
+
+    Parameters
+    ----------
+    text : str
+        Complete name, as for :func:`~sptc.verify.pack_files.subject_named`, or some of its words in any order.
+
+    Returns
+    -------
+    Subject or None
+        The only instruction with these words; None if there are several.
+    list of str
+        Names of these several instructions.
+
+    Raises
+    ------
+    InstructionError
+        No instruction has the words, and the text is no name either.
+    """
+    try:
+        return subject_named(text), []
+    except InstructionError as error:
+        is_name = "." in text and len(text.split()) == 1  # for an almost correct name, the parser's error says more
+        words = Counter(re.findall(r"[^.\s()]+", text))
+        names = [name for name, its_words in _every_name().items() if words <= its_words]
+        if is_name or not text.strip() or not names:
+            raise error from None
+    return (subject_named(names[0]), []) if len(names) == 1 else (None, names)

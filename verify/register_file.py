@@ -9,8 +9,11 @@ Register files of ``tcgen05`` hold tensor memory: see :mod:`sptc.verify.tensor_m
 ``a_descriptor``, which may replace ``A``; optionally ``scale_d`` (0-d, 0 or 1), ``imm_scale`` and ``imm_trans`` (two
 integers each, for A and B). Recordings add ``recorded`` (place and date); the shipped ones add ``distribution`` (one
 word for each case, comma-separated).
+
+``python -m sptc.verify.register_file`` rewrites their manifest, ``recordings/manifest.json``, after one was added.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from importlib import resources
@@ -33,7 +36,7 @@ from ..operands.registers import from_registers
 from . import tensor_memory_file
 from .archive import Archive, Replayable, load
 
-__all__ = ["RegisterFile", "interpret", "read", "shipped", "write"]
+__all__ = ["RegisterFile", "interpret", "manifest", "read", "shipped", "write"]
 
 Registers = NDArray[np.uint32]
 _DEFAULT_ARCH = "sm_90"
@@ -154,10 +157,10 @@ class RegisterFile:
         """Compute D; each call computes all cases that share a pair of descriptors."""
         assert self.b_descriptor is not None
         pairs = np.stack([self.b_descriptor if x is None else x for x in (self.a_descriptor, self.b_descriptor)], 1)
-        distinct, which = np.unique(pairs, axis=0, return_inverse=True)
+        distinct, indices = np.unique(pairs, axis=0, return_inverse=True)
         d = np.empty_like(self.c)
         for index, (a_descriptor, b_descriptor) in enumerate(distinct.tolist()):
-            cases = np.flatnonzero(which.reshape(-1) == index)
+            cases = np.flatnonzero(indices.reshape(-1) == index)
             part = self.take(cases)
             try:
                 d[cases] = wgmma(
@@ -208,15 +211,7 @@ class RegisterFile:
 
 
 _DESCRIPTORS = ("a_descriptor", "b_descriptor")
-_KEYS = {
-    "A": "a",
-    "B": "b",
-    "C": "c",
-    "D": "d",
-    "E": "e",
-    "scale_a": "scale_a",
-    "scale_b": "scale_b",
-}
+_KEYS = {"A": "a", "B": "b", "C": "c", "D": "d", "E": "e", "scale_a": "scale_a", "scale_b": "scale_b"}
 
 
 def read(path: str | Path) -> Replayable:
@@ -268,8 +263,8 @@ def _interpret(archive: Archive) -> RegisterFile:
             value = contents[key]
             axes = 2 if key in ("E", "scale_a", "scale_b") or (key == "B" and instruction.family == "wgmma") else 3
             if value.dtype != np.uint32 or value.ndim != axes:
-                wanted = "[case, thread, register]" if axes == 3 else "[case, word]" if key == "B" else "[case, thread]"
-                raise FileError(f"{archive.refuse(key, 'a uint32 array with a leading case axis')}; wanted {wanted}")
+                names = "[case, thread, register]" if axes == 3 else "[case, word]" if key == "B" else "[case, thread]"
+                raise FileError(f"{archive.refuse(key, 'a uint32 array with a leading case axis')}; wanted {names}")
             arrays[name] = value
     cases = archive.count_cases({key: len(arrays[name]) for key, name in _KEYS.items() if name in arrays})
     if "d" in arrays and arrays["d"].shape != arrays["c"].shape:
@@ -323,3 +318,21 @@ def shipped() -> Iterator[Path]:
     """Yield the recordings that ship with the package, sorted by name."""
     with resources.as_file(resources.files("sptc") / "recordings") as folder:
         yield from sorted(folder.glob("*.npz"))
+
+
+def manifest() -> str:
+    """Return the manifest of the shipped recordings, the source of the labels of evidence.
+
+    It is JSON, one file a line: the instruction of each file, by architecture and location of A.
+    """
+    architectures: dict[str, dict[str, dict[str, str]]] = {}
+    for path in shipped():
+        file = read(path)
+        if isinstance(file, RegisterFile) and file.d is not None and file.recorded:
+            places = architectures.setdefault(file.arch, {"registers": {}, "shared": {}})
+            places[file.a_from or "registers"][path.name] = str(file.instruction)
+    return json.dumps(architectures, indent=0, sort_keys=True) + "\n"
+
+
+if __name__ == "__main__":
+    write_whole(Path(__file__).parents[1] / "recordings" / "manifest.json", manifest().encode())

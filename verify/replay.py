@@ -1,4 +1,4 @@
-"""Replay of recordings on a back end, compared with the recorded result."""
+"""Replay of recordings on a back end, compared with the recorded result, the golden model and the metadata rule."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -12,11 +12,11 @@ from ..api.recorder import Recorder
 from ..isa.evidence import Evidence, evidence
 from ..isa.formats import Format
 from ..isa.instructions import Instruction
+from ..isa.operands import Product, StepFlags
 from . import dot_products, register_file
 from .archive import Recorded, load
-from .flags import flags_and_rules
 
-__all__ = ["Mismatch", "Outcome", "as_number", "replay"]
+__all__ = ["Mismatch", "Outcome", "as_number", "compare", "flags_and_rules", "replay"]
 
 
 @dataclass(frozen=True)
@@ -136,16 +136,17 @@ def replay(
         The content cannot be computed.
     """
     archive = load(path)
-    held: Sequence[Recorded] = (
-        dot_products.interpret(archive) if "sets" in archive.arrays else [register_file.interpret(archive)]
+    is_dot_products = "sets" in archive.arrays
+    files: Sequence[Recorded] = (
+        dot_products.interpret(archive) if is_dot_products else [register_file.interpret(archive)]
     )
     outcomes = []
-    for each in held:
-        file = each.assuming(arch, metadata)
-        if limit is not None and limit < file.cases:
-            drawn = np.random.default_rng(seed).choice(file.cases, limit, replace=False)
-            file = file.take(np.sort(drawn))
-        outcomes.append(_replayed(path, file, backend))
+    for file in files:
+        recorded = file.assuming(arch, metadata)
+        if limit is not None and limit < recorded.cases:
+            drawn = np.random.default_rng(seed).choice(recorded.cases, limit, replace=False)
+            recorded = recorded.take(np.sort(drawn))
+        outcomes.append(_replayed(path, recorded, backend))
     return outcomes
 
 
@@ -156,15 +157,16 @@ def _replayed(path: Path, file: Recorded, backend: str) -> Outcome:
     if backend != "golden":
         references["golden model"] = file.run("golden")
     computed = file.matrix(result)
-    differing, first = _compare(computed, ((name, file.matrix(d)) for name, d in references.items()))
+    differing, first = compare(computed, ((name, file.matrix(d)) for name, d in references.items()))
     references_beside = references | {"before the instruction": file.before}
-    changed, first_beside = _compare(
+    changed, first_beside = compare(
         file.beside(result), ((name, file.beside(reference)) for name, reference in references_beside.items())
     )
-    raised, demanded = flags_and_rules(recorder.products, file.cases)
-    flagged, first_flag = _compare(raised, [("metadata rule", demanded)])
+    raised, required = flags_and_rules(recorder.products, file.cases)
+    flagged, first_flag = compare(raised, [("metadata rule", required)])
     if first_flag:
         first_flag = replace(first_flag, is_flag=True)
+    cycles = [product.cycles for product in recorder.products if product.cycles is not None]
     return Outcome(
         path,
         file.name,
@@ -177,32 +179,53 @@ def _replayed(path: Path, file: Recorded, backend: str) -> Outcome:
         differing + changed + flagged,
         raised.size,
         first or first_beside or first_flag,
-        _sum_of_counts(product.cycles for product in recorder.products),
+        sum(cycles) if cycles else None,
     )
 
 
-def _sum_of_counts(counts: Iterable[int | None]) -> int | None:
-    """Return the sum of the counts that are not None; None if there are none."""
-    present = [count for count in counts if count is not None]
-    return sum(present) if present else None
-
-
-def _compare(found: NDArray, references: Iterable[tuple[str, NDArray]]) -> tuple[int, Mismatch | None]:
+def compare(computed: NDArray, references: Iterable[tuple[str, NDArray]]) -> tuple[int, Mismatch | None]:
     """Return the number of elements that differ from any reference, and the first difference from the first of these.
 
     Parameters
     ----------
-    found : ndarray, shape (cases, rows, columns) or (cases, CTAs, lanes, columns)
+    computed : ndarray, shape (cases, rows, columns) or (cases, CTAs, lanes, columns)
         Outputs, or words of tensor memory beside D.
     references : iterable of (str, ndarray)
         Name and content of each reference, of the same shape.
     """
-    differs, first = np.zeros(found.shape, np.bool_), None
+    differs, first = np.zeros(computed.shape, np.bool_), None
     for name, expected in references:
-        wrong = found != expected
+        wrong = computed != expected
         differs |= wrong
         if first is None and wrong.any():
             case, *cta, row, column = position = tuple(int(index) for index in np.argwhere(wrong)[0])
-            codes = int(found[position]), int(expected[position])
+            codes = int(computed[position]), int(expected[position])
             first = Mismatch(case, row, column, *codes, name, cta[0] if cta else None)
     return int(differs.sum()), first
+
+
+def flags_and_rules(products: Sequence[Product], cases: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return the raised flags and the required flags, each of shape (cases, rows, chunks).
+
+    The last axis holds the chunks of all steps of a product. A back end without flags gives no chunks.
+
+    Parameters
+    ----------
+    products : sequence of Product
+        Products of consecutive tiles.
+    cases : int
+        Number of cases of the register file; each case may be several tiles.
+    """
+    steps = [product.flags for product in products if product.flags]
+    if not steps or not cases:
+        return (np.zeros((cases, 0, 0), np.bool_),) * 2
+    raised = np.concatenate([np.concatenate([step.illegal for step in flags], axis=-1) for flags in steps])
+    required = np.concatenate([np.concatenate([_undefined(step) for step in flags], axis=-1) for flags in steps])
+    shape = (cases, raised.shape[0] * raised.shape[1] // cases, raised.shape[2])
+    return raised.reshape(shape), required.reshape(shape)
+
+
+def _undefined(step: StepFlags) -> NDArray[np.bool_]:
+    if step.instruction.rule is None or step.nibbles is None:
+        return np.zeros_like(step.illegal)
+    return ~np.isin(step.nibbles, list(step.instruction.rule.legal))

@@ -6,14 +6,113 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 from ..errors import FileError
 from ..infra.reading import parse_json, read_bytes
 from ..sim.coverage.code import CodeCoverage
 from ..sim.coverage.groups import Coverage
-from .junit import Case, Suite, read_suites
 
-__all__ = ["Area", "Fault", "Figure", "Findings", "Proof", "read_findings"]
+__all__ = ["Area", "Case", "Fault", "Figure", "Findings", "Proof", "Suite", "read_findings", "read_suites"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One test.
+
+    Attributes
+    ----------
+    group, name : str
+        File or topic of the test, with dots, and its name there.
+    seconds : float
+        Duration.
+    failure, skipped : str or None
+        Failure message, or reason of the skip; both None if it passed.
+    """
+
+    group: str
+    name: str
+    seconds: float = 0.0
+    failure: str | None = None
+    skipped: str | None = None
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Tests of one run.
+
+    Attributes
+    ----------
+    name : str
+        Name of the test runner.
+    cases : tuple of Case
+        Tests in the order of the file.
+    seeds : tuple of str
+        Values of the properties named ``seed``.
+    """
+
+    name: str
+    cases: tuple[Case, ...]
+    seeds: tuple[str, ...] = ()
+
+
+def read_suites(data: bytes, path: Path) -> list[Suite]:
+    """Return the suites of a file.
+
+    Parameters
+    ----------
+    data : bytes
+        Content of the file.
+    path : Path
+        Path of the file, for messages.
+
+    Raises
+    ------
+    FileError
+        The content is no JUnit XML.
+    """
+    if b"<!DOCTYPE" in data:  # JUnit XML needs none, and its entities can expand without bound
+        raise FileError(f"{path} is no JUnit XML (it declares a document type)")
+    try:
+        root = ElementTree.fromstring(data)
+        if root.tag not in ("testsuites", "testsuite"):
+            raise FileError(f"{path} is no JUnit XML (its element is {root.tag})")
+        return [
+            Suite(suite.get("name", ""), tuple(map(_case, suite.findall("testcase"))), tuple(_seeds(suite)))
+            for suite in root.iter("testsuite")
+        ]
+    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        raise FileError(f"{path} is no JUnit XML ({error})") from None
+
+
+def _seeds(suite: ElementTree.Element) -> Iterator[str]:
+    for element in suite.iterfind("properties/property"):
+        if element.get("name") == "seed":
+            yield element.get("value", "")
+
+
+def _case(element: ElementTree.Element) -> Case:
+    failure = None
+    for report in (*element.findall("failure"), *element.findall("error")):
+        message, text = report.get("message", ""), report.text or ""
+        details = text if message.partition("\n")[0] in text else f"{message}\n{text}".strip()
+        failure = details if failure is None else f"{failure}\n{details}"
+    skipped = element.find("skipped") if failure is None else None
+    return Case(
+        element.get("classname", ""),
+        element.get("name", ""),
+        _seconds(element.get("time", "0")),
+        failure,
+        None if skipped is None else skipped.get("message", ""),
+    )
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"a time of {text}")
+    return value
+
 
 #: Most bytes of a file that is read; coverage of every datapath takes one hundredth of this.
 _LARGEST = 1 << 26
@@ -250,13 +349,13 @@ class Findings:
 
     def _take_faults(self, lines: bytes) -> str:
         """Read the outcomes; a later line replaces an earlier one of the same fault."""
-        found = {}
+        faults = {}  # entered only if all of them are read
         for line in lines.splitlines():
             if line.rstrip().endswith(b"]"):  # the last line may be incomplete
                 for row in json.loads(line):
                     preset, top, command, verdict = (_text(row[key]) for key in ("preset", "top", "command", "verdict"))
-                    found[preset, top, int(_number(row["number"]))] = Fault(preset, top, command, verdict)
-        self.faults |= found
+                    faults[preset, top, int(_number(row["number"]))] = Fault(preset, top, command, verdict)
+        self.faults |= faults
         return "faults"
 
 
@@ -273,25 +372,24 @@ def read_findings(folder: Path) -> Findings:
     FileError
         It is no folder, cannot be listed, or holds no file for a report.
     """
-    found = Findings(folder)
+    findings = Findings(folder)
 
     def refuse(error: OSError) -> None:
         if error.filename == str(folder):
             raise FileError(f"{folder} cannot be read ({error.strerror})") from None
-        found.passed_over.append(
-            (str(Path(error.filename).relative_to(folder)), f"it cannot be read ({error.strerror})")
-        )
+        name = str(Path(error.filename).relative_to(folder))
+        findings.passed_over.append((name, f"it cannot be read ({error.strerror})"))
 
     try:
         paths = [Path(place) / name for place, _, names in os.walk(folder, onerror=refuse) for name in names]
     except ValueError as error:  # the name is not a valid path
         raise FileError(f"{folder} cannot be read ({error})") from None
     for path in sorted(paths):
-        found.add(path)
-    found.settle()
-    if not found.read:
+        findings.add(path)
+    findings.settle()
+    if not findings.read:
         raise FileError(f"{folder} holds no file that a report could be made of, of {len(paths)} that lie there")
-    return found
+    return findings
 
 
 def _proof(row: dict[str, Any]) -> Proof:

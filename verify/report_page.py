@@ -1,12 +1,18 @@
-"""The page of a regression: what ran, failed, was covered, proved and measured, and what is missing."""
+"""The page of a regression: what ran, failed, was covered, proved and measured, and what is missing.
+
+The page is the template ``report_page.html`` beside this file, filled with the findings. All text that is not markup is
+escaped, so that names and messages cannot inject any.
+"""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from .. import __version__
-from .junit import Case
-from .markup import Markup, bar, element, joined, page, table
-from .report_files import Area, Figure, Findings, Proof
+from .report_files import Area, Case, Findings
 
 __all__ = ["report_page"]
 
@@ -17,123 +23,44 @@ _SLOWEST = 25
 _KILLED = "% killed"
 
 
-def report_page(found: Findings) -> bytes:
-    """Return the page as HTML, made only from the findings.
-
-    Parameters
-    ----------
-    found : Findings
-        Content of a folder.
-    """
-    figures = [row for row in found.figures if row.unit != _KILLED]
-    sections = (
-        ("Results", _verdict_of_results(found), _results(found)),
-        ("Coverage", _verdict_of_coverage(found), _coverage(found)),
-        ("Faults", _verdict_of_faults(found), _faults(found)),
-        ("Proofs", _verdict_of_proofs(found), _proofs(found)),
-        ("Area", f"{len(found.areas)} measured" if found.areas else "", _areas(found.areas)),
-        ("Figures", f"{len(figures)} rows" if figures else "", _figures(figures)),
+def report_page(findings: Findings) -> bytes:
+    """Return the page as HTML, made only from the findings."""
+    environment = Environment(
+        autoescape=True,
+        finalize=_printable,
+        loader=FileSystemLoader(Path(__file__).parent),
+        lstrip_blocks=True,
+        trim_blocks=True,
+        undefined=StrictUndefined,
     )
-    tiles = (
-        element("a", name, element("b", verdict or element("span", "missing", class_="quiet")), href=f"#{name}")
-        for name, verdict, _ in sections
-    )
-    return page(
-        "Regression",
-        element("p", f"{found.folder}, read by sptc {__version__}", class_="quiet"),
-        element("nav", *tiles),
-        *(joined(element("h2", name, id=name), content) for name, _, content in sections),
-        element("h2", "Files"),
-        _folded("read", [f"{name}: {kind}" for name, kind in found.read]),
-        _folded("passed over", [f"{name}: {why}" for name, why in found.passed_over]),
-    )
+    environment.filters["shortened"] = _shortened
+    environment.globals |= {"most": _MOST, "share": _share, "version": __version__}
+    content: dict[str, Any] = {
+        "folder": findings.folder,
+        "files_read": [f"{name}: {kind}" for name, kind in findings.read],
+        "files_passed_over": [f"{name}: {why}" for name, why in findings.passed_over],
+        "areas": list(map(_area, findings.areas)),
+        "figures": [(row.name, f"{row.value:,.2f}", row.unit) for row in findings.figures if row.unit != _KILLED],
+        **_results(findings),
+        **_coverage(findings),
+        **_faults(findings),
+        **_proofs(findings),
+    }
+    tiles = [
+        (name, *((state, text) if text else ("quiet", "missing"))) for name, state, text in _tiles(findings, content)
+    ]
+    return environment.get_template("report_page.html").render(content, tiles=tiles).encode()
 
 
-def _missing(what: str) -> Markup:
-    return element("p", f"Missing: {what}", class_="quiet")
+def _printable(value: object) -> object:
+    """Return a value for the page: text with unprintable letters spelled out; markup unchanged."""
+    if hasattr(value, "__html__"):
+        return value
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else repr(letter)[1:-1] for letter in str(value))
 
 
-def _verdict(right: bool, text: str) -> Markup:
-    return element("span", text, class_="good" if right else "bad")
-
-
-def _listed(items: Sequence[object]) -> Markup:
-    """Return a list; a long one is cut, with the number of the remaining entries."""
-    rest = len(items) - _MOST
-    shown = [element("li", item) for item in items[:_MOST]]
-    return element("ul", *shown, *([element("li", f"and {rest} more")] if rest > 0 else []))
-
-
-def _folded(what: str, items: Sequence[object]) -> Markup:
-    return element("details", element("summary", f"{len(items)} {what}"), _listed(items)) if items else Markup("")
-
-
-def _message(title: object, text: str) -> Markup:
-    """Return an expanded message; a very long one is cut."""
-    cut = f"{text[:_LONGEST]}\n[{len(text) - _LONGEST} more letters]" if len(text) > _LONGEST else text
-    return element("details", element("summary", title), element("pre", cut or "(nothing more is known)"), open=True)
-
-
-def _messages(messages: Sequence[tuple[str, str]]) -> Markup:
-    rest = len(messages) - _MOST
-    more = [element("p", f"and {rest} more")] if rest > 0 else []
-    return joined(*(_message(title, text) for title, text in messages[:_MOST]), *more)
-
-
-def _failures(cases: Iterable[Case]) -> list[tuple[str, str]]:
-    return [(f"{case.group}::{case.name}", case.failure) for case in cases if case.failure is not None]
-
-
-def _verdict_of_results(found: Findings) -> Markup:
-    if not found.cases:
-        return Markup("")
-    failed = len(_failures(found.cases))
-    return _verdict(
-        not failed, f"{failed} of {len(found.cases)} failed" if failed else f"{len(found.cases)}, none failed"
-    )
-
-
-def _counts(cases: Sequence[Case]) -> tuple[int, int, int, str]:
-    """Return the numbers of passed, failed and skipped tests, and their total time."""
-    failed = sum(case.failure is not None for case in cases)
-    skipped = sum(case.skipped is not None for case in cases)
-    return len(cases) - failed - skipped, failed, skipped, f"{sum(case.seconds for case in cases):.1f}"
-
-
-def _results(found: Findings) -> Markup:
-    if not found.cases:
-        return _missing("JUnit XML, as `make regression`, and `--junit FILE` of `sptc`, write it.")
-    folders: dict[str, list[Case]] = defaultdict(list)
-    files: dict[str, list[Case]] = defaultdict(list)
-    reasons: dict[str, list[str]] = defaultdict(list)
-    for case in found.cases:
-        folders[case.group.rpartition(".")[0] or case.group].append(case)
-        files[case.group].append(case)
-        if case.skipped is not None:
-            reasons[case.skipped or "no reason given"].append(f"{case.group}::{case.name}")
-    rows = [(name.replace(".", "/"), *_counts(cases)) for name, cases in sorted(folders.items())]
-    rows.append((element("b", "total"), *_counts(found.cases)))
-    slowest = sorted(files.items(), key=lambda item: -sum(case.seconds for case in item[1]))[:_SLOWEST]
-    seeds = f"Seeds of the random tests: {', '.join(sorted(found.seeds))}." if found.seeds else "No seed is named."
-    return joined(
-        _messages(_failures(found.cases)),
-        table(("folder", "passed", "failed", "skipped", "seconds"), rows, numbers=4),
-        *(_folded(f"skipped: {reason}", names) for reason, names in sorted(reasons.items())),
-        element("h3", "Slowest"),
-        table(
-            ("file", "tests", "seconds"),
-            [(name.replace(".", "/"), len(cases), _counts(cases)[3]) for name, cases in slowest],
-            numbers=2,
-        ),
-        element("p", seeds),
-    )
-
-
-def _verdict_of_coverage(found: Findings) -> Markup:
-    report = found.coverage.report(0)
-    if not report["reachable"]:
-        return Markup("")
-    return _verdict(report["complete"], f"{_share(report['reached'], report['reachable'])} of bins")
+def _shortened(text: str) -> str:
+    return f"{text[:_LONGEST]}\n[{len(text) - _LONGEST} more letters]" if len(text) > _LONGEST else text
 
 
 def _share(part: int, whole: int) -> str:
@@ -143,115 +70,97 @@ def _share(part: int, whole: int) -> str:
     return "100 %" if part == whole else f"{min(100 * part / whole, 99.99):.2f} %"
 
 
-def _coverage(found: Findings) -> Markup:
-    groups = found.coverage.report(10)["groups"]
-    code = found.code.report(10)
-    if not groups and not code:
-        return _missing("coverage, as `sptc campaign --coverage --state FOLDER` and the benches write it.")
-    rows = [
-        (
-            f"{group['configuration']}: {group['name']}",
-            bar(group["reached"], group["reachable"]),
-            group["reached"],
-            group["reachable"],
-            _share(group["reached"], group["reachable"]),
-        )
-        for group in groups
-    ]
-    wrong = [f"{group['configuration']} {group['name']}: {name}" for group in groups for name in group["contradicted"]]
-    return joined(
-        table(("group", "", "reached", "of", "share"), rows, numbers=3) if rows else _missing("functional coverage."),
-        _messages([("reached, although nothing can", "\n".join(wrong))] if wrong else []),
-        *(
-            _folded(f"first missing of {group['configuration']}: {group['name']}", group["missing"])
-            for group in groups
-            if group["missing"]
-        ),
-        *(
-            _folded(f"reasons why bins of {group['configuration']}: {group['name']} cannot be reached", reasons)
-            for group in groups
-            if (reasons := [f"{entry['bins']}: {entry['reason']}" for entry in group["unreachable"]])
-        ),
-        *(
-            element("p", f"{kind}: {counts['hit']} of {counts['points']} {counts['meaning']}")
-            for kind, counts in code.items()
-        ),
-    )
+def _tiles(findings: Findings, content: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield, for each section, its name, the class of its verdict, and the verdict; an empty one if it is missing."""
 
+    def state(right: bool) -> str:
+        return "good" if right else "bad"
 
-def _verdict_of_faults(found: Findings) -> Markup:
-    verdicts = Counter(fault.verdict for fault in found.faults.values())
+    tests, failed = len(findings.cases), len(content["failures"])
+    verdict = f"{failed} of {tests} failed" if failed else f"{tests}, none failed"
+    yield "Results", state(not failed), verdict if tests else ""
+    coverage = findings.coverage.report(0)
+    verdict = f"{_share(coverage['reached'], coverage['reachable'])} of bins" if coverage["reachable"] else ""
+    yield "Coverage", state(coverage["complete"]), verdict
+    verdicts = Counter(fault.verdict for fault in findings.faults.values())
     if effective := verdicts.total() - verdicts["equivalent"]:
-        return _verdict(verdicts["killed"] == effective, f"{_share(verdicts['killed'], effective)} killed")
-    rows = [row for row in found.figures if row.unit == _KILLED]
-    return element("span", f"{rows[-1].value:.2f} % killed") if rows else Markup("")
+        yield "Faults", state(verdicts["killed"] == effective), f"{_share(verdicts['killed'], effective)} killed"
+    else:
+        yield "Faults", "", f"{content['killed'][-1][1]} % killed" if content["killed"] else ""
+    count, unproved = len(findings.proofs), len(content["open_proofs"])
+    yield "Proofs", state(not unproved), f"{count - unproved} of {count} proved" if count else ""
+    yield "Area", "", f"{len(findings.areas)} measured" if findings.areas else ""
+    yield "Figures", "", f"{len(content['figures'])} rows" if content["figures"] else ""
 
 
-def _faults(found: Findings) -> Markup:
-    figures = [(row.name, f"{row.value:.2f}") for row in found.figures if row.unit == _KILLED]
-    if not figures and not found.faults:
-        return _missing("faults, as `benchmarks/faults.py --json` prints them, or its outcomes.jsonl.")
-    verdicts: dict[str, Counter[str]] = defaultdict(Counter)
-    for fault in found.faults.values():
-        verdicts[f"{fault.preset} {fault.top}"][fault.verdict] += 1
-    names = ["killed", "equivalent"]
-    names += sorted({fault.verdict for fault in found.faults.values()} - {*names})
-    rows = [(top, *(counts[name] for name in names)) for top, counts in sorted(verdicts.items())]
-    left = [
-        f"{fault.verdict}: {fault.preset} {fault.top}: {fault.command}"
-        for fault in found.faults.values()
-        if fault.verdict not in names[:2]
-    ]
-    return joined(
-        table(("top", *names), rows, numbers=len(names)) if rows else "",
-        _folded("neither killed nor equivalent", left),
-        table(("faults", _KILLED), figures, numbers=1) if figures else "",
-    )
+def _counts(cases: Sequence[Case]) -> tuple[int, int, int, str]:
+    """Return the numbers of passed, failed and skipped tests, and their total time."""
+    failed = sum(case.failure is not None for case in cases)
+    skipped = sum(case.skipped is not None for case in cases)
+    return len(cases) - failed - skipped, failed, skipped, f"{sum(case.seconds for case in cases):.1f}"
 
 
-def _verdict_of_proofs(found: Findings) -> Markup:
-    if not found.proofs:
-        return Markup("")
-    proved = sum(not _is_open(proof) for proof in found.proofs.values())
-    return _verdict(proved == len(found.proofs), f"{proved} of {len(found.proofs)} proved")
+def _results(findings: Findings) -> dict[str, Any]:
+    folders: dict[str, list[Case]] = defaultdict(list)
+    files: dict[str, list[Case]] = defaultdict(list)
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for case in findings.cases:
+        folders[case.group.rpartition(".")[0] or case.group].append(case)
+        files[case.group].append(case)
+        if case.skipped is not None:
+            reasons[case.skipped or "no reason given"].append(f"{case.group}::{case.name}")
+    failed = [case for case in findings.cases if case.failure is not None]
+    slowest = sorted(files.items(), key=lambda item: -sum(case.seconds for case in item[1]))[:_SLOWEST]
+    return {
+        "failures": [(f"{case.group}::{case.name}", case.failure) for case in failed],
+        "folders": [(name.replace(".", "/"), *_counts(cases)) for name, cases in sorted(folders.items())],
+        "total": _counts(findings.cases),
+        "skipped": sorted(reasons.items()),
+        "slowest": [(name.replace(".", "/"), len(cases), _counts(cases)[3]) for name, cases in slowest],
+        "seeds": sorted(findings.seeds),
+    }
 
 
-def _is_open(proof: Proof) -> bool:
-    return proof.result != "proved"
+def _coverage(findings: Findings) -> dict[str, Any]:
+    groups = findings.coverage.report(10)["groups"]
+    for group in groups:
+        group["label"] = f"{group['configuration']}: {group['name']}"
+        group["reasons"] = [f"{entry['bins']}: {entry['reason']}" for entry in group["unreachable"]]
+    wrong = [f"{group['configuration']} {group['name']}: {name}" for group in groups for name in group["contradicted"]]
+    contradicted = [("reached, although nothing can", "\n".join(wrong))] if wrong else []
+    return {"groups": groups, "code": findings.code.report(10), "contradicted": contradicted}
 
 
-def _proofs(found: Findings) -> Markup:
-    if not found.proofs:
-        return _missing("proofs, as `sptc prove --json` prints them and `--junit FILE` writes them.")
-    proofs = sorted(found.proofs.values(), key=lambda proof: (not _is_open(proof), proof.name))
-    rows = [(proof.name, _verdict(not _is_open(proof), proof.result), f"{proof.seconds:.1f}") for proof in proofs]
-    every = table(("property", "result", "seconds"), rows, numbers=1)
-    return joined(
-        _messages([(f"{proof.name}: {proof.result}", proof.problem) for proof in proofs if _is_open(proof)]),
-        element("details", element("summary", f"{len(proofs)} properties"), every),
-    )
+def _faults(findings: Findings) -> dict[str, Any]:
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for fault in findings.faults.values():
+        counts[f"{fault.preset} {fault.top}"][fault.verdict] += 1
+    decided = ["killed", "equivalent"]
+    verdicts = [*decided, *sorted({fault.verdict for fault in findings.faults.values()} - {*decided})]
+    return {
+        "verdicts": verdicts,
+        "faults": [(top, *(counted[name] for name in verdicts)) for top, counted in sorted(counts.items())],
+        "undecided": [
+            f"{fault.verdict}: {fault.preset} {fault.top}: {fault.command}"
+            for fault in findings.faults.values()
+            if fault.verdict not in decided
+        ],
+        "killed_unit": _KILLED,
+        "killed": [(row.name, f"{row.value:.2f}") for row in findings.figures if row.unit == _KILLED],
+    }
 
 
-def _areas(areas: Sequence[Area]) -> Markup:
-    if not areas:
-        return _missing("area, as `sptc area --json` prints it.")
-    return joined(*map(_area, areas))
+def _proofs(findings: Findings) -> dict[str, Any]:
+    proofs = sorted(findings.proofs.values(), key=lambda proof: (proof.result == "proved", proof.name))
+    unproved = [(f"{proof.name}: {proof.result}", proof.problem) for proof in proofs if proof.result != "proved"]
+    return {"proofs": proofs, "open_proofs": unproved}
 
 
-def _area(area: Area) -> Markup:
+def _area(area: Area) -> tuple[str, list[str], list[tuple[str, ...]], str]:
+    """Return the name of a datapath, head and rows of its table, and what sparsity adds."""
     rows = [
         (part, *(f"{amounts[name]:,.1f}" if name in amounts else "-" for name in area.units))
         for part, amounts in area.parts.items()
     ]
-    added = ", ".join(f"{value:+.1f} % {name}" for name, value in area.sparsity.items())
-    return joined(
-        element("h3", area.name),
-        table(("part", *(f"{name}, {unit}" for name, unit in area.units.items())), rows, numbers=len(area.units)),
-        element("p", f"Sparsity, against the dense unit: {added}.") if added else "",
-    )
-
-
-def _figures(figures: Sequence[Figure]) -> Markup:
-    if not figures:
-        return _missing("figures, as `benchmarks/*.py --json` print them.")
-    return table(("figure", "value", "unit"), [(row.name, f"{row.value:,.2f}", row.unit) for row in figures])
+    head = ["part", *(f"{name}, {unit}" for name, unit in area.units.items())]
+    return area.name, head, rows, ", ".join(f"{value:+.1f} % {name}" for name, value in area.sparsity.items())

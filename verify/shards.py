@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +24,12 @@ from ..sim.benches.random_operands import distributions
 from ..sim.coverage.groups import Coverage
 from ..sim.coverage.steps import StepCoverage
 from ..sim.engine.engine import engine_for
+from .candidates import least_matrices
 from .directed import directed_matrices
-from .directed_steps import directed_steps
-from .flags import flags_and_rules
-from .least import least_matrices
 from .register_file import RegisterFile
+from .replay import flags_and_rules
 from .stimulus import matrices_file, random_register_file
+from .vector_steps import directed_steps
 
 __all__ = [
     "DEFAULT_BACKEND",
@@ -135,10 +136,9 @@ class ShardResult:
 
 def pair_of(instruction: Instruction) -> str:
     """Return the name of a pair: formats, kind and block scales."""
-    words = [f"{instruction.a.name} x {instruction.b.name} to {instruction.d.name}"]
-    words += [instruction.kind] if instruction.kind else []
-    words += [f"{instruction.scale_size}X {instruction.scale_format.name}"] if instruction.scale_format else []
-    return " ".join(words)
+    i = instruction
+    scales = f"{i.scale_size}X {i.scale_format.name}" if i.scale_format else ""
+    return " ".join(filter(None, (f"{i.a.name} x {i.b.name} to {i.d.name}", i.kind, scales)))
 
 
 def _distributions(instruction: Instruction) -> tuple[str, ...]:
@@ -209,18 +209,18 @@ class Plan:
 
     @cached_property
     def _places(self) -> tuple[_Place, ...]:
-        found: dict[str, dict[str, dict[Instruction, list[str]]]] = {}
+        presets: dict[str, dict[str, dict[Instruction, list[str]]]] = {}
         for arch in self.architectures or ARCHITECTURES:
             for i in self._chosen():
                 if arch in i.architectures:
-                    pairs = found.setdefault(PRESET_OF_ARCHITECTURE[arch], {})
+                    pairs = presets.setdefault(PRESET_OF_ARCHITECTURE[arch], {})
                     pairs.setdefault(pair_of(i), {}).setdefault(i, []).append(arch)
         # Spread over the rotation, so that datapaths with few pairs run as early and as regularly as those with many.
         spread = []
-        for preset, pairs in found.items():
+        for preset, pairs in presets.items():
             for number, instructions in enumerate(pairs.values()):
-                having = tuple((i, tuple(dict.fromkeys(archs))) for i, archs in instructions.items())
-                spread.append((number / len(pairs), _Place(preset, having)))
+                entries = tuple((i, tuple(dict.fromkeys(archs))) for i, archs in instructions.items())
+                spread.append((number / len(pairs), _Place(preset, entries)))
         return tuple(place for _, place in sorted(spread, key=lambda entry: entry[0]))
 
     @property
@@ -237,28 +237,25 @@ class Plan:
         """Return the shard with an index of 0 or more."""
         rotation, number = divmod(index, len(self._places))
         place = self._places[number]
-        round_, visit = divmod(rotation, place.visits)
-        turn, which = divmod(visit, len(place.instructions))
-        instruction, architectures = place.instructions[which]
+        lap, visit = divmod(rotation, place.visits)
+        turn, choice = divmod(visit, len(place.instructions))
+        instruction, architectures = place.instructions[choice]
         names = _distributions(instruction)
-        distribution = names[(turn + which + number) % len(names)]
+        distribution = names[(turn + choice + number) % len(names)]
         return Shard(
             seed=self.seed,
             index=index,
-            arch=architectures[(round_ // 2 + turn // 2 + which) % len(architectures)],
+            arch=architectures[(lap // 2 + turn // 2 + choice) % len(architectures)],
             instruction=instruction,
             distribution=distribution,
-            any_nibble=bool(instruction.sparse and distribution != _DIRECTED and (round_ + turn + number) % 2),
+            any_nibble=bool(instruction.sparse and distribution != _DIRECTED and (lap + turn + number) % 2),
             tiles=self.tiles,
             backends=self.backends,
         )
 
     def shards(self) -> Iterator[Shard]:
         """Yield all shards from index 0 on."""
-        index = 0
-        while True:
-            yield self.shard(index)
-            index += 1
+        return map(self.shard, count())
 
 
 def draw(shard: Shard) -> RegisterFile:
@@ -268,14 +265,9 @@ def draw(shard: Shard) -> RegisterFile:
     sparsity_selector = int(rng.integers(i.sparsity_selectors))
     if shard.distribution not in _MATRICES:
         return random_register_file(
-            i,
-            shard.arch,
-            shard.distribution,
-            shard.tiles,
-            rng,
-            sparsity_selector=sparsity_selector,
-            any_nibble=shard.any_nibble,
-        )
+            i, shard.arch, shard.distribution, shard.tiles, rng,
+            sparsity_selector=sparsity_selector, any_nibble=shard.any_nibble,
+        )  # fmt: skip
     matrices = _MATRICES[shard.distribution](i, rng, shard.tiles)
     file = matrices_file(i, shard.arch, matrices, rng, sparsity_selector=sparsity_selector)
     return replace(file, scale_d=True) if shard.distribution == LEAST else file
@@ -295,8 +287,8 @@ def both(file: RegisterFile, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> tu
         with _ENGINE:
             hardware = from_registers(file.run(recorder), fragment)
         flags = flags_and_rules(recorder.products, file.cases)
-        raised, demanded = (each.reshape(*d.shape[:2], -1).astype(d.dtype) for each in flags)
-        hardware, golden = np.concatenate([hardware, raised], axis=2), np.concatenate([d, demanded], axis=2)
+        raised, required = (array.reshape(*d.shape[:2], -1).astype(d.dtype) for array in flags)
+        hardware, golden = np.concatenate([hardware, raised], axis=2), np.concatenate([d, required], axis=2)
         if (hardware != golden).any():
             break
     return hardware, golden
@@ -348,10 +340,6 @@ def steps_beside(shard: Shard) -> NDArray[np.uint32]:
 
 
 def _hits(coverage: Coverage) -> Hits:
-    found = {}
-    for group in coverage:
-        flat = group.hits.reshape(-1)
-        places = np.flatnonzero(flat)
-        if places.size:
-            found[group.key] = (places, flat[places])
-    return found
+    """Return the bins that were hit, of each group with any."""
+    flat = {group.key: group.hits.reshape(-1) for group in coverage}
+    return {key: (np.flatnonzero(hits), hits[np.flatnonzero(hits)]) for key, hits in flat.items() if hits.any()}

@@ -11,7 +11,7 @@ from ..isa.fragments import Fragment, a_fragment, accumulator_fragment, b_fragme
 from ..isa.memory import decode_descriptor, operand_map
 from ..isa.metadata import nibble
 from .register_file import RegisterFile
-from .replay import Mismatch
+from .replay import Mismatch, compare
 from .shards import DEFAULT_BACKEND, Shard, both, draw
 
 __all__ = ["Reproducer", "atoms", "reproduce", "shrink"]
@@ -85,30 +85,23 @@ def atoms(file: RegisterFile, row: int, column: int) -> Iterator[Atoms]:
     row, column : int
         The output. First come bits that the instruction does not read, then other rows and columns, then its own.
     """
-    parts = [
-        (Atoms(name, *_masked(words, low_bits, bits, value)), np.broadcast_to(matter, words.shape).ravel())
-        for name, words, low_bits, bits, value, matter in _parts(file, row, column)
-    ]
-    for name in dict.fromkeys(whole.name for whole, _ in parts):
-        unread = np.zeros(getattr(file, name)[0].size, np.uint32)
-        for whole, _ in parts:
-            if whole.name == name:
-                np.bitwise_or.at(unread, whole.words, whole.masks)
-        others = np.flatnonzero(~unread)
-        yield Atoms(name, others, ~unread[others], np.zeros(len(others), np.uint32))
-    yield from (whole.take(~needed) for whole, needed in parts)
-    yield from (whole.take(needed) for whole, needed in parts)
+    parts = []
+    for name, words, low_bits, bits, value, needed in _parts(file, row, column):
+        shifts = low_bits.astype(np.uint32).ravel()
+        masks, values = np.uint32((1 << bits) - 1) << shifts, np.uint32(value) << shifts
+        parts.append((Atoms(name, words.ravel(), masks, values), np.broadcast_to(needed, words.shape).ravel()))
+    for name in dict.fromkeys(operand.name for operand, _ in parts):
+        read = np.zeros(getattr(file, name)[0].size, np.uint32)
+        for operand, _ in parts:
+            if operand.name == name:
+                np.bitwise_or.at(read, operand.words, operand.masks)
+        words = np.flatnonzero(~read)
+        yield Atoms(name, words, ~read[words], np.zeros(len(words), np.uint32))
+    yield from (operand.take(~needed) for operand, needed in parts)
+    yield from (operand.take(needed) for operand, needed in parts)
 
 
-def _masked(
-    words: NDArray[np.intp], low_bits: NDArray[np.intp], bits: int, value: int
-) -> tuple[NDArray[np.intp], NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return word, mask and cleared value of each part."""
-    shifts = low_bits.astype(np.uint32).ravel()
-    return words.ravel(), np.uint32((1 << bits) - 1) << shifts, np.uint32(value) << shifts
-
-
-#: Operand, words, low bits, width and cleared value of the parts, and a mask of those that the output uses.
+#: Operand, words, low bits, width and cleared value of the parts, and a mask of those that the output needs.
 _Part = tuple[str, NDArray[np.intp], NDArray[np.intp], int, int, NDArray[np.bool_]]
 
 
@@ -120,13 +113,13 @@ def _parts(file: RegisterFile, row: int, column: int) -> Iterator[_Part]:
         yield "a", *_places(a_fragment(i)), bits, 0, rows
     if i.family == "mma":
         yield "b", *_places(b_fragment(i)), bits, 0, columns
-    for operand, descriptor, transposed, matter in (
+    for operand, descriptor, transposed, needed in (
         ("a", file.a_descriptor, file.imm_trans[0], rows),
         ("b", file.b_descriptor, file.imm_trans[1], columns[:, None]),
     ):
         if descriptor is not None:
             place = operand_map(i, operand, decode_descriptor(int(descriptor[0])), transposed=bool(transposed))
-            yield "b", place.addresses // 4, place.addresses % 4 * 8, bits, 0, matter
+            yield "b", place.addresses // 4, place.addresses % 4 * 8, bits, 0, needed
     yield "c", *_places(accumulator_fragment(i)), i.c.bits, 0, rows & columns
     if i.rule and nibble(0, 1) in i.rule.legal:
         metadata = metadata_map(i, file.sparsity_selector)
@@ -134,9 +127,9 @@ def _parts(file: RegisterFile, row: int, column: int) -> Iterator[_Part]:
     if i.scale_format:
         one = i.scale_format.bias << i.scale_format.fraction_bits
         byte_a, thread_a, byte_b, thread_b = file.scale_ids
-        for operand, byte, thread, matter in (("a", byte_a, thread_a, rows), ("b", byte_b, thread_b, columns[:, None])):
-            where = scale_map(i, operand, byte, thread)
-            yield f"scale_{operand}", where.lanes, 8 * where.bytes, 8, one, matter
+        for operand, byte, thread, needed in (("a", byte_a, thread_a, rows), ("b", byte_b, thread_b, columns[:, None])):
+            scales = scale_map(i, operand, byte, thread)
+            yield f"scale_{operand}", scales.lanes, 8 * scales.bytes, 8, one, needed
 
 
 def _places(fragment: Fragment) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -187,9 +180,10 @@ def reproduce(shard: Shard) -> Reproducer | None:
     """Find the mismatch of a shard again and reduce it; None if hardware and golden model agree."""
     file, backends = draw(shard), shard.backends
     hardware, golden = both(file, backends)
-    if not (hardware != golden).any():
+    _, mismatch = compare(hardware, [("golden model", golden)])
+    if mismatch is None:
         return None
-    case, row, column = (int(index) for index in np.argwhere(hardware != golden)[0])
+    case, row, column = mismatch.case, mismatch.row, mismatch.column
     # Use the tile alone if it fails alone, else with as few of the preceding tiles as needed.
     count = 1
     while count <= case and not _fails(file.take(slice(case + 1 - count, case + 1)), backends):
@@ -199,12 +193,9 @@ def reproduce(shard: Shard) -> Reproducer | None:
         small = shrink(small, row, column, partial(_fails, backends=backends))
     file = replace(small, d=small.run("golden"))
     hardware, golden = both(file, backends)
-    wrong = np.argwhere(hardware != golden)
-    if not len(wrong):
+    _, mismatch = compare(hardware, [("golden model", golden)])
+    if mismatch is None:
         return None
-    case, row, column = (int(index) for index in wrong[0])
-    codes = int(hardware[case, row, column]), int(golden[case, row, column])
-    if column >= file.instruction.n:
-        flag = Mismatch(case, row, column - file.instruction.n, *codes, "metadata rule", is_flag=True)
-        return Reproducer(file, flag)
-    return Reproducer(file, Mismatch(case, row, column, *codes, "golden model"))
+    if (chunk := mismatch.column - file.instruction.n) >= 0:
+        mismatch = replace(mismatch, column=chunk, reference="metadata rule", is_flag=True)
+    return Reproducer(file, mismatch)

@@ -1,19 +1,86 @@
-"""Register files of random tiles and of given matrices, in registers and, for ``wgmma``, shared memory."""
+"""Random operands: matrices of tiles, and register files of them in registers and, for ``wgmma``, shared memory."""
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import OperandError
 from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands
 from ..operands.images import Layout, image, random_image
-from ..operands.registers import pack_nibbles, pack_scales, to_registers
-from ..sim.benches.random_operands import Operands, random_matrices, random_metadata, random_operands
+from ..operands.registers import CONTAINERS, pack_nibbles, pack_scales, to_registers
+from ..sim.benches.random_operands import (
+    Operands,
+    distributions,
+    random_codes,
+    random_matrices,
+    random_metadata,
+    random_operands,
+)
 from .register_file import RegisterFile
 
-__all__ = ["further_file", "matrices_file", "random_register_file"]
+__all__ = [
+    "NIBBLES",
+    "Given",
+    "draw_tiles",
+    "drawn_distributions",
+    "further_file",
+    "joined",
+    "matrices_file",
+    "random_register_file",
+    "scaled_matrices",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """Operands of an instruction.
+
+    Attributes
+    ----------
+    matrices : MatrixOperands
+        Operands as the instruction multiplies them.
+    elsewhere : ndarray of uint8, shape of the nibbles, or None
+        Nibbles that the next sparsity selector reads from the same registers or tensor memory. None if the instruction
+        has only one selector or no metadata.
+    """
+
+    matrices: MatrixOperands
+    elsewhere: NDArray[np.uint8] | None = None
+
+    @property
+    def cases(self) -> int:
+        """Number of tiles."""
+        return len(self.matrices.c)
+
+    def take(self, cases: NDArray[np.intp]) -> "Given":
+        """Return only some of the tiles."""
+        return Given(self.matrices.take(cases), None if self.elsewhere is None else self.elsewhere[cases])
+
+    def widened(self, n: int) -> "Given":
+        """Return tiles of `n` columns; the columns of the following cases extend those of each case."""
+        width = self.matrices.c.shape[2]
+        turns = [self.take((np.arange(self.cases) + turn) % self.cases).matrices for turn in range(-(-n // width))]
+        b, c = (np.concatenate([getattr(turn, name) for turn in turns], axis=2)[..., :n] for name in ("b", "c"))
+        scale_b = self.matrices.scale_b
+        if scale_b is not None:
+            scale_b = np.concatenate([turn.scale_b for turn in turns if turn.scale_b is not None], axis=1)[:, :n]
+        return replace(self, matrices=replace(self.matrices, b=b, c=c, scale_b=scale_b))
+
+
+def joined(parts: Sequence[Given]) -> Given:
+    """Concatenate several batches of tiles."""
+
+    def concatenated(arrays: list[Any]) -> NDArray | None:
+        return None if arrays[0] is None else np.concatenate(arrays)
+
+    names = ("a", "b", "c", "nibbles", "scale_a", "scale_b")
+    matrices: dict[str, Any] = {name: concatenated([getattr(part.matrices, name) for part in parts]) for name in names}
+    return Given(MatrixOperands(**matrices), concatenated([part.elsewhere for part in parts]))
 
 
 def random_register_file(
@@ -31,35 +98,21 @@ def random_register_file(
 
     Parameters
     ----------
-    instruction : Instruction
-        An ``mma`` or ``wgmma`` instruction.
-    arch : str
-        Architecture that has the instruction.
+    instruction, arch : Instruction, str
+        An ``mma`` or ``wgmma`` instruction, and an architecture that has it.
     distribution, cases, rng, sparsity_selector, any_nibble
         As for :func:`random_operands`.
     spread : bool
-        As for :func:`~sptc.operands.images.random_image`.
-
-    Notes
-    -----
-    Operands of ``wgmma`` lie in random images made by :func:`~sptc.operands.images.random_image`.
+        As for :func:`~sptc.verify.images.random_image`, which places the operands of ``wgmma``.
     """
     if instruction.family == "mma":
         operands = random_operands(
             instruction, distribution, cases, rng, sparsity_selector=sparsity_selector, any_nibble=any_nibble
         )
         return _mma_file(instruction, arch, operands)
-    a, b, c = random_matrices(instruction, distribution, cases, rng)
-    return _wgmma_file(
-        instruction,
-        a,
-        b,
-        c,
-        random_metadata(instruction, sparsity_selector, any_nibble, cases, rng),
-        sparsity_selector,
-        rng,
-        spread=spread,
-    )
+    matrices = MatrixOperands(*random_matrices(instruction, distribution, cases, rng))
+    e = random_metadata(instruction, sparsity_selector, any_nibble, cases, rng)
+    return _wgmma_file(instruction, matrices, e, sparsity_selector, rng, spread)
 
 
 def matrices_file(
@@ -74,22 +127,18 @@ def matrices_file(
 
     Parameters
     ----------
-    instruction : Instruction
-        An ``mma`` or ``wgmma`` instruction.
-    arch : str
-        Architecture that has the instruction.
+    instruction, arch : Instruction, str
+        An ``mma`` or ``wgmma`` instruction, and an architecture that has it.
     matrices : MatrixOperands
         Content of registers and memory.
     rng : Generator
         Draws the bits beside metadata and scales in their registers, byte and thread ids, and for ``wgmma`` the same
         properties as :func:`random_register_file`.
-    sparsity_selector : int
-        Sparsity selector.
     """
     e = _packed_metadata(instruction, matrices, sparsity_selector, rng)
     if instruction.family == "wgmma":
-        return _wgmma_file(instruction, matrices.a, matrices.b, matrices.c, e, sparsity_selector, rng)
-    held = Operands(
+        return _wgmma_file(instruction, matrices, e, sparsity_selector, rng)
+    operands = Operands(
         to_registers(matrices.a, a_fragment(instruction)),
         to_registers(matrices.b, b_fragment(instruction)),
         to_registers(matrices.c, accumulator_fragment(instruction)),
@@ -98,7 +147,7 @@ def matrices_file(
         _packed_scales(instruction, "a", matrices.scale_a, rng),
         _packed_scales(instruction, "b", matrices.scale_b, rng),
     )
-    return _mma_file(instruction, arch, held)
+    return _mma_file(instruction, arch, operands)
 
 
 def further_file(file: RegisterFile, matrices: MatrixOperands, rng: np.random.Generator) -> RegisterFile:
@@ -115,21 +164,25 @@ def further_file(file: RegisterFile, matrices: MatrixOperands, rng: np.random.Ge
     """
     i = file.instruction
     e = _packed_metadata(i, matrices, file.sparsity_selector, rng)
-    held = replace(file, c=to_registers(matrices.c, accumulator_fragment(i)), e=e, d=None)
     a = None if file.a is None else to_registers(matrices.a, a_fragment(i))
+    file = replace(file, a=a, c=to_registers(matrices.c, accumulator_fragment(i)), e=e, d=None)
     if i.family == "mma":
         byte_a, thread_a, byte_b, thread_b = file.scale_ids
         scale_a = _scales_placed(i, "a", matrices.scale_a, (byte_a, thread_a), rng)
         scale_b = _scales_placed(i, "b", matrices.scale_b, (byte_b, thread_b), rng)
-        return replace(held, a=a, b=to_registers(matrices.b, b_fragment(i)), scale_a=scale_a, scale_b=scale_b)
-    found = {"a": file.a_descriptor, "b": file.b_descriptor}
-    descriptors = {name: int(of_cases[0]) for name, of_cases in found.items() if of_cases is not None}
+        return replace(file, b=to_registers(matrices.b, b_fragment(i)), scale_a=scale_a, scale_b=scale_b)
+    case_descriptors = {"a": file.a_descriptor, "b": file.b_descriptor}
+    descriptors = {name: int(array[0]) for name, array in case_descriptors.items() if array is not None}
     transposed = {name: bool(value) for name, value in zip("ab", file.imm_trans, strict=True)}
     operands = {"a": matrices.a, "b": matrices.b.swapaxes(1, 2)}
     layout = Layout(descriptors, transposed, 4 * file.b.shape[1])
     shared = image(i, {name: operands[name] for name in descriptors}, layout, rng)
-    of_cases = {name: np.full(len(matrices.a), value, np.uint64) for name, value in descriptors.items()}
-    return replace(held, a=a, b=shared.words, a_descriptor=of_cases.get("a"), b_descriptor=of_cases["b"])
+    return replace(file, b=shared.words, **_case_descriptors(descriptors, len(matrices.a)))
+
+
+def _case_descriptors(descriptors: dict[str, int], cases: int) -> dict[str, Any]:
+    """Return the descriptors for every case, under the names of their fields in a register file."""
+    return {f"{name}_descriptor": np.full(cases, value, np.uint64) for name, value in descriptors.items()}
 
 
 def _packed_metadata(
@@ -137,8 +190,8 @@ def _packed_metadata(
 ) -> NDArray[np.uint32] | None:
     if matrices.nibbles is None:
         return None
-    others = rng.integers(0, 1 << 32, (len(matrices.a), instruction.threads), dtype=np.uint32)
-    return pack_nibbles(matrices.nibbles, instruction, sparsity_selector, others)
+    unread = rng.integers(0, 1 << 32, (len(matrices.a), instruction.threads), dtype=np.uint32)
+    return pack_nibbles(matrices.nibbles, instruction, sparsity_selector, unread)
 
 
 def _packed_scales(
@@ -186,48 +239,110 @@ def _mma_file(instruction: Instruction, arch: str, operands: Operands) -> Regist
 
 def _wgmma_file(
     instruction: Instruction,
-    a: NDArray,
-    b: NDArray,
-    c: NDArray,
+    matrices: MatrixOperands,
     e: NDArray[np.uint32] | None,
     sparsity_selector: int,
     rng: np.random.Generator,
-    *,
     spread: bool = False,
 ) -> RegisterFile:
     """Return a register file of matrices for ``wgmma``, with metadata policy ``silicon``.
 
-    Parameters
-    ----------
-    instruction : Instruction
-        A ``wgmma`` instruction.
-    a, b, c : ndarray, shape (cases, m, stored k), (cases, k, n) and (cases, m, n)
-        Containers of A and B, accumulator codes.
-    e : ndarray of uint32, shape (cases, 128)
-        Metadata.
-    sparsity_selector : int
-        Sparsity selector that `e` was packed for.
-    rng : Generator
-        Draws whether A is in registers, places of operands in shared memory, imm-scale and scale-d.
-    spread : bool
-        As for :func:`~sptc.operands.images.random_image`.
+    The generator draws whether A is in registers, places of operands in shared memory, imm-scale and scale-d.
     """
     in_registers = bool(rng.integers(2))
-    shared = random_image(instruction, ({} if in_registers else {"a": a}) | {"b": b.swapaxes(1, 2)}, rng, spread=spread)
-    descriptors = {name: np.full(len(b), value, np.uint64) for name, value in shared.descriptors.items()}
+    operands = ({} if in_registers else {"a": matrices.a}) | {"b": matrices.b.swapaxes(1, 2)}
+    shared = random_image(instruction, operands, rng, spread=spread)
+
     signs = (1,) if instruction.a.is_integer else (1, 1, -1)
     return RegisterFile(
         instruction=instruction,
         sparsity_selector=sparsity_selector,
-        a=to_registers(a, a_fragment(instruction)) if in_registers else None,
+        a=to_registers(matrices.a, a_fragment(instruction)) if in_registers else None,
         b=shared.words,
-        c=to_registers(c, accumulator_fragment(instruction)),
+        c=to_registers(matrices.c, accumulator_fragment(instruction)),
         e=e,
         arch="sm_90",
         metadata="silicon",
-        a_descriptor=descriptors.get("a"),
-        b_descriptor=descriptors["b"],
+        **_case_descriptors(shared.descriptors, len(matrices.b)),
         scale_d=bool(rng.random() < 0.9),
         imm_scale=(int(rng.choice(signs)), int(rng.choice(signs))),
         imm_trans=(int(shared.transposed.get("a", False)), int(shared.transposed["b"])),
     )
+
+
+#: Choices of nibbles, each with the metadata policy that accepts them.
+NIBBLES = {"legal": "strict", "software": "software", "all": "silicon"}
+#: Share of chunks with zeros and nibble 0x0, which libraries write as padding.
+_EMPTY_CHUNKS = 0.25
+#: Distributions that also apply to block scales. With all others scales have no NaN, which would hide the products.
+_SCALE_DISTRIBUTIONS = ("wide", "bits")
+
+
+def drawn_distributions(instruction: Instruction, distribution: str | None) -> tuple[str, ...]:
+    """Return the distributions of tiles 0, 1, ...; later tiles repeat them in turn. None stands for all that fit.
+
+    Raises
+    ------
+    OperandError
+        The distribution does not fit the instruction.
+    """
+    fitting = distributions(instruction)
+    if distribution is None:
+        return fitting
+    if distribution not in fitting:
+        raise OperandError(f"distribution must be one of {', '.join(fitting)} for {instruction}, not {distribution!r}")
+    return (distribution,)
+
+
+def draw_tiles(
+    instruction: Instruction, names: tuple[str, ...], nibbles: str, tiles: int, rng: np.random.Generator, first: int = 0
+) -> Given:
+    """Draw tiles with numbers from `first` on, which decide their distributions.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Result of :func:`drawn_distributions`.
+    nibbles : str
+        Choice of nibbles, a key of :data:`NIBBLES`.
+    """
+    turns = np.arange(first, first + tiles) % len(names)
+    counts = np.bincount(turns, minlength=len(names)).tolist()
+    parts = [Given(scaled_matrices(instruction, *pair, rng)) for pair in zip(names, counts, strict=True) if pair[1]]
+    matrices = joined(parts).matrices.take(np.argsort(np.argsort(turns, kind="stable")))
+    return _with_metadata(instruction, matrices, nibbles, rng)
+
+
+def scaled_matrices(i: Instruction, distribution: str, cases: int, rng: np.random.Generator) -> MatrixOperands:
+    """Draw the operands of tiles, block scales included, without metadata."""
+    container = CONTAINERS[i.container_bits]
+    a, b, c = random_matrices(i, distribution, cases, rng)
+    matrices = MatrixOperands(a.astype(container), b.astype(container), c.astype(CONTAINERS[i.c.bits]))
+    if i.scale_format is None or i.scale_size is None:
+        return matrices
+    scale_kind = distribution if distribution in _SCALE_DISTRIBUTIONS else "mid"
+    scale_a, scale_b = (
+        random_codes(i.scale_format, scale_kind, (cases, rows, i.scale_size), rng).astype(np.uint8)
+        for rows in (i.m, i.n)
+    )
+    return replace(matrices, scale_a=scale_a, scale_b=scale_b)
+
+
+def _with_metadata(i: Instruction, matrices: MatrixOperands, nibbles: str, rng: np.random.Generator) -> Given:
+    if i.rule is None:
+        return Given(matrices)
+    choices = np.arange(16) if nibbles == "all" else np.array(sorted(i.rule.legal))
+    shape = (len(matrices.a), i.m, i.chunks)
+    drawn, elsewhere = (choices.astype(np.uint8)[rng.integers(0, len(choices), shape)] for _ in range(2))
+    if nibbles == "software":
+        assert i.granularity
+        empty = rng.random(shape) < _EMPTY_CHUNKS
+        drawn[empty] = 0
+        # A zero keeps its sign and the container bits beside it.
+        magnitude = (1 << i.a.bits - (0 if i.a.is_integer else 1)) - 1
+        zeros = matrices.a & ~matrices.a.dtype.type(magnitude << i.low_bit(i.a))
+        is_zero = empty.repeat(i.granularity.stored, axis=-1)
+        matrices = replace(matrices, a=np.where(is_zero, zeros, matrices.a))
+    # In register files of mma and wgmma, random bits stand where another selector would read.
+    has_other_selectors = i.family == "tcgen05" and i.sparsity_selectors > 1
+    return Given(replace(matrices, nibbles=drawn), elsewhere if has_other_selectors else None)

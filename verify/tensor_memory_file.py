@@ -29,7 +29,6 @@ __all__ = ["TensorMemoryFile", "interpret"]
 
 _DEFAULT_ARCH = "sm_100"
 _ADDRESSES = ("d", "a", "b")
-_METADATA = ("e",)
 _SCALES = ("scale_a", "scale_b")
 _MASKS = "disable_output_lane"
 _COLUMN_MASK = "zero_column_mask"
@@ -158,10 +157,10 @@ class TensorMemoryFile:
 
     def beside(self, result: NDArray[np.uint32]) -> NDArray[np.uint32]:
         """Return tensor memory with the bits of D zeroed, shape (cases, CTAs, 128, 512)."""
-        where = self._place_of_d
-        kept = np.full((LANES, COLUMNS), 0xFFFFFFFF, np.uint32)
-        kept[where.lanes, where.columns] ^= np.uint32((1 << where.element_bits) - 1)
-        return result.reshape(len(result), self.opcode.cta_group, LANES, COLUMNS) & kept
+        place = self._place_of_d
+        mask = np.full((LANES, COLUMNS), 0xFFFFFFFF, np.uint32)
+        mask[place.lanes, place.columns] ^= np.uint32((1 << place.element_bits) - 1)
+        return result.reshape(len(result), self.opcode.cta_group, LANES, COLUMNS) & mask
 
     @property
     def _layout(self) -> Layout:
@@ -200,16 +199,16 @@ def interpret(archive: Archive) -> TensorMemoryFile:
         The instruction does not parse.
     """
     opcode = parse_opcode(archive.string("instruction", ""))
-    addresses = [*_ADDRESSES, *(_METADATA if opcode.sparse else ()), *(_SCALES if opcode.scale_size else ())]
+    addresses = [*_ADDRESSES, *(("e",) if opcode.sparse else ()), *(_SCALES if opcode.scale_size else ())]
     archive.require(["idesc", "smem", "tmem", *addresses])
     images = {}
     for key, (attribute, dtype, tail) in _IMAGES.items():
         if key in archive.arrays:
             value = archive.arrays[key]
             ctas = () if opcode.cta_group == 1 else (2,)
-            wanted = (*ctas, None, *tail)
-            fits = len(wanted) == value.ndim and all(
-                size in (None, found) for size, found in zip(wanted, value.shape, strict=True)
+            expected = (*ctas, None, *tail)
+            fits = len(expected) == value.ndim and all(
+                size in (None, length) for size, length in zip(expected, value.shape, strict=True)
             )
             if value.dtype != dtype or not fits:
                 axes = ", ".join(map(str, (*ctas, "case", *(size or "byte" for size in tail))))
@@ -220,7 +219,7 @@ def interpret(archive: Archive) -> TensorMemoryFile:
     file = TensorMemoryFile(
         opcode=opcode,
         idesc=archive.integer("idesc"),
-        addresses={key: archive.integer(key) for key in (*_ADDRESSES, *_METADATA, *_SCALES) if key in archive.arrays},
+        addresses={key: archive.integer(key) for key in (*_ADDRESSES, "e", *_SCALES) if key in archive.arrays},
         enable_input_d=archive.flag("enable_input_d", True),
         scale_input_d=archive.integer("scale_input_d", 0),
         disable_output_lane=archive.integers(_MASKS, (0,) * 4) if _MASKS in archive.arrays else None,

@@ -191,17 +191,17 @@ def bench_files(config: CoreConfig, top: str, tables: Sequence[Table], seed: int
     seed : int
         Decides the random gaps and stalls.
     """
-    taken, given = tables
+    inputs, results = tables
     design = module_name(config, top)
     streams = top == "warp"
     flags = "" if top == "unit" else " flags %h"
     values = {
         "design": design,
-        "given": taken.name,
-        "result": given.name,
-        "vectors": taken.count,
-        "given_bits": taken.bits,
-        "result_bits": given.bits,
+        "given": inputs.name,
+        "result": results.name,
+        "vectors": inputs.count,
+        "given_bits": inputs.bits,
+        "result_bits": results.bits,
         "state": seed % ((1 << 32) - 1) + 1,
         "latency": max(1, config.latency),
         "clock": ".clk(clk), .rst(rst), " if config.cuts else "",

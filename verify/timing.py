@@ -55,14 +55,9 @@ def modelled(config: CoreConfig, instruction: Instruction, arch: str, a_from: st
 
 
 def of_warpgroup(instruction: Instruction, a_from: str) -> Cycles:
-    """Return the cycles of :class:`~sptc.rtl.warpgroup.Warpgroup`; the interval is that of the timing law.
+    """Return the cycles of a ``wgmma`` on :class:`~sptc.rtl.warpgroup.Warpgroup`, with the interval of the timing law.
 
-    Parameters
-    ----------
-    instruction : Instruction
-        A ``wgmma`` instruction.
-    a_from : str
-        ``"registers"`` or ``"shared"``.
+    A is in ``"registers"`` or ``"shared"``.
     """
     needed, panels = resource_cycles(instruction, a_from), instruction.n // WARP_COLUMNS
     panel_reads = int(resource_cycles(instruction, "registers")[Resource.SHARED_MEMORY]) // panels

@@ -1,19 +1,37 @@
-"""The trace of one output, step by step and term by term, as a record that prints and draws itself.
+"""The trace of one output, step by step and term by term, as a record and as text.
 
 Golden model and hardware fill the same record: :mod:`sptc.verify.trace_golden` from arrays of the golden model,
 :mod:`sptc.verify.trace_hardware` from signals of the hardware. Where a special value decides a step, neither trace has
 the sum of the step: the bits that the hardware adds have no meaning there.
 """
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, is_dataclass
-from math import isfinite, isnan
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from html import escape
+from itertools import chain, zip_longest
+from math import isfinite
 from typing import Any
 
-from ..isa.formats import Format
-from ..isa.instructions import Instruction
+import numpy as np
 
-__all__ = ["Difference", "OutputTrace", "Product", "Step", "Term", "first_difference", "trace_as_dict"]
+from ..isa.instructions import Instruction
+from .replay import as_number
+
+__all__ = [
+    "Difference",
+    "OutputTrace",
+    "Product",
+    "Step",
+    "Term",
+    "as_code",
+    "as_decimal",
+    "first_difference",
+    "integer_step",
+    "special_term",
+    "trace_as_dict",
+    "trace_as_html",
+    "trace_as_text",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,11 +152,6 @@ class OutputTrace:
     added: int | None
     d: int
 
-    def format_of(self, operand: str) -> Format:
-        """Return the format of the factors, ``a`` or ``b``, or of C or D."""
-        fmt: Format = getattr(self.instruction, operand)
-        return fmt
-
 
 @dataclass(frozen=True)
 class Difference:
@@ -161,11 +174,30 @@ class Difference:
         return ", ".join([*words, *map(str, self.place[2 * len(words) :])])
 
 
+def integer_step(products: tuple[Product, ...], c: int, total: int, d: int, i: Instruction) -> Step:
+    """Return the only step of an integer instruction: its sum is exact, so that no product is aligned."""
+    value = int(as_number(c, i.c))
+    return Step(
+        c=c,
+        products=products,
+        terms=(Term(elements=(), value=value, exponent=None, shift=None, kept=value, cut=None),),
+        e_max=None,
+        alignment_bits=None,
+        total=total,
+        rounding="clamp to s32" if i.satfinite else "wrap to s32",
+        d=d,
+    )
+
+
+def special_term(elements: tuple[int, ...]) -> Term:
+    """Return a term of a step that a special value decides: it has no value and no alignment."""
+    return Term(elements=elements, value=float("nan"), exponent=None, shift=None, kept=None, cut=None)
+
+
 def first_difference(one: OutputTrace, other: OutputTrace) -> Difference | None:
     """Return the first field in which two traces differ, in the order of the datapath; None if they are equal."""
-    return next(_differences(one.steps, other.steps, ("steps",)), None) or next(
-        _differences((one.added, one.d), (other.added, other.d), ("last",)), None
-    )
+    last = (one.added, one.d), (other.added, other.d)
+    return next(chain(_differences(one.steps, other.steps, ("steps",)), _differences(*last, ("last",))), None)
 
 
 #: Fields of each record in the order of the datapath.
@@ -183,41 +215,196 @@ def _differences(one: Any, other: Any, place: tuple[str | int, ...]) -> Iterator
     elif is_dataclass(one) and type(one) is type(other):
         for name in _ORDER[type(one)]:
             yield from _differences(getattr(one, name), getattr(other, name), (*place, name))
-    elif one != other and not (_is_nan(one) and _is_nan(other)):
+    elif one != other and not (one != one and other != other):  # NaN equals NaN
         yield Difference(place, one, other)
-
-
-def _is_nan(value: object) -> bool:
-    return isinstance(value, float) and isnan(value)
 
 
 def trace_as_dict(trace: OutputTrace) -> dict[str, object]:
     """Return a trace as JSON data: codes as hexadecimal words, nibbles in binary, NaN and Inf as strings."""
-    shown = {field.name: getattr(trace, field.name) for field in fields(trace)}
-    shown |= {"instruction": str(trace.instruction), "steps": [_step_as_dict(trace, step) for step in trace.steps]}
-    shown["added"] = None if trace.added is None else _code(trace.added, trace.instruction.c.bits)
-    shown["d"] = _code(trace.d, trace.instruction.d.bits)
-    return shown
+    i = trace.instruction
+    return {
+        "instruction": str(i),
+        "arch": trace.arch,
+        "model": trace.model,
+        "steps": [_step_as_dict(step, i.d.bits) for step in trace.steps],
+        "added": None if trace.added is None else as_code(trace.added, i.c.bits),
+        "d": as_code(trace.d, i.d.bits),
+    }
 
 
-def _step_as_dict(trace: OutputTrace, step: Step) -> dict[str, object]:
-    found = asdict(step)
-    bits = trace.instruction.d.bits
-    found |= {"c": _code(step.c, bits), "d": _code(step.d, bits)}
-    for product in found["products"]:
+def _step_as_dict(step: Step, bits: int) -> dict[str, object]:
+    entry = asdict(step) | {"c": as_code(step.c, bits), "d": as_code(step.d, bits)}
+    for product in entry["products"]:
         for name in ("a", "b"):
             product[name] = f"0x{product[name]:x}"
         if product["nibble"] is not None:
             product["nibble"] = f"{product['nibble']:04b}"
         product["value"] = _number(product["value"])
-    for term in found["terms"]:
+    for term in entry["terms"]:
         term["value"] = _number(term["value"])
-    return found
-
-
-def _code(code: int, bits: int) -> str:
-    return f"0x{code:0{bits // 4}x}"
+    return entry
 
 
 def _number(value: float | int) -> float | int | str:
     return value if isinstance(value, int) or isfinite(value) else repr(value)
+
+
+_HEADER = ("element", "nibble", "B row", "a", "b", "value", "exponent", "shift", "kept", "cut off")
+_EQUAL = "="
+_FIRST = " <- first difference"
+
+
+def trace_as_text(title: str, golden: OutputTrace, hardware: OutputTrace | None) -> str:
+    """Return a table for each step of the golden model, with the values of the hardware where they differ."""
+    lines = [title, _verdict(golden, hardware)]
+    for heading, rows, ending in _tables(golden, hardware):
+        widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+        lines += ["", heading]
+        for row in rows:
+            cells = [f"{cell:>{width}}" for cell, width in zip(row[:-1], widths, strict=False)]
+            lines.append("  ".join([*cells, row[-1]]).rstrip())
+        lines += ending
+    return "\n".join(lines)
+
+
+def trace_as_html(title: str, golden: OutputTrace, hardware: OutputTrace | None) -> str:
+    """Return the same tables as HTML."""
+    parts = [f"<p><b>{escape(title)}</b><br>{escape(_verdict(golden, hardware))}</p>"]
+    for heading, (header, *rows), ending in _tables(golden, hardware):
+        body = "".join(_html_row(row, "td") for row in rows)
+        end = "<br>".join(map(escape, ending))
+        parts.append(f"<p>{escape(heading)}</p><table>{_html_row(header, 'th')}{body}</table><p>{end}</p>")
+    return "".join(parts)
+
+
+def _html_row(cells: Sequence[str], tag: str) -> str:
+    differs = tag == "td" and cells[-1] not in ("", _EQUAL)
+    style = ' style="color:#b00020"' if differs else ""
+    return f"<tr{style}>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+
+def _verdict(golden: OutputTrace, hardware: OutputTrace | None) -> str:
+    result = f"D is {_code(golden, golden.d)} by the golden model"
+    if hardware is None:
+        return result
+    difference = first_difference(golden, hardware)
+    if difference is None:
+        return f"{result} and by the hardware, which agree in every field"
+    parting = f"they part at {difference}: {difference.one}, {difference.other}"
+    return f"{result}, {_code(hardware, hardware.d)} by the hardware; {parting}"
+
+
+def _tables(
+    golden: OutputTrace, hardware: OutputTrace | None
+) -> Iterator[tuple[str, list[tuple[str, ...]], list[str]]]:
+    """Yield heading, table rows and closing lines of each step."""
+    difference = first_difference(golden, hardware) if hardware else None
+    pairs = list(zip_longest(golden.steps, hardware.steps if hardware else ()))
+    for number, (step, other) in enumerate(pairs):
+        if step is None:
+            continue
+        place = difference.place[2:] if difference and difference.place[:2] == ("steps", number) else ()
+        heading = f"step {number + 1} of {len(golden.steps)}"
+        if step.e_max is not None and step.alignment_bits is not None:
+            heading += f": e_max {step.e_max}, F {step.alignment_bits}, the last bit kept is worth "
+            heading += f"2^{step.e_max - step.alignment_bits}"
+            heading += _hardware_field("e_max", step, other, place)
+        yield heading, list(_rows(golden, step, other, place)), list(_ending(golden, step, other, place))
+    if golden.added is not None:
+        yield (
+            "behind the steps",
+            [("C", "D", ""), (_code(golden, golden.added), _code(golden, golden.d), "")],
+            ["added under IEEE rules, rounded to nearest even"],
+        )
+
+
+def _rows(
+    trace: OutputTrace, step: Step, other: Step | None, place: tuple[str | int, ...]
+) -> Iterator[tuple[str, ...]]:
+    """Yield the table rows of a step: products with their alignment, then groups, then the accumulator."""
+    yield (*_HEADER, "hardware" if other else "")
+    is_single = len(step.terms) == len(step.products) + 1  # each product is a term, there are no groups
+    products = zip_longest(step.products, other.products if other else ())
+    terms = list(zip_longest(step.terms, other.terms if other else ()))
+    for number, (product, other_product) in enumerate(products):
+        if product is None:
+            continue
+        differing = _differing_fields(product, other_product)
+        is_first = place[:2] == ("products", number)
+        cells = _product_cells(trace, product)
+        aligned: tuple[str, ...] = ("",) * 4
+        if is_single:
+            term, other_term = terms[number]
+            aligned = _term_cells(term)
+            differing |= {name: pair for name, pair in _differing_fields(term, other_term).items() if name != "value"}
+            is_first |= place[:2] == ("terms", number)
+        yield (*cells, *aligned, _hardware_values(differing, is_first) if other else "")
+    for number, (term, other_term) in enumerate(terms):
+        if term is None or (is_single and term.elements):
+            continue
+        name = f"{term.elements[0]} to {term.elements[-1]}" if term.elements else "C"
+        code = "" if term.elements else as_code(step.c, trace.instruction.c.bits)
+        is_first = place[:2] == ("terms", number) or (not term.elements and place[:1] == ("c",))
+        values = _hardware_values(_differing_fields(term, other_term), is_first) if other else ""
+        yield (name, "", "", code, "", as_decimal(term.value), *_term_cells(term), values)
+
+
+def _ending(trace: OutputTrace, step: Step, other: Step | None, place: tuple[str | int, ...]) -> Iterator[str]:
+    if step.total is None:
+        yield "a special value decides the result, whatever the sum"
+    elif step.e_max is None or step.alignment_bits is None:
+        yield f"sum {step.total}{_hardware_field('total', step, other, place)}"
+    else:
+        unit = step.e_max - step.alignment_bits
+        value = as_decimal(float(np.ldexp(float(step.total), unit)))
+        yield f"sum {step.total} x 2^{unit} = {value}{_hardware_field('total', step, other, place)}"
+    yield f"{step.rounding}: {_code(trace, step.d)}{_hardware_field('d', step, other, place)}"
+
+
+def _hardware_field(name: str, step: Step, other: Step | None, place: tuple[str | int, ...]) -> str:
+    pair = getattr(step, name), getattr(other, name, None)
+    if other is None or pair[0] == pair[1]:
+        return ""
+    return "   hardware: " + _hardware_values({name: pair}, place[:1] == (name,))
+
+
+def _differing_fields(one: Product | Term | None, other: Product | Term | None) -> dict[str, tuple[object, object]]:
+    """Return the fields in which two records differ, with both values."""
+    if one is None or other is None:
+        return {}
+    pairs = {name: (value, getattr(other, name)) for name, value in vars(one).items()}
+    return {name: pair for name, pair in pairs.items() if repr(pair[0]) != repr(pair[1])}
+
+
+def _hardware_values(pairs: dict[str, tuple[object, object]], is_first: bool) -> str:
+    """Return the values of the hardware that differ."""
+    values = "; ".join(f"{name} {hardware}" for name, (golden, hardware) in pairs.items() if golden != hardware)
+    return (values or _EQUAL) + (_FIRST if is_first else "")
+
+
+def _product_cells(trace: OutputTrace, product: Product) -> tuple[str, ...]:
+    nibble = "" if product.nibble is None else f"{product.nibble:04b}"
+    bits = trace.instruction.container_bits
+    codes = (as_code(product.a, bits), as_code(product.b, bits))
+    return (str(product.element), nibble, product.selected, *codes, as_decimal(product.value))
+
+
+def _term_cells(term: Term) -> tuple[str, ...]:
+    values = (term.exponent, term.shift, term.kept)
+    cells = tuple("-" if value is None else str(value) for value in values)
+    return (*cells, "-" if term.cut is None else as_decimal(term.cut))
+
+
+def as_decimal(value: float | int) -> str:
+    """Format a number in decimal; a non-integer has at most nine significant digits."""
+    return str(value) if isinstance(value, int) else f"{value + 0.0:.9g}"  # + 0.0 removes the sign of -0
+
+
+def as_code(code: int, bits: int) -> str:
+    """Format a code in hexadecimal, with the digits of its width."""
+    return f"0x{code:0{bits // 4}x}"
+
+
+def _code(trace: OutputTrace, code: int) -> str:
+    fmt = trace.instruction.d
+    return f"{as_code(code, fmt.bits)} ({as_number(code, fmt)})"

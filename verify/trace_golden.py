@@ -1,4 +1,4 @@
-"""The trace of an output from the golden model."""
+"""The trace of an output from the arrays of the golden model."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,9 @@ from ..isa.instructions import Instruction
 from ..isa.metadata import MUX_OF_ARCHITECTURE, indices, reachable
 from ..isa.numerics import BLOCK_GROUP, Method, Numerics, numerics
 from ..isa.operands import MatrixOperands
-from .trace import OutputTrace, Product, Step, Term
+from ..operands.registers import CONTAINERS
+from .replay import as_number
+from .trace import OutputTrace, Product, Step, Term, integer_step, special_term
 
 __all__ = ["golden_traces"]
 
@@ -33,7 +35,8 @@ def golden_traces(instruction: Instruction, arch: str, operands: MatrixOperands)
         Tiles with any number of rows and columns; K is that of one instruction.
     """
     codes, steps = traced(instruction, arch, operands)
-    emulated = numerics(instruction, arch).method is Method.EMULATED
+    parameters = numerics(instruction, arch)
+    emulated = parameters.method is Method.EMULATED
     values = [_products(step, instruction) for step in steps]
     shape = codes.reshape(-1, codes.shape[2]).shape
     for row, column in np.ndindex(shape):
@@ -41,8 +44,8 @@ def golden_traces(instruction: Instruction, arch: str, operands: MatrixOperands)
         c, d = int(operands.c[tile][column]), int(codes[tile][column])
         nibbles = None if operands.nibbles is None else operands.nibbles[tile]
         selected = _selected(instruction, arch, nibbles)
-        at, found = (0 if emulated else c), []
-        for step, of_step in zip(steps, values, strict=True):
+        accumulator, records = (0 if emulated else c), []
+        for step, step_values in zip(steps, values, strict=True):
             products = tuple(
                 Product(
                     element=int(element),
@@ -50,23 +53,19 @@ def golden_traces(instruction: Instruction, arch: str, operands: MatrixOperands)
                     selected=selected[element],
                     a=int(step.a[place, row, 0]),
                     b=int(step.b[place, row, column]),
-                    value=of_step[place, row, column].item(),
+                    value=step_values[place, row, column].item(),
                 )
                 for place, element in enumerate(step.elements)
             )
-            found.append(
-                _integer_step(products, at, d, instruction)
-                if step.trace is None
-                else _float_step(products, at, instruction, numerics(instruction, arch), step.trace, (row, column))
-            )
-            at = found[-1].d
+            if step.trace is None:
+                total = int(as_number(accumulator, instruction.c)) + sum(int(product.value) for product in products)
+                records.append(integer_step(products, accumulator, total, d, instruction))
+            else:
+                records.append(_float_step(products, accumulator, instruction, parameters, step.trace, (row, column)))
+            accumulator = records[-1].d
+        added = c if emulated else None
         yield OutputTrace(
-            instruction=instruction,
-            arch=arch,
-            model="golden model",
-            steps=tuple(found),
-            added=c if emulated else None,
-            d=d,
+            instruction=instruction, arch=arch, model="golden model", steps=tuple(records), added=added, d=d
         )
 
 
@@ -86,7 +85,7 @@ def _selected(i: Instruction, arch: str, nibbles: NDArray[np.uint8] | None) -> l
     if i.granularity.stored > 1:
         kept = delivered.repeat(i.granularity.stored // 2, axis=1).ravel()
         rows = kept_rows(nibbles, i.granularity)
-        return [str(k) if there else "none" for k, there in zip(rows.tolist(), kept.tolist(), strict=True)]
+        return [str(k) if is_kept else "none" for k, is_kept in zip(rows.tolist(), kept.tolist(), strict=True)]
     return [_halves(*indices(int(nibble)), 4 * chunk, *delivered[chunk]) for chunk, nibble in enumerate(nibbles)]
 
 
@@ -95,7 +94,7 @@ def _halves(low: int, high: int, first: int, has_low: bool, has_high: bool) -> s
     if has_low and has_high and high == low + 1 and low % 2 == 0:
         return str((first + low) // 2)
     return " and ".join(
-        f"half {first + half}" if there else "none" for half, there in ((low, has_low), (high, has_high))
+        f"half {first + half}" if is_delivered else "none" for half, is_delivered in ((low, has_low), (high, has_high))
     )
 
 
@@ -114,80 +113,42 @@ def _products(step: GoldenStep, i: Instruction) -> NDArray:
         return values(step.a, i.a) * values(step.b, i.b)
 
 
-def _integer_step(products: tuple[Product, ...], c: int, d: int, i: Instruction) -> Step:
-    """Return the only step of an integer instruction: the exact sum of its products."""
-    accumulator = int(np.uint32(c).view(np.int32))
-    return Step(
-        c=c,
-        products=products,
-        terms=(Term(elements=(), value=accumulator, exponent=None, shift=None, kept=accumulator, cut=None),),
-        e_max=None,
-        alignment_bits=None,
-        total=accumulator + sum(int(product.value) for product in products),
-        rounding="clamp to s32" if i.satfinite else "wrap to s32",
-        d=d,
-    )
-
-
 def _float_step(
     products: tuple[Product, ...], c: int, i: Instruction, parameters: Numerics, trace: Trace, place: tuple[int, int]
 ) -> Step:
+    e_max, bits, ordinary = int(trace.e_max[place]), parameters.alignment_bits, bool(trace.ordinary[place])
     return Step(
         c=c,
         products=products,
         terms=tuple(_terms(products, parameters, trace, place)),
-        **_sum(parameters, trace, place),
+        e_max=e_max if ordinary else None,
+        alignment_bits=bits if ordinary else None,
+        total=int(np.ldexp(trace.total[place], bits - e_max)) if ordinary else None,
         rounding=parameters.rounding.value,
-        d=int(encode_accumulator(trace.result[place].reshape(1), _container(i))[0]),
+        d=int(encode_accumulator(trace.result[place].reshape(1), CONTAINERS[i.d.bits])[0]),
     )
-
-
-def _container(i: Instruction) -> np.dtype:
-    return np.dtype(np.uint16 if i.d.bits == 16 else np.uint32)
-
-
-def _sum(parameters: Numerics, trace: Trace, place: tuple[int, int]) -> dict[str, int | None]:
-    if not trace.ordinary[place]:
-        return {"e_max": None, "alignment_bits": None, "total": None}
-    e_max = int(trace.e_max[place])
-    total = np.ldexp(trace.total[place], parameters.alignment_bits - e_max)
-    return {"e_max": e_max, "alignment_bits": parameters.alignment_bits, "total": int(total)}
 
 
 def _terms(products: tuple[Product, ...], parameters: Numerics, trace: Trace, place: tuple[int, int]) -> Iterator[Term]:
     """Yield the aligned terms: products, or groups of products, then the accumulator."""
     size = BLOCK_GROUP if parameters.method is Method.GROUPED else 1
-    unit = int(trace.e_max[place]) - parameters.alignment_bits
-    ordinary = bool(trace.ordinary[place])
-    for number in range(len(products) // size):
-        elements = tuple(product.element for product in products[size * number : size * (number + 1)])
-        at = (number, *place)
-        aligned, kept = float(trace.aligned[at]), float(trace.truncated[at])
-        exponent = int(trace.exponents[at]) if trace.participates[at] else None
-        yield _term(elements, aligned, kept, exponent, unit, parameters, ordinary)
-    aligned, kept = float(trace.c_aligned[place]), float(trace.c_truncated[place])
-    exponent = int(trace.c_exponents[place]) if trace.c_participates[place] else None
-    yield _term((), aligned, kept, exponent, unit, parameters, ordinary)
-
-
-def _term(
-    elements: tuple[int, ...],
-    aligned: float,
-    kept: float,
-    exponent: int | None,
-    unit: int,
-    parameters: Numerics,
-    ordinary: bool,
-) -> Term:
-    if not ordinary:
-        return Term(elements=elements, value=float("nan"), exponent=None, shift=None, kept=None, cut=None)
-    bits = parameters.alignment_bits
-    shift = None if exponent is None else min(unit + bits - exponent, bits + 2)
-    return Term(
-        elements=elements,
-        value=float(np.ldexp(aligned, unit)),
-        exponent=exponent,
-        shift=shift,
-        kept=int(kept),
-        cut=aligned - kept,
-    )
+    count = len(products) // size
+    names = [tuple(product.element for product in products[size * g : size * (g + 1)]) for g in range(count)]
+    term_arrays = trace.aligned, trace.truncated, trace.exponents, trace.participates
+    row, column = place
+    numbers = [[array[number, row, column] for array in term_arrays] for number in range(count)]
+    accumulator_arrays = trace.c_aligned, trace.c_truncated, trace.c_exponents, trace.c_participates
+    numbers.append([array[place] for array in accumulator_arrays])
+    e_max, bits = int(trace.e_max[place]), parameters.alignment_bits
+    for elements, (aligned, kept, exponent, participates) in zip([*names, ()], numbers, strict=True):
+        if not trace.ordinary[place]:
+            yield special_term(elements)
+            continue
+        yield Term(
+            elements=elements,
+            value=float(np.ldexp(float(aligned), e_max - bits)),
+            exponent=int(exponent) if participates else None,
+            shift=min(e_max - int(exponent), bits + 2) if participates else None,
+            kept=int(kept),
+            cut=float(aligned) - float(kept),
+        )

@@ -19,12 +19,12 @@ from ..rtl.widths import Widths
 from ..sim.engine.emulation import taken, widen_fp8
 from ..sim.engine.engine import Engine, Execution, multiply_with
 from ..sim.engine.signals import Signals, WatchedRow
-from .trace import OutputTrace, Product, Step, Term
+from .replay import as_number
+from .trace import OutputTrace, Product, Step, Term, integer_step, special_term
 
 __all__ = ["hardware_traces"]
 
 _ROUNDINGS = {"F32": "RZ-f32", "E8M13": "RZ-E8M13", "F16": "RNE-f16"}
-_NO_TERM = {"exponent": None, "shift": None, "kept": None, "cut": None}
 
 
 def hardware_traces(
@@ -50,30 +50,31 @@ def hardware_traces(
     parts: list[Instruction] = []
 
     def compute(unit: Engine) -> NDArray:
-        def execute(part: Instruction, given: MatrixOperands) -> Execution:
+        def execute(part: Instruction, matrices: MatrixOperands) -> Execution:
             parts.append(part)
-            return unit.multiply(part, given)
+            return unit.multiply(part, matrices)
 
         return multiply_with(execute, unit.config, instruction, arch, operands).d
 
     codes, signals = (row or WatchedRow(config)).run(compute)
     emulated = parts[0] is not instruction
     for number, place in enumerate(np.ndindex(*codes.shape)):
-        of_output = iter(signals[number :: codes.size])
-        c, d, found = int(operands.c[place]), int(codes[place]), []
+        step_signals = iter(signals[number :: codes.size])
+        c, d, steps = int(operands.c[place]), int(codes[place]), []
         for odd, part in enumerate(parts):
             elements, rows = _places(instruction, part, odd)
             per_step = config.slots_of(Element(part.a, part.container_bits))
-            for first in range(0, part.stored_k, per_step):
-                view = _View(config, instruction, part, next(of_output), elements, rows, first)
-                found.append(view.step())
+            steps += [
+                _View(config, instruction, part, next(step_signals), elements, rows, first).step()
+                for first in range(0, part.stored_k, per_step)
+            ]
         if instruction.a.is_integer:
-            found = [_joined(found, c if emulated else found[0].c, instruction, d, emulated)]
+            steps = [_merged(steps, c if emulated else steps[0].c, instruction, d, emulated)]
         yield OutputTrace(
             instruction=instruction,
             arch=arch,
             model="hardware",
-            steps=tuple(found),
+            steps=tuple(steps),
             added=c if emulated and not instruction.a.is_integer else None,
             d=d,
         )
@@ -89,20 +90,12 @@ def _places(i: Instruction, part: Instruction, odd: int) -> tuple[NDArray[np.int
     return taken(elements, 2, odd, axis=0), taken(rows, 4 if i.sparse else 2, odd, axis=0)
 
 
-def _joined(steps: Sequence[Step], c: int, i: Instruction, d: int, emulated: bool) -> Step:
+def _merged(steps: Sequence[Step], c: int, i: Instruction, d: int, emulated: bool) -> Step:
     """Merge the steps of an integer instruction into one; the order of an exact sum does not matter."""
-    accumulator, total = int(np.uint32(c).view(np.int32)), steps[-1].total
+    total = steps[-1].total
     assert total is not None
-    return Step(
-        c=c,
-        products=tuple(sorted((p for step in steps for p in step.products), key=lambda product: product.element)),
-        terms=(Term(elements=(), value=accumulator, exponent=None, shift=None, kept=accumulator, cut=None),),
-        e_max=None,
-        alignment_bits=None,
-        total=total + accumulator if emulated else total,
-        rounding="clamp to s32" if i.satfinite else "wrap to s32",
-        d=d,
-    )
+    products = sorted((product for step in steps for product in step.products), key=lambda product: product.element)
+    return integer_step(tuple(products), c, total + int(as_number(c, i.c)) if emulated else total, d, i)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,10 +134,11 @@ class _View:
 
     @cached_property
     def _special(self) -> bool:
-        multiply = "unit.multiply"
+        """Whether a NaN or Inf decides the result of the step."""
         names = ("nan", "positive_inf", "negative_inf") if self._floating else ()
-        of_groups = [self.signals.unsigned(f"unit.align.group{g}", "nan") for g in range(self._groups)]
-        return any(self.signals.unsigned(multiply, f"o__{name}") for name in names) or any(of_groups)
+        return any(self.signals.unsigned("unit.multiply", f"o__{name}") for name in names) or any(
+            self.signals.unsigned(f"unit.align.group{g}", "nan") for g in range(self._groups)
+        )
 
     @property
     def _floating(self) -> bool:
@@ -173,15 +167,17 @@ class _View:
     @cached_property
     def _e_max(self) -> int:
         """Largest exponent, without the bias of the datapath."""
-        if self._widths.scaled_groups:
-            return self.signals.signed("unit.align", "e_max") - self._offset
-        return self.signals.signed("unit.multiply", "o__e_max") - self._offset
+        place = ("unit.align", "e_max") if self._widths.scaled_groups else ("unit.multiply", "o__e_max")
+        return self.signals.signed(*place) - self._offset
 
     def step(self) -> Step:
         """Return the record of the step."""
         rounding = self.signals.word("unit.multiply", "control.result")
         total = self.signals.signed("unit.reduce.adder", "total")
-        pairs = sorted(((self._element(slot), slot) for slot in range(self._count)), key=lambda pair: self._at(pair[0]))
+        elements = list(self.elements)  # in the order of the part
+        pairs = sorted(
+            ((self._element(slot), slot) for slot in range(self._count)), key=lambda pair: elements.index(pair[0])
+        )
         ordinary = self._floating and not self._special
         return Step(
             c=self.signals.unsigned("unit.multiply", "c") & (1 << self.part.c.bits) - 1,
@@ -193,9 +189,6 @@ class _View:
             rounding=_ROUNDINGS.get(rounding, rounding),
             d=self.signals.unsigned("unit.round", "output") & (1 << self.part.d.bits) - 1,
         )
-
-    def _at(self, element: int) -> int:
-        return int(np.flatnonzero(self.elements == element)[0])
 
     def _byte(self, slot: int) -> int:
         return slot * self.part.container_bits // 8
@@ -231,11 +224,10 @@ class _View:
 
     def _selected(self, slot: int) -> str:
         bits, byte = self.part.container_bits, self._byte(slot)
-        before = self._rows_before * bits // 8
+        before = self.first * (2 if self.part.sparse else 1) * bits // 8  # bytes of B in the steps before this one
         if bits == 32:
-            sources = [self._source(byte), self._source(byte + 2)]
-            halves = [None if source is None else (source + before) // 2 for source in sources]
-            low, high = halves
+            sources = (self._source(byte), self._source(byte + 2))
+            low, high = halves = [None if source is None else (source + before) // 2 for source in sources]
             if low is not None and high == low + 1 and low % 2 == 0:
                 return str(low // 2)
             return " and ".join("none" if half is None else f"half {half}" for half in halves)
@@ -244,11 +236,6 @@ class _View:
             return "none"
         inside = slot * bits % 8 // bits if bits < 8 else 0
         return str(int(self.rows[(source + before) * 8 // bits + inside]))
-
-    @property
-    def _rows_before(self) -> int:
-        """Number of rows of B in the steps before this one."""
-        return self.first * (2 if self.part.sparse else 1)
 
     def _product(self, element: int, slot: int) -> Product:
         i = self.instruction
@@ -290,21 +277,21 @@ class _View:
             return sign * float("inf")
         if self.signals.unsigned(component, "product__zero"):
             return 0.0
-        biases = sum(element.format.bias for element in self._elements)
-        exponent = self.signals.unsigned(component, "product__exponent") - biases - self._point(slot)
+        (a, b), place = self._elements, self._widths.slots[slot]
+        point = place.point(a, "a") + place.point(b, "b")
+        exponent = self.signals.unsigned(component, "product__exponent") - self._biases - point
         return float(np.ldexp(float(sign * significand), exponent))
 
-    def _point(self, slot: int) -> int:
-        a, b = self._elements
-        place = self._widths.slots[slot]
-        return place.point(a, "a") + place.point(b, "b")
+    @property
+    def _biases(self) -> int:
+        return sum(element.format.bias for element in self._elements)
 
     def _terms(self, pairs: Sequence[tuple[int, int]]) -> Iterator[Term]:
         groups = range(self._groups)
         names = [tuple(pairs[BLOCK_GROUP * g + at][0] for at in range(BLOCK_GROUP)) for g in groups]
         names = names or [(element,) for element, _ in pairs]
         if self._special:
-            yield from (Term(elements=name, value=float("nan"), **_NO_TERM) for name in [*names, ()])
+            yield from map(special_term, [*names, ()])
             return
         for place, name in enumerate(names):
             yield self._group(place, name) if self._groups else self._aligned(pairs[place][1], name)
@@ -324,8 +311,7 @@ class _View:
     def _aligned(self, slot: int, elements: tuple[int, ...]) -> Term:
         component, place = f"unit.multiply.multiply{slot}", self._widths.slots[slot]
         exponent = self.signals.unsigned(component, "product__exponent") - self._offset
-        biases = sum(element.format.bias for element in self._elements)
-        value = float(np.ldexp(self._value(slot), biases - self._offset))  # with block scales
+        value = float(np.ldexp(self._value(slot), self._biases - self._offset))  # with block scales
         zero = self.signals.unsigned(component, "product__zero")
         shift = self.signals.unsigned(f"unit.align.align{slot}", "shift_amount")
         kept = self.signals.signed("unit.align", f"o__addends__terms__{slot}", place.term_bits)

@@ -1,22 +1,30 @@
-"""The trace of an output of a register file, from the golden model and optionally from the hardware."""
+"""The trace of an output of a register file, from the golden model and optionally from the hardware.
 
+It prints itself as tables, and draws itself as a picture: the bits of every term over one axis of bit positions.
+"""
+
+import importlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
+from math import isfinite
 from pathlib import Path
+from typing import Any
 
 from ..api.backends import backend
 from ..api.recorder import Recorder
 from ..errors import Error, OperandError
+from ..infra.figures import drawn, figure
 from ..isa.operands import MatrixOperands
 from . import register_file
-from .archive import Recorded, load
-from .trace import Difference, OutputTrace, first_difference, trace_as_dict
+from .archive import Recorded
+from .replay import as_number
+from .trace import Difference, OutputTrace, Step, first_difference, trace_as_dict, trace_as_html, trace_as_text
 from .trace_golden import golden_traces
 from .trace_hardware import hardware_traces
-from .trace_picture import trace_as_svg
-from .trace_text import trace_as_html, trace_as_text
 
-__all__ = ["TracedOutput", "trace"]
+__all__ = ["TracedOutput", "trace", "trace_as_svg"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -54,7 +62,6 @@ class TracedOutput:
 
     def as_dict(self) -> dict[str, object]:
         """Return the traces as JSON data."""
-        parted = self.difference
         return {
             "name": self.name,
             "case": self.case,
@@ -62,7 +69,7 @@ class TracedOutput:
             "column": self.column,
             "golden": trace_as_dict(self.golden),
             "hardware": trace_as_dict(self.hardware) if self.hardware else None,
-            "first_difference": str(parted) if parted else None,
+            "first_difference": str(self.difference) if self.difference else None,
         }
 
     def as_svg(self) -> bytes:
@@ -116,32 +123,165 @@ def trace(
     InstructionError, MetadataError, BackendError
         The file cannot be computed.
     """
-    held = register_file.interpret(load(file)) if isinstance(file, str | Path) else file
-    i = held.instruction
-    for name, number, count in (("case", case, held.cases), ("row", row, i.m), ("column", column, i.n)):
+    recorded = register_file.read(file) if isinstance(file, str | Path) else file
+    i = recorded.instruction
+    for name, number, count in (("case", case, recorded.cases), ("row", row, i.m), ("column", column, i.n)):
         if not 0 <= number < count:
             raise OperandError(f"{name} must be 0 to {count - 1}, as the register file has it, not {number}")
-    operands = _output(_given(held.take(slice(case, case + 1))), row, column)
-    [golden] = golden_traces(i, held.arch, operands)
-    found = None
-    if hardware:
-        [found] = hardware_traces(i, held.arch, operands)
-    return TracedOutput(name=held.name, case=case, row=row, column=column, golden=golden, hardware=found)
+    operands = _operands(recorded.take(slice(case, case + 1)), row, column)
+    [golden] = golden_traces(i, recorded.arch, operands)
+    traces = hardware_traces(i, recorded.arch, operands) if hardware else iter(())
+    return TracedOutput(
+        name=recorded.name, case=case, row=row, column=column, golden=golden, hardware=next(traces, None)
+    )
 
 
-def _given(file: Recorded) -> MatrixOperands:
-    """Return the matrices that a register file of one case passes to a back end."""
+def _operands(file: Recorded, row: int, column: int) -> MatrixOperands:
+    """Return the operands of one output as a register file of one case passes them to a back end."""
     recorder = Recorder(backend("golden"))
     file.run(recorder)
     if len(recorder.operands) != 1:
         raise Error(f"{file.name} is computed in {len(recorder.operands)} parts, and none can be traced")
-    return recorder.operands[0]
-
-
-def _output(operands: MatrixOperands, row: int, column: int) -> MatrixOperands:
-    """Return the operands of one output; for two CTAs, `row` counts through the rows of both."""
-    tile, row = divmod(row, operands.c.shape[1])
+    operands = recorder.operands[0]
+    tile, row = divmod(row, operands.c.shape[1])  # for two CTAs, `row` counts through the rows of both
     one = operands.take(slice(tile, tile + 1), slice(row, row + 1))
     columns = slice(column, column + 1)
     scale_b = None if one.scale_b is None else one.scale_b[:, columns]
     return replace(one, b=one.b[:, :, columns], c=one.c[:, :, columns], scale_b=scale_b)
+
+
+#: Sizes in inches.
+_CELL, _LEFT, _RIGHT, _TOP, _GAP = 0.17, 2.1, 1.2, 0.6, 0.75
+#: Most bit positions drawn below the last bit kept.
+_BELOW = 16
+_KEPT, _CUT, _SUM, _ROUNDED = "#cfe2f3", "#eeeeee", "#d9ead3", "#fff2cc"
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A number drawn as bits.
+
+    Attributes
+    ----------
+    label : str
+        Text before the bits.
+    value : Fraction
+        Value in units of the last bit kept.
+    colour : str
+        Colour of the kept bits.
+    note : str
+        Text after the bits.
+    """
+
+    label: str
+    value: Fraction
+    colour: str
+    note: str
+
+
+def trace_as_svg(title: str, golden: OutputTrace, hardware: OutputTrace | None) -> bytes:
+    """Draw each step as SVG: terms, their sum and the result, bit by bit.
+
+    Parameters
+    ----------
+    title : str
+        Title of the picture.
+    golden : OutputTrace
+        Trace to draw.
+    hardware : OutputTrace or None
+        Trace whose first difference is written below the picture.
+
+    Raises
+    ------
+    BackendError
+        matplotlib is not installed.
+    """
+    steps = [(step, list(_rows(golden, step))) for step in golden.steps]
+    spans = [_span(step, rows) for step, rows in steps]
+    width = _LEFT + _RIGHT + max(high - low for high, low in spans) * _CELL
+    height = _TOP + sum(_GAP + len(rows) * _CELL for _, rows in steps) + 0.4
+    with figure(width, height, **{"font.family": "DejaVu Sans"}) as whole:
+        axes = whole.add_axes((0, 0, 1, 1))
+        axes.set_xlim(0, width)
+        axes.set_ylim(height, 0)
+        axes.set_axis_off()
+        axes.text(0.1, 0.2, title, fontsize=min(9, 130 * width / len(title)), weight="bold", va="center")
+        top = _TOP
+        for number, ((step, rows), (high, low)) in enumerate(zip(steps, spans, strict=True)):
+            axes.text(0.1, top, _heading(golden, number, step), fontsize=8, va="center")
+            _draw(axes, step, rows, (high, low), top + 0.3)
+            top += _GAP + len(rows) * _CELL
+        axes.text(0.1, top, _verdict(golden, hardware), fontsize=8, va="center")
+        return drawn(whole)
+
+
+def _heading(trace: OutputTrace, number: int, step: Step) -> str:
+    heading = f"step {number + 1} of {len(trace.steps)}"
+    if step.e_max is None or step.alignment_bits is None:
+        return heading + (": exact" if step.total is not None else ": a special value decides")
+    return f"{heading}: e_max {step.e_max}, F {step.alignment_bits}; right of the line, bits are cut off"
+
+
+def _verdict(golden: OutputTrace, hardware: OutputTrace | None) -> str:
+    if hardware is None:
+        return ""
+    difference = first_difference(golden, hardware)
+    if difference is None:
+        return "golden model and hardware agree in every field"
+    return f"golden model and hardware part at {difference}: {difference.one}, {difference.other}"
+
+
+def _rows(trace: OutputTrace, step: Step) -> Iterator[_Row]:
+    """Yield the rows of a step, in units of the last bit kept; integers in units of one."""
+    if step.total is None:
+        return
+    unit = Fraction(2) ** ((step.e_max or 0) - (step.alignment_bits or 0))
+    if not step.terms[0].elements:
+        for product in step.products:
+            yield _Row(f"element {product.element}, row {product.selected}", Fraction(product.value), _KEPT, "")
+    selected = {product.element: product.selected for product in step.products}
+    for term in step.terms:
+        name = f"elements {term.elements[0]} to {term.elements[-1]}" if term.elements else "C"
+        if len(term.elements) == 1:
+            name = f"element {term.elements[0]}, row {selected[term.elements[0]]}"
+        note = "" if term.shift is None else f"shift {term.shift}"
+        yield _Row(name, Fraction(term.value) / unit, _KEPT, note)
+    yield _Row("sum", Fraction(step.total), _SUM, "")
+    result = as_number(step.d, trace.instruction.d)
+    if isfinite(result):
+        yield _Row(step.rounding, Fraction(result) / unit, _ROUNDED, f"0x{step.d:x}")
+
+
+def _span(step: Step, rows: list[_Row]) -> tuple[int, int]:
+    """Return the drawn bit positions: one above the highest, and the lowest."""
+    high = max([int(abs(row.value)).bit_length() for row in rows], default=1) + 1
+    below = max([_lowest(row.value) for row in rows], default=0) if step.e_max is not None else 0
+    return high, -min(below, _BELOW)
+
+
+def _lowest(value: Fraction) -> int:
+    """Return the number of binary places after the point; the value is a sum of powers of two."""
+    return value.denominator.bit_length() - 1
+
+
+def _draw(axes: Any, step: Step, rows: list[_Row], span: tuple[int, int], top: float) -> None:
+    patches: Any = importlib.import_module("matplotlib.patches")
+    high, low = span
+    line = _LEFT + high * _CELL
+    if step.alignment_bits is not None:
+        place = _LEFT + (high - step.alignment_bits - 0.5) * _CELL
+        axes.text(place, top - 0.1, "e_max", fontsize=6, ha="center", va="center")
+    for number, row in enumerate(rows):
+        y = top + number * _CELL
+        axes.text(_LEFT - 0.1, y + _CELL / 2, row.label, fontsize=7, ha="right", va="center")
+        axes.text(_LEFT + (high - low) * _CELL + 0.08, y + _CELL / 2, row.note, fontsize=7, va="center")
+        magnitude = int(abs(row.value) * 2**-low)
+        if row.value < 0:
+            axes.text(_LEFT - 0.05, y + _CELL / 2, "\u2212", fontsize=7, ha="center", va="center")
+        for place in range(-low - min(-low, _lowest(row.value)), magnitude.bit_length()):
+            x = _LEFT + (high - low - 1 - place) * _CELL
+            colour = row.colour if place >= -low else _CUT
+            axes.add_patch(patches.Rectangle((x, y), _CELL, _CELL, facecolor=colour, edgecolor="white", linewidth=0.5))
+            axes.text(x + _CELL / 2, y + _CELL / 2, str(magnitude >> place & 1), fontsize=5.5, ha="center", va="center")
+    if rows and low < 0:
+        axes.plot([line, line], [top - 0.05, top + len(rows) * _CELL + 0.05], color="#b00020", linewidth=1)

@@ -9,19 +9,15 @@ from numpy.typing import NDArray
 
 from ..errors import OperandError
 from ..isa.instructions import Instruction
-from ..isa.operands import MatrixOperands
-from ..isa.tensor_memory import TensorMap
 from ..operands.arrangement import arrangement
 from ..rtl.config import WARP_ROWS, CoreConfig
 from ..rtl.ports import ports
 from ..rtl.systemverilog import lines_of_ports
-from .given import Given
 from .pack_files import Subject, file_of
 from .register_file import RegisterFile
-from .stimulus import further_file
+from .stimulus import NIBBLES, Given, draw_tiles, drawn_distributions, further_file
 from .tensor_memory_file import TensorMemoryFile
 from .vector_steps import datapath_numerics, step_vectors, steps_of_k, vector_bits, warp_vectors
-from .vector_tiles import NIBBLES, draw_tiles, drawn_distributions
 
 __all__ = ["LEVELS", "Drawn", "File", "Table", "Vectors", "joined", "register_vectors", "tables_of", "top_vectors"]
 
@@ -41,6 +37,8 @@ _WORD = 32
 
 File = RegisterFile | TensorMemoryFile
 Arrays = dict[str, NDArray[np.uint32]]
+#: Words by case, names of the axes, and meaning.
+_Words = tuple[NDArray[np.uint32], tuple[str, ...], str]
 
 
 @dataclass(frozen=True)
@@ -120,7 +118,7 @@ class Drawn:
     distribution : str or None
         Distribution of the operands; None cycles through all that fit the instruction.
     nibbles : str
-        Nibbles to draw, a key of :data:`~sptc.verify.vector_tiles.NIBBLES`.
+        Nibbles to draw, a key of :data:`~sptc.verify.stimulus.NIBBLES`.
     tiles, block_tiles : int
         Number of tiles, in total and in each block.
     seed : int
@@ -177,15 +175,15 @@ def register_vectors(subject: Subject, arch: str, drawn: Drawn, backend: str) ->
         file = replace(file, metadata=NIBBLES[drawn.nibbles])
         return replace(file, d=file.run(backend))
 
-    given, rng = drawn.sample()
+    operands, rng = drawn.sample()
     selector = int(rng.integers(subject.instruction.sparsity_selectors))
-    sample = finished(file_of(subject, arch, given, rng, selector))
+    sample = finished(file_of(subject, arch, operands, rng, selector))
 
     def file(number: int) -> File:
-        given, rng = drawn.block(number)
+        operands, rng = drawn.block(number)
         if isinstance(sample, RegisterFile):
-            return finished(further_file(sample, given.matrices, rng))
-        return finished(file_of(subject, arch, given, rng, selector))
+            return finished(further_file(sample, operands.matrices, rng))
+        return finished(file_of(subject, arch, operands, rng, selector))
 
     def block(number: int) -> Arrays:
         return {name: array.reshape(-1, 1) for name, (array, _, _) in tables_of(file(number)).items()}
@@ -197,69 +195,59 @@ def register_vectors(subject: Subject, arch: str, drawn: Drawn, backend: str) ->
     return Vectors(tables, _immediates(sample), file, block, drawn.blocks)
 
 
-def tables_of(file: File) -> dict[str, tuple[NDArray[np.uint32], tuple[str, ...], str]]:
+def tables_of(file: File) -> dict[str, _Words]:
     """Return operands and result of a register file: words by case, names of the axes, and meaning of the words.
 
     For tensor memory, an operand is the columns that it takes; all other columns are zero.
     """
     if isinstance(file, TensorMemoryFile):
         return _tensor_memory_tables(file)
-    found: dict[str, tuple[NDArray[np.uint32], tuple[str, ...], str]] = {}
+    tables: dict[str, _Words] = {}
     for name, attribute in _OPERANDS.items():
         array = getattr(file, attribute)
         if array is None:
             continue
         if name == "B" and file.instruction.family == "wgmma":
-            found[name] = array, ("case", "word"), "shared memory, byte 0 in the lowest bits of word 0"
+            tables[name] = array, ("case", "word"), "shared memory, byte 0 in the lowest bits of word 0"
         elif array.ndim == 2:
-            found[name] = array, ("case", "thread"), f"{name}: a register of each thread"
+            tables[name] = array, ("case", "thread"), f"{name}: a register of each thread"
         else:
-            found[name] = array, ("case", "thread", "register"), f"{name}: registers of each thread"
-    return found
+            tables[name] = array, ("case", "thread", "register"), f"{name}: registers of each thread"
+    return tables
 
 
-def _tensor_memory_tables(file: TensorMemoryFile) -> dict[str, tuple[NDArray[np.uint32], tuple[str, ...], str]]:
-    where = arrangement(file.opcode, file.instruction).placement
+def _tensor_memory_tables(file: TensorMemoryFile) -> dict[str, _Words]:
+    places = arrangement(file.opcode, file.instruction).placement
     assert file.d is not None
     ctas = ("CTA",) if file.opcode.cta_group > 1 else ()
-    found: dict[str, tuple[NDArray[np.uint32], tuple[str, ...], str]] = {}
-
-    def put(name: str, tensor_memory: NDArray[np.uint32], place: TensorMap | None) -> None:
+    words = np.ascontiguousarray(file.smem).view("<u4")
+    meaning = "A and B: shared memory, byte 0 in the lowest bits of word 0"
+    tables: dict[str, _Words] = {"smem": (words, ("case", *ctas, "word"), meaning)}
+    inputs = {"C": places.d, "E": places.e, "scale_a": places.scale_a, "scale_b": places.scale_b}
+    for name, place in {**inputs, "D": places.d}.items():
         if place is not None:
             low, high = int(place.columns.min()), int(place.columns.max())
             meaning = f"{name}: columns {low} to {high} of tensor memory"
-            found[name] = tensor_memory[..., low : high + 1], ("case", *ctas, "lane", "column"), meaning
-
-    words = np.ascontiguousarray(file.smem).view("<u4")
-    found["smem"] = words, ("case", *ctas, "word"), "A and B: shared memory, byte 0 in the lowest bits of word 0"
-    put("C", file.tmem, where.d)
-    put("E", file.tmem, where.e)
-    put("scale_a", file.tmem, where.scale_a)
-    put("scale_b", file.tmem, where.scale_b)
-    put("D", file.d, where.d)
-    return found
+            columns = (file.d if name == "D" else file.tmem)[..., low : high + 1]
+            tables[name] = columns, ("case", *ctas, "lane", "column"), meaning
+    return tables
 
 
 def _immediates(file: File) -> dict[str, Any]:
     """Return the values of a register file that are no arrays, and the descriptors, which all tiles share."""
-    found: dict[str, Any] = {}
+    immediates: dict[str, Any] = {}
     for name, value in file.contents().items():
         if name in ("instruction", "arch") or (isinstance(value, np.ndarray) and value.ndim > 1):
             continue
-        if name in ("a_descriptor", "b_descriptor"):
-            value = int(value[0])
-        found[name] = np.asarray(value).tolist()
-    return found
+        immediates[name] = int(value[0]) if name.endswith("_descriptor") else np.asarray(value).tolist()
+    return immediates
 
 
 def joined(files: list[File]) -> File:
     """Concatenate the tiles of register files that differ only in their arrays."""
-    parts: list[dict[str, Any]] = [
-        {name: getattr(file, name) for name in _ARRAYS if hasattr(file, name)} for file in files
-    ]
-    held = [name for name, array in parts[0].items() if array is not None]
-    together: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in held}
-    return replace(files[0], **together)
+    names = [name for name in _ARRAYS if getattr(files[0], name, None) is not None]
+    arrays: dict[str, Any] = {name: np.concatenate([getattr(file, name) for file in files]) for name in names}
+    return replace(files[0], **arrays)
 
 
 def top_vectors(level: str, config: CoreConfig, subject: Subject, arch: str, drawn: Drawn) -> Vectors:
@@ -279,42 +267,31 @@ def top_vectors(level: str, config: CoreConfig, subject: Subject, arch: str, dra
     """
     i = subject.instruction
     parameters = datapath_numerics(config, i, arch)
-    count: tuple[int, ...] = (drawn.tiles,)
-    axes: tuple[str, ...] = ("case",)
-    immediates: dict[str, Any] = {}
-    compute: Callable[[MatrixOperands, np.random.Generator], tuple[NDArray[np.uint32], NDArray[np.uint32]]]
+    shape: tuple[int, ...] = (drawn.tiles, i.m, i.n, steps_of_k(config, i))
+    axes: tuple[str, ...] = ("case", "row", "column", "step")
+    immediates, sample = {}, None
     if level == "warp":
         config.require_warp()
         if i.family != "mma" or i.m != WARP_ROWS:
             raise OperandError(f"a warp computes instructions of mma of shape m16n8, not {i}")
-        given, rng = drawn.sample()
-        selector = int(rng.integers(i.sparsity_selectors))
-        placed = file_of(subject, arch, given, rng, selector)
-        assert isinstance(placed, RegisterFile)
-        where = placed
-        immediates = {"selector": selector}
-
-        def compute(
-            matrices: MatrixOperands, rng: np.random.Generator
-        ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-            return warp_vectors(config, parameters, further_file(where, matrices, rng), matrices, rng)
-    else:
-        count, axes = (drawn.tiles, i.m, i.n, steps_of_k(config, i)), ("case", "row", "column", "step")
-
-        def compute(
-            matrices: MatrixOperands, rng: np.random.Generator
-        ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-            return step_vectors(config, i, parameters, matrices, level)
-
+        operands, rng = drawn.sample()
+        immediates = {"selector": int(rng.integers(i.sparsity_selectors))}
+        sample = file_of(subject, arch, operands, rng, immediates["selector"])
+        shape, axes = shape[:1], axes[:1]
     names = _PORTS[level]
 
     def block(number: int) -> Arrays:
-        given, rng = drawn.block(number)
-        return dict(zip(names, compute(given.matrices, rng), strict=True))
+        operands, rng = drawn.block(number)
+        if isinstance(sample, RegisterFile):
+            file = further_file(sample, operands.matrices, rng)
+            vectors = warp_vectors(config, parameters, file, operands.matrices, rng)
+        else:
+            vectors = step_vectors(config, i, parameters, operands.matrices, level)
+        return dict(zip(names, vectors, strict=True))
 
-    found = {port.name: port for port in ports(config, level)}
+    by_name = {port.name: port for port in ports(config, level)}
     tables = tuple(
-        Table(name, expected, bits, count, axes, tuple(lines_of_ports([found[port]])), port)
+        Table(name, expected, bits, shape, axes, tuple(lines_of_ports([by_name[port]])), port)
         for (name, port), bits, expected in zip(names.items(), vector_bits(config, level), (False, True), strict=True)
     )
     return Vectors(tables, immediates, None, block, drawn.blocks)

@@ -15,13 +15,18 @@ from ..isa.numerics import DATAPATHS, Method, Numerics, Rounding, numerics, zero
 from ..isa.operands import MatrixOperands
 from ..operands.registers import to_registers
 from ..rtl.config import CoreConfig
+from ..rtl.metadata import RuleCode
+from ..rtl.order import DENSE_NIBBLE, nibble_order
+from ..rtl.round import ResultCode
+from ..rtl.scale import ScaleCode
 from ..rtl.step import control_layout, row_result_layout, row_step_layout, unit_result_layout, unit_step_layout
 from ..rtl.warp import LANES, REGISTERS, ROWS, warp_operands_layout, warp_result_layout
 from ..sim.benches.blocks import integer_results, undefined_chunks
+from ..sim.coverage.operations import Operation, operations_of
 from ..sim.engine.steps import control_word, step_words, steps_of
 from .register_file import RegisterFile
 
-__all__ = ["datapath_numerics", "step_vectors", "steps_of_k", "vector_bits", "warp_vectors"]
+__all__ = ["datapath_numerics", "directed_steps", "step_vectors", "steps_of_k", "vector_bits", "warp_vectors"]
 
 _BITS = 32
 #: Mask of the rule field of a control word, moved to bit 0.
@@ -41,8 +46,8 @@ _Vectors = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 
 def vector_bits(config: CoreConfig, top: str) -> tuple[int, int]:
     """Return the input and output bits of a ``unit``, ``row`` or ``warp``."""
-    taken, given = (layout(config).size for layout in _LAYOUTS[top])
-    return taken, given
+    inputs, outputs = (layout(config).size for layout in _LAYOUTS[top])
+    return inputs, outputs
 
 
 def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -> Numerics:
@@ -53,34 +58,34 @@ def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -
     OperandError
         The datapath does not execute the instruction directly, or the golden model does not support the datapath.
     """
-    of_arch = numerics(instruction, arch)
+    arch_numerics = numerics(instruction, arch)
     if not config.holds(instruction):
         raise OperandError(f"the datapath {config.name} does not hold the formats of {instruction}")
-    if of_arch.method is Method.EMULATED:
+    if arch_numerics.method is Method.EMULATED:
         raise OperandError(f"{instruction} is no instruction of the datapath of {arch}: others emulate it")
     if config.step_bytes not in _STEP_BYTES:
         steps = " or ".join(map(str, _STEP_BYTES))
         raise OperandError(f"vectors are of datapaths with steps of {steps} bytes, not {config.step_bytes}")
     step = config.step_bytes * 8 // instruction.container_bits
-    if of_arch.method is Method.INTEGER:
-        return replace(of_arch, step=step)
-    half, grouped = instruction.d.name == "f16", of_arch.method is Method.GROUPED
-    alignment = of_all = config.block_alignment_bits if grouped else config.alignment_bits
+    if arch_numerics.method is Method.INTEGER:
+        return replace(arch_numerics, step=step)
+    half, grouped = instruction.d.name == "f16", arch_numerics.method is Method.GROUPED
+    alignment = largest_alignment = config.block_alignment_bits if grouped else config.alignment_bits
     rounding = Rounding.RNE_F16 if half else Rounding.RZ_F32
     if instruction.container_bits == 8 and config.fp8_alignment_bits < alignment:
         alignment = config.fp8_alignment_bits
         rounding = rounding if half else Rounding.RZ_E8M13
-    known = (of_arch.alignment_bits, *(datapath.alignment_bits for datapath in DATAPATHS.values() if not grouped))
-    if of_all > max(known) + _MORE_ALIGNMENT:
+    known = (arch_numerics.alignment_bits, *(datapath.alignment_bits for datapath in DATAPATHS.values() if not grouped))
+    if largest_alignment > max(known) + _MORE_ALIGNMENT:
         raise OperandError(
             f"the golden model keeps at most {max(known) + _MORE_ALIGNMENT} bits below the largest exponent of "
-            f"{instruction}, not {of_all}"
+            f"{instruction}, not {largest_alignment}"
         )
     return replace(
-        of_arch,
+        arch_numerics,
         step=step,
         alignment_bits=alignment,
-        zero_exponent=zero_exponent_for(of_all, half_result=half, grouped=grouped),
+        zero_exponent=zero_exponent_for(largest_alignment, half_result=half, grouped=grouped),
         rounding=rounding,
     )
 
@@ -97,10 +102,8 @@ def step_vectors(
 
     Parameters
     ----------
-    config, instruction : CoreConfig, Instruction
-        Datapath and instruction.
-    parameters : Numerics
-        Result of :func:`datapath_numerics`.
+    config, instruction, parameters : CoreConfig, Instruction, Numerics
+        Datapath and instruction, and the result of :func:`datapath_numerics` for them.
     matrices : MatrixOperands
         Tiles.
     top : str
@@ -108,27 +111,27 @@ def step_vectors(
 
     Returns
     -------
-    taken, given : ndarray of uint32, shape (vectors, words)
+    inputs, outputs : ndarray of uint32, shape (vectors, words)
         Ordered by tile, row, column and step. The result of a step is the accumulator of the next step of its output.
     """
-    words, of_steps = step_words(config), []
+    words, rows = step_words(config), []
     results = _results(config, instruction, parameters, matrices)
     steps = steps_of(config, instruction, matrices)
     c, overflow = matrices.c.astype(np.uint32), np.zeros(matrices.c.shape, np.uint32)
-    for step, of_step in zip(steps, results, strict=True):
+    for step, result in zip(steps, results, strict=True):
         step[..., words.c] = c[..., None]
         step[..., words.control] |= overflow[..., None] << np.uint32(words.overflow_bit)
-        c, overflow = of_step.astype(np.uint32), (of_step >> np.uint64(_BITS)).astype(np.uint32)
-        of_steps.append((step, c, overflow))
-    taken, d, beyond = (np.stack(arrays, axis=3) for arrays in zip(*of_steps, strict=True))
-    taken = taken.reshape(-1, words.total)
-    given = np.stack([d.ravel(), beyond.ravel()], axis=1)
+        c, overflow = result.astype(np.uint32), (result >> np.uint64(_BITS)).astype(np.uint32)
+        rows.append((step, c, overflow))
+    inputs, d, overflows = (np.stack(arrays, axis=3) for arrays in zip(*rows, strict=True))
+    inputs = inputs.reshape(-1, words.total)
+    outputs = np.stack([d.ravel(), overflows.ravel()], axis=1)
     if top == "unit":
-        return _decoded(config, instruction, taken), given
+        return _decoded(config, instruction, inputs), outputs
     rule = control_word(config, instruction, True) >> control_layout()["rule"].offset & _RULE
-    flags = undefined_chunks(config, instruction, taken[:, words.metadata], rule, True)
-    given[:, 1] |= (flags << np.uint64(1)).astype(np.uint32)  # bits above d and overflow
-    return taken, given
+    flags = undefined_chunks(config, instruction, inputs[:, words.metadata], rule, True)
+    outputs[:, 1] |= (flags << np.uint64(1)).astype(np.uint32)  # bits above d and overflow
+    return inputs, outputs
 
 
 def _results(
@@ -156,26 +159,22 @@ def _results(
         yield integer_results(total, instruction.satfinite and number == len(steps))
 
 
-def _decoded(config: CoreConfig, instruction: Instruction, taken: NDArray[np.uint32]) -> NDArray[np.uint32]:
+def _decoded(config: CoreConfig, instruction: Instruction, steps: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """Return row steps as inputs of the unit: metadata decoded, and A swapped for 3:1 multiplexers."""
     words = step_words(config)
-    metadata, others = taken[:, words.metadata], [taken[:, words.b], taken[:, words.c.start :]]
-    a = taken[:, words.a]
-    # Order of the fields: A, B, selects, then the accumulator and the rest.
+    a, b, rest = steps[:, words.a], steps[:, words.b], steps[:, words.c.start :]
     if not config.sparse:
-        return np.concatenate([a, *others], axis=1)
+        return np.concatenate([a, b, rest], axis=1)
     lanes = config.chunks // 2 if config.always_wide else config.chunks
-    nibbles = split_nibbles(np.ascontiguousarray(metadata).view(np.uint8))[:, :lanes]
-    every = range(16)
+    nibbles = split_nibbles(np.ascontiguousarray(steps[:, words.metadata]).view(np.uint8))[:, :lanes]
     name = instruction.rule.name if instruction.rule else "plain"
-    selects = np.array([_select(nibble, name, config.mux) for nibble in every], np.uint8)[nibbles]
-    selected = np.ascontiguousarray(selects).view("<u4")
+    selects = np.array([_select(nibble, name, config.mux) for nibble in range(16)], np.uint8)[nibbles]
     if config.mux == "mux3" and name == "plain":
-        swaps = np.array([swap_for_mux3(nibble) for nibble in every])[nibbles]
-        of_chunks = swaps[:, ::2] if config.interleaved and instruction.wide else swaps
+        swaps = np.array([swap_for_mux3(nibble) for nibble in range(16)])[nibbles]
+        swaps = swaps[:, ::2] if config.interleaved and instruction.wide else swaps
         units = np.ascontiguousarray(a).view("<u2" if instruction.wide else "u1").reshape(len(a), -1, 2)
-        a = np.where(of_chunks[:, : units.shape[1], None], units[..., ::-1], units).reshape(len(a), -1).view("<u4")
-    return np.concatenate([a, others[0], selected, others[1]], axis=1)
+        a = np.where(swaps[:, : units.shape[1], None], units[..., ::-1], units).reshape(len(a), -1).view("<u4")
+    return np.concatenate([a, b, np.ascontiguousarray(selects).view("<u4"), rest], axis=1)
 
 
 def _select(nibble: int, rule: str, mux: str) -> int:
@@ -193,35 +192,29 @@ def warp_vectors(
 
     Parameters
     ----------
-    config : CoreConfig
-        Datapath.
-    parameters : Numerics
-        Result of :func:`datapath_numerics`.
-    file : RegisterFile
-        Registers.
-    matrices : MatrixOperands
-        The matrices in these registers.
+    config, parameters : CoreConfig, Numerics
+        Datapath, and the result of :func:`datapath_numerics` for it.
+    file, matrices : RegisterFile, MatrixOperands
+        Registers, and the matrices in them.
     rng : Generator
         Draws registers and fields that the instruction does not read.
 
     Returns
     -------
-    taken, given : ndarray of uint32, shape (tiles, words)
+    inputs, outputs : ndarray of uint32, shape (tiles, words)
     """
     i, cases = file.instruction, file.cases
     assert file.a is not None
-    layout, of_result = warp_operands_layout(), warp_result_layout()
-    taken = rng.integers(0, 1 << _BITS, (cases, -(-layout.size // _BITS)), dtype=np.uint32)
-    registers = {"a": file.a, "b": file.b, "c": file.c, "e": file.e, "scale_a": file.scale_a, "scale_b": file.scale_b}
-    for name, held in registers.items():
-        if held is not None:
-            field = layout[name]
-            first, count = field.offset // _BITS, field.width // _BITS
-            lanes = taken[:, first : first + count].reshape(cases, LANES, -1)
-            lanes[..., : held.reshape(cases, LANES, -1).shape[2]] = held.reshape(cases, LANES, -1)
-            taken[:, first : first + count] = lanes.reshape(cases, -1)
+    layout, result_layout = warp_operands_layout(), warp_result_layout()
+    inputs = rng.integers(0, 1 << _BITS, (cases, -(-layout.size // _BITS)), dtype=np.uint32)
+    for name in ("a", "b", "c", "e", "scale_a", "scale_b"):
+        if (registers := getattr(file, name)) is not None:
+            words = slice(layout[name].offset // _BITS, (layout[name].offset + layout[name].width) // _BITS)
+            lanes, registers = inputs[:, words].reshape(cases, LANES, -1), registers.reshape(cases, LANES, -1)
+            lanes[..., : registers.shape[2]] = registers
+            inputs[:, words] = lanes.reshape(cases, -1)
     ids = file.scale_ids if i.scale_size else tuple(int(rng.integers(most)) for most in (4, 2, 4, 4))
-    small = {
+    fields = {
         "control": control_word(config, i, last=True) & (1 << control_layout().size) - 1,
         "long": int(file.a.shape[2] == REGISTERS),
         "sparsity_selector": file.sparsity_selector if i.sparse else int(rng.integers(4)),
@@ -229,13 +222,13 @@ def warp_vectors(
         **dict(zip(("byte_a", "thread_a", "byte_b", "thread_b"), ids, strict=True)),
     }
     # All fields other than registers are in the last word, which they do not fill.
-    last = _BITS * (taken.shape[1] - 1)
-    taken[:, -1] = sum(value << layout[name].offset - last for name, value in small.items())
-    given = np.zeros((cases, -(-of_result.size // _BITS)), np.uint32)
+    last = _BITS * (inputs.shape[1] - 1)
+    inputs[:, -1] = sum(value << layout[name].offset - last for name, value in fields.items())
+    outputs = np.zeros((cases, -(-result_layout.size // _BITS)), np.uint32)
     d = to_registers(multiply_by(i, parameters, config.mux, matrices), accumulator_fragment(i))
-    given[:, : LANES * REGISTERS].reshape(cases, LANES, REGISTERS)[..., : d.shape[2]] = d
-    given[:, of_result["illegal"].offset // _BITS :] = _warp_flags(i, matrices)
-    return taken, given
+    outputs[:, : LANES * REGISTERS].reshape(cases, LANES, REGISTERS)[..., : d.shape[2]] = d
+    outputs[:, result_layout["illegal"].offset // _BITS :] = _warp_flags(i, matrices)
+    return inputs, outputs
 
 
 def _warp_flags(instruction: Instruction, matrices: MatrixOperands) -> NDArray[np.uint32]:
@@ -246,3 +239,85 @@ def _warp_flags(instruction: Instruction, matrices: MatrixOperands) -> NDArray[n
         broken = ~np.isin(matrices.nibbles, list(instruction.rule.legal))
         flags[:] = (broken.astype(np.uint16) << np.arange(instruction.chunks, dtype=np.uint16)).sum(axis=2)
     return flags.view("<u4")
+
+
+#: Consecutive steps that share a control word.
+_RUN = 16
+
+
+def directed_steps(config: CoreConfig, rng: np.random.Generator, count: int) -> NDArray[np.uint32]:
+    """Return steps for :meth:`sptc.sim.engine.engine.Engine.push`, with every operation of a datapath in turn.
+
+    Operands, nibbles, scales and accumulators are random bits; B and nibbles have the order of a unit's inputs. Any
+    rule occurs with any formats, also where no instruction combines them. One step in eight is dense. Half of the
+    integer accumulators are values passed on by an earlier step: just beyond 32 bits, with the overflow bit, also where
+    an instruction is a single step.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Datapath.
+    rng : Generator
+        Source of randomness.
+    count : int
+        Number of steps; a thousand for each operation reach every rule, nibble and chunk.
+
+    Returns
+    -------
+    ndarray of uint32, shape (count, words)
+    """
+    words = step_words(config)
+    steps = rng.integers(0, 1 << 32, (count, words.total), dtype=np.uint32)
+    operations = operations_of(config)
+    order = rng.permutation(len(operations))
+    for run, first in enumerate(range(0, count, _RUN)):
+        operation = operations[order[run % len(order)]]
+        part = slice(first, first + _RUN)
+        steps[part, words.control] = 0
+        steps[part, words.control.start] = control = _control(operation, rng)
+        steps[part, words.metadata] = _nibbles(operation, control, rng, len(steps[part]))
+        if operation.integer:
+            _pass_on(steps[part], operation, rng)
+    return steps
+
+
+def _control(operation: Operation, rng: np.random.Generator) -> int:
+    elements = operation.config.elements
+    rules = list(RuleCode.__members__)
+    fields = {
+        "a": elements.index(operation.a),
+        "b": elements.index(operation.b),
+        "result": ResultCode.__members__[operation.result.upper()],
+        "saturate": int(rng.integers(2)),
+        "sparse": int(rng.random() < 0.875),
+        "rule": RuleCode.__members__[rules[int(rng.integers(len(rules)))]],
+        "scale": ScaleCode.__members__[operation.scale.upper()],
+    }
+    return int(control_layout().const(fields).as_value().value)
+
+
+def _nibbles(operation: Operation, control: int, rng: np.random.Generator, count: int) -> NDArray[np.uint32]:
+    """Return metadata words in the order of a unit's inputs; dense steps have a fixed nibble."""
+    chunks = operation.config.chunks
+    nibbles = rng.integers(0, 16, (count, chunks), dtype=np.uint32)
+    if control >> control_layout()["sparse"].offset & 1:
+        nibbles = nibbles[:, nibble_order(operation.config, wide=operation.a.wide)]
+    else:
+        nibbles[:] = DENSE_NIBBLE
+    words = np.zeros((count, -(-chunks // 8)), np.uint32)
+    for chunk in range(chunks):
+        words[:, chunk // 8] |= nibbles[:, chunk] << np.uint32(chunk % 8 * 4)
+    return words
+
+
+def _pass_on(steps: NDArray[np.uint32], operation: Operation, rng: np.random.Generator) -> None:
+    """Replace half of the accumulators by values just beyond 32 bits, in place."""
+    words = step_words(operation.config)
+    size = len(steps)
+    beyond = rng.integers(0, 1 << int(rng.integers(1, 17)), size)
+    signed = operation.a.format.signed or operation.b.format.signed
+    high = (rng.random(size) < 0.5) | (not signed)  # unsigned products never go below the range
+    accumulators = np.where(high, (1 << 31) + beyond, (1 << 31) - 1 - beyond).astype(np.uint32)
+    passed = rng.random(size) < 0.5
+    steps[:, words.c.start] = np.where(passed, accumulators, steps[:, words.c.start])
+    steps[:, words.control.start] |= passed.astype(np.uint32) << np.uint32(words.overflow_bit)

@@ -1,6 +1,6 @@
 """Jobs of a warpgroup in hardware: an instruction, its shared memory, and panels with their expected results.
 
-It is independent of any simulator. :mod:`sptc.verify.wgmma_jobs` makes jobs from register files.
+It is independent of any simulator. :mod:`sptc.verify.bench_jobs` makes jobs from register files.
 """
 
 import json

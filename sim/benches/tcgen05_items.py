@@ -1,6 +1,6 @@
 """Work of the tensor cores of a CTA in hardware: tasks, memories, and expected writes.
 
-It is independent of any simulator. :mod:`sptc.verify.tcgen05_jobs` draws random work.
+It is independent of any simulator. :mod:`sptc.verify.bench_jobs` draws random work.
 """
 
 import json

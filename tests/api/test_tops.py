@@ -22,9 +22,8 @@ from sptc.sim.benches.random_operands import distributions, random_codes, random
 from sptc.sim.engine.compiled_tcgen05 import CtaCommand, CtaRun
 from sptc.sim.engine.tops import tops_of
 from sptc.tests.api.tcgen05_case import DENSE, F16, F16_2, NVF4, WS, Case, case
-from sptc.verify.flags import flags_and_rules
 from sptc.verify.register_file import RegisterFile, write
-from sptc.verify.replay import replay
+from sptc.verify.replay import flags_and_rules, replay
 from sptc.verify.stimulus import random_register_file
 from sptc.verify.timing import modelled
 

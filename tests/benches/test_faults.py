@@ -24,8 +24,7 @@ from sptc.sim.faults.compiled import TOP
 from sptc.sim.faults.equivalence import Verdict, settled
 from sptc.sim.faults.mutants import REST, SELECT, UNTOUCHED, Fault, Netlist, faulty_verilog, mutated
 from sptc.sim.faults.regressions import Regression, regression
-from sptc.verify.tcgen05_jobs import echoing_program
-from sptc.verify.wgmma_jobs import random_warpgroup_jobs
+from sptc.verify.bench_jobs import echoing_program, random_warpgroup_jobs
 
 ITEMS = {"components": 20_000, "row": 20_000, "core": 2_000}
 FAULTS = {"components": 60, "row": 16, "core": 16}

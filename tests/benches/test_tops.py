@@ -21,8 +21,7 @@ from sptc.sim.benches.jobs import write_jobs
 from sptc.sim.benches.runner import Failure, build
 from sptc.sim.benches.settings import Settings
 from sptc.sim.coverage.groups import Coverage
-from sptc.verify.tcgen05_jobs import random_work
-from sptc.verify.wgmma_jobs import random_warpgroup_jobs
+from sptc.verify.bench_jobs import random_warpgroup_jobs, random_work
 
 pytestmark = pytest.mark.regression
 #: Columns of an instruction of a CTA at most.

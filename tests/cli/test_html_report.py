@@ -11,8 +11,8 @@ import pytest
 from sptc.cli import main
 from sptc.sim.coverage.groups import Axis, Coverage, Group
 from sptc.tests.cli.command_line import CommandLine
-from sptc.verify.markup import Markup, element, page
 from sptc.verify.report_files import read_findings
+from sptc.verify.report_page import report_page
 
 COMMAND = "report"
 HOSTILE = "<script>alert('x')</script>&\"\x1b[31m"
@@ -159,10 +159,12 @@ def test_nothing_gets_out_of_its_text(folder: Path) -> None:
     assert "\x1b" not in seen.words
 
 
-def test_markup_is_not_escaped_twice() -> None:
-    assert element("p", "<", element("b", "&"), class_='"') == '<p class="&quot;">&lt;<b>&amp;</b></p>'
-    assert isinstance(element("p"), Markup)
-    assert b"default-src 'none'" in page("t")
+def test_text_is_escaped_once(folder: Path) -> None:
+    (folder / "x").write_text(json.dumps([{"name": '<b>&"', "unit": "u", "value": 1}]))
+    page = report_page(read_findings(folder))
+    assert b"<td>&lt;b&gt;&amp;&#34;</td>" in page
+    assert b"&amp;lt;" not in page
+    assert b"default-src 'none'" in page
 
 
 SPOILED = {

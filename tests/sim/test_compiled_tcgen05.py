@@ -14,7 +14,7 @@ from sptc.rtl.placement import placement_layout
 from sptc.sim.engine.compiled_tcgen05 import CompiledTcgen05
 from sptc.sim.engine.tcgen05_commands import COMMIT, CtaCommand, CtaRun, cta_command
 from sptc.tests.api.tcgen05_case import Case, case, fill_tensor
-from sptc.verify.tcgen05_jobs import random_instruction, random_memories
+from sptc.verify.bench_jobs import random_instruction, random_memories
 
 pytestmark = pytest.mark.regression
 CYCLES = Path(sptc.__file__).parent / "recordings" / "cycles" / "tcgen05-b200-2026-03-06.csv"

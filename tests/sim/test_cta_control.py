@@ -14,7 +14,7 @@ from sptc.rtl.placement import placement_layout
 from sptc.sim.engine.echo import EchoBackend
 from sptc.sim.engine.tcgen05_commands import COMMIT, CtaCommand
 from sptc.tests.sim.small_cta import LANES, SmallCta
-from sptc.verify.tcgen05_jobs import CtaInstruction, random_instruction, random_memories
+from sptc.verify.bench_jobs import CtaInstruction, random_instruction, random_memories
 
 pytestmark = pytest.mark.regression
 Random = np.random.Generator

@@ -11,9 +11,8 @@ from sptc.errors import FileError
 from sptc.isa.fragments import accumulator_fragment
 from sptc.operands.registers import to_registers
 from sptc.operands.tensor_memory import scatter_tensor
-from sptc.verify import conformance, judgement
-from sptc.verify.conformance import MOST_CASES, Pack, choose_pack, read_pack, write_pack
-from sptc.verify.judgement import judge, read_results
+from sptc.verify import conformance
+from sptc.verify.conformance import MOST_CASES, Pack, choose_pack, judge, read_pack, read_results, write_pack
 from sptc.verify.neighbours import Model, neighbours_of, right_model
 from sptc.verify.pack_files import given_of, subject_named
 from sptc.verify.register_file import RegisterFile
@@ -130,8 +129,7 @@ def test_a_neighbour_that_is_the_right_model_is_not_counted(monkeypatch: pytest.
         double = replace(right_model(instruction, arch), name="nothing changed")  # type: ignore[arg-type]
         return (*neighbours_of(instruction, arch), double)  # type: ignore[arg-type]
 
-    for module in (conformance, judgement):
-        monkeypatch.setattr(module, "neighbours_of", with_a_double)
+    monkeypatch.setattr(conformance, "neighbours_of", with_a_double)
     monkeypatch.setattr(conformance, "_ROUNDS", 8)
     pack = choose_pack(subject_named(FUSED), "sm_90", 0)
     assert "nothing changed" not in pack.told_apart

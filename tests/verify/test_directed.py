@@ -14,7 +14,7 @@ from sptc.sim.coverage.steps import StepCoverage
 from sptc.sim.engine.engine import Engine
 from sptc.sim.engine.steps import step_words, steps_of
 from sptc.verify.directed import directed_matrices
-from sptc.verify.directed_steps import directed_steps
+from sptc.verify.vector_steps import directed_steps
 
 Random = np.random.Generator
 

@@ -10,8 +10,7 @@ from sptc.isa.instructions import ARCHITECTURES, Instruction, every_instruction,
 from sptc.isa.numerics import numerics
 from sptc.isa.tcgen05 import every_opcode, instructions_of
 from sptc.verify.candidates import draw_candidates
-from sptc.verify.neighbours import neighbours_of, right_model
-from sptc.verify.reach import same_alignment, same_floor, same_steps
+from sptc.verify.neighbours import neighbours_of, right_model, same_alignment, same_floor, same_steps
 
 
 def forms() -> Iterator[tuple[Instruction, str]]:

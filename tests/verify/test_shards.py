@@ -13,7 +13,7 @@ from sptc.rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
 from sptc.sim.benches.random_operands import distributions
 from sptc.sim.coverage.steps import StepCoverage
 from sptc.sim.engine.engine import Engine, engine_for
-from sptc.verify.campaign_state import Record
+from sptc.verify.campaign import Record
 from sptc.verify.shards import Plan, ShardResult, both, draw, empty_coverage, pair_of, run_shard, steps_beside
 from sptc.verify.shrink import reproduce
 

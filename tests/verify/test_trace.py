@@ -21,15 +21,13 @@ from sptc.rtl.round import RoundStage
 from sptc.sim.engine.signals import WatchedRow
 from sptc.tests.verify.exact_steps import check_trace
 from sptc.verify.candidates import draw_candidates
-from sptc.verify.given import Given, joined
 from sptc.verify.pack_files import file_of, subject_named
 from sptc.verify.register_file import read, shipped
-from sptc.verify.trace import Difference, first_difference
+from sptc.verify.stimulus import Given, draw_tiles, drawn_distributions, joined
+from sptc.verify.trace import Difference, first_difference, trace_as_text
 from sptc.verify.trace_golden import golden_traces
 from sptc.verify.trace_hardware import hardware_traces
 from sptc.verify.trace_output import trace
-from sptc.verify.trace_text import trace_as_text
-from sptc.verify.vector_tiles import draw_tiles, drawn_distributions
 
 #: Of every method, with each granularity, both multiplexers and both types of result.
 SUBJECTS = {

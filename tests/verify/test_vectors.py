@@ -21,11 +21,10 @@ from sptc.rtl.step import row_result_layout, row_step_layout, unit_step_layout
 from sptc.sim.engine.engine import engine
 from sptc.verify import vectors
 from sptc.verify.register_file import RegisterFile, read
-from sptc.verify.vector_formats import hex_lines
+from sptc.verify.stimulus import NIBBLES, draw_tiles, drawn_distributions
 from sptc.verify.vector_levels import Drawn, tables_of
 from sptc.verify.vector_steps import datapath_numerics, step_vectors
-from sptc.verify.vector_tiles import NIBBLES, draw_tiles, drawn_distributions
-from sptc.verify.vectors import BACKENDS, MANIFEST, VectorRequest, content_digest, write_vectors
+from sptc.verify.vectors import BACKENDS, MANIFEST, VectorRequest, content_digest, hex_lines, write_vectors
 
 SPARSE = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 PLAIN = "mma.sp.sync.aligned.m16n8k64.row.col.satfinite.s32.s8.s8.s32"

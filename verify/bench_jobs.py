@@ -1,5 +1,6 @@
-"""Random programs for the tensor cores of a CTA: sequences of instructions of all kinds on random bits."""
+"""Work for the benches: register files of ``wgmma`` as jobs of a warpgroup, and random programs of CTAs."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,20 +10,173 @@ from numpy.typing import NDArray
 from ..api.backends import Backend
 from ..api.tcgen05 import placement_of, tcgen05_mma
 from ..isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
+from ..isa.instructions import every_instruction
 from ..isa.memory import encode_descriptor
+from ..isa.operands import Immediates
 from ..isa.tcgen05 import Opcode, every_opcode, instructions_of
 from ..isa.tensor_memory import COLUMNS, LANES
+from ..operands.registers import unpack_nibbles
 from ..operands.shared_memory import gather_shared
 from ..operands.tensor_memory import Placement, gather_tensor
-from ..rtl.config import WARP_COLUMNS, CoreConfig
-from ..rtl.fetch import CORE_MATRICES, UNIT_BITS
+from ..rtl.config import WARP_COLUMNS, WARP_ROWS, CoreConfig
+from ..rtl.fetch import ADDRESS_BITS, CORE_MATRICES, PANEL_ROWS, UNIT_BITS, descriptor_layout
+from ..rtl.life_cycle import Operation
+from ..rtl.panel_operands import fragment_layout
 from ..rtl.tcgen05 import tcgen05_layout
+from ..rtl.warp import LANES as WARP_LANES
+from ..rtl.warp import REGISTERS, warp_result_layout
+from ..rtl.warpgroup import warpgroup_layout
+from ..sim.benches.items import Item
+from ..sim.benches.jobs import Job
+from ..sim.benches.random_operands import distributions
 from ..sim.benches.tcgen05_items import CtaPanel, CtaTask, CtaWork, columns_from, joined_words, units_of
 from ..sim.engine.echo import EchoBackend
 from ..sim.engine.tcgen05_commands import COMMIT, CtaCommand, cta_command
 from ..sim.engine.tcgen05_work import CtaProgram
+from ..sim.engine.warpgroup_commands import wgmma_fields
+from .register_file import RegisterFile
+from .stimulus import random_register_file
 
-__all__ = ["CtaInstruction", "echoing_program", "random_instruction", "random_memories", "random_work"]
+__all__ = [
+    "CtaInstruction",
+    "echoing_program",
+    "random_instruction",
+    "random_memories",
+    "random_warpgroup_jobs",
+    "random_work",
+    "warpgroup_jobs_of",
+]
+
+_UNIT_BYTES = 16
+#: Size of shared memory, and of the longest swizzle pattern, in units of 16 bytes.
+_UNITS, _PATTERN_UNITS = 1 << ADDRESS_BITS, 64
+_WARPS = 4
+#: One in this number of random instructions has more than four panels of B.
+_LONG_ONE_IN = 12
+#: One in this number of random instructions has operands spread over much of shared memory.
+_SPREAD_ONE_IN = 6
+
+
+def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator, base: int = 0) -> Iterator[Job]:
+    """Yield every case of a register file as a job of a warpgroup.
+
+    Parameters
+    ----------
+    file : RegisterFile
+        Register file of a ``wgmma``. The expected results are its D or, without D, those of the golden model.
+    config : CoreConfig
+        Datapath that computes it.
+    rng : Generator
+        Draws registers that are not read.
+    base : int
+        Unit of shared memory to which the image is moved: a multiple of 64, the length of a swizzle pattern.
+    """
+    reads = _reads(file, _WARPS * WARP_ROWS)
+    i = file.instruction
+    element = config.element_code(i.a, i.container_bits)
+    assert file.b_descriptor is not None
+    d = file.run() if file.d is None else file.d
+    e = rng.integers(0, 1 << 32, file.c.shape[:2], dtype=np.uint32) if file.e is None else file.e
+    illegal = np.zeros((file.cases, i.m, 0), np.bool_)
+    if i.rule:
+        illegal = ~np.isin(unpack_nibbles(e, i, file.sparsity_selector), list(i.rule.legal))
+    immediates = Immediates(
+        sparsity_selector=file.sparsity_selector,
+        a_in_registers=file.a is not None,
+        scale_d=file.scale_d,
+        imm_scale=file.imm_scale,
+        imm_trans=file.imm_trans,
+    )
+    fields = wgmma_fields(config, i, immediates) | {"operation": Operation.MULTIPLY}
+    for case in range(file.cases):
+        a_descriptor = rng.integers(1 << 63) if file.a_descriptor is None else file.a_descriptor[case]
+        a_registers, metadata = [], []
+        accumulators, results = (np.zeros(i.n // WARP_COLUMNS, object) for _ in range(2))  # payloads of all panels
+        for warp in range(_WARPS):
+            lanes, rows = (slice(size * warp, size * (warp + 1)) for size in (WARP_LANES, WARP_ROWS))
+            a = rng.integers(0, 1 << 32, (WARP_LANES, REGISTERS)) if file.a is None else file.a[case, lanes]
+            flags = sum(1 << 16 * int(row) + int(chunk) for row, chunk in np.argwhere(illegal[case, rows]))
+            flags <<= warp_result_layout()["illegal"].offset
+            a_registers.append(a.tolist())
+            metadata.append(e[case, lanes].tolist())
+            for panel, registers in enumerate(_panels(file.c[case, lanes], i.n, rng)):
+                payload = int(fragment_layout().const(registers.tolist()).as_value().value)
+                accumulators[panel] += payload << fragment_layout().size * warp
+            for panel, registers in enumerate(_panels(d[case, lanes], i.n, None)):
+                results[panel] += (joined_words(registers) | flags) << warp_result_layout().size * warp
+        descriptors = {
+            "a_descriptor": _moved(int(a_descriptor), base),
+            "b_descriptor": _moved(int(file.b_descriptor[case]), base),
+        }
+        command = warpgroup_layout().const(fields | descriptors | {"a": a_registers, "e": metadata})
+        panels = [
+            Item(f"{i}, case {case}, columns {WARP_COLUMNS * panel} to {WARP_COLUMNS * panel + 7}", *payloads, element)
+            for panel, payloads in enumerate(zip(accumulators, results, strict=True))
+        ]
+        yield Job(int(command.as_value().value), _units(file.b[case]), base, reads, panels)
+
+
+def random_warpgroup_jobs(config: CoreConfig, rng: np.random.Generator) -> Iterator[Job]:
+    """Yield random jobs of a warpgroup without end, alternating between the halves of shared memory.
+
+    Two instructions may be in flight; the half of an address tells which of them reads it.
+    """
+    half, number = _UNITS // 2, 0
+    for file in _random_files(config, rng):
+        room = half - file.b.shape[1] * file.b.itemsize // _UNIT_BYTES
+        if room >= 0:
+            base = half * (number % 2) + _PATTERN_UNITS * int(rng.integers(room // _PATTERN_UNITS + 1))
+            yield from warpgroup_jobs_of(file, config, rng, base)
+            number += 1
+
+
+def _random_files(config: CoreConfig, rng: np.random.Generator) -> Iterator[RegisterFile]:
+    """Yield random register files of one case: every instruction of the datapath, any nibble; most have n <= 32."""
+    supported = [i for i in every_instruction("wgmma") if config.holds(i)]
+    short, long = ([i for i in supported if (i.n > 4 * PANEL_ROWS) == is_long] for is_long in (False, True))
+    while True:
+        for place in rng.permutation(len(short)):
+            i = short[place] if rng.integers(_LONG_ONE_IN) else long[rng.integers(len(long))]
+            sparsity_selector = int(rng.integers(i.sparsity_selectors))
+            yield random_register_file(
+                i,
+                "sm_90",
+                str(rng.choice(distributions(i))),
+                1,
+                rng,
+                sparsity_selector=sparsity_selector,
+                any_nibble=bool(rng.integers(2)),
+                spread=not rng.integers(_SPREAD_ONE_IN),
+            )
+
+
+def _moved(descriptor: int, base: int) -> Any:
+    """Return a descriptor with its start address moved by `base` units."""
+    fields = descriptor_layout().from_bits(descriptor)
+    start = (fields.start + base) % _UNITS
+    return descriptor_layout().const({name: fields[name] for name, _ in descriptor_layout()} | {"start": start})
+
+
+def _reads(file: RegisterFile, rows: int) -> int:
+    """Return the number of core-matrix reads: those of B once and, unless A is in registers, of `rows` rows of A."""
+    i = file.instruction
+    elements = i.n * i.k + (rows * i.stored_k if file.a is None else 0)
+    return elements * i.container_bits // 8 // (_UNIT_BYTES * PANEL_ROWS)
+
+
+def _units(words: NDArray[np.uint32]) -> list[int]:
+    octets = words.tobytes()
+    return [int.from_bytes(octets[i : i + _UNIT_BYTES], "little") for i in range(0, len(octets), _UNIT_BYTES)]
+
+
+def _panels(registers: NDArray[np.uint32], n: int, rng: np.random.Generator | None) -> list[NDArray[np.uint32]]:
+    """Cut a warp's accumulator into panels of 32 lanes x 4 registers; unused ones hold noise, or zero without `rng`."""
+    used = registers.reshape(WARP_LANES, n // WARP_COLUMNS, -1).swapaxes(0, 1)
+    shape = (len(used), WARP_LANES, REGISTERS)
+    panels = np.zeros(shape, np.uint32) if rng is None else rng.integers(0, 1 << 32, shape, dtype=np.uint32)
+    panels[..., : used.shape[2]] = used
+    return list(panels)
+
 
 #: Columns of tensor memory: D in the lower ones, all other operands in the upper ones, equal in all four partitions.
 _D_COLUMNS, _OPERAND_COLUMNS = 256, 256
@@ -82,20 +236,11 @@ def random_instruction(
 ) -> CtaInstruction:
     """Return a random instruction that a datapath executes, with operands at random places.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        Datapath.
-    opcode : Opcode
-        Opcode without ``.ws``.
-    rng : Generator
-        Draws types, shape, places and flags.
-    widest : int
-        Most columns of D.
+    The opcode has no ``.ws``; D has at most `widest` columns. Types, shape, places and flags are drawn.
     """
     rows = LANES * opcode.cta_group
-    all_of_them = [i for i in instructions_of(opcode) if i.m == rows and i.n <= widest]
-    i = all_of_them[int(rng.integers(len(all_of_them)))]
+    fitting = [i for i in instructions_of(opcode) if i.m == rows and i.n <= widest]
+    i = fitting[int(rng.integers(len(fitting)))]
     in_tensor = bool(rng.integers(2)) and not i.a.bits < i.container_bits == 8
     flags = {name: bool(rng.integers(2)) for name in ("negate_a", "negate_b") if not i.a.is_integer}
     moves = ("transpose_b",) if in_tensor else ("transpose_a", "transpose_b")
@@ -141,12 +286,10 @@ def random_work(
         Opcodes to draw from.
     instructions : int
         Number of instructions. Commits follow some of them, at times many in a row; the last task is a commit.
-    rng : Generator
-        Source of randomness.
     widest : int
         Most columns of an instruction.
     """
-    (before, shared), which = random_memories(2, rng), int(rng.integers(2))
+    (before, shared), cta = random_memories(2, rng), int(rng.integers(2))
     tensor, tasks = before, []
     for _ in range(instructions):
         instruction = random_instruction(config, opcodes[int(rng.integers(len(opcodes)))], rng, widest)
@@ -154,27 +297,18 @@ def random_work(
         if instruction.opcode.cta_group == 2:
             after[:] = instruction.run(tensor, shared)
         else:
-            after[which] = instruction.run(tensor[which], shared[which])
-        tasks.append(_task(instruction, which, after[which], before[which], shared[1 - which]))
+            after[cta] = instruction.run(tensor[cta], shared[cta])
+        tasks.append(_task(instruction, cta, after[cta], before[cta], shared[1 - cta]))
         tensor = after
         if rng.random() < 0.6:
             tasks += [_commit()] * (12 if rng.random() < 0.2 else 1)
-    return CtaWork(before[which], units_of(shared[which].tobytes()), [*tasks, _commit()])
+    return CtaWork(before[cta], units_of(shared[cta].tobytes()), [*tasks, _commit()])
 
 
 def echoing_program(config: CoreConfig, instructions: int, rng: np.random.Generator, widest: int = 32) -> CtaProgram:
     """Return random work of a pair of CTAs, alone and together, with the results of arrays that echo their operands.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        Datapath of an array.
-    instructions : int
-        Number of instructions. Commits follow some of them, at times many in a row; the last command is a commit.
-    rng : Generator
-        Source of randomness.
-    widest : int
-        Most columns of an instruction.
+    Other parameters and commits as for :func:`random_work`.
     """
     opcodes = [opcode for opcode in every_opcode() if not opcode.weight_stationary]
     tmem, smem = random_memories(2, rng)
@@ -186,10 +320,10 @@ def echoing_program(config: CoreConfig, instructions: int, rng: np.random.Genera
             expected = instruction.run(expected, smem, echo)
         else:
             expected = np.stack([instruction.run(*memories, echo) for memories in zip(expected, smem, strict=True)])
-        beside = np.concatenate(echo.flags)
-        count = beside.shape[1]
+        raised = np.concatenate(echo.flags)
+        count = raised.shape[1]
         order = [place // 2 + place % 2 * (count // 2) if pair else place for place in range(count)]
-        flags.append(beside[:, order])
+        flags.append(raised[:, order])
         commands.append(instruction.command)
         if rng.random() < 0.6:
             commands += [COMMIT] * (12 if rng.random() < 0.2 else 1)
@@ -206,24 +340,24 @@ def _payload(fields: dict[str, Any]) -> int:
 
 def _task(
     instruction: CtaInstruction,
-    which: int,
+    cta: int,
     after: NDArray[np.uint32],
     before: NDArray[np.uint32],
-    others: NDArray[np.uint8],
+    peer_shared: NDArray[np.uint8],
 ) -> CtaTask:
-    """Return the task of one CTA, `which` of a pair, for an instruction after which its tensor memory is `after`."""
+    """Return the task of one CTA of a pair for an instruction after which its tensor memory is `after`."""
     i, pair = instruction.descriptor.instruction, instruction.opcode.cta_group == 2
-    fields = instruction.command.fields | {"odd": which}
+    fields = instruction.command.fields | {"odd": cta}
     half, count = i.d.bits == 16, i.n // WARP_COLUMNS
     illegal = _illegal(instruction, before)
-    others_b = _panels_of_b(instruction, others) if pair else []
+    peer_panels = _panels_of_b(instruction, peer_shared) if pair else []
     panels = []
     for place in range(count):
         number = place // 2 + place % 2 * (count // 2) if pair else place
         column = instruction.arguments["d"] + number * WARP_COLUMNS
         words = after[:, columns_from(column)] & np.uint32(0xFFFF if half else 0xFFFFFFFF)
-        other = others_b[place // 2] if pair and place % 2 != which else None
-        panels.append(CtaPanel(column, half, joined_words(words), illegal, pair, other))
+        peer_panel = peer_panels[place // 2] if pair and place % 2 != cta else None
+        panels.append(CtaPanel(column, half, joined_words(words), illegal, pair, peer_panel))
     in_tensor = not fields["a_shared"]
     reads = count // instruction.opcode.cta_group * (CORE_MATRICES if i.sparse else CORE_MATRICES // 2)
     columns = (2 if i.container_bits < 16 else 1) * bool(i.sparse) + in_tensor * _A_COLUMNS
@@ -234,10 +368,10 @@ def _task(
 
 def _illegal(instruction: CtaInstruction, tensor: NDArray[np.uint32]) -> int:
     """Return the flags of undefined metadata of all rows as one integer, 16 bits for each row."""
-    rule, where = instruction.descriptor.instruction.rule, instruction.placement.e
-    if rule is None or where is None:
+    rule, place = instruction.descriptor.instruction.rule, instruction.placement.e
+    if rule is None or place is None:
         return 0
-    flags = ~np.isin(gather_tensor(tensor[None], where)[0], sorted(rule.legal))
+    flags = ~np.isin(gather_tensor(tensor[None], place)[0], sorted(rule.legal))
     return sum(1 << 16 * int(row) + int(chunk) for row, chunk in np.argwhere(flags))
 
 

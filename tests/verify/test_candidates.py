@@ -7,7 +7,7 @@ import pytest
 from sptc.golden import matrix
 from sptc.isa.instructions import Instruction, every_instruction
 from sptc.isa.numerics import Numerics, numerics
-from sptc.verify.least import least_matrices
+from sptc.verify.candidates import least_matrices
 from sptc.verify.register_file import read, shipped
 
 Random = np.random.Generator
