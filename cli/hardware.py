@@ -10,6 +10,7 @@ from .. import __version__
 from ..infra.files import write_whole
 from ..rtl.config import PRESETS, WARP_COLUMNS, WARP_ROWS, WARP_SEGMENT_BYTES, CoreConfig
 from .configuration import add_datapath, datapath
+from .options import add
 
 __all__ = ["add_parsers"]
 
@@ -19,7 +20,7 @@ _TOPS = ("unit", "row", "core", "warp", "warpgroup", "warpgroups", "tcgen05")
 def add_parsers(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the subcommands."""
     presets = commands.add_parser("presets", help="list the presets", description="List the presets: named datapaths.")
-    presets.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    add(presets, "json")
     presets.set_defaults(execute=_presets)
     config = commands.add_parser(
         "config",
@@ -28,9 +29,7 @@ def add_parsers(commands: "argparse._SubParsersAction[Any]") -> None:
         "cycles, products per cycle.",
     )
     add_datapath(config)
-    config.add_argument(
-        "--json", action="store_true", help="print one JSON object, which --config reads, and nothing else"
-    )
+    add(config, "json", note="; --config reads it")
     config.set_defaults(execute=_config)
     ports = commands.add_parser(
         "ports",
@@ -42,10 +41,10 @@ def add_parsers(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     for parser in (ports, verilog):
         add_datapath(parser)
-        parser.add_argument("--top", choices=_TOPS, default="core", help="top module (default %(default)s)")
-    ports.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+        add(parser, "top", choices=_TOPS, default="core", note=" (default %(default)s)")
+    add(ports, "json")
     ports.set_defaults(execute=_ports)
-    verilog.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.v", help="Verilog file; - prints it")
+    add(verilog, "output", required=True, metavar="FILE.v")
     verilog.add_argument(
         "--sv-package",
         type=Path,
@@ -113,11 +112,11 @@ def _ports(options: argparse.Namespace) -> int:
     from ..rtl.systemverilog import lines_of_ports
 
     config = datapath(options)
-    found = ports(config, options.top)
+    listed = ports(config, options.top)
     if options.json:
-        print(json.dumps({"top": options.top, "ports": [asdict(port) for port in found]}, indent=1))
+        print(json.dumps({"top": options.top, "ports": [asdict(port) for port in listed]}, indent=1))
     else:
-        print("\n".join(lines_of_ports(found)))
+        print("\n".join(lines_of_ports(listed)))
     return 0
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from ..infra.files import STANDARD_OUTPUT, require_writable, write_whole
 from ..verify.report_files import read_findings
 from ..verify.report_page import report_page
+from .options import add
 
 __all__ = ["add_parser"]
 
@@ -22,14 +23,14 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "status 0: the page was written, even if it reports failures.",
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder of results, e.g. build/regression/latest")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.html", help="HTML file; - prints it")
+    add(parser, "output", required=True, metavar="FILE.html")
     parser.set_defaults(execute=_execute)
 
 
 def _execute(options: argparse.Namespace) -> int:
     require_writable(options.output)
-    found = read_findings(options.folder)
-    write_whole(options.output, report_page(found))
+    findings = read_findings(options.folder)
+    write_whole(options.output, report_page(findings))
     if options.output != STANDARD_OUTPUT:
-        print(f"{options.output}: of {len(found.read)} files; {len(found.passed_over)} passed over")
+        print(f"{options.output}: of {len(findings.read)} files; {len(findings.passed_over)} passed over")
     return 0

@@ -15,7 +15,7 @@ from ..isa.instructions import ARCHITECTURES, VARIANTS, Instruction, Variant, in
 from ..isa.tcgen05 import Opcode, every_opcode
 from ..isa.tcgen05 import instructions_of as instructions_of_opcode
 from ..verify.search import has_words
-from .arguments import architecture
+from .options import add
 
 __all__ = ["add_parser", "markdown_table"]
 
@@ -65,13 +65,13 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         metavar="WORD",
         help="list only instructions with all of these words, e.g. m16n8k32 or e4m3 (default: all)",
     )
-    parser.add_argument("--arch", type=architecture, metavar="ARCH", help="list only instructions of this architecture")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--sparse", action="store_true", help="list only instructions with sparse A")
-    which.add_argument("--dense", action="store_true", help="list only instructions with dense A")
+    add(parser, "arch", help="list only instructions of this architecture")
+    sparsity = parser.add_mutually_exclusive_group()
+    sparsity.add_argument("--sparse", action="store_true", help="list only instructions with sparse A")
+    sparsity.add_argument("--dense", action="store_true", help="list only instructions with dense A")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="print a Markdown table")
-    form.add_argument("--json", action="store_true", help="print one JSON object with every instruction in full")
+    add(form, "json", note="; it lists every instruction in full")
     parser.set_defaults(execute=_execute)
 
 
@@ -87,7 +87,7 @@ def _execute(options: argparse.Namespace) -> int:
         return 0
     rows = [row for row in _rows() if _is_meant(row.instructions[0], row.spelled, wanted, options)]
     if not rows:
-        raise InstructionError("no instruction is like that; `sptc instructions` lists all")
+        raise InstructionError("no instruction matches these words and options; `sptc instructions` lists all")
     print(markdown_table(rows) if options.markdown else _text_table(rows, options.arch))
     return 0
 

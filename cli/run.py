@@ -22,8 +22,8 @@ from ..verify.dot_products import shipped_dot_products
 from ..verify.register_file import shipped
 from ..verify.replay import Outcome, as_number, replay
 from ..verify.timing import Cycles, modelled
-from .arguments import architecture, integer
-from .reports import Check, add_reports, check_reports, report
+from .options import add, integer
+from .reports import Check, check_reports, report
 
 __all__ = ["add_parser"]
 
@@ -36,28 +36,20 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         description="Replay register files on the hardware and on the golden model. Compare the results with each "
         "other and with the D in the files. Without FILE.npz, replay the shipped recordings of an NVIDIA H200. "
         "Unless the back end is a GPU or --arch is given, also replay dot products of seven GPUs that others recorded. "
-        " Cycles are interval/latency of one instruction. For wgmma they are given for A in registers, then "
+        "Cycles are interval/latency of one instruction. For wgmma they are given for A in registers, then "
         "for A in shared memory. With back ends warp, warpgroup and tcgen05, --json also has simulated_cycles: the "
         "cycles of all tiles in the simulated hardware, from the first instruction accepted to the last result.",
     )
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE.npz", help="register files")
-    parser.add_argument(
-        "--backend", choices=BACKENDS, default="rtl", help="back end that computes D (default %(default)s)"
-    )
-    parser.add_argument(
-        "--arch",
-        type=architecture,
-        metavar="ARCH",
-        help="architecture whose numerics apply (default: that of each file)",
-    )
+    add(parser, "backend", choices=BACKENDS, default="rtl", note=" (default %(default)s)")
+    add(parser, "arch", note=" (default: that of each file)")
     parser.add_argument("--metadata", choices=METADATA_POLICIES, help="policy for undefined metadata nibbles")
     parser.add_argument("--limit", type=integer(1), metavar="N", help="replay at most N random tiles of each file")
-    parser.add_argument("--seed", type=integer(0), default=0, help="seed of --limit (default %(default)s)")
+    add(parser, "seed", default=0, note=" of --limit (default %(default)s)")
     parser.add_argument(
         "--waves", type=Path, metavar="FILE.vcd", help="simulate one tile of one register file in pysim and write waves"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    add_reports(parser)
+    add(parser, "json", "junit", "github")
     parser.set_defaults(execute=_execute)
 
 
@@ -91,7 +83,7 @@ def _replayed(options: argparse.Namespace, backend: str, limit: int | None) -> I
     """Yield the outcomes of each file: one for a register file, several for a file of dot products."""
     paths: list[Path] = options.files or [*shipped()]
     if not paths:
-        raise FileError("the recordings are a package of their own: install it with `pip install sptc-recordings`")
+        raise FileError("the shipped recordings are not installed: install them with `pip install sptc-recordings`")
     if not options.files and backend in MODELS and not options.arch:
         paths = [*paths, *shipped_dot_products()]
     for path in tqdm(paths, unit="file", leave=False, disable=None):

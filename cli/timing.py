@@ -4,7 +4,6 @@ import argparse
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from ..errors import InstructionError, OperandError
@@ -14,7 +13,7 @@ from ..isa.kernel_timing import Tile, dense_twin, product_timing
 from ..isa.tcgen05 import Opcode, every_opcode, instructions_of, parse_shaped
 from ..isa.tcgen05_timing import A_PLACES, tcgen05_timing
 from ..isa.timing import Timing, timing
-from .arguments import integer
+from .options import add, integer
 from .timing_plot import draw
 
 __all__ = ["add_parser"]
@@ -67,8 +66,11 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         metavar="INSTRUCTION",
         help="instruction in PTX syntax; shape and types may follow tcgen05 in brackets (default: list all kinds)",
     )
-    parser.add_argument(
-        "--arch",
+    add(
+        parser,
+        "arch",
+        type=None,
+        metavar=None,
         choices=("sm_90", "sm_100"),
         help="architecture whose instructions are listed (default sm_90); --arch cannot be combined with INSTRUCTION",
     )
@@ -89,22 +91,20 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         metavar="N",
         help="with --product: bytes per element of the result in memory (default: those of the accumulator)",
     )
-    parser.add_argument("--json", action="store_true", help="print a JSON list of all instructions and nothing else")
-    parser.add_argument(
-        "--svg", type=Path, metavar="FILE", help="draw the rate of wgmma over N, and its limits (extra: area)"
-    )
+    add(parser, "json", help="print one JSON list of all instructions and nothing else")
+    add(parser, "svg", help="draw the rate of wgmma over N, and its limits (extra: area)")
     parser.set_defaults(execute=_execute)
 
 
 def _execute(options: argparse.Namespace) -> int:
     if (options.tile or options.result_bytes) and not options.product:
-        raise InstructionError("--tile and --result-bytes are of a --product")
+        raise InstructionError("--tile and --result-bytes need --product")
     if options.arch and options.instruction:
         raise InstructionError("--arch cannot be combined with INSTRUCTION")
     if options.product:
         return _product(options)
     if options.svg and options.arch not in (None, _ARCH):
-        raise InstructionError(f"--svg is of wgmma on {_ARCH}")
+        raise InstructionError(f"--svg draws only wgmma on {_ARCH}; leave out --arch {options.arch}")
     if options.svg:
         require_writable(options.svg)
     rows = [*_rows(options.instruction, options.arch)]
@@ -132,32 +132,32 @@ def _tile(text: str) -> Tile:
 def _product(options: argparse.Namespace) -> int:
     """Print the cycles of a product by an instruction; if it is sparse, also by its dense twin, and the speed-up."""
     if options.instruction is None or options.svg:
-        raise InstructionError("--product needs an INSTRUCTION, and has no picture")
+        raise InstructionError("--product needs INSTRUCTION and cannot be combined with --svg")
     instruction = parse(options.instruction)
     require_architecture(instruction, _ARCH)
-    of = [instruction, *([dense_twin(instruction)] if instruction.sparse else [])]
-    found = [product_timing(i, tuple(options.product), options.tile, options.result_bytes) for i in of]
+    instructions = [instruction, *([dense_twin(instruction)] if instruction.sparse else [])]
+    timings = [product_timing(i, tuple(options.product), options.tile, options.result_bytes) for i in instructions]
     if options.json:
-        rows = [{"instruction": str(i)} | asdict(cycles) for i, cycles in zip(of, found, strict=True)]
+        rows = [{"instruction": str(i)} | asdict(cycles) for i, cycles in zip(instructions, timings, strict=True)]
         print(json.dumps(rows, indent=1))
         return 0
-    width = max(len(str(i)) for i in of)
+    width = max(len(str(i)) for i in instructions)
     print(f"{'instruction':{width}} {'cycles':>10} {'waves':>6} {'multiplying':>12} {'storing':>10}  bound by")
-    for i, cycles in zip(of, found, strict=True):
+    for i, cycles in zip(instructions, timings, strict=True):
         print(
             f"{i!s:{width}} {cycles.cycles:10} {cycles.waves:6} {cycles.multiplying:12} {cycles.storing:10}  "
             f"{cycles.bound_by}"
         )
-    if len(of) > 1:
-        gain = found[1].cycles / found[0].cycles
+    if len(instructions) > 1:
+        gain = timings[1].cycles / timings[0].cycles
         print(f"the sparse product takes {gain:.2f} times less; estimated, by the law and three fitted figures")
     return 0
 
 
 def _rows(text: str | None, arch: str | None) -> Iterator[_Row]:
-    of_tcgen05 = arch == "sm_100" if text is None else text.strip().startswith("tcgen05.")
-    if of_tcgen05:
-        yield from _rows_of_tcgen05([parse_shaped(text)] if text else _every_tcgen05())
+    is_tcgen05 = arch == "sm_100" if text is None else text.strip().startswith("tcgen05.")
+    if is_tcgen05:
+        yield from _tcgen05_rows([parse_shaped(text)] if text else _every_tcgen05())
         return
     for i in every_instruction() if text is None else [parse(text)]:
         if text is not None:
@@ -173,8 +173,8 @@ def _every_tcgen05() -> Iterator[tuple[Opcode, Instruction]]:
             yield from ((opcode, i) for i in instructions_of(opcode))
 
 
-def _rows_of_tcgen05(asked: Iterable[tuple[Opcode, Instruction]]) -> Iterator[_Row]:
-    for opcode, i in asked:
+def _tcgen05_rows(instructions: Iterable[tuple[Opcode, Instruction]]) -> Iterator[_Row]:
+    for opcode, i in instructions:
         for a_from in A_PLACES:
             yield _Row(f"{opcode} ({i.shape_and_types})", i, a_from, tcgen05_timing(opcode, i, a_from))
 

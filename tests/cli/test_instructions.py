@@ -74,7 +74,9 @@ def test_filters(cli: CommandLine) -> None:
     listed = cli.json("--arch", "sm_120", "--sparse", "e2m1", "m16n8k128")["instructions"]
     assert len(listed) == 4
     assert all("m16n8k128" in entry["instruction"] and entry["evidence"]["sm_120"] for entry in listed)
-    cli.refuses("m16n8k32", "f64", message="no instruction is like that; `sptc instructions` lists all")
+    cli.refuses(
+        "m16n8k32", "f64", message="no instruction matches these words and options; `sptc instructions` lists all"
+    )
 
 
 def test_json_lists_tcgen05(listed: list[dict[str, Any]]) -> None:
