@@ -19,14 +19,14 @@ from ..gemm.epilogue import RESULTS
 from ..gemm.folder import ProductFolder
 from ..gemm.operands import Choices, ProductRequest, generate, prepare
 from ..gemm.options import epilogue_of, format_of, read_way, way_of
+from ..gemm.plot import plot_errors
 from ..gemm.product import Errors, Problem, block_count, compute_block
 from ..gemm.sums import check_result
 from ..gemm.ways import CUTS, K_ORDERS, ORDERS, Way
 from ..infra.pools import WorkError, cores, local_pool
+from ..show.product import product_report, product_text
 from ..tensors.checkpoints import Checkpoint
 from .factors import EPILOGUE_FILES, add_epilogue_options, add_matrices, add_transpose, epilogue_words, sources
-from .gemm_plot import plot_errors
-from .gemm_report import as_text, product_report
 from .options import add, integer, split
 from .progress import progress_bar
 
@@ -155,7 +155,7 @@ def _execute(options: argparse.Namespace) -> int:
         if options.output:
             folder.finish(options.output)
             report["output"] = str(options.output)
-    print(json.dumps(report, indent=1) if options.json else as_text(report, way))
+    print(json.dumps(report, indent=1) if options.json else product_text(report, way))
     return int(report["mismatches"] > 0)
 
 

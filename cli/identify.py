@@ -70,7 +70,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
-    from .identify_chain import chain_of
+    from ..show.chain import chain_of
 
     if options.probe:
         return _probe(options)

@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "synth": "rtl/cells rtl isa infra errors amaranth __version__",
     "energy": "synth sim/engine gpu golden rtl isa infra errors numpy amaranth",
     "gemm": "api golden isa tensors infra errors numpy",
-    "show": "verify api tensors golden rtl isa infra errors numpy",
+    "show": "verify gemm api tensors golden rtl isa infra errors numpy",
     "cli": "show verify formal energy synth gemm tensors api sim/benches sim/coverage sim/engine native gpu golden rtl "
     "isa infra errors numpy tqdm matplotlib shtab __version__",
     "": "api isa errors cli gemm tensors",  # the last two when they are first asked for

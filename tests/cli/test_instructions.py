@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from sptc.cli import main
-from sptc.cli.instructions import markdown_table
 from sptc.isa.instructions import every_instruction
 from sptc.isa.tcgen05 import KINDS, instructions_of, parse_opcode
+from sptc.show.instructions import markdown_table
 from sptc.tests.cli.command_line import CommandLine
 
 COMMAND = "instructions"
