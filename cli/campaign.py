@@ -235,7 +235,7 @@ class _Run:
     def _describe(self, shard: Shard, pool: Pool) -> dict[str, Any]:
         """Write a reproducer of the mismatch in a shard; return its description."""
         path = (self.options.state or Path()) / f"campaign-{shard.seed}-shard-{shard.index}.npz"
-        about: dict[str, Any] = {
+        description: dict[str, Any] = {
             "shard": shard.index,
             "arch": shard.arch,
             "instruction": str(shard.instruction),
@@ -245,18 +245,18 @@ class _Run:
         }
         reproduced = reproducer(shard, pool)
         if reproduced is None:
-            return about | {"note": "the shard agrees now; begin another campaign"}
+            return description | {"note": "the shard agrees now; begin another campaign"}
         try:
             write(path, reproduced.file)
         except FileError as error:
             print(f"{' '.join(self.command)}: {error}", file=sys.stderr)
-            return about | {"note": "its reproducer is not written"}
+            return description | {"note": "its reproducer is not written"}
         first, fmt = reproduced.mismatch, shard.instruction.d
         for name, code in (("computed", first.computed), ("expected", first.expected)):
-            about[name] = str(code) if first.is_flag else f"0x{code:0{fmt.bits // 4}x}"
-            about[f"{name}_number"] = repr(code if first.is_flag else as_number(code, fmt))
+            description[name] = str(code) if first.is_flag else f"0x{code:0{fmt.bits // 4}x}"
+            description[f"{name}_number"] = repr(code if first.is_flag else as_number(code, fmt))
         position = {"case": first.case, "row": first.row, "chunk" if first.is_flag else "column": first.column}
-        return about | position | {"file": str(path), "replay": shlex.join(self._replay(path))}
+        return description | position | {"file": str(path), "replay": shlex.join(self._replay(path))}
 
     def _checks(self) -> Iterator[Check]:
         for (preset, pair), totals in sorted(self.record.pairs.items()):
@@ -300,20 +300,20 @@ class _Run:
         return "\n".join(lines + self._mismatch_as_text())
 
     def _mismatch_as_text(self) -> list[str]:
-        about = self.mismatch
-        if about is None:
+        first = self.mismatch
+        if first is None:
             return []
-        where = f"first mismatch: shard {about['shard']}, {about['arch']}, {about['instruction']}, "
-        where += f"{about['distribution']} operands"
-        if about["file"] is None:
-            return [f"{where}: {about['note']}", f"run the shard again with: {about['rerun']}"]
-        if "chunk" in about:
-            values = f"chunk {about['chunk']}: flag {about['computed']}, metadata rule {about['expected']}"
+        place = f"first mismatch: shard {first['shard']}, {first['arch']}, {first['instruction']}, "
+        place += f"{first['distribution']} operands"
+        if first["file"] is None:
+            return [f"{place}: {first['note']}", f"run the shard again with: {first['rerun']}"]
+        if "chunk" in first:
+            values = f"chunk {first['chunk']}: flag {first['computed']}, metadata rule {first['expected']}"
         else:
-            values = f"column {about['column']}: computed {about['computed']} ({about['computed_number']}), "
-            values += f"golden model {about['expected']} ({about['expected_number']})"
+            values = f"column {first['column']}: computed {first['computed']} ({first['computed_number']}), "
+            values += f"golden model {first['expected']} ({first['expected_number']})"
         return [
-            f"{where}, row {about['row']}, {values}",
-            f"replay it with:           {about['replay']}",
-            f"run the shard again with: {about['rerun']}",
+            f"{place}, row {first['row']}, {values}",
+            f"replay it with:           {first['replay']}",
+            f"run the shard again with: {first['rerun']}",
         ]

@@ -71,9 +71,9 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
     names = (*SOFTWARE_FORMATS, *_ALIASES)
     others = ", ".join(f"{other} is {name}" for other, name in _ALIASES.items())
     layout.add_argument("--from", type=_format, choices=names, dest="source", help="FILE is compressed, in this format")
-    what = layout.add_mutually_exclusive_group()
-    what.add_argument("--to", type=_format, choices=names, help=f"format to write (default natural; {others})")
-    what.add_argument("--expand", action="store_true", help="write the dense matrix, quantised values as float32")
+    target = layout.add_mutually_exclusive_group()
+    target.add_argument("--to", type=_format, choices=names, help=f"format to write (default natural; {others})")
+    target.add_argument("--expand", action="store_true", help="write the dense matrix, quantised values as float32")
     layout.add_argument(
         "--rule", choices=RULES, help="metadata rule to check (default: tf32 for 1:2, plain for others)"
     )
@@ -90,7 +90,7 @@ def _format(word: str) -> str:
 
 
 def _execute(options: argparse.Namespace) -> int:
-    _check_words(options)
+    _check_options(options)
     if options.output:
         check_output(options.output)
     packing = _packing(options)
@@ -98,7 +98,11 @@ def _execute(options: argparse.Namespace) -> int:
     if options.source:
         granularity = GRANULARITIES[options.granularity] if options.granularity else None
         checkpoint = read_compressed(
-            options.file, options.source, options.tensor, granularity, packing if _packing_given(options) else None
+            options.file,
+            options.source,
+            options.tensor,
+            granularity,
+            packing if _has_packing_options(options) else None,
         )
     else:
         checkpoint = _compressed(options, summary)
@@ -113,16 +117,16 @@ def _execute(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check_words(options: argparse.Namespace) -> None:
+def _check_options(options: argparse.Namespace) -> None:
     """Refuse options that would have no effect."""
-    given = {
+    dense_options = {
         "--prune": options.prune,
         "--check": options.check,
         "--producer": options.producer,
         "--format": options.format,
     }
     if options.source:
-        for word in (word for word, value in given.items() if value):
+        for word in (word for word, value in dense_options.items() if value):
             raise OperandError(f"{word} cannot be combined with --from, which reads a compressed matrix")
     for word, value in (("--recipe", options.recipe), ("--nan", options.nan), ("--saturate", options.saturate)):
         if value is not None and not options.format:
@@ -139,7 +143,7 @@ def _check_words(options: argparse.Namespace) -> None:
         raise OperandError("--expand needs --output")
 
 
-def _packing_given(options: argparse.Namespace) -> bool:
+def _has_packing_options(options: argparse.Namespace) -> bool:
     return any(value is not None for value in (options.instruction, options.selector, options.tile_k))
 
 

@@ -58,8 +58,8 @@ def add_epilogue_options(parser: argparse.ArgumentParser, title: str) -> None:
         "--alpha", type=number, default=1.0, metavar="X", help="factor of the product (default %(default)g)"
     )
     group.add_argument("--beta", type=number, metavar="X", help="factor of C; beta C is added to the product")
-    for name, what in _MEANINGS.items():
-        group.add_argument(f"--{name.replace('_', '-')}", type=Path, metavar="FILE", help=what)
+    for name, meaning in _MEANINGS.items():
+        group.add_argument(f"--{name.replace('_', '-')}", type=Path, metavar="FILE", help=meaning)
     group.add_argument("--relu", action="store_true", help="apply ReLU: negative results become zero")
 
 

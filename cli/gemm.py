@@ -114,7 +114,10 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--k-order", choices=K_ORDERS, help="order of the instructions within a slice")
     group.add_argument(
-        "--promote", type=integer(0), metavar="N", help="instructions between additions to f32 registers"
+        "--promote",
+        type=integer(0),
+        metavar="N",
+        help="instructions after which a partial sum is added to f32 registers",
     )
     group.add_argument(
         "--tile", type=integer(1), metavar="N", help="instructions per K tile; slices begin and end at tile boundaries"

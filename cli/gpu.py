@@ -152,8 +152,8 @@ def _write(path: Path | None, record: Record, gpu: Device) -> None:
     """Write the record of a campaign if `path` is given."""
     if path:
         date = f"{datetime.now(timezone.utc):%Y-%m-%d}"
-        about = {"sptc": __version__, "gpu": gpu.name, "cuda": gpu.cuda, "driver": gpu.driver, "date": date}
-        write_whole(path, campaign_record(record, about))
+        origin = {"sptc": __version__, "gpu": gpu.name, "cuda": gpu.cuda, "driver": gpu.driver, "date": date}
+        write_whole(path, campaign_record(record, origin))
 
 
 def _record(options: argparse.Namespace) -> int:
@@ -196,7 +196,7 @@ def _cycles(options: argparse.Namespace) -> int:
     alone = [(loop,) for instruction in instructions for loop in arrangements(instruction, gpu.arch)]
     work = [*alone, *beside_each_other(instructions)]
     results = [one for loops in tqdm(work, unit="loop", leave=False, disable=None) for one in measure(*loops)]
-    write_whole(options.output, table(_about(gpu), results).encode())
+    write_whole(options.output, table(_origin(gpu), results).encode())
     if str(options.output) != "-":
         print(f"{len(results)} measurements of {len(instructions)} instructions in {options.output}")
     return 0
@@ -215,13 +215,13 @@ def _energy(options: argparse.Namespace) -> int:
     meter = Meter(options.sms, float(options.seconds))
     measured = meter.measure(chosen_works, np.random.default_rng(options.seed))
     results = [*tqdm(measured, total=len(chosen_works), unit="loop", leave=False, disable=None)]
-    write_whole(options.output, energy_table(_about(gpu), results).encode())
+    write_whole(options.output, energy_table(_origin(gpu), results).encode())
     if str(options.output) != "-":
         print(f"{len(results)} measurements in {options.output}")
     return 0
 
 
-def _about(gpu: Device) -> str:
+def _origin(gpu: Device) -> str:
     """Return the header of a table: GPU, CUDA and driver version, and date."""
     return f"{gpu.name}, CUDA {gpu.cuda}, driver {gpu.driver}, {datetime.now(timezone.utc):%Y-%m-%d}"
 

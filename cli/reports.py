@@ -81,8 +81,8 @@ def _junit(command: str, checks: list[Check], seed: int | None) -> bytes:
         properties = ElementTree.SubElement(suite, "properties")
         ElementTree.SubElement(properties, "property", {"name": "seed", "value": str(seed)})
     for check in checks:
-        about = {"classname": f"sptc.{command}.{check.group}", "name": check.name, "time": f"{check.seconds:.3f}"}
-        element = ElementTree.SubElement(suite, "testcase", {key: _text(value) for key, value in about.items()})
+        attributes = {"classname": f"sptc.{command}.{check.group}", "name": check.name, "time": f"{check.seconds:.3f}"}
+        element = ElementTree.SubElement(suite, "testcase", {key: _text(value) for key, value in attributes.items()})
         if check.problem:
             first = check.problem.partition("\n")[0]
             failure = ElementTree.SubElement(element, "failure", {"message": _text(first)})

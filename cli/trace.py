@@ -32,7 +32,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "the signals of the hardware.",
     )
     parser.add_argument(
-        "what", metavar="FILE.npz|INSTRUCTION", help="a register file, or an instruction to draw a random tile of"
+        "source", metavar="FILE.npz|INSTRUCTION", help="a register file, or an instruction to draw a random tile of"
     )
     parser.add_argument(
         "--case", type=integer(0), default=0, metavar="N", help="index of the tile (default %(default)s)"
@@ -62,10 +62,10 @@ def _execute(options: argparse.Namespace) -> int:
     if options.step and not options.datapath:
         raise OperandError("--step needs --datapath FILE.svg")
     file: Path | Recorded
-    if options.what.endswith(".npz"):
+    if options.source.endswith(".npz"):
         if superfluous := next((name for name in _TILE_OPTIONS if getattr(options, name) is not None), None):
             raise OperandError(f"{flag(superfluous)} draws a random tile and cannot be combined with FILE.npz")
-        file = Path(options.what)
+        file = Path(options.source)
     else:
         file = _random_tile(options)
     traced = trace(file, options.case, options.row, options.column, hardware=not options.golden_only)
@@ -83,7 +83,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 def _random_tile(options: argparse.Namespace) -> Recorded:
     """Draw one random tile of an instruction."""
-    subject = subject_named(options.what)
+    subject = subject_named(options.source)
     i = subject.instruction
     arch = options.arch or ("sm_90" if "sm_90" in i.architectures else i.architectures[0])
     require_placed(subject, arch)

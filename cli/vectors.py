@@ -94,7 +94,7 @@ def _execute(options: argparse.Namespace) -> int:
         return _execute_alias(options)
     if not options.instruction:
         raise OperandError("INSTRUCTION is required; conformance packs are written by `sptc pack`")
-    if superfluous := _first_given(options, _ALIAS_OPTIONS):
+    if superfluous := _first_present(options, _ALIAS_OPTIONS):
         raise OperandError(f"{superfluous} needs --pack or --check")
     if not options.output:
         raise OperandError("--output FOLDER is required")
@@ -115,7 +115,7 @@ def _execute_alias(options: argparse.Namespace) -> int:
     former = "--pack" if options.pack else "--check"
     excluded = ["instruction", *_VECTOR_OPTIONS, *DATAPATH_OPTIONS]
     excluded += ["check", "results", "junit", "github"] if options.pack else ["output", "arch", "jobs"]
-    if superfluous := _first_given(options, excluded):
+    if superfluous := _first_present(options, excluded):
         raise OperandError(f"{superfluous} cannot be combined with {former}")
     if options.pack:
         if not options.output:
@@ -126,11 +126,11 @@ def _execute_alias(options: argparse.Namespace) -> int:
     return judge.judge_results(options, options.check)
 
 
-def _first_given(options: argparse.Namespace, names: Sequence[str]) -> str:
+def _first_present(options: argparse.Namespace, names: Sequence[str]) -> str:
     """Return the first of these options that is given, as it is spelled, or an empty string."""
     spellings = {"instruction": "INSTRUCTION", "alignment_bits": "--alignment"}
-    given = [name for name in names if getattr(options, name) not in (None, False, [])]
-    return spellings.get(given[0], flag(given[0])) if given else ""
+    present = [name for name in names if getattr(options, name) not in (None, False, [])]
+    return spellings.get(present[0], flag(present[0])) if present else ""
 
 
 def _request(text: str, options: argparse.Namespace) -> VectorRequest:
@@ -145,7 +145,7 @@ def _request(text: str, options: argparse.Namespace) -> VectorRequest:
     if choices.get("level", LEVELS[0]) != LEVELS[0]:
         options.default_preset = PRESET_OF_ARCHITECTURE[arches[0]]
         config = datapath(options)
-    elif superfluous := _first_given(options, DATAPATH_OPTIONS):
+    elif superfluous := _first_present(options, DATAPATH_OPTIONS):
         raise OperandError(f"{superfluous} needs --level {', '.join(LEVELS[1:-1])} or {LEVELS[-1]}")
     return VectorRequest(instruction=text, arch=arches[0], seed=options.seed, config=config, **{"tiles": 1, **choices})
 
