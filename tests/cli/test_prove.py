@@ -168,6 +168,6 @@ def test_bad_words(cli: CommandLine) -> None:
         (["--preset", "volta"], "argument --preset: invalid choice: 'volta'"),
         (["--seconds", "0"], "argument --seconds: "),
         (["--jobs", "0"], "argument --jobs: "),
-        (["metadata.legal", "--trace", "file"], "file cannot hold traces ("),
+        (["metadata.legal", "--trace", "file"], "file cannot be created as a folder ("),
     ):
         cli.refuses(*words, message=message)
