@@ -14,22 +14,7 @@ from ..tensors.quantise import NAN_POLICIES
 from ..tensors.sparsify import PRODUCERS
 from ..verify.vector_tiles import NIBBLES
 
-__all__ = [
-    "Parser",
-    "add",
-    "architecture",
-    "cuts",
-    "flag",
-    "integer",
-    "number",
-    "positive",
-    "processes",
-    "split",
-    "words",
-]
-
-#: What options are added to.
-Parser = argparse.ArgumentParser | argparse._ArgumentGroup
+__all__ = ["add", "architecture", "flag", "integer", "number", "positive", "split", "words"]
 
 #: Upper bounds. Semaphores and numpy seeds take at most a C integer.
 _MOST_PROCESSES, _LARGEST = 1024, (1 << 63) - 1
@@ -61,7 +46,7 @@ def integer(least: int, most: int = _LARGEST) -> Callable[[str], int]:
 
 
 #: Argument type: a number of processes.
-processes = integer(1, _MOST_PROCESSES)
+_processes = integer(1, _MOST_PROCESSES)
 
 
 def number(word: str) -> float:
@@ -97,7 +82,7 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(text.split(","))
 
 
-def cuts(text: str) -> tuple[str, ...]:
+def _cuts(text: str) -> tuple[str, ...]:
     """Parse comma-separated pipeline cuts, or the word ``none``."""
     chosen = () if text == "none" else words(text)
     for word in chosen:
@@ -125,7 +110,7 @@ _SHARED: dict[str, dict[str, Any]] = {
         "help": "colours of a block diagram; auto follows the viewer's system (default %(default)s)",
     },
     # Execution
-    "jobs": {"type": processes, "metavar": "N", "help": "processes (default: one per core)"},
+    "jobs": {"type": _processes, "metavar": "N", "help": "processes (default: one per core)"},
     "scheduler": {"metavar": "ADDRESS", "help": "run on the Dask cluster of this scheduler (extra: dask)"},
     "seed": {"type": integer(0), "metavar": "N", "help": "seed of the random numbers"},
     "tiles": {"type": integer(1), "metavar": "N", "help": "number of random tiles"},
@@ -147,7 +132,7 @@ _SHARED: dict[str, dict[str, Any]] = {
     "top": {"help": "module of the datapath"},
     "mux": {"choices": MUXES, "help": "operand multiplexers of the units"},
     "cuts": {
-        "type": cuts,
+        "type": _cuts,
         "metavar": "LIST",
         "help": "comma-separated pipeline cuts that have a register, or none",
     },
@@ -172,7 +157,9 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def add(parser: Parser, *names: str, note: str = "", **changes: Any) -> None:
+def add(
+    parser: "argparse.ArgumentParser | argparse._ArgumentGroup", *names: str, note: str = "", **changes: Any
+) -> None:
     """Add shared options to a parser or a group of options.
 
     Parameters
