@@ -23,8 +23,8 @@ from ..verify.campaign import Record, StateFolder, Totals, parameters, prepare, 
 from ..verify.register_file import write
 from ..verify.replay import as_number
 from ..verify.shards import DEFAULT_BACKEND, DEFAULT_TILES, Plan, Shard
-from .arguments import architecture, integer, processes, seconds
-from .reports import Check, add_reports, check_reports, report
+from .options import add, integer, positive
+from .reports import Check, check_reports, report
 
 __all__ = ["add_limits", "add_parser", "common", "conduct"]
 
@@ -39,22 +39,19 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "distribution of the pair. Without a limit, the campaign ends when each has been used once. At the first "
         "mismatch, stop and write a register file with one tile that shows it.",
     )
-    parser.add_argument(
-        "--arch", nargs="+", default=[], type=architecture, metavar="ARCH", help="architectures to test"
-    )
-    parser.add_argument(
-        "--preset",
+    add(parser, "arch", nargs="+", default=[], help="architectures to test (default: all)")
+    add(
+        parser,
+        "preset",
         nargs="+",
         choices=[*dict.fromkeys(PRESET_OF_ARCHITECTURE.values())],
         default=[],
         help="datapaths to test: adds the architectures that each preset models",
     )
-    where = add_limits(parser)
-    where.add_argument(
-        "--scheduler", metavar="ADDRESS", help="run the shards on the Dask cluster of this scheduler (extra: dask)"
-    )
-    parser.add_argument(
-        "--backend",
+    add(add_limits(parser), "scheduler")
+    add(
+        parser,
+        "backend",
         nargs="+",
         choices=[name for name in MODELS if name != "golden"],
         default=[DEFAULT_BACKEND],
@@ -66,36 +63,30 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def add_limits(parser: argparse.ArgumentParser) -> "argparse._MutuallyExclusiveGroup":
     """Add the options that all campaigns share; return the exclusive group of ``--jobs``."""
-    parser.add_argument("--instruction", nargs="+", default=[], metavar="TEXT", help="instructions in PTX syntax")
+    add(parser, "instruction", nargs="+", default=[], help="instructions to test, in PTX syntax (default: all)")
     limit = parser.add_mutually_exclusive_group()
-    limit.add_argument("--seconds", type=seconds, metavar="S", help="start no shard after S seconds of this run")
+    limit.add_argument("--seconds", type=positive, metavar="S", help="start no shard after S seconds of this run")
     limit.add_argument("--outputs", type=integer(1), metavar="N", help="stop after N outputs in total")
     limit.add_argument("--shards", type=integer(1), metavar="N", help="stop after N shards in total")
     limit.add_argument("--only", type=integer(0), metavar="INDEX", help="run only the shard with this index")
-    parser.add_argument(
-        "--tiles", type=integer(1), default=DEFAULT_TILES, metavar="N", help="tiles per shard (default %(default)s)"
-    )
-    parser.add_argument(
-        "--seed", type=integer(0), metavar="N", help="seed of the operands (default: random, and printed)"
-    )
+    add(parser, "tiles", default=DEFAULT_TILES, note=" per shard (default %(default)s)")
+    add(parser, "seed", note=" (default: random, and printed)")
     parser.add_argument(
         "--state", type=Path, metavar="FOLDER", help="keep the progress in this folder; the same command resumes it"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    add_reports(parser)
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--jobs", type=processes, metavar="N", help="processes (default: one per core)")
-    return where
+    add(parser, "json", "junit", "github")
+    execution = parser.add_mutually_exclusive_group()
+    add(execution, "jobs")
+    return execution
 
 
 def _execute(options: argparse.Namespace) -> int:
-    of_presets = [arch for arch, preset in PRESET_OF_ARCHITECTURE.items() if preset in options.preset]
-    architectures = tuple(dict.fromkeys([*options.arch, *of_presets]))
+    by_preset = [arch for arch, preset in PRESET_OF_ARCHITECTURE.items() if preset in options.preset]
+    architectures = tuple(dict.fromkeys([*options.arch, *by_preset]))
     chosen = ["--arch", *architectures] if architectures else []
     backends = tuple(dict.fromkeys(options.backend))
     if options.coverage and DEFAULT_BACKEND not in backends:
-        others = ", ".join(backends)
-        raise Error(f"--coverage samples the hardware: it needs --backend {DEFAULT_BACKEND} beside {others}")
+        raise Error(f"--coverage is sampled only on back end {DEFAULT_BACKEND}: add {DEFAULT_BACKEND} to --backend")
     if backends != (DEFAULT_BACKEND,):
         chosen += ["--backend", *backends]
     plan = Plan(seed=0, architectures=architectures, backends=backends, **common(options))
@@ -128,7 +119,7 @@ def conduct(
         Called with the record at the end, even if the run was interrupted.
     """
     if options.only is not None and options.state:
-        raise FileError("--only runs a shard again and keeps no state; leave out --state")
+        raise FileError("--only cannot be combined with --state: a shard that is run again changes no state")
     check_reports(options)
     plan = replace(plan, seed=options.seed or 0)
     with closing(StateFolder(options.state)) if options.state else nullcontext() as folder:
@@ -243,7 +234,7 @@ class _Run:
     def _describe(self, shard: Shard, pool: Pool) -> dict[str, Any]:
         """Write a reproducer of the mismatch in a shard; return its description."""
         path = (self.options.state or Path()) / f"campaign-{shard.seed}-shard-{shard.index}.npz"
-        about: dict[str, Any] = {
+        description: dict[str, Any] = {
             "shard": shard.index,
             "arch": shard.arch,
             "instruction": str(shard.instruction),
@@ -251,20 +242,20 @@ class _Run:
             "rerun": self._rerun(shard.index),
             "file": None,
         }
-        found = reproducer(shard, pool)
-        if found is None:
-            return about | {"note": "the shard agrees now; begin another campaign"}
+        reproduced = reproducer(shard, pool)
+        if reproduced is None:
+            return description | {"note": "the shard agrees now; begin another campaign"}
         try:
-            write(path, found.file)
+            write(path, reproduced.file)
         except FileError as error:
             print(f"{' '.join(self.command)}: {error}", file=sys.stderr)
-            return about | {"note": "its reproducer is not written"}
-        where, fmt = found.mismatch, shard.instruction.d
-        for name, code in (("computed", where.computed), ("expected", where.expected)):
-            about[name] = str(code) if where.is_flag else f"0x{code:0{fmt.bits // 4}x}"
-            about[f"{name}_number"] = repr(code if where.is_flag else as_number(code, fmt))
-        position = {"case": where.case, "row": where.row, "chunk" if where.is_flag else "column": where.column}
-        return about | position | {"file": str(path), "replay": shlex.join(self._replay(path))}
+            return description | {"note": "its reproducer is not written"}
+        first, fmt = reproduced.mismatch, shard.instruction.d
+        for name, code in (("computed", first.computed), ("expected", first.expected)):
+            description[name] = str(code) if first.is_flag else f"0x{code:0{fmt.bits // 4}x}"
+            description[f"{name}_number"] = repr(code if first.is_flag else as_number(code, fmt))
+        position = {"case": first.case, "row": first.row, "chunk" if first.is_flag else "column": first.column}
+        return description | position | {"file": str(path), "replay": shlex.join(self._replay(path))}
 
     def _checks(self) -> Iterator[Check]:
         for (preset, pair), totals in sorted(self.record.pairs.items()):
@@ -308,20 +299,20 @@ class _Run:
         return "\n".join(lines + self._mismatch_as_text())
 
     def _mismatch_as_text(self) -> list[str]:
-        about = self.mismatch
-        if about is None:
+        first = self.mismatch
+        if first is None:
             return []
-        where = f"first mismatch: shard {about['shard']}, {about['arch']}, {about['instruction']}, "
-        where += f"{about['distribution']} operands"
-        if about["file"] is None:
-            return [f"{where}: {about['note']}", f"run the shard again with: {about['rerun']}"]
-        if "chunk" in about:
-            found = f"chunk {about['chunk']}: flag {about['computed']}, metadata rule {about['expected']}"
+        place = f"first mismatch: shard {first['shard']}, {first['arch']}, {first['instruction']}, "
+        place += f"{first['distribution']} operands"
+        if first["file"] is None:
+            return [f"{place}: {first['note']}", f"run the shard again with: {first['rerun']}"]
+        if "chunk" in first:
+            values = f"chunk {first['chunk']}: flag {first['computed']}, metadata rule {first['expected']}"
         else:
-            found = f"column {about['column']}: computed {about['computed']} ({about['computed_number']}), "
-            found += f"golden model {about['expected']} ({about['expected_number']})"
+            values = f"column {first['column']}: computed {first['computed']} ({first['computed_number']}), "
+            values += f"golden model {first['expected']} ({first['expected_number']})"
         return [
-            f"{where}, row {about['row']}, {found}",
-            f"replay it with:           {about['replay']}",
-            f"run the shard again with: {about['rerun']}",
+            f"{place}, row {first['row']}, {values}",
+            f"replay it with:           {first['replay']}",
+            f"run the shard again with: {first['rerun']}",
         ]

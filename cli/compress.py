@@ -5,30 +5,26 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ..errors import OperandError
-from ..isa.formats import FORMATS
 from ..isa.instructions import parse
 from ..isa.metadata import GRANULARITIES, RULES, Granularity
-from ..tensors.blocks import row_blocks
 from ..tensors.checkpoints import Checkpoint, pack, read_compressed, write_compressed
-from ..tensors.compressed import Compressed, broken, check_nibbles, short_chunks
+from ..tensors.compressed import Compressed, check_nibbles
 from ..tensors.files import check_output, read_matrix, write_tensors
-from ..tensors.quantise import NAN_POLICIES, RECIPES, quantise
+from ..tensors.quantise import RECIPES, quantise
 from ..tensors.software_formats import SOFTWARE_FORMATS, PackingOptions
-from ..tensors.sparsify import PRODUCERS, expand, sparsify
-from .arguments import integer
+from ..tensors.sparsify import expand, sparsify
+from ..tensors.summary import checkpoint_summary, nonzero, summary_text
+from .options import add, integer
 from .progress import progress_bar
 
 __all__ = ["add_parser"]
 
 #: Producer whose metadata a format gets in chunks with few non-zeros, by the format; PyTorch for the others.
-_PRODUCER_OF = {"cutlass3-sm90": "cutlass3", "cutlass3-sm100": "cutlass3", "bitmask": "bitmask"}
+_PRODUCERS = {"cutlass3-sm90": "cutlass3", "cutlass3-sm100": "cutlass3", "bitmask": "bitmask"}
 
 #: Aliases of formats.
-_OTHER_NAMES = {"pytorch": "cutlass2"}
+_ALIASES = {"pytorch": "cutlass2"}
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -42,9 +38,9 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "matrix. With --expand, write the dense matrix. Without --output, only print the summary.",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="matrix to read")
-    parser.add_argument("--tensor", metavar="NAME", help="tensor to read, if the file holds several")
-    parser.add_argument("--output", type=Path, metavar="FILE", help=".safetensors or .npz file to write")
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    add(parser, "tensor")
+    add(parser, "output", help=".safetensors or .npz file to write")
+    add(parser, "json")
     _add_input_options(parser)
     _add_output_options(parser)
     parser.set_defaults(execute=_execute)
@@ -53,16 +49,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 def _add_input_options(parser: argparse.ArgumentParser) -> None:
     dense = parser.add_argument_group("compressing")
     dense.add_argument("--granularity", choices=GRANULARITIES, help="sparsity structure (default 2:4)")
-    how = dense.add_mutually_exclusive_group()
-    how.add_argument("--prune", action="store_true", help="keep the largest magnitudes, drop the others")
-    how.add_argument("--check", action="store_true", help="refuse a matrix that is not sparse (the default)")
-    dense.add_argument(
-        "--producer",
-        choices=PRODUCERS,
-        help="software whose metadata to write for chunks with few non-zeros (default: that of --to, or pytorch)",
-    )
+    add(dense.add_mutually_exclusive_group(), "prune", "check")
+    add(dense, "producer", note=" (default: that of --to, or pytorch)")
     numbers = parser.add_argument_group("quantising the stored values")
-    numbers.add_argument("--format", choices=FORMATS, help="number format to quantise to (default: no quantisation)")
+    add(numbers, "format", note=" to quantise to (default: no quantisation)")
     numbers.add_argument(
         "--recipe",
         choices=RECIPES,
@@ -73,26 +63,22 @@ def _add_input_options(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="an overflow becomes the largest number of the format (default), or else infinity or NaN",
     )
-    numbers.add_argument("--nan", choices=NAN_POLICIES, help="conversion of a NaN (default error)")
+    add(numbers, "nan", note=" (default error)")
 
 
 def _add_output_options(parser: argparse.ArgumentParser) -> None:
     layout = parser.add_argument_group("software formats")
-    names = (*SOFTWARE_FORMATS, *_OTHER_NAMES)
-    others = ", ".join(f"{other} is {name}" for other, name in _OTHER_NAMES.items())
+    names = (*SOFTWARE_FORMATS, *_ALIASES)
+    others = ", ".join(f"{other} is {name}" for other, name in _ALIASES.items())
     layout.add_argument("--from", type=_format, choices=names, dest="source", help="FILE is compressed, in this format")
-    what = layout.add_mutually_exclusive_group()
-    what.add_argument("--to", type=_format, choices=names, help=f"format to write (default natural; {others})")
-    what.add_argument("--expand", action="store_true", help="write the dense matrix, quantised values as float32")
+    target = layout.add_mutually_exclusive_group()
+    target.add_argument("--to", type=_format, choices=names, help=f"format to write (default natural; {others})")
+    target.add_argument("--expand", action="store_true", help="write the dense matrix, quantised values as float32")
     layout.add_argument(
         "--rule", choices=RULES, help="metadata rule to check (default: tf32 for 1:2, plain for others)"
     )
-    layout.add_argument(
-        "--instruction",
-        metavar="PTX",
-        help="format ptx: instruction whose registers are filled (default: the largest mma.sp)",
-    )
-    layout.add_argument("--selector", type=integer(0), metavar="N", help="format ptx: sparsity selector (default 0)")
+    add(layout, "instruction", help="format ptx: instruction whose registers are filled (default: the largest mma.sp)")
+    add(layout, "selector", help="format ptx: sparsity selector (default 0)")
     layout.add_argument(
         "--tile-k", type=integer(1), metavar="K", help="format cutlass3-sm90: K of a tile, in elements (default 128)"
     )
@@ -100,44 +86,48 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
 
 def _format(word: str) -> str:
     """Return the format of a name or alias."""
-    return _OTHER_NAMES.get(word, word)
+    return _ALIASES.get(word, word)
 
 
 def _execute(options: argparse.Namespace) -> int:
-    _check_words(options)
+    _check_options(options)
     if options.output:
         check_output(options.output)
     packing = _packing(options)
-    said: dict[str, object] = {"file": str(options.file)}
+    summary: dict[str, object] = {"file": str(options.file)}
     if options.source:
         granularity = GRANULARITIES[options.granularity] if options.granularity else None
         checkpoint = read_compressed(
-            options.file, options.source, options.tensor, granularity, packing if _packing_given(options) else None
+            options.file,
+            options.source,
+            options.tensor,
+            granularity,
+            packing if _has_packing_options(options) else None,
         )
     else:
-        checkpoint = _compressed(options, said)
+        checkpoint = _compressed(options, summary)
     check_nibbles(checkpoint.compressed, options.rule)
-    said |= _summary(checkpoint)
+    summary |= checkpoint_summary(checkpoint)
     if options.output:
-        said |= {"output": str(options.output), "written": "dense" if options.expand else options.to or "natural"}
+        summary |= {"output": str(options.output), "written": "dense" if options.expand else options.to or "natural"}
         _write(options, checkpoint, packing)
     elif options.to:
         pack(checkpoint, options.to, packing)
-    print(json.dumps(said, indent=1) if options.json else _as_text(said))
+    print(json.dumps(summary, indent=1) if options.json else summary_text(summary))
     return 0
 
 
-def _check_words(options: argparse.Namespace) -> None:
+def _check_options(options: argparse.Namespace) -> None:
     """Refuse options that would have no effect."""
-    given = {
+    dense_options = {
         "--prune": options.prune,
         "--check": options.check,
         "--producer": options.producer,
         "--format": options.format,
     }
     if options.source:
-        for word in (word for word, value in given.items() if value):
-            raise OperandError(f"{word} is for a dense matrix, not with --from")
+        for word in (word for word, value in dense_options.items() if value):
+            raise OperandError(f"{word} cannot be combined with --from, which reads a compressed matrix")
     for word, value in (("--recipe", options.recipe), ("--nan", options.nan), ("--saturate", options.saturate)):
         if value is not None and not options.format:
             raise OperandError(f"{word} needs --format")
@@ -148,12 +138,12 @@ def _check_words(options: argparse.Namespace) -> None:
         ("--tile-k", options.tile_k, "cutlass3-sm90"),
     ):
         if value is not None and name not in formats:
-            raise OperandError(f"{word} is for the format {name}")
+            raise OperandError(f"{word} needs --from {name} or --to {name}")
     if options.expand and not options.output:
         raise OperandError("--expand needs --output")
 
 
-def _packing_given(options: argparse.Namespace) -> bool:
+def _has_packing_options(options: argparse.Namespace) -> bool:
     return any(value is not None for value in (options.instruction, options.selector, options.tile_k))
 
 
@@ -165,13 +155,13 @@ def _packing(options: argparse.Namespace) -> PackingOptions:
     )
 
 
-def _compressed(options: argparse.Namespace, said: dict[str, object]) -> Checkpoint:
+def _compressed(options: argparse.Namespace, summary: dict[str, object]) -> Checkpoint:
     matrix = read_matrix(options.file, options.tensor)
     granularity: Granularity = GRANULARITIES[options.granularity or "2:4"]
-    producer = options.producer or _PRODUCER_OF.get(options.to, "pytorch")
+    producer = options.producer or _PRODUCERS.get(options.to, "pytorch")
     with progress_bar("row") as progress:
         compressed = sparsify(matrix, granularity, prune=options.prune, producer=producer, progress=progress)
-    said |= {"producer": producer, "nonzero": _nonzero(matrix)}
+    summary |= {"producer": producer, "nonzero": nonzero(matrix)}
     if not options.format:
         return Checkpoint(compressed)
     with progress_bar("row") as progress:
@@ -184,46 +174,6 @@ def _compressed(options: argparse.Namespace, said: dict[str, object]) -> Checkpo
             progress=progress,
         )
     return Checkpoint.of(compressed, quantised)
-
-
-def _nonzero(matrix: NDArray) -> int:
-    return sum(int((np.asarray(matrix[rows]) != 0).sum()) for rows in row_blocks(matrix.shape))
-
-
-def _summary(checkpoint: Checkpoint) -> dict[str, object]:
-    compressed, quantised = checkpoint.compressed, checkpoint.quantised
-    rules = ("tf32",) if compressed.granularity.name == "1:2" else ("plain", "ordered", "tcgen05")
-    lenient = broken(compressed, rules[0], strict=False)
-    undefined = {rule: broken(compressed, rule) for rule in rules}
-    counted = compressed if quantised is None else checkpoint.values()
-    return {
-        "rows": compressed.shape[0],
-        "columns": compressed.shape[1],
-        "granularity": compressed.granularity.name,
-        "elements": quantised.format.name if quantised else compressed.stored.dtype.name,
-        "stored": compressed.stored.size,
-        "stored_nonzero": _nonzero(counted.stored),
-        "chunks": compressed.nibbles.size,
-        "short_chunks": short_chunks(counted),
-        "zero_nibbles": undefined[rules[0]] - lenient,
-        "undefined": undefined,
-    }
-
-
-def _as_text(said: dict[str, Any]) -> str:
-    lines = [
-        f"{said['file']}: {said['rows']} rows, {said['columns']} columns, {said['granularity']}, {said['elements']}",
-        f"stored elements                 {said['stored']:>12}, {said['stored_nonzero']} of them not zero"
-        + (f" (of {said['nonzero']} in the matrix)" if "nonzero" in said else ""),
-        f"chunks                          {said['chunks']:>12}",
-        f"chunks with fewer non-zeros     {said['short_chunks']:>12}",
-        f"chunks with nothing, nibble 0x0 {said['zero_nibbles']:>12}",
-    ]
-    undefined = "".join(f"\n  {rule:29} {count:>12}" for rule, count in said["undefined"].items())
-    lines.append(f"chunks with undefined nibbles, by rule{undefined}")
-    if "output" in said:
-        lines.append(f"written to {said['output']} ({said['written']})")
-    return "\n".join(lines)
 
 
 def _write(options: argparse.Namespace, checkpoint: Checkpoint, packing: PackingOptions) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 
 from ..errors import Error, FileError
 from ..infra.reading import read_json
-from ..rtl.config import CUTS, MUXES, PRESETS, CoreConfig
-from .arguments import integer
+from ..rtl.config import PRESETS, CoreConfig
+from .options import add, integer, words
 
-__all__ = ["add_datapath", "cuts", "datapath", "datapaths", "read_configuration", "words"]
+__all__ = ["DATAPATH_OPTIONS", "add_datapath", "datapath", "datapaths", "read_configuration"]
 
-_WANTED: dict[Any, str] = {
+_TYPE_NAMES: dict[Any, str] = {
     str: "a string",
     int: "an integer",
     bool: "true or false",
@@ -23,20 +23,8 @@ _WANTED: dict[Any, str] = {
 
 #: Fields that have an option of the same name.
 _CHANGES = ("formats", "scales", "step_bytes", "alignment_bits", "mux", "rows", "columns", "cuts")
-
-
-def words(text: str) -> tuple[str, ...]:
-    """Parse comma-separated words."""
-    return tuple(text.split(","))
-
-
-def cuts(text: str) -> tuple[str, ...]:
-    """Parse comma-separated pipeline cuts, or the word ``none``."""
-    chosen = () if text == "none" else words(text)
-    for word in chosen:
-        if word not in CUTS:
-            raise argparse.ArgumentTypeError(f"must be 'none' or among {', '.join(CUTS)}, with commas, not {text!r}")
-    return tuple(cut for cut in CUTS if cut in chosen)
+#: Destinations of all options of :func:`add_datapath`.
+DATAPATH_OPTIONS = ("preset", "config", *_CHANGES, "products", "dense")
 
 
 def add_datapath(parser: argparse.ArgumentParser, default: str | None = None, *, several: bool = False) -> None:
@@ -53,38 +41,32 @@ def add_datapath(parser: argparse.ArgumentParser, default: str | None = None, *,
     """
     group = parser.add_argument_group(
         "datapath",
-        "A preset or a file, and options that change single fields of it. Without both, fields without an option have "
-        "their default.",
+        "Start from a preset or a configuration file and change single fields of it. With neither, start from the "
+        "default of each field.",
     )
-    which = group.add_mutually_exclusive_group()
+    base = group.add_mutually_exclusive_group()
     if several:
-        which.add_argument(
-            "--preset", nargs="+", choices=PRESETS, help="presets (default: all); only one can be changed"
-        )
+        add(base, "preset", nargs="+", help="presets (default: all); fields can be changed only of a single preset")
     else:
-        which.add_argument("--preset", choices=PRESETS, help="preset" + (f" (default {default})" if default else ""))
-    which.add_argument(
+        add(base, "preset", note=f" (default {default})" if default else "")
+    base.add_argument(
         "--config", type=Path, metavar="FILE", help="JSON object with the fields that `sptc presets --json` prints"
     )
-    group.add_argument("--formats", type=words, metavar="LIST", help="comma-separated element formats, e.g. f16,e4m3")
+    add(group, "formats")
     group.add_argument("--scales", type=words, metavar="LIST", help="comma-separated block scale formats")
     size = group.add_mutually_exclusive_group()
-    size.add_argument("--step-bytes", type=integer(1), metavar="N", help="bytes of stored A per unit and cycle")
+    add(size, "step_bytes")
     size.add_argument(
         "--products",
         type=integer(1),
         metavar="N",
         help="products of the widest format per unit and cycle, instead of --step-bytes",
     )
-    group.add_argument(
-        "--alignment", type=integer(0), metavar="F", dest="alignment_bits", help="alignment bits: bits kept below 2**E"
-    )
-    group.add_argument("--mux", choices=MUXES, help="operand multiplexers of the units")
+    add(group, "alignment", dest="alignment_bits")
+    add(group, "mux")
     group.add_argument("--rows", type=integer(1), metavar="N", help="rows of units in the array")
     group.add_argument("--columns", type=integer(1), metavar="N", help="columns of units in the array")
-    group.add_argument(
-        "--cuts", type=cuts, metavar="LIST", help="comma-separated cuts that have a pipeline register, or none"
-    )
+    add(group, "cuts")
     group.add_argument("--dense", action="store_true", help="remove the support of sparsity")
     parser.set_defaults(default_preset=default)
 
@@ -106,11 +88,13 @@ def datapath(options: argparse.Namespace) -> CoreConfig:
     elif "formats" in changes:
         config = CoreConfig(name="own", formats=changes["formats"], scales=changes.get("scales", ()))
     else:
-        raise Error("which datapath: add --preset NAME, --config FILE or --formats LIST")
+        raise Error("no datapath is given: add --preset NAME, --config FILE or --formats LIST")
     if options.products:
         widest = max(element.container_bits for element in replace(config, **changes).elements)
         if options.products * widest % 8:
-            raise Error(f"--products {options.products} of {widest} bits are no whole bytes")
+            raise Error(
+                f"--products {options.products}: {options.products} x {widest} bits are no whole number of bytes"
+            )
         changes["step_bytes"] = options.products * widest // 8
     name = config.name if changes.keys() <= {"sparse"} else "own"
     return replace(config, name=name, **changes)
@@ -126,7 +110,7 @@ def datapaths(options: argparse.Namespace) -> list[CoreConfig] | None:
     """
     names, changed = options.preset or [], bool(_changes(options) or options.products)
     if len(names) > 1 and changed:
-        raise Error("options change one datapath, not several: name one --preset")
+        raise Error("fields can be changed only of a single preset: give --preset one name")
     if not changed and not options.config:
         return [PRESETS[name] for name in dict.fromkeys(names)] or None
     return [datapath(argparse.Namespace(**vars(options) | {"preset": names[0] if names else None}))]
@@ -152,18 +136,18 @@ def read_configuration(path: Path) -> CoreConfig:
     FileError
         The file cannot be read, or does not hold such an object.
     """
-    read = read_json(path)
-    if not isinstance(read, dict):
+    content = read_json(path)
+    if not isinstance(content, dict):
         raise FileError(f"{path} must hold a JSON object with the fields of a configuration")
     known = {field.name: field for field in fields(CoreConfig)}
-    if unknown := [name for name in read if name not in known]:
-        raise FileError(f"{path}: there is no field {unknown[0]!r}; there are {', '.join(known)}")
-    values: dict[str, Any] = {"name": path.stem} | read
+    if unknown := [name for name in content if name not in known]:
+        raise FileError(f"{path}: unknown field {unknown[0]!r}; the fields are {', '.join(known)}")
+    values: dict[str, Any] = {"name": path.stem} | content
     if missing := [name for name, field in known.items() if field.default is MISSING and name not in values]:
         raise FileError(f"{path}: the field {missing[0]} is missing")
     for name, value in values.items():
         if not _fits(value, known[name].type):
-            raise FileError(f"{path}: {name} must be {_WANTED[known[name].type]}, not {json.dumps(value)}")
+            raise FileError(f"{path}: {name} must be {_TYPE_NAMES[known[name].type]}, not {json.dumps(value)}")
     arguments: dict[str, Any] = {name: tuple(value) if type(value) is list else value for name, value in values.items()}
     try:
         return CoreConfig(**arguments)
@@ -171,7 +155,7 @@ def read_configuration(path: Path) -> CoreConfig:
         raise FileError(f"{path}: {error}") from None
 
 
-def _fits(value: object, wanted: object) -> bool:
-    if wanted == tuple[str, ...]:
+def _fits(value: object, expected: object) -> bool:
+    if expected == tuple[str, ...]:
         return isinstance(value, list) and all(isinstance(word, str) for word in value)
-    return type(value) is wanted
+    return type(value) is expected

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import FileError
 from ..sim.coverage.code import CodeCoverage
 from ..sim.coverage.groups import Coverage
-from .arguments import integer
+from .options import add, integer
 
 __all__ = ["add_parser"]
 
@@ -32,16 +32,16 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         metavar="N",
         help="list N missing bins per group (default %(default)s)",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    add(parser, "json")
     parser.set_defaults(execute=_execute)
 
 
 def _merge(merged: Coverage, path: Path) -> Coverage:
-    read = Coverage.read(path)
+    coverage = Coverage.read(path)
     try:
-        return merged.merge(read)
+        return merged.merge(coverage)
     except FileError as error:
-        raise FileError(f"{path} does not merge with the files before it: {error}") from None
+        raise FileError(f"{path} cannot be merged with the files before it: {error}") from None
 
 
 def _execute(options: argparse.Namespace) -> int:
@@ -49,7 +49,7 @@ def _execute(options: argparse.Namespace) -> int:
     coverage = reduce(_merge, (path for path in options.files if path not in by_verilator), Coverage())
     code = reduce(CodeCoverage.merge, map(CodeCoverage.read, by_verilator), CodeCoverage({}))
     if not [*coverage] and not code.hits:
-        raise FileError(f"{options.files[0]} holds no group of bins")
+        raise FileError(f"{options.files[0]} holds no coverage bins")
     limit = options.missing
     if options.json:
         print(json.dumps(coverage.report(limit) | {"code": code.report(limit)}, indent=1))

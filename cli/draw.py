@@ -1,14 +1,14 @@
 """``sptc draw``: draw a datapath as a block diagram."""
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from ..infra.diagram import Theme
 from ..infra.files import write_whole
 from .configuration import add_datapath, datapath
+from .options import add
 
-__all__ = ["add_parser", "add_theme"]
+__all__ = ["add_parser"]
 
 _TOPS = ("unit", "core", "warp", "warpgroup", "tcgen05")
 
@@ -23,20 +23,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "`sptc trace --datapath` draws a unit with the values of one step.",
     )
     add_datapath(parser)
-    parser.add_argument("--top", choices=_TOPS, default="unit", help="module to draw (default %(default)s)")
-    add_theme(parser)
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.svg", help="SVG file; - prints it")
+    add(parser, "top", choices=_TOPS, default="unit", note=" to draw (default %(default)s)")
+    add(parser, "theme")
+    add(parser, "output", required=True, metavar="FILE.svg")
     parser.set_defaults(execute=_execute)
-
-
-def add_theme(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
-    """Add the option that chooses the colours of a block diagram."""
-    parser.add_argument(
-        "--theme",
-        choices=[theme.value for theme in Theme],
-        default=Theme.AUTO.value,
-        help="colours of a block diagram; auto follows the viewer's system (default %(default)s)",
-    )
 
 
 def _execute(options: argparse.Namespace) -> int:

@@ -20,10 +20,10 @@ from ..infra.files import require_writable
 from ..isa.instructions import Instruction, parse, require_architecture
 from ..isa.operands import MatrixOperands
 from ..isa.timing import ARCHITECTURE, timing
-from ..rtl.config import PRESET_OF_ARCHITECTURE, WARP_ROWS, CoreConfig
-from .arguments import integer
-from .configuration import add_datapath, datapath, words
-from .factors import add_matrices, sources
+from ..rtl.config import WARP_ROWS, CoreConfig
+from .configuration import add_datapath, datapath
+from .factors import add_matrices, add_transpose, sources
+from .options import add, flag, integer, words
 from .progress import progress_bar
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _CYCLES = 100_000
 _WHOLE_STEP = 16
 _TOPS = ("unit", "warp")
 #: Options that need ``--top unit``.
-_OF_UNIT = ("flat", "glitches", "what_if")
+_UNIT_OPTIONS = ("flat", "glitches", "what_if")
 #: ``draw(instruction, tiles, rng)`` returns operands. ``tiles(n)`` is the number of tiles for chains of n instructions.
 _Draw = Callable[[Instruction, Callable[[int], int], np.random.Generator], MatrixOperands]
 
@@ -65,18 +65,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         help="mma or wgmma instructions without block scales (default: sparse and dense f16 with f32 accumulator)",
     )
     add_datapath(parser, default="hopper")
-    parser.add_argument(
-        "--arch",
-        choices=PRESET_OF_ARCHITECTURE,
-        default="sm_90",
-        help="architecture of the expected results (default: sm_90)",
-    )
-    parser.add_argument(
-        "--liberty",
-        type=Path,
-        metavar="FILE",
-        help="cell library with power tables (default: none; switched gate equivalents are counted)",
-    )
+    add(parser, "arch", default="sm_90", note=" (default %(default)s)")
+    add(parser, "liberty", note=", with power tables (default: none; switched gate equivalents are counted)")
     parser.add_argument(
         "--operands",
         type=_distributions,
@@ -85,7 +75,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         f"normally distributed numbers, e.g. 25%% (default: {','.join(_DISTRIBUTIONS)})",
     )
     add_matrices(parser)
-    parser.add_argument("--prune", action="store_true", help="keep the largest magnitudes of A for sparse instructions")
+    add_transpose(parser)
+    add(parser, "prune", note=" (sparse instructions)")
     parser.add_argument(
         "--cycles",
         type=integer(1),
@@ -93,7 +84,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         metavar="N",
         help=f"minimum of simulated cycles (default: {_CYCLES})",
     )
-    parser.add_argument("--seed", type=integer(0), default=0, help="seed of the operands (default: 0)")
+    add(parser, "seed", default=0, note=" (default %(default)s)")
     _add_mapping(parser)
     parser.add_argument(
         "--what-if",
@@ -101,20 +92,19 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         help="also report the savings of operand isolation, clock gating, another order of K, and a datapath with only "
         "the formats in use",
     )
-    parser.add_argument(
-        "--plot", type=Path, metavar="FILE.svg", help="draw energy by stage, and energy against the share of zeros"
-    )
+    add(parser, "plot", help="draw energy by stage, and energy against the share of zeros (extra: area)")
     parser.add_argument(
         "--csv", type=Path, metavar="FILE.csv", help="also write the energy of each action, for energy estimators"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    add(parser, "json")
     parser.set_defaults(execute=_execute)
 
 
 def _add_mapping(parser: argparse.ArgumentParser) -> None:
     """Add the options of technology mapping and simulation."""
-    parser.add_argument(
-        "--top",
+    add(
+        parser,
+        "top",
         choices=_TOPS,
         default="unit",
         help="module to map: a unit with its metadata decoder, or a warp: the array, the gather of operands from "
@@ -147,8 +137,8 @@ def _execute(options: argparse.Namespace) -> int:
     config = datapath(options)
     _check(options, config)
     texts = options.instructions or _INSTRUCTIONS[0 if config.sparse else 1 :]
-    wanted = [_multiplied(text, config, options.top, options.arch) for text in texts]
-    drawn = _drawn(options)
+    instructions = [_measurable(text, config, options.top, options.arch) for text in texts]
+    operands = _operand_sources(options)
     from ..synth.energy.gates import GATES
     from ..synth.energy.netlist import CellLibrary
     from ..synth.energy.plot import plot
@@ -156,14 +146,14 @@ def _execute(options: argparse.Namespace) -> int:
     from ..synth.liberty import Library
 
     cells = CellLibrary.of(Library.read(options.liberty)) if options.liberty else GATES
-    cases = [(instruction, name) for instruction in wanted for name in drawn]
+    cases = [(instruction, name) for instruction in instructions for name in operands]
     with progress_bar("instruction") as progress:
-        found = _measured(options, config, cells, cases, drawn, progress)
-    print(json.dumps(as_dict(found, cells), indent=1) if options.json else table(found, cells))
+        measured = _measured(options, config, cells, cases, operands, progress)
+    print(json.dumps(as_dict(measured, cells), indent=1) if options.json else table(measured, cells))
     if options.csv:
-        write_csv(found, cells, options.csv)
+        write_csv(measured, cells, options.csv)
     if options.plot:
-        plot(found, cells, options.plot)
+        plot(measured, cells, options.plot)
     return 0
 
 
@@ -176,12 +166,12 @@ def _check(options: argparse.Namespace, config: CoreConfig) -> None:
         Options contradict each other, or a file cannot be written.
     """
     if config.step_bytes % _WHOLE_STEP:
-        raise Error(f"steps of {config.step_bytes} bytes are not simulated; of {_WHOLE_STEP} and multiples they are")
+        raise Error(f"energy is measured only with steps of a multiple of {_WHOLE_STEP} bytes, not {config.step_bytes}")
     if options.top == "warp":
         config.require_warp()
-        for name in _OF_UNIT:
+        for name in _UNIT_OPTIONS:
             if getattr(options, name):
-                raise Error(f"--{name.replace('_', '-')} is of a unit; leave out --top warp")
+                raise Error(f"{flag(name)} cannot be combined with --top warp")
     for path in (options.csv, options.plot):
         if path:
             require_writable(path)
@@ -194,7 +184,7 @@ def _measured(
     config: CoreConfig,
     cells: "CellLibrary",
     cases: list[tuple[Instruction, str]],
-    drawn: dict[str, _Draw],
+    operands: dict[str, _Draw],
     progress: Callable[[int, int], None],
 ) -> list["Measured"]:
     """Map the top that the options choose and measure all cases."""
@@ -208,20 +198,20 @@ def _measured(
         top = MappedWarp(config, cells)
     else:
         top = MappedUnit(config, cells, by_module=not options.flat, glitches=options.glitches)
-    found = []
+    results = []
     for done, (instruction, name) in enumerate(cases, 1):
         progress(done, len(cases) + 1)
         tiles = partial(top.tiles, instruction, options.cycles)
-        operands = drawn[name](instruction, tiles, np.random.default_rng(options.seed))
-        measured = top.measure(instruction, options.arch, operands, name)
+        drawn = operands[name](instruction, tiles, np.random.default_rng(options.seed))
+        measured = top.measure(instruction, options.arch, drawn, name)
         if options.what_if and isinstance(top, MappedUnit):
-            measured = replace(measured, what_if=dict(what_ifs(top, instruction, options.arch, operands)))
-        found.append(measured)
+            measured = replace(measured, what_if=dict(what_ifs(top, instruction, options.arch, drawn)))
+        results.append(measured)
     progress(len(cases) + 1, len(cases) + 1)
-    return found
+    return results
 
 
-def _multiplied(text: str, config: CoreConfig, top: str, arch: str) -> Instruction:
+def _measurable(text: str, config: CoreConfig, top: str, arch: str) -> Instruction:
     """Parse an instruction and check that its energy can be measured.
 
     Raises
@@ -232,19 +222,19 @@ def _multiplied(text: str, config: CoreConfig, top: str, arch: str) -> Instructi
     instruction = parse(text)
     require_architecture(instruction, arch)
     if instruction.family not in ("mma", "wgmma") or instruction.scale_format:
-        raise Error(f"{text} is no mma or wgmma without block scales; nothing else is measured")
+        raise Error(f"{text}: energy is measured only for mma and wgmma without block scales")
     if top == "warp" and (instruction.family, instruction.m) != ("mma", WARP_ROWS):
-        raise Error(f"{text} is no mma of {WARP_ROWS} rows, and a warp has no other instructions")
+        raise Error(f"{text}: --top warp executes only mma with {WARP_ROWS} rows of A")
     if top == "warp" and timing(instruction, ARCHITECTURE) is None:
-        raise Error(f"a warp is measured with instructions of {ARCHITECTURE}, which {text} is not")
+        raise Error(f"{text}: --top warp is measured only with instructions of {ARCHITECTURE}")
     if instruction.sparse and not config.sparse:
-        raise Error(f"{text} is sparse, and the datapath does not select")
+        raise Error(f"{text} is sparse, but the datapath does not support sparsity")
     for fmt in (instruction.a, instruction.b):
         config.element_code(fmt, instruction.container_bits)
     return instruction
 
 
-def _drawn(options: argparse.Namespace) -> dict[str, _Draw]:
+def _operand_sources(options: argparse.Namespace) -> dict[str, _Draw]:
     """Return the sources of operands, by their names in the report.
 
     Raises
@@ -253,25 +243,25 @@ def _drawn(options: argparse.Namespace) -> dict[str, _Draw]:
         Only one matrix is given, or matrices and distributions are given together.
     """
     if (options.a is None) != (options.b is None):
-        raise Error("--a and --b are given together, or neither of them")
+        raise Error("--a and --b must be given together")
     if options.a is None:
         for name in ("prune", "a_tensor", "b_tensor", "transpose_b"):
             if getattr(options, name):
-                raise Error(f"--{name.replace('_', '-')} is of a matrix: add --a and --b")
-        return {name: _of_distribution(name) for name in options.operands or _DISTRIBUTIONS}
+                raise Error(f"{flag(name)} needs --a and --b")
+        return {name: _from_distribution(name) for name in options.operands or _DISTRIBUTIONS}
     if options.operands:
-        raise Error("operands are of distributions or of matrices: --operands does not go with --a and --b")
+        raise Error("--operands cannot be combined with --a and --b")
     names = [tensor or path.name for path, tensor in ((options.a, options.a_tensor), (options.b, options.b_tensor))]
-    return {" x ".join(names): _of_matrices(options)}
+    return {" x ".join(names): _from_matrices(options)}
 
 
-def _of_distribution(name: str) -> _Draw:
+def _from_distribution(name: str) -> _Draw:
     from ..synth.energy.operands import CHAIN, drawn
 
     return lambda instruction, tiles, rng: drawn(instruction, name, tiles(CHAIN), rng)
 
 
-def _of_matrices(options: argparse.Namespace) -> _Draw:
+def _from_matrices(options: argparse.Namespace) -> _Draw:
     from ..synth.energy.operands import cut
 
     def draw(instruction: Instruction, tiles: Callable[[int], int], rng: np.random.Generator) -> MatrixOperands:

@@ -36,10 +36,9 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "compress": ("sptc compress weights.npy --prune --format e4m3 --output packed.npz",),
     "identify": ("sptc identify --a weights.npy --b x.npy --y y.npy --format f16 --result f16",),
     "timing": ("sptc timing wgmma.mma_async.sp.sync.aligned.m64n256k32.f32.f16.f16",),
-    "vectors": (
-        f"sptc vectors {_SPARSE} --tiles 4 --seed 1 --format hex -o vectors",
-        f"sptc vectors --pack {_SPARSE} --arch sm_90 -o pack.npz",
-    ),
+    "vectors": (f"sptc vectors {_SPARSE} --tiles 4 --seed 1 --format hex -o vectors",),
+    "pack": (f"sptc pack {_SPARSE} --arch sm_90 -o pack.npz",),
+    "judge": ("sptc judge pack.npz pack.npz",),
     "trace": ("sptc trace pack.npz --case 1 --row 3 --column 2 --datapath step.svg",),
     "completion": ("sptc completion bash",),
     "native": ("sptc native --prefix libsptc",),

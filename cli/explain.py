@@ -2,7 +2,6 @@
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 
 from ..errors import InstructionError, OperandError
@@ -10,7 +9,7 @@ from ..infra.files import write_whole
 from ..show.layout import layout
 from ..show.nibble import nibble_as_dict, nibble_text
 from ..verify.pack_files import subject_of_words
-from .arguments import architecture, integer
+from .options import add, integer
 
 __all__ = ["add_parser"]
 
@@ -37,13 +36,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "and types of the instruction descriptor may follow in brackets, e.g. "
         "'tcgen05.mma.sp.cta_group::1.kind::f16 (m128n64k32.f32.f16.f16)'",
     )
-    parser.add_argument("--selector", type=int, default=0, metavar="N", help="sparsity selector (default 0)")
-    parser.add_argument(
-        "--arch",
-        type=architecture,
-        metavar="ARCH",
-        help="architecture whose numerics to print (default: sm_90, or the first that has the instruction)",
-    )
+    add(parser, "selector", type=int, default=0)
+    add(parser, "arch", note=" (default: sm_90, or the first that has the instruction)")
     parser.add_argument("--operand", choices=_OPERANDS, help="print only this operand")
     parser.add_argument(
         "--row", type=integer(0), metavar="N", help="print only this row of D, and of operands with the same rows"
@@ -52,8 +46,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "--lane", type=integer(0), metavar="N", help="print only this thread, or this lane of tensor memory"
     )
     parser.add_argument("--nibble", type=_nibble, metavar="N", help="explain this nibble instead, e.g. 0b0110 or 6")
-    parser.add_argument("--svg", type=Path, metavar="FILE.svg", help="draw the layouts (extra: area)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object with every element")
+    add(parser, "svg", help="draw the layouts (extra: area)")
+    add(parser, "json", note="; it lists every element")
     parser.set_defaults(execute=_execute)
 
 
@@ -68,23 +62,23 @@ def _nibble(word: str) -> int:
 
 
 def _execute(options: argparse.Namespace) -> int:
-    everything = options.row is None and options.lane is None
+    whole_operand = options.row is None and options.lane is None
     if options.nibble is not None:
-        if any((options.instruction, options.svg, options.arch, options.operand, options.selector, not everything)):
-            raise OperandError("--nibble stands alone or with --json")
+        if any((options.instruction, options.svg, options.arch, options.operand, options.selector, not whole_operand)):
+            raise OperandError("--nibble can be combined only with --json")
         print(json.dumps(nibble_as_dict(options.nibble), indent=1) if options.json else nibble_text(options.nibble))
         return 0
     if not options.instruction:
-        raise InstructionError("an instruction or --nibble is missing; `sptc instructions --json` lists the former")
-    if options.svg and not everything:
-        raise OperandError("--row and --lane are of text and --json; a picture shows the whole")
+        raise InstructionError("INSTRUCTION or --nibble is required; `sptc instructions` lists the instructions")
+    if options.svg and not whole_operand:
+        raise OperandError("--row and --lane cannot be combined with --svg, which draws whole operands")
     subject, candidates = subject_of_words(" ".join(options.instruction))
     if subject is None:
         if not options.json:
             more = [f"and {len(candidates) - _CANDIDATES} more"] if len(candidates) > _CANDIDATES else []
             print("\n".join([*candidates[:_CANDIDATES], *more]))
-        raise InstructionError(f"{len(candidates)} instructions have these words; say which")
-    found = layout(
+        raise InstructionError(f"{len(candidates)} instructions have these words; add words until only one has them")
+    selected = layout(
         subject,
         options.arch,
         selector=options.selector,
@@ -93,6 +87,6 @@ def _execute(options: argparse.Namespace) -> int:
         lane=options.lane,
     )
     if options.svg:
-        write_whole(options.svg, found.as_svg())
-    print(json.dumps(found.as_dict()) if options.json else found)
+        write_whole(options.svg, selected.as_svg())
+    print(json.dumps(selected.as_dict()) if options.json else selected)
     return 0

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from ..gemm.sources import Source, read_factor
-from .arguments import number
+from .options import number
 
-__all__ = ["EPILOGUE_FILES", "READABLE", "add_epilogue_options", "add_matrices", "epilogue_words", "sources"]
+__all__ = ["EPILOGUE_FILES", "add_epilogue_options", "add_matrices", "add_transpose", "epilogue_words", "sources"]
 
 #: Files that a matrix can be read from.
-READABLE = ".npy, .npz, .safetensors, .pt (weights of PyTorch), or a file that `sptc compress` wrote"
+_READABLE = ".npy, .npz, .safetensors, .pt (weights of PyTorch), or a file that `sptc compress` wrote"
 #: Epilogue options whose value is a file.
 EPILOGUE_FILES = ("c", "bias", "scale_a", "scale_b")
 _MEANINGS = {
@@ -21,12 +21,25 @@ _MEANINGS = {
 }
 
 
-def add_matrices(parser: argparse.ArgumentParser) -> None:
-    """Add the options that name the files and tensors of A and B."""
-    parser.add_argument("--a", type=Path, metavar="FILE", help=f"A, M x K: {READABLE}")
-    parser.add_argument("--a-tensor", metavar="NAME", help="tensor to read, if the file holds several")
-    parser.add_argument("--b", type=Path, metavar="FILE", help="B, K x N, or a vector of K elements")
-    parser.add_argument("--b-tensor", metavar="NAME", help="tensor to read, if the file holds several")
+#: Meanings of the matrices of a product.
+_MATRICES = {
+    "a": f"A, M x K: {_READABLE}",
+    "b": "B, K x N, or a vector of K elements",
+    "y": "product of A and B, M x N, or a vector of M elements",
+}
+
+
+def add_matrices(parser: argparse.ArgumentParser, names: str = "ab") -> None:
+    """Add the options that name the files and tensors of the matrices with these names: A, B and Y."""
+    for name in names:
+        parser.add_argument(f"--{name}", type=Path, metavar="FILE", help=_MATRICES[name])
+        parser.add_argument(
+            f"--{name}-tensor", metavar="NAME", help=f"tensor to read, if the file of --{name} holds several"
+        )
+
+
+def add_transpose(parser: argparse.ArgumentParser) -> None:
+    """Add the option for a transposed B."""
     parser.add_argument("--transpose-b", action="store_true", help="the file holds B as N x K")
 
 
@@ -45,8 +58,8 @@ def add_epilogue_options(parser: argparse.ArgumentParser, title: str) -> None:
         "--alpha", type=number, default=1.0, metavar="X", help="factor of the product (default %(default)g)"
     )
     group.add_argument("--beta", type=number, metavar="X", help="factor of C; beta C is added to the product")
-    for name, what in _MEANINGS.items():
-        group.add_argument(f"--{name.replace('_', '-')}", type=Path, metavar="FILE", help=what)
+    for name, meaning in _MEANINGS.items():
+        group.add_argument(f"--{name.replace('_', '-')}", type=Path, metavar="FILE", help=meaning)
     group.add_argument("--relu", action="store_true", help="apply ReLU: negative results become zero")
 
 

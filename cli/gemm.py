@@ -19,18 +19,15 @@ from ..gemm.epilogue import RESULTS
 from ..gemm.folder import ProductFolder
 from ..gemm.operands import Choices, ProductRequest, generate, prepare
 from ..gemm.options import epilogue_of, format_of, read_way, way_of
+from ..gemm.plot import plot_errors
 from ..gemm.product import Errors, Problem, block_count, compute_block
 from ..gemm.sums import check_result
 from ..gemm.ways import CUTS, K_ORDERS, ORDERS, Way
 from ..infra.pools import WorkError, cores, local_pool
-from ..isa.formats import FORMATS
+from ..show.product import product_report, product_text
 from ..tensors.checkpoints import Checkpoint
-from ..tensors.quantise import NAN_POLICIES
-from ..tensors.sparsify import PRODUCERS
-from .arguments import architecture, integer, processes, split
-from .factors import EPILOGUE_FILES, add_epilogue_options, add_matrices, epilogue_words, sources
-from .gemm_plot import plot_errors
-from .gemm_report import as_text, product_report
+from .factors import EPILOGUE_FILES, add_epilogue_options, add_matrices, add_transpose, epilogue_words, sources
+from .options import add, integer, split
 from .progress import progress_bar
 
 __all__ = ["add_parser"]
@@ -59,8 +56,9 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     _add_matrices(parser)
     _add_way(parser)
     add_epilogue_options(parser, "epilogue, in f32, in this order: scales, alpha and beta C, bias, ReLU")
-    parser.add_argument(
-        "--backend",
+    add(
+        parser,
+        "backend",
         nargs="+",
         choices=BACKENDS,
         default=["golden", "rtl"],
@@ -69,54 +67,41 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--dense", action="store_true", help="also report the error of the dense instruction with A unpruned"
     )
-    parser.add_argument(
-        "--output",
-        type=Path,
+    add(
+        parser,
+        "output",
         metavar="FILE.npy",
         help="write the product; f32, f16, s32 and s8 as numpy types; bf16, e4m3 and e5m2 as codes (uint16, uint8)",
     )
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw a histogram of the relative errors")
-    parser.add_argument("--jobs", type=processes, metavar="N", help="processes (default: one per core)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    add(parser, "plot", help="draw a histogram of the relative errors (extra: area)")
+    add(parser, "jobs", "json")
     parser.set_defaults(execute=_execute)
 
 
 def _add_matrices(parser: argparse.ArgumentParser) -> None:
     add_matrices(parser)
+    add_transpose(parser)
     parser.add_argument(
         "--random", nargs=3, type=integer(1), metavar=("M", "N", "K"), help="generate a pruned A and B instead"
     )
-    parser.add_argument(
-        "--seed", type=integer(0), default=0, metavar="N", help="seed of --random (default %(default)s)"
-    )
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--prune", action="store_true", help="keep the largest magnitudes of A, drop the others")
-    how.add_argument("--check", action="store_true", help="refuse an A that is not sparse (the default)")
-    parser.add_argument(
-        "--producer",
-        choices=PRODUCERS,
-        default="pytorch",
-        help="software whose metadata to write for chunks with few non-zeros (default %(default)s)",
-    )
-    parser.add_argument(
-        "--nan", choices=NAN_POLICIES, default="error", help="conversion of a NaN (default %(default)s)"
-    )
+    add(parser, "seed", default=0, note=" of --random (default %(default)s)")
+    add(parser.add_mutually_exclusive_group(), "prune", "check")
+    add(parser, "producer", default="pytorch", note=" (default %(default)s)")
+    add(parser, "nan", default="error", note=" (default %(default)s)")
     parser.add_argument("--rows", type=integer(1), metavar="N", help="use only the first N rows of A")
 
 
 def _add_way(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("way of summation")
-    what = group.add_mutually_exclusive_group()
-    what.add_argument("--format", choices=FORMATS, help="format of A and B (default: that of their types, or f16)")
-    what.add_argument("--instruction", metavar="TEXT", help="instruction (default: the one that a library would use)")
+    operation = group.add_mutually_exclusive_group()
+    add(operation, "format", note=" of A and B (default: that of their types, or f16)")
+    add(operation, "instruction", note=" (default: the one that a library would use)")
     group.add_argument(
         "--scales",
         choices=("ue8m0", "ue4m3"),
         help="format of block scales: ue8m0 (MX recipe) or ue4m3 (NVFP4 recipe), sm_120 only",
     )
-    group.add_argument(
-        "--arch", type=architecture, metavar="ARCH", help=f"architecture whose numerics apply (default {_ARCH})"
-    )
+    add(group, "arch", note=f" (default {_ARCH})")
     group.add_argument("--accumulate", choices=("f32", "f16", "s32"), help="accumulator type of the instruction")
     group.add_argument(
         "--split-k",
@@ -129,7 +114,10 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--k-order", choices=K_ORDERS, help="order of the instructions within a slice")
     group.add_argument(
-        "--promote", type=integer(0), metavar="N", help="instructions between additions to f32 registers"
+        "--promote",
+        type=integer(0),
+        metavar="N",
+        help="instructions after which a partial sum is added to f32 registers",
     )
     group.add_argument(
         "--tile", type=integer(1), metavar="N", help="instructions per K tile; slices begin and end at tile boundaries"
@@ -153,10 +141,10 @@ def _execute(options: argparse.Namespace) -> int:
     if options.output and options.output.suffix != ".npy":
         raise FileError(f"{options.output} must end in .npy")
     if options.beta is not None and not options.c:
-        raise OperandError("--beta is a factor of C, which is missing")
+        raise OperandError("--beta is the factor of C and needs --c")
     files = {name: _identity(path) for name in ("a", "b", *EPILOGUE_FILES) if (path := getattr(options, name))}
     way = _way(options)
-    with _folder(options, _wanted(options, way, files)) as folder:
+    with _folder(options, _identifying(options, way, files)) as folder:
         problem = folder.problem or _prepared(options, way, folder)
         try:
             _compute(options, problem, folder)
@@ -170,7 +158,7 @@ def _execute(options: argparse.Namespace) -> int:
         if options.output:
             folder.finish(options.output)
             report["output"] = str(options.output)
-    print(json.dumps(report, indent=1) if options.json else as_text(report, way))
+    print(json.dumps(report, indent=1) if options.json else product_text(report, way))
     return int(report["mismatches"] > 0)
 
 
@@ -178,11 +166,11 @@ def _way(options: argparse.Namespace) -> Way:
     """Return the way that the options describe."""
     way = read_way(options.way) if options.way else None
     if way and options.arch not in (None, way.arch):
-        raise OperandError(f"the way is of {way.arch}, not {options.arch}")
+        raise OperandError(f"--arch {options.arch} contradicts --way, which is for {way.arch}")
     fmt = options.format
     if not (way or fmt or options.instruction):
         fmt = _format(options) or "f16"
-    found = way_of(
+    complete = way_of(
         way,
         {name: getattr(options, name) for name in _WAY_WORDS},
         fmt=fmt,
@@ -192,36 +180,37 @@ def _way(options: argparse.Namespace) -> Way:
         scales=options.scales,
         result=options.result,
     )
-    check_result(found)
-    return found
+    check_result(complete)
+    return complete
 
 
 def _format(options: argparse.Namespace) -> str | None:
     """Return the format that the element types of the matrices imply."""
     if options.random:
         return None
-    held = (source.read() for source in sources(options))
-    left, right = (one.compressed if isinstance(one, Checkpoint) else one for one in held)
+    contents = (source.read() for source in sources(options))
+    left, right = (one.compressed if isinstance(one, Checkpoint) else one for one in contents)
     return format_of(left, right)
 
 
 @contextmanager
-def _folder(options: argparse.Namespace, wanted: Mapping[str, Any]) -> Iterator[ProductFolder]:
+def _folder(options: argparse.Namespace, identifying: Mapping[str, Any]) -> Iterator[ProductFolder]:
+    """Open the folder of partial results: beside --output, or a temporary one."""
     if options.output:
-        with closing(ProductFolder(Path(f"{options.output}.partial"), wanted)) as folder:
+        with closing(ProductFolder(Path(f"{options.output}.partial"), identifying)) as folder:
             yield folder
     else:
-        with tempfile.TemporaryDirectory() as scratch, closing(ProductFolder(Path(scratch), wanted)) as folder:
+        with tempfile.TemporaryDirectory() as scratch, closing(ProductFolder(Path(scratch), identifying)) as folder:
             yield folder
 
 
-def _wanted(options: argparse.Namespace, way: Way, files: Mapping[str, str]) -> dict[str, Any]:
+def _identifying(options: argparse.Namespace, way: Way, files: Mapping[str, str]) -> dict[str, Any]:
     """Return all options that affect the result, by name; a resumed product must have the same."""
     names = ("a_tensor", "b_tensor", "transpose_b", "random", "seed", "backend", "prune", "producer", "nan", "rows")
-    wanted = {name: getattr(options, name) for name in (*names, "dense", "alpha", "beta", "relu")}
+    values = {name: getattr(options, name) for name in (*names, "dense", "alpha", "beta", "relu")}
     # A folder stores the way as JSON.
-    summed: dict[str, Any] = json.loads(json.dumps(asdict(way)))
-    return {"version": __version__, **summed, **dict.fromkeys(EPILOGUE_FILES), **files, **wanted}
+    stored_way: dict[str, Any] = json.loads(json.dumps(asdict(way)))
+    return {"version": __version__, **stored_way, **dict.fromkeys(EPILOGUE_FILES), **files, **values}
 
 
 def _identity(path: Path) -> str:
@@ -240,14 +229,14 @@ def _prepared(options: argparse.Namespace, way: Way, folder: ProductFolder) -> P
         words["c"] = None
     if options.random:
         try:
-            given = generate(folder.path, tuple(options.random), options.seed)
+            matrices = generate(folder.path, tuple(options.random), options.seed)
         except OSError as error:
             raise FileError(f"{folder.path} cannot hold the operands ({error.strerror})") from None
     else:
-        given = sources(options)
+        matrices = sources(options)
     choices = Choices(options.prune or bool(options.random), options.producer, options.nan)
     request = ProductRequest(
-        way, *given, choices, options.rows, tuple(options.backend), options.dense, epilogue_of(**words), start
+        way, *matrices, choices, options.rows, tuple(options.backend), options.dense, epilogue_of(**words), start
     )
     with progress_bar("row") as progress:
         problem = prepare(folder.path, request, progress)

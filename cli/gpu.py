@@ -22,8 +22,8 @@ from ..isa.instructions import Instruction, every_instruction, parse, require_ar
 from ..verify.campaign import Record, campaign_record
 from ..verify.register_file import write
 from ..verify.shards import LEAST, Plan, draw
-from .arguments import integer
 from .campaign import add_limits, common, conduct
+from .options import add, integer
 
 __all__ = ["add_parser"]
 
@@ -37,7 +37,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     info = actions.add_parser("info", help="print the name of the GPU and the number of its instructions")
-    info.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    add(info, "json")
     info.set_defaults(execute=_info)
 
     verify = actions.add_parser(
@@ -64,20 +64,12 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "the CUDA version of its driver, and the date. `sptc run` replays the files on any machine.",
     )
     record.add_argument("folder", type=Path, metavar="FOLDER", help="folder to write to, created if missing")
+    add(record, "instruction", nargs="+", default=[], help="instructions to record (default: all that the GPU has)")
+    add(record, "tiles", default=64, note=" per instruction (default %(default)s)")
     record.add_argument(
-        "--instruction",
-        nargs="+",
-        default=[],
-        metavar="TEXT",
-        help="instructions to record (default: all that the GPU has)",
+        "--least", action="store_true", help="draw floats near the smallest exponent instead of random bits"
     )
-    record.add_argument(
-        "--tiles", type=integer(1), default=64, metavar="N", help="tiles per instruction (default %(default)s)"
-    )
-    record.add_argument(
-        "--least", action="store_true", help="draw floats near the least exponent instead of random bits"
-    )
-    record.add_argument("--seed", type=integer(0), default=0, metavar="N", help="seed (default %(default)s)")
+    add(record, "seed", default=0, note=" (default %(default)s)")
     record.set_defaults(execute=_record)
 
     _add_measurements(actions)
@@ -93,14 +85,14 @@ def _add_measurements(actions: "argparse._SubParsersAction[Any]") -> None:
         "swizzle. Further loops run wgmma and mma together. Operands are zero. For emulated instructions they are "
         "created anew each time.",
     )
-    cycles.add_argument(
-        "--instruction",
+    add(
+        cycles,
+        "instruction",
         nargs="+",
         default=[],
-        metavar="TEXT",
         help="instructions to measure (default: one of every kind that the GPU has)",
     )
-    cycles.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.csv", help="CSV file to write")
+    add(cycles, "output", required=True, metavar="FILE.csv")
     cycles.set_defaults(execute=_cycles)
 
     energy = actions.add_parser(
@@ -110,30 +102,26 @@ def _add_measurements(actions: "argparse._SubParsersAction[Any]") -> None:
         "energy counter. Subtract the energy of the same SMs with sleeping warps. The result is in pJ per kept "
         "product. Nothing else may run on the GPU.",
     )
-    energy.add_argument(
-        "--instruction", nargs="+", default=[], metavar="TEXT", help="instructions to measure (default: all supported)"
-    )
+    add(energy, "instruction", nargs="+", default=[], help="instructions to measure (default: all supported)")
     energy.add_argument("--sms", type=integer(1), default=44, metavar="N", help="SMs in use (default %(default)s)")
     energy.add_argument(
         "--seconds", type=integer(1), default=1, metavar="N", help="seconds per measurement (default %(default)s)"
     )
-    energy.add_argument(
-        "--seed", type=integer(0), default=0, metavar="N", help="seed of the operands (default %(default)s)"
-    )
-    energy.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.csv", help="CSV file to write")
+    add(energy, "seed", default=0, note=" (default %(default)s)")
+    add(energy, "output", required=True, metavar="FILE.csv")
     energy.set_defaults(execute=_energy)
 
 
 def _info(options: argparse.Namespace) -> int:
-    held = device()
+    gpu = device()
     counts = dict.fromkeys(("sparse", "dense"), 0)
-    for instruction in _instructions(held):
+    for instruction in _instructions(gpu):
         counts["sparse" if instruction.sparse else "dense"] += 1
     if options.json:
-        print(json.dumps({**asdict(held), **{f"{word}_instructions": n for word, n in counts.items()}}, indent=1))
+        print(json.dumps({**asdict(gpu), **{f"{word}_instructions": n for word, n in counts.items()}}, indent=1))
     else:
         listed = " and ".join(f"{count} {word}" for word, count in counts.items())
-        print(f"{held.name}, {held.arch}, CUDA {held.cuda}: {listed} instructions")
+        print(f"{gpu.name}, {gpu.arch}, CUDA {gpu.cuda}: {listed} instructions")
     return 0
 
 
@@ -143,52 +131,50 @@ def _verify(options: argparse.Namespace) -> int:
     # The process that forks the workers must not open the GPU. A separate process queries it.
     with local_pool(1) as pool:
         pool.submit(device)
-        found: list[Device] = []
-        while not found:
-            found = pool.collect()
-    (held,) = found
+        devices: list[Device] = []
+        while not devices:
+            devices = pool.collect()
+    (gpu,) = devices
     if not options.json:
-        print(f"{held.name}, {held.arch}, CUDA {held.cuda}", flush=True)
+        print(f"{gpu.name}, {gpu.arch}, CUDA {gpu.cuda}", flush=True)
     plan = Plan(
         seed=0,
-        architectures=(held.arch,),
+        architectures=(gpu.arch,),
         backends=("cuda", "rtl") if options.rtl else ("cuda",),
         every_n=True,
         **common(options),
     )
     chosen = ["--rtl"] if options.rtl else []
-    return conduct(
-        options, plan, ["sptc", "gpu", "verify"], chosen, lambda record: _write(options.record, record, held)
-    )
+    return conduct(options, plan, ["sptc", "gpu", "verify"], chosen, lambda record: _write(options.record, record, gpu))
 
 
-def _write(path: Path | None, record: Record, held: Device) -> None:
+def _write(path: Path | None, record: Record, gpu: Device) -> None:
     """Write the record of a campaign if `path` is given."""
     if path:
         date = f"{datetime.now(timezone.utc):%Y-%m-%d}"
-        about = {"sptc": __version__, "gpu": held.name, "cuda": held.cuda, "driver": held.driver, "date": date}
-        write_whole(path, campaign_record(record, about))
+        origin = {"sptc": __version__, "gpu": gpu.name, "cuda": gpu.cuda, "driver": gpu.driver, "date": date}
+        write_whole(path, campaign_record(record, origin))
 
 
 def _record(options: argparse.Namespace) -> int:
-    held = device()
-    chosen = [parse(text) for text in dict.fromkeys(options.instruction)] or _instructions(held)
+    gpu = device()
+    chosen = [parse(text) for text in dict.fromkeys(options.instruction)] or _instructions(gpu)
     if options.least and not options.instruction:
         chosen = [i for i in chosen if not i.a.is_integer]
     for instruction in chosen:
-        require_architecture(instruction, held.arch)
+        require_architecture(instruction, gpu.arch)
         if options.least and instruction.a.is_integer:
-            raise InstructionError(f"{instruction} multiplies integers; --least is of floats.")
-    recorded = f"{held.name}, CUDA {held.cuda}, {datetime.now(timezone.utc):%Y-%m-%d}"
-    plan = Plan(seed=options.seed, architectures=(held.arch,), tiles=options.tiles, every_n=True)
+            raise InstructionError(f"--least needs an instruction that multiplies floats, not {instruction}")
+    recorded = f"{gpu.name}, CUDA {gpu.cuda}, {datetime.now(timezone.utc):%Y-%m-%d}"
+    plan = Plan(seed=options.seed, architectures=(gpu.arch,), tiles=options.tiles, every_n=True)
     try:
         options.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FileError(f"{options.folder} cannot be made ({error.strerror})") from None
+        raise FileError(f"{options.folder} cannot be created ({error.strerror})") from None
     files = 0
     distribution = LEAST if options.least else "bits"
     for number, instruction in enumerate(tqdm(chosen, unit="file", leave=False, disable=None)):
-        shard = replace(plan.shard(0), index=number, arch=held.arch, instruction=instruction)
+        shard = replace(plan.shard(0), index=number, arch=gpu.arch, instruction=instruction)
         file = draw(replace(shard, distribution=distribution, any_nibble=False))
         file = replace(file, d=file.run("cuda"), recorded=recorded)
         path = _path(options.folder, instruction, ".least" if options.least else "")
@@ -203,45 +189,45 @@ def _record(options: argparse.Namespace) -> int:
 
 def _cycles(options: argparse.Namespace) -> int:
     require_writable(options.output)
-    held = device()
-    instructions = [parse(text) for text in dict.fromkeys(options.instruction)] or [*chosen(held.arch)]
+    gpu = device()
+    instructions = [parse(text) for text in dict.fromkeys(options.instruction)] or [*chosen(gpu.arch)]
     for instruction in instructions:
-        require_architecture(instruction, held.arch)
-    alone = [(loop,) for instruction in instructions for loop in arrangements(instruction, held.arch)]
+        require_architecture(instruction, gpu.arch)
+    alone = [(loop,) for instruction in instructions for loop in arrangements(instruction, gpu.arch)]
     work = [*alone, *beside_each_other(instructions)]
-    found = [one for loops in tqdm(work, unit="loop", leave=False, disable=None) for one in measure(*loops)]
-    write_whole(options.output, table(_about(held), found).encode())
+    results = [one for loops in tqdm(work, unit="loop", leave=False, disable=None) for one in measure(*loops)]
+    write_whole(options.output, table(_origin(gpu), results).encode())
     if str(options.output) != "-":
-        print(f"{len(found)} measurements of {len(instructions)} instructions in {options.output}")
+        print(f"{len(results)} measurements of {len(instructions)} instructions in {options.output}")
     return 0
 
 
 def _energy(options: argparse.Namespace) -> int:
     require_writable(options.output)
-    held = device()
-    asked = [parse(text) for text in dict.fromkeys(options.instruction)]
-    known = [*works(held.arch)]
-    for instruction in asked:
-        require_architecture(instruction, held.arch)
-        if all(work.loop.instruction != instruction for work in known):
-            raise InstructionError(f"{instruction} is not one of those whose energy is measured")
-    chosen_works = [work for work in known if not asked or work.loop.instruction in asked]
+    gpu = device()
+    instructions = [parse(text) for text in dict.fromkeys(options.instruction)]
+    supported = [*works(gpu.arch)]
+    for instruction in instructions:
+        require_architecture(instruction, gpu.arch)
+        if all(work.loop.instruction != instruction for work in supported):
+            raise InstructionError(f"the energy of {instruction} cannot be measured")
+    chosen_works = [work for work in supported if not instructions or work.loop.instruction in instructions]
     meter = Meter(options.sms, float(options.seconds))
     measured = meter.measure(chosen_works, np.random.default_rng(options.seed))
-    found = [*tqdm(measured, total=len(chosen_works), unit="loop", leave=False, disable=None)]
-    write_whole(options.output, energy_table(_about(held), found).encode())
+    results = [*tqdm(measured, total=len(chosen_works), unit="loop", leave=False, disable=None)]
+    write_whole(options.output, energy_table(_origin(gpu), results).encode())
     if str(options.output) != "-":
-        print(f"{len(found)} measurements in {options.output}")
+        print(f"{len(results)} measurements in {options.output}")
     return 0
 
 
-def _about(held: Device) -> str:
+def _origin(gpu: Device) -> str:
     """Return the header of a table: GPU, CUDA and driver version, and date."""
-    return f"{held.name}, CUDA {held.cuda}, driver {held.driver}, {datetime.now(timezone.utc):%Y-%m-%d}"
+    return f"{gpu.name}, CUDA {gpu.cuda}, driver {gpu.driver}, {datetime.now(timezone.utc):%Y-%m-%d}"
 
 
-def _instructions(held: Device) -> list[Instruction]:
-    return [i for i in every_instruction() if held.arch in i.architectures]
+def _instructions(gpu: Device) -> list[Instruction]:
+    return [i for i in every_instruction() if gpu.arch in i.architectures]
 
 
 def _path(folder: Path, instruction: Instruction, suffix: str) -> Path:

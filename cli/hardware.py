@@ -8,8 +8,9 @@ from typing import Any
 
 from .. import __version__
 from ..infra.files import write_whole
-from ..rtl.config import PRESETS, WARP_COLUMNS, WARP_ROWS, WARP_SEGMENT_BYTES, CoreConfig
+from ..rtl.config import PRESETS, CoreConfig
 from .configuration import add_datapath, datapath
+from .options import add
 
 __all__ = ["add_parsers"]
 
@@ -19,7 +20,7 @@ _TOPS = ("unit", "row", "core", "warp", "warpgroup", "warpgroups", "tcgen05")
 def add_parsers(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the subcommands."""
     presets = commands.add_parser("presets", help="list the presets", description="List the presets: named datapaths.")
-    presets.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    add(presets, "json")
     presets.set_defaults(execute=_presets)
     config = commands.add_parser(
         "config",
@@ -28,9 +29,7 @@ def add_parsers(commands: "argparse._SubParsersAction[Any]") -> None:
         "cycles, products per cycle.",
     )
     add_datapath(config)
-    config.add_argument(
-        "--json", action="store_true", help="print one JSON object, which --config reads, and nothing else"
-    )
+    add(config, "json", note="; --config reads it")
     config.set_defaults(execute=_config)
     ports = commands.add_parser(
         "ports",
@@ -42,10 +41,10 @@ def add_parsers(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     for parser in (ports, verilog):
         add_datapath(parser)
-        parser.add_argument("--top", choices=_TOPS, default="core", help="top module (default %(default)s)")
-    ports.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+        add(parser, "top", choices=_TOPS, default="core", note=" (default %(default)s)")
+    add(ports, "json")
     ports.set_defaults(execute=_ports)
-    verilog.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.v", help="Verilog file; - prints it")
+    add(verilog, "output", required=True, metavar="FILE.v")
     verilog.add_argument(
         "--sv-package",
         type=Path,
@@ -59,18 +58,9 @@ def _presets(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({name: asdict(config) for name, config in PRESETS.items()}, indent=1))
         return 0
-    print(f"{'preset':13}  {'units':>5}  {'step':>5}  {'F':>8}  mux   {'latency':>7}  formats")
-    for name, config in PRESETS.items():
-        alignments = [config.alignment_bits]
-        if config.fp8_alignment_bits != config.alignment_bits:
-            alignments.append(config.fp8_alignment_bits)
-        if any(element.packed_float for element in config.elements):
-            alignments.append(config.block_alignment_bits)
-        print(
-            f"{name:13}  {f'{config.rows}x{config.columns}':>5}  {f'{config.step_bytes} B':>5}  "
-            f"{'/'.join(map(str, alignments)):>8}  {config.mux}  {config.latency:>7}  {' '.join(config.formats)}"
-            f"{' with ' + ' '.join(config.scales) if config.scales else ''}"
-        )
+    from ..show.presets import presets_table
+
+    print(presets_table())
     return 0
 
 
@@ -79,33 +69,10 @@ def _config(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(asdict(config), indent=1))
         return 0
-    from ..rtl.widths import Widths
+    from ..show.presets import figures_table
 
-    widths = Widths(config)
-    rows = [(name, _shown(value)) for name, value in asdict(config).items()]
-    rows += [(f"products of {element} a cycle", config.slots_of(element)) for element in config.elements]
-    rows += [
-        ("metadata nibbles a cycle", config.chunks if config.sparse else 0),
-        ("latency of a unit, cycles", config.latency),
-        ("bits of a product's significands", widths.significand_bits),
-        ("bits of an aligned product", widths.term_bits),
-        ("bits of the sum", widths.total_bits),
-        ("results", ", ".join(sorted(code.name for code in widths.results))),
-    ]
-    if config.serves_warp:
-        steps = 2 * WARP_SEGMENT_BYTES // config.step_bytes
-        outputs = f"{WARP_ROWS} x {WARP_COLUMNS} outputs, {2 * WARP_SEGMENT_BYTES} bytes of A a row"
-        rows += [
-            (f"cycles of {outputs}", config.warp_interval(steps)),
-            ("latency of these in a warp, cycles", config.warp_latency(steps)),
-        ]
-    width = max(len(name) for name, _ in rows)
-    print("\n".join(f"{name:{width}}  {value}" for name, value in rows))
+    print(figures_table(config))
     return 0
-
-
-def _shown(value: object) -> object:
-    return (" ".join(value) or "none") if isinstance(value, tuple) else value
 
 
 def _ports(options: argparse.Namespace) -> int:
@@ -113,11 +80,11 @@ def _ports(options: argparse.Namespace) -> int:
     from ..rtl.systemverilog import lines_of_ports
 
     config = datapath(options)
-    found = ports(config, options.top)
+    listed = ports(config, options.top)
     if options.json:
-        print(json.dumps({"top": options.top, "ports": [asdict(port) for port in found]}, indent=1))
+        print(json.dumps({"top": options.top, "ports": [asdict(port) for port in listed]}, indent=1))
     else:
-        print("\n".join(lines_of_ports(found)))
+        print("\n".join(lines_of_ports(listed)))
     return 0
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 from ..infra.files import STANDARD_OUTPUT, require_writable, write_whole
 from ..verify.report_files import read_findings
+from ..verify.report_page import report_page
+from .options import add
 
 __all__ = ["add_parser"]
 
@@ -21,13 +23,11 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "status 0: the page was written, even if it reports failures.",
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder of results, e.g. build/regression/latest")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.html", help="HTML file; - prints it")
+    add(parser, "output", required=True, metavar="FILE.html")
     parser.set_defaults(execute=_execute)
 
 
 def _execute(options: argparse.Namespace) -> int:
-    from ..verify.report_page import report_page  # brings jinja2, which no other command needs
-
     require_writable(options.output)
     findings = read_findings(options.folder)
     write_whole(options.output, report_page(findings))

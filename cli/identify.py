@@ -10,10 +10,8 @@ from ..gemm.epilogue import RESULTS
 from ..gemm.identify import identify
 from ..gemm.probe import probe, write_probe
 from ..gemm.sources import read_factor
-from ..isa.formats import FORMATS
-from ..tensors.quantise import NAN_POLICIES
-from .arguments import architecture, integer
-from .factors import READABLE, add_epilogue_options, epilogue_words
+from .factors import add_epilogue_options, add_matrices, epilogue_words
+from .options import add, integer
 
 __all__ = ["add_parser"]
 
@@ -33,26 +31,14 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "or codes (uint8, uint16). With --probe, write input matrices for a kernel on which the ways differ most. Exit "
         "status 0: a way gives every bit. 1: none does.",
     )
-    parser.add_argument("--a", type=Path, metavar="FILE", help=f"A, M x K, structured-sparse: {READABLE}")
-    parser.add_argument("--b", type=Path, metavar="FILE", help="B, K x N, or a vector of K elements")
-    parser.add_argument("--y", type=Path, metavar="FILE", help="product of A and B, M x N, or a vector of M elements")
-    for name in "aby":
-        parser.add_argument(f"--{name}-tensor", metavar="NAME", help="tensor to read, if the file holds several")
-    parser.add_argument("--format", choices=FORMATS, help="format of A and B")
+    add_matrices(parser, "aby")
+    add(parser, "format", note=" of A and B")
     parser.add_argument("--result", choices=RESULTS, required=True, help="type of Y")
-    parser.add_argument(
-        "--arch",
-        type=architecture,
-        metavar="ARCH",
-        default="sm_90",
-        help="architecture that computed Y (default %(default)s)",
-    )
-    parser.add_argument("--instruction", metavar="TEXT", help="try only this instruction (default: all of the format)")
+    add(parser, "arch", default="sm_90", help="architecture that computed Y (default %(default)s)")
+    add(parser, "instruction", help="try only this instruction (default: all of the format)")
     parser.add_argument("--dense", action="store_true", help="A is dense: try dense instructions")
-    parser.add_argument("--prune", action="store_true", help="first prune A to its largest magnitudes")
-    parser.add_argument(
-        "--nan", choices=NAN_POLICIES, default="error", help="conversion of a NaN (default %(default)s)"
-    )
+    add(parser, "prune")
+    add(parser, "nan", default="error", note=" (default %(default)s)")
     parser.add_argument(
         "--workers",
         type=integer(1),
@@ -67,54 +53,56 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
             help=f"block scales of {name.upper()}, {shape} x blocks along K: ue8m0, ue4m3, or codes (uint8)",
         )
     add_epilogue_options(parser, "epilogue of the kernel")
-    ask = parser.add_argument_group("probe of a kernel")
-    ask.add_argument(
+    probing = parser.add_argument_group("probe of a kernel")
+    probing.add_argument(
         "--probe", type=Path, metavar="FOLDER", help="write a.npy and b.npy to this folder and compute nothing"
     )
-    ask.add_argument(
+    probing.add_argument(
         "--shape",
         nargs=3,
         type=integer(1, 1 << 20),
         metavar=("M", "N", "K"),
         help="shape of --probe (default 128 128 4096)",
     )
-    ask.add_argument("--seed", type=integer(0), metavar="N", help="seed of --probe (default 0)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    add(probing, "seed", note=" of --probe (default 0)")
+    add(parser, "json")
     parser.set_defaults(execute=_execute)
 
 
 def _execute(options: argparse.Namespace) -> int:
-    from .identify_chain import chain_of
+    from ..show.chain import chain_of
 
     if options.probe:
         return _probe(options)
     if options.shape or options.seed is not None:
         raise OperandError("--shape and --seed need --probe")
     if not (options.a and options.b and options.y):
-        raise OperandError("give A, B and what was computed of them with --a, --b and --y, or ask for a --probe")
+        raise OperandError(
+            "name the files of A, B and their product with --a, --b and --y, or write inputs with --probe"
+        )
     words = ("format", "result", "arch", "instruction", "dense", "prune", "nan", "workers")
-    known: dict[str, Any] = {name: getattr(options, name) for name in words} | epilogue_words(options)
+    arguments: dict[str, Any] = {name: getattr(options, name) for name in words} | epilogue_words(options)
     for name in "aby":
         option = f"--{name}-tensor"
-        known[name] = read_factor(getattr(options, name), getattr(options, f"{name}_tensor"), option)
+        arguments[name] = read_factor(getattr(options, name), getattr(options, f"{name}_tensor"), option)
         scales = getattr(options, f"block_scale_{name}", None)
-        known |= {f"block_scale_{name}": read_factor(scales)} if scales else {}
-    found = identify(**known)
-    chain = None if found.exact or not found.nearest else chain_of(found.nearest)
+        arguments |= {f"block_scale_{name}": read_factor(scales)} if scales else {}
+    result = identify(**arguments)
+    chain = None if result.exact or not result.nearest else chain_of(result.nearest)
     if options.json:
-        print(json.dumps(found.record() | {"chain": chain and chain.as_dict()}, indent=1))
+        print(json.dumps(result.record() | {"chain": chain and chain.as_dict()}, indent=1))
     else:
-        print(found if chain is None else f"{found}\n{chain}")
-    return int(not found.exact)
+        print(result if chain is None else f"{result}\n{chain}")
+    return int(not result.exact)
 
 
 def _probe(options: argparse.Namespace) -> int:
     if options.a or options.b or options.y:
-        raise OperandError("--probe draws A and B, and takes no --a, --b and --y")
+        raise OperandError("--probe cannot be combined with --a, --b or --y")
     if not options.format:
         raise OperandError("--probe needs --format")
     shape = tuple(options.shape or _SHAPE)
     drawn = probe(shape, format=options.format, result=options.result, arch=options.arch, seed=options.seed or 0)
-    said = write_probe(options.probe, drawn)
-    print(json.dumps(said, indent=1) if options.json else drawn)
+    manifest = write_probe(options.probe, drawn)
+    print(json.dumps(manifest, indent=1) if options.json else drawn)
     return 0

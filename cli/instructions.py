@@ -2,54 +2,14 @@
 
 import argparse
 import json
-import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain, groupby
 from typing import Any
 
 from ..errors import InstructionError
-from ..isa.evidence import Evidence, evidence
-from ..isa.instructions import ARCHITECTURES, VARIANTS, Instruction, Variant, instructions_of
-from ..isa.tcgen05 import Opcode, every_opcode
-from ..isa.tcgen05 import instructions_of as instructions_of_opcode
-from ..verify.pack_files import has_words
-from .arguments import architecture
+from ..show.instructions import EVIDENCE_LEVELS, instruction_rows, instructions_as_dicts, markdown_table, text_table
+from .options import add
 
-__all__ = ["add_parser", "markdown_table"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Row:
-    """A row of the table.
-
-    Attributes
-    ----------
-    name, shapes, types : str
-        Cells of the row, as printed.
-    instructions : tuple of Instruction
-        Instructions of the row, which share architectures and sparsity.
-    spelled : tuple of str
-        Names of the instructions.
-    """
-
-    name: str
-    shapes: str
-    types: str
-    instructions: tuple[Instruction, ...]
-    spelled: tuple[str, ...]
-
-    @property
-    def sparsity(self) -> str:
-        """Sparsity structure of A, or ``dense``."""
-        granularity = self.instructions[0].granularity
-        return granularity.name if granularity else "dense"
-
-
-#: Characters per line.
-_WIDTH = 100
-_SENTENCES = [f"{level.value.capitalize()}: {level.meaning}." for level in Evidence]
+__all__ = ["add_parser"]
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -57,7 +17,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser(
         "instructions",
         help="list the modelled instructions by architecture, with the evidence for each",
-        description=f"List the modelled instructions with the evidence for each. {' '.join(_SENTENCES)}",
+        description=f"List the modelled instructions with the evidence for each. {' '.join(EVIDENCE_LEVELS)}",
     )
     parser.add_argument(
         "words",
@@ -65,156 +25,24 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         metavar="WORD",
         help="list only instructions with all of these words, e.g. m16n8k32 or e4m3 (default: all)",
     )
-    parser.add_argument("--arch", type=architecture, metavar="ARCH", help="list only instructions of this architecture")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--sparse", action="store_true", help="list only instructions with sparse A")
-    which.add_argument("--dense", action="store_true", help="list only instructions with dense A")
+    add(parser, "arch", help="list only instructions of this architecture")
+    sparsity = parser.add_mutually_exclusive_group()
+    sparsity.add_argument("--sparse", action="store_true", help="list only instructions with sparse A")
+    sparsity.add_argument("--dense", action="store_true", help="list only instructions with dense A")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="print a Markdown table")
-    form.add_argument("--json", action="store_true", help="print one JSON object with every instruction in full")
+    add(form, "json", note="; it lists every instruction in full")
     parser.set_defaults(execute=_execute)
 
 
 def _execute(options: argparse.Namespace) -> int:
-    wanted = Counter(word for text in options.words for word in text.split("."))
+    words = Counter(word for text in options.words for word in text.split("."))
+    sparse = True if options.sparse else False if options.dense else None
     if options.json:
-        entries = [
-            entry | {"evidence": _cells([i], "")}
-            for i, entry in (*_spelled(), *_spelled_of_tcgen05())
-            if _is_meant(i, [str(entry["instruction"])], wanted, options)
-        ]
-        print(json.dumps({"instructions": entries}, indent=1))
+        print(json.dumps({"instructions": instructions_as_dicts(words, options.arch, sparse)}, indent=1))
         return 0
-    rows = [row for row in _rows() if _is_meant(row.instructions[0], row.spelled, wanted, options)]
+    rows = instruction_rows(words, options.arch, sparse)
     if not rows:
-        raise InstructionError("no instruction is like that; `sptc instructions` lists all")
-    print(markdown_table(rows) if options.markdown else _text_table(rows, options.arch))
+        raise InstructionError("no instruction matches these words and options; `sptc instructions` lists all")
+    print(markdown_table(rows) if options.markdown else text_table(rows, options.arch))
     return 0
-
-
-def _is_meant(i: Instruction, names: Iterable[str], wanted: "Counter[str]", options: argparse.Namespace) -> bool:
-    """Tell whether the options select an instruction or one of its other names."""
-    if (options.sparse and not i.sparse) or (options.dense and i.sparse):
-        return False
-    return (not options.arch or options.arch in i.architectures) and any(has_words(name, wanted) for name in names)
-
-
-def _spelled() -> Iterator[tuple[Instruction, dict[str, object]]]:
-    for row in VARIANTS:
-        for i in instructions_of(row):
-            yield i, {"instruction": str(i)}
-
-
-def _spelled_of_tcgen05() -> Iterator[tuple[Instruction, dict[str, object]]]:
-    """Yield PTX opcodes followed by shape and types of the instruction descriptor in brackets; `n` lists all N."""
-    for opcode in every_opcode():
-        for i in instructions_of_opcode(opcode):
-            if i.n == opcode.columns[0]:
-                added = i.shape_and_types.replace(f"n{i.n}k", "nNk")
-                yield i, {"instruction": f"{opcode} ({added})", "n": list(opcode.columns)}
-
-
-def _cells(instructions: Sequence[Instruction], absent: str) -> dict[str, str]:
-    """Return the evidence of some instructions per architecture, with the number of each level if levels differ."""
-    cells = {}
-    for arch in ARCHITECTURES:
-        found = Counter(evidence(i, arch) for i in instructions if arch in i.architectures)
-        levels = [level for level in Evidence if level in found]
-        counted = [f"{level.value} {found[level]}" for level in levels]
-        cells[arch] = ", ".join(counted) if len(levels) > 1 else levels[0].value if levels else absent
-    return cells
-
-
-def _types(pairs: Iterable[tuple[str, str]], accumulators: Iterable[str], scales: Iterable[tuple[int, str]]) -> str:
-    pairs = list(pairs)
-    a, b = ("/".join(dict.fromkeys(pair[side] for pair in pairs)) for side in (0, 1))
-    operands = a if all(left == right for left, right in pairs) else f"{a} x {b}"
-    return f"{operands} to {'/'.join(accumulators)}" + "".join(f", {size}X {name}" for size, name in scales)
-
-
-def _row(row: Variant) -> _Row:
-    name = ", ".join(f"`mma.{variant}`" if variant else "`mma`" for variant in row.sparse)
-    shapes = ", ".join(row.shapes)
-    if row.family == "wgmma":
-        name = ", ".join(f"`wgmma.mma_async{'.' if variant else ''}{variant}`" for variant in row.sparse)
-        shapes = f"m64nNk{row.shapes[0].split('k')[1]}, N {row.shapes[0][4:].split('k')[0]} to 256"
-    instructions = tuple(instructions_of(row))
-    return _Row(
-        name=f"{name} `.kind::{row.kind}`" if row.kind else name,
-        shapes=shapes,
-        types=_types(row.pairs, [d for d, _ in row.accumulators], row.scales),
-        instructions=instructions,
-        spelled=tuple(map(str, instructions)),
-    )
-
-
-def _shapes(opcodes: Sequence[Opcode]) -> str:
-    """Format M, N and K of opcodes that differ only in the number of CTAs or of block scales."""
-    words = {}
-    for opcode in opcodes:
-        rows = ", ".join(f"m{m}nNk{opcode.k}" for m in opcode.rows)
-        columns = f"{opcode.columns[0]} {'to' if len(opcode.columns) > 2 else 'or'} {opcode.columns[-1]}"
-        words[opcode.cta_group] = f"{rows}, N {columns}{' with two CTAs' if opcode.cta_group == 2 else ''}"
-    return "; ".join(words.values())
-
-
-def _rows_of_tcgen05() -> Iterator[_Row]:
-    for (sparse, stationary, kind), group in groupby(
-        every_opcode(), lambda opcode: (opcode.sparse, opcode.weight_stationary, opcode.kind)
-    ):
-        opcodes = list(group)
-        every = [(opcode, i) for opcode in opcodes for i in instructions_of_opcode(opcode)]
-        covered = [i for _, i in every]
-        words = ".".join(["tcgen05.mma", *(["ws"] if stationary else []), *(["sp"] if sparse else [])])
-        scales = dict.fromkeys((i.scale_size, i.scale_format.name) for i in covered if i.scale_size and i.scale_format)
-        accumulators: dict[tuple[str, str], dict[str, None]] = {}
-        for i in covered:
-            accumulators.setdefault((i.a.name, i.b.name), {})[i.d.name] = None
-        for names in dict.fromkeys(map(tuple, accumulators.values())):
-            pairs = [pair for pair, found in accumulators.items() if tuple(found) == names]
-            yield _Row(
-                name=f"`{words}` `.kind::{kind}`",
-                shapes=_shapes(opcodes),
-                types=_types(pairs, names, scales),
-                instructions=(covered[0],),
-                spelled=tuple(
-                    f"{opcode} ({i.shape_and_types})" for opcode, i in every if (i.a.name, i.b.name) in pairs
-                ),
-            )
-
-
-def _rows() -> Iterator[_Row]:
-    return chain(map(_row, VARIANTS), _rows_of_tcgen05())
-
-
-def _text_table(rows: Iterable[_Row], arch: str | None) -> str:
-    """Return the table for a terminal: instruction, shapes, types, and architectures by evidence."""
-    lines = []
-    for row in rows:
-        levels: dict[str, list[str]] = {}
-        for name, cell in _cells(row.instructions, "").items():
-            if cell and arch in (None, name):
-                levels.setdefault(cell, []).append(name)
-        evidence_of = "; ".join(f"{cell}: {' '.join(names)}" for cell, names in levels.items())
-        lines.append(f"{row.name.replace('`', '')}, A is {row.sparsity}")
-        for text in (row.shapes, row.types, evidence_of):
-            lines += textwrap.wrap(text, _WIDTH, initial_indent="    ", subsequent_indent="      ")
-    return "\n".join([*lines, "", *(line for text in _SENTENCES for line in textwrap.wrap(text, _WIDTH))])
-
-
-def markdown_table(rows: Iterable[_Row] | None = None) -> str:
-    """Return the table in Markdown: one row per row of the PTX syntax, one column per architecture.
-
-    Parameters
-    ----------
-    rows : iterable of rows, optional
-        Rows to print (default: all).
-    """
-    lines = [
-        f"| instruction | shapes | types | A is | {' | '.join(ARCHITECTURES)} |",
-        f"|{'---|' * (4 + len(ARCHITECTURES))}",
-    ]
-    for row in _rows() if rows is None else rows:
-        cells = " | ".join(_cells(row.instructions, "-").values())
-        lines.append(f"| {row.name} | {row.shapes} | {row.types} | {row.sparsity} | {cells} |")
-    return "\n".join([*lines, "", *_SENTENCES])

@@ -27,7 +27,9 @@ from . import (
     html_report,
     identify,
     instructions,
+    judge,
     native,
+    pack,
     prove,
     run,
     sweep,
@@ -49,11 +51,11 @@ class _Parser(argparse.ArgumentParser):
 
 def _hint(message: str) -> str:
     """Return a hint with the closest choice if `message` reports an invalid one, else an empty string."""
-    found = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message)
-    if not found:
+    match = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message)
+    if not match:
         return ""
-    choices = [choice.strip("'") for choice in found.group(2).split(", ")]
-    near = get_close_matches(found.group(1), choices, 1)
+    choices = [choice.strip("'") for choice in match.group(2).split(", ")]
+    near = get_close_matches(match.group(1), choices, 1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
@@ -104,6 +106,8 @@ def command_parser() -> argparse.ArgumentParser:
     timing.add_parser(commands)
     trace.add_parser(commands)
     vectors.add_parser(commands)
+    pack.add_parser(commands)
+    judge.add_parser(commands)
     completion.add_parser(commands, parser)
     add_examples(parser)
     return parser
@@ -126,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # file names may hold bytes that are not text
     parser = command_parser()
     if word := next((word for word in arguments or () if not _can_be_passed(word)), None):
-        parser.error(f"{word!r} holds what no word of a command line can: a NUL, or a surrogate that is no byte")
+        parser.error(f"{word!r}: an argument cannot hold a NUL or a surrogate that stands for no byte")
     if not (sys.argv[1:] if arguments is None else arguments):
         parser.print_help()
         return 0
@@ -137,8 +141,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"sptc {options.command}: {_in_one_line(error)}", file=sys.stderr)
         return 2
     except MemoryError as error:
-        wanted = f" ({_in_one_line(error)})" if str(error) else ""
-        print(f"sptc {options.command}: there is not enough memory{wanted}", file=sys.stderr)
+        amount = f" ({_in_one_line(error)})" if str(error) else ""
+        print(f"sptc {options.command}: there is not enough memory{amount}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         sys.stderr.close()

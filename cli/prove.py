@@ -13,9 +13,9 @@ from tqdm import tqdm
 from ..errors import Error, FileError
 from ..infra.pools import cores, local_pool
 from ..rtl.config import PRESETS
-from .arguments import processes, seconds
 from .configuration import add_datapath, datapaths
-from .reports import Check, add_reports, check_reports, report
+from .options import add, positive
+from .reports import Check, check_reports, report
 
 __all__ = ["add_parser"]
 
@@ -44,12 +44,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         help=f"run only proofs whose recorded processor time is at most {_QUICK_SECONDS:g} s; unless datapaths are "
         f"named, only for {' and '.join(_QUICK)}",
     )
-    parser.add_argument(
-        "--jobs", type=processes, default=cores(), metavar="N", help="processes (default: one per core)"
-    )
+    add(parser, "jobs")
     parser.add_argument(
         "--seconds",
-        type=seconds,
+        type=positive,
         default=_LIMIT,
         metavar="S",
         help="time limit per solver query in seconds (default %(default)g)",
@@ -62,9 +60,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     parser.add_argument("--first", action="store_true", help="stop at the first property that is not proved")
     parser.add_argument("--trace", type=Path, metavar="FOLDER", help="write counterexamples as VCD to this folder")
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    add(parser, "json", "junit", "github")
     add_datapath(parser, several=True)
-    add_reports(parser)
     parser.set_defaults(execute=_execute)
 
 
@@ -80,53 +77,53 @@ def _execute(options: argparse.Namespace) -> int:
         return 0
     check_reports(options)
     configs = datapaths(options) or [PRESETS[name] for name in (_QUICK if options.quick else PRESETS)]
-    wanted: list[Case] = cases(properties, configs)
+    proofs: list[Case] = cases(properties, configs)
     if options.quick:
-        wanted = [case for case in wanted if expected_seconds(case) <= _QUICK_SECONDS]
-    if not wanted:
-        raise Error("there is nothing to prove: no such datapath has what these properties speak of")
+        proofs = [case for case in proofs if expected_seconds(case) <= _QUICK_SECONDS]
+    if not proofs:
+        raise Error("there is nothing to prove: none of these properties applies to any of these datapaths")
     if options.trace:
         try:
             options.trace.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise FileError(f"{options.trace} cannot hold traces ({error.strerror})") from None
-    record = _Recorder(options.record, wanted) if options.record else None
-    table, rows, reported = Table(wanted), {}, []
-    say = _nothing if options.json else _line
-    say(table.head)
-    with closing(_settled(wanted, options.jobs, options.seconds, record)) as outcomes:
+            raise FileError(f"{options.trace} cannot be created as a folder ({error.strerror})") from None
+    record = _Recorder(options.record, proofs) if options.record else None
+    table, rows, checks = Table(proofs), {}, []
+    show = _print_nothing if options.json else _print_line
+    show(table.head)
+    with closing(_settled(proofs, options.jobs or cores(), options.seconds, record)) as outcomes:
         for outcome in outcomes:
-            number, file = wanted.index(outcome.case), None
+            number, file = proofs.index(outcome.case), None
             if options.trace and outcome.trace:
                 file = options.trace / f"{outcome.case.subject.name}-{number}.vcd"
                 write_trace(outcome.trace, file)
             rows[number] = as_dict(outcome) | {"trace": file and str(file)}
-            say(table.row(outcome))
+            show(table.row(outcome))
             topic, _, name = outcome.case.subject.name.partition(".")
             problem = "" if outcome.result == "proved" else counterexample(outcome)
-            reported.append(Check(topic, f"{name} {outcome.case.described}", problem, outcome.seconds))
+            checks.append(Check(topic, f"{name} {outcome.case.described}", problem, outcome.seconds))
             if problem:
-                say(problem + (f"\n  waves: {file}" if file else ""))
+                show(problem + (f"\n  waves: {file}" if file else ""))
                 if options.first:
                     break
-    say(table.total)
+    show(table.total)
     if record and not (options.names or options.quick or datapaths(options)):
         record.finish()
-    report(options, reported)
+    report(options, checks)
     failed = sum(row["result"] != "proved" for row in rows.values())
     if options.json:
-        proofs = [row for _, row in sorted(rows.items())]
-        print(json.dumps({"proofs": proofs, "proved": len(proofs) - failed, "failed": failed}, indent=1))
+        listed_rows = [row for _, row in sorted(rows.items())]
+        print(json.dumps({"proofs": listed_rows, "proved": len(rows) - failed, "failed": failed}, indent=1))
     return int(failed > 0)
 
 
-def _line(text: str) -> None:
+def _print_line(text: str) -> None:
     """Print a line above the progress bar and flush it."""
     tqdm.write(text)
     sys.stdout.flush()
 
 
-def _nothing(text: str) -> None:
+def _print_nothing(text: str) -> None:
     """Print nothing; JSON is printed at the end."""
 
 
@@ -167,13 +164,13 @@ class _Recorder:
             Record(source_digest(), tuple(self._current)).write(self._path)
 
 
-def _settled(wanted: list[Any], jobs: int, limit: float, recorder: _Recorder | None) -> Generator[Any, None, None]:
+def _settled(proofs: list[Any], jobs: int, limit: float, recorder: _Recorder | None) -> Generator[Any, None, None]:
     """Yield outcomes in order of completion; the longest cases are started first."""
     from ..formal.record import expected_seconds, settle_unless_recorded
 
     known = recorder.record.by_digest if recorder else {}
-    waiting = sorted(wanted, key=expected_seconds, reverse=True)
-    with local_pool(jobs) as pool, tqdm(total=len(wanted), unit="proof", disable=None, leave=False) as bar:
+    waiting = sorted(proofs, key=expected_seconds, reverse=True)
+    with local_pool(jobs) as pool, tqdm(total=len(proofs), unit="proof", disable=None, leave=False) as bar:
         while waiting or pool.busy:
             while waiting and pool.accepts:
                 pool.submit(settle_unless_recorded, waiting.pop(0), limit, known)

@@ -1,16 +1,15 @@
-"""Reports for continuous integration: JUnit XML and annotations of GitHub workflows."""
+"""Reports for continuous integration: JUnit XML and annotations of GitHub workflows (``--junit``, ``--github``)."""
 
 import argparse
 import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from xml.etree import ElementTree
 
 from ..infra.files import require_writable, write_whole
 
-__all__ = ["Check", "add_reports", "check_reports", "report"]
+__all__ = ["Check", "check_reports", "report"]
 
 
 @dataclass(frozen=True)
@@ -33,14 +32,6 @@ class Check:
     seconds: float = 0.0
 
 
-def add_reports(parser: argparse.ArgumentParser) -> None:
-    """Add the options that :func:`report` reads."""
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="also write the results as JUnit XML")
-    parser.add_argument(
-        "--github", action="store_true", help="also print annotations of GitHub workflows on standard error"
-    )
-
-
 def check_reports(options: argparse.Namespace) -> None:
     """Check before the work that the report file can be written.
 
@@ -59,7 +50,7 @@ def report(options: argparse.Namespace, checks: Iterable[Check], seed: int | Non
     Parameters
     ----------
     options : Namespace
-        Options of :func:`add_reports`.
+        The options ``--junit`` and ``--github``.
     checks : iterable of Check
         Results to report.
     seed : int, optional
@@ -70,16 +61,16 @@ def report(options: argparse.Namespace, checks: Iterable[Check], seed: int | Non
     FileError
         A file cannot be written.
     """
-    found = list(checks)
+    results = list(checks)
     if options.junit:
-        write_whole(options.junit, _junit(options.command, found, seed))
+        write_whole(options.junit, _junit(options.command, results, seed))
     if options.github:
-        for check in found:
+        for check in results:
             if check.problem:
                 title = _escaped(f"sptc {options.command}: {check.name}").replace(":", "%3A").replace(",", "%2C")
                 print(f"::error title={title}::{_escaped(check.problem)}", file=sys.stderr)
-        wrong = sum(bool(check.problem) for check in found)
-        print(f"::notice title=sptc {options.command}::{len(found) - wrong} right, {wrong} wrong", file=sys.stderr)
+        wrong = sum(bool(check.problem) for check in results)
+        print(f"::notice title=sptc {options.command}::{len(results) - wrong} right, {wrong} wrong", file=sys.stderr)
 
 
 def _junit(command: str, checks: list[Check], seed: int | None) -> bytes:
@@ -90,8 +81,8 @@ def _junit(command: str, checks: list[Check], seed: int | None) -> bytes:
         properties = ElementTree.SubElement(suite, "properties")
         ElementTree.SubElement(properties, "property", {"name": "seed", "value": str(seed)})
     for check in checks:
-        about = {"classname": f"sptc.{command}.{check.group}", "name": check.name, "time": f"{check.seconds:.3f}"}
-        element = ElementTree.SubElement(suite, "testcase", {key: _text(value) for key, value in about.items()})
+        attributes = {"classname": f"sptc.{command}.{check.group}", "name": check.name, "time": f"{check.seconds:.3f}"}
+        element = ElementTree.SubElement(suite, "testcase", {key: _text(value) for key, value in attributes.items()})
         if check.problem:
             first = check.problem.partition("\n")[0]
             failure = ElementTree.SubElement(element, "failure", {"message": _text(first)})

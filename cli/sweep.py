@@ -2,13 +2,11 @@
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 
 from ..infra.pools import cores
-from ..rtl.config import MUXES, PRESETS, CoreConfig
-from .arguments import integer, processes
-from .configuration import cuts, words
+from ..rtl.config import PRESETS, CoreConfig
+from .options import add
 from .progress import progress_bar
 
 __all__ = ["add_parser"]
@@ -23,56 +21,20 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "kept products per cycle. With a liberty file, also list kept products per nanosecond. The axes of the grid "
         "are the options with several values.",
     )
-    parser.add_argument(
-        "--formats",
-        nargs="+",
-        type=words,
-        default=[PRESETS["hopper"].formats],
-        metavar="LIST",
-        help="sets of formats, each comma-separated, e.g. f16,bf16 (default: those of hopper)",
-    )
-    parser.add_argument(
-        "--alignment",
-        nargs="+",
-        type=integer(0),
-        default=[CoreConfig.alignment_bits],
-        metavar="F",
-        help=f"alignment bits: bits kept below 2**E (default {CoreConfig.alignment_bits})",
-    )
-    parser.add_argument(
-        "--step-bytes",
-        nargs="+",
-        type=integer(1),
-        default=[CoreConfig.step_bytes],
-        metavar="N",
-        help=f"bytes of stored A per unit and cycle; they set the products (default {CoreConfig.step_bytes})",
-    )
-    parser.add_argument(
-        "--mux",
-        nargs="+",
-        choices=MUXES,
-        default=[CoreConfig.mux],
-        help=f"operand multiplexers (default {CoreConfig.mux})",
-    )
-    parser.add_argument(
-        "--cuts",
-        nargs="+",
-        type=cuts,
-        default=[CoreConfig.cuts],
-        metavar="LIST",
-        help="sets of cuts with a pipeline register, each comma-separated, or none "
-        f"(default {','.join(CoreConfig.cuts)})",
-    )
+    add(parser, "formats", nargs="+", default=[PRESETS["hopper"].formats], note=" (default: those of hopper)")
+    for name, value in (
+        ("alignment", CoreConfig.alignment_bits),
+        ("step_bytes", CoreConfig.step_bytes),
+        ("mux", CoreConfig.mux),
+        ("cuts", CoreConfig.cuts),
+    ):
+        text = ",".join(value) if isinstance(value, tuple) else value
+        add(parser, name, nargs="+", default=[value], note=f" (default {text})")
     parser.add_argument("--dense", action="store_true", help="synthesise units without sparsity")
-    parser.add_argument("--liberty", type=Path, metavar="FILE", help="standard cell library to map to")
-    parser.add_argument("--combinational", action="store_true", help="replace pipeline registers by wires")
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--jobs", type=processes, default=cores(), metavar="N", help="processes (default: one per core)")
-    where.add_argument(
-        "--scheduler", metavar="ADDRESS", help="synthesise on the Dask cluster of this scheduler (extra: dask)"
-    )
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw area against throughput")
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    add(parser, "liberty", "combinational")
+    add(parser.add_mutually_exclusive_group(), "jobs", "scheduler")
+    add(parser, "plot", help="draw area against throughput (extra: area)")
+    add(parser, "json")
     parser.set_defaults(execute=_execute)
 
 
@@ -96,8 +58,8 @@ def _execute(options: argparse.Namespace) -> int:
         sparse=not options.dense,
     )
     with progress_bar("point") as progress:
-        found = sweep(grid, recipe, jobs=options.jobs, scheduler=options.scheduler, progress=progress)
-    print(json.dumps(sweep_as_dict(found, recipe), indent=1) if options.json else sweep_table(found, recipe))
+        points = sweep(grid, recipe, jobs=options.jobs or cores(), scheduler=options.scheduler, progress=progress)
+    print(json.dumps(sweep_as_dict(points, recipe), indent=1) if options.json else sweep_table(points, recipe))
     if options.plot:
-        plot_sweep(found, recipe, options.plot)
+        plot_sweep(points, recipe, options.plot)
     return 0

@@ -13,13 +13,13 @@ from ..infra.figures import check_plotting
 from ..infra.files import write_whole
 from ..verify.archive import Recorded
 from ..verify.pack_files import file_of, require_placed, subject_named
-from ..verify.stimulus import NIBBLES, draw_tiles, drawn_distributions
-from .arguments import architecture, integer
-from .draw import add_theme
+from ..verify.stimulus import draw_tiles, drawn_distributions
+from .options import add, flag, integer
 
 __all__ = ["add_parser"]
 
-_DRAWN = ("arch", "distribution", "nibbles", "seed")
+#: Options of the random tile of an instruction.
+_TILE_OPTIONS = ("arch", "distribution", "nibbles", "seed")
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -32,7 +32,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "the signals of the hardware.",
     )
     parser.add_argument(
-        "what", metavar="FILE.npz|INSTRUCTION", help="a register file, or an instruction to draw a random tile of"
+        "source", metavar="FILE.npz|INSTRUCTION", help="a register file, or an instruction to draw a random tile of"
     )
     parser.add_argument(
         "--case", type=integer(0), default=0, metavar="N", help="index of the tile (default %(default)s)"
@@ -40,29 +40,16 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument("--row", type=integer(0), default=0, metavar="N", help="row of D (default %(default)s)")
     parser.add_argument("--column", type=integer(0), default=0, metavar="N", help="column of D (default %(default)s)")
     drawing = parser.add_argument_group("random tile of an instruction")
-    drawing.add_argument(
-        "--arch",
-        type=architecture,
-        metavar="ARCH",
-        help="architecture (default: sm_90, or the first that has the instruction)",
-    )
-    drawing.add_argument(
-        "--distribution",
-        metavar="NAME",
-        help="distribution of the operands (default: consecutive cases use all that apply, in turn)",
-    )
-    drawing.add_argument(
-        "--nibbles", choices=tuple(NIBBLES), help="metadata: legal (the default), also 0x0 for zeros, or all sixteen"
-    )
-    drawing.add_argument("--seed", type=integer(0), metavar="N", help="seed of the tile (default 0)")
+    add(drawing, "arch", note=" (default: sm_90, or the first that has the instruction)")
+    add(drawing, "distribution", "nibbles")
+    add(drawing, "seed", note=" (default 0)")
     parser.add_argument("--golden-only", action="store_true", help="use the golden model only; build no simulation")
-    parser.add_argument("--svg", type=Path, metavar="FILE.svg", help="draw the bits of every term (extra: area)")
+    add(parser, "svg", help="draw the bits of every term (extra: area)")
     parser.add_argument(
         "--datapath", type=Path, metavar="FILE.svg", help="draw the datapath with the values of one step"
     )
     parser.add_argument("--step", type=integer(1), metavar="N", help="step of --datapath, from 1 (default 1)")
-    add_theme(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    add(parser, "theme", "json")
     parser.set_defaults(execute=_execute)
 
 
@@ -73,34 +60,34 @@ def _execute(options: argparse.Namespace) -> int:
     if options.svg:
         check_plotting()
     if options.step and not options.datapath:
-        raise OperandError("--step says what --datapath FILE.svg draws, which is missing")
+        raise OperandError("--step needs --datapath FILE.svg")
     file: Path | Recorded
-    if options.what.endswith(".npz"):
-        if superfluous := next((name for name in _DRAWN if getattr(options, name) is not None), None):
-            raise OperandError(f"--{superfluous} is for an instruction, of which a tile is drawn, not for a file")
-        file = Path(options.what)
+    if options.source.endswith(".npz"):
+        if superfluous := next((name for name in _TILE_OPTIONS if getattr(options, name) is not None), None):
+            raise OperandError(f"{flag(superfluous)} draws a random tile and cannot be combined with FILE.npz")
+        file = Path(options.source)
     else:
-        file = _drawn(options)
-    found = trace(file, options.case, options.row, options.column, hardware=not options.golden_only)
+        file = _random_tile(options)
+    traced = trace(file, options.case, options.row, options.column, hardware=not options.golden_only)
     if options.svg:
-        write_whole(options.svg, found.as_svg())
+        write_whole(options.svg, traced.as_svg())
     if options.datapath:
-        steps, number = len(found.golden.steps), options.step or 1
+        steps, number = len(traced.golden.steps), options.step or 1
         if number > steps:
             raise OperandError(f"--step {number}: the output has {steps} step{'s' * (steps > 1)}")
-        picture = draw_step(found, number - 1, Theme(options.theme))
+        picture = draw_step(traced, number - 1, Theme(options.theme))
         write_whole(options.datapath, picture.svg())
-    print(json.dumps(found.as_dict(), indent=1) if options.json else found)
-    return int(found.difference is not None)
+    print(json.dumps(traced.as_dict(), indent=1) if options.json else traced)
+    return int(traced.difference is not None)
 
 
-def _drawn(options: argparse.Namespace) -> Recorded:
+def _random_tile(options: argparse.Namespace) -> Recorded:
     """Draw one random tile of an instruction."""
-    subject = subject_named(options.what)
+    subject = subject_named(options.source)
     i = subject.instruction
     arch = options.arch or ("sm_90" if "sm_90" in i.architectures else i.architectures[0])
     require_placed(subject, arch)
     names, tiles = drawn_distributions(i, options.distribution), options.case + 1
     rng = np.random.default_rng(options.seed or 0)
-    given = draw_tiles(i, names, options.nibbles or "legal", tiles, rng)
-    return file_of(subject, arch, given, rng, int(rng.integers(i.sparsity_selectors)))
+    operands = draw_tiles(i, names, options.nibbles or "legal", tiles, rng)
+    return file_of(subject, arch, operands, rng, int(rng.integers(i.sparsity_selectors)))

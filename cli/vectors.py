@@ -1,33 +1,164 @@
-"""``sptc vectors``: write operands and expected results for other models of the same instructions."""
+"""``sptc vectors``: write seeded operands with expected results, for other testbenches."""
 
 import argparse
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ..errors import OperandError
-from . import conformance, stimulus
+from ..rtl.config import PRESET_OF_ARCHITECTURE
+from ..verify.pack_files import subject_named
+from ..verify.vector_levels import LEVELS
+from ..verify.vectors import BACKENDS, FORMATS, MANIFEST, VectorRequest, write_vectors
+from . import judge, pack
+from .configuration import DATAPATH_OPTIONS, add_datapath, datapath
+from .options import add, flag
 
 __all__ = ["add_parser"]
+
+#: Options of vectors only. They have no default, so that the aliases can refuse them.
+_VECTOR_OPTIONS = ("tiles", "format", "level", "distribution", "nibbles", "backend", "bench")
+#: Options of the aliases `vectors --pack` and `vectors --check` only.
+_ALIAS_OPTIONS = ("results", "jobs", "junit", "github")
+#: Default architecture, if it has the instruction.
+_DEFAULT_ARCH = "sm_90"
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "vectors",
-        help="write seeded vectors or conformance packs with expected results, or check another model's results",
-        description="Write seeded vectors or conformance packs, or check the results that another model computed for a "
-        "pack. Seeded vectors are random operands of an instruction with the expected results: as registers, or as "
-        "inputs and outputs of the emitted hardware, with a testbench on request. A conformance pack is a register "
-        "file of few cases for one instruction on one architecture. Its cases distinguish the right model from its "
-        "neighbours, which are wrong in one point.",
+        help="write seeded vectors of an instruction with expected results",
+        description="Write random operands of instructions with the expected results: as registers, or as inputs and "
+        "outputs of the emitted hardware, with a testbench on request.",
     )
-    stimulus.add_options(parser)
-    conformance.add_options(parser)
+    parser.add_argument(
+        "instruction",
+        nargs="*",
+        metavar="INSTRUCTION",
+        help="instruction in PTX syntax, for tcgen05 with shape and types in brackets; several are written to "
+        "subfolders of --output",
+    )
+    add(parser, "tiles", note=" (default 1)")
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        help="register file or arrays (npz, the default), $readmemh files, JSON, or SystemVerilog",
+    )
+    parser.add_argument(
+        "--level",
+        choices=LEVELS,
+        help="interface of the vectors: registers and memory (the default), the streams of the emitted warp, or steps "
+        "of the emitted row or unit",
+    )
+    add(parser, "distribution", "nibbles")
+    add(
+        parser,
+        "backend",
+        choices=BACKENDS,
+        help="back end for the results of level registers: the golden model (the default), or libsptc, which gives the "
+        "same bits several times as fast",
+    )
+    parser.add_argument(
+        "--bench", action="store_true", default=None, help="also write the Verilog of the top and a testbench, tb.sv"
+    )
+    add(
+        parser,
+        "arch",
+        nargs="+",
+        type=pack.architecture_or_all,
+        help="architecture (default: sm_90, or the first that has the instruction)",
+    )
+    add(parser, "output", metavar="FOLDER", help="folder to write to")
+    add(parser, "seed", default=0, note=" (default %(default)s)")
+    add(parser, "json")
+    add_datapath(parser)
+    aliases = parser.add_argument_group(
+        "former names of `sptc pack` and `sptc judge`", "The next release no longer accepts these options."
+    )
+    aliases.add_argument("--pack", nargs="+", metavar="INSTRUCTION", help="same as `sptc pack INSTRUCTION`")
+    aliases.add_argument(
+        "--check", type=Path, metavar="PACK.npz", help="with --results: same as `sptc judge PACK.npz RESULTS`"
+    )
+    aliases.add_argument("--results", type=Path, metavar="RESULTS", help=judge.RESULTS)
+    add(aliases, "jobs", note="; with --pack")
+    add(aliases, "junit", "github", note="; with --check")
     parser.set_defaults(execute=_execute)
 
 
 def _execute(options: argparse.Namespace) -> int:
-    if options.instruction:
-        return stimulus.execute(options)
-    if option := stimulus.used(options):
-        raise OperandError(f"{option} is for the vectors of an instruction, and none is named")
-    return conformance.execute(options)
+    if options.pack or options.check:
+        return _execute_alias(options)
+    if not options.instruction:
+        raise OperandError("INSTRUCTION is required; conformance packs are written by `sptc pack`")
+    if superfluous := _first_present(options, _ALIAS_OPTIONS):
+        raise OperandError(f"{superfluous} needs --pack or --check")
+    if not options.output:
+        raise OperandError("--output FOLDER is required")
+    requests = [_request(text, options) for text in dict.fromkeys(options.instruction)]
+    folder: Path = options.output
+    folders = [folder] if len(requests) == 1 else [folder / _folder_name(request) for request in requests]
+    manifests = [write_vectors(request, place) for request, place in zip(requests, folders, strict=True)]
+    if options.json:
+        print(json.dumps({"manifests": manifests}, indent=1))
+        return 0
+    for manifest, place in zip(manifests, folders, strict=True):
+        print(_summary(manifest, place))
+    return 0
+
+
+def _execute_alias(options: argparse.Namespace) -> int:
+    """Execute `sptc pack` or `sptc judge` under its former name."""
+    former = "--pack" if options.pack else "--check"
+    excluded = ["instruction", *_VECTOR_OPTIONS, *DATAPATH_OPTIONS]
+    excluded += ["check", "results", "junit", "github"] if options.pack else ["output", "arch", "jobs"]
+    if superfluous := _first_present(options, excluded):
+        raise OperandError(f"{superfluous} cannot be combined with {former}")
+    if options.pack:
+        if not options.output:
+            raise OperandError("--pack needs --output FOLDER, or --output FILE.npz for one pack")
+        return pack.write_packs(options, options.pack)
+    if not options.results:
+        raise OperandError("--check needs --results FILE")
+    return judge.judge_results(options, options.check)
+
+
+def _first_present(options: argparse.Namespace, names: Sequence[str]) -> str:
+    """Return the first of these options that is given, as it is spelled, or an empty string."""
+    spellings = {"instruction": "INSTRUCTION", "alignment_bits": "--alignment"}
+    present = [name for name in names if getattr(options, name) not in (None, False, [])]
+    return spellings.get(present[0], flag(present[0])) if present else ""
+
+
+def _request(text: str, options: argparse.Namespace) -> VectorRequest:
+    """Return the request for the vectors of one instruction."""
+    choices: dict[str, Any] = {name: getattr(options, name) for name in _VECTOR_OPTIONS}
+    choices = {name: value for name, value in choices.items() if value is not None}
+    architectures = subject_named(text).instruction.architectures
+    arches = options.arch or [_DEFAULT_ARCH if _DEFAULT_ARCH in architectures else architectures[0]]
+    if len(arches) != 1 or arches[0] == pack.ALL:
+        raise OperandError("vectors are for one architecture: --arch takes one name")
+    config = None
+    if choices.get("level", LEVELS[0]) != LEVELS[0]:
+        options.default_preset = PRESET_OF_ARCHITECTURE[arches[0]]
+        config = datapath(options)
+    elif superfluous := _first_present(options, DATAPATH_OPTIONS):
+        raise OperandError(f"{superfluous} needs --level {', '.join(LEVELS[1:-1])} or {LEVELS[-1]}")
+    return VectorRequest(instruction=text, arch=arches[0], seed=options.seed, config=config, **{"tiles": 1, **choices})
+
+
+def _folder_name(request: VectorRequest) -> str:
+    """Return the folder name of an instruction."""
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", request.subject.name).strip("-")
+
+
+def _summary(manifest: dict[str, Any], folder: Path) -> str:
+    """Return one line that says what was written."""
+    size = sum(file["bytes"] for file in manifest["files"].values())
+    tables = ", ".join(f"{table['name']} {table['count']} x {table['bits']} bits" for table in manifest["tables"])
+    return (
+        f"{folder}: {manifest['tiles']} tiles of {manifest['instruction']} on {manifest['arch']}, level "
+        f"{manifest['level']}: {tables}; {len(manifest['files'])} files of {size} bytes and {MANIFEST}"
+    )

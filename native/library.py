@@ -32,6 +32,8 @@ __all__ = [
 ABI = 1
 #: Where its sources lie.
 SOURCES = Path(__file__).parent
+#: Python sources that the header of tables is generated from.
+_GENERATORS = tuple(path for room in ("isa", "native") for path in sorted(SOURCES.parent.glob(f"{room}/*.py")))
 #: Where a wheel brings it ready, compiled of the sources beside it.
 _READY = SOURCES / "lib" / "libsptc.so"
 _REQUIRED = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-pthread")
@@ -126,7 +128,7 @@ def _is_x86() -> bool:
 
 def _fingerprint() -> str:
     digest = hashlib.sha256(repr((compiler_stamp(), _REQUIRED, KERNELS, platform.machine())).encode())
-    for path in sorted([*SOURCES.glob("src/*"), *SOURCES.glob("include/*")]):
+    for path in (*sorted([*SOURCES.glob("src/*"), *SOURCES.glob("include/*")]), *_GENERATORS):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:24]
 
@@ -142,16 +144,19 @@ def _units() -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _build(whole: Path) -> None:
+    from .tables import header
+
     progress("building libsptc")
     with tempfile.TemporaryDirectory(dir=whole.parent) as scratch:
         folder = Path(scratch)
-        include = f"-I{SOURCES / 'include'}"
+        (folder / "tables.h").write_text(header(), encoding="utf-8")
+        include = (f"-I{SOURCES / 'include'}", f"-I{SOURCES / 'src'}", f"-I{folder}")
 
         def compile_with(words: list[str]) -> None:
             run_tool([cxx_compiler(), *words], folder, "the C++ compiler", "libsptc")
 
         def compiled(unit: tuple[str, tuple[str, ...]]) -> str:
-            compile_with([*_REQUIRED, include, "-c", "-o", f"{unit[0]}.o", *unit[1]])
+            compile_with([*_REQUIRED, *include, "-c", "-o", f"{unit[0]}.o", *unit[1]])
             return f"{unit[0]}.o"
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -5,6 +5,7 @@ from pathlib import Path, PurePosixPath
 
 from ..errors import FileError
 from ..infra.files import write_whole
+from .tables import GENERATED, header
 
 __all__ = ["files", "write_files"]
 
@@ -13,10 +14,11 @@ _PATTERNS = ("README.md", "CMakeLists.txt", "Makefile", "*.in", "*.map", "includ
 
 
 def files() -> Iterator[PurePosixPath]:
-    """Yield every file that the library is built from, with examples, below its folder."""
+    """Yield every file that the library is built from, with examples, below its folder; the last one is generated."""
     for pattern in _PATTERNS:
         for path in sorted(_FOLDER.glob(pattern)):
             yield PurePosixPath(path.relative_to(_FOLDER).as_posix())
+    yield PurePosixPath(GENERATED)
 
 
 def write_files(prefix: Path) -> int:
@@ -34,6 +36,6 @@ def write_files(prefix: Path) -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FileError(f"{path.parent} cannot be made ({error.strerror})") from None
-        write_whole(path, (_FOLDER / name).read_bytes())
+        write_whole(path, header().encode() if str(name) == GENERATED else (_FOLDER / name).read_bytes())
         count += 1
     return count

@@ -1,1 +1,1 @@
-"""Objects that show an instruction, a datapath or a step: they print as text and draw themselves in a notebook."""
+"""Instructions, datapaths, steps and results as text, as JSON values and as pictures."""

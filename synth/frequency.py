@@ -1,14 +1,16 @@
 """Search for pipeline cuts with which a unit reaches a frequency on an FPGA."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..rtl.config import CUTS, CoreConfig
 from .netlist import registered_unit
 from .price import Measurement, measure_all
 from .recipe import Recipe
+from .report import about, columns, heading
 
-__all__ = ["Choice", "choices_for"]
+__all__ = ["Choice", "choices_as_dict", "choices_for", "choices_table", "fastest"]
 
 #: Cuts to try. The result after rounding is registered in any case.
 _CANDIDATES = CUTS[:-1]
@@ -74,3 +76,26 @@ def choices_for(
         tried = [
             tuple(cut for cut in CUTS if cut in (*best.cuts, other)) for other in _CANDIDATES if other not in best.cuts
         ]
+
+
+def fastest(choices: Sequence[Choice]) -> Choice:
+    """Return the choice with the highest frequency."""
+    return max(choices, key=lambda choice: choice.megahertz)
+
+
+def choices_as_dict(choices: Sequence[Choice], recipe: Recipe, megahertz: float) -> dict[str, Any]:
+    """Return the recipe, the target frequency and all choices as JSON values."""
+    rows = [{"cuts": list(c.cuts), "mhz": c.megahertz, "cells": c.measurement.amounts} for c in choices]
+    return {**about(recipe), "mhz_wanted": megahertz, "choices": rows}
+
+
+def choices_table(choices: Sequence[Choice], recipe: Recipe, megahertz: float) -> str:
+    """Return a table of all choices, followed by the fastest."""
+    rows = [["cuts", "MHz", *recipe.amounts]]
+    for choice in choices:
+        amounts = (f"{amount:.0f}" for amount in choice.measurement.amounts.values())
+        rows.append([",".join(choice.cuts) or "none", f"{choice.megahertz:.1f}", *amounts])
+    best = fastest(choices)
+    shortfall = "" if best.megahertz >= megahertz else f"; none that was tried reaches {megahertz:g} MHz"
+    summary = f"--cuts {','.join(best.cuts) or 'none'}: {best.megahertz:.1f} MHz{shortfall}"
+    return "\n".join([*heading(recipe), "", *columns(rows), summary])

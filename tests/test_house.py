@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "synth/energy": "synth sim/engine gpu golden operands rtl isa infra errors numpy amaranth",
     "gemm": "api golden operands isa tensors infra errors numpy",
     "kernels": "api isa errors numpy",
-    "show": "verify api tensors golden operands rtl isa infra errors numpy",
+    "show": "verify gemm api tensors golden operands rtl isa infra errors numpy",
     "cli": "show verify formal synth/energy synth gemm tensors api sim/benches sim/coverage sim/engine native gpu "
     "golden operands rtl isa infra errors numpy tqdm matplotlib shtab __version__",
     "": "api isa errors cli gemm tensors",  # the last two when they are first asked for

@@ -109,7 +109,7 @@ def test_no_configurations(tmp_path: Path) -> None:
         ("\xff", " is not JSON"),
         ("[" * 100_000, " is not JSON"),
         ("[]", " must hold a JSON object with the fields of a configuration"),
-        ('{"format": ["s8"]}', ": there is no field 'format'; there are name, formats, "),
+        ('{"format": ["s8"]}', ": unknown field 'format'; the fields are name, formats, "),
         ("{}", ": the field formats is missing"),
         ('{"formats": "s8"}', ': formats must be a list of strings, not "s8"'),
         ('{"formats": [8]}', ": formats must be a list of strings, not [8]"),
@@ -136,7 +136,7 @@ def test_bad_words(cli: CommandLine) -> None:
         (["--fpga", "max10"], "invalid choice: 'max10'"),
         (["--preset", "tiny", "--config", "x"], "argument --config: not allowed with argument --preset"),
         (["--fpga", "ecp5", "--liberty", "x"], "argument --liberty: not allowed with argument --fpga"),
-        (["--full-adders"], "--full-adders needs the full adder of a library; add --liberty FILE"),
+        (["--full-adders"], "--full-adders needs the full-adder cells of a library: add --liberty FILE"),
         (["--jobs", "0"], "argument --jobs: must be an integer of 1 or more, not '0'"),
     ):
         cli.refuses(*words, message=message)

@@ -206,7 +206,7 @@ def test_bad_words(monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
         (["--seed", "-1"], "--seed: must be an integer of 0 or more, not '-1'"),
         (["--shards", "1", "--seconds", "1"], "not allowed with"),
         (["--jobs", "1", "--scheduler", "x"], "not allowed with"),
-        (["--only", "1", "--state", "x"], "keeps no state"),
+        (["--only", "1", "--state", "x"], "--only cannot be combined with --state"),
         (["--state", "file"], "file cannot hold the state of a campaign"),
         (["--scheduler", "tcp://127.0.0.1:1"], "no scheduler answers at tcp://127.0.0.1:1"),
         (["--scheduler", "nowhere"], "no scheduler answers at nowhere"),

@@ -107,11 +107,11 @@ def test_bad_words(cli: CommandLine) -> None:
         (["dense.npy", "--format", "f9"], "argument --format: invalid choice: 'f9'"),
         (["dense.npy", "--prune", "--recipe", "mx"], "--recipe needs --format"),
         (["dense.npy", "--prune", "--no-saturate"], "--saturate needs --format"),
-        (["dense.npy", "--prune", "--tile-k", "64"], "--tile-k is for the format cutlass3-sm90"),
+        (["dense.npy", "--prune", "--tile-k", "64"], "--tile-k needs --from cutlass3-sm90 or --to cutlass3-sm90"),
         (["dense.npy", "--prune", "--to", "ptx", "--instruction", "mma.what"], ""),
         (["dense.npy", "--prune", "--expand"], "--expand needs --output"),
         (["dense.npy", "--prune", "--output", "x.pt"], "x.pt must end in .safetensors or .npz"),
-        (["dense.npy", "--from", "ptx", "--prune"], "--prune is for a dense matrix, not with --from"),
+        (["dense.npy", "--from", "ptx", "--prune"], "--prune cannot be combined with --from"),
         ([model, "--from", "what"], "argument --from: invalid choice: 'what'"),
     ):
         cli.refuses(*words, message=message)

@@ -74,19 +74,22 @@ def test_what_is_refused(words: list[str], cli: CommandLine) -> None:
         (["tcgen05.mma.sp"], "tcgen05"),
         (["mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"], "do not include f16"),
         ([SPARSE, "--liberty", "missing.lib"], "missing.lib"),
-        ([SPARSE, "--dense"], "is sparse, and the datapath does not select"),
+        ([SPARSE, "--dense"], "is sparse, but the datapath does not support sparsity"),
         ([SPARSE, "--operands", "zeros,many"], "not 'many'"),
         ([SPARSE, "--csv", "no/such/folder/x.csv"], "no/such/folder"),
         ([SPARSE, "--operands", "101%"], "not '101%'"),
         ([SPARSE, "--plot", "no/such/folder/x.svg"], "no/such/folder"),
         ([f8], "sm_90 does not have"),
-        ([SPARSE, "--a-tensor", "x"], "--a-tensor is of a matrix: add --a and --b"),
+        ([SPARSE, "--a-tensor", "x"], "--a-tensor needs --a and --b"),
         ([SPARSE, "--top", "warp", "--rows", "3"], "rows"),
-        ([SPARSE, "--top", "warp", "--glitches"], "--glitches is of a unit; leave out --top warp"),
-        (["wgmma.mma_async.sp.sync.aligned.m64n8k64.s32.s8.s8", "--top", "warp"], "is no mma of 16 rows"),
-        ([SPARSE, "--step-bytes", "8"], "steps of 8 bytes are not simulated"),
-        ([SPARSE, "--a", "a.npy"], "--a and --b are given together"),
-        ([SPARSE, "--a", "a.npy", "--b", "b.npy"], "--operands does not go with --a and --b"),
+        ([SPARSE, "--top", "warp", "--glitches"], "--glitches cannot be combined with --top warp"),
+        (
+            ["wgmma.mma_async.sp.sync.aligned.m64n8k64.s32.s8.s8", "--top", "warp"],
+            "--top warp executes only mma with 16 rows of A",
+        ),
+        ([SPARSE, "--step-bytes", "8"], "steps of a multiple of 16 bytes, not 8"),
+        ([SPARSE, "--a", "a.npy"], "--a and --b must be given together"),
+        ([SPARSE, "--a", "a.npy", "--b", "b.npy"], "--operands cannot be combined with --a and --b"),
     ):
         cli.refuses(*words, *more, message=message)
     Path("cells.lib").write_text(TEXT.replace("internal_power", "no_power"), encoding="utf-8")
@@ -105,7 +108,7 @@ def test_matrices(words: list[str], cli: CommandLine) -> None:
     assert sparse["cycles"] > 0
     assert 0 < dense["total"] < sparse["total"]
     cli.refuses(*words, SPARSE, *files, message="not 2:4 sparse")
-    cli.refuses(*words, SPARSE, "--prune", message="--prune is of a matrix")
+    cli.refuses(*words, SPARSE, "--prune", message="--prune needs --a and --b")
 
 
 @pytest.mark.regression

@@ -54,4 +54,4 @@ def test_examples_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_long_examples_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("pyosys")
     pytest.importorskip("bitwuzla")
-    run([*LONG[:-1], "vectors", LONG[-1]], monkeypatch, tmp_path)
+    run([*LONG[:-1], "pack", LONG[-1]], monkeypatch, tmp_path)

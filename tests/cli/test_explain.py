@@ -90,9 +90,9 @@ def test_some_words_of_a_name(cli: CommandLine) -> None:
     words = ("m16n8k64", "u4", "s4", "satfinite", "sp", "ordered_metadata")
     assert cli.status(*words) == 2
     output, errors = cli.capsys.readouterr()
-    assert errors == "sptc explain: 2 instructions have these words; say which\n"
+    assert errors == "sptc explain: 2 instructions have these words; add words until only one has them\n"
     assert [line.split(".")[-3:-1] for line in output.splitlines()] == [["s4", "u4"], ["u4", "s4"]]
-    cli.refuses(*words, "--json", message="2 instructions have these words; say which")
+    cli.refuses(*words, "--json", message="2 instructions have these words; add words until only one has them")
     assert cli.text("m16n8k4", "tf32").startswith("mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32\n")
     assert cli.status("wgmma f16") == 2
     lines = cli.capsys.readouterr().out.splitlines()
@@ -229,7 +229,7 @@ def test_what_a_nibble_does(cli: CommandLine) -> None:
 
 def test_bad_input(cli: CommandLine) -> None:
     for words, message in (
-        ([], "an instruction or --nibble is missing"),
+        ([], "INSTRUCTION or --nibble is required"),
         (["fma.rn.f32"], "'fma' in 'fma.rn.f32' is no known opcode; accepted are mma and wgmma.mma_async."),
         ([WGMMA, "--arch", "sm_80"], "sm_80 does not have wgmma...; sm_90 has it"),
         ([F16, "--arch", "sm_75"], "'sm_75' is no known architecture"),
@@ -241,11 +241,11 @@ def test_bad_input(cli: CommandLine) -> None:
         (["--nibble", "16"], "argument --nibble: must be a number from 0 to 15, such as 6, 0x6 or 0b0110, not '16'"),
         (["--nibble", "-1"], "argument --nibble: must be a number from 0 to 15"),
         (["--nibble", "six"], "argument --nibble: must be a number from 0 to 15"),
-        ([F16, "--nibble", "6"], "--nibble stands alone or with --json"),
-        (["--lane", 3, "--nibble", "6"], "--nibble stands alone or with --json"),
+        ([F16, "--nibble", "6"], "--nibble can be combined only with --json"),
+        (["--lane", 3, "--nibble", "6"], "--nibble can be combined only with --json"),
         ([F16, "--lane", 32], "no operand has an element of lane 32"),
         ([F16, "--row", 16, "--lane", 1], "no operand has an element of row 16 and lane 1"),
-        ([F16, "--row", 1, "--svg", "x.svg"], "--row and --lane are of text and --json"),
+        ([F16, "--row", 1, "--svg", "x.svg"], "--row and --lane cannot be combined with --svg"),
         (["m16n8k32", "f17"], "f17"),
         ([MXF4, "--operand", "scale_a", "--svg", "x.svg"], "there is nothing to draw: scales have no picture"),
     ):

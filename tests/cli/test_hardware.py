@@ -14,7 +14,7 @@ from sptc.rtl.ports import ports
 from sptc.rtl.systemverilog import lines_of_ports, package
 from sptc.tests.cli.command_line import CommandLine
 
-from .test_stimulus import lint
+from .test_vectors import lint
 
 TINY = ("verilog", "--preset", "tiny", "-o")
 
@@ -139,9 +139,9 @@ def test_an_output_that_cannot_be_written(cli: CommandLine) -> None:
 
 def test_bad_words(cli: CommandLine) -> None:
     for words, message in (
-        (["ports"], "which datapath: add --preset NAME, --config FILE or --formats LIST"),
+        (["ports"], "no datapath is given: add --preset NAME, --config FILE or --formats LIST"),
         (["ports", "--formats", "f16,zz"], "formats: 'zz' is no element format"),
-        (["ports", "--formats", "s4", "--products", "3"], "--products 3 of 4 bits are no whole bytes"),
+        (["ports", "--formats", "s4", "--products", "3"], "--products 3: 3 x 4 bits are no whole number of bytes"),
         (
             ["ports", "--preset", "tiny", "--step-bytes", "100000"],
             "step_bytes must be an integer from 1 to 256, not 100000",

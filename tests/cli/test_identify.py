@@ -183,9 +183,9 @@ def test_bad_input(cli: CommandLine) -> None:
         (["--y", "missing.npy"], "missing.npy cannot be read (No such file or directory)"),
         (["--y", "text.npy"], "must hold floats, integers or codes, not <U1 of shape (2,)"),
         (["--seed", "3"], "--shape and --seed need --probe"),
-        (["--probe", "p"], "--probe draws A and B, and takes no --a, --b and --y"),
+        (["--probe", "p"], "--probe cannot be combined with --a, --b or --y"),
     ):
         cli.refuses(*words(*more), message=message)
-    message = "give A, B and what was computed of them with --a, --b and --y"
+    message = "name the files of A, B and their product with --a, --b and --y"
     cli.refuses("--format", "f16", "--result", "f16", message=message)
     cli.refuses("--probe", "p", "--result", "f16", message="--probe needs --format")

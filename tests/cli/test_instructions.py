@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from sptc.cli import main
-from sptc.cli.instructions import markdown_table
 from sptc.isa.instructions import every_instruction
 from sptc.isa.tcgen05 import KINDS, instructions_of, parse_opcode
+from sptc.show.instructions import markdown_table
 from sptc.tests.cli.command_line import CommandLine
 
 COMMAND = "instructions"
@@ -74,7 +74,9 @@ def test_filters(cli: CommandLine) -> None:
     listed = cli.json("--arch", "sm_120", "--sparse", "e2m1", "m16n8k128")["instructions"]
     assert len(listed) == 4
     assert all("m16n8k128" in entry["instruction"] and entry["evidence"]["sm_120"] for entry in listed)
-    cli.refuses("m16n8k32", "f64", message="no instruction is like that; `sptc instructions` lists all")
+    cli.refuses(
+        "m16n8k32", "f64", message="no instruction matches these words and options; `sptc instructions` lists all"
+    )
 
 
 def test_json_lists_tcgen05(listed: list[dict[str, Any]]) -> None:

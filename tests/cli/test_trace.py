@@ -57,9 +57,9 @@ def test_bad_words(cli: CommandLine) -> None:
     write(Path("bad.npz"), replace(file, e=file.e & 0, metadata="strict"))
     for words, message in (
         (["none.npz"], "none.npz does not exist"),
-        ([FILE, "--seed", 1], "--seed is for an instruction"),
-        ([FILE, "--arch", "sm_90"], "--arch is for an instruction"),
-        ([FILE, "--nibbles", "all"], "--nibbles is for an instruction"),
+        ([FILE, "--seed", 1], "--seed draws a random tile and cannot be combined with FILE.npz"),
+        ([FILE, "--arch", "sm_90"], "--arch draws a random tile and cannot be combined with FILE.npz"),
+        ([FILE, "--nibbles", "all"], "--nibbles draws a random tile and cannot be combined with FILE.npz"),
         ([FILE, "--golden-only", "--svg", "none/x.svg"], "cannot be written"),
         (["bad.npz", "--golden-only"], "0b0000"),  # as the policy of the file says
     ):

@@ -156,7 +156,8 @@ def test_record(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture
     assert all(name.endswith(".least.npz") for name in names)
     capsys.readouterr()
     assert main([*words, integer]) == 2
-    assert capsys.readouterr().err == f"sptc gpu: {integer} multiplies integers; --least is of floats.\n"
+    message = f"--least needs an instruction that multiplies floats, not {integer}"
+    assert capsys.readouterr().err == f"sptc gpu: {message}\n"
 
 
 def test_no_gpu_is_one_sentence(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

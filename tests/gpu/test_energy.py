@@ -218,7 +218,7 @@ def test_the_command(gpu: FakeGpu, tmp_path: Path, capsys: pytest.CaptureFixture
     assert path.read_text(encoding="utf-8").startswith("# NVIDIA H200, CUDA 13.0, driver 580.159.04, ")
     other = "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"
     assert main(["gpu", "energy", "--instruction", other, "-o", str(path)]) == 2
-    assert f"{other} is not one of those whose energy is measured" in capsys.readouterr().err
+    assert f"the energy of {other} cannot be measured" in capsys.readouterr().err
 
 
 class FakeLibrary:

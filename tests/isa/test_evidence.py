@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import sptc
 from sptc import InstructionError
-from sptc.cli.instructions import markdown_table
 from sptc.isa import evidence as module
 from sptc.isa.evidence import Evidence, Form, Source, evidence, form_of, forms_of, sources, weakest
 from sptc.isa.instructions import ARCHITECTURES, VARIANTS, every_instruction, instructions_of, parse
 from sptc.isa.tcgen05 import every_opcode
 from sptc.isa.tcgen05 import instructions_of as instructions_of_opcode
+from sptc.show.instructions import markdown_table
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"
 #: Recordings that say nothing of the numerics of one instruction.

@@ -11,6 +11,7 @@ import pytest
 from sptc.cli import main
 from sptc.infra.compiler import cxx_compiler
 from sptc.native.library import KERNELS, library
+from sptc.native.tables import GENERATED, header
 from sptc.native.vendor import files
 
 EXAMPLES = {
@@ -46,7 +47,10 @@ def test_every_source_is_written(sources: Path) -> None:
     here = Path(__file__).parents[2] / "native"
     written = {path.relative_to(sources).as_posix() for path in sources.rglob("*") if path.is_file()}
     wanted = {p.relative_to(here).as_posix() for p in here.rglob("*") if p.is_file() and "__pycache__" not in p.parts}
-    assert written == {name for name in wanted if not name.endswith(".py")} == {str(name) for name in files()}
+    stored = {name for name in wanted if not name.endswith(".py")}
+    assert written == stored | {GENERATED} == {str(name) for name in files()}
+    assert GENERATED not in stored
+    assert (sources / GENERATED).read_text(encoding="utf-8") == header()
 
 
 def test_all_ways_to_build_compile_the_same_kernels() -> None:

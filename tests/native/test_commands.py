@@ -42,7 +42,7 @@ def test_a_campaign_and_a_product(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_coverage_is_that_of_the_hardware(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["campaign", "--backend", "native", "--coverage", "--shards", "1"]) == 2
-    assert "--coverage samples the hardware: it needs --backend rtl beside native" in capsys.readouterr().err
+    assert "--coverage is sampled only on back end rtl: add rtl to --backend" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("coverage", [[], pytest.param(["--coverage"], marks=pytest.mark.regression)], ids=str)

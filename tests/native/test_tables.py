@@ -1,19 +1,31 @@
-"""The header that is written from `isa`."""
+"""The header that is generated from `isa`."""
 
+import re
 from contextlib import nullcontext
 from dataclasses import replace
 
+import numpy as np
 from sptc.errors import InstructionError
 from sptc.isa.architectures import TARGETS
+from sptc.isa.fragments import metadata_map
 from sptc.isa.instructions import every_instruction, parse
 from sptc.isa.tcgen05 import every_opcode, instructions_of, parse_opcode
-from sptc.native.tables import HEADER, forms, header
+from sptc.native.tables import forms, header
 
 from .held import RefusedError, opened, refuses
 
 
-def test_the_header_is_what_isa_says() -> None:
-    assert HEADER.read_text(encoding="utf-8") == header(), "write it anew with `python -m sptc.native.tables`"
+def test_places_of_metadata() -> None:
+    """Added up bit by bit of row and chunk, the rows of the header give lane and bit of every nibble."""
+    table = re.search(r"PLACES\[\] = \{\n(.*?)\n\};", header(), re.DOTALL)
+    assert table
+    places = [np.array(re.findall(r"\d+", row), int).reshape(4, 8) for row in table[1].splitlines()]
+    for i in (i for i in every_instruction() if i.sparse):
+        where = metadata_map(i, 0)
+        row, chunk = np.indices(where.lanes.shape)
+        bits = [coordinate[..., None] >> np.arange(8) & 1 for coordinate in (row, chunk)]
+        maps = [(bits[0] @ a + bits[1] @ b, bits[0] @ c + bits[1] @ d) for a, b, c, d in places]
+        assert any((lanes == where.lanes).all() and (low == where.low_bits).all() for lanes, low in maps), i
 
 
 def test_every_instruction_is_of_a_form() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import Change, fault, instead
+from . import Change, fault
 
 #: Name, what is wrong, and in which file which text takes the place of which.
 _LINES = [
@@ -77,7 +77,12 @@ for _name, _mistake, *_texts in _LINES:
     fault(f"native.{_name}", "native.library")(_plant)
 
 
-@instead("native.tables.places", "native.tables", "_places")
-def _(tables: Any, right: Any, threads: Any, elements: Any) -> Any:
+@fault("native.tables.places", "native.tables")
+def _(tables: Any, change: Change) -> None:
     """The header has the metadata of the upper rows eight bits too low."""
-    return right(threads, elements).replace("{0, 0, 0, 16,", "{0, 0, 0, 8,")
+    from sptc.native import library
+
+    right = tables._places
+    change(tables, "_places", lambda *maps: right(*maps).replace("{0, 0, 0, 16,", "{0, 0, 0, 8,"))
+    # The library with this header has a place of its own in the cache.
+    change(library, "_REQUIRED", (*library._REQUIRED, "-DSPTC_PLANTED"))

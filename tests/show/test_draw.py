@@ -170,6 +170,6 @@ def test_steps_are_counted_from_one(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main([*given, "--step", "1"]) == 2
     assert capsys.readouterr().err.splitlines() == [
         "sptc trace: --step 3: the output has 2 steps",
-        "sptc trace: --step says what --datapath FILE.svg draws, which is missing",
+        "sptc trace: --step needs --datapath FILE.svg",
     ]
     assert not path.exists()

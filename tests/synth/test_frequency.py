@@ -52,12 +52,12 @@ def test_a_report_of_the_route(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_what_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     placed = ["--fpga", "ecp5", "--place"]
     for words, message in (
-        (["--fpga", "ice40", "--place"], "--place is of an ECP5: add --fpga ecp5"),
-        (["--fpga", "ecp5", "--for-frequency", "100"], "--for-frequency is of what is placed: add --place"),
-        (["--report", "x.json"], "--report is of what is placed: add --place"),
-        ([*placed, "--for-frequency", "100", "--cuts", "round"], "--cuts does not go with"),
-        ([*placed, "--for-frequency", "100", "--plot", "x.svg"], "--plot does not go with"),
-        ([*placed, "--by-stage"], "--by-stage does not go with --place"),
+        (["--fpga", "ice40", "--place"], "--place supports only the ECP5 family: add --fpga ecp5"),
+        (["--fpga", "ecp5", "--for-frequency", "100"], "--for-frequency needs --place"),
+        (["--report", "x.json"], "--report needs --place"),
+        ([*placed, "--for-frequency", "100", "--cuts", "round"], "--cuts cannot be combined with"),
+        ([*placed, "--for-frequency", "100", "--plot", "x.svg"], "--plot cannot be combined with"),
+        ([*placed, "--by-stage"], "--by-stage cannot be combined with --place"),
     ):
         assert main(["area", "--formats", "s8", *words]) == 2
         assert message in capsys.readouterr().err

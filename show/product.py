@@ -13,7 +13,7 @@ from ..isa.numerics import Method, numerics
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
 from ..verify.timing import unit_steps
 
-__all__ = ["as_text", "product_report"]
+__all__ = ["product_report", "product_text"]
 
 
 def product_report(problem: Problem, blocks: Iterable[Block]) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _cycles(problem: Problem, i: Instruction) -> dict[str, Any]:
     return {"cycles": -(-steps // (config.rows * config.columns)), "utilisation": useful / (steps * slots)}
 
 
-def as_text(report: Mapping[str, Any], way: Way) -> str:
+def product_text(report: Mapping[str, Any], way: Way) -> str:
     """Return the report as text.
 
     Parameters
@@ -78,8 +78,8 @@ def as_text(report: Mapping[str, Any], way: Way) -> str:
         lines.append(f"one unit of the sums is worth {report['scale']:.9g}: the matrices were divided by scales")
     agree = f"{report['outputs']} outputs of {first}"
     lines.append(f"{agree}; {report['mismatches']} differ on {', '.join(others)}" if others else agree)
-    if found := report["first_mismatch"]:
-        lines.append("first mismatch: {}, row {}, column {}: 0x{:x}, not 0x{:x}".format(*found))
+    if mismatch := report["first_mismatch"]:
+        lines.append("first mismatch: {}, row {}, column {}: 0x{:x}, not 0x{:x}".format(*mismatch))
     kept = f"{report['kept_products']} of {report['dense_products']} products kept"
     lines.append(f"{kept}, {report['instructions']} instructions")
     if report["cycles"]:

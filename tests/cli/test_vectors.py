@@ -1,4 +1,4 @@
-"""``sptc vectors INSTRUCTION``: files, sentences, and benches that run as they are and fail on faulty hardware."""
+"""``sptc vectors``: files, sentences, and benches that run as they are and fail on faulty hardware."""
 
 import json
 import os
@@ -139,16 +139,16 @@ def test_hex_says_what_it_is(cli: CommandLine) -> None:
 def test_bad_input_is_one_sentence(cli: CommandLine) -> None:
     Path("file").write_text("something\n")
     for words, message in (
-        ([F32], "take where to write: --output FOLDER"),
+        ([F32], "--output FOLDER is required"),
         ([F32, "-o", "-"], "take a folder, not standard output"),
         ([F32, "-o", "file"], "cannot be made a folder"),
-        ([F32, "--pack", F32, "-o", "new"], "without --pack"),
-        ([F32, "--jobs", "2", "-o", "new"], "--jobs are for packs"),
-        ([F32, "--preset", "tiny", "-o", "new"], "--preset is for the levels warp, row, unit"),
-        ([F32, "-o", "new", "--arch", "sm_80", "sm_90"], "of one architecture"),
+        ([F32, "--pack", F32, "-o", "new"], "INSTRUCTION cannot be combined with --pack"),
+        ([F32, "--jobs", "2", "-o", "new"], "--jobs needs --pack or --check"),
+        ([F32, "--preset", "tiny", "-o", "new"], "--preset needs --level warp, row or unit"),
+        ([F32, "-o", "new", "--arch", "sm_80", "sm_90"], "for one architecture"),
         ([F32, "--level", "unit", "--bench", "-o", "new"], "in format hex"),
-        (["--tiles", "3", "-o", "new"], "--tiles is for the vectors of an instruction, and none is named"),
-        (["--pack", F32, "--mux", "mux3", "-o", "new"], "--mux is for the vectors of an instruction"),
+        (["--tiles", "3", "-o", "new"], "INSTRUCTION is required"),
+        (["--pack", F32, "--mux", "mux3", "-o", "new"], "--mux cannot be combined with --pack"),
     ):
         cli.refuses(*words, message=message)
 

@@ -83,13 +83,13 @@ class OutputChain:
         """Return the chain as JSON values: codes as hexadecimal words, Inf and NaN as words."""
         bits = self.miss.output.factors.instruction.d.bits
 
-        def of(link: Link) -> dict[str, Any]:
+        def link_as_dict(link: Link) -> dict[str, Any]:
             words = {name: f"0x{getattr(link, name):0{bits // 4}x}" for name in ("c", "d")}
             return asdict(link) | words | {"products": _json(link.products)}
 
         return {
             "instructions": len(self.links),
-            "shown": [of(link) for link in self.shown],
+            "shown": [link_as_dict(link) for link in self.shown],
             "slices": [_json(value) for value in self.slices],
             "exact": _json(self.exact),
         }
@@ -106,8 +106,8 @@ class OutputChain:
             lines.append("  " + "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) + mark)
         if len(self.slices) > 1:
             more = f", and {len(self.slices) - _SHOWN} more" if len(self.slices) > _SHOWN else ""
-            told = ", ".join(_number(value) for value in self.slices[:_SHOWN])
-            lines.append(f"  slices {told}{more}, in the order {way.order!r}")
+            results = ", ".join(_number(value) for value in self.slices[:_SHOWN])
+            lines.append(f"  slices {results}{more}, in the order {way.order!r}")
         codes = (f"0x{code:x} ({_number(_value(code, way.result))})" for code in (self.miss.got, self.miss.wanted))
         after = "" if self.miss.output.epilogue.is_empty else ", before what is done to it"
         lines.append(
@@ -137,23 +137,24 @@ def chain_of(miss: Miss) -> OutputChain:
 def _links(output: Output, wanted: int) -> Iterator[tuple[Link, list[float | int]]]:
     """Yield every instruction and the values of its products."""
     factors, i = output.factors, output.factors.instruction
-    for number, of_slice in enumerate(output.way.slices(factors.count)):
-        for place, chain in enumerate(of_slice):
-            at = np.zeros((1, 1, 1), CONTAINERS[i.d.bits])
+    for number, chains_of_slice in enumerate(output.way.slices(factors.count)):
+        for place, chain in enumerate(chains_of_slice):
+            accumulator = np.zeros((1, 1, 1), CONTAINERS[i.d.bits])
             for instruction in chain.tolist():
                 stored = slice(instruction * i.stored_k, (instruction + 1) * i.stored_k)
                 nibbles = factors.nibbles
                 if nibbles is not None:
                     nibbles = nibbles[None, :, instruction * i.chunks : (instruction + 1) * i.chunks]
                 b = factors.b[None, instruction * i.k : (instruction + 1) * i.k]
-                of_one = slice(instruction * (i.scale_size or 0), (instruction + 1) * (i.scale_size or 0))
+                blocks = slice(instruction * (i.scale_size or 0), (instruction + 1) * (i.scale_size or 0))
                 scale_a, scale_b = (
-                    None if held is None else held[None, :, of_one] for held in (factors.scale_a, factors.scale_b)
+                    None if scales is None else scales[None, :, blocks] for scales in (factors.scale_a, factors.scale_b)
                 )
-                operands = MatrixOperands(factors.a[None, :, stored], b, at, nibbles, scale_a, scale_b)
+                operands = MatrixOperands(factors.a[None, :, stored], b, accumulator, nibbles, scale_a, scale_b)
                 [trace] = golden_traces(i, output.way.arch, operands)
                 values = _scaled((product for step in trace.steps for product in step.products), i, operands)
-                c, at = int(at[0, 0, 0]), np.full((1, 1, 1), trace.d, at.dtype)
+                c = int(accumulator[0, 0, 0])
+                accumulator = np.full((1, 1, 1), trace.d, accumulator.dtype)
                 total = np.array([[as_number(trace.d, i.d)]], np.int32 if i.d.is_integer else np.float32)
                 yield (
                     Link(

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..gemm.product import DECADES, Errors
 from ..infra.figures import picture
+from .product import DECADES, Errors
 
 __all__ = ["plot_errors"]
 
@@ -38,8 +38,8 @@ def plot_errors(errors: Mapping[str, Errors], path: Path) -> None:
     labels = ["exact", "less", *map(str, DECADES)]
     width = 0.8 / len(errors)
     with picture(path, 9, 4) as axes:
-        for number, (name, found) in enumerate(errors.items()):
-            shares = 100 * np.array(found.counts) / max(1, sum(found.counts))
+        for number, (name, reference) in enumerate(errors.items()):
+            shares = 100 * np.array(reference.counts) / max(1, sum(reference.counts))
             axes.bar(places + (number - (len(errors) - 1) / 2) * width, shares, width, label=_NAMES[name])
         axes.set_xticks(places, labels)
         axes.set_xlabel("relative error, at least 10 to the power of")

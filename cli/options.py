@@ -1,0 +1,179 @@
+"""Options and argument types that several commands share. Each option is declared here once, with one help text."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..errors import shown
+from ..infra.diagram import Theme
+from ..isa.architectures import TARGETS
+from ..isa.formats import FORMATS
+from ..rtl.config import CUTS, MUXES, PRESETS
+from ..tensors.quantise import NAN_POLICIES
+from ..tensors.sparsify import PRODUCERS
+from ..verify.stimulus import NIBBLES
+
+__all__ = ["add", "architecture", "flag", "integer", "number", "positive", "split", "words"]
+
+#: Upper bounds. Semaphores and numpy seeds take at most a C integer.
+_MOST_PROCESSES, _LARGEST = 1024, (1 << 63) - 1
+_DIGITS = 30
+#: Upper bounds of K tiles in a slice and of slices, above those of any matrix.
+_MOST_TILES, _MOST_SLICES = 1 << 24, 4096
+
+
+def architecture(word: str) -> str:
+    """Parse an architecture or an assembler target; return the architecture whose numerics it has."""
+    if word not in TARGETS:
+        raise argparse.ArgumentTypeError(f"{word!r} is no known architecture; expected {', '.join(TARGETS)}")
+    return TARGETS[word].arch
+
+
+def integer(least: int, most: int = _LARGEST) -> Callable[[str], int]:
+    """Return an argument type for integers from `least` to `most`."""
+
+    def read(word: str) -> int:
+        # Python refuses to parse thousands of digits. A truncated number is still above any bound.
+        value = int(word[:_DIGITS]) if word.removeprefix("-").isdecimal() else least - 1
+        if value < least:
+            raise argparse.ArgumentTypeError(f"must be an integer of {least} or more, not {shown(word)}")
+        if value > most:
+            raise argparse.ArgumentTypeError(f"must be an integer of at most {most}, not {shown(word)}")
+        return value
+
+    return read
+
+
+#: Argument type: a number of processes.
+_processes = integer(1, _MOST_PROCESSES)
+
+
+def number(word: str) -> float:
+    """Parse a finite number."""
+    try:
+        value = float(word)
+    except ValueError:
+        value = float("nan")
+    if not abs(value) < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number, not {shown(word)}")
+    return value
+
+
+def positive(word: str) -> float:
+    """Parse a finite number above 0."""
+    try:
+        value = float(word)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number above 0, not {word!r}")
+    return value
+
+
+def split(word: str) -> int | tuple[int, ...]:
+    """Parse a number of slices, or a comma-separated list with the number of K tiles of each slice."""
+    first, *others = (integer(1, _MOST_TILES)(part) for part in word.split(",", _MOST_SLICES))
+    return (first, *others) if others else first
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Parse comma-separated words."""
+    return tuple(text.split(","))
+
+
+def _cuts(text: str) -> tuple[str, ...]:
+    """Parse comma-separated pipeline cuts, or the word ``none``."""
+    chosen = () if text == "none" else words(text)
+    for word in chosen:
+        if word not in CUTS:
+            raise argparse.ArgumentTypeError(f"must be 'none' or among {', '.join(CUTS)}, with commas, not {text!r}")
+    return tuple(cut for cut in CUTS if cut in chosen)
+
+
+def _switch(text: str) -> dict[str, Any]:
+    return {"action": "store_true", "help": text}
+
+
+#: Keywords of ``add_argument`` by the destination of the option.
+_SHARED: dict[str, dict[str, Any]] = {
+    # Output
+    "json": _switch("print one JSON object and nothing else"),
+    "output": {"type": Path, "metavar": "FILE", "help": "file to write; - is standard output"},
+    "junit": {"type": Path, "metavar": "FILE", "help": "also write the results as JUnit XML"},
+    "github": _switch("also print annotations of GitHub workflows on standard error"),
+    "plot": {"type": Path, "metavar": "FILE.svg", "help": "draw a diagram (extra: area)"},
+    "svg": {"type": Path, "metavar": "FILE.svg", "help": "draw a picture (extra: area)"},
+    "theme": {
+        "choices": [theme.value for theme in Theme],
+        "default": Theme.AUTO.value,
+        "help": "colours of a block diagram; auto follows the viewer's system (default %(default)s)",
+    },
+    # Execution
+    "jobs": {"type": _processes, "metavar": "N", "help": "processes (default: one per core)"},
+    "scheduler": {"metavar": "ADDRESS", "help": "run on the Dask cluster of this scheduler (extra: dask)"},
+    "seed": {"type": integer(0), "metavar": "N", "help": "seed of the random numbers"},
+    "tiles": {"type": integer(1), "metavar": "N", "help": "number of random tiles"},
+    "backend": {"help": "back end that computes the results"},
+    # Instructions
+    "arch": {"type": architecture, "metavar": "ARCH", "help": "architecture whose numerics apply"},
+    "instruction": {"metavar": "TEXT", "help": "instruction in PTX syntax"},
+    "selector": {"type": integer(0), "metavar": "N", "help": "sparsity selector (default 0)"},
+    "distribution": {"metavar": "NAME", "help": "distribution of the operands (default: all that apply, in turn)"},
+    "nibbles": {
+        "choices": tuple(NIBBLES),
+        "help": "metadata nibbles to draw: legal (the default), also 0x0 for zeros, or all sixteen",
+    },
+    # Datapaths
+    "preset": {"choices": PRESETS, "help": "preset"},
+    "formats": {"type": words, "metavar": "LIST", "help": "comma-separated element formats, e.g. f16,e4m3"},
+    "alignment": {"type": integer(0), "metavar": "F", "help": "alignment bits: bits kept below 2**E"},
+    "step_bytes": {"type": integer(1), "metavar": "N", "help": "bytes of stored A per unit and cycle"},
+    "top": {"help": "module of the datapath"},
+    "mux": {"choices": MUXES, "help": "operand multiplexers of the units"},
+    "cuts": {
+        "type": _cuts,
+        "metavar": "LIST",
+        "help": "comma-separated pipeline cuts that have a register, or none",
+    },
+    "liberty": {"type": Path, "metavar": "FILE", "help": "standard cell library to map to"},
+    "combinational": _switch("replace the pipeline registers of the unit by wires"),
+    # Matrices
+    "tensor": {"metavar": "NAME", "help": "tensor to read, if the file holds several"},
+    "format": {"choices": FORMATS, "help": "number format"},
+    "prune": _switch("keep the largest magnitudes of A, drop the others"),
+    "check": _switch("refuse an A that is not sparse (the default)"),
+    "producer": {
+        "choices": PRODUCERS,
+        "help": "software whose metadata to write for chunks with few non-zeros",
+    },
+    "nan": {"choices": NAN_POLICIES, "help": "conversion of a NaN"},
+}
+_SHORT = {"output": ("-o",)}
+
+
+def flag(name: str) -> str:
+    """Return the spelling of the option with this destination, e.g. ``--step-bytes`` for ``step_bytes``."""
+    return f"--{name.replace('_', '-')}"
+
+
+def add(
+    parser: "argparse.ArgumentParser | argparse._ArgumentGroup", *names: str, note: str = "", **changes: Any
+) -> None:
+    """Add shared options to a parser or a group of options.
+
+    Parameters
+    ----------
+    parser : ArgumentParser or argument group
+        What to add them to.
+    *names : str
+        Destinations of the options, e.g. ``"step_bytes"`` for ``--step-bytes``.
+    note : str
+        Appended to the help texts, e.g. ``" (default sm_90)"``.
+    **changes
+        Keywords of :meth:`~argparse.ArgumentParser.add_argument` that differ for this command.
+    """
+    for name in names:
+        keywords = _SHARED[name] | changes
+        keywords["help"] += note
+        parser.add_argument(*_SHORT.get(name, ()), flag(name), **keywords)

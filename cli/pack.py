@@ -1,0 +1,138 @@
+"""``sptc pack``: write conformance packs."""
+
+import argparse
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import FileError, InstructionError
+from ..infra.files import require_writable
+from ..infra.pools import cores, local_pool
+from ..isa.instructions import ARCHITECTURES
+from ..show.conformance import packs_text, packs_total
+from ..verify.conformance import choose_pack, write_pack
+from ..verify.pack_files import every_subject, require_placed, subject_named
+from .options import add, architecture
+from .progress import progress_bar
+
+__all__ = ["ALL", "INSTRUCTIONS", "add_parser", "architecture_or_all", "write_packs"]
+
+#: Word for every instruction, or for every architecture.
+ALL = "all"
+#: Help text of the instructions.
+INSTRUCTIONS = "instructions in PTX syntax, for tcgen05 with shape and types in brackets, or 'all'; one pack for each"
+
+
+def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser(
+        "pack",
+        help="write conformance packs: few cases that tell the right model from wrong ones",
+        description="Write one conformance pack per instruction and architecture. A pack is a register file of few "
+        "cases. They distinguish the right model from its neighbours, models that are wrong in one point. `sptc judge` "
+        "checks the results that another model computes for a pack.",
+    )
+    parser.add_argument("instruction", nargs="+", metavar="INSTRUCTION", help=INSTRUCTIONS)
+    add(
+        parser,
+        "arch",
+        nargs="+",
+        type=architecture_or_all,
+        help="architectures, or 'all' (default: all that have the instruction)",
+    )
+    add(parser, "output", required=True, metavar="FOLDER", help="folder to write to, or FILE.npz for one pack")
+    add(parser, "seed", default=0, note=" (default %(default)s)")
+    add(parser, "jobs", "json")
+    parser.set_defaults(execute=lambda options: write_packs(options, options.instruction))
+
+
+def architecture_or_all(word: str) -> str:
+    """Parse an architecture or the word ``all``."""
+    return word if word == ALL else architecture(word)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One pack to write."""
+
+    name: str
+    arch: str
+    seed: int
+    path: Path
+
+    def __str__(self) -> str:
+        return f"the pack of {self.name} on {self.arch}"
+
+
+def write_packs(options: argparse.Namespace, instructions: Sequence[str]) -> int:
+    """Write the packs of the instructions, print a line for each and return the exit status."""
+    architectures = None if options.arch is None or ALL in options.arch else options.arch
+    subjects = list(dict.fromkeys(_subjects(instructions, architectures)))
+    folder: Path = options.output
+    if folder.suffix == ".npz":
+        if len(subjects) > 1:
+            raise FileError(f"{folder} holds one pack, not {len(subjects)}; name a folder")
+        paths = [folder]
+        require_writable(folder)
+    else:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileError(f"{folder} cannot be made a folder ({error.strerror})") from None
+        paths = [folder / f"{re.sub(r'[^A-Za-z0-9_.]+', '-', name).strip('-')}.{arch}.npz" for name, arch in subjects]
+    jobs = [_Job(name, arch, options.seed, path) for (name, arch), path in zip(subjects, paths, strict=True)]
+    rows = list(_written(jobs, options.jobs or cores()))
+    places = {subject: place for place, subject in enumerate(subjects)}
+    rows.sort(key=lambda row: places[row["instruction"], row["arch"]])
+    print(json.dumps({"packs": rows, "total": packs_total(rows)}, indent=1) if options.json else packs_text(rows))
+    return 0
+
+
+def _subjects(instructions: Sequence[str], architectures: Sequence[str] | None) -> Iterator[tuple[str, str]]:
+    """Yield instruction and architecture of each pack."""
+    if ALL in instructions:
+        if len(instructions) > 1:
+            raise InstructionError("'all' already names every instruction: leave out the others")
+        for arch in architectures or ARCHITECTURES:
+            for subject in every_subject(arch):
+                yield subject.name, arch
+        return
+    for text in instructions:
+        subject = subject_named(text)
+        for arch in architectures or subject.instruction.architectures:
+            require_placed(subject, arch)
+            yield subject.name, arch
+
+
+def _written(jobs: list[_Job], processes: int) -> Iterator[dict[str, Any]]:
+    """Write packs on several processes; yield the row of each in order of completion."""
+    waiting = iter(jobs)
+    with progress_bar("pack") as progress, local_pool(min(processes, len(jobs))) as pool:
+        done = 0
+        while done < len(jobs):
+            while pool.accepts and (job := next(waiting, None)):
+                pool.submit(_write_one, job)
+            for row in pool.collect():
+                done += 1
+                yield row
+            progress(done, len(jobs))
+
+
+def _write_one(job: _Job) -> dict[str, Any]:
+    """Write a pack; return its row of the report."""
+    pack = choose_pack(subject_named(job.name), job.arch, job.seed)
+    write_pack(job.path, pack)
+    return {
+        "file": str(job.path),
+        "instruction": job.name,
+        "arch": job.arch,
+        "cases": pack.file.cases,
+        "candidates": pack.candidates,
+        "told_apart": list(pack.told_apart),
+        "missed": pack.missed,
+        "same": pack.same,
+        "alike": pack.alike,
+    }

@@ -1,0 +1,102 @@
+"""Conformance packs and judgements of results, as text and as JSON values."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..verify.conformance import Judgement, Pack
+from ..verify.replay import as_number
+
+__all__ = ["judgement_as_dict", "packs_text", "packs_total"]
+
+
+def packs_total(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the sums over packs: packs, cases and pairs of instruction and neighbour.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        One mapping per pack with the keys ``file``, ``instruction``, ``arch``, ``cases``, ``candidates``,
+        ``told_apart``, ``missed``, ``same`` and ``alike``.
+    """
+    counts = {key: sum(len(row[key]) for row in rows) for key in ("told_apart", "missed", "same")}
+    return {"packs": len(rows), "cases": sum(row["cases"] for row in rows), **counts}
+
+
+def packs_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return one line per pack, the neighbours that it does not tell apart, and the total."""
+    lines = []
+    for row in rows:
+        lines.append(
+            f"{row['file']}: {row['instruction']} on {row['arch']}, {row['cases']} cases of "
+            f"{row['candidates']} candidates, tells {len(row['told_apart'])} neighbours apart"
+        )
+        if len(rows) == 1:
+            lines += [f"  {name}: cannot differ, since {reason}" for name, reason in row["same"].items()]
+        lines += [f"  {name}: {sentence}" for name, sentence in row["missed"].items()]
+        lines += [f"  the same results: {'; '.join(names)}" for names in row["alike"]]
+    total = packs_total(rows)
+    pairs = total["told_apart"] + total["missed"]
+    lines.append(
+        f"total: {total['packs']} packs, {total['cases']} cases; {total['told_apart']} of {pairs} pairs of instruction "
+        f"and neighbour told apart; {total['same']} that cannot differ"
+    )
+    return "\n".join(lines)
+
+
+def judgement_as_dict(pack: Pack, judgement: Judgement) -> dict[str, object]:
+    """Return a judgement as JSON values."""
+    fmt, first = pack.file.instruction.d, judgement.first
+    place = None
+    if first:
+        codes = {"wanted": first.expected, "got": first.computed}
+        place = {
+            "case": first.case,
+            "row": first.row,
+            "column": first.column,
+            **{name: f"0x{code:0{fmt.bits // 4}x}" for name, code in codes.items()},
+            **{f"{name}_number": repr(as_number(code, fmt)) for name, code in codes.items()},
+        }
+    return {
+        "instruction": pack.file.name,
+        "arch": pack.file.arch,
+        "neighbours": list(pack.told_apart),
+        "outputs": judgement.outputs,
+        "differing": judgement.differing,
+        "first": place,
+        "beside": judgement.beside,
+        "explained_by": list(judgement.explained_by),
+        "nearest": judgement.nearest or None,
+        "explained": judgement.explained,
+        "verdict": _verdict(pack, judgement, place),
+    }
+
+
+def _verdict(pack: Pack, judgement: Judgement, place: Mapping[str, object] | None) -> str:
+    """Return a judgement as text.
+
+    Parameters
+    ----------
+    pack : Pack
+        Pack that was computed.
+    judgement : Judgement
+        Judgement on its results.
+    place : mapping or None
+        Position and codes of the first difference, as in :func:`judgement_as_dict`.
+    """
+    title, outputs = f"{pack.file.name} on {pack.file.arch}", judgement.outputs
+    if judgement.right:
+        return f"all {outputs} outputs of {title} are right; {len(pack.told_apart)} neighbours would have shown"
+    lines = [f"{judgement.differing} of {outputs} outputs of {title} differ"]
+    if judgement.beside:
+        lines.append(f"{judgement.beside} words of tensor memory beside D differ")
+    if place:
+        lines.append(
+            f"first: case {place['case']}, row {place['row']}, column {place['column']}: wanted {place['wanted']} "
+            f"({place['wanted_number']}), got {place['got']} ({place['got_number']})"
+        )
+        if judgement.explained_by:
+            lines.append(f"these are the results with {', as well as with '.join(judgement.explained_by)}")
+        else:
+            nearest = judgement.nearest or "the right model"
+            lines.append(f"nearest: {nearest}, which gives {judgement.explained} of {outputs} outputs")
+    return "\n".join(lines)

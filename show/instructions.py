@@ -1,0 +1,202 @@
+"""Tables of the modelled instructions by architecture, with the evidence for each."""
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, groupby
+
+from ..isa.evidence import Evidence, evidence
+from ..isa.instructions import ARCHITECTURES, VARIANTS, Instruction, Variant, instructions_of
+from ..isa.tcgen05 import Opcode, every_opcode
+from ..isa.tcgen05 import instructions_of as instructions_of_opcode
+from ..verify.pack_files import has_words
+
+__all__ = ["EVIDENCE_LEVELS", "instruction_rows", "instructions_as_dicts", "markdown_table", "text_table"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """A row of the table.
+
+    Attributes
+    ----------
+    name, shapes, types : str
+        Cells of the row, as printed.
+    instructions : tuple of Instruction
+        Instructions of the row, which share architectures and sparsity.
+    spelled : tuple of str
+        Names of the instructions.
+    """
+
+    name: str
+    shapes: str
+    types: str
+    instructions: tuple[Instruction, ...]
+    spelled: tuple[str, ...]
+
+    @property
+    def sparsity(self) -> str:
+        """Sparsity structure of A, or ``dense``."""
+        granularity = self.instructions[0].granularity
+        return granularity.name if granularity else "dense"
+
+
+#: Characters per line.
+_WIDTH = 100
+#: One sentence for each level of evidence.
+EVIDENCE_LEVELS = [f"{level.value.capitalize()}: {level.meaning}." for level in Evidence]
+
+
+def _spellings() -> Iterator[tuple[Instruction, dict[str, object]]]:
+    for row in VARIANTS:
+        for i in instructions_of(row):
+            yield i, {"instruction": str(i)}
+
+
+def _tcgen05_spellings() -> Iterator[tuple[Instruction, dict[str, object]]]:
+    """Yield PTX opcodes followed by shape and types of the instruction descriptor in brackets; `n` lists all N."""
+    for opcode in every_opcode():
+        for i in instructions_of_opcode(opcode):
+            if i.n == opcode.columns[0]:
+                added = i.shape_and_types.replace(f"n{i.n}k", "nNk")
+                yield i, {"instruction": f"{opcode} ({added})", "n": list(opcode.columns)}
+
+
+def _cells(instructions: Sequence[Instruction], absent: str) -> dict[str, str]:
+    """Return the evidence of some instructions per architecture, with the number of each level if levels differ."""
+    cells = {}
+    for arch in ARCHITECTURES:
+        counts = Counter(evidence(i, arch) for i in instructions if arch in i.architectures)
+        levels = [level for level in Evidence if level in counts]
+        counted = [f"{level.value} {counts[level]}" for level in levels]
+        cells[arch] = ", ".join(counted) if len(levels) > 1 else levels[0].value if levels else absent
+    return cells
+
+
+def _types(pairs: Iterable[tuple[str, str]], accumulators: Iterable[str], scales: Iterable[tuple[int, str]]) -> str:
+    pairs = list(pairs)
+    a, b = ("/".join(dict.fromkeys(pair[side] for pair in pairs)) for side in (0, 1))
+    operands = a if all(left == right for left, right in pairs) else f"{a} x {b}"
+    return f"{operands} to {'/'.join(accumulators)}" + "".join(f", {size}X {name}" for size, name in scales)
+
+
+def _row(row: Variant) -> _Row:
+    name = ", ".join(f"`mma.{variant}`" if variant else "`mma`" for variant in row.sparse)
+    shapes = ", ".join(row.shapes)
+    if row.family == "wgmma":
+        name = ", ".join(f"`wgmma.mma_async{'.' if variant else ''}{variant}`" for variant in row.sparse)
+        shapes = f"m64nNk{row.shapes[0].split('k')[1]}, N {row.shapes[0][4:].split('k')[0]} to 256"
+    instructions = tuple(instructions_of(row))
+    return _Row(
+        name=f"{name} `.kind::{row.kind}`" if row.kind else name,
+        shapes=shapes,
+        types=_types(row.pairs, [d for d, _ in row.accumulators], row.scales),
+        instructions=instructions,
+        spelled=tuple(map(str, instructions)),
+    )
+
+
+def _shapes(opcodes: Sequence[Opcode]) -> str:
+    """Format M, N and K of opcodes that differ only in the number of CTAs or of block scales."""
+    words = {}
+    for opcode in opcodes:
+        rows = ", ".join(f"m{m}nNk{opcode.k}" for m in opcode.rows)
+        columns = f"{opcode.columns[0]} {'to' if len(opcode.columns) > 2 else 'or'} {opcode.columns[-1]}"
+        words[opcode.cta_group] = f"{rows}, N {columns}{' with two CTAs' if opcode.cta_group == 2 else ''}"
+    return "; ".join(words.values())
+
+
+def _tcgen05_rows() -> Iterator[_Row]:
+    for (sparse, stationary, kind), group in groupby(
+        every_opcode(), lambda opcode: (opcode.sparse, opcode.weight_stationary, opcode.kind)
+    ):
+        opcodes = list(group)
+        every = [(opcode, i) for opcode in opcodes for i in instructions_of_opcode(opcode)]
+        covered = [i for _, i in every]
+        words = ".".join(["tcgen05.mma", *(["ws"] if stationary else []), *(["sp"] if sparse else [])])
+        scales = dict.fromkeys((i.scale_size, i.scale_format.name) for i in covered if i.scale_size and i.scale_format)
+        accumulators: dict[tuple[str, str], dict[str, None]] = {}
+        for i in covered:
+            accumulators.setdefault((i.a.name, i.b.name), {})[i.d.name] = None
+        for names in dict.fromkeys(map(tuple, accumulators.values())):
+            pairs = [pair for pair, results in accumulators.items() if tuple(results) == names]
+            yield _Row(
+                name=f"`{words}` `.kind::{kind}`",
+                shapes=_shapes(opcodes),
+                types=_types(pairs, names, scales),
+                instructions=(covered[0],),
+                spelled=tuple(
+                    f"{opcode} ({i.shape_and_types})" for opcode, i in every if (i.a.name, i.b.name) in pairs
+                ),
+            )
+
+
+def _matches(
+    i: Instruction, names: Iterable[str], words: "Counter[str]", arch: str | None, sparse: bool | None
+) -> bool:
+    """Tell whether an instruction is selected by its names, its architectures and its sparsity."""
+    if sparse is not None and bool(i.sparse) != sparse:
+        return False
+    return arch in (None, *i.architectures) and any(has_words(name, words) for name in names)
+
+
+def instructions_as_dicts(words: "Counter[str]", arch: str | None, sparse: bool | None) -> list[dict[str, object]]:
+    """Return every instruction that :func:`instruction_rows` selects, with its evidence, as JSON values."""
+    return [
+        entry | {"evidence": _cells([i], "")}
+        for i, entry in chain(_spellings(), _tcgen05_spellings())
+        if _matches(i, [str(entry["instruction"])], words, arch, sparse)
+    ]
+
+
+def instruction_rows(words: "Counter[str]", arch: str | None, sparse: bool | None) -> list[_Row]:
+    """Return the rows of the table that the parameters select.
+
+    Parameters
+    ----------
+    words : Counter of str
+        Words that the name of an instruction must have.
+    arch : str or None
+        Architecture that must have the instruction; None for any.
+    sparse : bool or None
+        Whether A is sparse; None for either.
+    """
+    return [row for row in _rows() if _matches(row.instructions[0], row.spelled, words, arch, sparse)]
+
+
+def _rows() -> Iterator[_Row]:
+    return chain(map(_row, VARIANTS), _tcgen05_rows())
+
+
+def text_table(rows: Iterable[_Row], arch: str | None) -> str:
+    """Return the table for a terminal: instruction, shapes, types, and architectures by evidence."""
+    lines = []
+    for row in rows:
+        levels: dict[str, list[str]] = {}
+        for name, cell in _cells(row.instructions, "").items():
+            if cell and arch in (None, name):
+                levels.setdefault(cell, []).append(name)
+        evidence_of = "; ".join(f"{cell}: {' '.join(names)}" for cell, names in levels.items())
+        lines.append(f"{row.name.replace('`', '')}, A is {row.sparsity}")
+        for text in (row.shapes, row.types, evidence_of):
+            lines += textwrap.wrap(text, _WIDTH, initial_indent="    ", subsequent_indent="      ")
+    return "\n".join([*lines, "", *(line for text in EVIDENCE_LEVELS for line in textwrap.wrap(text, _WIDTH))])
+
+
+def markdown_table(rows: Iterable[_Row] | None = None) -> str:
+    """Return the table in Markdown: one row per row of the PTX syntax, one column per architecture.
+
+    Parameters
+    ----------
+    rows : iterable of rows, optional
+        Rows to print (default: all).
+    """
+    lines = [
+        f"| instruction | shapes | types | A is | {' | '.join(ARCHITECTURES)} |",
+        f"|{'---|' * (4 + len(ARCHITECTURES))}",
+    ]
+    for row in _rows() if rows is None else rows:
+        cells = " | ".join(_cells(row.instructions, "-").values())
+        lines.append(f"| {row.name} | {row.shapes} | {row.types} | {row.sparsity} | {cells} |")
+    return "\n".join([*lines, "", *EVIDENCE_LEVELS])

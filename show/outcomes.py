@@ -1,0 +1,154 @@
+"""Outcomes of replayed register files, as a table and as JSON values."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from ..isa.evidence import weakest
+from ..isa.instructions import Instruction
+from ..isa.timing import timing
+from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
+from ..verify.replay import Outcome, as_number
+from ..verify.timing import Cycles, modelled
+
+__all__ = ["by_instruction", "first_mismatch", "mismatch_text", "outcomes_as_dict", "outcomes_text"]
+
+
+def by_instruction(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
+    """Return one row per instruction and architecture: tiles, outputs, mismatches, cycles and evidence."""
+    groups: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        groups[outcome.name, outcome.arch].append(outcome)
+    return [
+        {
+            "instruction": instruction,
+            "arch": arch,
+            "tiles": sum(outcome.tiles for outcome in group),
+            "outputs": sum(outcome.outputs for outcome in group),
+            "mismatches": sum(outcome.mismatches for outcome in group),
+            "flags": sum(outcome.flags for outcome in group),
+            "cycles": _by_place(group, arch, _hardware),
+            "silicon_cycles": _by_place(group, arch, _silicon),
+            **_simulated_cycles(group),
+            "evidence": weakest(outcome.evidence for outcome in group).value,
+        }
+        for (instruction, arch), group in groups.items()
+    ]
+
+
+def _simulated_cycles(group: list[Outcome]) -> dict[str, int]:
+    """Return the cycles of all tiles on a simulated top; an empty dict for other back ends."""
+    counts = [outcome.cycles for outcome in group if outcome.cycles is not None]
+    return {"simulated_cycles": sum(counts)} if counts else {}
+
+
+def _by_place(group: list[Outcome], arch: str, cycles: Callable[[Instruction, str, str], Cycles | None]) -> object:
+    """Return the cycles of an instruction; a dict by place of A if its files have both places."""
+    places = {outcome.a_from or "registers": outcome.instruction for outcome in group}
+    counts = {a_from: cycles(instruction, arch, a_from) for a_from, instruction in places.items()}
+    return dict(sorted(counts.items())) if len(counts) > 1 else next(iter(counts.values()))
+
+
+def _hardware(instruction: Instruction, arch: str, a_from: str) -> Cycles | None:
+    """Return the cycles of an instruction on the hardware of its architecture's preset."""
+    return modelled(PRESETS[PRESET_OF_ARCHITECTURE[arch]], instruction, arch, a_from)
+
+
+def _silicon(instruction: Instruction, arch: str, a_from: str) -> Cycles | None:
+    """Return the cycles of an instruction on silicon, None if they were not measured."""
+    measured = timing(instruction, arch, a_from)
+    return Cycles(measured.interval, measured.latency) if measured else None
+
+
+def _cycles(cycles: object) -> str:
+    if isinstance(cycles, dict):
+        return " ".join(map(_cycles, cycles.values()))
+    return f"{cycles.interval:g}/{cycles.latency:g}" if isinstance(cycles, Cycles) else "-"
+
+
+def _total(outcomes: Sequence[Outcome]) -> dict[str, int]:
+    return {
+        "tiles": sum(outcome.tiles for outcome in outcomes),
+        "outputs": sum(outcome.outputs for outcome in outcomes),
+        "mismatches": sum(outcome.mismatches for outcome in outcomes),
+        "flags": sum(outcome.flags for outcome in outcomes),
+    }
+
+
+def first_mismatch(outcomes: Iterable[Outcome]) -> dict[str, object] | None:
+    """Return the first mismatch as JSON values, None if there is none."""
+    for outcome in outcomes:
+        if first := outcome.first:
+            beside_d = first.cta is not None
+            digits = 1 if first.is_flag else 8 if beside_d else outcome.instruction.d.bits // 4
+            codes = {"computed": first.computed, "expected": first.expected}
+            return {
+                "file": str(outcome.path),
+                "instruction": outcome.name,
+                "case": first.case,
+                **({"cta": first.cta, "lane": first.row} if beside_d else {"row": first.row}),
+                "chunk" if first.is_flag else "column": first.column,
+                "reference": first.reference,
+                **{name: f"0x{code:0{digits}x}" for name, code in codes.items()},
+                **{
+                    f"{name}_number": repr(
+                        code if beside_d or first.is_flag else as_number(code, outcome.instruction.d)
+                    )
+                    for name, code in codes.items()
+                },
+            }
+    return None
+
+
+def outcomes_as_dict(outcomes: Sequence[Outcome], files: int) -> dict[str, object]:
+    """Return rows, total and first mismatch of the outcomes of some files; cycles are dataclasses."""
+    total = {"files": files, **_total(outcomes)}
+    return {"instructions": by_instruction(outcomes), "total": total, "first_mismatch": first_mismatch(outcomes)}
+
+
+def outcomes_text(outcomes: Sequence[Outcome], files: int, limit: int | None) -> str:
+    """Return a table with one line per instruction, the total and the first mismatch.
+
+    Parameters
+    ----------
+    outcomes : sequence of Outcome
+        Outcomes of replayed files.
+    files : int
+        Number of files.
+    limit : int or None
+        Number of random tiles that were replayed of each file; None if all were.
+    """
+    rows, total = by_instruction(outcomes), _total(outcomes)
+    width = max(len(str(row["instruction"])) for row in rows)
+    wide = max(7, *(len(_cycles(row[name])) for row in rows for name in ("cycles", "silicon_cycles")))
+    lines = [
+        f"{'instruction':{width}}  arch    {'tiles':>8} {'outputs':>9} {'mismatches':>10}  "
+        f"{'cycles':>{wide}} {'silicon':>{wide}}  evidence"
+    ]
+    lines += [
+        f"{row['instruction']:{width}}  {row['arch']:6}  {row['tiles']:>8} {row['outputs']:>9} "
+        f"{row['mismatches']:>10}  {_cycles(row['cycles']):>{wide}} {_cycles(row['silicon_cycles']):>{wide}}  "
+        f"{row['evidence']}"
+        for row in rows
+    ]
+    flags = f", {total['flags']} flags of metadata" if total["flags"] else ""
+    lines.append(
+        f"{'total':{width}}  {'':6}  {total['tiles']:>8} {total['outputs']:>9} {total['mismatches']:>10}  "
+        f"{len(rows)} instructions, {files} files{flags}"
+    )
+    if first := first_mismatch(outcomes):
+        lines.append(mismatch_text(first, limit))
+    return "\n".join(lines)
+
+
+def mismatch_text(first: Mapping[str, object] | None, limit: int | None) -> str:
+    """Return the result of :func:`first_mismatch` as one line, an empty string for None."""
+    if first is None:
+        return ""
+    place = f"column {first['column']}" if "column" in first else f"flag of chunk {first['chunk']}"
+    line = f"row {first['row']}" if "row" in first else f"tensor memory of CTA {first['cta']}, lane {first['lane']}"
+    return (
+        f"first mismatch: {first['instruction']}, {first['file']}, "
+        f"case {first['case']}{' of those drawn' if limit else ''}, {line}, {place}: "
+        f"computed {first['computed']} ({first['computed_number']}), "
+        f"{first['reference']} {first['expected']} ({first['expected_number']})"
+    )

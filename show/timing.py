@@ -1,0 +1,130 @@
+"""Cycles of instructions on silicon, as tables and as JSON values."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ..isa.instructions import Instruction, every_instruction, parse, require_architecture
+from ..isa.kernel_timing import ProductTiming
+from ..isa.tcgen05 import Opcode, every_opcode, instructions_of, parse_shaped
+from ..isa.tcgen05_timing import A_PLACES, tcgen05_timing
+from ..isa.timing import Timing, timing
+
+__all__ = ["ARCHITECTURE", "Row", "product_table", "timing_rows", "timing_table"]
+
+#: Architecture of mma and wgmma with known cycles.
+ARCHITECTURE = "sm_90"
+#: Values of N of ``wgmma`` in the list of all kinds.
+_LISTED = (8, 32, 64, 128, 256)
+#: Values of N of ``tcgen05`` in that list, and its kinds. Other kinds differ only in products per cycle.
+_LISTED_TCGEN05 = (64, 128, 256)
+_LISTED_KINDS = (("f16", "bf16"), ("i8", "s8"), ("mxf4", "e2m1"))
+
+
+@dataclass(frozen=True)
+class Row:
+    """Timing of an instruction with A in one place.
+
+    Attributes
+    ----------
+    text : str
+        The instruction in PTX syntax.
+    instruction : Instruction
+        The instruction.
+    a_from : str
+        Place of A: a key of the timing laws, such as ``registers`` or ``shared``.
+    timing : Timing
+        Interval, latency and the resource that limits them.
+    """
+
+    text: str
+    instruction: Instruction
+    a_from: str
+    timing: Timing
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the row as JSON values."""
+        i, cycles = self.instruction, self.timing
+        return {
+            "instruction": self.text,
+            "sparse": bool(i.sparse),
+            "element": i.a.name,
+            "n": i.n,
+            "a_from": self.a_from,
+            "interval": cycles.interval,
+            "latency": cycles.latency,
+            "bound_by": cycles.bound_by.value,
+            "kept_mac_per_cycle": cycles.kept_mac_per_cycle,
+            "source": cycles.source.value,
+        }
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether the row belongs to the list of all kinds of instructions."""
+        i = self.instruction
+        plain = not i.satfinite and i.a == i.b and i.d.name in ("f32", "s32") and i.a.name not in ("e5m2", "u8")
+        if i.family == "tcgen05":
+            return plain and (i.kind, i.a.name) in _LISTED_KINDS and i.n in _LISTED_TCGEN05
+        return plain and i.sparse != "sp::ordered_metadata" and (i.family == "mma" or i.n in _LISTED)
+
+
+def timing_rows(text: str | None, arch: str | None) -> Iterator[Row]:
+    """Yield the timing of an instruction, or of all of an architecture, by the place of A.
+
+    Parameters
+    ----------
+    text : str or None
+        The instruction; None for all.
+    arch : str or None
+        Architecture whose instructions are listed if `text` is None (default sm_90).
+    """
+    is_tcgen05 = arch == "sm_100" if text is None else text.strip().startswith("tcgen05.")
+    if is_tcgen05:
+        yield from _tcgen05_rows([parse_shaped(text)] if text else _every_tcgen05())
+        return
+    for i in every_instruction() if text is None else [parse(text)]:
+        if text is not None:
+            require_architecture(i, ARCHITECTURE)
+        for a_from in ("registers", "shared") if i.family == "wgmma" else ("registers",):
+            if cycles := timing(i, ARCHITECTURE, a_from):
+                yield Row(str(i), i, a_from, cycles)
+
+
+def _every_tcgen05() -> Iterator[tuple[Opcode, Instruction]]:
+    for opcode in every_opcode():
+        if not opcode.weight_stationary:
+            yield from ((opcode, i) for i in instructions_of(opcode))
+
+
+def _tcgen05_rows(instructions: Iterable[tuple[Opcode, Instruction]]) -> Iterator[Row]:
+    for opcode, i in instructions:
+        for a_from in A_PLACES:
+            yield Row(f"{opcode} ({i.shape_and_types})", i, a_from, tcgen05_timing(opcode, i, a_from))
+
+
+def timing_table(rows: Sequence[Row]) -> str:
+    """Return one line per row."""
+    width = max(len(row.text) for row in rows)
+    lines = [
+        f"{'instruction':{width}}  {'A from':9} {'interval':>8} {'latency':>8} {'kept MAC':>8}  bound by       known"
+    ]
+    lines += [
+        f"{row.text:{width}}  {row.a_from:9} {row.timing.interval:8g} {row.timing.latency:8g} "
+        f"{row.timing.kept_mac_per_cycle:8.1f}  {row.timing.bound_by.value:13}  {row.timing.source.value}"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def product_table(instructions: Sequence[Instruction], timings: Sequence[ProductTiming]) -> str:
+    """Return the estimated cycles of a product by a sparse instruction and its dense twin, or by a dense one alone."""
+    width = max(len(str(i)) for i in instructions)
+    lines = [f"{'instruction':{width}} {'cycles':>10} {'waves':>6} {'multiplying':>12} {'storing':>10}  bound by"]
+    for i, cycles in zip(instructions, timings, strict=True):
+        lines.append(
+            f"{i!s:{width}} {cycles.cycles:10} {cycles.waves:6} {cycles.multiplying:12} {cycles.storing:10}  "
+            f"{cycles.bound_by}"
+        )
+    if len(instructions) > 1:
+        gain = timings[1].cycles / timings[0].cycles
+        lines.append(f"the sparse product takes {gain:.2f} times less; estimated, by the law and three fitted figures")
+    return "\n".join(lines)
