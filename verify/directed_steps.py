@@ -9,7 +9,7 @@ from ..rtl.order import DENSE_NIBBLE, nibble_order
 from ..rtl.round import ResultCode
 from ..rtl.scale import ScaleCode
 from ..rtl.step import control_layout
-from ..sim.coverage.operations import Operation, operations_of
+from ..sim.coverage.operands import Operation, operations_of
 from ..sim.engine.steps import step_words
 
 __all__ = ["directed_steps"]

@@ -1,0 +1,122 @@
+"""Definitions of covergroups, and the engine that counts sampled values in them."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .groups import Axis, Coverage, Group
+
+__all__ = ["Bin", "Covergroup", "Sampler"]
+
+
+@dataclass(frozen=True)
+class Bin:
+    """A bin with a condition of its own, on an axis whose bins may overlap.
+
+    Attributes
+    ----------
+    label : str
+        Label of the bin.
+    hit : callable
+        Function from sampled values to the mask of those that hit the bin; an array, or one bool for all.
+    needs : tuple of str
+        Reasons that each make the bin illegal, where they apply; the group tells where.
+    """
+
+    label: str
+    hit: Callable[[Any], ArrayLike]
+    needs: tuple[str, ...] = ()
+
+    @staticmethod
+    def axis(name: str, bins: "Sequence[Bin]") -> Axis:
+        """Return the axis with these bins."""
+        return Axis(name, tuple(each.label for each in bins))
+
+    @staticmethod
+    def illegal(bins: "Sequence[Bin]", reason: str) -> NDArray[np.bool_]:
+        """Return the mask of the bins that one reason makes illegal."""
+        return np.array([reason in each.needs for each in bins])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Covergroup:
+    """Definition of a group of bins.
+
+    Attributes
+    ----------
+    name : str
+        Name of the group; unique within a configuration.
+    meaning : str
+        Condition to hit a bin, in a sentence or two.
+    axes : tuple of Axis
+        Axes whose cross are the bins.
+    iff : callable
+        Guard: whether sampled values count in this group at all.
+    sample : callable
+        Function from sampled values to an index along each axis. Indices broadcast; every element is one hit.
+    bins : sequence of Bin
+        Bins of the last axis if they may overlap. `sample` then returns the indices along the other axes.
+    where : callable, optional
+        Function from sampled values to the mask of the elements that count; broadcasts with the indices.
+    illegal : sequence of (str, array_like of bool)
+        Reason and mask of bins that cannot be hit. Masks broadcast over the axes; the first reason of a bin counts. An
+        illegal bin is not reachable, and a hit of it is a contradiction. No bin is merely ignored.
+    """
+
+    name: str
+    meaning: str
+    axes: tuple[Axis, ...]
+    sample: Callable[[Any], tuple[ArrayLike, ...]]
+    iff: Callable[[Any], bool] = lambda values: True
+    where: Callable[[Any], ArrayLike] | None = None
+    bins: Sequence[Bin] = ()
+    illegal: Sequence[tuple[str, ArrayLike]] = ()
+
+    def empty(self, configuration: str) -> "Group":
+        """Return the bins without hits."""
+        group = Group(configuration, self.name, self.meaning, self.axes)
+        for reason, mask in self.illegal:
+            group.declare_unreachable(mask, reason)
+        return group
+
+    def count(self, group: "Group", values: Any) -> None:
+        """Count sampled values in `group` if the guard holds."""
+        if not self.iff(values):
+            return
+        indices = self.sample(values)
+        where = None if self.where is None else np.asarray(self.where(values))
+        if self.bins:
+            masks = np.stack(np.broadcast_arrays(*(each.hit(values) for each in self.bins)))
+            where = masks if where is None else masks & where
+            indices = (*indices, np.arange(len(self.bins)).reshape(-1, *[1] * (where.ndim - 1)))
+        group.count(*indices, where=where)
+
+
+class Sampler:
+    """Counts sampled values in the covergroups of one configuration.
+
+    Parameters
+    ----------
+    configuration : str
+        Name of the datapath.
+    covergroups : iterable of Covergroup
+        Groups to count in; those without bins are left out.
+
+    Attributes
+    ----------
+    coverage : Coverage
+        Coverage sampled so far.
+    """
+
+    def __init__(self, configuration: str, covergroups: Iterable[Covergroup]) -> None:
+        pairs = [(covergroup, covergroup.empty(configuration)) for covergroup in covergroups]
+        self._pairs = [(covergroup, group) for covergroup, group in pairs if group.bins]
+        self.coverage = Coverage(group for _, group in self._pairs)
+
+    def sample(self, values: Any) -> None:
+        """Count values in every group whose guard holds."""
+        for covergroup, group in self._pairs:
+            covergroup.count(group, values)

@@ -1,0 +1,372 @@
+"""Values of steps that covergroups sample, computed from the operands with the golden model's arithmetic."""
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...golden.accumulator import decode_accumulator, encode_accumulator
+from ...golden.decode import WIDE, Scales, Terms, decode, decode_scale
+from ...golden.fused import fused_step
+from ...golden.grouped import grouped_step
+from ...golden.integer import clamp, decode_integer
+from ...golden.select import WHOLE_ELEMENT_NIBBLES
+from ...golden.trace import Trace
+from ...isa.formats import FORMATS, Format
+from ...isa.numerics import BLOCK_GROUP
+from .operands import Control, Operands, Operation
+
+__all__ = ["FloatValues", "IntegerValues", "Rounding", "Specials", "StepValues"]
+
+Mask = NDArray[np.bool_]
+
+
+class StepValues:
+    """Values of steps with one control word, whatever formats it combines.
+
+    Attributes
+    ----------
+    control : Control
+        Fields of the control word.
+    nibbles : ndarray of uint8, shape (count, chunks)
+        Metadata of the chunks.
+    known, floating, integer : bool
+        Whether some instruction combines these formats, and whether they are floats or integers.
+    """
+
+    known = floating = integer = False
+
+    def __init__(self, control: Control, nibbles: NDArray[np.uint8]) -> None:
+        self.control = control
+        self.nibbles = nibbles
+
+
+class _OperationValues(StepValues):
+    """Values of steps of one operation.
+
+    Attributes
+    ----------
+    operation : Operation
+        Operation of the steps.
+    operands : Operands
+        Operands of the steps.
+    slots_per_chunk : int
+        Stored elements of a chunk.
+    slots, chunk : ndarray of intp, shape (slots,)
+        Number of each stored slot of a step, and its chunk.
+    """
+
+    known = True
+
+    def __init__(self, operation: Operation, operands: Operands, control: Control) -> None:
+        super().__init__(control, operands.nibbles)
+        self.operation = operation
+        self.operands = operands
+        self.slots_per_chunk = operation.slots // self.nibbles.shape[1]
+        self.slots = np.arange(operation.slots)
+        self.chunk = self.slots // self.slots_per_chunk
+
+    @property
+    def selection_matters(self) -> Mask:
+        """Where a stored element is nonzero and the units of B of its chunk differ, so that its nibble matters."""
+        element, candidates = self.operation.a, self.operands.candidates
+        # Ignored bits do not count, nor does the sign of a float.
+        bits = element.format.bits if element.format.is_integer else element.format.bits - 1
+        nonzero = self.operands.stored >> element.low_bit & ((1 << bits) - 1) != 0
+        differ = (candidates != candidates[..., :1]).any(axis=2)
+        return nonzero & differ[:, self.chunk]
+
+
+class IntegerValues(_OperationValues):
+    """Values of integer steps.
+
+    Attributes
+    ----------
+    agrees : ndarray of bool, shape (count,)
+        Whether the hardware's result and overflow bit are those that follow from the operands.
+    a, b : ndarray of int32, shape (count, slots)
+        Operands of each slot.
+    a_min, a_max, b_min, b_max : ndarray of bool, shape (count, slots)
+        Where an operand is the smallest or the largest number of its format.
+    before, products, total : ndarray of int64, shape (count,)
+        Accumulator, with the overflow of earlier steps; sum of the products; sum of both.
+    saturate : bool
+        Whether sums beyond 32 bits are clamped.
+    above, below, in_range : ndarray of bool, shape (count,)
+        Where the total is beyond 32 bits, and where it is not.
+    possible : ndarray of bool, shape (count,)
+        Where earlier steps can pass on the accumulator.
+    largest, smallest : int
+        Ends of the range of a sum of products.
+    """
+
+    integer = True
+    MAX, MIN = 2**31 - 1, -(2**31)
+
+    def __init__(
+        self, operation: Operation, operands: Operands, control: Control, d: NDArray[np.uint32], overflow: Mask
+    ) -> None:
+        super().__init__(operation, operands, control)
+        a_format, b_format = operation.a.format, operation.b.format
+        self.a, self.b = (
+            decode_integer(np.ascontiguousarray(codes), fmt).astype(np.int32)
+            for codes, fmt in ((operands.a, a_format), (operands.b, b_format))
+        )
+        c = operands.c.view(np.int32).astype(np.int64)
+        self.before = c + np.where(operands.overflow, np.where(c < 0, 1 << 32, -(1 << 32)), 0)
+        self.products = (self.a * self.b).sum(axis=1, dtype=np.int64)
+        self.total = self.before + self.products
+        self.saturate = control.saturate
+        self.above, self.below = self.total > self.MAX, self.total < self.MIN
+        self.in_range = ~self.above & ~self.below
+        self.possible = (self.before >= self.MIN) | a_format.signed | b_format.signed
+        a_range, b_range = _integer_range(a_format), _integer_range(b_format)
+        self.a_min, self.a_max = (self.a == end for end in a_range)
+        self.b_min, self.b_max = (self.b == end for end in b_range)
+        extremes = [operation.slots * x * y for x in a_range for y in b_range]
+        self.largest, self.smallest = max(extremes), min(extremes)
+        if self.saturate:
+            self.agrees = (d == clamp(self.total).view(np.uint32)) & ~overflow
+        else:
+            wrapped = (self.total & 0xFFFFFFFF).astype(np.uint32)
+            self.agrees = (d == wrapped) & (overflow == ((self.total < 0) != (wrapped >> np.uint32(31) == 1)))
+
+
+class FloatValues(_OperationValues):
+    """Values of float steps. Masks of terms have the shape (terms, count), all others the shape (count,).
+
+    Attributes
+    ----------
+    agrees : ndarray of bool
+        Whether the hardware's result is the one that follows from the operands.
+    a, b : Terms, shape (slots, count)
+        Decoded operands of each slot. Both have classes, or neither if every operand of every step is finite.
+    numbers_a, numbers_b : ndarray of bool, shape (slots, count)
+        Operands that are neither zero nor special.
+    c : ndarray of float32
+        Accumulators.
+    trace : Trace
+        Trace of the golden model.
+    ordinary : ndarray of bool
+        Where the result is the rounded sum, which may overflow to Inf.
+    sets_e_max, c_sets_e_max : ndarray of bool
+        Terms, and where the accumulator, has the largest exponent.
+    nonzero : ndarray of bool
+        Where a term or the accumulator is neither zero nor special.
+    truncated, c_truncated : ndarray of bool
+        Terms, and where the accumulator, loses bits in alignment.
+    result_negative, result_is_inf, result_subnormal, result_smallest : ndarray of bool
+        Sign of the result; whether it is Inf, a subnormal number, and the smallest one.
+    scale_codes : ndarray of uint8, shape (2, count, groups)
+        Block scales of A and B in use; one group if products are not grouped.
+    scale_is_nan : ndarray of bool, shape (2, count, groups)
+        Scales that are NaN.
+    one_scale_is_nan : ndarray of bool
+        Where the result is NaN because of a single block scale.
+    """
+
+    floating = True
+
+    def __init__(self, operation: Operation, operands: Operands, control: Control, d: NDArray[np.uint32]) -> None:
+        super().__init__(operation, operands, control)
+        fmt = operation.accumulator
+        code_type = np.dtype(np.uint16 if fmt.name == "f16" else np.uint32)
+        # The wide precision keeps aligned terms exact even if they are very small.
+        self.a, self.b = (
+            decode(codes.T, element.format, WIDE, element.low_bit)
+            for codes, element in ((operands.a, operation.a), (operands.b, operation.b))
+        )
+        if self.a.classes is not None or self.b.classes is not None:
+            self.a, self.b = self.a.with_classes(), self.b.with_classes()
+        self.numbers_a, self.numbers_b = self.a.values != 0, self.b.values != 0
+        self.c = decode_accumulator(operands.c.astype(code_type))
+        self.scale_codes = np.stack([operands.scale_a, operands.scale_b])[:, :, : operation.scale_groups]
+        self.scale_is_nan = _is_nan(self.scale_codes, operation.scale)
+        self.trace = trace = self._step()
+        self.ordinary = trace.ordinary
+        self.sets_e_max = trace.participates & (trace.exponents == trace.e_max)
+        self.c_sets_e_max = trace.c_participates & (trace.c_exponents == trace.e_max)
+        self.nonzero = trace.participates.any(axis=0) | trace.c_participates
+        self.truncated, self.c_truncated = trace.aligned != trace.truncated, trace.c_aligned != trace.c_truncated
+        codes = encode_accumulator(trace.result, code_type).astype(np.uint32)
+        self.agrees = d == codes
+        sign_bit, hidden = 1 << fmt.bits - 1, 1 << fmt.fraction_bits
+        magnitude = codes & np.uint32(sign_bit - 1)
+        self.result_negative, self.result_is_inf = codes >= sign_bit, magnitude == sign_bit - hidden
+        self.result_subnormal = (magnitude > 0) & (magnitude < hidden)
+        self.result_smallest = magnitude == 1 << operation.last_result_bit - operation.last_accumulator_bit
+
+    def _step(self) -> Trace:
+        """Return the golden model's trace of the steps."""
+        operation, traces = self.operation, list[Trace]()
+        scales = None
+        if operation.scale != "none":
+            (significand_a, exponent_a), (significand_b, exponent_b) = (
+                decode_scale(codes.T, operation.scale_format) for codes in self.scale_codes
+            )
+            scales = Scales(significand_a * significand_b, (exponent_a + exponent_b).astype(np.int32))
+        if operation.grouped:
+            assert scales
+            grouped_step(self.a, self.b, self.c, operation.accumulator, operation.numerics, scales, traces)
+        else:
+            b = Terms(self.b.values.copy(), self.b.exponents, self.b.classes)  # the step overwrites its values
+            fused_step(self.a, b, self.c, operation.accumulator, operation.numerics, WIDE, scales, traces)
+        return traces[0]
+
+    @cached_property
+    def keeps_bits(self) -> Mask:
+        """Where a term or the accumulator is not zero after truncation."""
+        return (self.trace.truncated != 0).any(axis=0) | (self.trace.c_truncated != 0)
+
+    @cached_property
+    def loses_bits(self) -> Mask:
+        """Where alignment truncates a term or the accumulator."""
+        return self.truncated.any(axis=0) | self.c_truncated
+
+    def subnormal(self, operand: str) -> Mask:
+        """Return where a subnormal of operand ``a`` or ``b`` meets a number that is not zero."""
+        terms, fmt = (self.a, self.operation.a.format) if operand == "a" else (self.b, self.operation.b.format)
+        subnormal = np.abs(terms.values) < 2.0**fmt.minimum_exponent
+        return (self.numbers_a & self.numbers_b & subnormal).any(axis=0)
+
+    @property
+    def c_subnormal(self) -> Mask:
+        """Where the accumulator is subnormal."""
+        return self.trace.c_participates & (np.abs(self.c) < 2.0**self.operation.accumulator.minimum_exponent)
+
+    def product_sets_e_max(self, low: float, high: float) -> Mask:
+        """Return where a single product with a significand in [low, high) has the largest exponent."""
+        if self.operation.grouped:
+            return np.zeros(len(self.c), np.bool_)
+        # A term that is not shifted is its significand times 2**F.
+        significands = np.abs(self.trace.aligned) * 2.0**-self.operation.alignment_bits
+        return (self.sets_e_max & (significands >= low) & (significands < high)).any(axis=0)
+
+    @cached_property
+    def unselected_b(self) -> tuple[Mask, Mask]:
+        """Where B has NaN, and where Inf, while the result is ordinary, as metadata does not select it."""
+        element, visible, classes = self.operation.b, self.ordinary, None
+        if self.control.sparse and self.operation.has("b", "NaN"):
+            classes = decode(self.operands.all_b, element.format, WIDE, element.low_bit).classes
+        if classes is None:
+            return np.zeros_like(visible), np.zeros_like(visible)
+        if element.container_bits == FORMATS["tf32"].container_bits:  # other nibbles combine halves of two elements
+            visible = visible & np.isin(self.nibbles, WHOLE_ELEMENT_NIBBLES).all(axis=1)
+        return visible & np.isnan(classes).any(axis=1), visible & np.isinf(classes).any(axis=1)
+
+    @property
+    def all_negative(self) -> Mask:
+        """Where every product and the accumulator are negative by their sign bits."""
+        a_sign, b_sign = (
+            codes >> (element.low_bit + element.format.bits - 1) & 1
+            for codes, element in ((self.operands.a, self.operation.a), (self.operands.b, self.operation.b))
+        )
+        return (a_sign != b_sign).all(axis=1) & np.signbit(self.c)
+
+    @cached_property
+    def one_scale_is_nan(self) -> Mask:
+        """Where the result is NaN because of a single block scale."""
+        alone = (self.scale_is_nan.sum(axis=(0, 2)) == 1) & ~np.isnan(self.c)
+        if self.a.classes is None or self.b.classes is None:
+            return alone
+        return alone & (np.isfinite(self.a.classes) & np.isfinite(self.b.classes)).all(axis=0)
+
+    @cached_property
+    def group_has_products(self) -> Mask:
+        """Groups of 16 products with a product that is not zero."""
+        return (self.numbers_a & self.numbers_b).reshape(-1, BLOCK_GROUP, len(self.c)).any(axis=1)
+
+    @cached_property
+    def specials(self) -> "Specials":
+        """Causes of a special result."""
+        return Specials(self)
+
+    @cached_property
+    def rounding(self) -> "Rounding":
+        """Rounding of the sums that are not zero."""
+        return Rounding(self)
+
+
+class Specials:
+    """Causes of a special result, as masks of shape (count,).
+
+    Attributes
+    ----------
+    nan_a, nan_b, nan_c : ndarray of bool
+        NaN in an operand or in the accumulator.
+    inf_zero, zero_inf : ndarray of bool
+        Inf in A times zero; zero in A times Inf.
+    plus, minus, c_plus, c_minus : ndarray of bool
+        Inf and -Inf, of a product and in the accumulator.
+    difference : ndarray of bool
+        Inf - Inf between products.
+    alone, no_nan : ndarray of bool
+        Exactly one cause of NaN; none. A NaN block scale and Inf - Inf with the accumulator are causes too.
+    """
+
+    def __init__(self, values: FloatValues) -> None:
+        finite = np.ones((1, len(values.c)), np.float32)
+        a, b = (finite if terms.classes is None else terms.classes for terms in (values.a, values.b))
+        with np.errstate(invalid="ignore"):
+            product = a * b
+        self.nan_a, self.nan_b, self.nan_c = np.isnan(a).any(axis=0), np.isnan(b).any(axis=0), np.isnan(values.c)
+        self.inf_zero, self.zero_inf = (np.isinf(a) & (b == 0)).any(axis=0), (np.isinf(b) & (a == 0)).any(axis=0)
+        self.plus, self.minus = np.isposinf(product).any(axis=0), np.isneginf(product).any(axis=0)
+        self.c_plus, self.c_minus = np.isposinf(values.c), np.isneginf(values.c)
+        self.difference = self.plus & self.minus
+        c_difference = ((self.plus & self.c_minus) | (self.minus & self.c_plus)) & ~self.difference
+        causes = np.sum([self.nan_a, self.nan_b, self.nan_c, self.inf_zero, self.zero_inf, self.difference,
+                         c_difference, values.scale_is_nan.any(axis=(0, 2))], axis=0)  # fmt: skip
+        self.alone, self.no_nan = causes == 1, causes == 0
+
+
+class Rounding:
+    """Rounding of the exact sums that are not zero, in steps with an ordinary result; arrays of shape (sums,).
+
+    Attributes
+    ----------
+    negative, normal, subnormal, overflow : ndarray of bool
+        Sign of the sum; whether the result is normal, subnormal or zero, or Inf before any carry of the rounding.
+    rounded : ndarray of float64
+        Magnitude of the result.
+    exact : ndarray of bool
+        Where the result is the sum.
+    largest : float
+        Largest finite result.
+    below, rest : ndarray of float64
+        Magnitude of a sum to f16 in units of its last place, split in an integer and a fraction below 1.
+    odd, up, top : ndarray of bool
+        Where `below` is odd; where it is rounded up, to nearest and ties to even; where it is the largest finite number.
+    hidden : int
+        Smallest normal significand of f16 in units of the last place.
+    """
+
+    def __init__(self, values: FloatValues) -> None:
+        operation, trace = values.operation, values.trace
+        fmt, nearest = operation.accumulator, operation.result == "f16"
+        total = trace.total[trace.ordinary & (trace.total != 0)]
+        self.negative, magnitude = total < 0, np.abs(total)
+        self.rounded = np.abs(trace.result[trace.ordinary & (trace.total != 0)].astype(np.float64))
+        self.exact = self.rounded == magnitude
+        self.largest = (2 - 2.0**-operation.result_fraction_bits) * 2.0**fmt.maximum_exponent
+        self.subnormal = (magnitude if nearest else self.rounded) < 2.0**fmt.minimum_exponent
+        self.overflow = magnitude >= 2.0 ** (fmt.maximum_exponent + 1) if nearest else np.isinf(self.rounded)
+        self.normal = ~self.subnormal & ~self.overflow
+        if nearest:
+            binade = np.maximum(np.frexp(magnitude)[1] - 1, fmt.minimum_exponent)
+            scaled = np.ldexp(magnitude, fmt.fraction_bits - binade)  # exact
+            self.below = np.floor(scaled)
+            self.rest, self.odd = scaled - self.below, self.below % 2 == 1
+            self.up = (self.rest > 0.5) | ((self.rest == 0.5) & self.odd)
+            self.top = (magnitude > self.largest) & ~self.overflow
+            self.hidden = 1 << fmt.fraction_bits
+
+
+def _integer_range(fmt: Format) -> tuple[int, int]:
+    return (-(1 << fmt.bits - 1), (1 << fmt.bits - 1) - 1) if fmt.signed else (0, (1 << fmt.bits) - 1)
+
+
+def _is_nan(codes: NDArray[np.uint8], scale: str) -> Mask:
+    if scale == "none":
+        return np.zeros(codes.shape, np.bool_)
+    return codes == 0xFF if scale == "ue8m0" else codes & np.uint8(0x7F) == 0x7F
