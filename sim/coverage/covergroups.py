@@ -5,14 +5,30 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from .groups import Axis, Coverage, Group
 
-__all__ = ["Bin", "Covergroup", "Sampler"]
+__all__ = ["Bin", "Covergroup", "Need", "Sampler", "bins_axis", "illegal_bins"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Need:
+    """Condition on the operations of a datapath without which bins are illegal.
+
+    Attributes
+    ----------
+    reason : str
+        Why the bins are illegal, in one sentence.
+    possible : callable
+        Whether one operation can hit the bins, as far as this condition goes.
+    """
+
+    reason: str
+    possible: Callable[[Any], bool]
+
+
+@dataclass(frozen=True, eq=False)
 class Bin:
     """A bin with a condition of its own, on an axis whose bins may overlap.
 
@@ -22,23 +38,40 @@ class Bin:
         Label of the bin.
     hit : callable
         Function from sampled values to the mask of those that hit the bin; an array, or one bool for all.
-    needs : tuple of str
-        Reasons that each make the bin illegal, where they apply; the group tells where.
+    needs : tuple of Need
+        Conditions that must all hold, or else the bin is illegal.
     """
 
     label: str
     hit: Callable[[Any], ArrayLike]
-    needs: tuple[str, ...] = ()
+    needs: tuple[Need, ...] = ()
 
-    @staticmethod
-    def axis(name: str, bins: "Sequence[Bin]") -> Axis:
-        """Return the axis with these bins."""
-        return Axis(name, tuple(each.label for each in bins))
 
-    @staticmethod
-    def illegal(bins: "Sequence[Bin]", reason: str) -> NDArray[np.bool_]:
-        """Return the mask of the bins that one reason makes illegal."""
-        return np.array([reason in each.needs for each in bins])
+def bins_axis(name: str, bins: Sequence[Bin]) -> Axis:
+    """Return the axis with these bins."""
+    return Axis(name, tuple(each.label for each in bins))
+
+
+def illegal_bins(
+    rows: Sequence[Sequence[Any]], bins: Sequence[Bin], needs: Sequence[Need] = ()
+) -> list[tuple[str, ArrayLike]]:
+    """Return reasons and masks of the illegal bins of a cross: rows of operations x bins that need something of them.
+
+    Parameters
+    ----------
+    rows : sequence of sequences
+        Operations of each row; a need is met if one of them meets it.
+    bins : sequence of Bin
+        Bins of the last axis.
+    needs : sequence of Need, optional
+        Order of the reasons; by default the order of the bins.
+    """
+    return [
+        (need.reason, (np.arange(len(rows)) == row)[:, None] & np.array([need in each.needs for each in bins]))
+        for row, operations in enumerate(rows)
+        for need in needs or dict.fromkeys(need for each in bins for need in each.needs)
+        if not any(map(need.possible, operations))
+    ]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -96,20 +129,7 @@ class Covergroup:
 
 
 class Sampler:
-    """Counts sampled values in the covergroups of one configuration.
-
-    Parameters
-    ----------
-    configuration : str
-        Name of the datapath.
-    covergroups : iterable of Covergroup
-        Groups to count in; those without bins are left out.
-
-    Attributes
-    ----------
-    coverage : Coverage
-        Coverage sampled so far.
-    """
+    """Counts sampled values in the covergroups of one configuration; `coverage` has those that have bins."""
 
     def __init__(self, configuration: str, covergroups: Iterable[Covergroup]) -> None:
         pairs = [(covergroup, covergroup.empty(configuration)) for covergroup in covergroups]

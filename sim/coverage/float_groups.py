@@ -6,8 +6,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...isa.formats import FORMATS
-from .covergroups import Bin, Covergroup
+from .covergroups import Bin, Covergroup, Need, bins_axis, illegal_bins
 from .groups import Axis
 from .operands import Operation
 from .values import FloatValues, Rounding, Specials
@@ -15,89 +14,55 @@ from .values import FloatValues, Rounding, Specials
 __all__ = ["CASES", "alignment", "float_groups"]
 
 Operations = Sequence[Operation]
-#: By reason that makes bins illegal: whether operations can hit those bins.
-Conditions = Mapping[str, Callable[[Operations], bool]]
-
-
-def _some(condition: Callable[[Operation], bool]) -> Callable[[Operations], bool]:
-    return lambda operations: any(map(condition, operations))
-
-
-def _illegal(rows: Sequence[Operations], bins: Sequence[Bin], conditions: Conditions) -> list[tuple[str, ArrayLike]]:
-    """Return the illegal bins of a cross of sets of operations with bins that need some of the conditions."""
-    return [
-        (reason, (np.arange(len(rows)) == row)[:, None] & Bin.illegal(bins, reason))
-        for row, operations in enumerate(rows)
-        for reason, possible in conditions.items()
-        if not possible(operations)
-    ]
 
 
 # Special cases
 
-
-def can_overflow(operation: Operation) -> bool:
-    """Whether the terms of a truncating operation can raise the largest accumulator to 2**128."""
-    # Aligned to 2**127, an accumulator keeps this number of bits below it. If all are ones, one more bit overflows.
-    kept = min(operation.alignment_bits, FORMATS["f32"].fraction_bits)
-    return operation.largest_sum >= FORMATS["f32"].maximum_exponent - kept
-
-
-def _term_is_truncated(operation: Operation) -> bool:
-    largest = max(operation.exponents[-1], operation.accumulator.maximum_exponent)
-    return operation.last_bit < largest - operation.alignment_bits
-
-
-def _smallest_is_below_the_grid(operation: Operation) -> bool:
-    """Whether the smallest term alone, or the smallest accumulator alone, is truncated to zero."""
-    fmt = operation.accumulator
-    term_grid = max(operation.exponents[0], operation.zero_exponent) - operation.alignment_bits
-    c_grid = max(fmt.minimum_exponent, operation.zero_exponent) - operation.alignment_bits
-    return operation.last_bit < term_grid or operation.last_accumulator_bit < c_grid
-
-
-_NAN_A, _NAN_B = "No format of A has a NaN.", "No format of B has a NaN."
-_INF_A, _INF_B, _INF = "No format of A has an Inf.", "No format of B has an Inf.", "No operand has an Inf."
-_PRODUCTS = "A step has one product."
-_OVERFLOW = "The terms cannot lift the largest accumulator, which fills its significand, by a single bit."
-_SINGLE = "Products are not aligned one by one."
-_TERM_LOSES = "No term reaches below the grid of the largest exponent."
-_C_LOSES = "No accumulator reaches below the grid of the largest exponent."
-_BELOW_GRID = "The smallest term is on the grid that it sets, or e_zero."
-_TINY_SUM = "Every sum that is not zero is at least as large as the smallest subnormal."
-
-_SPECIAL_CONDITIONS: Conditions = {
-    _NAN_A: _some(lambda o: o.has("a", "NaN")),
-    _NAN_B: _some(lambda o: o.has("b", "NaN")),
-    _INF_A: _some(lambda o: o.has("a", "Inf")),
-    _INF_B: _some(lambda o: o.has("b", "Inf")),
-    _INF: _some(lambda o: o.has("a", "Inf") or o.has("b", "Inf")),
-    _PRODUCTS: _some(lambda o: o.terms > 1),
-    _OVERFLOW: _some(lambda o: o.result == "f16" or can_overflow(o)),
-    _SINGLE: _some(lambda o: not o.grouped),
-    _TERM_LOSES: _some(_term_is_truncated),
-    _C_LOSES: _some(lambda o: o.last_accumulator_bit < o.exponents[-1] - o.alignment_bits),
-    _BELOW_GRID: _some(_smallest_is_below_the_grid),
-    _TINY_SUM: _some(lambda o: o.last_aligned_bit < o.last_result_bit),
-}
+_NAN_A = Need("No format of A has a NaN.", lambda o: o.has("a", "NaN"))
+_NAN_B = Need("No format of B has a NaN.", lambda o: o.has("b", "NaN"))
+_INF_A = Need("No format of A has an Inf.", lambda o: o.has("a", "Inf"))
+_INF_B = Need("No format of B has an Inf.", lambda o: o.has("b", "Inf"))
+_INF = Need("No operand has an Inf.", lambda o: o.has("a", "Inf") or o.has("b", "Inf"))
+_PRODUCTS = Need("A step has one product.", lambda o: o.terms > 1)
+_OVERFLOW = Need(
+    "The terms cannot lift the largest accumulator, which fills its significand, by a single bit.",
+    lambda o: o.can_overflow,
+)
+_SINGLE = Need("Products are not aligned one by one.", lambda o: not o.grouped)
+_TERM_LOSES = Need(
+    "No term reaches below the grid of the largest exponent.",
+    lambda o: o.last_bit < max(o.exponents[-1], o.accumulator.maximum_exponent) - o.alignment_bits,
+)
+_C_LOSES = Need(
+    "No accumulator reaches below the grid of the largest exponent.",
+    lambda o: o.last_accumulator_bit < o.exponents[-1] - o.alignment_bits,
+)
+_ALL_LOST = Need(
+    "The smallest term is on the grid that it sets, or e_zero.",
+    lambda o: o.last_bit < o.last_aligned_bit or o.last_accumulator_bit < o.last_aligned_accumulator_bit,
+)
+_TINY_SUM = Need(
+    "Every sum that is not zero is at least as large as the smallest subnormal.",
+    lambda o: o.last_aligned_bit < o.last_result_bit,
+)
 
 
-def _alone(label: str, cause: Callable[[Specials], NDArray], *needs: str) -> Bin:
+def _alone(label: str, cause: Callable[[Specials], NDArray], *needs: Need) -> Bin:
     """Return a bin for a cause of NaN, hit only where it is the only one, since any other would hide it."""
     return Bin(label, lambda s: cause(s.specials) & s.specials.alone, needs)
 
 
-def _infinite(label: str, cause: Callable[[Specials], NDArray], *needs: str) -> Bin:
+def _infinite(label: str, cause: Callable[[Specials], NDArray], *needs: Need) -> Bin:
     """Return a bin for a cause of Inf, hit only where nothing makes the result NaN."""
     return Bin(label, lambda s: cause(s.specials) & s.specials.no_nan, needs)
 
 
-def _ordinary(label: str, case: Callable[[FloatValues], NDArray], *needs: str) -> Bin:
+def _ordinary(label: str, case: Callable[[FloatValues], NDArray], *needs: Need) -> Bin:
     """Return a bin that is hit only where the result is the rounded sum."""
     return Bin(label, lambda s: case(s) & s.ordinary, needs)
 
 
-def _zero(label: str, cause: Callable[[FloatValues], NDArray], *needs: str) -> Bin:
+def _zero(label: str, cause: Callable[[FloatValues], NDArray], *needs: Need) -> Bin:
     """Return a bin for a cause of a zero result."""
     return Bin(label, lambda s: cause(s) & s.ordinary & (s.trace.result == 0), needs)
 
@@ -145,7 +110,7 @@ _CASES = (
     _zero(
         "zero: every term below the grid",
         lambda s: (s.trace.total == 0) & ~s.keeps_bits & s.loses_bits,
-        _BELOW_GRID,
+        _ALL_LOST,
     ),
     _zero("zero: positive sum rounded", lambda s: s.trace.total > 0, _TINY_SUM),
     _zero("zero: negative sum rounded", lambda s: s.trace.total < 0, _TINY_SUM),
@@ -164,39 +129,22 @@ def _special_cases(by_result: Mapping[str, Operations]) -> Covergroup:
     return Covergroup(
         name="special cases",
         meaning="A step of this result format met the case; `alone` means that nothing else made the result NaN.",
-        axes=(Axis("result", results), Bin.axis("case", _CASES)),
+        axes=(Axis("result", results), bins_axis("case", _CASES)),
         iff=lambda s: s.floating,
         sample=lambda s: (results.index(s.operation.result),),
         bins=_CASES,
-        illegal=_illegal([*by_result.values()], _CASES, _SPECIAL_CONDITIONS),
+        illegal=illegal_bins([*by_result.values()], _CASES),
     )
 
 
 # Rounding
 
-_QUARTER = "No sum has a bit a quarter as large as the smallest subnormal."
-_HALF = "No sum has a bit half as large as the smallest subnormal."
-_BELOW_SUBNORMAL = "No sum has a bit below the smallest subnormal."
+_QUARTER = Need("No sum has a bit a quarter as large as the smallest subnormal.", lambda o: o.last_sum_bit <= -2)
+_HALF = Need("No sum has a bit half as large as the smallest subnormal.", lambda o: o.last_sum_bit <= -1)
+_BELOW_SUBNORMAL = Need("No sum has a bit below the smallest subnormal.", lambda o: o.last_sum_bit < 0)
 
 
-def _last_sum_bit(operations: Operations) -> int:
-    """Return the exponent of the last bit of any exact sum, relative to that of the smallest subnormal result."""
-    first = operations[0]
-    # Accumulators alone leave their own last bit below it, but no bit below the grid that they set.
-    grid = max(first.accumulator.minimum_exponent, first.zero_exponent) - first.alignment_bits
-    last = min(operation.last_aligned_bit for operation in operations)
-    return min(last, max(first.last_accumulator_bit, grid)) - first.last_result_bit
-
-
-_ROUNDING_CONDITIONS: Conditions = {
-    _QUARTER: lambda operations: _last_sum_bit(operations) <= -2,
-    _HALF: lambda operations: _last_sum_bit(operations) <= -1,
-    _BELOW_SUBNORMAL: lambda operations: _last_sum_bit(operations) < 0,
-    _OVERFLOW: _some(can_overflow),
-}
-
-
-def _rounded(label: str, case: Callable[[Rounding], NDArray], *needs: str) -> Bin:
+def _rounded(label: str, case: Callable[[Rounding], NDArray], *needs: Need) -> Bin:
     return Bin(label, lambda s: case(s.rounding), needs)
 
 
@@ -239,11 +187,11 @@ def _rounding(result: str, operations: Operations) -> Covergroup:
     return Covergroup(
         name=f"rounding to {result}",
         meaning="The non-zero exact sum of a step with an ordinary result was rounded this way.",
-        axes=(Axis("sign", ("positive", "negative")), Bin.axis("event", bins)),
+        axes=(Axis("sign", ("positive", "negative")), bins_axis("event", bins)),
         iff=lambda s: s.floating and s.operation.result == result,
         sample=lambda s: (s.rounding.negative,),
         bins=bins,
-        illegal=_illegal([operations], bins, _ROUNDING_CONDITIONS),
+        illegal=illegal_bins([operations], bins),
     )
 
 
@@ -251,7 +199,7 @@ def _rounding(result: str, operations: Operations) -> Covergroup:
 
 
 def alignment(mode: str, operations: Operations) -> Covergroup:
-    """Return the position of a term x its shift amount ``e_max - x``, which the bins call distance, for one alignment mode.
+    """Return position of a term x its shift amount ``e_max - x``, called distance, for one alignment mode.
 
     A term is a product or a group of 16 products; the last position is the accumulator. Distances run from 0 to the
     last one that keeps a bit of the largest significand; ``beyond`` are all others, where truncation leaves nothing.
@@ -315,20 +263,20 @@ def _distances(exponents: range, others: tuple[int, ...], zero_exponent: int, la
     return reachable
 
 
-_NEVER_BELOW_E_ZERO, _ONE_TERM = "No term and no accumulator has an exponent below e_zero.", "A step has a single term."
-_E_MAX_CONDITIONS: Conditions = {
-    _NEVER_BELOW_E_ZERO: _some(lambda o: min(o.exponents[0], o.accumulator_exponents[0]) < o.zero_exponent),
-    _ONE_TERM: _some(lambda o: o.terms > 1),
-}
+_BELOW_E_ZERO = Need(
+    "No term and no accumulator has an exponent below e_zero.",
+    lambda o: min(o.exponents[0], o.accumulator_exponents[0]) < o.zero_exponent,
+)
+_TERMS = Need("A step has a single term.", lambda o: o.terms > 1)
 _E_MAX_SOURCES = (
     Bin("one term alone", lambda s: (s.sets_e_max.sum(axis=0) == 1) & ~s.c_sets_e_max),
-    Bin("several terms", lambda s: (s.sets_e_max.sum(axis=0) > 1) & ~s.c_sets_e_max, (_ONE_TERM,)),
+    Bin("several terms", lambda s: (s.sets_e_max.sum(axis=0) > 1) & ~s.c_sets_e_max, (_TERMS,)),
     Bin("the accumulator alone", lambda s: ~s.sets_e_max.any(axis=0) & s.c_sets_e_max),
     Bin("a term and the accumulator", lambda s: s.sets_e_max.any(axis=0) & s.c_sets_e_max),
     Bin(
         "e_zero, above every term",
         lambda s: s.nonzero & ~s.sets_e_max.any(axis=0) & ~s.c_sets_e_max,
-        (_NEVER_BELOW_E_ZERO,),
+        (_BELOW_E_ZERO,),
     ),
     Bin("e_zero, every term zero", lambda s: ~s.nonzero),
 )
@@ -341,12 +289,15 @@ def _largest_exponent(operations: Operations) -> Covergroup:
     return Covergroup(
         name="largest exponent",
         meaning="E came from this source in a step with an ordinary result.",
-        axes=(Axis("mode", tuple(f"{mode} to {result}" for mode, result in modes)), Bin.axis("source", _E_MAX_SOURCES)),
+        axes=(
+            Axis("mode", tuple(f"{mode} to {result}" for mode, result in modes)),
+            bins_axis("source", _E_MAX_SOURCES),
+        ),
         iff=lambda s: s.floating,
         sample=lambda s: (modes.index((s.operation.mode, s.operation.result)),),
         bins=_E_MAX_SOURCES,
         where=lambda s: s.ordinary,
-        illegal=_illegal(rows, _E_MAX_SOURCES, _E_MAX_CONDITIONS),
+        illegal=illegal_bins(rows, _E_MAX_SOURCES, (_BELOW_E_ZERO, _TERMS)),
     )
 
 

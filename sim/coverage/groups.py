@@ -113,15 +113,7 @@ class Group:
         return int(np.count_nonzero(self.unreachable & (self.hits > 0)))
 
     def declare_unreachable(self, where: ArrayLike, reason: str) -> None:
-        """Declare bins unreachable; bins that already have a reason keep it.
-
-        Parameters
-        ----------
-        where : array_like of bool
-            Mask of the bins; broadcasts over the axes.
-        reason : str
-            Reason in one sentence.
-        """
+        """Declare the bins of a mask, which broadcasts over the axes, unreachable; an earlier reason stays."""
         mask = np.broadcast_to(np.asarray(where, np.bool_), self.shape) & ~self.unreachable
         if mask.any():
             if reason not in self.reasons:
@@ -201,10 +193,7 @@ class Coverage:
     def merge(self, other: "Coverage") -> "Coverage":
         """Return the sum of the hits of both; neither is modified. Commutative and associative, as keys are sorted.
 
-        Raises
-        ------
-        FileError
-            Two groups with the same key have different bins.
+        A FileError says that two groups with the same key have different bins.
         """
         merged = {group.key: group.copy() for group in self}
         for group in other:
@@ -220,13 +209,7 @@ class Coverage:
         return Coverage(merged[key] for key in sorted(merged))
 
     def report(self, limit: int = 10) -> dict[str, Any]:
-        """Return counts, missing bins and contradicted bins, as JSON data.
-
-        Parameters
-        ----------
-        limit : int
-            Most missing and contradicted bins named for each group; the counts are always complete.
-        """
+        """Return counts, and names of up to `limit` missing and contradicted bins of each group, as JSON data."""
         return {
             "groups": [_summary(group, limit) for group in self],
             "bins": sum(group.bins for group in self),
@@ -270,20 +253,7 @@ class Coverage:
 
     @classmethod
     def from_json(cls, text: str, source: str = "the text") -> "Coverage":
-        """Read the text of a coverage file.
-
-        Parameters
-        ----------
-        text : str
-            Result of :meth:`to_json`.
-        source : str
-            Name of the source for messages.
-
-        Raises
-        ------
-        FileError
-            The text has another format.
-        """
+        """Read the text of a coverage file; FileErrors name the `source` of a text of another format."""
         content = parse_json(text, source, "is no coverage file (not JSON)")
         if not isinstance(content, dict) or content.get("kind") != _KIND:
             raise FileError(f"{source} is no coverage file (JSON, but of something else)")
@@ -300,24 +270,12 @@ class Coverage:
         return cls(groups)
 
     def write(self, path: Path) -> None:
-        """Write a coverage file atomically: a reader of `path` sees the old content or the new.
-
-        Raises
-        ------
-        FileError
-            The file cannot be written.
-        """
+        """Write a coverage file atomically: a reader of `path` sees the old content or the new."""
         write_whole(path, self.to_json().encode())
 
     @classmethod
     def read(cls, path: Path) -> "Coverage":
-        """Read a coverage file.
-
-        Raises
-        ------
-        FileError
-            The file cannot be read or has another format.
-        """
+        """Read a coverage file; raise a FileError if it cannot be read or has another format."""
         return cls.from_json(read_text(path, "is no coverage file (not text)"), str(path))
 
 

@@ -159,6 +159,12 @@ class Operation:
         return max(self.last_bit, max(self.exponents[0], self.zero_exponent) - self.alignment_bits)
 
     @property
+    def last_aligned_accumulator_bit(self) -> int:
+        """Exponent of the last bit that an aligned accumulator can have while every term is zero."""
+        grid = max(self.accumulator.minimum_exponent, self.zero_exponent) - self.alignment_bits
+        return max(self.last_accumulator_bit, grid)
+
+    @property
     def last_accumulator_bit(self) -> int:
         """Exponent of the last bit of the smallest nonzero accumulator."""
         return self.accumulator.minimum_exponent - self.accumulator.fraction_bits
@@ -167,6 +173,11 @@ class Operation:
     def result_fraction_bits(self) -> int:
         """Fraction bits of a float result."""
         return _FRACTION_BITS[self.result]
+
+    @property
+    def last_sum_bit(self) -> int:
+        """Exponent of the last bit of any exact sum, relative to that of the smallest nonzero result."""
+        return min(self.last_aligned_bit, self.last_aligned_accumulator_bit) - self.last_result_bit
 
     @property
     def last_result_bit(self) -> int:
@@ -179,6 +190,15 @@ class Operation:
         factors = [self.slots, self.a.format.maximum, self.b.format.maximum]
         factors += [self.scale_format.maximum] * 2 if self.scale != "none" else []
         return sum(math.log2(factor) for factor in factors)
+
+    @property
+    def can_overflow(self) -> bool:
+        """Whether the terms can raise the largest accumulator to Inf."""
+        if self.result == "f16":
+            return True
+        # Aligned to 2**127, an accumulator keeps this number of bits below it. If all are ones, one more bit overflows.
+        kept = min(self.alignment_bits, FORMATS["f32"].fraction_bits)
+        return self.largest_sum >= FORMATS["f32"].maximum_exponent - kept
 
     def has(self, operand: str, special: str) -> bool:
         """Whether operand ``a`` or ``b`` has a ``NaN`` or an ``Inf``."""
@@ -206,16 +226,10 @@ def operations_of(config: CoreConfig) -> tuple[Operation, ...]:
 
 @dataclass(frozen=True)
 class Control:
-    """Fields of a control word, as names where they have one.
+    """Fields of a control word.
 
-    Attributes
-    ----------
-    a, b : int
-        Indices of the operand formats in the configuration.
-    result, rule, scale : str
-        Names in lower case; empty for an undefined code.
-    saturate, sparse : bool
-        Flags.
+    `a` and `b` are indices of the operand formats in the configuration; `result`, `rule` and `scale` are names in lower
+    case, empty for an undefined code.
     """
 
     a: int
@@ -229,37 +243,17 @@ class Control:
 
 @dataclass(frozen=True, eq=False)
 class Operands:
-    """Operands of steps with the same control word.
+    """Operands of steps with the same control word, in the containers of their formats; all arrays begin with steps."""
 
-    Attributes
-    ----------
-    a, b : ndarray of unsigned integers, shape (count, slots)
-        Containers that each slot of the hardware multiplies, after selection and any swap.
-    stored : ndarray, same shape
-        A as stored, before any swap.
-    candidates : ndarray of uint8 or uint16, shape (count, chunks, 4)
-        Units of B at the inputs of the multiplexers.
-    all_b : ndarray of unsigned integers, shape (count, 2 * slots)
-        All of B, selected or not.
-    nibbles : ndarray of uint8, shape (count, chunks)
-        Metadata of the chunks.
-    c : ndarray of uint32, shape (count,)
-        Accumulators.
-    overflow : ndarray of bool, shape (count,)
-        Overflow of the previous step.
-    scale_a, scale_b : ndarray of uint8, shape (count, 4)
-        Block scales.
-    """
-
-    a: NDArray
+    a: NDArray  # what each slot of the hardware multiplies, after selection and any swap
     b: NDArray
-    stored: NDArray
-    candidates: NDArray
-    all_b: NDArray
-    nibbles: NDArray[np.uint8]
+    stored: NDArray  # A as stored, before any swap
+    candidates: NDArray  # units of B at the inputs of the multiplexers, shape (count, chunks, 4)
+    all_b: NDArray  # all of B, selected or not, shape (count, 2 * slots)
+    nibbles: NDArray[np.uint8]  # metadata, shape (count, chunks)
     c: NDArray[np.uint32]
-    overflow: NDArray[np.bool_]
-    scale_a: NDArray[np.uint8]
+    overflow: NDArray[np.bool_]  # overflow bit of the previous step
+    scale_a: NDArray[np.uint8]  # shape (count, 4)
     scale_b: NDArray[np.uint8]
 
 
@@ -267,23 +261,17 @@ class Operands:
 def _routes(rule: str, mux: str) -> tuple[NDArray[np.intp], NDArray[np.bool_], NDArray[np.bool_]]:
     """Return, by nibble: the unit of each slot of a chunk, whether it is delivered, whether the slots are swapped."""
     units, delivered = np.zeros((16, 2), np.intp), np.zeros((16, 2), np.bool_)
-    exchanged = np.zeros(16, np.bool_)
+    swapped = np.zeros(16, np.bool_)
     for nibble in range(16):
-        exchanged[nibble] = mux == "mux3" and rule == "plain" and swap_for_mux3(nibble)
-        order = slice(None, None, -1) if exchanged[nibble] else slice(None)
+        swapped[nibble] = mux == "mux3" and rule == "plain" and swap_for_mux3(nibble)
+        order = slice(None, None, -1) if swapped[nibble] else slice(None)
         units[nibble] = indices(nibble)[order]
         delivered[nibble] = reachable(nibble, rule, mux)[order]
-    return units, delivered, exchanged
+    return units, delivered, swapped
 
 
 class StepReader:
-    """Decoder of the step words of a configuration.
-
-    Parameters
-    ----------
-    config : CoreConfig
-        Datapath.
-    """
+    """Decoder of the step words of a datapath, by the rules of the instruction set alone."""
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
@@ -310,9 +298,9 @@ class StepReader:
 
     def nibbles(self, steps: NDArray[np.uint32], wide: bool) -> NDArray[np.uint8]:
         """Return the metadata of the chunks in use, shape (count, chunks); wide elements have half as many chunks."""
-        taken = split_nibbles(self._octets(steps, self._words.metadata))
+        inputs = split_nibbles(self._bytes(steps, self._words.metadata))
         order = nibble_order(self.config, wide=wide)
-        return taken[:, [order.index(chunk) for chunk in range(self.config.chunks // (2 if wide else 1))]]
+        return inputs[:, [order.index(chunk) for chunk in range(self.config.chunks // (2 if wide else 1))]]
 
     def operands(self, steps: NDArray[np.uint32], control: Control) -> Operands:
         """Return the operands of steps that share a control word."""
@@ -320,46 +308,46 @@ class StepReader:
         size, wide = self.config.step_bytes, is_wide(bits)
         unit = _CONTAINERS[16 if wide else 8]
         count = len(steps)
-        stored = self._octets(steps, self._words.a)[:, :size].copy().view(unit)
+        stored = self._bytes(steps, self._words.a)[:, :size].copy().view(unit)
         b = self._column(steps, wide=wide, sparse=control.sparse).view(unit)
         nibbles = self.nibbles(steps, wide)
         candidates = b.reshape(count, -1, UNITS_PER_CHUNK)
         if control.sparse:
-            units, delivered, exchanged = _routes(control.rule, self.config.mux)
+            units, delivered, swapped = _routes(control.rule, self.config.mux)
             selected = np.take_along_axis(candidates, units[nibbles], axis=2)
             if not delivered.all():
                 selected = np.where(delivered[nibbles], selected, unit.type(0))
             a = stored.reshape(count, -1, 2)
-            if exchanged.any():
-                a = np.where(exchanged[nibbles][..., None], a[..., ::-1], a)
+            if swapped.any():
+                a = np.where(swapped[nibbles][..., None], a[..., ::-1], a)
         else:
             selected, a = b[:, : stored.shape[1]], stored
         words = self._words
         return Operands(
-            _elements(a.reshape(count, -1), bits),
-            _elements(selected.reshape(count, -1), bits),
-            _elements(stored, bits),
-            candidates,
-            _elements(b, bits),
-            nibbles,
-            np.ascontiguousarray(steps[:, words.c.start]),
-            (steps[:, words.control.start] >> np.uint32(words.overflow_bit) & np.uint32(1)).astype(np.bool_),
-            self._octets(steps, words.scale_a),
-            self._octets(steps, words.scale_b),
+            a=_elements(a.reshape(count, -1), bits),
+            b=_elements(selected.reshape(count, -1), bits),
+            stored=_elements(stored, bits),
+            candidates=candidates,
+            all_b=_elements(b, bits),
+            nibbles=nibbles,
+            c=np.ascontiguousarray(steps[:, words.c.start]),
+            overflow=(steps[:, words.control.start] >> np.uint32(words.overflow_bit) & np.uint32(1)).astype(np.bool_),
+            scale_a=self._bytes(steps, words.scale_a),
+            scale_b=self._bytes(steps, words.scale_b),
         )
 
     def _column(self, steps: NDArray[np.uint32], *, wide: bool, sparse: bool) -> NDArray[np.uint8]:
         """Return the bytes of B in the order of the matrix; in a dense step the upper half is zero."""
-        taken = self._octets(steps, self._words.b)
+        inputs = self._bytes(steps, self._words.b)
         if not self.config.sparse:
-            return taken
-        column = np.zeros_like(taken)
-        for place, source in enumerate(byte_order(self.config, wide=wide, sparse=sparse)):
+            return inputs
+        column = np.zeros_like(inputs)
+        for position, source in enumerate(byte_order(self.config, wide=wide, sparse=sparse)):
             if source is not None:
-                column[:, source] = taken[:, place]
+                column[:, source] = inputs[:, position]
         return column
 
-    def _octets(self, steps: NDArray[np.uint32], field: slice) -> NDArray[np.uint8]:
+    def _bytes(self, steps: NDArray[np.uint32], field: slice) -> NDArray[np.uint8]:
         return np.ascontiguousarray(steps[:, field]).view(np.uint8)
 
 

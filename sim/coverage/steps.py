@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from ...isa.metadata import RULES, is_wide
 from ...rtl.config import CoreConfig
 from ...rtl.step import row_result_layout
-from .covergroups import Bin, Covergroup, Sampler
+from .covergroups import Bin, Covergroup, Need, Sampler, bins_axis, illegal_bins
 from .float_groups import float_groups
 from .groups import Axis
 from .operands import Control, Operation, StepReader, operations_of
@@ -198,25 +198,27 @@ def _selection(bits: int, pairs: Sequence[str], slots: int) -> Covergroup:
     )
 
 
-_UNSIGNED = "No product is negative, so no sum is below its accumulator."
+_NEGATIVE = Need(
+    "No product is negative, so no sum is below its accumulator.", lambda o: o.a.format.signed or o.b.format.signed
+)
 _INTEGER_BINS = (
     # The exact sum stays within 32 bits, is clamped (``.satfinite``, last step) or wraps, or is at the edge.
     Bin("in range", lambda s: s.in_range),
     Bin("clamped high", lambda s: s.above & s.saturate),
-    Bin("clamped low", lambda s: s.below & s.saturate, (_UNSIGNED,)),
+    Bin("clamped low", lambda s: s.below & s.saturate, (_NEGATIVE,)),
     Bin("wrapped high", lambda s: s.above & (not s.saturate)),
-    Bin("wrapped low", lambda s: s.below & (not s.saturate), (_UNSIGNED,)),
+    Bin("wrapped low", lambda s: s.below & (not s.saturate), (_NEGATIVE,)),
     Bin("the largest result exactly", lambda s: s.total == s.MAX),
     Bin("the smallest result exactly", lambda s: s.total == s.MIN),
     Bin("one above the largest result", lambda s: s.total == s.MAX + 1),
-    Bin("one below the smallest result", lambda s: s.total == s.MIN - 1, (_UNSIGNED,)),
+    Bin("one below the smallest result", lambda s: s.total == s.MIN - 1, (_NEGATIVE,)),
     # Accumulators. One beyond 32 bits comes with its overflow bit from an earlier step of the instruction.
     Bin("largest accumulator", lambda s: s.before == s.MAX),
     Bin("smallest accumulator", lambda s: s.before == s.MIN),
     Bin("passed on from above the range", lambda s: s.before > s.MAX),
-    Bin("passed on from below the range", lambda s: s.before < s.MIN, (_UNSIGNED,)),
-    Bin("passed on from above, back in range", lambda s: (s.before > s.MAX) & s.in_range, (_UNSIGNED,)),
-    Bin("passed on from below, back in range", lambda s: (s.before < s.MIN) & s.in_range, (_UNSIGNED,)),
+    Bin("passed on from below the range", lambda s: s.before < s.MIN, (_NEGATIVE,)),
+    Bin("passed on from above, back in range", lambda s: (s.before > s.MAX) & s.in_range, (_NEGATIVE,)),
+    Bin("passed on from below, back in range", lambda s: (s.before < s.MIN) & s.in_range, (_NEGATIVE,)),
     # Ends of a format's range meet a nonzero factor, meet each other, or fill every slot.
     Bin("smallest A", lambda s: (s.a_min & (s.b != 0)).any(axis=1)),
     Bin("largest A", lambda s: (s.a_max & (s.b != 0)).any(axis=1)),
@@ -232,17 +234,16 @@ _INTEGER_BINS = (
 
 
 def _integers(operations: Sequence[Operation]) -> Covergroup:
-    """Return pair of formats x event in a step. A step counts if earlier steps of its pair can pass on its accumulator."""
-    unsigned = np.array([not (o.a.format.signed or o.b.format.signed) for o in operations], np.bool_)
+    """Return pair of formats x event. A step counts if earlier steps can pass on its accumulator."""
     return Covergroup(
         name="integers",
         meaning="A step of this pair did this.",
-        axes=(Axis("pair", tuple(operation.pair for operation in operations)), Bin.axis("event", _INTEGER_BINS)),
+        axes=(Axis("pair", tuple(operation.pair for operation in operations)), bins_axis("event", _INTEGER_BINS)),
         iff=lambda s: s.integer,
         sample=lambda s: (operations.index(s.operation),),
         bins=_INTEGER_BINS,
         where=lambda s: s.possible,
-        illegal=((_UNSIGNED, unsigned[:, None] & Bin.illegal(_INTEGER_BINS, _UNSIGNED)),),
+        illegal=illegal_bins([[operation] for operation in operations], _INTEGER_BINS),
     )
 
 
@@ -264,12 +265,12 @@ def _scale_classes(codes: NDArray[np.uint8], scale: str) -> NDArray[np.intp]:
     return np.where(codes == 0x7E, 6, np.where(kind == 3, 7 + sign, 2 * kind + sign))
 
 
-_NO_ZERO = "{} has no zero."
+_ZERO_SCALE = Need("ue8m0 has no zero.", lambda o: o.scale != "ue8m0")
 #: A group of products that are all zero, or with a zero scale, does not participate in the maximum of the exponents; a
 #: group that cancels does.
 _SCALED_GROUP_BINS = (
     Bin("zero products", lambda s: ~s.group_has_products & s.ordinary),
-    Bin("scale of zero", lambda s: s.group_has_products & ~s.trace.participates & s.ordinary, (_NO_ZERO,)),
+    Bin("scale of zero", lambda s: s.group_has_products & ~s.trace.participates & s.ordinary, (_ZERO_SCALE,)),
     Bin("products cancel", lambda s: s.trace.participates & (s.trace.aligned == 0) & s.ordinary),
     Bin("products cancel and set E alone above another term", lambda s: _sets_e_max_alone(s) & s.ordinary),
     Bin("ordinary", lambda s: (s.trace.aligned != 0) & s.ordinary),
@@ -332,14 +333,14 @@ def _nan_scales(scale: str) -> Covergroup:
 
 
 def _scaled_groups(operation: Operation) -> Covergroup:
-    scale, zero_scale = operation.scale, Bin.illegal(_SCALED_GROUP_BINS, _NO_ZERO)
+    scale = operation.scale
     return Covergroup(
         name=f"scaled groups with {scale}",
         meaning="A group of 16 products was of this kind in a step with an ordinary result (under a NaN scale: with "
         "NaN).",
-        axes=(_scale_position(operation), Bin.axis("kind", _SCALED_GROUP_BINS)),
+        axes=(_scale_position(operation), bins_axis("kind", _SCALED_GROUP_BINS)),
         iff=lambda s: s.floating and s.operation.scale == scale and s.operation.grouped,
         sample=lambda s: (np.arange(s.operation.terms)[:, None],),
         bins=_SCALED_GROUP_BINS,
-        illegal=() if operation.scale_format.subnormals else ((_NO_ZERO.format(scale), zero_scale),),
+        illegal=illegal_bins([[operation]], _SCALED_GROUP_BINS),
     )

@@ -22,39 +22,18 @@ Mask = NDArray[np.bool_]
 
 
 class StepValues:
-    """Values of steps with one control word, whatever formats it combines.
+    """Values of steps with one control word, whatever formats it combines."""
 
-    Attributes
-    ----------
-    control : Control
-        Fields of the control word.
-    nibbles : ndarray of uint8, shape (count, chunks)
-        Metadata of the chunks.
-    known, floating, integer : bool
-        Whether some instruction combines these formats, and whether they are floats or integers.
-    """
-
+    #: Whether some instruction combines these formats, and whether they are floats or integers.
     known = floating = integer = False
 
     def __init__(self, control: Control, nibbles: NDArray[np.uint8]) -> None:
         self.control = control
-        self.nibbles = nibbles
+        self.nibbles = nibbles  # shape (count, chunks)
 
 
 class _OperationValues(StepValues):
-    """Values of steps of one operation.
-
-    Attributes
-    ----------
-    operation : Operation
-        Operation of the steps.
-    operands : Operands
-        Operands of the steps.
-    slots_per_chunk : int
-        Stored elements of a chunk.
-    slots, chunk : ndarray of intp, shape (slots,)
-        Number of each stored slot of a step, and its chunk.
-    """
+    """Values of steps of one operation."""
 
     known = True
 
@@ -64,7 +43,7 @@ class _OperationValues(StepValues):
         self.operands = operands
         self.slots_per_chunk = operation.slots // self.nibbles.shape[1]
         self.slots = np.arange(operation.slots)
-        self.chunk = self.slots // self.slots_per_chunk
+        self.chunk = self.slots // self.slots_per_chunk  # of each slot
 
     @property
     def selection_matters(self) -> Mask:
@@ -78,26 +57,9 @@ class _OperationValues(StepValues):
 
 
 class IntegerValues(_OperationValues):
-    """Values of integer steps.
+    """Values of integer steps; `a_min` to `b_max` are masks of shape (count, slots), the other arrays have one axis.
 
-    Attributes
-    ----------
-    agrees : ndarray of bool, shape (count,)
-        Whether the hardware's result and overflow bit are those that follow from the operands.
-    a, b : ndarray of int32, shape (count, slots)
-        Operands of each slot.
-    a_min, a_max, b_min, b_max : ndarray of bool, shape (count, slots)
-        Where an operand is the smallest or the largest number of its format.
-    before, products, total : ndarray of int64, shape (count,)
-        Accumulator, with the overflow of earlier steps; sum of the products; sum of both.
-    saturate : bool
-        Whether sums beyond 32 bits are clamped.
-    above, below, in_range : ndarray of bool, shape (count,)
-        Where the total is beyond 32 bits, and where it is not.
-    possible : ndarray of bool, shape (count,)
-        Where earlier steps can pass on the accumulator.
-    largest, smallest : int
-        Ends of the range of a sum of products.
+    `agrees` is where the hardware's result and overflow bit are those that follow from the operands.
     """
 
     integer = True
@@ -113,12 +75,14 @@ class IntegerValues(_OperationValues):
             for codes, fmt in ((operands.a, a_format), (operands.b, b_format))
         )
         c = operands.c.view(np.int32).astype(np.int64)
+        # An accumulator beyond 32 bits comes with its overflow bit from an earlier step of the instruction.
         self.before = c + np.where(operands.overflow, np.where(c < 0, 1 << 32, -(1 << 32)), 0)
         self.products = (self.a * self.b).sum(axis=1, dtype=np.int64)
         self.total = self.before + self.products
         self.saturate = control.saturate
         self.above, self.below = self.total > self.MAX, self.total < self.MIN
         self.in_range = ~self.above & ~self.below
+        # Unsigned products of earlier steps cannot pass on an accumulator below the range.
         self.possible = (self.before >= self.MIN) | a_format.signed | b_format.signed
         a_range, b_range = _integer_range(a_format), _integer_range(b_format)
         self.a_min, self.a_max = (self.a == end for end in a_range)
@@ -133,36 +97,11 @@ class IntegerValues(_OperationValues):
 
 
 class FloatValues(_OperationValues):
-    """Values of float steps. Masks of terms have the shape (terms, count), all others the shape (count,).
+    """Values of float steps. Masks of terms have the shape (terms, count), masks of steps the shape (count,).
 
-    Attributes
-    ----------
-    agrees : ndarray of bool
-        Whether the hardware's result is the one that follows from the operands.
-    a, b : Terms, shape (slots, count)
-        Decoded operands of each slot. Both have classes, or neither if every operand of every step is finite.
-    numbers_a, numbers_b : ndarray of bool, shape (slots, count)
-        Operands that are neither zero nor special.
-    c : ndarray of float32
-        Accumulators.
-    trace : Trace
-        Trace of the golden model.
-    ordinary : ndarray of bool
-        Where the result is the rounded sum, which may overflow to Inf.
-    sets_e_max, c_sets_e_max : ndarray of bool
-        Terms, and where the accumulator, has the largest exponent.
-    nonzero : ndarray of bool
-        Where a term or the accumulator is neither zero nor special.
-    truncated, c_truncated : ndarray of bool
-        Terms, and where the accumulator, loses bits in alignment.
-    result_negative, result_is_inf, result_subnormal, result_smallest : ndarray of bool
-        Sign of the result; whether it is Inf, a subnormal number, and the smallest one.
-    scale_codes : ndarray of uint8, shape (2, count, groups)
-        Block scales of A and B in use; one group if products are not grouped.
-    scale_is_nan : ndarray of bool, shape (2, count, groups)
-        Scales that are NaN.
-    one_scale_is_nan : ndarray of bool
-        Where the result is NaN because of a single block scale.
+    `agrees` is where the hardware's result is the one that follows from the operands; `ordinary` is where the result is
+    the rounded sum, which may overflow to Inf. `scale_codes` are the block scales of A and B in use, shape (2, count,
+    groups), with one group if products are not grouped.
     """
 
     floating = True
@@ -180,6 +119,7 @@ class FloatValues(_OperationValues):
             self.a, self.b = self.a.with_classes(), self.b.with_classes()
         self.numbers_a, self.numbers_b = self.a.values != 0, self.b.values != 0
         self.c = decode_accumulator(operands.c.astype(code_type))
+        self.c_subnormal = (self.c != 0) & (np.abs(self.c) < 2.0**fmt.minimum_exponent)
         self.scale_codes = np.stack([operands.scale_a, operands.scale_b])[:, :, : operation.scale_groups]
         self.scale_is_nan = _is_nan(self.scale_codes, operation.scale)
         self.trace = trace = self._step()
@@ -228,11 +168,6 @@ class FloatValues(_OperationValues):
         terms, fmt = (self.a, self.operation.a.format) if operand == "a" else (self.b, self.operation.b.format)
         subnormal = np.abs(terms.values) < 2.0**fmt.minimum_exponent
         return (self.numbers_a & self.numbers_b & subnormal).any(axis=0)
-
-    @property
-    def c_subnormal(self) -> Mask:
-        """Where the accumulator is subnormal."""
-        return self.trace.c_participates & (np.abs(self.c) < 2.0**self.operation.accumulator.minimum_exponent)
 
     def product_sets_e_max(self, low: float, high: float) -> Mask:
         """Return where a single product with a significand in [low, high) has the largest exponent."""
@@ -288,20 +223,10 @@ class FloatValues(_OperationValues):
 
 
 class Specials:
-    """Causes of a special result, as masks of shape (count,).
+    """Causes of a special result, as masks of steps: NaN and Inf by operand, Inf - Inf, and Inf times zero.
 
-    Attributes
-    ----------
-    nan_a, nan_b, nan_c : ndarray of bool
-        NaN in an operand or in the accumulator.
-    inf_zero, zero_inf : ndarray of bool
-        Inf in A times zero; zero in A times Inf.
-    plus, minus, c_plus, c_minus : ndarray of bool
-        Inf and -Inf, of a product and in the accumulator.
-    difference : ndarray of bool
-        Inf - Inf between products.
-    alone, no_nan : ndarray of bool
-        Exactly one cause of NaN; none. A NaN block scale and Inf - Inf with the accumulator are causes too.
+    `plus` and `minus` are Inf and -Inf of a product; `alone` is where there is exactly one cause of NaN, block scales
+    included, and `no_nan` where there is none.
     """
 
     def __init__(self, values: FloatValues) -> None:
@@ -315,30 +240,17 @@ class Specials:
         self.c_plus, self.c_minus = np.isposinf(values.c), np.isneginf(values.c)
         self.difference = self.plus & self.minus
         c_difference = ((self.plus & self.c_minus) | (self.minus & self.c_plus)) & ~self.difference
-        causes = np.sum([self.nan_a, self.nan_b, self.nan_c, self.inf_zero, self.zero_inf, self.difference,
-                         c_difference, values.scale_is_nan.any(axis=(0, 2))], axis=0)  # fmt: skip
+        nan = [self.nan_a, self.nan_b, self.nan_c, values.scale_is_nan.any(axis=(0, 2))]
+        causes = np.sum([*nan, self.inf_zero, self.zero_inf, self.difference, c_difference], axis=0)
         self.alone, self.no_nan = causes == 1, causes == 0
 
 
 class Rounding:
     """Rounding of the exact sums that are not zero, in steps with an ordinary result; arrays of shape (sums,).
 
-    Attributes
-    ----------
-    negative, normal, subnormal, overflow : ndarray of bool
-        Sign of the sum; whether the result is normal, subnormal or zero, or Inf before any carry of the rounding.
-    rounded : ndarray of float64
-        Magnitude of the result.
-    exact : ndarray of bool
-        Where the result is the sum.
-    largest : float
-        Largest finite result.
-    below, rest : ndarray of float64
-        Magnitude of a sum to f16 in units of its last place, split in an integer and a fraction below 1.
-    odd, up, top : ndarray of bool
-        Where `below` is odd; where it is rounded up, to nearest and ties to even; where it is the largest finite number.
-    hidden : int
-        Smallest normal significand of f16 in units of the last place.
+    A result that overflows without a carry of the rounding is `overflow`, neither `normal` nor `subnormal`. A sum to
+    f16 is split in units of the last place: `below` is an integer, `rest` a fraction, and the sum rounds `up` or down
+    to `below`. It is at the `top` if only rounding decides whether it overflows.
     """
 
     def __init__(self, values: FloatValues) -> None:
