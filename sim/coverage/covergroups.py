@@ -129,14 +129,13 @@ class Covergroup:
 
 
 class Sampler:
-    """Counts sampled values in the covergroups of one configuration; `coverage` has those that have bins."""
+    """Counts sampled values in the covergroups of one configuration; `coverage` is what was counted so far."""
 
     def __init__(self, configuration: str, covergroups: Iterable[Covergroup]) -> None:
-        pairs = [(covergroup, covergroup.empty(configuration)) for covergroup in covergroups]
-        self._pairs = [(covergroup, group) for covergroup, group in pairs if group.bins]
-        self.coverage = Coverage(group for _, group in self._pairs)
+        self._groups = [(covergroup, covergroup.empty(configuration)) for covergroup in covergroups]
+        self.coverage = Coverage(group for _, group in self._groups)
 
     def sample(self, values: Any) -> None:
         """Count values in every group whose guard holds."""
-        for covergroup, group in self._pairs:
+        for covergroup, group in self._groups:
             covergroup.count(group, values)

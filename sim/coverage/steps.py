@@ -58,7 +58,8 @@ class StepCoverage:
             _integers([o for o in operations if o.integer]),
             *_scale_groups([o for o in operations if o.scale != "none"]),
         )
-        self._sampler = Sampler(config.name, covergroups)
+        with_bins = (group for group in covergroups if all(axis.labels for axis in group.axes))
+        self._sampler = Sampler(config.name, with_bins)
         self.coverage = self._sampler.coverage
 
     def sample(self, steps: NDArray[np.uint32], results: NDArray[np.uint64]) -> None:
