@@ -13,13 +13,13 @@ from .stream_coverage import LENGTH_LABELS, STATES, length_bin, state
 __all__ = ["CtaCoverage"]
 
 _SLOTS = 2
-_HELD = Axis("instructions held", ("0", "1", "2 or more"))
+_IN_FLIGHT = Axis("instructions held", ("0", "1", "2 or more"))
 _NONE_OR_THERE = ("none", "there")
 
 
 class _CycleSample(NamedTuple):
     reset: bool
-    held: int
+    in_flight: int
     instructions: int  # state of the stream
     operation: int | None  # the operation that is accepted
     waited: int  # cycles that it waited
@@ -40,15 +40,23 @@ _COVERGROUPS = (
     Covergroup(
         name="cta instructions",
         meaning="A cycle in which so many instructions were held, the stream did this, and D was written or not.",
-        axes=(_HELD, Axis("instructions", STATES), Axis("D written", _NONE_OR_THERE)),
+        axes=(_IN_FLIGHT, Axis("instructions", STATES), Axis("D written", _NONE_OR_THERE)),
         iff=lambda s: isinstance(s, _CycleSample) and not s.reset,
-        sample=lambda s: (s.held, s.instructions, s.ports[-1]),
-        illegal=(("Nothing is held until its last result is written.", np.arange(6).reshape(3, 1, 2) == 1),),
+        sample=lambda s: (s.in_flight, s.instructions, s.ports[-1]),
+        illegal=(
+            (
+                "Nothing is held until its last result is written.",
+                (np.arange(_SLOTS + 1)[:, None, None] == 0) & (np.arange(2) == 1),
+            ),
+        ),
     ),
     Covergroup(
         name="cta operations",
         meaning="An operation waited for so many cycles before it was taken.",
-        axes=(Axis("operation", tuple(one.name.lower() for one in CtaOperation)), Axis("cycles", LENGTH_LABELS)),
+        axes=(
+            Axis("operation", tuple(operation.name.lower() for operation in CtaOperation)),
+            Axis("cycles", LENGTH_LABELS),
+        ),
         iff=lambda s: isinstance(s, _CycleSample) and s.operation is not None,
         sample=lambda s: (s.operation, length_bin(s.waited)),
     ),
@@ -76,9 +84,9 @@ _COVERGROUPS = (
     Covergroup(
         name="cta resets",
         meaning="A reset came while so many instructions were held.",
-        axes=(_HELD,),
+        axes=(_IN_FLIGHT,),
         iff=lambda s: isinstance(s, _CycleSample) and s.reset,
-        sample=lambda s: (s.held,),
+        sample=lambda s: (s.in_flight,),
     ),
 )
 
@@ -102,15 +110,15 @@ class CtaCoverage:
         self.coverage = self._sampler.coverage
         self._waited = 0
 
-    def observe(self, cycle: Cycle, held: int, operation: int | None, ports: tuple[int, int, int, int]) -> None:
+    def observe(self, cycle: Cycle, in_flight: int, operation: int | None, ports: tuple[int, int, int, int]) -> None:
         """Count one cycle.
 
         Parameters
         ----------
         cycle : Cycle
             Handshakes of the instruction stream.
-        held : int
-            Instructions in flight: accepted, but not all results written.
+        in_flight : int
+            Instructions accepted, but not all results written.
         operation : int or None
             Offered operation.
         ports : tuple of int
@@ -118,12 +126,12 @@ class CtaCoverage:
         """
         stream = state(cycle.i_valid, cycle.i_ready)
         accepted = operation if cycle.accepts else None
-        self._sampler.sample(_CycleSample(cycle.reset, min(held, _SLOTS), stream, accepted, self._waited, ports))
+        self._sampler.sample(_CycleSample(cycle.reset, min(in_flight, _SLOTS), stream, accepted, self._waited, ports))
         self._waited = self._waited + 1 if STATES[stream] == "waits" and not cycle.reset else 0
 
-    def observe_pair(self, waits: bool, other_waits: bool, mine: bool) -> None:
-        """Count one cycle in which the next panel belongs to a pair."""
-        self._sampler.sample(_PairSample(waits, other_waits, mine))
+    def observe_pair(self, waits: bool, other_waits: bool, own_b: bool) -> None:
+        """Count one cycle in which the next panel belongs to a pair; `own_b` if its B is in this CTA."""
+        self._sampler.sample(_PairSample(waits, other_waits, own_b))
 
     def observe_arrival(self, pending: int) -> None:
         """Count the arrival of a commit."""

@@ -14,14 +14,14 @@ from .stream_coverage import LENGTH_LABELS, STATES, length_bin, state
 __all__ = ["WarpgroupCoverage"]
 
 _SLOTS = 2
-_HELD = Axis("instructions held", tuple(map(str, range(_SLOTS + 1))))
+_IN_FLIGHT = Axis("instructions held", tuple(map(str, range(_SLOTS + 1))))
 _ACCUMULATORS, _RESULTS = Axis("accumulators", STATES), Axis("results", STATES)
 _MEANING = "A cycle in which so many instructions were held and both streams did this."
 
 
 class _CycleSample(NamedTuple):
     reset: bool
-    held: int
+    in_flight: int
     instructions: int  # states of the streams
     accumulators: int
     results: int
@@ -39,16 +39,16 @@ _COVERGROUPS = (
     Covergroup(
         name="warpgroup instructions",
         meaning=_MEANING,
-        axes=(_HELD, Axis("instructions", STATES), _RESULTS),
+        axes=(_IN_FLIGHT, Axis("instructions", STATES), _RESULTS),
         iff=lambda s: isinstance(s, _CycleSample) and not s.reset,
-        sample=lambda s: (s.held, s.instructions, s.results),
+        sample=lambda s: (s.in_flight, s.instructions, s.results),
     ),
     Covergroup(
         name="warpgroup accumulators",
         meaning=_MEANING,
-        axes=(_HELD, _ACCUMULATORS, _RESULTS),
+        axes=(_IN_FLIGHT, _ACCUMULATORS, _RESULTS),
         iff=lambda s: isinstance(s, _CycleSample) and not s.reset,
-        sample=lambda s: (s.held, s.accumulators, s.results),
+        sample=lambda s: (s.in_flight, s.accumulators, s.results),
         illegal=(
             (
                 "Accumulators are offered for instructions that were taken.",
@@ -59,7 +59,10 @@ _COVERGROUPS = (
     Covergroup(
         name="warpgroup operations",
         meaning="An operation waited for so many cycles before it was taken.",
-        axes=(Axis("operation", tuple(one.name.lower() for one in Operation)), Axis("cycles", LENGTH_LABELS)),
+        axes=(
+            Axis("operation", tuple(operation.name.lower() for operation in Operation)),
+            Axis("cycles", LENGTH_LABELS),
+        ),
         iff=lambda s: isinstance(s, _CycleSample) and s.operation is not None,
         sample=lambda s: (s.operation, length_bin(s.waited)),
         illegal=(
@@ -85,9 +88,9 @@ _COVERGROUPS = (
     Covergroup(
         name="warpgroup resets",
         meaning="A reset came while so many instructions were held and a result was there or not.",
-        axes=(_HELD, Axis("result", ("none", "there"))),
+        axes=(_IN_FLIGHT, Axis("result", ("none", "there"))),
         iff=lambda s: isinstance(s, _CycleSample) and s.reset,
-        sample=lambda s: (s.held, s.results > 0),
+        sample=lambda s: (s.in_flight, s.results > 0),
     ),
 )
 
@@ -111,7 +114,7 @@ class WarpgroupCoverage:
         self.coverage = self._sampler.coverage
         self._waited = 0
 
-    def observe(self, cycle: Cycle, results: Cycle, held: int, operation: int | None) -> None:
+    def observe(self, cycle: Cycle, results: Cycle, in_flight: int, operation: int | None) -> None:
         """Count one cycle of instructions, accumulators and results.
 
         Parameters
@@ -120,8 +123,8 @@ class WarpgroupCoverage:
             Handshakes of the instruction stream.
         results : Cycle
             Handshakes of the accumulator stream and of the result stream.
-        held : int
-            Instructions in flight: accepted, but not all accumulators accepted.
+        in_flight : int
+            Instructions accepted, but not all accumulators accepted.
         operation : int or None
             Offered operation.
         """
@@ -129,7 +132,7 @@ class WarpgroupCoverage:
         self._sampler.sample(
             _CycleSample(
                 reset=cycle.reset,
-                held=held,
+                in_flight=in_flight,
                 instructions=stream,
                 accumulators=state(results.i_valid, results.i_ready),
                 results=state(results.o_valid, results.o_ready),

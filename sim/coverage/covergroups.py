@@ -55,12 +55,12 @@ def bins_axis(name: str, bins: Sequence[Bin]) -> Axis:
 def illegal_bins(
     rows: Sequence[Sequence[Any]], bins: Sequence[Bin], needs: Sequence[Need] = ()
 ) -> list[tuple[str, ArrayLike]]:
-    """Return reasons and masks of the illegal bins of a cross: rows of operations x bins that need something of them.
+    """Return reasons and masks of the illegal bins of a cross of rows of operations with bins that have needs.
 
     Parameters
     ----------
     rows : sequence of sequences
-        Operations of each row; a need is met if one of them meets it.
+        Operations of each row; a need is met in a row if one of its operations meets it.
     bins : sequence of Bin
         Bins of the last axis.
     needs : sequence of Need, optional

@@ -1,7 +1,8 @@
-"""Covergroups of float steps: special cases, rounding, alignment, and block scales."""
+"""Covergroups of float steps: special cases, rounding, and alignment."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,21 +24,21 @@ _NAN_B = Need("No format of B has a NaN.", lambda o: o.has("b", "NaN"))
 _INF_A = Need("No format of A has an Inf.", lambda o: o.has("a", "Inf"))
 _INF_B = Need("No format of B has an Inf.", lambda o: o.has("b", "Inf"))
 _INF = Need("No operand has an Inf.", lambda o: o.has("a", "Inf") or o.has("b", "Inf"))
-_PRODUCTS = Need("A step has one product.", lambda o: o.terms > 1)
+_SEVERAL_PRODUCTS = Need("A step has one product.", lambda o: o.terms > 1)
 _OVERFLOW = Need(
     "The terms cannot lift the largest accumulator, which fills its significand, by a single bit.",
     lambda o: o.can_overflow,
 )
-_SINGLE = Need("Products are not aligned one by one.", lambda o: not o.grouped)
-_TERM_LOSES = Need(
+_UNGROUPED = Need("Products are not aligned one by one.", lambda o: not o.grouped)
+_TERM_TRUNCATED = Need(
     "No term reaches below the grid of the largest exponent.",
     lambda o: o.last_bit < max(o.exponents[-1], o.accumulator.maximum_exponent) - o.alignment_bits,
 )
-_C_LOSES = Need(
+_C_TRUNCATED = Need(
     "No accumulator reaches below the grid of the largest exponent.",
     lambda o: o.last_accumulator_bit < o.exponents[-1] - o.alignment_bits,
 )
-_ALL_LOST = Need(
+_TRUNCATED_TO_ZERO = Need(
     "The smallest term is on the grid that it sets, or e_zero.",
     lambda o: o.last_bit < o.last_aligned_bit or o.last_accumulator_bit < o.last_aligned_accumulator_bit,
 )
@@ -47,22 +48,22 @@ _TINY_SUM = Need(
 )
 
 
-def _alone(label: str, cause: Callable[[Specials], NDArray], *needs: Need) -> Bin:
+def _alone(label: str, cause: Callable[[Specials], Any], *needs: Need) -> Bin:
     """Return a bin for a cause of NaN, hit only where it is the only one, since any other would hide it."""
     return Bin(label, lambda s: cause(s.specials) & s.specials.alone, needs)
 
 
-def _infinite(label: str, cause: Callable[[Specials], NDArray], *needs: Need) -> Bin:
+def _infinite(label: str, cause: Callable[[Specials], Any], *needs: Need) -> Bin:
     """Return a bin for a cause of Inf, hit only where nothing makes the result NaN."""
     return Bin(label, lambda s: cause(s.specials) & s.specials.no_nan, needs)
 
 
-def _ordinary(label: str, case: Callable[[FloatValues], NDArray], *needs: Need) -> Bin:
+def _ordinary(label: str, case: Callable[[FloatValues], Any], *needs: Need) -> Bin:
     """Return a bin that is hit only where the result is the rounded sum."""
     return Bin(label, lambda s: case(s) & s.ordinary, needs)
 
 
-def _zero(label: str, cause: Callable[[FloatValues], NDArray], *needs: Need) -> Bin:
+def _zero(label: str, cause: Callable[[FloatValues], Any], *needs: Need) -> Bin:
     """Return a bin for a cause of a zero result."""
     return Bin(label, lambda s: cause(s) & s.ordinary & (s.trace.result == 0), needs)
 
@@ -73,7 +74,9 @@ _CASES = (
     _alone("NaN in C alone", lambda x: x.nan_c),
     _alone("Inf in A times zero alone", lambda x: x.inf_zero, _INF_A),
     _alone("zero in A times Inf alone", lambda x: x.zero_inf, _INF_B),
-    _alone("Inf - Inf between products alone", lambda x: x.difference & ~x.c_plus & ~x.c_minus, _INF, _PRODUCTS),
+    _alone(
+        "Inf - Inf between products alone", lambda x: x.difference & ~x.c_plus & ~x.c_minus, _INF, _SEVERAL_PRODUCTS
+    ),
     _alone("Inf of a product and -Inf in C alone", lambda x: x.plus & x.c_minus & ~x.difference, _INF),
     _alone("-Inf of a product and Inf in C alone", lambda x: x.minus & x.c_plus & ~x.difference, _INF),
     _infinite("Inf of a product", lambda x: x.plus & ~x.c_plus, _INF),
@@ -89,28 +92,28 @@ _CASES = (
     _ordinary("subnormal A", lambda s: s.subnormal("a")),
     _ordinary("subnormal B", lambda s: s.subnormal("b")),
     _ordinary("subnormal C", lambda s: s.c_subnormal),
-    _ordinary("product of 2 and more sets E", lambda s: s.product_sets_e_max(2, np.inf), _SINGLE),
-    _ordinary("product below 1 sets E", lambda s: s.product_sets_e_max(0, 1), _SINGLE),
+    _ordinary("product of 2 and more sets E", lambda s: s.product_sets_e_max(2, np.inf), _UNGROUPED),
+    _ordinary("product below 1 sets E", lambda s: s.product_sets_e_max(0, 1), _UNGROUPED),
     _ordinary("subnormal result", lambda s: s.result_subnormal & ~s.result_negative),
     _ordinary("negative subnormal result", lambda s: s.result_subnormal & s.result_negative),
     _ordinary("smallest subnormal result", lambda s: s.result_smallest & ~s.result_negative),
     _ordinary("negative smallest subnormal result", lambda s: s.result_smallest & s.result_negative),
-    _ordinary("truncated positive term", lambda s: (s.truncated & (s.trace.aligned > 0)).any(axis=0), _TERM_LOSES),
-    _ordinary("truncated negative term", lambda s: (s.truncated & (s.trace.aligned < 0)).any(axis=0), _TERM_LOSES),
-    _ordinary("truncated positive C", lambda s: s.c_truncated & (s.c > 0), _C_LOSES),
-    _ordinary("truncated negative C", lambda s: s.c_truncated & (s.c < 0), _C_LOSES),
+    _ordinary("truncated positive term", lambda s: (s.truncated & (s.trace.aligned > 0)).any(axis=0), _TERM_TRUNCATED),
+    _ordinary("truncated negative term", lambda s: (s.truncated & (s.trace.aligned < 0)).any(axis=0), _TERM_TRUNCATED),
+    _ordinary("truncated positive C", lambda s: s.c_truncated & (s.c > 0), _C_TRUNCATED),
+    _ordinary("truncated negative C", lambda s: s.c_truncated & (s.c < 0), _C_TRUNCATED),
     _zero("zero: every term zero", lambda s: ~s.nonzero),
     _zero("zero: every term -0", lambda s: ~s.nonzero & s.all_negative),
     _zero("zero: terms cancel", lambda s: (s.trace.total == 0) & s.keeps_bits & ~s.loses_bits),
     _zero(
         "zero: terms cancel, truncation dropped the rest",
         lambda s: (s.trace.total == 0) & s.keeps_bits & s.loses_bits,
-        _TERM_LOSES,
+        _TERM_TRUNCATED,
     ),
     _zero(
         "zero: every term below the grid",
         lambda s: (s.trace.total == 0) & ~s.keeps_bits & s.loses_bits,
-        _ALL_LOST,
+        _TRUNCATED_TO_ZERO,
     ),
     _zero("zero: positive sum rounded", lambda s: s.trace.total > 0, _TINY_SUM),
     _zero("zero: negative sum rounded", lambda s: s.trace.total < 0, _TINY_SUM),
@@ -144,36 +147,36 @@ _HALF = Need("No sum has a bit half as large as the smallest subnormal.", lambda
 _BELOW_SUBNORMAL = Need("No sum has a bit below the smallest subnormal.", lambda o: o.last_sum_bit < 0)
 
 
-def _rounded(label: str, case: Callable[[Rounding], NDArray], *needs: Need) -> Bin:
+def _rounding_bin(label: str, case: Callable[[Rounding], Any], *needs: Need) -> Bin:
     return Bin(label, lambda s: case(s.rounding), needs)
 
 
 _TRUNCATED = (
-    _rounded("exact, normal", lambda r: r.exact & r.normal),
-    _rounded("exact, subnormal", lambda r: r.exact & r.subnormal),
-    _rounded("truncated, normal", lambda r: ~r.exact & r.normal),
-    _rounded("truncated, subnormal", lambda r: ~r.exact & r.subnormal & (r.rounded != 0), _BELOW_SUBNORMAL),
-    _rounded("truncated to zero", lambda r: r.rounded == 0, _BELOW_SUBNORMAL),
-    _rounded("truncated to the largest finite number", lambda r: ~r.exact & (r.rounded == r.largest), _OVERFLOW),
-    _rounded("overflow to Inf", lambda r: r.overflow, _OVERFLOW),
+    _rounding_bin("exact, normal", lambda r: r.exact & r.normal),
+    _rounding_bin("exact, subnormal", lambda r: r.exact & r.subnormal),
+    _rounding_bin("truncated, normal", lambda r: ~r.exact & r.normal),
+    _rounding_bin("truncated, subnormal", lambda r: ~r.exact & r.subnormal & (r.rounded != 0), _BELOW_SUBNORMAL),
+    _rounding_bin("truncated to zero", lambda r: r.rounded == 0, _BELOW_SUBNORMAL),
+    _rounding_bin("truncated to the largest finite number", lambda r: ~r.exact & (r.rounded == r.largest), _OVERFLOW),
+    _rounding_bin("overflow to Inf", lambda r: r.overflow, _OVERFLOW),
 )
 _NEAREST = (
-    _rounded("exact, normal", lambda r: (r.rest == 0) & r.normal),
-    _rounded("below a tie, normal", lambda r: (r.rest > 0) & (r.rest < 0.5) & r.normal),
-    _rounded("tie, down to even, normal", lambda r: (r.rest == 0.5) & ~r.odd & r.normal),
-    _rounded("tie, up to even, normal", lambda r: (r.rest == 0.5) & r.odd & r.normal),
-    _rounded("above a tie, normal", lambda r: (r.rest > 0.5) & r.normal),
-    _rounded("exact, subnormal", lambda r: (r.rest == 0) & r.subnormal),
-    _rounded("below a tie, subnormal", lambda r: (r.rest > 0) & (r.rest < 0.5) & r.subnormal, _QUARTER),
-    _rounded("tie, down to even, subnormal", lambda r: (r.rest == 0.5) & ~r.odd & r.subnormal, _HALF),
-    _rounded("tie, up to even, subnormal", lambda r: (r.rest == 0.5) & r.odd & r.subnormal, _HALF),
-    _rounded("above a tie, subnormal", lambda r: (r.rest > 0.5) & r.subnormal, _QUARTER),
-    _rounded("carry from the fraction into the exponent", lambda r: r.up & (r.below == 2 * r.hidden - 1) & ~r.top),
-    _rounded("subnormal to normal by carry", lambda r: r.up & (r.below == r.hidden - 1) & r.subnormal, _HALF),
-    _rounded("rounded to zero", lambda r: ~r.up & (r.below == 0), _HALF),
-    _rounded("down to the largest finite number", lambda r: r.top & ~r.up),
-    _rounded("overflow to Inf by rounding", lambda r: r.top & r.up),
-    _rounded("overflow to Inf from 2**16 on", lambda r: r.overflow),
+    _rounding_bin("exact, normal", lambda r: (r.rest == 0) & r.normal),
+    _rounding_bin("below a tie, normal", lambda r: (r.rest > 0) & (r.rest < 0.5) & r.normal),
+    _rounding_bin("tie, down to even, normal", lambda r: (r.rest == 0.5) & ~r.odd & r.normal),
+    _rounding_bin("tie, up to even, normal", lambda r: (r.rest == 0.5) & r.odd & r.normal),
+    _rounding_bin("above a tie, normal", lambda r: (r.rest > 0.5) & r.normal),
+    _rounding_bin("exact, subnormal", lambda r: (r.rest == 0) & r.subnormal),
+    _rounding_bin("below a tie, subnormal", lambda r: (r.rest > 0) & (r.rest < 0.5) & r.subnormal, _QUARTER),
+    _rounding_bin("tie, down to even, subnormal", lambda r: (r.rest == 0.5) & ~r.odd & r.subnormal, _HALF),
+    _rounding_bin("tie, up to even, subnormal", lambda r: (r.rest == 0.5) & r.odd & r.subnormal, _HALF),
+    _rounding_bin("above a tie, subnormal", lambda r: (r.rest > 0.5) & r.subnormal, _QUARTER),
+    _rounding_bin("carry from the fraction into the exponent", lambda r: r.up & (r.below == 2 * r.hidden - 1) & ~r.top),
+    _rounding_bin("subnormal to normal by carry", lambda r: r.up & (r.below == r.hidden - 1) & r.subnormal, _HALF),
+    _rounding_bin("rounded to zero", lambda r: ~r.up & (r.below == 0), _HALF),
+    _rounding_bin("down to the largest finite number", lambda r: r.top & ~r.up),
+    _rounding_bin("overflow to Inf by rounding", lambda r: r.top & r.up),
+    _rounding_bin("overflow to Inf from 2**16 on", lambda r: r.overflow),
 )
 
 
@@ -267,10 +270,10 @@ _BELOW_E_ZERO = Need(
     "No term and no accumulator has an exponent below e_zero.",
     lambda o: min(o.exponents[0], o.accumulator_exponents[0]) < o.zero_exponent,
 )
-_TERMS = Need("A step has a single term.", lambda o: o.terms > 1)
+_SEVERAL_TERMS = Need("A step has a single term.", lambda o: o.terms > 1)
 _E_MAX_SOURCES = (
     Bin("one term alone", lambda s: (s.sets_e_max.sum(axis=0) == 1) & ~s.c_sets_e_max),
-    Bin("several terms", lambda s: (s.sets_e_max.sum(axis=0) > 1) & ~s.c_sets_e_max, (_TERMS,)),
+    Bin("several terms", lambda s: (s.sets_e_max.sum(axis=0) > 1) & ~s.c_sets_e_max, (_SEVERAL_TERMS,)),
     Bin("the accumulator alone", lambda s: ~s.sets_e_max.any(axis=0) & s.c_sets_e_max),
     Bin("a term and the accumulator", lambda s: s.sets_e_max.any(axis=0) & s.c_sets_e_max),
     Bin(
@@ -297,7 +300,7 @@ def _largest_exponent(operations: Operations) -> Covergroup:
         sample=lambda s: (modes.index((s.operation.mode, s.operation.result)),),
         bins=_E_MAX_SOURCES,
         where=lambda s: s.ordinary,
-        illegal=illegal_bins(rows, _E_MAX_SOURCES, (_BELOW_E_ZERO, _TERMS)),
+        illegal=illegal_bins(rows, _E_MAX_SOURCES, (_BELOW_E_ZERO, _SEVERAL_TERMS)),
     )
 
 
@@ -307,7 +310,7 @@ def float_groups(operations: Operations) -> Iterator[Covergroup]:
         {key: [o for o in operations if getattr(o, field) == key] for key in dict.fromkeys(values)}
         for field, values in (("mode", [o.mode for o in operations]), ("result", [o.result for o in operations]))
     )
-    yield from (alignment(mode, members) for mode, members in by_mode.items())
+    yield from (alignment(mode, group) for mode, group in by_mode.items())
     yield _largest_exponent(operations)
     yield _special_cases(by_result)
-    yield from (_rounding(result, members) for result, members in by_result.items())
+    yield from (_rounding(result, group) for result, group in by_result.items())

@@ -45,7 +45,7 @@ class _OperationValues(StepValues):
         self.slots = np.arange(operation.slots)
         self.chunk = self.slots // self.slots_per_chunk  # of each slot
 
-    @property
+    @cached_property
     def selection_matters(self) -> Mask:
         """Where a stored element is nonzero and the units of B of its chunk differ, so that its nibble matters."""
         element, candidates = self.operation.a, self.operands.candidates
@@ -117,6 +117,7 @@ class FloatValues(_OperationValues):
         )
         if self.a.classes is not None or self.b.classes is not None:
             self.a, self.b = self.a.with_classes(), self.b.with_classes()
+        # Neither zero nor special.
         self.numbers_a, self.numbers_b = self.a.values != 0, self.b.values != 0
         self.c = decode_accumulator(operands.c.astype(code_type))
         self.c_subnormal = (self.c != 0) & (np.abs(self.c) < 2.0**fmt.minimum_exponent)
@@ -126,6 +127,7 @@ class FloatValues(_OperationValues):
         self.ordinary = trace.ordinary
         self.sets_e_max = trace.participates & (trace.exponents == trace.e_max)
         self.c_sets_e_max = trace.c_participates & (trace.c_exponents == trace.e_max)
+        # A term or the accumulator is neither zero nor special.
         self.nonzero = trace.participates.any(axis=0) | trace.c_participates
         self.truncated, self.c_truncated = trace.aligned != trace.truncated, trace.c_aligned != trace.c_truncated
         codes = encode_accumulator(trace.result, code_type).astype(np.uint32)
@@ -236,8 +238,8 @@ class Specials:
             product = a * b
         self.nan_a, self.nan_b, self.nan_c = np.isnan(a).any(axis=0), np.isnan(b).any(axis=0), np.isnan(values.c)
         self.inf_zero, self.zero_inf = (np.isinf(a) & (b == 0)).any(axis=0), (np.isinf(b) & (a == 0)).any(axis=0)
-        self.plus, self.minus = np.isposinf(product).any(axis=0), np.isneginf(product).any(axis=0)
-        self.c_plus, self.c_minus = np.isposinf(values.c), np.isneginf(values.c)
+        self.plus, self.minus = (product == np.inf).any(axis=0), (product == -np.inf).any(axis=0)
+        self.c_plus, self.c_minus = values.c == np.inf, values.c == -np.inf
         self.difference = self.plus & self.minus
         c_difference = ((self.plus & self.c_minus) | (self.minus & self.c_plus)) & ~self.difference
         nan = [self.nan_a, self.nan_b, self.nan_c, values.scale_is_nan.any(axis=(0, 2))]
@@ -256,9 +258,10 @@ class Rounding:
     def __init__(self, values: FloatValues) -> None:
         operation, trace = values.operation, values.trace
         fmt, nearest = operation.accumulator, operation.result == "f16"
-        total = trace.total[trace.ordinary & (trace.total != 0)]
+        steps = trace.ordinary & (trace.total != 0)
+        total = trace.total[steps]
         self.negative, magnitude = total < 0, np.abs(total)
-        self.rounded = np.abs(trace.result[trace.ordinary & (trace.total != 0)].astype(np.float64))
+        self.rounded = np.abs(trace.result[steps].astype(np.float64))
         self.exact = self.rounded == magnitude
         self.largest = (2 - 2.0**-operation.result_fraction_bits) * 2.0**fmt.maximum_exponent
         self.subnormal = (magnitude if nearest else self.rounded) < 2.0**fmt.minimum_exponent
