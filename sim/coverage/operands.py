@@ -86,6 +86,11 @@ class Operation:
         return self.slots // BLOCK_GROUP if self.grouped else self.slots
 
     @property
+    def scaling(self) -> tuple[str, bool]:
+        """Block scale format, and whether each group of products has its own scales."""
+        return self.scale, self.grouped
+
+    @property
     def scale_groups(self) -> int:
         """Number of block scales of an operand in use: one for each group, or one for the whole step."""
         return self.terms if self.grouped else 1
@@ -148,10 +153,9 @@ class Operation:
     @property
     def last_bit(self) -> int:
         """Exponent of the last bit of the smallest nonzero term."""
-        fraction = 2 if self.grouped else self.a.format.fraction_bits + self.b.format.fraction_bits
         if self.grouped:
-            fraction += 2 * self.scale_format.fraction_bits
-        return self.exponents[0] - fraction
+            return self.exponents[0] - 2 - 2 * self.scale_format.fraction_bits
+        return self.exponents[0] - self.a.format.fraction_bits - self.b.format.fraction_bits
 
     @property
     def last_aligned_bit(self) -> int:
@@ -185,20 +189,15 @@ class Operation:
         return self.accumulator.minimum_exponent - self.result_fraction_bits
 
     @property
-    def largest_sum(self) -> float:
-        """Binary logarithm of the largest sum of the terms."""
-        factors = [self.slots, self.a.format.maximum, self.b.format.maximum]
-        factors += [self.scale_format.maximum] * 2 if self.scale != "none" else []
-        return sum(math.log2(factor) for factor in factors)
-
-    @property
     def can_overflow(self) -> bool:
         """Whether the terms can raise the largest accumulator to Inf."""
         if self.result == "f16":
             return True
+        factors = [self.slots, self.a.format.maximum, self.b.format.maximum]
+        factors += [self.scale_format.maximum] * 2 if self.scale != "none" else []
         # Aligned to 2**127, an accumulator keeps this number of bits below it. If all are ones, one more bit overflows.
         kept = min(self.alignment_bits, FORMATS["f32"].fraction_bits)
-        return self.largest_sum >= FORMATS["f32"].maximum_exponent - kept
+        return sum(map(math.log2, factors)) >= FORMATS["f32"].maximum_exponent - kept
 
     def has(self, operand: str, special: str) -> bool:
         """Whether operand ``a`` or ``b`` has a ``NaN`` or an ``Inf``."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from ...isa.metadata import RULES, is_wide
 from ...rtl.config import CoreConfig
@@ -26,7 +26,8 @@ _NIBBLE = Axis("nibble", tuple(f"nibble 0b{nibble:04b}" for nibble in range(16))
 class StepCoverage:
     """Functional coverage of the steps that a datapath computes.
 
-    A step with formats that no instruction combines (for example f16 times bf16) counts only for ``legality``.
+    The covergroups are those of operations and results, of selection and legality, of alignment, special cases and
+    rounding, of integers, and of block scales, as far as the formats of the datapath need them. A step with formats that no instruction combines (for example f16 times bf16) counts only for ``legality``.
 
     Parameters
     ----------
@@ -51,12 +52,15 @@ class StepCoverage:
         self._fields = {name: np.uint64(field.offset) for name, field in row_result_layout(config)}
         operations, index = operations_of(config), config.elements.index
         self._operations = {(index(o.a), index(o.b), o.result, o.scale): o for o in operations}
+        scaled = {o.scaling: o for o in operations if o.scale != "none"}.values()
         covergroups = (
             *_operation_groups(operations),
             *_selection_groups(config, operations),
             *float_groups([o for o in operations if not o.integer]),
             _integers([o for o in operations if o.integer]),
-            *_scale_groups([o for o in operations if o.scale != "none"]),
+            *map(_scale_codes, scaled),
+            *(_nan_scales(o) for o in scaled if not o.grouped),
+            *(_scaled_groups(o) for o in scaled if o.grouped),
         )
         with_bins = (group for group in covergroups if all(axis.labels for axis in group.axes))
         self._sampler = Sampler(config.name, with_bins)
@@ -289,59 +293,47 @@ def _sets_e_max_alone(s: FloatValues) -> NDArray[np.bool_]:
     return s.sets_e_max & (s.trace.aligned == 0) & alone & others
 
 
-def _scale_groups(operations: Sequence[Operation]) -> Iterator[Covergroup]:
-    """Return the groups of block scales, for each scale format of a whole step and of groups of 16 products.
-
-    Scales: operand x position x class of the code. A scale counts in a step with an ordinary result; a NaN counts where
-    neither another scale nor the accumulator makes the result NaN.
-    """
-    kinds = [*{(operation.scale, operation.grouped): operation for operation in operations}.values()]
-    yield from map(_scale_codes, kinds)
-    yield from (_nan_scales(operation.scale) for operation in kinds if not operation.grouped)
-    yield from (_scaled_groups(operation) for operation in kinds if operation.grouped)
-
-
 def _scale_position(operation: Operation) -> Axis:
-    groups = tuple(f"group {number}" for number in range(operation.scale_groups))
+    groups = tuple(f"group {group}" for group in range(operation.scale_groups))
     return Axis("group", groups if operation.grouped else ("whole step",))
 
 
 def _scale_codes(operation: Operation) -> Covergroup:
-    scale, grouped, groups = operation.scale, operation.grouped, np.arange(operation.scale_groups)
+    """Return operand x group of products x class of the block scale's code.
 
-    def sample(s: FloatValues) -> tuple[ArrayLike, ...]:
-        return np.arange(2)[:, None, None], groups, _scale_classes(s.scale_codes, scale)
-
+    A scale counts in a step with an ordinary result; a NaN counts where neither another scale nor the accumulator makes
+    the result NaN.
+    """
+    scale, groups = operation.scale, np.arange(operation.scale_groups)
     return Covergroup(
-        name=f"{scale} scales {'of groups' if grouped else 'of a step'}",
+        name=f"{scale} scales {'of groups' if operation.grouped else 'of a step'}",
         meaning="The scale of this operand and group was such a code.",
         axes=(Axis("operand", ("A", "B")), _scale_position(operation), Axis("code", _SCALE_CODES[scale])),
-        iff=lambda s: s.floating and (s.operation.scale, s.operation.grouped) == (scale, grouped),
-        sample=sample,
+        iff=lambda s: s.known and s.operation.scaling == operation.scaling,
+        sample=lambda s: (np.arange(2)[:, None, None], groups, _scale_classes(s.scale_codes, scale)),
         where=lambda s: np.where(s.scale_is_nan, s.one_scale_is_nan[:, None], s.ordinary[:, None]),
     )
 
 
-def _nan_scales(scale: str) -> Covergroup:
+def _nan_scales(operation: Operation) -> Covergroup:
     return Covergroup(
-        name=f"{scale} NaN over a whole step",
+        name=f"{operation.scale} NaN over a whole step",
         meaning="A NaN scale made the result NaN; so it must over products that are all zero.",
         axes=(Axis("products", ("some product", "zero products")),),
-        iff=lambda s: s.floating and s.operation.scale == scale and not s.operation.grouped,
+        iff=lambda s: s.known and s.operation.scaling == operation.scaling,
         sample=lambda s: (~s.trace.participates.any(axis=0),),
         where=lambda s: s.one_scale_is_nan,
     )
 
 
 def _scaled_groups(operation: Operation) -> Covergroup:
-    scale = operation.scale
     return Covergroup(
-        name=f"scaled groups with {scale}",
+        name=f"scaled groups with {operation.scale}",
         meaning="A group of 16 products was of this kind in a step with an ordinary result (under a NaN scale: with "
         "NaN).",
         axes=(_scale_position(operation), bins_axis("kind", _SCALED_GROUP_BINS)),
-        iff=lambda s: s.floating and s.operation.scale == scale and s.operation.grouped,
-        sample=lambda s: (np.arange(s.operation.terms)[:, None],),
+        iff=lambda s: s.known and s.operation.scaling == operation.scaling,
+        sample=lambda s: (np.arange(operation.terms)[:, None],),
         bins=_SCALED_GROUP_BINS,
         illegal=illegal_bins([[operation]], _SCALED_GROUP_BINS),
     )
