@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from .groups import Axis, Coverage, Group
 
@@ -37,13 +37,13 @@ class Bin:
     label : str
         Label of the bin.
     hit : callable
-        Function from sampled values to the mask of those that hit the bin; an array, or one bool for all.
+        Function from sampled values to the mask of those that hit the bin.
     needs : tuple of Need
         Conditions that must all hold, or else the bin is illegal.
     """
 
     label: str
-    hit: Callable[[Any], ArrayLike]
+    hit: Callable[[Any], NDArray[np.bool_]]
     needs: tuple[Need, ...] = ()
 
 
@@ -122,7 +122,7 @@ class Covergroup:
         indices = self.sample(values)
         where = None if self.where is None else np.asarray(self.where(values))
         if self.bins:
-            masks = np.stack(np.broadcast_arrays(*(each.hit(values) for each in self.bins)))
+            masks = np.stack([each.hit(values) for each in self.bins])
             where = masks if where is None else masks & where
             indices = (*indices, np.arange(len(self.bins)).reshape(-1, *[1] * (where.ndim - 1)))
         group.count(*indices, where=where)

@@ -269,6 +269,14 @@ def _routes(rule: str, mux: str) -> tuple[NDArray[np.intp], NDArray[np.bool_], N
     return units, delivered, swapped
 
 
+@lru_cache(maxsize=64)
+def _b_order(config: CoreConfig, wide: bool, sparse: bool) -> tuple[list[int], list[int]]:
+    """Return the positions at the inputs that hold bytes of B, and the number of each byte in the matrix."""
+    order = enumerate(byte_order(config, wide=wide, sparse=sparse))
+    pairs = [(position, source) for position, source in order if source is not None]
+    return [position for position, _ in pairs], [source for _, source in pairs]
+
+
 class StepReader:
     """Decoder of the step words of a datapath, by the rules of the instruction set alone."""
 
@@ -340,10 +348,9 @@ class StepReader:
         inputs = self._bytes(steps, self._words.b)
         if not self.config.sparse:
             return inputs
+        positions, sources = _b_order(self.config, wide, sparse)
         column = np.zeros_like(inputs)
-        for position, source in enumerate(byte_order(self.config, wide=wide, sparse=sparse)):
-            if source is not None:
-                column[:, source] = inputs[:, position]
+        column[:, sources] = inputs[:, positions]
         return column
 
     def _bytes(self, steps: NDArray[np.uint32], field: slice) -> NDArray[np.uint8]:

@@ -27,8 +27,8 @@ class StepCoverage:
     """Functional coverage of the steps that a datapath computes.
 
     The covergroups are those of operations and results, of selection and legality, of alignment, special cases and
-    rounding, of integers, and of block scales, as far as the formats of the datapath need them. A step with formats that
-    no instruction combines (for example f16 times bf16) counts only for ``legality``.
+    rounding, of integers, and of block scales, as far as the formats of the datapath need them. A step with formats
+    that no instruction combines (for example f16 times bf16) counts only for ``legality``.
 
     Parameters
     ----------

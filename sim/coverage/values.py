@@ -171,13 +171,17 @@ class FloatValues(_OperationValues):
         subnormal = np.abs(terms.values) < 2.0**fmt.minimum_exponent
         return (self.numbers_a & self.numbers_b & subnormal).any(axis=0)
 
+    @cached_property
+    def _significands(self) -> NDArray[np.float64]:
+        """Significands of the products with the largest exponent, which are not shifted; NaN for the others."""
+        return np.where(self.sets_e_max, np.abs(self.trace.aligned) * 2.0**-self.operation.alignment_bits, np.nan)
+
     def product_sets_e_max(self, low: float, high: float) -> Mask:
         """Return where a single product with a significand in [low, high) has the largest exponent."""
         if self.operation.grouped:
             return np.zeros(len(self.c), np.bool_)
-        # A term that is not shifted is its significand times 2**F.
-        significands = np.abs(self.trace.aligned) * 2.0**-self.operation.alignment_bits
-        return (self.sets_e_max & (significands >= low) & (significands < high)).any(axis=0)
+        significands = self._significands
+        return np.any((significands >= low) & (significands < high), axis=0)
 
     @cached_property
     def unselected_b(self) -> tuple[Mask, Mask]:
