@@ -22,7 +22,7 @@ from ..rtl.scale import ScaleCode
 from ..rtl.step import control_layout, row_result_layout, row_step_layout, unit_result_layout, unit_step_layout
 from ..rtl.warp import LANES, REGISTERS, ROWS, warp_operands_layout, warp_result_layout
 from ..sim.benches.blocks import integer_results, undefined_chunks
-from ..sim.coverage.operations import Operation, operations_of
+from ..sim.coverage.operands import Operation, operations_of
 from ..sim.engine.steps import control_word, step_words, steps_of
 from .register_file import RegisterFile
 

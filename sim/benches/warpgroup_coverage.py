@@ -1,24 +1,102 @@
 """Coverage of the streams of a warpgroup: waits, commits, concurrent `mma`, and resets."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ...rtl.life_cycle import Operation
 from ...rtl.tensor_cores import WARPS
-from ..coverage.groups import Axis, Coverage, Group
+from ..coverage.covergroups import Covergroup, Sampler
+from ..coverage.groups import Axis
 from .scoreboard import Cycle
-from .stream_coverage import LENGTH_LABELS, LENGTHS, STATES, state
+from .stream_coverage import LENGTH_LABELS, STATES, length_bin, state
 
 __all__ = ["WarpgroupCoverage"]
 
 _SLOTS = 2
+_IN_FLIGHT = Axis("instructions held", tuple(map(str, range(_SLOTS + 1))))
+_ACCUMULATORS, _RESULTS = Axis("accumulators", STATES), Axis("results", STATES)
+_MEANING = "A cycle in which so many instructions were held and both streams did this."
+
+
+class _CycleSample(NamedTuple):
+    reset: bool
+    in_flight: int
+    instructions: int  # states of the streams
+    accumulators: int
+    results: int
+    operation: int | None  # the operation that is accepted
+    waited: int  # cycles that it waited
+
+
+class _MmaSample(NamedTuple):
+    array: int
+    mma: int
+    accumulators: int
+
+
+_COVERGROUPS = (
+    Covergroup(
+        name="warpgroup instructions",
+        meaning=_MEANING,
+        axes=(_IN_FLIGHT, Axis("instructions", STATES), _RESULTS),
+        iff=lambda s: isinstance(s, _CycleSample) and not s.reset,
+        sample=lambda s: (s.in_flight, s.instructions, s.results),
+    ),
+    Covergroup(
+        name="warpgroup accumulators",
+        meaning=_MEANING,
+        axes=(_IN_FLIGHT, _ACCUMULATORS, _RESULTS),
+        iff=lambda s: isinstance(s, _CycleSample) and not s.reset,
+        sample=lambda s: (s.in_flight, s.accumulators, s.results),
+        illegal=(
+            (
+                "Accumulators are offered for instructions that were taken.",
+                (np.arange(_SLOTS + 1)[:, None, None] == 0) & (np.arange(3)[:, None] > 0),
+            ),
+        ),
+    ),
+    Covergroup(
+        name="warpgroup operations",
+        meaning="An operation waited for so many cycles before it was taken.",
+        axes=(
+            Axis("operation", tuple(operation.name.lower() for operation in Operation)),
+            Axis("cycles", LENGTH_LABELS),
+        ),
+        iff=lambda s: isinstance(s, _CycleSample) and s.operation is not None,
+        sample=lambda s: (s.operation, length_bin(s.waited)),
+        illegal=(
+            (
+                "A fence is taken at once.",
+                (np.arange(len(Operation))[:, None] == Operation.FENCE.value) & (np.arange(len(LENGTH_LABELS)) > 0),
+            ),
+        ),
+    ),
+    Covergroup(
+        name="warpgroup beside",
+        meaning="An mma for this array did this while the accumulators of wgmma did that.",
+        axes=(Axis("array", tuple(map(str, range(WARPS)))), Axis("mma", STATES), _ACCUMULATORS),
+        iff=lambda s: isinstance(s, _MmaSample),
+        sample=lambda s: (s.array, s.mma, s.accumulators),
+        illegal=(
+            (
+                "While a panel of wgmma is multiplied, no mma begins.",
+                (np.arange(3)[:, None] == STATES.index("taken")) & (np.arange(3) == STATES.index("taken")),
+            ),
+        ),
+    ),
+    Covergroup(
+        name="warpgroup resets",
+        meaning="A reset came while so many instructions were held and a result was there or not.",
+        axes=(_IN_FLIGHT, Axis("result", ("none", "there"))),
+        iff=lambda s: isinstance(s, _CycleSample) and s.reset,
+        sample=lambda s: (s.in_flight, s.results > 0),
+    ),
+)
 
 
 class WarpgroupCoverage:
     """Functional coverage of the handshakes of a warpgroup.
-
-    Groups: ``instructions`` and ``accumulators``: instructions in flight x state of that stream x state of the results;
-    ``operations``: cycles that each operation waited; ``beside``: state of an ``mma`` on each array x state of the
-    accumulators; ``resets``: instructions in flight, and whether a result was valid.
 
     Parameters
     ----------
@@ -32,51 +110,11 @@ class WarpgroupCoverage:
     """
 
     def __init__(self, name: str) -> None:
-        held = Axis("instructions held", tuple(map(str, range(_SLOTS + 1))))
-        instructions, accumulators, results, warps = (
-            Axis(stream, STATES) for stream in ("instructions", "accumulators", "results", "mma")
-        )
-        cores = Axis("array", tuple(map(str, range(WARPS))))
-        meaning = "A cycle in which so many instructions were held and both streams did this."
-        self._instructions = Group(name, "warpgroup instructions", meaning, (held, instructions, results))
-        self._accumulators = Group(name, "warpgroup accumulators", meaning, (held, accumulators, results))
-        self._operations = Group(
-            name,
-            "warpgroup operations",
-            "An operation waited for so many cycles before it was taken.",
-            (
-                Axis("operation", tuple(one.name.lower() for one in Operation)),
-                Axis("cycles", LENGTH_LABELS),
-            ),
-        )
-        self._beside = Group(
-            name,
-            "warpgroup beside",
-            "An mma for this array did this while the accumulators of wgmma did that.",
-            (cores, warps, accumulators),
-        )
-        self._resets = Group(
-            name,
-            "warpgroup resets",
-            "A reset came while so many instructions were held and a result was there or not.",
-            (held, Axis("result", ("none", "there"))),
-        )
-        self.coverage = Coverage([self._instructions, self._accumulators, self._operations, self._beside, self._resets])
+        self._sampler = Sampler(name, _COVERGROUPS)
+        self.coverage = self._sampler.coverage
         self._waited = 0
-        count, of_c, _ = np.ix_(range(_SLOTS + 1), range(3), range(3))
-        self._accumulators.declare_unreachable(
-            (count == 0) & (of_c > 0), "Accumulators are offered for instructions that were taken."
-        )
-        of_operation, waited = np.ix_(range(len(Operation)), range(len(LENGTH_LABELS)))
-        self._operations.declare_unreachable(
-            (of_operation == Operation.FENCE.value) & (waited > 0), "A fence is taken at once."
-        )
-        _, of_mma, of_c = np.ix_(range(WARPS), range(3), range(3))
-        self._beside.declare_unreachable(
-            (of_mma == 1) & (of_c == 1), "While a panel of wgmma is multiplied, no mma begins."
-        )
 
-    def observe(self, cycle: Cycle, results: Cycle, held: int, operation: int | None) -> None:
+    def observe(self, cycle: Cycle, results: Cycle, in_flight: int, operation: int | None) -> None:
         """Count one cycle of instructions, accumulators and results.
 
         Parameters
@@ -85,24 +123,27 @@ class WarpgroupCoverage:
             Handshakes of the instruction stream.
         results : Cycle
             Handshakes of the accumulator stream and of the result stream.
-        held : int
-            Instructions in flight: accepted, but not all accumulators accepted.
+        in_flight : int
+            Instructions accepted, but not all accumulators accepted.
         operation : int or None
             Offered operation.
         """
-        if cycle.reset:
-            self._resets.count(held, int(results.o_valid))
-            self._waited = 0
-            return
-        of_result = state(results.o_valid, results.o_ready)
-        self._instructions.count(held, state(cycle.i_valid, cycle.i_ready), of_result)
-        self._accumulators.count(held, state(results.i_valid, results.i_ready), of_result)
-        if cycle.i_valid and cycle.i_ready:
-            self._operations.count(operation, int(np.searchsorted(LENGTHS, self._waited, "right")) - 1)
-        self._waited = self._waited + 1 if cycle.i_valid and not cycle.i_ready else 0
+        stream = state(cycle.i_valid, cycle.i_ready)
+        self._sampler.sample(
+            _CycleSample(
+                reset=cycle.reset,
+                in_flight=in_flight,
+                instructions=stream,
+                accumulators=state(results.i_valid, results.i_ready),
+                results=state(results.o_valid, results.o_ready),
+                operation=operation if cycle.accepts else None,
+                waited=self._waited,
+            )
+        )
+        self._waited = self._waited + 1 if STATES[stream] == "waits" and not cycle.reset else 0
 
     def observe_beside(self, cycle: Cycle, results: Cycle, core: int) -> None:
         """Count one cycle of the array to which an ``mma`` is offered."""
         if not cycle.reset:
-            states = state(cycle.i_valid, cycle.i_ready), state(results.i_valid, results.i_ready)
-            self._beside.count(core, *states)
+            mma, accumulators = state(cycle.i_valid, cycle.i_ready), state(results.i_valid, results.i_ready)
+            self._sampler.sample(_MmaSample(core, mma, accumulators))

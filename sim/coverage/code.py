@@ -22,25 +22,13 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class CodeCoverage:
-    """Hits of every coverage point of some designs.
-
-    Attributes
-    ----------
-    hits : mapping of (str, str) to int
-        Hits by kind and name of the point.
-    """
+    """Hits of every coverage point of some designs, by kind and name of the point."""
 
     hits: Mapping[tuple[str, str], int]
 
     @classmethod
     def read(cls, path: Path) -> "CodeCoverage":
-        """Read a ``coverage.dat``.
-
-        Raises
-        ------
-        FileError
-            The file cannot be read or has another format.
-        """
+        """Read a ``coverage.dat``; raise a FileError if it cannot be read or has another format."""
         lines = read_text(path, "is no coverage file (not text)").splitlines()
         if not lines or lines[0] != _MAGIC:
             raise FileError(f"{path} is no coverage file of Verilator")
@@ -70,19 +58,20 @@ class CodeCoverage:
 
     def report(self, limit: int = 10) -> dict[str, Any]:
         """Return counts by kind and the first points without a hit, as JSON data."""
-        found = {}
+        report = {}
         for kind, meaning in _KINDS.items():
-            points = {name: count for (of_kind, name), count in self.hits.items() if of_kind == kind}
+            points = {name: count for (point_kind, name), count in self.hits.items() if point_kind == kind}
+            missing = [name for name, count in points.items() if not count]
+            hit = len(points) - len(missing)
             if points:
-                missing = [name for name, count in points.items() if not count]
-                found[kind] = {
+                report[kind] = {
                     "meaning": meaning,
                     "points": len(points),
-                    "hit": len(points) - len(missing),
-                    "percentage": 100.0 * (len(points) - len(missing)) / len(points),
+                    "hit": hit,
+                    "percentage": 100.0 * hit / len(points),
                     "missing": missing[:limit],
                 }
-        return found
+        return report
 
     def table(self, limit: int = 10) -> str:
         """Return the report as text."""

@@ -1,7 +1,8 @@
-"""Functional coverage: groups of bins with their hits, coverage files, and reports of missing bins."""
+"""Groups of bins with their hits: merging, coverage files, and reports of missing and contradicted bins."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from ...errors import FileError
 from ...infra.files import write_whole
 from ...infra.reading import parse_json, read_text
-from .layout import of_file, ranges, text_of
 
 __all__ = ["VERSION", "Axis", "Coverage", "Group"]
 
@@ -22,14 +22,14 @@ _KIND = "sptc coverage"
 
 @dataclass(frozen=True)
 class Axis:
-    """One property that distinguishes the bins of a group.
+    """A coverpoint: one property, with a bin for each of its values. The bins of a group are the cross of its axes.
 
     Attributes
     ----------
     name : str
         Name of the property.
     labels : tuple of str
-        Labels of its values.
+        Labels of its bins.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Axis:
 
 @dataclass(eq=False)
 class Group:
-    """Bins over the product of several axes.
+    """Bins over the cross of several axes, with their hits.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class Group:
 
     @property
     def unreachable(self) -> NDArray[np.bool_]:
-        """Mask of the bins that are declared unreachable."""
+        """Mask of the illegal bins: those that are declared unreachable."""
         return self.reason > 0
 
     @property
@@ -95,96 +95,73 @@ class Group:
     @property
     def reachable(self) -> int:
         """Number of bins that are not declared unreachable."""
-        return int(np.count_nonzero(self.reason == 0))
+        return int(np.count_nonzero(~self.unreachable))
 
     @property
     def reached(self) -> int:
         """Number of reachable bins with at least one hit."""
-        return int(np.count_nonzero((self.reason == 0) & (self.hits > 0)))
+        return int(np.count_nonzero(~self.unreachable & (self.hits > 0)))
 
     @property
     def percentage(self) -> float:
         """Reached share of the reachable bins in per cent; exactly 100 only if none is missing."""
         return 100.0 * self.reached / self.reachable if self.reachable else 100.0
 
-    def declare_unreachable(self, where: ArrayLike, reason: str) -> None:
-        """Declare bins unreachable; bins that already have a reason keep it.
+    @property
+    def contradictions(self) -> int:
+        """Number of bins that are declared unreachable but were hit."""
+        return int(np.count_nonzero(self.unreachable & (self.hits > 0)))
 
-        Parameters
-        ----------
-        where : array_like of bool
-            Mask of the bins; broadcasts over the axes.
-        reason : str
-            Reason in one sentence.
-        """
-        wanted = np.broadcast_to(np.asarray(where, np.bool_), self.shape) & (self.reason == 0)
-        if wanted.any():
+    def declare_unreachable(self, where: ArrayLike, reason: str) -> None:
+        """Declare the bins of a mask, which broadcasts over the axes, unreachable; an earlier reason stays."""
+        mask = np.broadcast_to(np.asarray(where, np.bool_), self.shape) & ~self.unreachable
+        if mask.any():
             if reason not in self.reasons:
                 self.reasons.append(reason)
-            self.reason[wanted] = self.reasons.index(reason) + 1
+            self.reason[mask] = self.reasons.index(reason) + 1
 
-    def count(self, *places: ArrayLike, where: NDArray[np.bool_] | None = None) -> None:
+    def count(self, *indices: ArrayLike, where: NDArray[np.bool_] | None = None) -> None:
         """Count hits.
 
         Parameters
         ----------
-        *places : array_like of int
+        *indices : array_like of int
             Indices along each axis; they broadcast, and every element is one hit.
         where : ndarray of bool, optional
             Mask of the elements that count; broadcasts with the indices.
         """
-        indices = [np.asarray(place, np.intp) for place in places]
+        arrays = [np.asarray(index, np.intp) for index in indices]
         if where is not None:
-            shape = np.broadcast_shapes(where.shape, *(index.shape for index in indices))
-            chosen = np.broadcast_to(where, shape)
-            indices = [np.broadcast_to(index, shape)[chosen] for index in indices]
+            shape = np.broadcast_shapes(where.shape, *(array.shape for array in arrays))
+            mask = np.broadcast_to(where, shape)
+            arrays = [np.broadcast_to(array, shape)[mask] for array in arrays]
         flat: NDArray[np.intp] = np.zeros((), np.intp)
-        for size, index in zip(self.shape, indices, strict=True):
-            assert not index.size or (index.min() >= 0 and index.max() < size), f"{self.name}: no such bin"
-            flat = flat * size + index
+        for size, array in zip(self.shape, arrays, strict=True):
+            assert not array.size or (array.min() >= 0 and array.max() < size), f"{self.name}: no such bin"
+            flat = flat * size + array
         self.hits += np.bincount(flat.ravel(), minlength=self.bins).reshape(self.shape)
 
     def names(self, where: NDArray[np.bool_], limit: int | None = None) -> list[str]:
-        """Return the names of chosen bins, at most `limit` of them."""
-        found = np.flatnonzero(where)[:limit]
-        return [self._name_of(int(place)) for place in found]
-
-    def _name_of(self, place: int) -> str:
-        index = np.unravel_index(place, self.shape)
-        return ", ".join(axis.labels[int(i)] for axis, i in zip(self.axes, index, strict=True))
+        """Return the names of the bins in a mask, at most `limit` of them."""
+        bins = (np.unravel_index(number, self.shape) for number in np.flatnonzero(where)[:limit])
+        return [", ".join(axis.labels[i] for axis, i in zip(self.axes, index, strict=True)) for index in bins]
 
     def missing(self, limit: int | None = None) -> list[str]:
         """Return the names of reachable bins without a hit, at most `limit` of them."""
-        return self.names((self.reason == 0) & (self.hits == 0), limit)
-
-    @property
-    def contradictions(self) -> int:
-        """Number of bins that are declared unreachable but were hit."""
-        return int(np.count_nonzero((self.reason > 0) & (self.hits > 0)))
+        return self.names(~self.unreachable & (self.hits == 0), limit)
 
     def contradicted(self, limit: int | None = None) -> list[str]:
         """Return the names of bins that are declared unreachable but were hit, at most `limit` of them."""
-        return self.names((self.reason > 0) & (self.hits > 0), limit)
+        return self.names(self.unreachable & (self.hits > 0), limit)
 
     def same_bins(self, other: "Group") -> bool:
         """Whether another group has the same bins, with the same ones unreachable for the same reasons."""
-        return (
-            self.axes == other.axes
-            and self.reasons == other.reasons
-            and bool(np.array_equal(self.reason, other.reason))
-        )
+        same_labels = self.axes == other.axes and self.reasons == other.reasons
+        return same_labels and bool(np.array_equal(self.reason, other.reason))
 
     def copy(self) -> "Group":
         """Return an independent copy."""
-        return Group(
-            self.configuration,
-            self.name,
-            self.meaning,
-            self.axes,
-            self.hits.copy(),
-            list(self.reasons),
-            self.reason.copy(),
-        )
+        return replace(self, hits=self.hits.copy(), reasons=[*self.reasons], reason=self.reason.copy())
 
 
 class Coverage:
@@ -216,32 +193,23 @@ class Coverage:
     def merge(self, other: "Coverage") -> "Coverage":
         """Return the sum of the hits of both; neither is modified. Commutative and associative, as keys are sorted.
 
-        Raises
-        ------
-        FileError
-            Two groups with the same key have different bins.
+        A FileError says that two groups with the same key have different bins.
         """
-        merged = {key: group.copy() for key, group in self._groups.items()}
-        for key, group in other._groups.items():
-            if key not in merged:
-                merged[key] = group.copy()
+        merged = {group.key: group.copy() for group in self}
+        for group in other:
+            if group.key not in merged:
+                merged[group.key] = group.copy()
                 continue
-            if not merged[key].same_bins(group):
+            if not merged[group.key].same_bins(group):
                 raise FileError(
                     f"group {group.name!r} of configuration {group.configuration!r} has other bins; "
                     "coverage of different versions or configurations does not merge"
                 )
-            merged[key].hits += group.hits
+            merged[group.key].hits += group.hits
         return Coverage(merged[key] for key in sorted(merged))
 
     def report(self, limit: int = 10) -> dict[str, Any]:
-        """Return counts, missing bins and contradicted bins, as JSON data.
-
-        Parameters
-        ----------
-        limit : int
-            Most missing and contradicted bins named for each group; the counts are always complete.
-        """
+        """Return counts, and names of up to `limit` missing and contradicted bins of each group, as JSON data."""
         return {
             "groups": [_summary(group, limit) for group in self],
             "bins": sum(group.bins for group in self),
@@ -253,28 +221,39 @@ class Coverage:
 
     def table(self, limit: int = 10) -> str:
         """Return the report as text: one line for each group, then unreachable bins with reasons, then missing bins."""
-        return text_of(self.report(limit))
+        report = self.report(limit)
+        groups = [(f"{group['configuration']}: {group['name']}", group) for group in report["groups"]]
+        width = max([len(name) for name, _ in groups] + [len("group")])
+        lines = [f"{'group':{width}}  {'bins':>7} {'reachable':>9} {'reached':>7}  {'%':>6}"]
+        for name, row in [*groups, ("total", report)]:
+            # Rounded down to one decimal, so that 100.0 means all.
+            thousandths = 1000 * row["reached"] // row["reachable"] if row["reachable"] else 1000
+            share = f"{thousandths // 10}.{thousandths % 10}"
+            lines.append(f"{name:{width}}  {row['bins']:>7} {row['reachable']:>9} {row['reached']:>7}  {share:>6}")
+        for name, group in groups:
+            lines += [f"unreachable: {name}: {part['bins']} bins: {part['reason']}" for part in group["unreachable"]]
+        for name, group in groups:
+            bins = _first_of(group["contradicted"], group["contradictions"])
+            lines += [f"CONTRADICTED, declared unreachable but reached: {name}: {line}" for line in bins]
+        for name, group in groups:
+            bins = _first_of(group["missing"], group["reachable"] - group["reached"])
+            lines += [f"missing: {name}: {line}" for line in bins]
+        return "\n".join(lines)
 
     def to_json(self, limit: int = 10) -> str:
         """Return the text of a coverage file, with one line for the hits along the last axis."""
-        return of_file(_KIND, VERSION, [(_head(group, limit), group.hits) for group in self])
+        records = []
+        for group in self:
+            lines = [f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in _head(group, limit).items()]
+            rows = group.hits.reshape(-1, group.shape[-1]).tolist()
+            hits = ",\n".join(f"   {json.dumps(row, separators=(',', ':'))}" for row in rows)
+            records.append(" {\n" + ",\n".join([*lines, f'  "hits": [\n{hits}\n  ]']) + "\n }")
+        groups = "[\n" + ",\n".join(records) + "\n]" if records else "[]"
+        return f'{{"kind": {json.dumps(_KIND)}, "version": {VERSION}, "groups": {groups}}}\n'
 
     @classmethod
     def from_json(cls, text: str, source: str = "the text") -> "Coverage":
-        """Read the text of a coverage file.
-
-        Parameters
-        ----------
-        text : str
-            Result of :meth:`to_json`.
-        source : str
-            Name of the source for messages.
-
-        Raises
-        ------
-        FileError
-            The text has another format.
-        """
+        """Read the text of a coverage file; FileErrors name the `source` of a text of another format."""
         content = parse_json(text, source, "is no coverage file (not JSON)")
         if not isinstance(content, dict) or content.get("kind") != _KIND:
             raise FileError(f"{source} is no coverage file (JSON, but of something else)")
@@ -283,7 +262,7 @@ class Coverage:
                 f"{source} is a coverage file of version {content.get('version')}, not {VERSION}, the one read here"
             )
         try:
-            groups = [_group_of(record) for record in content["groups"]]
+            groups = [_read_group(record) for record in content["groups"]]
         except (KeyError, TypeError, ValueError, OverflowError, IndexError):
             raise FileError(f"{source} is a damaged coverage file") from None
         if len({group.key for group in groups}) != len(groups):
@@ -291,24 +270,12 @@ class Coverage:
         return cls(groups)
 
     def write(self, path: Path) -> None:
-        """Write a coverage file atomically: a reader of `path` sees the old content or the new.
-
-        Raises
-        ------
-        FileError
-            The file cannot be written.
-        """
+        """Write a coverage file atomically: a reader of `path` sees the old content or the new."""
         write_whole(path, self.to_json().encode())
 
     @classmethod
     def read(cls, path: Path) -> "Coverage":
-        """Read a coverage file.
-
-        Raises
-        ------
-        FileError
-            The file cannot be read or has another format.
-        """
+        """Read a coverage file; raise a FileError if it cannot be read or has another format."""
         return cls.from_json(read_text(path, "is no coverage file (not text)"), str(path))
 
 
@@ -317,18 +284,20 @@ def _summary(group: Group, limit: int) -> dict[str, Any]:
         {"bins": int(np.count_nonzero(group.reason == number)), "reason": reason}
         for number, reason in enumerate(group.reasons, 1)
     ]
+    counts = ("configuration", "name", "bins", "reachable", "reached", "percentage")
     return {
-        "configuration": group.configuration,
-        "name": group.name,
-        "bins": group.bins,
-        "reachable": group.reachable,
-        "reached": group.reached,
-        "percentage": group.percentage,
+        **{name: getattr(group, name) for name in counts},
         "unreachable": unreachable,
         "missing": group.missing(limit),
         "contradicted": group.contradicted(limit),
         "contradictions": group.contradictions,
     }
+
+
+def _first_of(names: list[str], total: int) -> list[str]:
+    """Return the names of bins, and a line that counts those without a name."""
+    more = total - len(names)
+    return [*names, f"and {more} more" if names else f"{more} bins"] if more else names
 
 
 def _head(group: Group, limit: int) -> dict[str, Any]:
@@ -340,13 +309,19 @@ def _head(group: Group, limit: int) -> dict[str, Any]:
         "missing": {"bins": group.reachable - group.reached, "first": group.missing(limit)},
         "axes": [{"name": axis.name, "labels": list(axis.labels)} for axis in group.axes],
         "unreachable": [
-            {"reason": reason, "bins": ranges(np.flatnonzero(group.reason == number))}
+            {"reason": reason, "bins": _ranges(np.flatnonzero(group.reason == number))}
             for number, reason in enumerate(group.reasons, 1)
         ],
     }
 
 
-def _group_of(record: Mapping[str, Any]) -> Group:
+def _ranges(numbers: NDArray[np.intp]) -> list[list[int]]:
+    """Return ascending numbers as ranges of first and last."""
+    runs = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
+    return [[int(run[0]), int(run[-1])] for run in runs if run.size]
+
+
+def _read_group(record: Mapping[str, Any]) -> Group:
     axes = tuple(Axis(_text(axis["name"]), tuple(map(_text, axis["labels"]))) for axis in record["axes"])
     group = Group(_text(record["configuration"]), _text(record["name"]), _text(record["meaning"]), axes)
     flat = group.reason.reshape(-1)

@@ -1,13 +1,17 @@
-"""Decoder from step words to the operands of every slot, by the rules of the instruction set alone."""
+"""Operations of a datapath with the ranges of their values, and the operands of their steps."""
 
+import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...isa.metadata import UNITS_PER_CHUNK, indices, is_wide, reachable, split_nibbles, swap_for_mux3
-from ...rtl.config import CoreConfig
+from ...isa.formats import FORMATS, Format, Specials
+from ...isa.instructions import every_instruction
+from ...isa.metadata import GRANULARITIES, UNITS_PER_CHUNK, indices, is_wide, reachable, split_nibbles, swap_for_mux3
+from ...isa.numerics import BLOCK_GROUP, Method, Numerics, Rounding, zero_exponent_for
+from ...rtl.config import CoreConfig, Element
 from ...rtl.metadata import RuleCode
 from ...rtl.order import byte_order, nibble_order
 from ...rtl.round import ResultCode
@@ -15,23 +19,216 @@ from ...rtl.scale import ScaleCode
 from ...rtl.step import control_layout
 from ..engine.steps import step_words
 
-__all__ = ["Control", "Operands", "StepReader"]
+__all__ = ["Control", "Operands", "Operation", "StepReader", "operations_of"]
 
+_ROUNDINGS = {"f32": Rounding.RZ_F32, "e8m13": Rounding.RZ_E8M13, "f16": Rounding.RNE_F16, "s32": Rounding.EXACT}
+_FRACTION_BITS = {"f32": 23, "e8m13": 13, "f16": 10}
 _CONTAINERS: dict[int, np.dtype] = {8: np.dtype("u1"), 16: np.dtype("<u2"), 32: np.dtype("<u4")}
 
 
 @dataclass(frozen=True)
-class Control:
-    """Fields of a control word, as names where they have one.
+class Operation:
+    """Formats of a step that some instruction uses on a datapath.
 
     Attributes
     ----------
-    a, b : int
-        Indices of the operand formats in the configuration.
-    result, rule, scale : str
-        Names in lower case; empty for an undefined code.
-    saturate, sparse : bool
-        Flags.
+    config : CoreConfig
+        Datapath.
+    a, b : Element
+        Operand elements.
+    result : str
+        ``f32``, ``e8m13``, ``f16`` or ``s32``.
+    scale : str
+        Block scale format, or ``none``.
+    """
+
+    config: CoreConfig
+    a: Element
+    b: Element
+    result: str
+    scale: str
+
+    def __str__(self) -> str:
+        scaled = f" with {self.scale}" if self.scale != "none" else ""
+        return f"{self.a} x {self.b} to {self.result}{scaled}"
+
+    @property
+    def pair(self) -> str:
+        """Operand formats and the granularity that goes with them."""
+        granularity = GRANULARITIES[{4: "4:8", 32: "1:2"}.get(self.a.container_bits, "2:4")]
+        return f"{self.a} x {self.b} ({granularity.name})"
+
+    @property
+    def mode(self) -> str:
+        """Alignment mode: the kind of the terms, and the number of bits kept."""
+        short = self.alignment_bits != self.config.alignment_bits
+        kind = "groups" if self.grouped else "8-bit floats" if short else "floats"
+        return f"{kind}, F = {self.alignment_bits}"
+
+    @property
+    def integer(self) -> bool:
+        """Whether the operands are integers."""
+        return self.result == "s32"
+
+    @property
+    def grouped(self) -> bool:
+        """Whether products are summed in groups of 16, each with its own block scales."""
+        return self.a.packed_float
+
+    @property
+    def slots(self) -> int:
+        """Number of products in a step."""
+        return self.config.slots_of(self.a)
+
+    @property
+    def terms(self) -> int:
+        """Number of separately aligned terms beside the accumulator: products or groups of products."""
+        return self.slots // BLOCK_GROUP if self.grouped else self.slots
+
+    @property
+    def scaling(self) -> tuple[str, bool]:
+        """Block scale format, and whether each group of products has its own scales."""
+        return self.scale, self.grouped
+
+    @property
+    def scale_groups(self) -> int:
+        """Number of block scales of an operand in use: one for each group, or one for the whole step."""
+        return self.terms if self.grouped else 1
+
+    @property
+    def accumulator(self) -> Format:
+        """Format of the accumulator."""
+        return FORMATS[self.result if self.result in ("f16", "s32") else "f32"]
+
+    @property
+    def scale_format(self) -> Format:
+        """Format of the block scales; only for a scaled operation."""
+        return FORMATS[self.scale]
+
+    @property
+    def alignment_bits(self) -> int:
+        """Bits kept below the largest exponent."""
+        if self.grouped:
+            return self.config.block_alignment_bits
+        return self.config.fp8_alignment_bits if self.a.container_bits == 8 else self.config.alignment_bits
+
+    @property
+    def zero_exponent(self) -> int:
+        """Least value of the largest exponent. It follows the datapath's own F, not the shorter F of its fp8."""
+        bits = self.config.block_alignment_bits if self.grouped else self.config.alignment_bits
+        return zero_exponent_for(bits, half_result=self.result == "f16", grouped=self.grouped)
+
+    @property
+    def numerics(self) -> Numerics:
+        """Parameters of a step for the golden model."""
+        return Numerics(
+            method=Method.GROUPED if self.grouped else Method.FUSED,
+            step=self.slots,
+            alignment_bits=self.alignment_bits,
+            zero_exponent=self.zero_exponent,
+            rounding=_ROUNDINGS[self.result],
+            source=f"configuration {self.config.name}",
+        )
+
+    @cached_property
+    def exponents(self) -> range:
+        """Exponents of nonzero terms, scales included."""
+        formats = [] if self.grouped else [self.a.format, self.b.format]
+        formats += [self.scale_format] * 2 if self.scale != "none" else []
+        return range(sum(f.minimum_exponent for f in formats), sum(f.maximum_exponent for f in formats) + 1)
+
+    @property
+    def accumulator_exponents(self) -> range:
+        """Exponents of nonzero accumulators."""
+        return range(self.accumulator.minimum_exponent, self.accumulator.maximum_exponent + 1)
+
+    @property
+    def headroom(self) -> int:
+        """Exponent of the leading bit of the largest significand: products are below 4, scaled groups below 2**11."""
+        if not self.grouped:
+            return 1
+        scale = 2 - 2.0**-self.scale_format.fraction_bits
+        return int(math.log2(BLOCK_GROUP * FORMATS["e2m1"].maximum ** 2 * scale**2))
+
+    @property
+    def last_bit(self) -> int:
+        """Exponent of the last bit of the smallest nonzero term."""
+        if self.grouped:
+            return self.exponents[0] - 2 - 2 * self.scale_format.fraction_bits
+        return self.exponents[0] - self.a.format.fraction_bits - self.b.format.fraction_bits
+
+    @property
+    def last_aligned_bit(self) -> int:
+        """Exponent of the last bit that an aligned term can have while the accumulator is zero."""
+        return max(self.last_bit, max(self.exponents[0], self.zero_exponent) - self.alignment_bits)
+
+    @property
+    def last_aligned_accumulator_bit(self) -> int:
+        """Exponent of the last bit that an aligned accumulator can have while every term is zero."""
+        grid = max(self.accumulator.minimum_exponent, self.zero_exponent) - self.alignment_bits
+        return max(self.last_accumulator_bit, grid)
+
+    @property
+    def last_accumulator_bit(self) -> int:
+        """Exponent of the last bit of the smallest nonzero accumulator."""
+        return self.accumulator.minimum_exponent - self.accumulator.fraction_bits
+
+    @property
+    def result_fraction_bits(self) -> int:
+        """Fraction bits of a float result."""
+        return _FRACTION_BITS[self.result]
+
+    @property
+    def last_sum_bit(self) -> int:
+        """Exponent of the last bit of any exact sum, relative to that of the smallest nonzero result."""
+        return min(self.last_aligned_bit, self.last_aligned_accumulator_bit) - self.last_result_bit
+
+    @property
+    def last_result_bit(self) -> int:
+        """Exponent of the smallest nonzero result."""
+        return self.accumulator.minimum_exponent - self.result_fraction_bits
+
+    @property
+    def can_overflow(self) -> bool:
+        """Whether the terms can raise the largest accumulator to Inf."""
+        if self.result == "f16":
+            return True
+        factors = [self.slots, self.a.format.maximum, self.b.format.maximum]
+        factors += [self.scale_format.maximum] * 2 if self.scale != "none" else []
+        # Aligned to 2**127, an accumulator keeps this number of bits below it. If all are ones, one more bit overflows.
+        kept = min(self.alignment_bits, FORMATS["f32"].fraction_bits)
+        return sum(map(math.log2, factors)) >= FORMATS["f32"].maximum_exponent - kept
+
+    def has(self, operand: str, special: str) -> bool:
+        """Whether operand ``a`` or ``b`` has a ``NaN`` or an ``Inf``."""
+        specials = (self.a if operand == "a" else self.b).format.specials
+        return specials is Specials.IEEE or (special == "NaN" and specials is Specials.NAN)
+
+
+@lru_cache(maxsize=32)
+def operations_of(config: CoreConfig) -> tuple[Operation, ...]:
+    """Return the operations of the instructions that a datapath holds.
+
+    Instructions of all architectures count. Every combination is a control word that the datapath accepts, also where
+    its architecture has no such instruction (dense fp8 on sm_90).
+    """
+    operations: set[Operation] = set()
+    for instruction in filter(config.holds, every_instruction()):
+        a, b = (Element(fmt, instruction.container_bits) for fmt in (instruction.a, instruction.b))
+        short = config.fp8_alignment_bits < config.alignment_bits and instruction.container_bits == 8
+        result = "e8m13" if short and instruction.d.name == "f32" else instruction.d.name
+        scale = instruction.scale_format.name if instruction.scale_format else "none"
+        operations.add(Operation(config, a, b, result, scale))
+    index, results = config.elements.index, [*_ROUNDINGS]
+    return tuple(sorted(operations, key=lambda o: (index(o.a), index(o.b), results.index(o.result), o.scale)))
+
+
+@dataclass(frozen=True)
+class Control:
+    """Fields of a control word.
+
+    `a` and `b` are indices of the operand formats in the configuration; `result`, `rule` and `scale` are names in lower
+    case, empty for an undefined code.
     """
 
     a: int
@@ -45,37 +242,17 @@ class Control:
 
 @dataclass(frozen=True, eq=False)
 class Operands:
-    """Operands of steps with the same control word.
+    """Operands of steps with the same control word, in the containers of their formats; all arrays begin with steps."""
 
-    Attributes
-    ----------
-    a, b : ndarray of unsigned integers, shape (count, slots)
-        Containers that each slot of the hardware multiplies, after selection and any swap.
-    stored : ndarray, same shape
-        A as stored, before any swap.
-    candidates : ndarray of uint8 or uint16, shape (count, chunks, 4)
-        Units of B at the inputs of the multiplexers.
-    all_b : ndarray of unsigned integers, shape (count, 2 * slots)
-        All of B, selected or not.
-    nibbles : ndarray of uint8, shape (count, chunks)
-        Metadata of the chunks.
-    c : ndarray of uint32, shape (count,)
-        Accumulators.
-    overflow : ndarray of bool, shape (count,)
-        Overflow of the previous step.
-    scale_a, scale_b : ndarray of uint8, shape (count, 4)
-        Block scales.
-    """
-
-    a: NDArray
+    a: NDArray  # what each slot of the hardware multiplies, after selection and any swap
     b: NDArray
-    stored: NDArray
-    candidates: NDArray
-    all_b: NDArray
-    nibbles: NDArray[np.uint8]
+    stored: NDArray  # A as stored, before any swap
+    candidates: NDArray  # units of B at the inputs of the multiplexers, shape (count, chunks, 4)
+    all_b: NDArray  # all of B, selected or not, shape (count, 2 * slots)
+    nibbles: NDArray[np.uint8]  # metadata, shape (count, chunks)
     c: NDArray[np.uint32]
-    overflow: NDArray[np.bool_]
-    scale_a: NDArray[np.uint8]
+    overflow: NDArray[np.bool_]  # overflow bit of the previous step
+    scale_a: NDArray[np.uint8]  # shape (count, 4)
     scale_b: NDArray[np.uint8]
 
 
@@ -83,23 +260,25 @@ class Operands:
 def _routes(rule: str, mux: str) -> tuple[NDArray[np.intp], NDArray[np.bool_], NDArray[np.bool_]]:
     """Return, by nibble: the unit of each slot of a chunk, whether it is delivered, whether the slots are swapped."""
     units, delivered = np.zeros((16, 2), np.intp), np.zeros((16, 2), np.bool_)
-    exchanged = np.zeros(16, np.bool_)
+    swapped = np.zeros(16, np.bool_)
     for nibble in range(16):
-        exchanged[nibble] = mux == "mux3" and rule == "plain" and swap_for_mux3(nibble)
-        order = slice(None, None, -1) if exchanged[nibble] else slice(None)
+        swapped[nibble] = mux == "mux3" and rule == "plain" and swap_for_mux3(nibble)
+        order = slice(None, None, -1) if swapped[nibble] else slice(None)
         units[nibble] = indices(nibble)[order]
         delivered[nibble] = reachable(nibble, rule, mux)[order]
-    return units, delivered, exchanged
+    return units, delivered, swapped
+
+
+@lru_cache(maxsize=64)
+def _b_order(config: CoreConfig, wide: bool, sparse: bool) -> tuple[list[int], list[int]]:
+    """Return the positions at the inputs that hold bytes of B, and the number of each byte in the matrix."""
+    order = enumerate(byte_order(config, wide=wide, sparse=sparse))
+    pairs = [(position, source) for position, source in order if source is not None]
+    return [position for position, _ in pairs], [source for _, source in pairs]
 
 
 class StepReader:
-    """Decoder of the step words of a configuration.
-
-    Parameters
-    ----------
-    config : CoreConfig
-        Datapath.
-    """
+    """Decoder of the step words of a datapath, by the rules of the instruction set alone."""
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
@@ -126,9 +305,9 @@ class StepReader:
 
     def nibbles(self, steps: NDArray[np.uint32], wide: bool) -> NDArray[np.uint8]:
         """Return the metadata of the chunks in use, shape (count, chunks); wide elements have half as many chunks."""
-        taken = split_nibbles(self._octets(steps, self._words.metadata))
+        inputs = split_nibbles(self._bytes(steps, self._words.metadata))
         order = nibble_order(self.config, wide=wide)
-        return taken[:, [order.index(chunk) for chunk in range(self.config.chunks // (2 if wide else 1))]]
+        return inputs[:, [order.index(chunk) for chunk in range(self.config.chunks // (2 if wide else 1))]]
 
     def operands(self, steps: NDArray[np.uint32], control: Control) -> Operands:
         """Return the operands of steps that share a control word."""
@@ -136,46 +315,45 @@ class StepReader:
         size, wide = self.config.step_bytes, is_wide(bits)
         unit = _CONTAINERS[16 if wide else 8]
         count = len(steps)
-        stored = self._octets(steps, self._words.a)[:, :size].copy().view(unit)
+        stored = self._bytes(steps, self._words.a)[:, :size].copy().view(unit)
         b = self._column(steps, wide=wide, sparse=control.sparse).view(unit)
         nibbles = self.nibbles(steps, wide)
         candidates = b.reshape(count, -1, UNITS_PER_CHUNK)
         if control.sparse:
-            units, delivered, exchanged = _routes(control.rule, self.config.mux)
+            units, delivered, swapped = _routes(control.rule, self.config.mux)
             selected = np.take_along_axis(candidates, units[nibbles], axis=2)
             if not delivered.all():
                 selected = np.where(delivered[nibbles], selected, unit.type(0))
             a = stored.reshape(count, -1, 2)
-            if exchanged.any():
-                a = np.where(exchanged[nibbles][..., None], a[..., ::-1], a)
+            if swapped.any():
+                a = np.where(swapped[nibbles][..., None], a[..., ::-1], a)
         else:
             selected, a = b[:, : stored.shape[1]], stored
         words = self._words
         return Operands(
-            _elements(a.reshape(count, -1), bits),
-            _elements(selected.reshape(count, -1), bits),
-            _elements(stored, bits),
-            candidates,
-            _elements(b, bits),
-            nibbles,
-            np.ascontiguousarray(steps[:, words.c.start]),
-            (steps[:, words.control.start] >> np.uint32(words.overflow_bit) & np.uint32(1)).astype(np.bool_),
-            self._octets(steps, words.scale_a),
-            self._octets(steps, words.scale_b),
+            a=_elements(a.reshape(count, -1), bits),
+            b=_elements(selected.reshape(count, -1), bits),
+            stored=_elements(stored, bits),
+            candidates=candidates,
+            all_b=_elements(b, bits),
+            nibbles=nibbles,
+            c=np.ascontiguousarray(steps[:, words.c.start]),
+            overflow=(steps[:, words.control.start] >> np.uint32(words.overflow_bit) & np.uint32(1)).astype(np.bool_),
+            scale_a=self._bytes(steps, words.scale_a),
+            scale_b=self._bytes(steps, words.scale_b),
         )
 
     def _column(self, steps: NDArray[np.uint32], *, wide: bool, sparse: bool) -> NDArray[np.uint8]:
         """Return the bytes of B in the order of the matrix; in a dense step the upper half is zero."""
-        taken = self._octets(steps, self._words.b)
+        inputs = self._bytes(steps, self._words.b)
         if not self.config.sparse:
-            return taken
-        column = np.zeros_like(taken)
-        for place, source in enumerate(byte_order(self.config, wide=wide, sparse=sparse)):
-            if source is not None:
-                column[:, source] = taken[:, place]
+            return inputs
+        positions, sources = _b_order(self.config, wide, sparse)
+        column = np.zeros_like(inputs)
+        column[:, sources] = inputs[:, positions]
         return column
 
-    def _octets(self, steps: NDArray[np.uint32], field: slice) -> NDArray[np.uint8]:
+    def _bytes(self, steps: NDArray[np.uint32], field: slice) -> NDArray[np.uint8]:
         return np.ascontiguousarray(steps[:, field]).view(np.uint8)
 
 

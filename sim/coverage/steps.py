@@ -1,39 +1,34 @@
-"""Coverage of a datapath: decodes the words of steps and results, and counts them in every group."""
+"""Coverage of the steps of a datapath: its sampler, and the covergroups of selection, integers and block scales."""
+
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...isa.metadata import RULES
+from ...isa.metadata import RULES, is_wide
 from ...rtl.config import CoreConfig
 from ...rtl.step import row_result_layout
-from .alignment import AlignmentCoverage
-from .arithmetic import evaluate
-from .groups import Axis, Coverage, Group
-from .integers import IntegersCoverage
-from .operands import Control, Operands, StepReader
-from .operations import Operation, operations_of
-from .rounding import RoundingCoverage
-from .scales import ScalesCoverage
-from .selection import SelectionCoverage
-from .specials import SpecialsCoverage
+from .covergroups import Bin, Covergroup, Need, Sampler, bins_axis, illegal_bins
+from .float_groups import float_groups
+from .groups import Axis
+from .operands import Control, Operation, StepReader, operations_of
+from .values import FloatValues, IntegerValues, StepValues
 
 __all__ = ["StepCoverage"]
 
 #: Steps evaluated at once. It bounds the memory and keeps the terms of a step in the second-level cache.
 _BLOCK = 1024
+_RULES = [*RULES]
+_RULE = Axis("rule", tuple(f"rule {rule}" for rule in RULES))
+_NIBBLE = Axis("nibble", tuple(f"nibble 0b{nibble:04b}" for nibble in range(16)))
 
 
 class StepCoverage:
     """Functional coverage of the steps that a datapath computes.
 
-    Its own groups are ``operations``: formats with result and scaling, dense and sparse; and ``results``: whether the
-    result of a step is the one that its operands give. (A wrong result is declared unreachable, so that it shows as a
-    contradiction.) The others are those of :class:`~sptc.sim.coverage.selection.SelectionCoverage`,
-    :class:`~sptc.sim.coverage.alignment.AlignmentCoverage`, :class:`~sptc.sim.coverage.specials.SpecialsCoverage`,
-    :class:`~sptc.sim.coverage.rounding.RoundingCoverage`, :class:`~sptc.sim.coverage.integers.IntegersCoverage` and
-    :class:`~sptc.sim.coverage.scales.ScalesCoverage`, as far as the formats of the datapath need them.
-
-    A step with formats that no instruction combines (for example f16 times bf16) counts only for ``legality``.
+    The covergroups are those of operations and results, of selection and legality, of alignment, special cases and
+    rounding, of integers, and of block scales, as far as the formats of the datapath need them. A step with formats
+    that no instruction combines (for example f16 times bf16) counts only for ``legality``.
 
     Parameters
     ----------
@@ -55,37 +50,22 @@ class StepCoverage:
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
         self._reader = StepReader(config)
-        self._fields = {name: field.offset for name, field in row_result_layout(config)}
-        self._operations = operations_of(config)
-        place = config.elements.index
-        self._by_control = {(place(o.a), place(o.b), o.result, o.scale): o for o in self._operations}
-        floats = tuple(o for o in self._operations if not o.integer)
-        integers = tuple(o for o in self._operations if o.integer)
-        scaled = tuple(o for o in self._operations if o.scale != "none")
-        name = config.name
-        self._asked = Group(
-            name,
-            "operations",
-            "A step of this operation ran.",
-            (Axis("operation", tuple(map(str, self._operations))), Axis("operands", ("dense", "sparse"))),
+        self._fields = {name: np.uint64(field.offset) for name, field in row_result_layout(config)}
+        operations, index = operations_of(config), config.elements.index
+        self._operations = {(index(o.a), index(o.b), o.result, o.scale): o for o in operations}
+        scaled = {o.scaling: o for o in operations if o.scale != "none"}.values()
+        covergroups = (
+            *_operation_groups(operations),
+            *_selection_groups(config, operations),
+            *float_groups([o for o in operations if not o.integer]),
+            _integers([o for o in operations if o.integer]),
+            *map(_scale_codes, scaled),
+            *(_nan_scales(o) for o in scaled if not o.grouped),
+            *(_scaled_groups(o) for o in scaled if o.grouped),
         )
-        self._result_names = [*dict.fromkeys(o.result for o in self._operations)]
-        self._results = Group(
-            name,
-            "results",
-            "The result of a step was the one that follows from its operands, or another.",
-            (Axis("result", tuple(self._result_names)), Axis("agreement", ("as derived", "another"))),
-        )
-        self._results.declare_unreachable([False, True], "The hardware computes what follows from the operands.")
-        self._selection = SelectionCoverage(config, self._operations)
-        self._alignment = AlignmentCoverage(name, floats)
-        self._specials = SpecialsCoverage(name, floats)
-        self._rounding = RoundingCoverage(name, floats)
-        self._integers = IntegersCoverage(name, integers)
-        self._scales = ScalesCoverage(name, scaled)
-        topics = (self._selection, self._alignment, self._specials, self._rounding, self._integers, self._scales)
-        groups = [self._asked, self._results, *(group for topic in topics for group in topic.groups)]
-        self.coverage = Coverage(group for group in groups if group.bins)
+        with_bins = (group for group in covergroups if all(axis.labels for axis in group.axes))
+        self._sampler = Sampler(config.name, with_bins)
+        self.coverage = self._sampler.coverage
 
     def sample(self, steps: NDArray[np.uint32], results: NDArray[np.uint64]) -> None:
         """Count steps and their results.
@@ -110,32 +90,251 @@ class StepCoverage:
             rows = np.flatnonzero(words == word)
             for start in range(0, len(rows), _BLOCK):
                 block = rows[start : start + _BLOCK]
-                self._sample(steps[block], results[block], control)
+                self._sampler.sample(self._values(steps[block], results[block], control))
 
-    def _sample(self, steps: NDArray[np.uint32], results: NDArray[np.uint64], control: Control) -> None:
-        first = self._fields["illegal"]
-        bits = np.arange(first, first + self.config.chunks, dtype=np.uint64)
-        self._selection.sample_legality(self._reader, steps, results[:, None] >> bits & np.uint64(1), control)
-        operation = self._by_control.get((control.a, control.b, control.result, control.scale))
+    def _values(self, steps: NDArray[np.uint32], results: NDArray[np.uint64], control: Control) -> StepValues:
+        """Return the values of steps with one control word, after a check of their flags."""
+        nibbles = self._reader.nibbles(steps, self.config.elements[control.a].wide)
+        chunks = np.arange(self.config.chunks, dtype=np.uint64)
+        self._check_flags(results[:, None] >> self._fields["illegal"] + chunks & np.uint64(1), nibbles, control)
+        operation = self._operations.get((control.a, control.b, control.result, control.scale))
         if operation is None:
-            return
-        self._asked.hits[self._operations.index(operation), int(control.sparse)] += len(steps)
+            return StepValues(control, nibbles)
         operands = self._reader.operands(steps, control)
-        if control.sparse:
-            self._selection.sample(operation, operands, control.rule)
-        d = (results >> np.uint64(self._fields["d"])).astype(np.uint32)
+        d = (results >> self._fields["d"]).astype(np.uint32)
         if operation.integer:
-            wanted, overflow = self._integers.sample(operation, operands, control.saturate)
-            agrees = (d == wanted) & ((results >> np.uint64(self._fields["overflow"]) & np.uint64(1) == 1) == overflow)
-        else:
-            agrees = d == self._sample_float(operation, operands, control.sparse)
-        self._results.count(self._result_names.index(operation.result), (~agrees).astype(np.intp))
+            overflow = results >> self._fields["overflow"] & np.uint64(1) == 1
+            return IntegerValues(operation, operands, control, d, overflow)
+        return FloatValues(operation, operands, control, d)
 
-    def _sample_float(self, operation: Operation, operands: Operands, sparse: bool) -> NDArray[np.uint32]:
-        evaluation = evaluate(operation, operands)
-        self._alignment.sample(evaluation)
-        self._specials.sample(evaluation, sparse)
-        self._rounding.sample(evaluation)
-        if operation.scale != "none":
-            self._scales.sample(evaluation)
-        return evaluation.codes
+    def _check_flags(self, flags: NDArray[np.uint64], nibbles: NDArray[np.uint8], control: Control) -> None:
+        """Raise an AssertionError if a flag, shape (count, chunks), contradicts the rule."""
+        name, used = self.config.name, nibbles.shape[1]
+        if not control.sparse:
+            assert not flags.any(), f"{name}: a dense step has the flag of an illegal nibble"
+            return
+        legal = np.isin(np.arange(16), [*RULES[control.rule].legal])[nibbles]
+        wrong = (flags[:, :used] == 1) == legal
+        if wrong.any():
+            row, chunk = np.argwhere(wrong)[0]
+            verb = "defines" if legal[row, chunk] else "does not define"
+            raise AssertionError(
+                f"{name}: chunk {chunk} holds nibble 0b{nibbles[row, chunk]:04b}, which the rule {control.rule} "
+                f"{verb}, yet its flag is {int(flags[row, chunk])}"
+            )
+        assert not flags[:, used:].any(), f"{name}: a chunk that the format does not use is flagged"
+
+
+def _operation_groups(operations: Sequence[Operation]) -> Iterator[Covergroup]:
+    """Return ``operations``: formats, dense or sparse; and ``results``: agreement with the golden model."""
+    results = tuple(dict.fromkeys(operation.result for operation in operations))
+    yield Covergroup(
+        name="operations",
+        meaning="A step of this operation ran.",
+        axes=(Axis("operation", tuple(map(str, operations))), Axis("operands", ("dense", "sparse"))),
+        iff=lambda s: s.known,
+        sample=lambda s: (operations.index(s.operation), np.full(len(s.nibbles), int(s.control.sparse))),
+    )
+    yield Covergroup(
+        name="results",
+        meaning="The result of a step was the one that follows from its operands, or another.",
+        axes=(Axis("result", results), Axis("agreement", ("as derived", "another"))),
+        iff=lambda s: s.known,
+        sample=lambda s: (results.index(s.operation.result), ~s.agrees),
+        illegal=(("The hardware computes what follows from the operands.", [False, True]),),
+    )
+
+
+def _selection_groups(config: CoreConfig, operations: Sequence[Operation]) -> Iterator[Covergroup]:
+    """Return the groups of operand selection in sparse steps, after the metadata rules of the PTX ISA.
+
+    ``selection``, for each width of elements: pair of formats x nibble x stored slot of the step. A slot counts where
+    another selection would change the product. The width sets the granularity, which is named with the pair: a chunk
+    has two stored elements under 2:4, one under 1:2 (tf32, two units), four under 4:8 (4-bit elements, two in a unit).
+
+    ``exchange``, only with 3:1 multiplexers: unit width x rule x nibble x slot of the chunk, under the same condition,
+    since there the rule decides which slots are swapped and which of them get zero.
+
+    ``legality``: rule x nibble x chunk. Every rule counts on every datapath, whatever its formats, as the rule is a
+    field of the control word.
+    """
+    pairs_of: dict[int, dict[str, None]] = {}
+    for operation in operations:
+        pairs_of.setdefault(operation.a.container_bits, {})[operation.pair] = None
+    widths = [*dict.fromkeys(16 if is_wide(bits) else 8 for bits in pairs_of)]
+    for bits, pairs in sorted(pairs_of.items()):
+        yield _selection(bits, [*pairs], config.step_bytes * 8 // bits)
+    if config.mux == "mux3":
+        yield Covergroup(
+            name="exchange",
+            meaning="A stored slot of a chunk, not zero, was routed by this nibble under this rule.",
+            axes=(
+                Axis("units", tuple(f"{width}-bit units" for width in widths)),
+                _RULE,
+                _NIBBLE,
+                Axis("slot", ("slot 0 of the chunk", "slot 1 of the chunk")),
+            ),
+            iff=lambda s: s.known and s.control.sparse and s.slots_per_chunk > 1,
+            sample=lambda s: (
+                widths.index(16 if s.operation.a.wide else 8),
+                _RULES.index(s.control.rule),
+                s.nibbles[:, s.chunk],
+                s.slots % s.slots_per_chunk * 2 // s.slots_per_chunk,
+            ),
+            where=lambda s: s.selection_matters,
+        )
+    chunks = config.chunks if 8 in widths else config.chunks // 2
+    yield Covergroup(
+        name="legality",
+        meaning="A sparse step held this nibble against this rule, and the flag said what the rule says.",
+        axes=(_RULE, _NIBBLE, Axis("chunk", tuple(f"chunk {chunk}" for chunk in range(chunks)))),
+        iff=lambda s: s.control.sparse,
+        sample=lambda s: (_RULES.index(s.control.rule), s.nibbles, np.arange(s.nibbles.shape[1])),
+    )
+
+
+def _selection(bits: int, pairs: Sequence[str], slots: int) -> Covergroup:
+    return Covergroup(
+        name=f"selection of {bits} bits",
+        meaning="This stored slot, not zero, took its operand by this nibble from units that were not all alike.",
+        axes=(Axis("pair", tuple(pairs)), _NIBBLE, Axis("slot", tuple(f"slot {slot}" for slot in range(slots)))),
+        iff=lambda s: s.known and s.control.sparse and s.operation.a.container_bits == bits,
+        sample=lambda s: (pairs.index(s.operation.pair), s.nibbles[:, s.chunk], s.slots),
+        where=lambda s: s.selection_matters,
+    )
+
+
+_NEGATIVE = Need(
+    "No product is negative, so no sum is below its accumulator.", lambda o: o.a.format.signed or o.b.format.signed
+)
+_INTEGER_BINS = (
+    # The exact sum stays within 32 bits, is clamped (``.satfinite``, last step) or wraps, or is at the edge.
+    Bin("in range", lambda s: s.in_range),
+    Bin("clamped high", lambda s: s.above & s.saturate),
+    Bin("clamped low", lambda s: s.below & s.saturate, (_NEGATIVE,)),
+    Bin("wrapped high", lambda s: s.above & (not s.saturate)),
+    Bin("wrapped low", lambda s: s.below & (not s.saturate), (_NEGATIVE,)),
+    Bin("the largest result exactly", lambda s: s.total == s.MAX),
+    Bin("the smallest result exactly", lambda s: s.total == s.MIN),
+    Bin("one above the largest result", lambda s: s.total == s.MAX + 1),
+    Bin("one below the smallest result", lambda s: s.total == s.MIN - 1, (_NEGATIVE,)),
+    # Accumulators. One beyond 32 bits comes with its overflow bit from an earlier step of the instruction.
+    Bin("largest accumulator", lambda s: s.before == s.MAX),
+    Bin("smallest accumulator", lambda s: s.before == s.MIN),
+    Bin("passed on from above the range", lambda s: s.before > s.MAX),
+    Bin("passed on from below the range", lambda s: s.before < s.MIN, (_NEGATIVE,)),
+    Bin("passed on from above, back in range", lambda s: (s.before > s.MAX) & s.in_range, (_NEGATIVE,)),
+    Bin("passed on from below, back in range", lambda s: (s.before < s.MIN) & s.in_range, (_NEGATIVE,)),
+    # Ends of a format's range meet a nonzero factor, meet each other, or fill every slot.
+    Bin("smallest A", lambda s: (s.a_min & (s.b != 0)).any(axis=1)),
+    Bin("largest A", lambda s: (s.a_max & (s.b != 0)).any(axis=1)),
+    Bin("smallest B", lambda s: (s.b_min & (s.a != 0)).any(axis=1)),
+    Bin("largest B", lambda s: (s.b_max & (s.a != 0)).any(axis=1)),
+    Bin("smallest A times smallest B", lambda s: (s.a_min & s.b_min).any(axis=1)),
+    Bin("smallest A times largest B", lambda s: (s.a_min & s.b_max).any(axis=1)),
+    Bin("largest A times smallest B", lambda s: (s.a_max & s.b_min).any(axis=1)),
+    Bin("largest A times largest B", lambda s: (s.a_max & s.b_max).any(axis=1)),
+    Bin("largest sum of products", lambda s: s.products == s.largest),
+    Bin("smallest sum of products", lambda s: s.products == s.smallest),
+)
+
+
+def _integers(operations: Sequence[Operation]) -> Covergroup:
+    """Return pair of formats x event. A step counts if earlier steps can pass on its accumulator."""
+    return Covergroup(
+        name="integers",
+        meaning="A step of this pair did this.",
+        axes=(Axis("pair", tuple(operation.pair for operation in operations)), bins_axis("event", _INTEGER_BINS)),
+        iff=lambda s: s.integer,
+        sample=lambda s: (operations.index(s.operation),),
+        bins=_INTEGER_BINS,
+        where=lambda s: s.possible,
+        illegal=illegal_bins([[operation] for operation in operations], _INTEGER_BINS),
+    )
+
+
+_SCALE_CODES = {
+    "ue8m0": ("code 0 (2**-127)", "below 1", "1", "above 1", "largest", "NaN"),
+    "ue4m3": (
+        "zero", "zero with sign bit", "subnormal", "subnormal with sign bit", "normal", "normal with sign bit",
+        "largest", "NaN", "NaN with sign bit",
+    ),
+}  # fmt: skip
+
+
+def _scale_classes(codes: NDArray[np.uint8], scale: str) -> NDArray[np.intp]:
+    """Return the bin of each code. Code 0 of ue8m0 is 2**-127, not zero; ue4m3 ignores its sign bit."""
+    if scale == "ue8m0":
+        return np.searchsorted([1, 127, 128, 254, 255], codes, side="right")
+    magnitude, sign = codes & np.uint8(0x7F), (codes >> np.uint8(7)).astype(np.intp)
+    kind = np.searchsorted([1, 8, 127], magnitude, side="right")  # zero, subnormal, normal, NaN
+    return np.where(codes == 0x7E, 6, np.where(kind == 3, 7 + sign, 2 * kind + sign))
+
+
+_ZERO_SCALE = Need("ue8m0 has no zero.", lambda o: o.scale != "ue8m0")
+#: A group of products that are all zero, or with a zero scale, does not participate in the maximum of the exponents; a
+#: group that cancels does.
+_SCALED_GROUP_BINS = (
+    Bin("zero products", lambda s: ~s.group_has_products & s.ordinary),
+    Bin("scale of zero", lambda s: s.group_has_products & ~s.trace.participates & s.ordinary, (_ZERO_SCALE,)),
+    Bin("products cancel", lambda s: s.trace.participates & (s.trace.aligned == 0) & s.ordinary),
+    Bin("products cancel and set E alone above another term", lambda s: _sets_e_max_alone(s) & s.ordinary),
+    Bin("ordinary", lambda s: (s.trace.aligned != 0) & s.ordinary),
+    Bin(
+        "zero products under a NaN scale",
+        lambda s: ~s.group_has_products & s.scale_is_nan.any(axis=0).T & s.one_scale_is_nan,
+    ),
+)
+
+
+def _sets_e_max_alone(s: FloatValues) -> NDArray[np.bool_]:
+    """Return the groups that cancel and alone have the largest exponent, while something else is not zero."""
+    others = (s.trace.aligned != 0).any(axis=0) | s.trace.c_participates
+    alone = s.sets_e_max.sum(axis=0) + s.c_sets_e_max == 1
+    return s.sets_e_max & (s.trace.aligned == 0) & alone & others
+
+
+def _scale_position(operation: Operation) -> Axis:
+    groups = tuple(f"group {group}" for group in range(operation.scale_groups))
+    return Axis("group", groups if operation.grouped else ("whole step",))
+
+
+def _scale_codes(operation: Operation) -> Covergroup:
+    """Return operand x group of products x class of the block scale's code.
+
+    A scale counts in a step with an ordinary result; a NaN counts where neither another scale nor the accumulator makes
+    the result NaN.
+    """
+    scale, groups = operation.scale, np.arange(operation.scale_groups)
+    return Covergroup(
+        name=f"{scale} scales {'of groups' if operation.grouped else 'of a step'}",
+        meaning="The scale of this operand and group was such a code.",
+        axes=(Axis("operand", ("A", "B")), _scale_position(operation), Axis("code", _SCALE_CODES[scale])),
+        iff=lambda s: s.known and s.operation.scaling == operation.scaling,
+        sample=lambda s: (np.arange(2)[:, None, None], groups, _scale_classes(s.scale_codes, scale)),
+        where=lambda s: np.where(s.scale_is_nan, s.one_scale_is_nan[:, None], s.ordinary[:, None]),
+    )
+
+
+def _nan_scales(operation: Operation) -> Covergroup:
+    return Covergroup(
+        name=f"{operation.scale} NaN over a whole step",
+        meaning="A NaN scale made the result NaN; so it must over products that are all zero.",
+        axes=(Axis("products", ("some product", "zero products")),),
+        iff=lambda s: s.known and s.operation.scaling == operation.scaling,
+        sample=lambda s: (~s.trace.participates.any(axis=0),),
+        where=lambda s: s.one_scale_is_nan,
+    )
+
+
+def _scaled_groups(operation: Operation) -> Covergroup:
+    return Covergroup(
+        name=f"scaled groups with {operation.scale}",
+        meaning="A group of 16 products was of this kind in a step with an ordinary result (under a NaN scale: with "
+        "NaN).",
+        axes=(_scale_position(operation), bins_axis("kind", _SCALED_GROUP_BINS)),
+        iff=lambda s: s.known and s.operation.scaling == operation.scaling,
+        sample=lambda s: (np.arange(operation.terms)[:, None],),
+        bins=_SCALED_GROUP_BINS,
+        illegal=illegal_bins([[operation]], _SCALED_GROUP_BINS),
+    )

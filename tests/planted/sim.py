@@ -116,11 +116,10 @@ def _(settings: Any, right: Any, self: Any, coverage: Any) -> None:
         coverage.write(settings.Path(self.coverage))
 
 
-@instead("sim.stream_coverage.warp", "sim.benches.stream_coverage", "StreamCoverage._declare")
-def _(coverage: Any, right: Any, self: Any, most: int) -> None:
+@instead("sim.stream_coverage.warp", "sim.benches.stream_coverage", "_illegal_handshakes")
+def _(coverage: Any, right: Any, top: str, most: int) -> Any:
     """What a warp cannot reach is not declared."""
-    if self._core:
-        right(self, most)
+    return right(top, most) if top == "core" else ()
 
 
 @instead("sim.runner.errors", "sim.benches.runner", "Bench.run")

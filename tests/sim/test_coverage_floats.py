@@ -6,12 +6,10 @@ from sptc.isa.formats import FORMATS
 from sptc.isa.instructions import parse
 from sptc.isa.operands import MatrixOperands
 from sptc.rtl.config import PRESETS, CoreConfig
-from sptc.sim.coverage.alignment import AlignmentCoverage
-from sptc.sim.coverage.arithmetic import evaluate
-from sptc.sim.coverage.operands import StepReader
-from sptc.sim.coverage.operations import operations_of
-from sptc.sim.coverage.specials import CASES
+from sptc.sim.coverage.float_groups import CASES, alignment
+from sptc.sim.coverage.operands import StepReader, operations_of
 from sptc.sim.coverage.steps import StepCoverage
+from sptc.sim.coverage.values import FloatValues
 from sptc.sim.engine.steps import step_words, steps_of
 
 from .coverage_cases import BF16, F16, FP8, HALF, INF, NAN, PRESET_OF, SPARSE, TF32, Case, reached, sample
@@ -176,7 +174,8 @@ def test_reachable_distances_are_those_of_every_exponent() -> None:
     """Of formats with few exponents: all pairs of two products, or one, with every accumulator."""
     config = CoreConfig(name="few", formats=("e2m1",), alignment_bits=40, fp8_alignment_bits=40, step_bytes=16)
     operations = tuple(operation for operation in operations_of(config) if operation.result == "f16")
-    coverage = AlignmentCoverage("few", operations)
+    covergroup = alignment(operations[0].mode, operations)
+    group = covergroup.empty("few")
     pairs = np.stack(np.meshgrid(*2 * [np.arange(16, dtype=np.uint8) << 2]), -1).reshape(-1, 2)
     c = np.arange(0, 0x7C00, 1 << 9, dtype=np.uint16)
     a = np.zeros((1, len(pairs), 16), np.uint8)
@@ -190,8 +189,8 @@ def test_reachable_distances_are_those_of_every_exponent() -> None:
     steps = step.reshape(-1, words.total)
     reader = StepReader(config)
     control = reader.control(int(reader.control_words(steps)[0]))
-    coverage.sample(evaluate(operations[0], reader.operands(steps, control)))
-    group = coverage.groups[0]
+    operands = reader.operands(steps, control)
+    covergroup.count(group, FloatValues(operations[0], operands, control, np.zeros(len(steps), np.uint32)))
     assert 0 < group.reachable < group.bins
     for place in (0, 1, -1):
         np.testing.assert_array_equal(group.hits[place] > 0, ~group.unreachable[place], err_msg=str(place))

@@ -1,0 +1,141 @@
+"""Definitions of covergroups, and the engine that counts sampled values in them."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .groups import Axis, Coverage, Group
+
+__all__ = ["Bin", "Covergroup", "Need", "Sampler", "bins_axis", "illegal_bins"]
+
+
+@dataclass(frozen=True, eq=False)
+class Need:
+    """Condition on the operations of a datapath without which bins are illegal.
+
+    Attributes
+    ----------
+    reason : str
+        Why the bins are illegal, in one sentence.
+    possible : callable
+        Whether one operation can hit the bins, as far as this condition goes.
+    """
+
+    reason: str
+    possible: Callable[[Any], bool]
+
+
+@dataclass(frozen=True, eq=False)
+class Bin:
+    """A bin with a condition of its own, on an axis whose bins may overlap.
+
+    Attributes
+    ----------
+    label : str
+        Label of the bin.
+    hit : callable
+        Function from sampled values to the mask of those that hit the bin.
+    needs : tuple of Need
+        Conditions that must all hold, or else the bin is illegal.
+    """
+
+    label: str
+    hit: Callable[[Any], NDArray[np.bool_]]
+    needs: tuple[Need, ...] = ()
+
+
+def bins_axis(name: str, bins: Sequence[Bin]) -> Axis:
+    """Return the axis with these bins."""
+    return Axis(name, tuple(each.label for each in bins))
+
+
+def illegal_bins(
+    rows: Sequence[Sequence[Any]], bins: Sequence[Bin], needs: Sequence[Need] = ()
+) -> list[tuple[str, ArrayLike]]:
+    """Return reasons and masks of the illegal bins of a cross of rows of operations with bins that have needs.
+
+    Parameters
+    ----------
+    rows : sequence of sequences
+        Operations of each row; a need is met in a row if one of its operations meets it.
+    bins : sequence of Bin
+        Bins of the last axis.
+    needs : sequence of Need, optional
+        Order of the reasons; by default the order of the bins.
+    """
+    return [
+        (need.reason, (np.arange(len(rows)) == row)[:, None] & np.array([need in each.needs for each in bins]))
+        for row, operations in enumerate(rows)
+        for need in needs or dict.fromkeys(need for each in bins for need in each.needs)
+        if not any(map(need.possible, operations))
+    ]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Covergroup:
+    """Definition of a group of bins.
+
+    Attributes
+    ----------
+    name : str
+        Name of the group; unique within a configuration.
+    meaning : str
+        Condition to hit a bin, in a sentence or two.
+    axes : tuple of Axis
+        Axes whose cross are the bins.
+    iff : callable
+        Guard: whether sampled values count in this group at all.
+    sample : callable
+        Function from sampled values to an index along each axis. Indices broadcast; every element is one hit.
+    bins : sequence of Bin
+        Bins of the last axis if they may overlap. `sample` then returns the indices along the other axes.
+    where : callable, optional
+        Function from sampled values to the mask of the elements that count; broadcasts with the indices.
+    illegal : sequence of (str, array_like of bool)
+        Reason and mask of bins that cannot be hit. Masks broadcast over the axes; the first reason of a bin counts. An
+        illegal bin is not reachable, and a hit of it is a contradiction. No bin is merely ignored.
+    """
+
+    name: str
+    meaning: str
+    axes: tuple[Axis, ...]
+    sample: Callable[[Any], tuple[ArrayLike, ...]]
+    iff: Callable[[Any], bool] = lambda values: True
+    where: Callable[[Any], ArrayLike] | None = None
+    bins: Sequence[Bin] = ()
+    illegal: Sequence[tuple[str, ArrayLike]] = ()
+
+    def empty(self, configuration: str) -> "Group":
+        """Return the bins without hits."""
+        group = Group(configuration, self.name, self.meaning, self.axes)
+        for reason, mask in self.illegal:
+            group.declare_unreachable(mask, reason)
+        return group
+
+    def count(self, group: "Group", values: Any) -> None:
+        """Count sampled values in `group` if the guard holds."""
+        if not self.iff(values):
+            return
+        indices = self.sample(values)
+        where = None if self.where is None else np.asarray(self.where(values))
+        if self.bins:
+            masks = np.stack([each.hit(values) for each in self.bins])
+            where = masks if where is None else masks & where
+            indices = (*indices, np.arange(len(self.bins)).reshape(-1, *[1] * (where.ndim - 1)))
+        group.count(*indices, where=where)
+
+
+class Sampler:
+    """Counts sampled values in the covergroups of one configuration; `coverage` is what was counted so far."""
+
+    def __init__(self, configuration: str, covergroups: Iterable[Covergroup]) -> None:
+        self._groups = [(covergroup, covergroup.empty(configuration)) for covergroup in covergroups]
+        self.coverage = Coverage(group for _, group in self._groups)
+
+    def sample(self, values: Any) -> None:
+        """Count values in every group whose guard holds."""
+        for covergroup, group in self._groups:
+            covergroup.count(group, values)

@@ -1,0 +1,316 @@
+"""Covergroups of float steps: special cases, rounding, and alignment."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .covergroups import Bin, Covergroup, Need, bins_axis, illegal_bins
+from .groups import Axis
+from .operands import Operation
+from .values import FloatValues, Rounding, Specials
+
+__all__ = ["CASES", "alignment", "float_groups"]
+
+Operations = Sequence[Operation]
+
+
+# Special cases
+
+_NAN_A = Need("No format of A has a NaN.", lambda o: o.has("a", "NaN"))
+_NAN_B = Need("No format of B has a NaN.", lambda o: o.has("b", "NaN"))
+_INF_A = Need("No format of A has an Inf.", lambda o: o.has("a", "Inf"))
+_INF_B = Need("No format of B has an Inf.", lambda o: o.has("b", "Inf"))
+_INF = Need("No operand has an Inf.", lambda o: o.has("a", "Inf") or o.has("b", "Inf"))
+_SEVERAL_PRODUCTS = Need("A step has one product.", lambda o: o.terms > 1)
+_OVERFLOW = Need(
+    "The terms cannot lift the largest accumulator, which fills its significand, by a single bit.",
+    lambda o: o.can_overflow,
+)
+_UNGROUPED = Need("Products are not aligned one by one.", lambda o: not o.grouped)
+_TERM_TRUNCATED = Need(
+    "No term reaches below the grid of the largest exponent.",
+    lambda o: o.last_bit < max(o.exponents[-1], o.accumulator.maximum_exponent) - o.alignment_bits,
+)
+_C_TRUNCATED = Need(
+    "No accumulator reaches below the grid of the largest exponent.",
+    lambda o: o.last_accumulator_bit < o.exponents[-1] - o.alignment_bits,
+)
+_TRUNCATED_TO_ZERO = Need(
+    "The smallest term is on the grid that it sets, or e_zero.",
+    lambda o: o.last_bit < o.last_aligned_bit or o.last_accumulator_bit < o.last_aligned_accumulator_bit,
+)
+_TINY_SUM = Need(
+    "Every sum that is not zero is at least as large as the smallest subnormal.",
+    lambda o: o.last_aligned_bit < o.last_result_bit,
+)
+
+
+def _alone(label: str, cause: Callable[[Specials], Any], *needs: Need) -> Bin:
+    """Return a bin for a cause of NaN, hit only where it is the only one, since any other would hide it."""
+    return Bin(label, lambda s: cause(s.specials) & s.specials.alone, needs)
+
+
+def _infinite(label: str, cause: Callable[[Specials], Any], *needs: Need) -> Bin:
+    """Return a bin for a cause of Inf, hit only where nothing makes the result NaN."""
+    return Bin(label, lambda s: cause(s.specials) & s.specials.no_nan, needs)
+
+
+def _ordinary(label: str, case: Callable[[FloatValues], Any], *needs: Need) -> Bin:
+    """Return a bin that is hit only where the result is the rounded sum."""
+    return Bin(label, lambda s: case(s) & s.ordinary, needs)
+
+
+def _zero(label: str, cause: Callable[[FloatValues], Any], *needs: Need) -> Bin:
+    """Return a bin for a cause of a zero result."""
+    return Bin(label, lambda s: cause(s) & s.ordinary & (s.trace.result == 0), needs)
+
+
+_CASES = (
+    _alone("NaN in A alone", lambda x: x.nan_a, _NAN_A),
+    _alone("NaN in B alone", lambda x: x.nan_b, _NAN_B),
+    _alone("NaN in C alone", lambda x: x.nan_c),
+    _alone("Inf in A times zero alone", lambda x: x.inf_zero, _INF_A),
+    _alone("zero in A times Inf alone", lambda x: x.zero_inf, _INF_B),
+    _alone(
+        "Inf - Inf between products alone", lambda x: x.difference & ~x.c_plus & ~x.c_minus, _INF, _SEVERAL_PRODUCTS
+    ),
+    _alone("Inf of a product and -Inf in C alone", lambda x: x.plus & x.c_minus & ~x.difference, _INF),
+    _alone("-Inf of a product and Inf in C alone", lambda x: x.minus & x.c_plus & ~x.difference, _INF),
+    _infinite("Inf of a product", lambda x: x.plus & ~x.c_plus, _INF),
+    _infinite("-Inf of a product", lambda x: x.minus & ~x.c_minus, _INF),
+    _infinite("Inf in C", lambda x: x.c_plus & ~x.plus),
+    _infinite("-Inf in C", lambda x: x.c_minus & ~x.minus),
+    Bin("NaN in an unselected B", lambda s: s.unselected_b[0], (_NAN_B,)),
+    Bin("Inf in an unselected B", lambda s: s.unselected_b[1], (_INF_B,)),
+    _ordinary("Inf from a finite sum", lambda s: s.result_is_inf & ~s.result_negative, _OVERFLOW),
+    _ordinary("-Inf from a finite sum", lambda s: s.result_is_inf & s.result_negative, _OVERFLOW),
+    _ordinary("zero in A times a number", lambda s: (~s.numbers_a & s.numbers_b).any(axis=0)),
+    _ordinary("zero in B times a number", lambda s: (s.numbers_a & ~s.numbers_b).any(axis=0)),
+    _ordinary("subnormal A", lambda s: s.subnormal("a")),
+    _ordinary("subnormal B", lambda s: s.subnormal("b")),
+    _ordinary("subnormal C", lambda s: s.c_subnormal),
+    _ordinary("product of 2 and more sets E", lambda s: s.product_sets_e_max(2, np.inf), _UNGROUPED),
+    _ordinary("product below 1 sets E", lambda s: s.product_sets_e_max(0, 1), _UNGROUPED),
+    _ordinary("subnormal result", lambda s: s.result_subnormal & ~s.result_negative),
+    _ordinary("negative subnormal result", lambda s: s.result_subnormal & s.result_negative),
+    _ordinary("smallest subnormal result", lambda s: s.result_smallest & ~s.result_negative),
+    _ordinary("negative smallest subnormal result", lambda s: s.result_smallest & s.result_negative),
+    _ordinary("truncated positive term", lambda s: (s.truncated & (s.trace.aligned > 0)).any(axis=0), _TERM_TRUNCATED),
+    _ordinary("truncated negative term", lambda s: (s.truncated & (s.trace.aligned < 0)).any(axis=0), _TERM_TRUNCATED),
+    _ordinary("truncated positive C", lambda s: s.c_truncated & (s.c > 0), _C_TRUNCATED),
+    _ordinary("truncated negative C", lambda s: s.c_truncated & (s.c < 0), _C_TRUNCATED),
+    _zero("zero: every term zero", lambda s: ~s.nonzero),
+    _zero("zero: every term -0", lambda s: ~s.nonzero & s.all_negative),
+    _zero("zero: terms cancel", lambda s: (s.trace.total == 0) & s.keeps_bits & ~s.loses_bits),
+    _zero(
+        "zero: terms cancel, truncation dropped the rest",
+        lambda s: (s.trace.total == 0) & s.keeps_bits & s.loses_bits,
+        _TERM_TRUNCATED,
+    ),
+    _zero(
+        "zero: every term below the grid",
+        lambda s: (s.trace.total == 0) & ~s.keeps_bits & s.loses_bits,
+        _TRUNCATED_TO_ZERO,
+    ),
+    _zero("zero: positive sum rounded", lambda s: s.trace.total > 0, _TINY_SUM),
+    _zero("zero: negative sum rounded", lambda s: s.trace.total < 0, _TINY_SUM),
+)
+#: Labels of the special cases.
+CASES = tuple(case.label for case in _CASES)
+
+
+def _special_cases(by_result: Mapping[str, Operations]) -> Covergroup:
+    """Return result format x case.
+
+    A stored zero is a number like any other: its product with Inf is NaN. Products are not normalised: a product of 2
+    or more, or (of a subnormal) below 1, counts where it sets E, because there normalisation would change the result.
+    """
+    results = tuple(by_result)
+    return Covergroup(
+        name="special cases",
+        meaning="A step of this result format met the case; `alone` means that nothing else made the result NaN.",
+        axes=(Axis("result", results), bins_axis("case", _CASES)),
+        iff=lambda s: s.floating,
+        sample=lambda s: (results.index(s.operation.result),),
+        bins=_CASES,
+        illegal=illegal_bins([*by_result.values()], _CASES),
+    )
+
+
+# Rounding
+
+_QUARTER = Need("No sum has a bit a quarter as large as the smallest subnormal.", lambda o: o.last_sum_bit <= -2)
+_HALF = Need("No sum has a bit half as large as the smallest subnormal.", lambda o: o.last_sum_bit <= -1)
+_BELOW_SUBNORMAL = Need("No sum has a bit below the smallest subnormal.", lambda o: o.last_sum_bit < 0)
+
+
+def _rounding_bin(label: str, case: Callable[[Rounding], Any], *needs: Need) -> Bin:
+    return Bin(label, lambda s: case(s.rounding), needs)
+
+
+_TRUNCATED = (
+    _rounding_bin("exact, normal", lambda r: r.exact & r.normal),
+    _rounding_bin("exact, subnormal", lambda r: r.exact & r.subnormal),
+    _rounding_bin("truncated, normal", lambda r: ~r.exact & r.normal),
+    _rounding_bin("truncated, subnormal", lambda r: ~r.exact & r.subnormal & (r.rounded != 0), _BELOW_SUBNORMAL),
+    _rounding_bin("truncated to zero", lambda r: r.rounded == 0, _BELOW_SUBNORMAL),
+    _rounding_bin("truncated to the largest finite number", lambda r: ~r.exact & (r.rounded == r.largest), _OVERFLOW),
+    _rounding_bin("overflow to Inf", lambda r: r.overflow, _OVERFLOW),
+)
+_NEAREST = (
+    _rounding_bin("exact, normal", lambda r: (r.rest == 0) & r.normal),
+    _rounding_bin("below a tie, normal", lambda r: (r.rest > 0) & (r.rest < 0.5) & r.normal),
+    _rounding_bin("tie, down to even, normal", lambda r: (r.rest == 0.5) & ~r.odd & r.normal),
+    _rounding_bin("tie, up to even, normal", lambda r: (r.rest == 0.5) & r.odd & r.normal),
+    _rounding_bin("above a tie, normal", lambda r: (r.rest > 0.5) & r.normal),
+    _rounding_bin("exact, subnormal", lambda r: (r.rest == 0) & r.subnormal),
+    _rounding_bin("below a tie, subnormal", lambda r: (r.rest > 0) & (r.rest < 0.5) & r.subnormal, _QUARTER),
+    _rounding_bin("tie, down to even, subnormal", lambda r: (r.rest == 0.5) & ~r.odd & r.subnormal, _HALF),
+    _rounding_bin("tie, up to even, subnormal", lambda r: (r.rest == 0.5) & r.odd & r.subnormal, _HALF),
+    _rounding_bin("above a tie, subnormal", lambda r: (r.rest > 0.5) & r.subnormal, _QUARTER),
+    _rounding_bin("carry from the fraction into the exponent", lambda r: r.up & (r.below == 2 * r.hidden - 1) & ~r.top),
+    _rounding_bin("subnormal to normal by carry", lambda r: r.up & (r.below == r.hidden - 1) & r.subnormal, _HALF),
+    _rounding_bin("rounded to zero", lambda r: ~r.up & (r.below == 0), _HALF),
+    _rounding_bin("down to the largest finite number", lambda r: r.top & ~r.up),
+    _rounding_bin("overflow to Inf by rounding", lambda r: r.top & r.up),
+    _rounding_bin("overflow to Inf from 2**16 on", lambda r: r.overflow),
+)
+
+
+def _rounding(result: str, operations: Operations) -> Covergroup:
+    """Return sign x event in the rounding of the exact sum of the truncated terms, if it is not zero.
+
+    Truncation to zero gives +0 for either sign. The overflow of truncating formats starts at 2**128, that of f16 at
+    65520, half a unit above the largest finite number.
+    """
+    bins = _NEAREST if result == "f16" else _TRUNCATED
+    return Covergroup(
+        name=f"rounding to {result}",
+        meaning="The non-zero exact sum of a step with an ordinary result was rounded this way.",
+        axes=(Axis("sign", ("positive", "negative")), bins_axis("event", bins)),
+        iff=lambda s: s.floating and s.operation.result == result,
+        sample=lambda s: (s.rounding.negative,),
+        bins=bins,
+        illegal=illegal_bins([operations], bins),
+    )
+
+
+# Alignment
+
+
+def alignment(mode: str, operations: Operations) -> Covergroup:
+    """Return position of a term x its shift amount ``e_max - x``, called distance, for one alignment mode.
+
+    A term is a product or a group of 16 products; the last position is the accumulator. Distances run from 0 to the
+    last one that keeps a bit of the largest significand; ``beyond`` are all others, where truncation leaves nothing.
+    Only nonzero terms count, and only in steps with an ordinary result, as NaN and Inf hide the sum. A distance is
+    illegal if no two exponents of the formats, of the accumulator or e_zero are that far apart.
+    """
+    terms = max(operation.terms for operation in operations)
+    last = operations[0].alignment_bits + max(operation.headroom for operation in operations)
+    reachable = np.zeros((terms + 1, last + 2), np.bool_)
+    for o in operations:
+        others = (*o.accumulator_exponents, *(o.exponents if o.terms > 1 else ()))
+        reachable[: o.terms] |= _distances(o.exponents, others, o.zero_exponent, last)
+        reachable[terms] |= _distances(o.accumulator_exponents, tuple(o.exponents), o.zero_exponent, last)
+    is_c = np.arange(terms + 1)[:, None] == terms
+    term = "group" if operations[0].grouped else "slot"
+    no_distance = "No exponent that can be the largest is so far above one of"
+
+    def sample(s: FloatValues) -> tuple[ArrayLike, ...]:
+        exponents = np.concatenate([s.trace.exponents, s.trace.c_exponents[None]])
+        positions = np.array([*range(s.operation.terms), terms])
+        return positions[:, None], np.minimum(s.trace.e_max - exponents, last + 1)
+
+    return Covergroup(
+        name=f"alignment of {mode}",
+        meaning="A non-zero term of a step with an ordinary result stood so many exponents below the largest.",
+        axes=(
+            Axis("position", (*(f"{term} {number}" for number in range(terms)), "c")),
+            Axis("distance", (*(f"distance {amount}" for amount in range(last + 1)), "beyond")),
+        ),
+        iff=lambda s: s.floating and s.operation.mode == mode,
+        sample=sample,
+        where=lambda s: np.concatenate([s.trace.participates, s.trace.c_participates[None]]) & s.ordinary,
+        illegal=(
+            (f"{no_distance} a term of these formats.", ~reachable & ~is_c),
+            (f"{no_distance} the accumulator.", ~reachable & is_c),
+        ),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _distances(exponents: range, others: tuple[int, ...], zero_exponent: int, last: int) -> NDArray[np.bool_]:
+    """Return which distances a term can have; the last element stands for all beyond `last`.
+
+    Parameters
+    ----------
+    exponents : range
+        Exponents of the term.
+    others : tuple of int
+        Possible exponents of the other terms.
+    zero_exponent : int
+        Least value of e_max.
+    last : int
+        Last distance with a bin of its own.
+    """
+    own = np.array(exponents)
+    reachable = np.zeros(last + 2, np.bool_)
+    reachable[0] = bool((own >= zero_exponent).any())
+    for e_max in {zero_exponent, *others}:
+        if e_max >= zero_exponent:
+            reachable[np.minimum(e_max - own[own <= e_max], last + 1)] = True
+    return reachable
+
+
+_BELOW_E_ZERO = Need(
+    "No term and no accumulator has an exponent below e_zero.",
+    lambda o: min(o.exponents[0], o.accumulator_exponents[0]) < o.zero_exponent,
+)
+_SEVERAL_TERMS = Need("A step has a single term.", lambda o: o.terms > 1)
+_E_MAX_SOURCES = (
+    Bin("one term alone", lambda s: (s.sets_e_max.sum(axis=0) == 1) & ~s.c_sets_e_max),
+    Bin("several terms", lambda s: (s.sets_e_max.sum(axis=0) > 1) & ~s.c_sets_e_max, (_SEVERAL_TERMS,)),
+    Bin("the accumulator alone", lambda s: ~s.sets_e_max.any(axis=0) & s.c_sets_e_max),
+    Bin("a term and the accumulator", lambda s: s.sets_e_max.any(axis=0) & s.c_sets_e_max),
+    Bin(
+        "e_zero, above every term",
+        lambda s: s.nonzero & ~s.sets_e_max.any(axis=0) & ~s.c_sets_e_max,
+        (_BELOW_E_ZERO,),
+    ),
+    Bin("e_zero, every term zero", lambda s: ~s.nonzero),
+)
+
+
+def _largest_exponent(operations: Operations) -> Covergroup:
+    """Return alignment mode and result x source of e_max."""
+    modes = [*dict.fromkeys((operation.mode, operation.result) for operation in operations)]
+    rows = [[o for o in operations if (o.mode, o.result) == mode] for mode in modes]
+    return Covergroup(
+        name="largest exponent",
+        meaning="E came from this source in a step with an ordinary result.",
+        axes=(
+            Axis("mode", tuple(f"{mode} to {result}" for mode, result in modes)),
+            bins_axis("source", _E_MAX_SOURCES),
+        ),
+        iff=lambda s: s.floating,
+        sample=lambda s: (modes.index((s.operation.mode, s.operation.result)),),
+        bins=_E_MAX_SOURCES,
+        where=lambda s: s.ordinary,
+        illegal=illegal_bins(rows, _E_MAX_SOURCES, (_BELOW_E_ZERO, _SEVERAL_TERMS)),
+    )
+
+
+def float_groups(operations: Operations) -> Iterator[Covergroup]:
+    """Return the covergroups of float operations, as far as the formats of a datapath need them."""
+    by_mode, by_result = (
+        {key: [o for o in operations if getattr(o, field) == key] for key in dict.fromkeys(values)}
+        for field, values in (("mode", [o.mode for o in operations]), ("result", [o.result for o in operations]))
+    )
+    yield from (alignment(mode, group) for mode, group in by_mode.items())
+    yield _largest_exponent(operations)
+    yield _special_cases(by_result)
+    yield from (_rounding(result, group) for result, group in by_result.items())

@@ -1,0 +1,291 @@
+"""Values of steps that covergroups sample, computed from the operands with the golden model's arithmetic."""
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...golden.accumulator import decode_accumulator, encode_accumulator
+from ...golden.decode import WIDE, Scales, Terms, decode, decode_scale
+from ...golden.fused import fused_step
+from ...golden.grouped import grouped_step
+from ...golden.integer import clamp, decode_integer
+from ...golden.select import WHOLE_ELEMENT_NIBBLES
+from ...golden.trace import Trace
+from ...isa.formats import FORMATS, Format
+from ...isa.numerics import BLOCK_GROUP
+from .operands import Control, Operands, Operation
+
+__all__ = ["FloatValues", "IntegerValues", "Rounding", "Specials", "StepValues"]
+
+Mask = NDArray[np.bool_]
+
+
+class StepValues:
+    """Values of steps with one control word, whatever formats it combines."""
+
+    #: Whether some instruction combines these formats, and whether they are floats or integers.
+    known = floating = integer = False
+
+    def __init__(self, control: Control, nibbles: NDArray[np.uint8]) -> None:
+        self.control = control
+        self.nibbles = nibbles  # shape (count, chunks)
+
+
+class _OperationValues(StepValues):
+    """Values of steps of one operation."""
+
+    known = True
+
+    def __init__(self, operation: Operation, operands: Operands, control: Control) -> None:
+        super().__init__(control, operands.nibbles)
+        self.operation = operation
+        self.operands = operands
+        self.slots_per_chunk = operation.slots // self.nibbles.shape[1]
+        self.slots = np.arange(operation.slots)
+        self.chunk = self.slots // self.slots_per_chunk  # of each slot
+
+    @cached_property
+    def selection_matters(self) -> Mask:
+        """Where a stored element is nonzero and the units of B of its chunk differ, so that its nibble matters."""
+        element, candidates = self.operation.a, self.operands.candidates
+        # Ignored bits do not count, nor does the sign of a float.
+        bits = element.format.bits if element.format.is_integer else element.format.bits - 1
+        nonzero = self.operands.stored >> element.low_bit & ((1 << bits) - 1) != 0
+        differ = (candidates != candidates[..., :1]).any(axis=2)
+        return nonzero & differ[:, self.chunk]
+
+
+class IntegerValues(_OperationValues):
+    """Values of integer steps; `a_min` to `b_max` are masks of shape (count, slots), the other arrays have one axis.
+
+    `agrees` is where the hardware's result and overflow bit are those that follow from the operands.
+    """
+
+    integer = True
+    MAX, MIN = 2**31 - 1, -(2**31)
+
+    def __init__(
+        self, operation: Operation, operands: Operands, control: Control, d: NDArray[np.uint32], overflow: Mask
+    ) -> None:
+        super().__init__(operation, operands, control)
+        a_format, b_format = operation.a.format, operation.b.format
+        self.a, self.b = (
+            decode_integer(np.ascontiguousarray(codes), fmt).astype(np.int32)
+            for codes, fmt in ((operands.a, a_format), (operands.b, b_format))
+        )
+        c = operands.c.view(np.int32).astype(np.int64)
+        # An accumulator beyond 32 bits comes with its overflow bit from an earlier step of the instruction.
+        self.before = c + np.where(operands.overflow, np.where(c < 0, 1 << 32, -(1 << 32)), 0)
+        self.products = (self.a * self.b).sum(axis=1, dtype=np.int64)
+        self.total = self.before + self.products
+        self.saturate = control.saturate
+        self.above, self.below = self.total > self.MAX, self.total < self.MIN
+        self.in_range = ~self.above & ~self.below
+        # Unsigned products of earlier steps cannot pass on an accumulator below the range.
+        self.possible = (self.before >= self.MIN) | a_format.signed | b_format.signed
+        a_range, b_range = _integer_range(a_format), _integer_range(b_format)
+        self.a_min, self.a_max = (self.a == end for end in a_range)
+        self.b_min, self.b_max = (self.b == end for end in b_range)
+        extremes = [operation.slots * x * y for x in a_range for y in b_range]
+        self.largest, self.smallest = max(extremes), min(extremes)
+        if self.saturate:
+            self.agrees = (d == clamp(self.total).view(np.uint32)) & ~overflow
+        else:
+            wrapped = (self.total & 0xFFFFFFFF).astype(np.uint32)
+            self.agrees = (d == wrapped) & (overflow == ((self.total < 0) != (wrapped >> np.uint32(31) == 1)))
+
+
+class FloatValues(_OperationValues):
+    """Values of float steps. Masks of terms have the shape (terms, count), masks of steps the shape (count,).
+
+    `agrees` is where the hardware's result is the one that follows from the operands; `ordinary` is where the result is
+    the rounded sum, which may overflow to Inf. `scale_codes` are the block scales of A and B in use, shape (2, count,
+    groups), with one group if products are not grouped.
+    """
+
+    floating = True
+
+    def __init__(self, operation: Operation, operands: Operands, control: Control, d: NDArray[np.uint32]) -> None:
+        super().__init__(operation, operands, control)
+        fmt = operation.accumulator
+        code_type = np.dtype(np.uint16 if fmt.name == "f16" else np.uint32)
+        # The wide precision keeps aligned terms exact even if they are very small.
+        self.a, self.b = (
+            decode(codes.T, element.format, WIDE, element.low_bit)
+            for codes, element in ((operands.a, operation.a), (operands.b, operation.b))
+        )
+        if self.a.classes is not None or self.b.classes is not None:
+            self.a, self.b = self.a.with_classes(), self.b.with_classes()
+        # Neither zero nor special.
+        self.numbers_a, self.numbers_b = self.a.values != 0, self.b.values != 0
+        self.c = decode_accumulator(operands.c.astype(code_type))
+        self.c_subnormal = (self.c != 0) & (np.abs(self.c) < 2.0**fmt.minimum_exponent)
+        self.scale_codes = np.stack([operands.scale_a, operands.scale_b])[:, :, : operation.scale_groups]
+        self.scale_is_nan = _is_nan(self.scale_codes, operation.scale)
+        self.trace = trace = self._step()
+        self.ordinary = trace.ordinary
+        self.sets_e_max = trace.participates & (trace.exponents == trace.e_max)
+        self.c_sets_e_max = trace.c_participates & (trace.c_exponents == trace.e_max)
+        # A term or the accumulator is neither zero nor special.
+        self.nonzero = trace.participates.any(axis=0) | trace.c_participates
+        self.truncated, self.c_truncated = trace.aligned != trace.truncated, trace.c_aligned != trace.c_truncated
+        codes = encode_accumulator(trace.result, code_type).astype(np.uint32)
+        self.agrees = d == codes
+        sign_bit, hidden = 1 << fmt.bits - 1, 1 << fmt.fraction_bits
+        magnitude = codes & np.uint32(sign_bit - 1)
+        self.result_negative, self.result_is_inf = codes >= sign_bit, magnitude == sign_bit - hidden
+        self.result_subnormal = (magnitude > 0) & (magnitude < hidden)
+        self.result_smallest = magnitude == 1 << operation.last_result_bit - operation.last_accumulator_bit
+
+    def _step(self) -> Trace:
+        """Return the golden model's trace of the steps."""
+        operation, traces = self.operation, list[Trace]()
+        scales = None
+        if operation.scale != "none":
+            (significand_a, exponent_a), (significand_b, exponent_b) = (
+                decode_scale(codes.T, operation.scale_format) for codes in self.scale_codes
+            )
+            scales = Scales(significand_a * significand_b, (exponent_a + exponent_b).astype(np.int32))
+        if operation.grouped:
+            assert scales
+            grouped_step(self.a, self.b, self.c, operation.accumulator, operation.numerics, scales, traces)
+        else:
+            b = Terms(self.b.values.copy(), self.b.exponents, self.b.classes)  # the step overwrites its values
+            fused_step(self.a, b, self.c, operation.accumulator, operation.numerics, WIDE, scales, traces)
+        return traces[0]
+
+    @cached_property
+    def keeps_bits(self) -> Mask:
+        """Where a term or the accumulator is not zero after truncation."""
+        return (self.trace.truncated != 0).any(axis=0) | (self.trace.c_truncated != 0)
+
+    @cached_property
+    def loses_bits(self) -> Mask:
+        """Where alignment truncates a term or the accumulator."""
+        return self.truncated.any(axis=0) | self.c_truncated
+
+    def subnormal(self, operand: str) -> Mask:
+        """Return where a subnormal of operand ``a`` or ``b`` meets a number that is not zero."""
+        terms, fmt = (self.a, self.operation.a.format) if operand == "a" else (self.b, self.operation.b.format)
+        subnormal = np.abs(terms.values) < 2.0**fmt.minimum_exponent
+        return (self.numbers_a & self.numbers_b & subnormal).any(axis=0)
+
+    @cached_property
+    def _significands(self) -> NDArray[np.float64]:
+        """Significands of the products with the largest exponent, which are not shifted; NaN for the others."""
+        return np.where(self.sets_e_max, np.abs(self.trace.aligned) * 2.0**-self.operation.alignment_bits, np.nan)
+
+    def product_sets_e_max(self, low: float, high: float) -> Mask:
+        """Return where a single product with a significand in [low, high) has the largest exponent."""
+        if self.operation.grouped:
+            return np.zeros(len(self.c), np.bool_)
+        significands = self._significands
+        return np.any((significands >= low) & (significands < high), axis=0)
+
+    @cached_property
+    def unselected_b(self) -> tuple[Mask, Mask]:
+        """Where B has NaN, and where Inf, while the result is ordinary, as metadata does not select it."""
+        element, visible, classes = self.operation.b, self.ordinary, None
+        if self.control.sparse and self.operation.has("b", "NaN"):
+            classes = decode(self.operands.all_b, element.format, WIDE, element.low_bit).classes
+        if classes is None:
+            return np.zeros_like(visible), np.zeros_like(visible)
+        if element.container_bits == FORMATS["tf32"].container_bits:  # other nibbles combine halves of two elements
+            visible = visible & np.isin(self.nibbles, WHOLE_ELEMENT_NIBBLES).all(axis=1)
+        return visible & np.isnan(classes).any(axis=1), visible & np.isinf(classes).any(axis=1)
+
+    @property
+    def all_negative(self) -> Mask:
+        """Where every product and the accumulator are negative by their sign bits."""
+        a_sign, b_sign = (
+            codes >> (element.low_bit + element.format.bits - 1) & 1
+            for codes, element in ((self.operands.a, self.operation.a), (self.operands.b, self.operation.b))
+        )
+        return (a_sign != b_sign).all(axis=1) & np.signbit(self.c)
+
+    @cached_property
+    def one_scale_is_nan(self) -> Mask:
+        """Where the result is NaN because of a single block scale."""
+        alone = (self.scale_is_nan.sum(axis=(0, 2)) == 1) & ~np.isnan(self.c)
+        if self.a.classes is None or self.b.classes is None:
+            return alone
+        return alone & (np.isfinite(self.a.classes) & np.isfinite(self.b.classes)).all(axis=0)
+
+    @cached_property
+    def group_has_products(self) -> Mask:
+        """Groups of 16 products with a product that is not zero."""
+        return (self.numbers_a & self.numbers_b).reshape(-1, BLOCK_GROUP, len(self.c)).any(axis=1)
+
+    @cached_property
+    def specials(self) -> "Specials":
+        """Causes of a special result."""
+        return Specials(self)
+
+    @cached_property
+    def rounding(self) -> "Rounding":
+        """Rounding of the sums that are not zero."""
+        return Rounding(self)
+
+
+class Specials:
+    """Causes of a special result, as masks of steps: NaN and Inf by operand, Inf - Inf, and Inf times zero.
+
+    `plus` and `minus` are Inf and -Inf of a product; `alone` is where there is exactly one cause of NaN, block scales
+    included, and `no_nan` where there is none.
+    """
+
+    def __init__(self, values: FloatValues) -> None:
+        finite = np.ones((1, len(values.c)), np.float32)
+        a, b = (finite if terms.classes is None else terms.classes for terms in (values.a, values.b))
+        with np.errstate(invalid="ignore"):
+            product = a * b
+        self.nan_a, self.nan_b, self.nan_c = np.isnan(a).any(axis=0), np.isnan(b).any(axis=0), np.isnan(values.c)
+        self.inf_zero, self.zero_inf = (np.isinf(a) & (b == 0)).any(axis=0), (np.isinf(b) & (a == 0)).any(axis=0)
+        self.plus, self.minus = (product == np.inf).any(axis=0), (product == -np.inf).any(axis=0)
+        self.c_plus, self.c_minus = values.c == np.inf, values.c == -np.inf
+        self.difference = self.plus & self.minus
+        c_difference = ((self.plus & self.c_minus) | (self.minus & self.c_plus)) & ~self.difference
+        nan = [self.nan_a, self.nan_b, self.nan_c, values.scale_is_nan.any(axis=(0, 2))]
+        causes = np.sum([*nan, self.inf_zero, self.zero_inf, self.difference, c_difference], axis=0)
+        self.alone, self.no_nan = causes == 1, causes == 0
+
+
+class Rounding:
+    """Rounding of the exact sums that are not zero, in steps with an ordinary result; arrays of shape (sums,).
+
+    A result that overflows without a carry of the rounding is `overflow`, neither `normal` nor `subnormal`. A sum to
+    f16 is split in units of the last place: `below` is an integer, `rest` a fraction, and the sum rounds `up` or down
+    to `below`. It is at the `top` if only rounding decides whether it overflows.
+    """
+
+    def __init__(self, values: FloatValues) -> None:
+        operation, trace = values.operation, values.trace
+        fmt, nearest = operation.accumulator, operation.result == "f16"
+        steps = trace.ordinary & (trace.total != 0)
+        total = trace.total[steps]
+        self.negative, magnitude = total < 0, np.abs(total)
+        self.rounded = np.abs(trace.result[steps].astype(np.float64))
+        self.exact = self.rounded == magnitude
+        self.largest = (2 - 2.0**-operation.result_fraction_bits) * 2.0**fmt.maximum_exponent
+        self.subnormal = (magnitude if nearest else self.rounded) < 2.0**fmt.minimum_exponent
+        self.overflow = magnitude >= 2.0 ** (fmt.maximum_exponent + 1) if nearest else np.isinf(self.rounded)
+        self.normal = ~self.subnormal & ~self.overflow
+        if nearest:
+            binade = np.maximum(np.frexp(magnitude)[1] - 1, fmt.minimum_exponent)
+            scaled = np.ldexp(magnitude, fmt.fraction_bits - binade)  # exact
+            self.below = np.floor(scaled)
+            self.rest, self.odd = scaled - self.below, self.below % 2 == 1
+            self.up = (self.rest > 0.5) | ((self.rest == 0.5) & self.odd)
+            self.top = (magnitude > self.largest) & ~self.overflow
+            self.hidden = 1 << fmt.fraction_bits
+
+
+def _integer_range(fmt: Format) -> tuple[int, int]:
+    return (-(1 << fmt.bits - 1), (1 << fmt.bits - 1) - 1) if fmt.signed else (0, (1 << fmt.bits) - 1)
+
+
+def _is_nan(codes: NDArray[np.uint8], scale: str) -> Mask:
+    if scale == "none":
+        return np.zeros(codes.shape, np.bool_)
+    return codes == 0xFF if scale == "ue8m0" else codes & np.uint8(0x7F) == 0x7F
