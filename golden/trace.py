@@ -29,7 +29,7 @@ class Trace:
     aligned, c_aligned : ndarray of float, shape (terms, ...) and that of the accumulator
         Terms and accumulator in units of the last bit kept, 2**(e_max - F), before truncation. Exact, except that
         :data:`~sptc.golden.decode.NARROW` terms below 2**-126 of a unit may be inexact or zero.
-    truncated, c_truncated : ndarray of int32 or float, shapes alike
+    truncated, c_truncated : ndarray of int32 or float64, shapes alike
         The same, truncated toward zero.
     total : ndarray of float64
         Exact sum of the truncated terms and accumulator, in units of 1.
