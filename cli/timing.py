@@ -12,8 +12,7 @@ from ..infra.files import require_writable
 from ..isa.instructions import Instruction, every_instruction, parse, require_architecture
 from ..isa.kernel_timing import Tile, dense_twin, product_timing
 from ..isa.tcgen05 import Opcode, every_opcode, instructions_of, parse_shaped
-from ..isa.tcgen05_timing import A_PLACES, tcgen05_timing
-from ..isa.timing import Timing, timing
+from ..isa.timing import A_PLACES, Timing, tcgen05_timing, timing
 from .arguments import integer
 from .timing_plot import draw
 
