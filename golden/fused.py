@@ -18,8 +18,8 @@ from .trace import Trace
 
 __all__ = ["fused_step"]
 
-#: Aligned terms are below 2**27 (2**28 with one more alignment bit): eight of them sum exactly in 32 bits.
-_TERMS_PER_INT32 = 8
+#: Aligned terms are below 2**(F + 2): with F up to 26, eight of them sum exactly in 32 bits.
+_INT32_ALIGNMENT_BITS, _TERMS_PER_INT32 = 26, 8
 
 
 def fused_step(
@@ -67,7 +67,8 @@ def fused_step(
     c_aligned = finite_c * power_of_two(shift, WIDE.value)
 
     # Truncated terms, their exact sum, one rounding
-    truncated = round_terms(aligned, numerics.alignment, np.int32, negative)
+    integer = np.int32 if numerics.alignment_bits <= _INT32_ALIGNMENT_BITS else np.float64
+    truncated = round_terms(aligned, numerics.alignment, integer, negative)
     c_truncated = round_terms(c_aligned, numerics.alignment, np.float64)
     total = (_exact_sum(truncated) + c_truncated) * power_of_two(-shift, WIDE.value)
     rounded = round_sum(total, numerics.rounding)
@@ -94,6 +95,8 @@ def fused_step(
     return result
 
 
-def _exact_sum(truncated: NDArray[np.int32]) -> NDArray[np.float64]:
+def _exact_sum(truncated: NDArray) -> NDArray[np.float64]:
+    if truncated.dtype != np.int32:
+        return np.asarray(truncated.sum(axis=0, dtype=np.float64))
     groups = truncated.reshape(-1, min(_TERMS_PER_INT32, len(truncated)), *truncated.shape[1:])
     return np.add.reduce(np.add.reduce(groups, axis=1, dtype=np.int32), axis=0, dtype=np.float64)

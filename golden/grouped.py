@@ -57,7 +57,7 @@ def grouped_step(
 
     # Exact scaled groups, aligned: in units of the last bit kept, 2**(e_max - F)
     shift = np.int32(numerics.alignment_bits) - e_max
-    aligned = products.sum(axis=1) * significands
+    aligned = products.sum(axis=1) * significands  # sums are multiples of 1/4 up to 576: exact in f32
     aligned *= power_of_two(exponents + shift, WIDE.value)
     c_aligned = finite_c * power_of_two(shift, WIDE.value)
 

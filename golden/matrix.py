@@ -1,6 +1,7 @@
 """Matrix products of the golden model: matrices of codes in, matrices of codes out."""
 
 from collections.abc import Iterator
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,10 +98,8 @@ def traced(instruction: Instruction, arch: str, operands: MatrixOperands) -> tup
         d = _float_chain(instruction, parameters, mux, operands, traces)
     a, b, rows = select(instruction, mux, operands)
     steps = [slots for steps in _steps(instruction, parameters, len(rows)) for slots in steps]
-    return d, [
-        Step(slots, a[slots], b[rows[slots]], trace)
-        for slots, trace in zip(steps, traces or [None] * len(steps), strict=True)
-    ]
+    trace_of_step = traces or repeat(None, len(steps))
+    return d, [Step(slots, a[slots], b[rows[slots]], trace) for slots, trace in zip(steps, trace_of_step, strict=True)]
 
 
 def _float_chain(
@@ -131,8 +130,8 @@ def _float_chain(
         for slots in steps:
             a_step, b_step = a.take(slots), b.take(rows[slots])
             if parameters.method is Method.GROUPED:
-                scales = _scales(instruction, operands, slots[::BLOCK_GROUP])
-                d = grouped_step(a_step, b_step, d, instruction.c, parameters, scales, traces)
+                group_scales = _scales(instruction, operands, slots[::BLOCK_GROUP])
+                d = grouped_step(a_step, b_step, d, instruction.c, parameters, group_scales, traces)
             else:
                 scales = _scales(instruction, operands, slots[:1]) if instruction.scale_format else None
                 d = fused_step(a_step, b_step, d, instruction.c, parameters, precision, scales, traces)

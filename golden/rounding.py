@@ -86,8 +86,8 @@ def round_sum(exact: NDArray[np.float64], rounding: Rounding) -> NDArray[np.floa
     """
     if rounding in (Rounding.RNE_F16, Rounding.RNE_F32):
         with np.errstate(over="ignore"):
-            rounded = exact.astype(np.float16) if rounding is Rounding.RNE_F16 else exact
-            return rounded.astype(np.float32) + np.float32(0)
+            nearest = exact.astype(np.float16) if rounding is Rounding.RNE_F16 else exact
+            return nearest.astype(np.float32) + np.float32(0)
     if rounding is Rounding.RZ_F16:
         return _toward_zero_f16(exact)
     if rounding is Rounding.RNE_E8M13:
