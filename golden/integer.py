@@ -36,7 +36,9 @@ def integer_chain(instruction: Instruction, mux: str, operands: MatrixOperands) 
     for number in range(b.shape[1] // instruction.k):
         a_part = a[..., number * instruction.stored_k : (number + 1) * instruction.stored_k]
         b_part = b[:, number * instruction.k : (number + 1) * instruction.k]
-        if granularity and rule and nibbles is not None:
+        if granularity:
+            assert rule
+            assert nibbles is not None
             nibbles_part = nibbles[..., number * instruction.chunks : (number + 1) * instruction.chunks]
             missing = undelivered(nibbles_part, granularity, rule.name, mux)
             if missing is not None:

@@ -35,13 +35,13 @@ def select(instruction: Instruction, mux: str, operands: MatrixOperands) -> tupl
         Row of `b` that is multiplied by each stored element.
     """
     a, b, nibbles = operands.a, operands.b, operands.nibbles
+    granularity, rule = instruction.granularity, instruction.rule
     batch, k, n = b.shape
-    if nibbles is None:
+    if granularity is None:
         rows = np.broadcast_to(np.arange(k), (*a.shape[:2], k))
     else:
-        granularity, rule = instruction.granularity, instruction.rule
-        assert granularity
         assert rule
+        assert nibbles is not None
         if granularity.stored == 1 and not np.isin(nibbles, WHOLE_ELEMENT_NIBBLES).all():
             b = _spliced_elements(b, mux)
             rows = 16 * np.arange(nibbles.shape[-1]) + nibbles
