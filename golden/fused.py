@@ -49,12 +49,15 @@ def fused_step(
     traces : list of Trace, optional
         List to which the trace of the step is appended.
     """
+    # NaN and Inf go around the sum
+    special = special_values(a, b, c, scales)
+    finite_c = c if special is None else finite_part(c)
+
     # e_max = max(product exponents, exp(c), e_zero)
     exponents = np.add(a.exponents, b.exponents, dtype=precision.exponent)
     largest = exponents.max(axis=0).astype(np.int32)
     has_product = largest >= precision.lowest_product_exponent
     scale_exponents = np.int32(0) if scales is None else scales.exponents[0]
-    finite_c = finite_part(c)
     c_exponents = accumulator_exponents(finite_c, accumulator, numerics.zero_exponent)
     e_max = np.maximum(c_exponents, np.int32(numerics.zero_exponent))
     np.maximum(e_max, largest + scale_exponents, out=e_max, where=has_product)
@@ -72,9 +75,6 @@ def fused_step(
     c_truncated = round_terms(c_aligned, numerics.alignment, np.float64)
     total = (_exact_sum(truncated) + c_truncated) * power_of_two(-shift, WIDE.value)
     rounded = round_sum(total, numerics.rounding)
-
-    # NaN and Inf go around the sum
-    special = special_values(a, b, c, scales)
     result = rounded if special is None else np.where(np.isfinite(special), rounded, special)
     if traces is not None:
         traces.append(

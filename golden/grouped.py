@@ -45,13 +45,16 @@ def grouped_step(
     traces : list of Trace, optional
         List to which the trace of the step is appended.
     """
+    # NaN and Inf go around the sum
+    special = special_values(a, b, c, scales)
+    finite_c = c if special is None else finite_part(c)
+
     # e_max = max(exponents of the groups, exp(c), e_zero). A group that merely cancels to zero counts in the maximum;
     # one without a non-zero product does not.
     products = (a.values * b.values).reshape(-1, BLOCK_GROUP, *c.shape)
     significands = np.where(np.isnan(scales.significands), 0, scales.significands)
     participates = (products != 0).any(axis=1) & (significands != 0)
     exponents = np.where(participates, scales.exponents, np.int32(numerics.zero_exponent))
-    finite_c = finite_part(c)
     c_exponents = accumulator_exponents(finite_c, accumulator, numerics.zero_exponent)
     e_max = np.maximum(c_exponents, np.maximum(exponents.max(axis=0), np.int32(numerics.zero_exponent)))
 
@@ -66,9 +69,6 @@ def grouped_step(
     c_truncated = round_terms(c_aligned, numerics.alignment, np.float64)
     total = (truncated.sum(axis=0) + c_truncated) * power_of_two(-shift, WIDE.value)
     rounded = round_sum(total, numerics.rounding)
-
-    # NaN and Inf go around the sum
-    special = special_values(a, b, c, scales)
     result = rounded if special is None else np.where(np.isfinite(special), rounded, special)
     if traces is not None:
         traces.append(
