@@ -30,7 +30,7 @@ def finite_part(c: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def accumulator_exponents(c: NDArray[np.float32], fmt: Format, zero_exponent: int) -> NDArray[np.int32]:
     """Return the exponents of c: the minimum exponent of `fmt` for subnormals, `zero_exponent` for zero."""
-    biased = (c.view(np.uint32) >> np.uint32(23)).astype(np.int32) & 0xFF
+    biased = (c.view(np.int32) >> np.int32(23)) & np.int32(0xFF)
     exponents = np.maximum(biased - 127, fmt.minimum_exponent)
     return np.where(c == 0, np.int32(zero_exponent), exponents)
 

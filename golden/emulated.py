@@ -20,16 +20,6 @@ from .trace import Trace
 __all__ = ["emulated_instruction", "even_and_odd_pairs", "widen"]
 
 
-@lru_cache(maxsize=4)
-def _f16_codes(fmt: Format) -> NDArray[np.uint16]:
-    terms = decode(np.arange(256, dtype=np.uint8), fmt, NARROW).with_classes()
-    assert terms.classes is not None
-    values = np.where(np.isfinite(terms.classes), terms.values, terms.classes)
-    codes = values.astype(np.float16).view(np.uint16)
-    codes[0x80] = 0x8000
-    return codes
-
-
 def widen(codes: NDArray[np.uint8], fmt: Format) -> NDArray[np.uint16]:
     """Convert fp8 codes to f16 codes.
 
@@ -39,6 +29,16 @@ def widen(codes: NDArray[np.uint8], fmt: Format) -> NDArray[np.uint16]:
     return _f16_codes(fmt).take(codes)
 
 
+@lru_cache(maxsize=4)
+def _f16_codes(fmt: Format) -> NDArray[np.uint16]:
+    terms = decode(np.arange(256, dtype=np.uint8), fmt, NARROW).with_classes()
+    assert terms.classes is not None
+    values = np.where(np.isfinite(terms.classes), terms.values, terms.classes)
+    codes = values.astype(np.float16).view(np.uint16)
+    codes[0x80] = 0x8000  # decoded values have no -0
+    return codes
+
+
 def even_and_odd_pairs(slots: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Split the kept slots of an instruction into bytes 0, 1 and bytes 2, 3 of each register."""
     odd = (slots >> 1 & 1).astype(bool)
@@ -46,7 +46,7 @@ def even_and_odd_pairs(slots: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArr
 
 
 def emulated_instruction(
-    parts: Iterable[tuple[Terms, Terms]],
+    steps: Iterable[tuple[Terms, Terms]],
     c: NDArray[np.float32],
     accumulator: Format,
     numerics: Numerics,
@@ -57,7 +57,7 @@ def emulated_instruction(
 
     Parameters
     ----------
-    parts : iterable of (Terms, Terms)
+    steps : iterable of (Terms, Terms)
         Operands of the steps, as :func:`fused_step` takes them.
     c : ndarray of float32, shape (rows, n)
         Accumulator of the instruction.
@@ -70,7 +70,7 @@ def emulated_instruction(
         f16 results are f16 numbers in f32. Rounding the f32 sum to f16 equals rounding the exact sum: 24 bits suffice.
     """
     d = np.zeros_like(c)
-    for a, b in parts:
+    for a, b in steps:
         d = fused_step(a, b, d, accumulator, numerics, precision, traces=traces)
     with np.errstate(over="ignore", invalid="ignore"):
         total = c + d

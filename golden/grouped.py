@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from ..isa.formats import Format
 from ..isa.numerics import BLOCK_GROUP, Numerics
 from .accumulator import accumulator_exponents, finite_part
-from .decode import Scales, Terms
-from .fused import align_accumulator, power_of_two, special_classes
+from .decode import WIDE, Scales, Terms
 from .rounding import round_sum, round_terms
+from .stages import power_of_two, special_values
 from .trace import Trace
 
 __all__ = ["grouped_step"]
@@ -45,31 +45,45 @@ def grouped_step(
     traces : list of Trace, optional
         List to which the trace of the step is appended.
     """
+    # NaN and Inf go around the sum
+    special = special_values(a, b, c, scales)
+    finite_c = c if special is None else finite_part(c)
+
+    # e_max = max(exponents of the groups, exp(c), e_zero). A group that merely cancels to zero counts in the maximum;
+    # one without a non-zero product does not.
     products = (a.values * b.values).reshape(-1, BLOCK_GROUP, *c.shape)
-    nan = np.isnan(scales.significands)
-    significands = np.where(nan, 0, scales.significands)
-    # A group that merely cancels to zero still counts in the maximum; one without a non-zero product does not.
+    significands = np.where(np.isnan(scales.significands), 0, scales.significands)
     participates = (products != 0).any(axis=1) & (significands != 0)
     exponents = np.where(participates, scales.exponents, np.int32(numerics.zero_exponent))
-    finite_c = finite_part(c)
     c_exponents = accumulator_exponents(finite_c, accumulator, numerics.zero_exponent)
     e_max = np.maximum(c_exponents, np.maximum(exponents.max(axis=0), np.int32(numerics.zero_exponent)))
+
+    # Exact scaled groups, aligned: in units of the last bit kept, 2**(e_max - F)
     shift = np.int32(numerics.alignment_bits) - e_max
-    terms = products.sum(axis=1, dtype=np.float64) * significands
-    terms *= power_of_two(exponents + shift, terms.dtype)
-    c_aligned = align_accumulator(finite_c, shift)
-    aligned = terms if traces is None else terms.copy()
-    truncated, c_truncated = round_terms(terms, numerics.alignment), round_terms(c_aligned, numerics.alignment)
-    total = truncated.sum(axis=0) + c_truncated
-    total *= power_of_two(-shift, total.dtype)
+    aligned = products.sum(axis=1) * significands  # sums are multiples of 1/4 up to 576: exact in f32
+    aligned *= power_of_two(exponents + shift, WIDE.value)
+    c_aligned = finite_c * power_of_two(shift, WIDE.value)
+
+    # Truncated terms, their exact sum, one rounding
+    truncated = round_terms(aligned, numerics.alignment, np.float64)
+    c_truncated = round_terms(c_aligned, numerics.alignment, np.float64)
+    total = (truncated.sum(axis=0) + c_truncated) * power_of_two(-shift, WIDE.value)
     rounded = round_sum(total, numerics.rounding)
-    if traces is None and finite_c is c and not nan.any():
-        return rounded
-    special = special_classes(a, b, c, scales)
-    result = np.where(np.isfinite(special), rounded, special)
+    result = rounded if special is None else np.where(np.isfinite(special), rounded, special)
     if traces is not None:
-        traces.append(Trace(
-            exponents, participates, c_exponents, e_max, aligned, c_aligned, truncated, c_truncated, total, special,
-            result,
-        ))  # fmt: skip
+        traces.append(
+            Trace(
+                exponents=exponents,
+                participates=participates,
+                c_exponents=c_exponents,
+                e_max=e_max,
+                aligned=aligned,
+                c_aligned=c_aligned,
+                truncated=truncated,
+                c_truncated=c_truncated,
+                total=total,
+                special=np.zeros_like(c) if special is None else special,
+                result=result,
+            )
+        )
     return result

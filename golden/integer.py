@@ -4,11 +4,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..isa.formats import Format
+from ..isa.instructions import Instruction
+from ..isa.operands import MatrixOperands
+from .select import kept_rows, undelivered
 
-__all__ = ["accumulate", "clamp", "decode_integer", "expand"]
+__all__ = ["clamp", "decode_integer", "integer_chain"]
 
 #: Most products per sum: 256 * 255 * 255 < 2**24, so f32 sums them exactly in any order.
-EXACT_F32_TERMS = 256
+_EXACT_F32_TERMS = 256
+
+
+def integer_chain(instruction: Instruction, mux: str, operands: MatrixOperands) -> NDArray[np.uint32]:
+    """Return D of a chain of integer instructions along K.
+
+    Parameters
+    ----------
+    instruction, operands : Instruction, MatrixOperands
+        A batch of matrices; K is any multiple of that of the instruction.
+    mux : str
+        ``mux4`` or ``mux3``.
+
+    Returns
+    -------
+    ndarray of uint32, shape of `operands.c`
+    """
+    assert instruction.k <= _EXACT_F32_TERMS
+    granularity, rule, nibbles = instruction.granularity, instruction.rule, operands.nibbles
+    d = operands.c.view(np.int32)
+    a = decode_integer(operands.a, instruction.a)
+    b = decode_integer(operands.b, instruction.b)
+    for number in range(b.shape[1] // instruction.k):
+        a_part = a[..., number * instruction.stored_k : (number + 1) * instruction.stored_k]
+        b_part = b[:, number * instruction.k : (number + 1) * instruction.k]
+        if granularity:
+            assert rule
+            assert nibbles is not None
+            nibbles_part = nibbles[..., number * instruction.chunks : (number + 1) * instruction.chunks]
+            missing = undelivered(nibbles_part, granularity, rule.name, mux)
+            if missing is not None:
+                a_part = np.where(missing, np.float32(0), a_part)
+            a_part = _expand(a_part, kept_rows(nibbles_part, granularity), instruction.k)
+        products = np.matmul(a_part, b_part)
+        d = clamp(products.astype(np.int64) + d) if instruction.satfinite else products.astype(np.int32) + d
+    return d.view(np.uint32)
 
 
 def decode_integer(codes: NDArray, fmt: Format) -> NDArray[np.float32]:
@@ -19,7 +57,7 @@ def decode_integer(codes: NDArray, fmt: Format) -> NDArray[np.float32]:
     return np.where(codes >> 3 & 1, values - 16, values) if fmt.signed else values
 
 
-def expand(stored: NDArray[np.float32], rows: NDArray[np.intp], k: int) -> NDArray[np.float32]:
+def _expand(stored: NDArray[np.float32], rows: NDArray[np.intp], k: int) -> NDArray[np.float32]:
     """Scatter the stored elements of A to the k logical columns.
 
     Parameters
@@ -31,35 +69,13 @@ def expand(stored: NDArray[np.float32], rows: NDArray[np.intp], k: int) -> NDArr
     k : int
         Logical columns.
     """
-    kept = stored.shape[-1]
-    flat = np.zeros(stored.size // kept * k, np.float32)
-    where = rows.reshape(-1, kept) + np.arange(0, flat.size, k)[:, None]
-    values = stored.reshape(-1, kept)
-    np.add.at(flat, where.ravel(), values.ravel())
-    return flat.reshape(*stored.shape[:-1], k)
+    rows_of_a = stored.size // stored.shape[-1]
+    expanded = np.zeros(rows_of_a * k, np.float32)
+    places = rows.reshape(rows_of_a, -1) + np.arange(0, expanded.size, k)[:, None]
+    np.add.at(expanded, places.ravel(), stored.ravel())
+    return expanded.reshape(*stored.shape[:-1], k)
 
 
 def clamp(total: NDArray[np.int64]) -> NDArray[np.int32]:
     """Clamp exact sums to the range of s32."""
     return np.clip(total, -(2**31), 2**31 - 1).astype(np.int32)
-
-
-def accumulate(
-    a: NDArray[np.float32], b: NDArray[np.float32], c: NDArray[np.int32], satfinite: bool
-) -> NDArray[np.int32]:
-    """Return a @ b + c of one instruction, clamped or wrapped to 32 bits.
-
-    Parameters
-    ----------
-    a, b : ndarray of float32, shape (..., m, k) and (..., k, n)
-        Expanded A and B.
-    c : ndarray of int32, shape (..., m, n)
-        Accumulator.
-    satfinite : bool
-        Clamp instead of wrapping.
-    """
-    assert a.shape[-1] <= EXACT_F32_TERMS
-    products = np.matmul(a, b)
-    if not satfinite:
-        return products.astype(np.int32) + c
-    return clamp(products.astype(np.int64) + c)

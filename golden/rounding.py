@@ -14,7 +14,9 @@ __all__ = ["round_sum", "round_terms", "toward_zero_f32"]
 _DROPPED_E8M13_BITS = np.uint32((1 << 10) - 1)
 
 
-def round_terms(aligned: NDArray, alignment: Alignment, negative: NDArray[np.bool_] | None = None) -> NDArray:
+def round_terms(
+    aligned: NDArray, alignment: Alignment, dtype: type[np.generic], negative: NDArray[np.bool_] | None = None
+) -> NDArray:
     """Round aligned terms or accumulators to integers.
 
     Parameters
@@ -23,26 +25,26 @@ def round_terms(aligned: NDArray, alignment: Alignment, negative: NDArray[np.boo
         Terms in units of the last bit kept, ``2**(e_max - F)``.
     alignment : Alignment
         Toward zero, down or to the nearest.
+    dtype : type
+        numpy type of the result, int32 or float64, which must hold the integers.
     negative : ndarray of bool, optional
         Which terms are negative. Needed to round down if a term may have underflowed to zero.
-
-    Returns
-    -------
-    ndarray, type and shape of `aligned`
     """
-    if alignment is Alignment.TOWARD_ZERO:
-        return np.trunc(aligned)
     if alignment is Alignment.NEAREST:
-        return np.rint(aligned)
-    down = np.floor(aligned)
-    return down if negative is None else np.minimum(down, -1, out=down, where=negative)
+        aligned = np.rint(aligned)
+    elif alignment is Alignment.DOWN:
+        aligned = np.floor(aligned)
+        if negative is not None:
+            np.minimum(aligned, -1, out=aligned, where=negative)
+    return np.trunc(aligned) if dtype is np.float64 else aligned.astype(dtype)
 
 
 def toward_zero_f32(exact: NDArray[np.float64]) -> NDArray[np.float32]:
     """Truncate to f32, subnormals kept; 2**128 and beyond gives Inf."""
     with np.errstate(over="ignore"):
         rounded = exact.astype(np.float32)
-    beyond = (np.abs(rounded) > np.abs(exact)) & (np.abs(exact) < 2.0**128)
+    magnitude = np.abs(exact)
+    beyond = (np.abs(rounded) > magnitude) & (magnitude < 2.0**128)
     bits = rounded.view(np.uint32)
     bits -= beyond  # one code nearer to zero; Inf becomes the largest finite number
     bits[bits == 0x80000000] = 0
@@ -53,7 +55,8 @@ def _toward_zero_f16(exact: NDArray[np.float64]) -> NDArray[np.float32]:
     """Truncate to f16, subnormals kept; 2**16 and beyond gives Inf."""
     with np.errstate(over="ignore"):
         rounded = exact.astype(np.float16)
-    beyond = (np.abs(rounded) > np.abs(exact)) & (np.abs(exact) < 2.0**16)
+    magnitude = np.abs(exact)
+    beyond = (np.abs(rounded) > magnitude) & (magnitude < 2.0**16)
     bits = rounded.view(np.uint16)
     bits -= beyond
     return rounded.astype(np.float32) + np.float32(0)
@@ -83,8 +86,8 @@ def round_sum(exact: NDArray[np.float64], rounding: Rounding) -> NDArray[np.floa
     """
     if rounding in (Rounding.RNE_F16, Rounding.RNE_F32):
         with np.errstate(over="ignore"):
-            kept = exact.astype(np.float16) if rounding is Rounding.RNE_F16 else exact
-            return kept.astype(np.float32) + np.float32(0)
+            nearest = exact.astype(np.float16) if rounding is Rounding.RNE_F16 else exact
+            return nearest.astype(np.float32) + np.float32(0)
     if rounding is Rounding.RZ_F16:
         return _toward_zero_f16(exact)
     if rounding is Rounding.RNE_E8M13:

@@ -5,12 +5,55 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from ..isa.instructions import Instruction
 from ..isa.metadata import UNITS_PER_CHUNK, Granularity, indices, reachable
+from ..isa.operands import MatrixOperands
 
-__all__ = ["WHOLE_ELEMENT_NIBBLES", "kept_rows", "splice_candidates", "undelivered"]
+__all__ = ["WHOLE_ELEMENT_NIBBLES", "kept_rows", "select", "undelivered"]
 
 #: The two tf32 nibbles that select one whole element: units (0, 1) or (2, 3) of the chunk, each half an element.
 WHOLE_ELEMENT_NIBBLES = (0b0100, 0b1110)
+
+
+def select(instruction: Instruction, mux: str, operands: MatrixOperands) -> tuple[NDArray, NDArray, NDArray[np.intp]]:
+    """Return the stored elements of A, candidates from B, and the candidate that each stored element selects.
+
+    Parameters
+    ----------
+    instruction, operands : Instruction, MatrixOperands
+        A batch of matrices; K is any multiple of that of the instruction.
+    mux : str
+        ``mux4`` or ``mux3``.
+
+    Returns
+    -------
+    a : ndarray, shape (stored K, batch * m, 1)
+        Codes of A.
+    b : ndarray, shape (batch * candidates, n)
+        Codes of the rows of B, of spliced elements, or of zeros.
+    rows : ndarray of intp, shape (stored K, batch * m)
+        Row of `b` that is multiplied by each stored element.
+    """
+    a, b, nibbles = operands.a, operands.b, operands.nibbles
+    granularity, rule = instruction.granularity, instruction.rule
+    batch, k, n = b.shape
+    if granularity is None:
+        rows = np.broadcast_to(np.arange(k), (*a.shape[:2], k))
+    else:
+        assert rule
+        assert nibbles is not None
+        if granularity.stored == 1 and not np.isin(nibbles, WHOLE_ELEMENT_NIBBLES).all():
+            b = _spliced_elements(b, mux)
+            rows = 16 * np.arange(nibbles.shape[-1]) + nibbles
+        else:
+            rows = kept_rows(nibbles, granularity)
+            missing = undelivered(nibbles, granularity, rule.name, mux)
+            if missing is not None:
+                b = np.concatenate([b, np.zeros_like(b[:, :1])], axis=1)
+                rows = np.where(missing, k, rows)
+    rows = rows + np.arange(0, batch * b.shape[1], b.shape[1])[:, None, None]
+    a_codes = np.ascontiguousarray(a.reshape(-1, a.shape[-1]).T)[..., None]
+    return a_codes, b.reshape(-1, n), np.ascontiguousarray(rows.reshape(-1, rows.shape[-1]).T)
 
 
 def kept_rows(nibbles: NDArray[np.uint8], granularity: Granularity) -> NDArray[np.intp]:
@@ -50,7 +93,7 @@ def undelivered(nibbles: NDArray[np.uint8], granularity: Granularity, rule: str,
     Parameters
     ----------
     nibbles : ndarray of uint8, shape (..., chunks)
-        Metadata of any granularity but 1:2.
+        Metadata.
     granularity : Granularity
         Structure of the sparsity.
     rule, mux : str
@@ -59,8 +102,10 @@ def undelivered(nibbles: NDArray[np.uint8], granularity: Granularity, rule: str,
     Returns
     -------
     ndarray of bool, shape (..., chunks * granularity.stored), or None
-        None if every element gets one.
+        None if every element gets one, and for 1:2, whose elements consist of halves.
     """
+    if granularity.stored == 1:
+        return None
     missing = ~np.array([reachable(nibble, rule, mux) for nibble in range(16)])
     if not missing.any():
         return None
@@ -68,7 +113,7 @@ def undelivered(nibbles: NDArray[np.uint8], granularity: Granularity, rule: str,
     return per_element.reshape(*nibbles.shape[:-1], -1) if per_element.any() else None
 
 
-def splice_candidates(b: NDArray[np.uint32], mux: str) -> NDArray[np.uint32]:
+def _spliced_elements(b: NDArray[np.uint32], mux: str) -> NDArray[np.uint32]:
     """Return the element of B that each of the sixteen nibbles selects from each tf32 chunk.
 
     The hardware selects units of 16 bits: the low half of the selected element is unit i0 of the chunk, the high half

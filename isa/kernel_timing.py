@@ -11,17 +11,16 @@ from math import ceil
 
 from ..errors import InstructionError, OperandError
 from .instructions import Instruction
-from .timing import Resource, resource_cycles
+from .timing import ARCHITECTURE, ROW_BYTES, Resource, resource_cycles
 
 __all__ = ["ProductTiming", "Tile", "dense_twin", "product_timing"]
 
 #: Streaming multiprocessors of an H200.
 _SMS = 132
-_ARCH = "sm_90"
 _ROWS, _COLUMNS = 64, 8
 _MOST_COLUMNS = 256
-#: Bytes per row and instruction: of stored A, and of its metadata.
-_A_BYTES, _METADATA_BYTES = 32, 4
+#: Bytes of metadata per row of A and instruction.
+_METADATA_BYTES = 4
 #: Fitted: fixed cycles of a kernel; bytes per cycle into the shared memory of an SM; bytes of results per cycle.
 _LAUNCH, _FILL, _STORE = 8000, 300, 2180
 
@@ -79,16 +78,16 @@ def product_timing(
     InstructionError
         The instruction is not a ``wgmma`` of sm_90.
     """
-    if instruction.family != "wgmma" or _ARCH not in instruction.architectures:
-        raise InstructionError(f"cycles of a product are known of wgmma on {_ARCH}, not of {instruction}")
+    if instruction.family != "wgmma" or ARCHITECTURE not in instruction.architectures:
+        raise InstructionError(f"cycles of a product are known of wgmma on {ARCHITECTURE}, not of {instruction}")
     tile, (m, n, k) = tile or Tile(), shape
     parts = ceil(tile.columns / _MOST_COLUMNS)
-    of_tile = replace(instruction, n=_COLUMNS * ceil(tile.columns / parts / _COLUMNS))
-    needed, count = resource_cycles(of_tile, "shared"), tile.rows // _ROWS * parts
-    filled = tile.rows * (_A_BYTES + (_METADATA_BYTES if instruction.sparse else 0))
+    part = replace(instruction, n=_COLUMNS * ceil(tile.columns / parts / _COLUMNS))
+    cycles, count = resource_cycles(part, "shared"), tile.rows // _ROWS * parts
+    filled = tile.rows * (ROW_BYTES + (_METADATA_BYTES if instruction.sparse else 0))
     filled += tile.columns * instruction.k * instruction.container_bits // 8
-    multiplying = count * needed[Resource.TENSOR_CORE]
-    moving = count * needed[Resource.SHARED_MEMORY] + filled / _FILL
+    multiplying = count * cycles[Resource.TENSOR_CORE]
+    moving = count * cycles[Resource.SHARED_MEMORY] + filled / _FILL
     waves = ceil(ceil(m / tile.rows) * ceil(n / tile.columns) / _SMS)
     busy = round(waves * ceil(k / instruction.k) * max(multiplying, moving))
     stored = round(m * n * (result_bytes or instruction.d.bits // 8) / _STORE)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from ..isa.instructions import Instruction, every_instruction, parse, require_architecture
 from ..isa.kernel_timing import ProductTiming
 from ..isa.tcgen05 import Opcode, every_opcode, instructions_of, parse_shaped
-from ..isa.tcgen05_timing import A_PLACES, tcgen05_timing
-from ..isa.timing import Timing, timing
+from ..isa.timing import A_PLACES, Timing, tcgen05_timing, timing
 
 __all__ = ["ARCHITECTURE", "Row", "product_table", "timing_rows", "timing_table"]
 

@@ -20,7 +20,7 @@ from sptc.show.instructions import markdown_table
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"
 #: Recordings that say nothing of the numerics of one instruction.
-OF_NO_FORM = ("addresses/", "libraries/", "matrix_moves/")
+OF_NO_FORM = ("addresses/", "kernels/", "libraries/", "matrix_moves/")
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n{}k32.f32.f16.f16"
 EVERY = [(i, arch) for i in every_instruction() for arch in i.architectures]
 

@@ -7,8 +7,7 @@ import pytest
 import sptc
 from sptc.isa.instructions import Instruction
 from sptc.isa.tcgen05 import Opcode, build_instruction, parse_opcode, parse_shaped
-from sptc.isa.tcgen05_timing import tcgen05_timing
-from sptc.isa.timing import Resource, Source
+from sptc.isa.timing import Resource, Source, tcgen05_timing
 
 PATH = Path(sptc.__file__).parent / "recordings" / "cycles" / "tcgen05-b200-2026-03-06.csv"
 

@@ -9,7 +9,7 @@ import pytest
 import sptc
 from sptc.isa.instruction_descriptor import decode_instruction_descriptor
 from sptc.isa.tcgen05 import Opcode, every_opcode, instructions_of, parse_opcode, parse_shaped
-from sptc.isa.tcgen05_timing import tcgen05_timing
+from sptc.isa.timing import tcgen05_timing
 from sptc.rtl.placement import placement_layout
 from sptc.sim.engine.compiled_tcgen05 import CompiledTcgen05
 from sptc.sim.engine.tcgen05_commands import COMMIT, CtaCommand, CtaRun, cta_command
