@@ -26,6 +26,8 @@ class _Pending:
     mask: Mask
     #: Group of each thread.
     group: NDArray[np.int64]
+    #: Registers that it reads or writes when it is done.
+    registers: frozenset[int]
 
 
 class ThreadGroups:
@@ -44,9 +46,16 @@ class ThreadGroups:
         self.pending: deque[_Pending] = deque()
         machine.at_exit.append(lambda: self.wait(None, 0, closed=False))
 
-    def add(self, mask: Mask, execute: Callable[[Mask], None]) -> None:
+    def add(self, mask: Mask, execute: Callable[[Mask], None], registers: frozenset[int] = frozenset()) -> None:
         """Add work of the threads of a mask to their open groups."""
-        self.pending.append(_Pending(execute, None if mask is None else mask.copy(), self.open))
+        self.pending.append(_Pending(execute, None if mask is None else mask.copy(), self.open, registers))
+
+    def uses(self, registers: frozenset[int], mask: Mask) -> bool:
+        """Return whether work that is not done reads or writes registers of the threads of a mask."""
+        return any(
+            work.registers & registers and (mask is None or work.mask is None or (mask & work.mask).any())
+            for work in self.pending
+        )
 
     def commit(self, mask: Mask) -> None:
         """Close the open group of the threads of a mask."""

@@ -47,6 +47,8 @@ class KernelRun:
     ctas: int
     threads: int  #: of a CTA
     statistics: Statistics = field(default_factory=Statistics)
+    #: What the kernel does that PTX leaves undefined, a sentence with its line each.
+    findings: tuple[str, ...] = ()
 
 
 def run_kernel(
@@ -105,7 +107,7 @@ def run_kernel(
     )
     memory, values, arrays = _arguments(entry, args)
     parameters = parameter_space(entry, values)
-    statistics, remaining = Statistics(), Limit(limit)
+    statistics, remaining, findings = Statistics(), Limit(limit), dict[str, None]()
     ctas = prod(launch.grid)
     # In the order of clusters, so that those of a batch are whole.
     order = _cluster_order(launch)
@@ -113,11 +115,12 @@ def run_kernel(
     for start in range(0, ctas, batch):
         machine = Machine(entry, launch, order[start : start + batch], parameters, memory)
         Program(machine).run(remaining, statistics)
+        findings |= machine.findings
         if progress:
             progress(min(start + batch, ctas), ctas)
     for address, array in arrays:
         memory.read(address, array)
-    return KernelRun(entry.name, ctas, launch.threads, statistics)
+    return KernelRun(entry.name, ctas, launch.threads, statistics, tuple(findings))
 
 
 def _entry(kernels: Mapping[str, Kernel], name: str | None) -> Kernel:

@@ -121,6 +121,8 @@ class Machine:
         self.at_exit: list[Callable[[], None]] = []
         #: State of asynchronous units, by the instructions that they execute.
         self.units: dict[str, Any] = {}
+        #: What PTX leaves undefined and the kernel does, a sentence each, in the order in which it was met.
+        self.findings: dict[str, None] = {}
 
     def _special_registers(self, ctas: NDArray[np.int64]) -> dict[str, NDArray[np.uint32]]:
         thread = self.thread_numbers % self.threads
@@ -170,6 +172,10 @@ class Machine:
     def fault(self, ins: Instruction, what: str, thread: int | None = None) -> KernelError:
         """Return the error for what an instruction must not do."""
         return KernelError(f"line {ins.line}: {ins.opcode}: {what}{'' if thread is None else f'; {self.who(thread)}'}")
+
+    def report(self, ins: Instruction, what: str) -> None:
+        """Note what an instruction does that PTX leaves undefined; once for each line."""
+        self.findings[f"line {ins.line}: {ins.opcode}: {what}"] = None
 
     # Registers
 

@@ -19,8 +19,8 @@ from .bulk_copies import BULK_COPIES
 from .conversion import CONVERSION
 from .cta_barriers import CtaBarriers
 from .machine import Machine, Mask, Reader, Step, not_modelled
-from .program import Instruction, Symbol
-from .tensor_cores import TENSOR_CORES
+from .program import Address, Instruction, Negated, Operand, Pair, Register, Symbol, Vector
+from .tensor_cores import TENSOR_CORES, waiting_for_wgmma, wgmma_registers
 from .tensor_memory import TENSOR_MEMORY
 from .warps import WARPS
 
@@ -77,6 +77,26 @@ def _guarded(machine: Machine, ins: Instruction, step: Step) -> Step:
     return guarded
 
 
+def _registers(machine: Machine, ins: Instruction) -> frozenset[int]:
+    """Return the registers that stand in an instruction."""
+
+    def names(operand: Operand) -> list[str]:
+        parts: tuple[Operand, ...] = ()
+        if isinstance(operand, Register):
+            return [operand.name]
+        if isinstance(operand, Vector):
+            parts = operand.items
+        elif isinstance(operand, Address):
+            parts = (operand.base, *operand.more)
+        elif isinstance(operand, Pair):
+            parts = (operand.first, operand.second)
+        elif isinstance(operand, Negated):
+            parts = (operand.operand,)
+        return [name for part in parts for name in names(part)]
+
+    return frozenset(machine.numbers[name] for operand in ins.operands for name in names(operand))
+
+
 class Program:
     """A kernel whose instructions are bound to a machine.
 
@@ -100,6 +120,7 @@ class Program:
         self.steps: dict[int, Step] = {}
         self.waits: dict[int, WaitStep] = {}
         self.guards: dict[int, Reader] = {}
+        self.asynchronous = wgmma_registers(machine)
         problems = []
         for place, ins in enumerate(self.code):
             try:
@@ -123,7 +144,11 @@ class Program:
                 raise not_modelled(ins, "a barrier with a guard")
             self.waits[place] = self.barriers.step(ins)
         elif words[0] in _BUILDERS:
-            self.steps[place] = _guarded(machine, ins, _BUILDERS[words[0]](machine, ins))
+            step = _BUILDERS[words[0]](machine, ins)
+            touched = self.asynchronous & _registers(machine, ins)
+            if touched and words[0] != "wgmma":
+                step = waiting_for_wgmma(machine, ins, touched, step)
+            self.steps[place] = _guarded(machine, ins, step)
         else:
             raise not_modelled(ins)
 

@@ -1,7 +1,9 @@
 """Compiled kernels with their operands, and what an H100 wrote."""
 
 import ast
+import hashlib
 import json
+import zlib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,12 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sptc.kernels.launch import KernelRun, TensorTile, run_kernel
 
-__all__ = ["NAMES", "RecordedKernel", "recorded"]
+__all__ = ["NAMES", "TRITON", "RecordedKernel", "TritonKernel", "recorded", "triton_kernel"]
 
-PATH = Path(__file__).parents[2] / "recordings" / "kernels" / "h100-2026-11-27.npz"
+FOLDER = Path(__file__).parents[2] / "recordings" / "kernels"
+PATH, TRITON_PATH = FOLDER / "h100-2026-11-27.npz", FOLDER / "triton-h100-2026-11-28.npz"
 _SWIZZLES = ("none", "32B", "64B", "128B")
 with np.load(PATH) as archive:
     NAMES = sorted({key.partition("|")[0] for key in archive.files})
+with np.load(TRITON_PATH) as archive:
+    TRITON = sorted({key.partition("|")[0] for key in archive.files})
 
 
 @dataclass(frozen=True)
@@ -68,3 +73,54 @@ def recorded(name: str) -> RecordedKernel:
         tile = TensorTile(array, tuple(meta["block_size"]), _SWIZZLES[meta["swizzle"]])
         arguments += [tile, *array.shape, array.shape[1], 1]
     return RecordedKernel(ptx, grid, block, shared, [*arguments, launch["k"], 0, 0], 10, expected)
+
+
+_BYTES = {"f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1, "f32": 4, "s8": 1, "s32": 4}
+#: Fraction bits and bias of the operands' formats.
+_FLOATS = {"f16": (10, 15), "bf16": (7, 127), "e4m3": (3, 7), "e5m2": (2, 15), "f32": (23, 127)}
+
+
+@dataclass(frozen=True)
+class TritonKernel:
+    """A kernel that ``benchmarks/record_kernels.py`` recorded, and a digest of what an H100 wrote."""
+
+    ptx: str
+    launch: dict[str, Any]
+    digest: bytes
+
+    def run(self, **options: Any) -> tuple[NDArray, KernelRun]:
+        """Run the kernel on its operands, and return what it writes."""
+        rng = np.random.default_rng(self.launch["seed"])
+        shapes = self.launch["arrays"]
+        arrays = {name: _operand(shapes[name][0], shapes[name][1], rng) for name in "ab"}
+        octets = b"".join(array.tobytes() for array in arrays.values())
+        assert hashlib.sha256(octets).hexdigest() == self.launch["operands"]
+        arrays["d"] = np.zeros(shapes["d"][1], f"u{_BYTES[shapes['d'][0]]}")
+        arguments = [
+            value if isinstance(value, int)
+            else arrays[value["array"]] if "array" in value
+            else TensorTile(arrays[value["tile"]], tuple(value["box"]), value["swizzle"])
+            for value in self.launch["arguments"]
+        ]  # fmt: skip
+        launch = self.launch
+        run = run_kernel(self.ptx, launch["grid"], launch["block"], arguments, shared=launch["shared"], **options)
+        return arrays["d"], run
+
+
+def _operand(kind: str, shape: list[int], rng: np.random.Generator) -> NDArray:
+    """Draw an operand as ``benchmarks/record_kernels.py`` does: numbers near one, or any integers."""
+    size = _BYTES[kind]
+    bits = rng.integers(0, 1 << 8 * size, shape, dtype=f"u{size}")
+    if kind == "s8":
+        return bits
+    fraction, bias = _FLOATS[kind]
+    exponent = rng.integers(bias - 3, bias + 2, shape).astype(bits.dtype)
+    top = bits.dtype.type(8 * size - 1)
+    return bits >> top << top | exponent << bits.dtype.type(fraction) | bits & bits.dtype.type((1 << fraction) - 1)
+
+
+def triton_kernel(name: str) -> TritonKernel:
+    """Return a kernel by its name."""
+    with np.load(TRITON_PATH) as archive:
+        ptx, launch, digest = (archive[f"{name}|{field}"].tobytes() for field in ("ptx", "launch", "digest"))
+    return TritonKernel(zlib.decompress(ptx).decode(), json.loads(launch), digest)

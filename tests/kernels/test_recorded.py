@@ -14,6 +14,7 @@ def test_the_bits_of_an_h100(name: str) -> None:
     result, run = kernel.run()
     np.testing.assert_array_equal(result, kernel.expected)
     assert run.statistics.opcodes["wgmma"] + run.statistics.opcodes["mma"] > 0
+    assert run.findings == ()
 
 
 def test_on_the_hardware() -> None:
@@ -46,6 +47,20 @@ def test_a_wait_that_is_missing_shows(name: str, pattern: str, instead: str) -> 
     assert count
     result, _ = kernel.run(text)
     assert (result == kernel.expected).all() == ("bulk" in pattern)
+
+
+def test_accumulators_touched_before_the_wait() -> None:
+    """The assembler waits where the text does not, so that the bits stay: the access is reported, with its line."""
+    kernel = recorded("cuda_wgmma_sp_sm90")
+    accumulator = re.search(r"wgmma\.mma_async\S+\s+\{\s*(%\w+)", kernel.ptx)
+    assert accumulator
+    wait = "wgmma.wait_group.sync.aligned"
+    text = kernel.ptx.replace(wait, f"mov.b32 {accumulator[1]}, {accumulator[1]}; {wait}")
+    result, run = kernel.run(text)
+    np.testing.assert_array_equal(result, kernel.expected)
+    line = next(number for number, line in enumerate(text.splitlines(), 1) if wait in line)
+    what = "it touches registers of a wgmma before wgmma.wait_group; undefined by PTX"
+    assert run.findings == (f"line {line}: mov.b32: {what}",)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,264 @@
+"""Compile Triton kernels, run them on this machine's GPU, and record text, launch and results for ``sptc.run_kernel``.
+
+    python benchmarks/record_kernels.py FILE.npz [--results]
+
+needs torch and triton, and nothing of this package. Of each kernel it writes its PTX, its launch as JSON with a digest
+of the operands, and a digest of the result; with ``--results`` the result too. Operands are random bits drawn by numpy
+from the seed in the launch, so that they need not be stored. ``tests/kernels/test_triton.py`` runs the records on the model.
+"""
+
+import argparse
+import hashlib
+import json
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+TORCH = {"f16": torch.float16, "bf16": torch.bfloat16, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2,
+         "f32": torch.float32, "s8": torch.int8, "s32": torch.int32}  # fmt: skip
+BYTES = {"f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1, "f32": 4, "s8": 1, "s32": 4}
+SWIZZLES = ("none", "32B", "64B", "128B")
+
+
+@triton.jit
+def matmul(a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn, scm, scn, BM: tl.constexpr, BN: tl.constexpr,
+           BK: tl.constexpr, ACC: tl.constexpr, OUT: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr,
+           TF32: tl.constexpr, IMPRECISE: tl.constexpr):  # fmt: skip
+    """Multiply in tiles of masked loads, with an epilogue."""
+    pid = tl.program_id(0)
+    rows, columns = tl.cdiv(M, BM), tl.cdiv(N, BN)
+    if GROUP == 0:
+        pm, pn = pid % rows, pid // rows
+    else:
+        first = pid // (GROUP * columns) * GROUP
+        height = min(rows - first, GROUP)
+        pm = first + pid % (GROUP * columns) % height
+        pn = pid % (GROUP * columns) // height
+    om = (pm * BM + tl.arange(0, BM)) % M
+    on = (pn * BN + tl.arange(0, BN)) % N
+    ok = tl.arange(0, BK)
+    a = a_ptr + om[:, None] * sam + ok[None, :] * sak
+    b = b_ptr + ok[:, None] * sbk + on[None, :] * sbn
+    acc = tl.zeros((BM, BN), dtype=ACC)
+    for k in range(0, tl.cdiv(K, BK)):
+        x = tl.load(a, mask=ok[None, :] < K - k * BK, other=0.0)
+        y = tl.load(b, mask=ok[:, None] < K - k * BK, other=0.0)
+        acc = tl.dot(x, y, acc, input_precision=TF32, out_dtype=ACC, max_num_imprecise_acc=IMPRECISE)
+        a += BK * sak
+        b += BK * sbk
+    if EPILOGUE == 1:
+        acc = tl.maximum(acc, 0.0) * 0.5
+    if EPILOGUE == 2:
+        acc = acc + tl.sum(acc, 1)[:, None]
+    c = acc.to(OUT)
+    cm, cn = pm * BM + tl.arange(0, BM), pn * BN + tl.arange(0, BN)
+    tl.store(c_ptr + cm[:, None] * scm + cn[None, :] * scn, c, mask=(cm[:, None] < M) & (cn[None, :] < N))
+
+
+@triton.jit
+def tma(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, OUT: tl.constexpr,
+        PERSISTENT: tl.constexpr, SPECIALIZE: tl.constexpr):  # fmt: skip
+    """Multiply in tiles loaded and stored through tensor maps; CTAs may take several tiles."""
+    rows, columns = tl.cdiv(M, BM), tl.cdiv(N, BN)
+    for tile in tl.range(tl.program_id(0), rows * columns, PERSISTENT, flatten=False, warp_specialize=SPECIALIZE):
+        pm, pn = tile % rows, tile // rows
+        acc = tl.zeros((BM, BN), dtype=tl.float32)
+        for k in range(0, K, BK):
+            x = a.load([pm * BM, k])
+            y = b.load([pn * BN, k])
+            acc = tl.dot(x, y.T, acc)
+        c.store([pm * BM, pn * BN], acc.to(OUT))
+
+
+@triton.jit
+def split_k(a_ptr, b_ptr, c_ptr, M, N, K, sam, sbk, slice_stride, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+            SLICES: tl.constexpr):  # fmt: skip
+    """Multiply a part of K, and store partial sums."""
+    pid, part = tl.program_id(0), tl.program_id(1)
+    rows = tl.cdiv(M, BM)
+    pm, pn = pid % rows, pid // rows
+    om, on, ok = pm * BM + tl.arange(0, BM), pn * BN + tl.arange(0, BN), part * BK + tl.arange(0, BK)
+    a = a_ptr + om[:, None] * sam + ok[None, :]
+    b = b_ptr + ok[:, None] * sbk + on[None, :]
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for _ in range(0, tl.cdiv(K, BK * SLICES)):
+        acc = tl.dot(tl.load(a), tl.load(b), acc)
+        a += BK * SLICES
+        b += BK * SLICES * sbk
+    tl.store(c_ptr + part * slice_stride + om[:, None] * N + on[None, :], acc)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel, its types and sizes."""
+
+    name: str
+    kind: str = "plain"
+    a: str = "f16"
+    d: str = "f16"
+    shape: tuple[int, int, int] = (512, 640, 320)
+    block: tuple[int, int, int] = (128, 128, 64)
+    warps: int = 4
+    stages: int = 3
+    #: Whether A and B are stored with K along rows.
+    a_k_major: bool = True
+    b_k_major: bool = False
+    acc: str = "f32"
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+CASES = [
+    Case("f16.128x128x32.stages2", block=(128, 128, 32), stages=2),
+    Case("f16.128x256x64.warps8", block=(128, 256, 64), warps=8),
+    Case("f16.64x64x64", block=(64, 64, 64)),
+    Case("f16.ragged", shape=(500, 600, 300)),
+    Case("f16.b_k_major", b_k_major=True),
+    Case("f16.a_mn_major", a_k_major=False),
+    Case("f16.both_other", a_k_major=False, b_k_major=True),
+    Case("f16.f32", d="f32"),
+    Case("f16.f16_accumulators", acc="f16", block=(128, 128, 32)),
+    Case("f16.grouped", options={"GROUP": 4}),
+    Case("f16.relu", options={"EPILOGUE": 1}),
+    Case("f16.row_sums", d="f32", options={"EPILOGUE": 2}),
+    Case("f16.to_e4m3", d="e4m3"),
+    Case("f16.stages1", stages=1),
+    Case("f16.stages5", block=(128, 64, 64), stages=5),
+    Case("f16.mma.16x32", block=(16, 32, 32), warps=1, shape=(256, 256, 128)),
+    Case("f16.mma.32x64", block=(32, 64, 64), warps=4, shape=(256, 256, 256)),
+    Case("bf16", a="bf16", d="bf16"),
+    Case("bf16.f32.warps8", a="bf16", d="f32", warps=8, block=(128, 256, 32)),
+    Case("bf16.ragged.b_k_major", a="bf16", d="bf16", b_k_major=True, shape=(333, 520, 200)),
+    Case("bf16.mma.16x16", a="bf16", d="f32", block=(16, 16, 64), warps=1, shape=(128, 256, 128)),
+    Case("e4m3", a="e4m3", d="f16", b_k_major=True),
+    Case("e4m3.imprecise", a="e4m3", d="f16", b_k_major=True, options={"IMPRECISE": 1 << 20}),
+    Case("e4m3.imprecise64", a="e4m3", d="f32", b_k_major=True, block=(128, 128, 128), options={"IMPRECISE": 64}),
+    Case("e4m3.ragged", a="e4m3", d="bf16", b_k_major=True, shape=(400, 700, 352)),
+    Case("e5m2", a="e5m2", d="f16", b_k_major=True),
+    Case("e5m2.mma", a="e5m2", d="f32", b_k_major=True, block=(16, 32, 64), warps=1, shape=(256, 256, 128)),
+    Case("tf32", a="f32", d="f32", b_k_major=True, block=(128, 128, 32)),
+    Case("tf32.stages4", a="f32", d="f32", b_k_major=True, block=(64, 128, 32), stages=4),
+    Case("tf32.mma", a="f32", d="f32", block=(32, 32, 32), warps=1, shape=(256, 256, 128)),
+    Case("s8", a="s8", d="s32", b_k_major=True, acc="s32", block=(128, 128, 64)),
+    Case("s8.warps8", a="s8", d="s32", b_k_major=True, acc="s32", block=(128, 256, 128), warps=8),
+    Case("s8.mma", a="s8", d="s32", b_k_major=True, acc="s32", block=(32, 32, 64), warps=2, shape=(256, 256, 128)),
+    Case("tma.f16", kind="tma"),
+    Case("tma.f16.128x256.warps8", kind="tma", block=(128, 256, 64), warps=8),
+    Case("tma.bf16.64x128", kind="tma", a="bf16", d="bf16", block=(64, 128, 64)),
+    Case("tma.f16.32_columns", kind="tma", block=(128, 64, 32), stages=4),
+    Case("tma.e4m3", kind="tma", a="e4m3", d="f16", block=(128, 128, 128)),
+    Case("tma.f16.persistent", kind="tma", options={"PERSISTENT": 6}),
+    Case("tma.f16.ragged", kind="tma", shape=(504, 616, 296)),
+    Case("split_k.f16", kind="split_k", d="f32", shape=(256, 384, 512), block=(128, 128, 32)),
+    Case("split_k.bf16", kind="split_k", a="bf16", d="f32", shape=(256, 256, 768), block=(64, 64, 64)),
+]  # fmt: skip
+TYPES = {"f16": tl.float16, "bf16": tl.bfloat16, "e4m3": tl.float8e4nv, "f32": tl.float32, "s32": tl.int32}
+
+
+def operand(kind: str, shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+    """Return codes: normal numbers near one, of either sign; integers of all values."""
+    size = BYTES[kind]
+    bits = rng.integers(0, 1 << 8 * size, shape, dtype=f"u{size}" if size > 1 else np.uint8)
+    if kind == "s8":
+        return bits
+    fraction = {"f16": 10, "bf16": 7, "e4m3": 3, "e5m2": 2, "f32": 23}[kind]
+    bias = {"f16": 15, "bf16": 127, "e4m3": 7, "e5m2": 15, "f32": 127}[kind]
+    exponent = rng.integers(bias - 3, bias + 2, shape).astype(bits.dtype)
+    sign = bits >> bits.dtype.type(8 * size - 1) << bits.dtype.type(8 * size - 1)
+    return sign | exponent << bits.dtype.type(fraction) | bits & bits.dtype.type((1 << fraction) - 1)
+
+
+def on_gpu(codes: np.ndarray, kind: str) -> torch.Tensor:
+    """Return codes as a tensor of their type."""
+    signed = codes.view(f"i{codes.itemsize}")
+    return torch.from_numpy(signed.copy()).cuda().view(TORCH[kind])
+
+
+def run(case: Case, seed: int) -> dict[str, Any]:
+    """Run a case, and return its record."""
+    rng = np.random.default_rng(seed)
+    (m, n, k), (bm, bn, bk) = case.shape, case.block
+    a_shape = (m, k) if case.a_k_major else (k, m)
+    b_shape = (n, k) if case.b_k_major or case.kind == "tma" else (k, n)
+    a, b = (operand(case.a, shape, rng) for shape in (a_shape, b_shape))
+    x, y = on_gpu(a, case.a), on_gpu(b, case.a)
+    slices = case.options.get("SLICES", 4) if case.kind == "split_k" else 1
+    d_shape = (m, n) if slices == 1 else (slices, m, n)
+    d = torch.zeros(d_shape, dtype=TORCH[case.d], device="cuda")
+    tiles = -(-m // bm) * -(-n // bn)
+    choice = {"num_warps": case.warps, "num_stages": case.stages}
+    names = {"a": a_shape, "b": b_shape, "d": d_shape}
+    if case.kind == "plain":
+        strides = [*((k, 1) if case.a_k_major else (1, m)), *((1, k) if case.b_k_major else (n, 1)), n, 1]
+        options = {"GROUP": 0, "EPILOGUE": 0, "TF32": "tf32", "IMPRECISE": None, **case.options}
+        grid = (tiles,)
+        kernel = matmul[grid](x, y, d, m, n, k, *strides, BM=bm, BN=bn, BK=bk, ACC=TYPES[case.acc], OUT=TYPES[case.d],
+                              **options, **choice)  # fmt: skip
+        arguments = [{"array": "a"}, {"array": "b"}, {"array": "d"}, *(v for v in (m, n, k, *strides) if v != 1)]
+    elif case.kind == "split_k":
+        grid = (tiles, slices)
+        kernel = split_k[grid](x, y, d, m, n, k, k, n, m * n, BM=bm, BN=bn, BK=bk, SLICES=slices, **choice)
+        arguments = [{"array": "a"}, {"array": "b"}, {"array": "d"}, m, n, k, k, n, m * n]
+    else:
+        persistent = case.options.get("PERSISTENT", tiles)
+        grid = (persistent,)
+        boxes = ([bm, bk], [bn, bk], [bm, bn])
+        maps = [TensorDescriptor.from_tensor(t, box) for t, box in zip((x, y, d), boxes, strict=True)]
+        kernel = tma[grid](*maps, m, n, k, BM=bm, BN=bn, BK=bk, OUT=TYPES[case.d], PERSISTENT=persistent,
+                           SPECIALIZE=False, **choice)  # fmt: skip
+        arguments = []
+        for name, meta in zip("abd", kernel.metadata.tensordesc_meta, strict=True):
+            shape = names[name]
+            tile = {"tile": name, "box": list(meta["block_size"]), "swizzle": SWIZZLES[meta["swizzle"]]}
+            arguments += [tile, *shape, shape[1], 1]
+        arguments += [v for v in (m, n, k) if v != 1]
+    torch.cuda.synchronize()
+    ptx = kernel.asm["ptx"]
+    count = ptx.partition(".visible .entry")[2].partition(")")[0].count(".param ")
+    arguments += [0] * (count - len(arguments))  # scratch memory that no kernel here uses
+    result = d.view(torch.uint8).cpu().numpy()
+    launch = {
+        "grid": list(grid),
+        "block": int(ptx.partition(".reqntid ")[2].split()[0].strip(",")),
+        "shared": kernel.metadata.shared,
+        "arguments": arguments,
+        "arrays": {name: [case.a if name in "ab" else case.d, list(shape)] for name, shape in names.items()},
+        "seed": seed,
+        "operands": hashlib.sha256(a.tobytes() + b.tobytes()).hexdigest(),
+        "gpu": torch.cuda.get_device_name(0),
+        "triton": triton.__version__,
+    }
+    return {
+        "ptx": np.frombuffer(zlib.compress(ptx.encode(), 9), np.uint8),
+        "launch": np.frombuffer(json.dumps(launch).encode(), np.uint8),
+        "digest": np.frombuffer(hashlib.sha256(result.tobytes()).digest(), np.uint8),
+        "d": np.frombuffer(zlib.compress(result.tobytes(), 6), np.uint8),
+    }
+
+
+def main() -> None:
+    """Record all cases."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("file", type=Path, metavar="FILE.npz")
+    parser.add_argument("--results", action="store_true", help="write the results, too")
+    chosen = parser.parse_args()
+    records: dict[str, np.ndarray] = {}
+    for seed, case in enumerate(CASES):
+        try:
+            record = run(case, seed)
+        except triton.CompilationError as error:
+            print(f"{case.name}: {str(error)[:200]}", flush=True)
+            continue
+        records |= {f"{case.name}|{name}": part for name, part in record.items() if name != "d" or chosen.results}
+        print(f"{case.name}: {record['ptx'].size} bytes", flush=True)
+    np.savez(chosen.file, **records)
+
+
+if __name__ == "__main__":
+    main()
