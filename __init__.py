@@ -4,8 +4,9 @@
 :func:`tcgen05_mma` on tensor memory and shared memory; :func:`ldmatrix` and :func:`stmatrix` move matrices between
 shared memory and registers. :func:`pack` puts matrices where an instruction takes them, :func:`unpack` takes them out
 again, and :func:`random_metadata` draws legal metadata. :func:`gemm` multiplies whole matrices, and :func:`identify`
-says how a kernel summed one. :func:`evidence` says whether the numerics of an instruction are measured or modelled.
-:class:`WgmmaSequence` checks the order of the calls around ``wgmma``. Bad input raises an :class:`Error`.
+says how a kernel summed one. :func:`run_kernel` runs a compiled kernel. :func:`evidence` says whether the numerics of
+an instruction are measured or modelled. :class:`WgmmaSequence` checks the order of the calls around ``wgmma``. Bad
+input raises an :class:`Error`.
 """
 
 from importlib import import_module
@@ -20,6 +21,7 @@ from .errors import (
     Error,
     FileError,
     InstructionError,
+    KernelError,
     MetadataError,
     OperandError,
     OrderError,
@@ -32,9 +34,11 @@ __all__ = [
     "Error",
     "FileError",
     "InstructionError",
+    "KernelError",
     "MetadataError",
     "OperandError",
     "OrderError",
+    "TensorTile",
     "WgmmaSequence",
     "evidence",
     "gemm",
@@ -43,6 +47,7 @@ __all__ = [
     "mma",
     "pack",
     "random_metadata",
+    "run_kernel",
     "stmatrix",
     "tcgen05_mma",
     "unpack",
@@ -57,6 +62,8 @@ if TYPE_CHECKING:
     from .gemm.pack import pack as pack
     from .gemm.pack import random_metadata as random_metadata
     from .gemm.unpack import unpack as unpack
+    from .kernels.launch import TensorTile as TensorTile
+    from .kernels.launch import run_kernel as run_kernel
     from .tensors.compressed import Compressed as Compressed
 
 #: What is imported when it is first asked for: most who import the package multiply no matrices. The package `gemm` is
@@ -66,7 +73,9 @@ _LATER = {
     "identify": (".gemm.identify", "identify"),
     "pack": (".gemm.pack", "pack"),
     "random_metadata": (".gemm.pack", "random_metadata"),
+    "run_kernel": (".kernels.launch", "run_kernel"),
     "unpack": (".gemm.unpack", "unpack"),
+    "TensorTile": (".kernels.launch", "TensorTile"),
     "Compressed": (".tensors.compressed", "Compressed"),
 }
 

@@ -4,7 +4,8 @@
 
 needs torch and triton, and nothing of this package. Of each kernel it writes its PTX, its launch as JSON with a digest
 of the operands, and a digest of the result; with ``--results`` the result too. Operands are random bits drawn by numpy
-from the seed in the launch, so that they need not be stored. ``tests/kernels/test_triton.py`` runs the records on the model.
+from the seed in the launch, so that they need not be stored. ``tests/kernels/test_triton.py`` runs the records on the
+model.
 """
 
 import argparse

@@ -28,6 +28,7 @@ from . import (
     identify,
     instructions,
     judge,
+    kernel,
     native,
     pack,
     prove,
@@ -101,6 +102,7 @@ def command_parser() -> argparse.ArgumentParser:
     compress.add_parser(commands)
     gemm.add_parser(commands)
     identify.add_parser(commands)
+    kernel.add_parser(commands)
     gpu.add_parser(commands)
     native.add_parser(commands)
     timing.add_parser(commands)

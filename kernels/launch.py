@@ -135,7 +135,7 @@ def _entry(kernels: Mapping[str, Kernel], name: str | None) -> Kernel:
 
 
 def _three(name: str, value: Any) -> tuple[int, int, int]:
-    values = (value,) if isinstance(value, int | np.integer) else tuple(value)
+    values = tuple(value) if isinstance(value, Sequence) else (value,)
     if not 1 <= len(values) <= 3 or any(not isinstance(v, int | np.integer) or v < 1 for v in values):
         raise KernelError(f"{name} must be one to three integers above 0, not {value!r}")
     x, y, z = (*map(int, values), 1, 1)[:3]

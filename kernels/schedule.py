@@ -24,7 +24,7 @@ from .tensor_cores import TENSOR_CORES, waiting_for_wgmma, wgmma_registers
 from .tensor_memory import TENSOR_MEMORY
 from .warps import WARPS
 
-__all__ = ["Limit", "Program", "Statistics"]
+__all__ = ["Limit", "Program", "Statistics", "unmodelled"]
 
 _BUILDERS: dict[str, Callable[[Machine, Instruction], Step]] = {
     **ARITHMETIC, **CONVERSION, **ACCESS, **WARPS, **BULK_COPIES, **BARRIERS, **TENSOR_CORES, **TENSOR_MEMORY,
@@ -104,11 +104,6 @@ class Program:
     ----------
     machine : Machine
         The machine.
-
-    Raises
-    ------
-    KernelError
-        An instruction is not modelled; all of them are named, before anything runs.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -121,16 +116,14 @@ class Program:
         self.waits: dict[int, WaitStep] = {}
         self.guards: dict[int, Reader] = {}
         self.asynchronous = wgmma_registers(machine)
-        problems = []
+        #: A sentence for each instruction that is not modelled.
+        self.problems: list[str] = []
         for place, ins in enumerate(self.code):
             try:
                 self._bind(place, ins)
             except KernelError as error:
                 text = str(error)
-                problems.append(text if text.startswith("line ") else f"line {ins.line}: {ins.opcode}: {text}")
-        if problems:
-            rest = f"; and {len(problems) - _NAMED} more" if len(problems) > _NAMED else ""
-            raise KernelError("; ".join(problems[:_NAMED]) + rest)
+                self.problems.append(text if text.startswith("line ") else f"line {ins.line}: {ins.opcode}: {text}")
 
     def _bind(self, place: int, ins: Instruction) -> None:
         machine, words = self.machine, ins.words
@@ -153,9 +146,24 @@ class Program:
             raise not_modelled(ins)
 
     def run(self, limit: Limit, statistics: Statistics) -> None:
-        """Run all threads to their end."""
+        """Run all threads to their end.
+
+        Raises
+        ------
+        KernelError
+            An instruction is not modelled; all of them are named, and nothing is run. Or the kernel does what PTX
+            forbids.
+        """
+        if self.problems:
+            more = len(self.problems) - _NAMED
+            raise KernelError("; ".join(self.problems[:_NAMED]) + (f"; and {more} more" if more > 0 else ""))
         with np.errstate(all="ignore"):
             _Run(self, limit, statistics).run()
+
+
+def unmodelled(machine: Machine) -> tuple[str, ...]:
+    """Return a sentence for each instruction of a kernel that is not modelled."""
+    return tuple(Program(machine).problems)
 
 
 class _Run:

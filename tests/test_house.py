@@ -46,11 +46,11 @@ MAY_IMPORT = {
     "synth": "rtl/cells rtl isa infra errors amaranth __version__",
     "synth/energy": "synth sim/engine gpu golden operands rtl isa infra errors numpy amaranth",
     "gemm": "api golden operands isa tensors infra errors numpy",
-    "kernels": "api isa errors numpy",
+    "kernels": "api isa tensors infra errors numpy",
     "show": "verify gemm api tensors golden operands rtl isa infra errors numpy",
-    "cli": "show verify formal synth/energy synth gemm tensors api sim/benches sim/coverage sim/engine native gpu "
-    "golden operands rtl isa infra errors numpy tqdm matplotlib shtab __version__",
-    "": "api isa errors cli gemm tensors",  # the last two when they are first asked for
+    "cli": "show verify kernels formal synth/energy synth gemm tensors api sim/benches sim/coverage sim/engine native "
+    "gpu golden operands rtl isa infra errors numpy tqdm matplotlib shtab __version__",
+    "": "api isa errors cli gemm kernels tensors",  # the last three when they are first asked for
 }
 ROOMS = tuple(room for room in MAY_IMPORT if room)
 LONGEST_FILE, MOST_PARAMETERS = 450, 8

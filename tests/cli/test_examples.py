@@ -8,6 +8,7 @@ import pytest
 from sptc.cli import main
 from sptc.cli.examples import EXAMPLES, commands
 from sptc.cli.main import command_parser
+from sptc.tests.kernels.recorded import recorded
 from sptc.tests.synth.power_library import TEXT as POWER
 
 #: What takes a GPU, and what takes more than seconds.
@@ -40,6 +41,7 @@ def run(names: list[str], monkeypatch: pytest.MonkeyPatch, folder: Path) -> None
     rng = np.random.default_rng(0)
     np.save("weights.npy", rng.standard_normal((64, 128)).astype(np.float16) * np.tile(np.float16([1, 0, 0, 1]), 32))
     Path("cells.lib").write_text(POWER, encoding="utf-8")
+    recorded("triton.small.mma").write(Path())
     np.save("x.npy", rng.standard_normal((128, 32)).astype(np.float16))
     for line in (line for name in names for line in EXAMPLES[name]):
         assert main(shlex.split(line)[1:]) == STATUS.get(line, 0), line

@@ -46,6 +46,30 @@ class RecordedKernel:
         run = run_kernel(ptx or self.ptx, self.grid, self.block, arguments, shared=self.shared, **options)
         return d, run
 
+    def write(self, folder: Path) -> None:
+        """Write a kernel of pointers and numbers as ``matmul.ptx`` and ``launch.json``, with its arrays beside them."""
+        (folder / "matmul.ptx").write_text(self.ptx, encoding="utf-8")
+        arrays, arguments = {}, []
+        for place, value in enumerate(self.arguments):
+            if not isinstance(value, np.ndarray):
+                arguments.append(value)
+                continue
+            name = f"argument{place}"
+            arguments.append({"array": name})
+            if place == self.result:
+                arrays[name] = {"zeros": value.dtype.name, "shape": list(value.shape)}
+            else:
+                np.save(folder / f"{name}.npy", value)
+                arrays[name] = {"file": f"{name}.npy"}
+        launch = {
+            "grid": self.grid,
+            "block": self.block,
+            "shared": self.shared,
+            "arrays": arrays,
+            "arguments": arguments,
+        }
+        (folder / "launch.json").write_text(json.dumps(launch), encoding="utf-8")
+
 
 @cache
 def recorded(name: str) -> RecordedKernel:

@@ -1,0 +1,84 @@
+"""``sptc kernel``: run compiled kernels on the model, and show what they consist of."""
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..api.backends import BACKENDS
+from ..infra.reading import read_text
+from .options import add, integer
+from .progress import progress_bar
+
+__all__ = ["add_parser"]
+
+
+def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser(
+        "kernel",
+        help="run a compiled kernel (PTX) on the model, or show what it consists of",
+        description="Run a kernel that Triton, CUDA or another compiler wrote as PTX, with tensor-core instructions "
+        "executed by a back end of this package; or show its tensor-core instructions, copies and barriers, and what "
+        "of it is not modelled.",
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    run = actions.add_parser("run", help="run a kernel on arrays")
+    run.add_argument("ptx", type=Path, metavar="K.ptx", help="PTX module")
+    run.add_argument("--launch", type=Path, required=True, metavar="LAUNCH.json", help="grid, arrays and arguments")
+    add(run, "arch", default="sm_90", note=" (default %(default)s)")
+    add(run, "backend", choices=BACKENDS, default="native", note=" of tensor-core instructions (default %(default)s)")
+    run.add_argument("--limit", type=integer(1), metavar="N", help="stop after N instructions of threads")
+    add(run, "output", metavar="FILE.npz", help="write all arrays of the launch after the run")
+    add(run, "json", "github")
+    run.set_defaults(execute=_run)
+    show = actions.add_parser("show", help="show what the kernels of a module consist of")
+    show.add_argument("ptx", type=Path, metavar="K.ptx", help="PTX module")
+    add(show, "json")
+    show.set_defaults(execute=_show)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from ..kernels.launch_file import read_launch
+    from ..tensors.files import check_output, write_tensors
+
+    if options.output:
+        check_output(options.output)
+    ptx, launch = read_text(options.ptx), read_launch(options.launch)
+    begun = time.monotonic()
+    with progress_bar("CTA") as advance:
+        run = launch.run(ptx, arch=options.arch, backend=options.backend, limit=options.limit, progress=advance)
+    seconds = time.monotonic() - begun
+    if options.output:
+        write_tensors(options.output, launch.arrays, {})
+    if options.json:
+        statistics = run.statistics
+        print(json.dumps({
+            "kernel": run.kernel, "ctas": run.ctas, "threads": run.threads, "seconds": round(seconds, 3),
+            "thread_instructions": statistics.thread_instructions, "opcodes": dict(statistics.opcodes.most_common()),
+            "findings": list(run.findings),
+        }))  # fmt: skip
+    else:
+        count = run.statistics.thread_instructions
+        print(f"{run.kernel}: {run.ctas} CTAs of {run.threads} threads; {count} thread instructions in {seconds:.2f} s")
+        for finding in run.findings:
+            print(finding)
+    if options.github:
+        for finding in run.findings:
+            line, _, text = finding.removeprefix("line ").partition(": ")
+            print(f"::warning file={options.ptx},line={line},title=sptc kernel::{text}", file=sys.stderr)
+    return int(bool(run.findings))
+
+
+def _show(options: argparse.Namespace) -> int:
+    from ..kernels.summary import summaries
+
+    found = summaries(read_text(options.ptx))
+    if options.json:
+        print(json.dumps({"kernels": [asdict(summary) for summary in found]}))
+    else:
+        print("\n".join(line for summary in found for line in summary.lines()))
+    return 0

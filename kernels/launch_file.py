@@ -1,0 +1,116 @@
+"""Launches as JSON files: geometry, arrays and arguments of a kernel."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import FileError
+from ..infra.reading import read_json
+from ..tensors.element_types import named_dtype
+from ..tensors.files import open_tensors
+from .launch import KernelRun, TensorTile, run_kernel
+
+__all__ = ["LaunchFile", "read_launch"]
+
+#: Keys of a launch, and of the objects in it.
+_KEYS = {"kernel", "grid", "block", "cluster", "shared", "arrays", "arguments"}
+_ARRAY_KEYS = ({"file"}, {"file", "tensor"}, {"zeros", "shape"})
+_MOST_BYTES = 1 << 34
+
+
+@dataclass(frozen=True)
+class LaunchFile:
+    """A launch of a kernel, with its arrays."""
+
+    kernel: str | None
+    grid: Any
+    block: Any
+    cluster: Any
+    shared: int
+    #: Arrays by name; a run changes them.
+    arrays: dict[str, NDArray]
+    arguments: list[Any]
+
+    def run(self, ptx: str, **options: Any) -> KernelRun:
+        """Run a kernel of a module; options as for :func:`~sptc.kernels.launch.run_kernel`."""
+        return run_kernel(
+            ptx,
+            self.grid,
+            self.block,
+            self.arguments,
+            kernel=self.kernel,
+            cluster=self.cluster,
+            shared=self.shared,
+            **options,
+        )
+
+
+def read_launch(path: Path) -> LaunchFile:
+    """Read a launch.
+
+    Parameters
+    ----------
+    path : Path
+        A JSON file with the keys ``grid`` and ``block`` (an int, or up to three), ``arrays`` and ``arguments``, and
+        optionally ``kernel`` (the entry), ``shared`` (bytes of dynamic shared memory) and ``cluster``. Each array is
+        ``{"file": "a.npy"}``, ``{"file": "all.npz", "tensor": "a"}`` or ``{"zeros": "float16", "shape": [512, 512]}``,
+        files relative to the launch's. An argument is a number, ``{"array": "a"}`` for a pointer, or for a tensor map
+        ``{"tile": "a", "box": [128, 64], "swizzle": "128B", "fill": "zero"}``.
+
+    Raises
+    ------
+    FileError
+        The file, or one that it names, cannot be read; or it says something else.
+    """
+    launch = read_json(path)
+    if not isinstance(launch, dict) or not {"grid", "block", "arrays", "arguments"} <= launch.keys() <= _KEYS:
+        raise FileError(f"{path} must be an object with grid, block, arrays and arguments, and may have "
+                        "kernel, cluster and shared")  # fmt: skip
+    refuse: Callable[[str], FileError] = lambda text: FileError(f"{path}: {text}")  # noqa: E731
+    if not isinstance(launch["arrays"], dict) or not isinstance(launch["arguments"], list):
+        raise refuse("arrays must be an object and arguments a list")
+    arrays = {name: _array(path.parent, name, value, refuse) for name, value in launch["arrays"].items()}
+    arguments = [_argument(place, value, arrays, refuse) for place, value in enumerate(launch["arguments"])]
+    shared = launch.get("shared", 0)
+    if not isinstance(shared, int):
+        raise refuse("shared must be a number of bytes")
+    return LaunchFile(
+        launch.get("kernel"), launch["grid"], launch["block"], launch.get("cluster"), shared, arrays, arguments
+    )
+
+
+def _array(folder: Path, name: str, value: Any, refuse: Callable[[str], FileError]) -> NDArray:
+    if not isinstance(value, dict) or {*value} not in _ARRAY_KEYS:
+        raise refuse(f"array {name!r} must have file, file and tensor, or zeros and shape")
+    if "zeros" in value:
+        shape = value["shape"]
+        if not isinstance(shape, list) or not all(isinstance(side, int) and side > 0 for side in shape):
+            raise refuse(f"the shape of array {name!r} must be a list of integers above 0")
+        dtype = named_dtype(str(value["zeros"]))
+        if np.prod(shape, dtype=float) * dtype.itemsize > _MOST_BYTES:
+            raise refuse(f"array {name!r} would have more than {_MOST_BYTES >> 30} GiB")
+        return np.zeros(shape, dtype)
+    if not isinstance(value["file"], str):
+        raise refuse(f"the file of array {name!r} must be a name")
+    file = open_tensors(folder / value["file"])
+    return np.array(file.get(value["tensor"] if "tensor" in value else file.only("tensor")), order="C")
+
+
+def _argument(place: int, value: Any, arrays: dict[str, NDArray], refuse: Callable[[str], FileError]) -> Any:
+    if isinstance(value, int | float):
+        return value
+    if isinstance(value, dict) and {*value} in ({"array"}, {"tile", "box"} | {*value} & {"swizzle", "fill"}):
+        name = value.get("array", value.get("tile"))
+        if name not in arrays:
+            raise refuse(f"argument {place} names the array {name!r}, which is not among arrays")
+        if "array" in value:
+            return arrays[name]
+        box = value["box"]
+        if not isinstance(box, list) or not all(isinstance(side, int) for side in box):
+            raise refuse(f"the box of argument {place} must be a list of integers")
+        return TensorTile(arrays[name], tuple(box), str(value.get("swizzle", "none")), str(value.get("fill", "zero")))
+    raise refuse(f"argument {place} must be a number, an array or a tile, not {value!r:.60}")

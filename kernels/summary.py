@@ -1,0 +1,98 @@
+"""What a kernel consists of: its tensor-core instructions, memory, barriers, and what of it is not modelled."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from .machine import Launch, Machine
+from .memory import GlobalMemory
+from .program import Kernel
+from .ptx import parse_ptx
+from .schedule import unmodelled
+
+__all__ = ["KernelSummary", "summaries"]
+
+_WARP_THREADS = 32
+#: First words of opcodes by what they are about, in the order of the report.
+_TOPICS = {
+    "tensor cores": ("mma", "wgmma", "tcgen05"),
+    "copies": ("cp", "ldmatrix", "stmatrix"),
+    "barriers": ("bar", "barrier", "mbarrier", "fence"),
+}
+
+
+@dataclass(frozen=True)
+class KernelSummary:
+    """A kernel of a module."""
+
+    name: str
+    target: str
+    instructions: int
+    registers: int
+    #: Bytes of its shared variables, without dynamic shared memory.
+    shared: int
+    #: Parameters: name, type and bytes.
+    parameters: tuple[tuple[str, str, int], ...]
+    #: Threads of a CTA that it demands; empty if it demands none.
+    block: tuple[int, ...]
+    #: By topic each opcode with its lines.
+    opcodes: dict[str, dict[str, tuple[int, ...]]]
+    #: Instructions that are not modelled, a sentence with the line each.
+    unmodelled: tuple[str, ...]
+
+    def lines(self) -> list[str]:
+        """Return the summary as lines of text."""
+        demanded = f", CTAs of {' x '.join(map(str, self.block))} threads" if self.block else ""
+        text = [
+            f"{self.name}: {self.instructions} instructions, {self.registers} registers, "
+            f"{self.shared} bytes of shared variables, {len(self.parameters)} parameters{demanded} ({self.target})"
+        ]
+        for topic, opcodes in self.opcodes.items():
+            text.append(f"  {topic}")
+            for opcode, places in opcodes.items():
+                lines = ", ".join(map(str, places[:_SHOWN])) + (", ..." if len(places) > _SHOWN else "")
+                text.append(f"    {len(places):4d} x {opcode}  line {lines}")
+        text += [f"  not modelled: {sentence}" for sentence in self.unmodelled] or ["  all of it is modelled"]
+        return text
+
+
+#: Lines that a row of the text names.
+_SHOWN = 6
+
+
+def summaries(ptx: str) -> list[KernelSummary]:
+    """Return what each kernel of a module consists of.
+
+    Raises
+    ------
+    KernelError
+        The module does not parse.
+    """
+    return [_summary(kernel) for kernel in parse_ptx(ptx).values()]
+
+
+def _summary(kernel: Kernel) -> KernelSummary:
+    opcodes: dict[str, dict[str, tuple[int, ...]]] = {}
+    counts = Counter(ins.opcode for ins in kernel.instructions)
+    for topic, firsts in _TOPICS.items():
+        chosen = [opcode for opcode in counts if opcode.split(".")[0] in firsts]
+        if chosen:
+            opcodes[topic] = {
+                opcode: tuple(ins.line for ins in kernel.instructions if ins.opcode == opcode) for opcode in chosen
+            }
+    x, y, z = (*kernel.block, 1, 1, 1)[:3] if kernel.block else (_WARP_THREADS, 1, 1)
+    size = max((p.offset + p.size for p in kernel.parameters), default=0)
+    launch = Launch((1, 1, 1), (x, y, z), arch="sm_90")
+    machine = Machine(kernel, launch, np.zeros(1, np.int64), bytes(size), GlobalMemory(0))
+    return KernelSummary(
+        kernel.name,
+        kernel.target,
+        len(kernel.instructions),
+        len(kernel.registers),
+        max((start + size for start, size in kernel.shared.values()), default=0),
+        tuple((p.name, p.type, p.size) for p in kernel.parameters),
+        kernel.block,
+        opcodes,
+        unmodelled(machine),
+    )

@@ -1,0 +1,86 @@
+"""``sptc kernel``: a launch from files, what it writes and says, and what it refuses."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sptc.tests.cli.command_line import CommandLine
+from sptc.tests.kernels.recorded import recorded
+
+COMMAND = "kernel"
+
+
+@pytest.fixture(autouse=True)
+def _launch(cli: CommandLine) -> None:
+    recorded("triton.small.mma").write(Path())
+
+
+def test_run(cli: CommandLine) -> None:
+    said = cli.json("run", "matmul.ptx", "--launch", "launch.json", "-o", "out.npz", "--limit", 10**6)
+    expected = recorded("triton.small.mma").expected
+    np.testing.assert_array_equal(np.load("out.npz")["argument2"], expected)
+    assert (said["kernel"], said["ctas"], said["threads"], said["findings"]) == ("matmul", 4, 32, [])
+    assert said["thread_instructions"] > 10_000
+    assert said["opcodes"]["mma"] > 0
+    text = cli.text("run", "matmul.ptx", "--launch", "launch.json")
+    assert text.startswith("matmul: 4 CTAs of 32 threads; ")
+
+
+def test_findings_are_a_status_and_annotations(cli: CommandLine) -> None:
+    kernel = recorded("cuda_wgmma_sp_sm90")
+    kernel.write(Path())
+    text = kernel.ptx.replace("wgmma.wait_group.sync.aligned", "wgmma.fence.sync.aligned; //")
+    Path("matmul.ptx").write_text(text)
+    assert cli.status("run", "matmul.ptx", "--launch", "launch.json", "--github") == 1
+    captured = cli.capsys.readouterr()
+    assert "it touches registers of a wgmma before wgmma.wait_group; undefined by PTX" in captured.out
+    assert captured.err.startswith("::warning file=matmul.ptx,line=")
+
+
+def test_show(cli: CommandLine) -> None:
+    (kernel,) = cli.json("show", "matmul.ptx")["kernels"]
+    assert (kernel["name"], kernel["target"], kernel["block"]) == ("matmul", "sm_90a", [32])
+    assert "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32" in kernel["opcodes"]["tensor cores"]
+    assert cli.text("show", "matmul.ptx").splitlines()[-1] == "  all of it is modelled"
+    Path("matmul.ptx").write_text(recorded("triton.small.mma").ptx.replace("aligned.m8n8.x4", "aligned.m16n16.x4"))
+    assert "not modelled: line " in cli.text("show", "matmul.ptx")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"grid": None}, "grid must be one to three integers above 0"),
+        ({"arrays": []}, "arrays must be an object and arguments a list"),
+        ({"arrays": {"a": {"zeros": "float16"}}}, "array 'a' must have file, file and tensor, or zeros and shape"),
+        ({"arrays": {"a": {"zeros": "float16", "shape": [-1]}}}, "the shape of array 'a' must be a list"),
+        ({"arrays": {"a": {"zeros": "float16", "shape": [1 << 40]}}}, "array 'a' would have more than 16 GiB"),
+        ({"arrays": {"a": {"file": "none.npy"}}}, "none.npy"),
+        ({"arguments": [{"array": "x"}]}, "argument 0 names the array 'x', which is not among arrays"),
+        ({"arguments": ["x"]}, "argument 0 must be a number, an array or a tile, not 'x'"),
+        ({"arguments": []}, "takes \\d+ arguments, not 0"),
+        ({"shared": "many"}, "shared must be a number of bytes"),
+        ({"other": 1}, "must be an object with grid, block, arrays and arguments"),
+    ],
+)
+def test_bad_launches(changes: dict[str, object], message: str, cli: CommandLine) -> None:
+    launch = json.loads(Path("launch.json").read_text())
+    Path("launch.json").write_text(json.dumps(launch | changes))
+    assert cli.status("run", "matmul.ptx", "--launch", "launch.json") == 2
+    captured = cli.capsys.readouterr()
+    assert captured.err.startswith("sptc kernel: ")
+    assert re.search(message, captured.err), captured.err
+
+
+def test_bad_files(cli: CommandLine) -> None:
+    for words, message in (
+        (["run", "none.ptx", "--launch", "launch.json"], "none.ptx"),
+        (["run", "launch.json", "--launch", "launch.json"], "this is no PTX: it has no .version and .target"),
+        (["run", "matmul.ptx", "--launch", "matmul.ptx"], "matmul.ptx is not JSON"),
+        (["run", "matmul.ptx", "--launch", "launch.json", "--limit", "100"], "has not ended within the limit"),
+        (["run", "matmul.ptx", "--launch", "launch.json", "-o", "out.txt"], "out.txt"),
+        (["show", "launch.json"], "this is no PTX"),
+    ):
+        cli.refuses(*words, message=message)
+    assert not Path("out.npz").exists()
