@@ -256,6 +256,8 @@ def test_no_function_takes_too_much() -> None:
         for node in ast.walk(syntax(path)):
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
+            if any(ast.unparse(decorator) == "triton.jit" for decorator in node.decorator_list):
+                continue  # a kernel's parameters are those of its launch
             if PUBLIC_FUNCTIONS.get(node.name) != path.parent.name and _parameters(node) > MOST_PARAMETERS:
                 found.append(f"{path.relative_to(ROOT).as_posix()}:{node.name} takes {_parameters(node)}")
     assert found == []
