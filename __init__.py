@@ -50,6 +50,7 @@ __all__ = [
     "run_kernel",
     "stmatrix",
     "tcgen05_mma",
+    "triton",
     "unpack",
     "wgmma",
 ]
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from .gemm.pack import pack as pack
     from .gemm.pack import random_metadata as random_metadata
     from .gemm.unpack import unpack as unpack
+    from .kernels import triton as triton
     from .kernels.launch import TensorTile as TensorTile
     from .kernels.launch import run_kernel as run_kernel
     from .tensors.compressed import Compressed as Compressed
@@ -76,6 +78,7 @@ _LATER = {
     "run_kernel": (".kernels.launch", "run_kernel"),
     "unpack": (".gemm.unpack", "unpack"),
     "TensorTile": (".kernels.launch", "TensorTile"),
+    "triton": (".kernels.triton", ""),
     "Compressed": (".tensors.compressed", "Compressed"),
 }
 

@@ -161,7 +161,7 @@ class Machine:
 
     def every(self, values: NDArray) -> NDArray:
         """Return a value for each thread."""
-        return np.broadcast_to(values, (self.count,))
+        return values if values.size == self.count else np.broadcast_to(values, (self.count,))
 
     def who(self, thread: int) -> str:
         """Name a thread of the batch."""

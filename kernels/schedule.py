@@ -20,7 +20,7 @@ from .conversion import CONVERSION
 from .cta_barriers import CtaBarriers
 from .machine import Machine, Mask, Reader, Step, not_modelled
 from .program import Address, Instruction, Negated, Operand, Pair, Register, Symbol, Vector
-from .tensor_cores import TENSOR_CORES, waiting_for_wgmma, wgmma_registers
+from .tensor_cores import TENSOR_CORES, independent_runs, mma_run, waiting_for_wgmma, wgmma_registers
 from .tensor_memory import TENSOR_MEMORY
 from .warps import WARPS
 
@@ -57,6 +57,10 @@ class Statistics:
     thread_instructions: int = 0
     #: Instructions, by the first word of their opcode, each counted once for a group of threads.
     opcodes: Counter[str] = field(default_factory=Counter)
+
+
+def _nothing(mask: Mask) -> None:
+    """Do nothing: the work is done by an earlier step."""
 
 
 def _guarded(machine: Machine, ins: Instruction, step: Step) -> Step:
@@ -124,6 +128,14 @@ class Program:
             except KernelError as error:
                 text = str(error)
                 self.problems.append(text if text.startswith("line ") else f"line {ins.line}: {ins.opcode}: {text}")
+        if not self.problems:
+            self._join_mma()
+
+    def _join_mma(self) -> None:
+        """Compute consecutive ``mma`` that are independent of each other together, at the first of them."""
+        for run in independent_runs(self.machine, self.joins):
+            self.steps[run[0]] = mma_run(self.machine, [self.code[place] for place in run])
+            self.steps |= dict.fromkeys(run[1:], _nothing)
 
     def _bind(self, place: int, ins: Instruction) -> None:
         machine, words = self.machine, ins.words

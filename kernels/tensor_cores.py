@@ -5,7 +5,8 @@ warpgroup waits for its group: an access that should have come behind the wait s
 what is multiplied.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from .copies import ThreadGroups
 from .machine import Machine, Mask, Reader, Step, not_modelled
 from .program import Immediate, Instruction, Operand, Vector
 
-__all__ = ["TENSOR_CORES", "waiting_for_wgmma", "wgmma_registers"]
+__all__ = ["TENSOR_CORES", "independent_runs", "mma_run", "waiting_for_wgmma", "wgmma_registers"]
 
 _WARP, _WARPGROUP = 32, 128
 
@@ -48,26 +49,87 @@ def _called(ins: Instruction, function: Callable[..., NDArray], *arguments: Any,
         raise KernelError(f"line {ins.line}: {error}") from None
 
 
-def _mma(machine: Machine, ins: Instruction) -> Step:
+@dataclass(frozen=True)
+class _Fragments:
+    """Registers of one ``mma``, and what else it takes."""
+
+    d: list[int]
+    a: list[int]
+    b: list[int]
+    c: list[int]
+    e: list[int]
+    selector: int
+    scales: dict[str, tuple[Reader, int, int]]
+
+    @property
+    def sources(self) -> frozenset[int]:
+        """Registers that are read."""
+        return frozenset((*self.a, *self.b, *self.c, *self.e))
+
+
+def _fragments(machine: Machine, ins: Instruction) -> _Fragments:
     instruction = _parsed(ins)
     d, a, b, c = (machine.register_numbers(operand) for operand in ins.operands[:4])
     rest = list(ins.operands[4:])
     metadata, selector = (rest.pop(0), _number(rest.pop(0), ins)) if instruction.sparse else (None, 0)
     e = machine.register_numbers(metadata) if metadata is not None else []
-    scales = _scales(machine, ins, rest) if instruction.scale_size else {}
-    launch = machine.launch
+    return _Fragments(d, a, b, c, e, selector, _scales(machine, ins, rest) if instruction.scale_size else {})
+
+
+def _mma(machine: Machine, ins: Instruction) -> Step:
+    return mma_run(machine, [ins])
+
+
+def independent_runs(machine: Machine, joins: frozenset[int]) -> list[list[int]]:
+    """Return runs of consecutive ``mma`` of which none reads a result of another: they can be computed together.
+
+    Parameters
+    ----------
+    machine : Machine
+        The kernel.
+    joins : frozenset of int
+        Places of instructions behind a label, at which no run continues.
+    """
+    runs: list[list[int]] = []
+    written: set[int] = set()
+    last: tuple[str, int] | None = None
+    for place, ins in enumerate(machine.kernel.instructions):
+        if ins.words[0] != "mma" or ins.guard:
+            last = None
+            continue
+        fragments = _fragments(machine, ins)
+        kind = (ins.opcode, fragments.selector)
+        if kind == last and place not in joins and not fragments.scales and not fragments.sources & written:
+            runs[-1].append(place)
+        else:
+            runs.append([place])
+            written = set()
+        written |= {*fragments.d}
+        last = kind
+    return [run for run in runs if len(run) > 1]
+
+
+def mma_run(machine: Machine, instructions: Sequence[Instruction]) -> Step:
+    """Return the step of several ``mma`` that are independent of each other: one call of the back end for all."""
+    ins, launch = instructions[0], machine.launch
+    every = [_fragments(machine, each) for each in instructions]
 
     def step(mask: Mask) -> None:
         groups = machine.whole_groups(mask, _WARP, ins)
         chosen = slice(None) if groups is None else groups
+
+        def stacked(name: str) -> NDArray[np.uint32]:
+            return np.stack([machine.stacked(getattr(each, name), _WARP)[chosen] for each in every])
+
         options: dict[str, Any] = {"arch": launch.arch, "backend": launch.backend}
-        if e:
-            options |= {"e": machine.stacked(e, _WARP)[chosen, :, 0], "selector": selector}
-        for name, (read, byte_id, thread_id) in scales.items():
+        if every[0].e:
+            options |= {"e": stacked("e")[..., 0], "selector": every[0].selector}
+        for name, (read, byte_id, thread_id) in every[0].scales.items():
             data = machine.every(read()).reshape(-1, _WARP)[chosen]
             options[name] = (np.ascontiguousarray(data), byte_id, thread_id)
-        operands = (machine.stacked(numbers, _WARP)[chosen] for numbers in (a, b, c))
-        machine.spread(d, _called(ins, mma, *operands, **options), groups, _WARP)
+        results = _called(ins, mma, *(stacked(name) for name in "abc"), **options)
+        for fragments, result in zip(every, results, strict=True):
+            machine.spread(fragments.d, result, groups, _WARP)
 
     return step
 

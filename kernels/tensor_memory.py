@@ -15,7 +15,7 @@ from ..errors import Error, KernelError
 from ..isa.tcgen05 import parse_opcode
 from .barriers import barriers
 from .machine import Machine, Mask, Reader, Step, not_modelled
-from .program import Address, Instruction, Operand, Vector
+from .program import Address, Immediate, Instruction, Operand, Vector
 
 __all__ = ["TENSOR_MEMORY"]
 
@@ -107,22 +107,32 @@ def _registers(operand: Operand) -> tuple[Operand, ...]:
 
 
 def _rows(
-    machine: Machine, ins: Instruction, operand: Operand
+    machine: Machine, ins: Instruction, operand: Operand, split: Operand | None
 ) -> Callable[[Mask], tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]]:
-    """Return a function that gives CTA, lane and first column of each thread."""
-    if "32x32b" not in ins.words or any("pack" in word for word in ins.words) or not isinstance(operand, Address):
-        raise not_modelled(ins, "only the shape .32x32b without packing")
+    """Return a function that gives CTA, lane and first column of each thread.
+
+    ``.32x32b``: a lane for each thread of the warp. ``.16x32bx2``: sixteen lanes, of which the second half of the
+    warp takes columns that lie `split` columns further.
+    """
+    halves = "16x32bx2" in ins.words
+    if not (halves or "32x32b" in ins.words) or any("pack" in word for word in ins.words):
+        raise not_modelled(ins, "only the shapes .32x32b and .16x32bx2 without packing")
+    if not isinstance(operand, Address) or halves != isinstance(split, Immediate):
+        raise not_modelled(ins, "its operands")
     read, offset = machine.reader(operand.base, "u32"), operand.offset
+    lanes = _WARP_LANES // 2 if halves else _WARP_LANES
+    further = split.value if isinstance(split, Immediate) else 0
 
     def rows(mask: Mask) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
         threads = machine.active(mask)
         address = machine.every(read())[threads].astype(np.int64) + offset
-        first = address >> 16
-        wrong = first != threads % machine.threads // _WARP_LANES % 4 * _WARP_LANES
+        first, warp = address >> 16, threads % machine.threads // _WARP_LANES
+        wrong = (first // _WARP_LANES != warp % 4) | (first % lanes != 0)
         if wrong.any():
             thread = int(threads[wrong.argmax()])
             raise machine.fault(ins, "a warp reaches the quarter of the lanes of its rank alone", thread)
-        return machine.cta_of_thread[threads], first + threads % _WARP_LANES, address & 0xFFFF
+        column = (address & 0xFFFF) + threads % _WARP_LANES // lanes * further
+        return machine.cta_of_thread[threads], first + threads % lanes, column
 
     return rows
 
@@ -130,7 +140,8 @@ def _rows(
 def _load(machine: Machine, ins: Instruction) -> Step:
     numbers = machine.register_numbers(ins.operands[0])
     writes = [machine.writer(item, "b32") for item in _registers(ins.operands[0])]
-    rows, memory = _rows(machine, ins, ins.operands[1]), _tensor_memory(machine)
+    split = ins.operands[2] if len(ins.operands) > 2 else None
+    rows, memory = _rows(machine, ins, ins.operands[1], split), _tensor_memory(machine)
 
     def step(mask: Mask) -> None:
         cta, lane, column = rows(mask)
@@ -143,8 +154,9 @@ def _load(machine: Machine, ins: Instruction) -> Step:
 
 
 def _store(machine: Machine, ins: Instruction) -> Step:
-    reads = [machine.reader(item, "b32") for item in _registers(ins.operands[1])]
-    rows, memory = _rows(machine, ins, ins.operands[0]), _tensor_memory(machine)
+    reads = [machine.reader(item, "b32") for item in _registers(ins.operands[-1])]
+    split = ins.operands[1] if len(ins.operands) > 2 else None
+    rows, memory = _rows(machine, ins, ins.operands[0], split), _tensor_memory(machine)
 
     def step(mask: Mask) -> None:
         cta, lane, column = rows(mask)

@@ -1,0 +1,199 @@
+"""``sptc.triton``: compile a Triton kernel for a GPU that is not there, and run it on the model (extra: triton)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import BackendError, KernelError
+from .launch import KernelRun, TensorTile, run_kernel
+
+__all__ = ["Compilation", "compile_kernel", "run"]
+
+#: Triton's names of element types, by those of numpy, ``ml_dtypes`` and torch.
+_TYPES = {
+    "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "float8_e4m3fn": "fp8e4nv",
+    "float8_e5m2": "fp8e5", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8",
+    "uint16": "u16", "uint32": "u32", "uint64": "u64", "bool": "i1",
+}  # fmt: skip
+_TARGETS = {"sm_80": 80, "sm_86": 86, "sm_89": 89, "sm_90": 90, "sm_100": 100, "sm_120": 120}
+_SWIZZLES = ("none", "32B", "64B", "128B")
+_WARP_THREADS = 32
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """A kernel compiled for a target, and what a launch of it needs."""
+
+    ptx: str
+    #: Threads of a CTA, and bytes of dynamic shared memory.
+    block: int
+    shared: int
+    #: Bytes of scratch memory of a CTA.
+    scratch: int
+    #: Box and swizzle of each tensor map, in the order of the parameters: a wide block is copied in several boxes.
+    maps: tuple[tuple[tuple[int, ...], str], ...]
+    #: Parameters that are not constants, in order.
+    parameters: tuple[str, ...]
+
+
+def run(
+    kernel: Any,
+    grid: int | Sequence[int] | Callable[[Mapping[str, Any]], Sequence[int]],
+    *args: Any,
+    arch: str = "sm_90",
+    backend: Any = "native",
+    num_warps: int = 4,
+    num_stages: int = 3,
+    **keywords: Any,
+) -> KernelRun:
+    """Compile a ``@triton.jit`` function for a target, and run it on arrays, which are changed in place.
+
+    Parameters
+    ----------
+    kernel : JITFunction
+        The kernel.
+    grid : int, sequence of int, or callable
+        CTAs along each axis; a callable is given the arguments by name, as by Triton.
+    *args, **keywords
+        Arguments: numpy arrays and tensors of torch on the CPU, ints, floats, and for a tensor descriptor a
+        :class:`~sptc.kernels.launch.TensorTile` with the block that the kernel loads; values of ``tl.constexpr``.
+    arch : str
+        Target.
+    backend : str or Backend
+        Back end of tensor-core instructions.
+    num_warps, num_stages : int
+        Options of the compiler.
+
+    Raises
+    ------
+    BackendError
+        Triton is not installed, or does not compile the kernel.
+    KernelError
+        As :func:`~sptc.kernels.launch.run_kernel`; or an argument is missing or of another type.
+    """
+    values = _bound(kernel, args, keywords)
+    compiled = compile_kernel(kernel, values, arch, num_warps=num_warps, num_stages=num_stages)
+    shape = grid(values) if callable(grid) else grid
+    ctas = prod(shape) if isinstance(shape, Sequence) else int(shape)
+    maps = iter(compiled.maps)
+    arguments: list[Any] = []
+    for name in compiled.parameters:
+        value = values[name]
+        if isinstance(value, TensorTile):
+            box, swizzle = next(maps)
+            value = replace(value, array=_array(value.array), box=box, swizzle=swizzle)
+            strides = [stride // value.array.itemsize for stride in value.array.strides]
+            arguments += [value, *value.array.shape, *strides]
+        else:
+            arguments.append(_array(value) if _type_of(value) else value)
+    scratch = np.zeros(max(compiled.scratch * ctas, 1), np.uint8)
+    count = compiled.ptx.partition(".visible .entry")[2].partition(")")[0].count(".param ")
+    arguments += [scratch if compiled.scratch else 0, 0][: max(count - len(arguments), 0)]
+    return run_kernel(
+        compiled.ptx, shape, compiled.block, arguments, arch=arch, backend=backend, shared=compiled.shared
+    )
+
+
+def _bound(kernel: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of all parameters by name."""
+    names = [parameter.name for parameter in kernel.params]
+    if len(args) > len(names):
+        raise KernelError(f"the kernel takes {len(names)} arguments, not {len(args)}")
+    values = dict(zip(names, args, strict=False))
+    if unknown := [name for name in keywords if name not in names or name in values]:
+        raise KernelError(f"the kernel has no further parameter {unknown[0]!r}; it has {', '.join(names)}")
+    values |= keywords
+    for parameter in kernel.params:
+        if parameter.name not in values and getattr(parameter, "has_default", False):
+            values[parameter.name] = parameter.default
+    if missing := [name for name in names if name not in values]:
+        raise KernelError(f"the kernel's argument {missing[0]!r} is missing")
+    return {name: values[name] for name in names}
+
+
+def _type_of(value: Any) -> str:
+    """Return Triton's name of the element type of an array or tensor; nothing if it is neither."""
+    dtype = getattr(value, "dtype", None)
+    if dtype is None or not hasattr(value, "shape") or isinstance(value, np.generic):
+        return ""
+    name = str(dtype).removeprefix("torch.")
+    if name not in _TYPES:
+        raise KernelError(f"arrays of {name} are not modelled")
+    return _TYPES[name]
+
+
+def _array(value: Any) -> NDArray:
+    """Return an array, or the memory of a tensor as one of its bits."""
+    if isinstance(value, np.ndarray):
+        return value
+    integers = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
+    if value.device.type != "cpu":
+        raise KernelError("tensors must be in the memory of the CPU")
+    torch = __import__("torch")
+    array: NDArray = value.view(getattr(torch, integers[value.element_size()])).numpy()
+    return array
+
+
+def compile_kernel(
+    kernel: Any, values: Mapping[str, Any], arch: str, *, num_warps: int, num_stages: int
+) -> Compilation:
+    """Compile a kernel for arguments of these types: as Triton specialises it, pointers are multiples of 16."""
+    try:
+        import triton
+        from triton.backends.compiler import GPUTarget
+        from triton.compiler import ASTSource
+    except ImportError:
+        raise BackendError("triton is not installed: pip install 'sptc[triton]'") from None
+    if arch not in _TARGETS:
+        raise KernelError(f"Triton compiles for {', '.join(_TARGETS)}, not for {arch!r}")
+    signature: dict[str, str] = {}
+    constants: dict[str, Any] = {}
+    attributes: dict[tuple[int, ...], list[list[Any]]] = {}
+    for place, parameter in enumerate(kernel.params):
+        name, value = parameter.name, values[parameter.name]
+        kind, aligned = _signature(name, value, constant=parameter.is_constexpr)
+        signature[name] = kind
+        if kind == "constexpr":
+            constants[name] = value
+        elif aligned:
+            attributes[(place,)] = [["tt.divisibility", 16]]
+    try:
+        compiled = triton.compile(
+            ASTSource(kernel, signature, constants, attributes),
+            target=GPUTarget("cuda", _TARGETS[arch], _WARP_THREADS),
+            options={"num_warps": num_warps, "num_stages": num_stages},
+        )
+    except Exception as error:
+        raise BackendError(f"Triton does not compile the kernel: {error}") from None
+    ptx, metadata = compiled.asm["ptx"], compiled.metadata
+    maps = getattr(metadata, "tensordesc_meta", None) or ()
+    return Compilation(
+        ptx,
+        int(ptx.partition(".reqntid ")[2].split()[0].strip(",")),
+        metadata.shared,
+        getattr(metadata, "global_scratch_size", 0) or 0,
+        tuple((tuple(each["block_size"]), _SWIZZLES[each["swizzle"]]) for each in maps),
+        tuple(name for name, kind in signature.items() if kind != "constexpr"),
+    )
+
+
+def _signature(name: str, value: Any, *, constant: bool) -> tuple[str, bool]:
+    """Return the type of a parameter, and whether it is a multiple of 16."""
+    if constant or value is None or (isinstance(value, int) and not isinstance(value, bool) and value == 1):
+        return "constexpr", False
+    if isinstance(value, TensorTile):
+        return f"tensordesc<{_type_of(value.array)}{list(value.box)}>".replace(" ", ""), False
+    if kind := _type_of(value):
+        return f"*{kind}", True
+    if isinstance(value, bool):
+        return "u1", False
+    if isinstance(value, int | np.integer):
+        return ("i32" if -(1 << 31) <= value < 1 << 31 else "i64"), value % 16 == 0
+    if isinstance(value, float | np.floating):
+        return "fp32", False
+    raise KernelError(f"the argument {name!r} must be an array, a tensor, a number or a tensor tile, "
+                      f"not {type(value).__name__}")  # fmt: skip
