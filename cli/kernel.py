@@ -32,6 +32,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     add(run, "arch", default="sm_90", note=" (default %(default)s)")
     add(run, "backend", choices=BACKENDS, default="native", note=" of tensor-core instructions (default %(default)s)")
     run.add_argument("--limit", type=integer(1), metavar="N", help="stop after N instructions of threads")
+    run.add_argument("--check", action="store_true", help="check the order of accesses to shared memory")
     add(run, "output", metavar="FILE.npz", help="write all arrays of the launch after the run")
     add(run, "json", "github")
     run.set_defaults(execute=_run)
@@ -50,7 +51,14 @@ def _run(options: argparse.Namespace) -> int:
     ptx, launch = read_text(options.ptx), read_launch(options.launch)
     begun = time.monotonic()
     with progress_bar("CTA") as advance:
-        run = launch.run(ptx, arch=options.arch, backend=options.backend, limit=options.limit, progress=advance)
+        run = launch.run(
+            ptx,
+            arch=options.arch,
+            backend=options.backend,
+            check=options.check,
+            limit=options.limit,
+            progress=advance,
+        )
     seconds = time.monotonic() - begun
     if options.output:
         write_tensors(options.output, launch.arrays, {})

@@ -76,7 +76,10 @@ def _load(machine: Machine, ins: Instruction) -> Step:
             for place, write in enumerate(writes):
                 write(mask, np.ascontiguousarray(rows[:, place]).view(dtype)[:, 0])
             return
-        elements = machine.checked(where, at, size * count, ins, mask) // size
+        at = machine.checked(where, at, size * count, ins, mask)
+        if machine.checker and where == "shared":
+            machine.checker.reads(ins, mask, at, size * count)
+        elements = at // size
         memory = machine.memory_views(where)[size]
         for place, write in enumerate(writes):
             write(mask, memory[elements + place].view(dtype))
@@ -98,6 +101,8 @@ def _store(machine: Machine, ins: Instruction) -> Step:
         if where == "param":
             raise machine.fault(ins, "it stores to parameter space")
         at = machine.every(machine.checked(where, at, size * count, ins, mask))
+        if machine.checker and where == "shared":
+            machine.checker.wrote(ins, mask, at, size * count)
         elements = (at if mask is None else at[mask]) // size
         memory = machine.memory_views(where)[size]
         for place, read in enumerate(reads):
@@ -189,7 +194,11 @@ def _matrix_load(machine: Machine, ins: Instruction) -> Step:
     def load(mask: Mask) -> None:
         groups = machine.whole_groups(mask, 32, ins)
         where, at = places(mask)
-        rows_of_warps = machine.every(machine.checked(where, at, 16, ins, mask)).reshape(-1, 32)
+        at = machine.every(machine.checked(where, at, 16, ins, mask))
+        if machine.checker:
+            used = np.arange(machine.count) % 32 < 8 * len(numbers)
+            machine.checker.reads(ins, used if mask is None else used & mask, at, 16)
+        rows_of_warps = at.reshape(-1, 32)
         if groups is not None:
             rows_of_warps = rows_of_warps[groups]
         memory = machine.memory_views(where)
@@ -220,7 +229,11 @@ def _matrix_store(machine: Machine, ins: Instruction) -> Step:
         groups = machine.whole_groups(mask, 32, ins)
         chosen = slice(None) if groups is None else groups
         where, at = places(mask)
-        rows_of_warps = machine.every(machine.checked(where, at, 16, ins, mask)).reshape(-1, 32)[chosen]
+        at = machine.every(machine.checked(where, at, 16, ins, mask))
+        if machine.checker:
+            used = np.arange(machine.count) % 32 < 8 * len(numbers)
+            machine.checker.wrote(ins, used if mask is None else used & mask, at, 16)
+        rows_of_warps = at.reshape(-1, 32)[chosen]
         memory = machine.memory_views(where)
         values = machine.stacked(numbers, 32)[chosen]
         for place in range(len(numbers)):

@@ -110,6 +110,8 @@ def _step(machine: Machine, ins: Instruction) -> Step:
 
     def arrive(mask: Mask) -> None:
         at = objects(mask)
+        if machine.checker:
+            machine.checker.arrive([("mbarrier", place) for place in at.tolist()], machine.active(mask))
         if write:  # the state is the parity of the phase that the arrival belongs to
             state.require(at, ins)
             tokens = np.zeros(machine.count, np.uint64)
@@ -153,6 +155,9 @@ def wait_step(machine: Machine, ins: Instruction) -> WaitStep:
         parity = machine.every(read())[mask].astype(np.int64) & 1
         passes = mask.copy()
         passes[mask] = state.phase[at] != parity
+        if machine.checker:
+            waited = [("mbarrier", place) for place in at[passes[mask]].tolist()]
+            machine.checker.wait(waited, np.flatnonzero(passes))
         if passes.any():
             write(None if passes.all() else passes, yes if passes.all() else machine.every(yes))
         return passes

@@ -116,6 +116,9 @@ def _load(machine: Machine, ins: Instruction) -> Step:
             others = _targets(machine, thread, _value(machine, multicast, thread) if multicast else None)
             places = [place + other * machine.shared_bytes for other in others]
             slots = [(int(objects[thread]) + other * machine.shared_bytes) // 8 for other in others]
+            if machine.checker:
+                for start in places:
+                    machine.checker.begins(ins, start + np.arange(0, octets, 4), "write")
             machine.queue.append(partial(_fill, machine, ins, data, swizzle, places, slots))
 
     return step
@@ -133,6 +136,9 @@ def _fill(
     octets = data()
     for place, slot in zip(places, slots, strict=True):
         _put(machine, place, octets, swizzle)
+        if machine.checker:
+            machine.checker.ends(np.arange(place // 4, (place + octets.size) // 4), "write")
+            machine.checker.wrote_in_bulk(ins, place, octets.size, slot)
         barriers(machine).complete(slot, octets.size, ins)
 
 
@@ -209,11 +215,15 @@ def _store(machine: Machine, ins: Instruction, stores: ThreadGroups) -> Step:
                 _check_tile(machine, ins, start, tile.box_bytes, thread, tensor=True)
                 corner = [_value(machine, coordinate, thread) for coordinate in coordinates]
                 tasks[thread] = _tile_store(machine, tile, corner, place)
+                size_in_shared = tile.box_bytes
             else:
                 octets = _value(machine, size, thread) if size else 0
                 _check_tile(machine, ins, start, octets, thread, tensor=False)
                 machine.checked("global", np.array([address - GLOBAL_BASE]), 16, ins)
                 tasks[thread] = _octet_store(machine, address - GLOBAL_BASE, place, octets, reduction, type_)
+                size_in_shared = octets
+            if machine.checker:
+                machine.checker.reads_in_bulk(ins, [thread], place + np.arange(0, size_in_shared, 4))
 
         def execute(chosen: Mask) -> None:
             for thread, task in tasks.items():

@@ -131,6 +131,9 @@ def _copy(machine: Machine, ins: Instruction, of_threads: ThreadGroups) -> Step:
 
         def execute(chosen: Mask) -> None:
             threads = slice(None) if chosen is None else chosen
+            if machine.checker:
+                machine.checker.ends(words(machine.active(chosen)), "write")
+                machine.checker.wrote(ins, chosen, at, octets)
             target = machine.memory_views("shared")[width]
             places = (at[threads] // width)[:, None] + parts
             if start is None:
@@ -141,6 +144,11 @@ def _copy(machine: Machine, ins: Instruction, of_threads: ThreadGroups) -> Step:
                 data = _filled(data, length[threads], octets)
             target[places] = data
 
+        def words(threads: NDArray[np.intp]) -> NDArray[np.int64]:
+            return np.unique(at[threads][:, None] // 4 + np.arange(octets // 4))
+
+        if machine.checker:
+            machine.checker.begins(ins, 4 * words(machine.active(mask)), "write")
         of_threads.add(mask, execute)
 
     return step

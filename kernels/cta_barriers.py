@@ -61,6 +61,9 @@ class CtaBarriers:
             if (numbers >= _NUMBERS).any():
                 raise machine.fault(ins, f"a CTA has barriers 0 to {_NUMBERS - 1}", int(np.flatnonzero(mask)[0]))
             ctas = machine.cta_of_thread[mask]
+            if machine.checker:
+                barriers = [("bar", cta, number) for cta, number in zip(ctas.tolist(), numbers.tolist(), strict=True)]
+                machine.checker.arrive(barriers, np.flatnonzero(mask))
             np.add.at(self.arrived, (ctas, numbers), 1)
             self.needed[ctas, numbers] = counts
             if waits:
@@ -84,7 +87,11 @@ class CtaBarriers:
         if arrived >= needed:
             self.arrived[cta, number] = 0
             of_cta = self.waiting[threads]
-            of_cta &= (self.number[threads] != number) | self.at_cluster[threads]
+            released = of_cta & (self.number[threads] == number) & ~self.at_cluster[threads]
+            if self.machine.checker:
+                numbers = np.flatnonzero(released) + threads.start
+                self.machine.checker.wait([("bar", cta, number)] * len(numbers), numbers)
+            of_cta &= ~released
         return None
 
     def _cluster_arrive(self, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import KernelError
+from .checker import Checker
 from .machine import Launch, Machine, parameter_space
 from .memory import GlobalMemory
 from .program import Kernel
@@ -62,6 +63,7 @@ def run_kernel(
     backend: Any = "native",
     shared: int = 0,
     cluster: int | Sequence[int] | None = None,
+    check: bool = False,
     limit: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> KernelRun:
@@ -86,6 +88,8 @@ def run_kernel(
         Bytes of dynamic shared memory.
     cluster : int or sequence of int, optional
         CTAs of a cluster; by default what the kernel demands, or one.
+    check : bool
+        Also check the order of accesses to shared memory (:mod:`sptc.kernels.checker`), at some cost of speed.
     limit : int, optional
         Thread instructions after which the launch is stopped.
     progress : callable, optional
@@ -107,20 +111,32 @@ def run_kernel(
     )
     memory, values, arrays = _arguments(entry, args)
     parameters = parameter_space(entry, values)
-    statistics, remaining, findings = Statistics(), Limit(limit), dict[str, None]()
+    statistics, remaining, findings = Statistics(), Limit(limit), dict[tuple[int, str], str]()
     ctas = prod(launch.grid)
     # In the order of clusters, so that those of a batch are whole.
     order = _cluster_order(launch)
     batch = _batch(entry, launch)
     for start in range(0, ctas, batch):
         machine = Machine(entry, launch, order[start : start + batch], parameters, memory)
-        Program(machine).run(remaining, statistics)
-        findings |= machine.findings
+        if check and launch.cluster_size == 1 and machine.shared_bytes:
+            machine.checker = Checker(machine)
+        try:
+            Program(machine).run(remaining, statistics)
+        except KernelError as error:
+            earlier = "".join(f"; before that, {finding}" for finding in list(machine.findings.values())[:1])
+            raise KernelError(f"{error}{earlier}") from None
+        findings = machine.findings | findings
         if progress:
             progress(min(start + batch, ctas), ctas)
     for address, array in arrays:
         memory.read(address, array)
-    return KernelRun(entry.name, ctas, launch.threads, statistics, tuple(findings))
+    return KernelRun(
+        entry.name,
+        ctas,
+        launch.threads,
+        statistics,
+        tuple(findings[key] for key in sorted(findings)),
+    )
 
 
 def _entry(kernels: Mapping[str, Kernel], name: str | None) -> Kernel:

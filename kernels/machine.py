@@ -122,7 +122,9 @@ class Machine:
         #: State of asynchronous units, by the instructions that they execute.
         self.units: dict[str, Any] = {}
         #: What PTX leaves undefined and the kernel does, a sentence each, in the order in which it was met.
-        self.findings: dict[str, None] = {}
+        self.findings: dict[tuple[int, str], str] = {}
+        #: Order of accesses to shared memory, if it is checked: a :class:`~sptc.kernels.checker.Checker`.
+        self.checker: Any = None
 
     def _special_registers(self, ctas: NDArray[np.int64]) -> dict[str, NDArray[np.uint32]]:
         thread = self.thread_numbers % self.threads
@@ -173,9 +175,10 @@ class Machine:
         """Return the error for what an instruction must not do."""
         return KernelError(f"line {ins.line}: {ins.opcode}: {what}{'' if thread is None else f'; {self.who(thread)}'}")
 
-    def report(self, ins: Instruction, what: str) -> None:
-        """Note what an instruction does that PTX leaves undefined; once for each line."""
-        self.findings[f"line {ins.line}: {ins.opcode}: {what}"] = None
+    def report(self, ins: Instruction, what: str, where: str = "") -> None:
+        """Note what an instruction does that PTX leaves undefined; once for each line, where it was met first."""
+        text = f"line {ins.line}: {ins.opcode}: {what}{f' ({where})' if where else ''}"
+        self.findings.setdefault((ins.line, what.partition("line")[0]), text)
 
     # Registers
 

@@ -17,6 +17,7 @@ from ..api.warpgroup import wgmma
 from ..errors import Error, KernelError
 from ..isa.instructions import Instruction as TensorInstruction
 from ..isa.instructions import parse
+from ..isa.memory import decode_descriptor, operand_map
 from .copies import ThreadGroups
 from .machine import Machine, Mask, Reader, Step, not_modelled
 from .program import Immediate, Instruction, Operand, Vector
@@ -190,9 +191,15 @@ def _multiply(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
         of_a = machine.every(read_a())[leaders] if read_a else descriptors
         adds = machine.every(read_scale() if read_scale else np.ones(1, np.bool_))[leaders]
         keys = np.stack([of_a, descriptors, adds.astype(np.uint64)], -1)
+        reading = (
+            _reads(machine, ins, instruction, mask, keys, options, in_registers=bool(a)) if machine.checker else {}
+        )
 
         def execute(chosen: Mask) -> None:
             which = np.arange(len(keys)) if chosen is None else np.flatnonzero(chosen[leaders])
+            for group in which.tolist():
+                if group in reading:
+                    machine.checker.ends(reading.pop(group), "read")
             accumulators = machine.stacked(d, _WARPGROUP)[which]
             registers = machine.stacked(a, _WARPGROUP)[which] if a else None
             words_of_e = machine.stacked(e, _WARPGROUP)[which, :, 0] if e else None
@@ -218,6 +225,35 @@ def _multiply(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
         groups.add(mask, execute, registers)
 
     return step
+
+
+def _reads(
+    machine: Machine,
+    ins: Instruction,
+    instruction: TensorInstruction,
+    mask: Mask,
+    keys: NDArray[np.uint64],
+    options: dict[str, Any],
+    *,
+    in_registers: bool,
+) -> dict[int, NDArray[np.int64]]:
+    """Check what each warpgroup's ``wgmma`` reads from shared memory, and return the words by warpgroup."""
+    words = {}
+    for group in np.unique(machine.active(mask) // _WARPGROUP).tolist():
+        cta = group * _WARPGROUP // machine.threads
+        places = []
+        for name, descriptor in zip("ab", keys[group].tolist(), strict=False):
+            if name == "a" and in_registers:
+                continue
+            transposed = bool(options.get(f"imm_trans_{name}", 0))
+            where = operand_map(instruction, name, decode_descriptor(descriptor), transposed=transposed)
+            octets = where.addresses.ravel()[:, None] + np.arange(-(-where.element_bits // 8))
+            places.append(octets.ravel() + cta * machine.shared_bytes)
+        together = np.concatenate(places)
+        first = group * _WARPGROUP
+        machine.checker.reads_in_bulk(ins, range(first, first + _WARPGROUP, _WARP), together)
+        words[group] = machine.checker.begins(ins, together, "read")
+    return words
 
 
 def wgmma_registers(machine: Machine) -> frozenset[int]:

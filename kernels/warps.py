@@ -130,6 +130,13 @@ def _nothing(machine: Machine, ins: Instruction) -> Step:
     return lambda mask: None
 
 
+def _fence(machine: Machine, ins: Instruction) -> Step:
+    """``fence``: that of the asynchronous proxy matters to the check of shared memory; all else is in order."""
+    if "proxy" not in ins.words or not machine.checker or not any(word.startswith("async") for word in ins.words):
+        return lambda mask: None
+    return lambda mask: machine.checker.fence(mask)
+
+
 def _policy(machine: Machine, ins: Instruction) -> Step:
     write = machine.writer(ins.operands[0], "b64")
     return lambda mask: write(mask, np.zeros(1, np.uint64))
@@ -142,8 +149,9 @@ WARPS: dict[str, Callable[[Machine, Instruction], Step]] = {
     "redux": _reduce,
     "activemask": _active_mask,
     "createpolicy": _policy,
+    "fence": _fence,
     **dict.fromkeys(
-        ("membar", "fence", "prefetch", "prefetchu", "discard", "applypriority", "nanosleep", "setmaxnreg", "pmevent"),
+        ("membar", "prefetch", "prefetchu", "discard", "applypriority", "nanosleep", "setmaxnreg", "pmevent"),
         _nothing,
     ),
     "griddepcontrol": _nothing,
