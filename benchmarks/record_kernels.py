@@ -23,8 +23,8 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 TORCH = {"f16": torch.float16, "bf16": torch.bfloat16, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2,
-         "f32": torch.float32, "s8": torch.int8, "s32": torch.int32}  # fmt: skip
-BYTES = {"f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1, "f32": 4, "s8": 1, "s32": 4}
+         "f32": torch.float32, "s8": torch.int8, "s32": torch.int32, "e2m1": torch.uint8, "ue8m0": torch.uint8}  # fmt: skip
+BYTES = {"f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1, "f32": 4, "s8": 1, "s32": 4, "e2m1": 1, "ue8m0": 1}
 SWIZZLES = ("none", "32B", "64B", "128B")
 
 
@@ -96,6 +96,50 @@ def split_k(a_ptr, b_ptr, c_ptr, M, N, K, sam, sbk, slice_stride, BM: tl.constex
     tl.store(c_ptr + part * slice_stride + om[:, None] * N + on[None, :], acc)
 
 
+@triton.jit
+def device_maps(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+                OUT: tl.constexpr):  # fmt: skip
+    """Multiply in tiles loaded and stored through tensor maps that the kernel makes."""
+    a = tl.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [BM, BK])
+    b = tl.make_tensor_descriptor(b_ptr, [N, K], [K, 1], [BN, BK])
+    c = tl.make_tensor_descriptor(c_ptr, [M, N], [N, 1], [BM, BN])
+    pm, pn = tl.program_id(0), tl.program_id(1)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        acc = tl.dot(a.load([pm * BM, k]), b.load([pn * BN, k]).T, acc)
+    c.store([pm * BM, pn * BN], acc.to(OUT))
+
+
+@triton.jit
+def atomic(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """Add the products of two halves of K to zeros: their order does not matter."""
+    om = tl.program_id(0) * BM + tl.arange(0, BM)
+    on = tl.program_id(1) * BN + tl.arange(0, BN)
+    ok = tl.program_id(2) * (K // 2) + tl.arange(0, BK)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K // 2, BK):
+        x = tl.load(a_ptr + om[:, None] * K + k + ok[None, :])
+        acc = tl.dot(x, tl.load(b_ptr + (k + ok[:, None]) * N + on[None, :]), acc)
+    tl.atomic_add(c_ptr + om[:, None] * N + on[None, :], acc)
+
+
+@triton.jit
+def scaled(a_ptr, b_ptr, c_ptr, sa_ptr, sb_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+           FORMAT: tl.constexpr, PACKED: tl.constexpr):  # fmt: skip
+    """Multiply block-scaled matrices, which sm_90 does in bf16."""
+    om = tl.program_id(0) * BM + tl.arange(0, BM)
+    on = tl.program_id(1) * BN + tl.arange(0, BN)
+    ok, os = tl.arange(0, BK // PACKED), tl.arange(0, BK // 32)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        x = tl.load(a_ptr + om[:, None] * (K // PACKED) + k // PACKED + ok[None, :])
+        y = tl.load(b_ptr + on[None, :] * (K // PACKED) + k // PACKED + ok[:, None])
+        p = tl.load(sa_ptr + om[:, None] * (K // 32) + k // 32 + os[None, :])
+        q = tl.load(sb_ptr + on[:, None] * (K // 32) + k // 32 + os[None, :])
+        acc = tl.dot_scaled(x, p, FORMAT, y, q, FORMAT, acc)
+    tl.store(c_ptr + om[:, None] * N + on[None, :], acc)
+
+
 @dataclass(frozen=True)
 class Case:
     """A kernel, its types and sizes."""
@@ -157,6 +201,16 @@ CASES = [
     Case("tma.f16.persistent", kind="tma", options={"PERSISTENT": 6}),
     Case("tma.f16.ragged", kind="tma", shape=(504, 616, 296)),
     Case("split_k.f16", kind="split_k", d="f32", shape=(256, 384, 512), block=(128, 128, 32)),
+    Case("tf32x3", a="f32", d="f32", b_k_major=True, block=(64, 64, 32), shape=(256, 256, 256),
+         options={"TF32": "tf32x3"}),
+    Case("f16.256x128x64.warps8", block=(256, 128, 64), warps=8),
+    Case("f16.128x64.warps8.stages4", block=(128, 64, 32), warps=8, stages=4),
+    Case("device_maps.f16", kind="device_maps"),
+    Case("device_maps.e4m3.f32", kind="device_maps", a="e4m3", d="f32", block=(64, 128, 128)),
+    Case("atomic.f16", kind="atomic", d="f32", shape=(256, 384, 256), block=(128, 128, 64)),
+    Case("atomic.bf16.warps8", kind="atomic", a="bf16", d="f32", shape=(256, 256, 512), block=(128, 64, 32), warps=8),
+    Case("scaled.mxfp8", kind="scaled", a="e4m3", d="f32", shape=(256, 256, 512), block=(128, 128, 128)),
+    Case("scaled.mxfp4", kind="scaled", a="e2m1", d="f32", shape=(256, 384, 512), block=(128, 128, 128)),
     Case("split_k.bf16", kind="split_k", a="bf16", d="f32", shape=(256, 256, 768), block=(64, 64, 64)),
 ]  # fmt: skip
 TYPES = {"f16": tl.float16, "bf16": tl.bfloat16, "e4m3": tl.float8e4nv, "f32": tl.float32, "s32": tl.int32}
@@ -166,8 +220,10 @@ def operand(kind: str, shape: tuple[int, int], rng: np.random.Generator) -> np.n
     """Return codes: normal numbers near one, of either sign; integers of all values."""
     size = BYTES[kind]
     bits = rng.integers(0, 1 << 8 * size, shape, dtype=f"u{size}" if size > 1 else np.uint8)
-    if kind == "s8":
+    if kind in ("s8", "e2m1"):
         return bits
+    if kind == "ue8m0":
+        return rng.integers(122, 132, shape, dtype=np.uint8)
     fraction = {"f16": 10, "bf16": 7, "e4m3": 3, "e5m2": 2, "f32": 23}[kind]
     bias = {"f16": 15, "bf16": 127, "e4m3": 7, "e5m2": 15, "f32": 127}[kind]
     exponent = rng.integers(bias - 3, bias + 2, shape).astype(bits.dtype)
@@ -186,15 +242,23 @@ def run(case: Case, seed: int) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     (m, n, k), (bm, bn, bk) = case.shape, case.block
     a_shape = (m, k) if case.a_k_major else (k, m)
-    b_shape = (n, k) if case.b_k_major or case.kind == "tma" else (k, n)
-    a, b = (operand(case.a, shape, rng) for shape in (a_shape, b_shape))
-    x, y = on_gpu(a, case.a), on_gpu(b, case.a)
+    b_shape = (n, k) if case.b_k_major or case.kind in ("tma", "device_maps") else (k, n)
+    packed = 2 if case.a == "e2m1" else 1
+    if case.kind == "scaled":
+        a_shape, b_shape = (m, k // packed), (n, k // packed)
+    kinds = {"a": case.a, "b": case.a}
+    names: dict[str, tuple[int, ...]] = {"a": a_shape, "b": b_shape}
+    if case.kind == "scaled":
+        kinds |= {"sa": "ue8m0", "sb": "ue8m0"}
+        names |= {"sa": (m, k // 32), "sb": (n, k // 32)}
+    codes = {name: operand(kinds[name], shape, rng) for name, shape in names.items()}
+    x, y, *scales = (on_gpu(array, kinds[name]) for name, array in codes.items())
     slices = case.options.get("SLICES", 4) if case.kind == "split_k" else 1
     d_shape = (m, n) if slices == 1 else (slices, m, n)
     d = torch.zeros(d_shape, dtype=TORCH[case.d], device="cuda")
     tiles = -(-m // bm) * -(-n // bn)
     choice = {"num_warps": case.warps, "num_stages": case.stages}
-    names = {"a": a_shape, "b": b_shape, "d": d_shape}
+    names["d"] = d_shape
     if case.kind == "plain":
         strides = [*((k, 1) if case.a_k_major else (1, m)), *((1, k) if case.b_k_major else (n, 1)), n, 1]
         options = {"GROUP": 0, "EPILOGUE": 0, "TF32": "tf32", "IMPRECISE": None, **case.options}
@@ -206,6 +270,15 @@ def run(case: Case, seed: int) -> dict[str, Any]:
         grid = (tiles, slices)
         kernel = split_k[grid](x, y, d, m, n, k, k, n, m * n, BM=bm, BN=bn, BK=bk, SLICES=slices, **choice)
         arguments = [{"array": "a"}, {"array": "b"}, {"array": "d"}, m, n, k, k, n, m * n]
+    elif case.kind == "scaled":
+        grid = (-(-m // bm), -(-n // bn))
+        kernel = scaled[grid](x, y, d, *scales, m, n, k, BM=bm, BN=bn, BK=bk, FORMAT=case.a, PACKED=packed, **choice)
+        arguments = [{"array": name} for name in ("a", "b", "d", "sa", "sb")] + [m, n, k]
+    elif case.kind in ("device_maps", "atomic"):
+        grid = (-(-m // bm), -(-n // bn), *((2,) if case.kind == "atomic" else ()))
+        function, out = (atomic, {}) if case.kind == "atomic" else (device_maps, {"OUT": TYPES[case.d]})
+        kernel = function[grid](x, y, d, m, n, k, BM=bm, BN=bn, BK=bk, **out, **choice)
+        arguments = [{"array": "a"}, {"array": "b"}, {"array": "d"}, m, n, k]
     else:
         persistent = case.options.get("PERSISTENT", tiles)
         grid = (persistent,)
@@ -222,16 +295,17 @@ def run(case: Case, seed: int) -> dict[str, Any]:
     torch.cuda.synchronize()
     ptx = kernel.asm["ptx"]
     count = ptx.partition(".visible .entry")[2].partition(")")[0].count(".param ")
-    arguments += [0] * (count - len(arguments))  # scratch memory that no kernel here uses
+    scratch = getattr(kernel.metadata, "global_scratch_size", 0) * int(np.prod(grid))
+    arguments += [{"scratch": scratch} if scratch else 0, 0][: count - len(arguments)]
     result = d.view(torch.uint8).cpu().numpy()
     launch = {
         "grid": list(grid),
         "block": int(ptx.partition(".reqntid ")[2].split()[0].strip(",")),
         "shared": kernel.metadata.shared,
         "arguments": arguments,
-        "arrays": {name: [case.a if name in "ab" else case.d, list(shape)] for name, shape in names.items()},
+        "arrays": {name: [kinds.get(name, case.d), list(shape)] for name, shape in names.items()},
         "seed": seed,
-        "operands": hashlib.sha256(a.tobytes() + b.tobytes()).hexdigest(),
+        "operands": hashlib.sha256(b"".join(array.tobytes() for array in codes.values())).hexdigest(),
         "gpu": torch.cuda.get_device_name(0),
         "triton": triton.__version__,
     }
@@ -250,10 +324,11 @@ def main() -> None:
     parser.add_argument("--results", action="store_true", help="write the results, too")
     chosen = parser.parse_args()
     records: dict[str, np.ndarray] = {}
+    triton.set_allocator(lambda size, alignment, stream: torch.empty(size, device="cuda", dtype=torch.int8))
     for seed, case in enumerate(CASES):
         try:
             record = run(case, seed)
-        except triton.CompilationError as error:
+        except (triton.CompilationError, RuntimeError) as error:
             print(f"{case.name}: {str(error)[:200]}", flush=True)
             continue
         records |= {f"{case.name}|{name}": part for name, part in record.items() if name != "d" or chosen.results}

@@ -32,6 +32,9 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     add(run, "arch", default="sm_90", note=" (default %(default)s)")
     add(run, "backend", choices=BACKENDS, default="native", note=" of tensor-core instructions (default %(default)s)")
     run.add_argument("--limit", type=integer(1), metavar="N", help="stop after N instructions of threads")
+    run.add_argument(
+        "--approximate", action="store_true", help="allow approximate functions, whose results are not exact"
+    )
     run.add_argument("--check", action="store_true", help="check the order of accesses to shared memory")
     add(run, "output", metavar="FILE.npz", help="write all arrays of the launch after the run")
     add(run, "json", "github")
@@ -56,6 +59,7 @@ def _run(options: argparse.Namespace) -> int:
             arch=options.arch,
             backend=options.backend,
             check=options.check,
+            approximate=options.approximate,
             limit=options.limit,
             progress=advance,
         )
@@ -67,11 +71,13 @@ def _run(options: argparse.Namespace) -> int:
         print(json.dumps({
             "kernel": run.kernel, "ctas": run.ctas, "threads": run.threads, "seconds": round(seconds, 3),
             "thread_instructions": statistics.thread_instructions, "opcodes": dict(statistics.opcodes.most_common()),
-            "findings": list(run.findings),
+            "findings": list(run.findings), "exact": run.exact,
         }))  # fmt: skip
     else:
         count = run.statistics.thread_instructions
         print(f"{run.kernel}: {run.ctas} CTAs of {run.threads} threads; {count} thread instructions in {seconds:.2f} s")
+        if not run.exact:
+            print("not exact: approximate functions were executed")
         for finding in run.findings:
             print(finding)
     if options.github:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .floats import canonical
 from .machine import Machine, Mask, Step, not_modelled
-from .program import Address, Instruction, Operand, Register, Sink, Symbol, Vector, size_of
+from .program import Address, Instruction, Operand, Register, Symbol, Vector, size_of
 from .values import numpy_type
 
 __all__ = ["ACCESS", "space_of"]
@@ -133,50 +133,53 @@ _ATOMIC: dict[str, Callable[[NDArray, NDArray], NDArray]] = {
 
 
 def _atomic(machine: Machine, ins: Instruction) -> Step:
-    """``atom`` and ``red``: thread by thread, in the order of CTAs and of threads inside."""
+    """``atom`` and ``red``, also of vectors: thread by thread, in the order of CTAs and of threads inside."""
     words = ins.words
     returns = words[0] == "atom"
     name = next((word for word in words[1:] if word in _ATOMIC or word == "cas"), "")
     type_ = words[-1]
-    if (
-        not name
-        or type_ not in ("u32", "s32", "b32", "u64", "s64", "b64", "f32", "f64")
-        or "v2" in words
-        or "v4" in words
-    ):
+    if not name or type_ not in ("u32", "s32", "b32", "u64", "s64", "b64", "f32", "f64"):
         raise not_modelled(ins)
-    operands = ins.operands[returns:]
-    places = machine.places(operands[0], space_of(ins), ins)
-    reads = [machine.reader(operand, type_) for operand in operands[1:] if not isinstance(operand, Address)]
-    reads = reads[: 2 if name == "cas" else 1]
-    write = machine.writer(ins.operands[0], type_) if returns and not isinstance(ins.operands[0], Sink) else None
+    address, *sources = ins.operands[returns:]
+    vectors = [_items(source) for source in sources if not isinstance(source, Address)][: 2 if name == "cas" else 1]
+    places = machine.places(address, space_of(ins), ins)
+    reads = [[machine.reader(item, type_) for item in items] for items in vectors]
+    width = len(reads[0])
+    writes = [machine.writer(item, type_) for item in _items(ins.operands[0])] if returns else []
     size, dtype = size_of(type_), numpy_type(type_)
 
     def step(mask: Mask) -> None:
         threads = machine.active(mask)
         where, at = places(mask)
-        elements = machine.every(machine.checked(where, at, size, ins, mask))[threads] // size
+        elements = machine.every(machine.checked(where, at, size * width, ins, mask))[threads] // size
         memory = machine.memory_views(where)[size].view(dtype)
-        values = [machine.every(read())[threads] for read in reads]
-        before = np.empty(len(threads), dtype)
-        left = np.arange(len(threads))
-        while left.size:  # of each place the first thread, until none is left
-            _, first = np.unique(elements[left], return_index=True)
-            chosen = left[first]
-            old = memory[elements[chosen]]
-            before[chosen] = old
-            if name == "cas":
-                new = np.where(old == values[0][chosen], values[1][chosen], old)
-            else:
-                new = _ATOMIC[name](old, values[0][chosen])
-            memory[elements[chosen]] = canonical(new) if dtype.kind == "f" else new
-            left = np.delete(left, first)
-        if write:
-            whole = np.zeros(machine.count, dtype)
-            whole[threads] = before
-            write(mask, whole)
+        for place in range(width):
+            values = [machine.every(vector[place]())[threads] for vector in reads]
+            before = _one_by_one(name, memory, elements + place, values)
+            if writes:
+                whole = np.zeros(machine.count, dtype)
+                whole[threads] = before
+                writes[place](mask, whole)
 
     return step
+
+
+def _one_by_one(name: str, memory: NDArray, elements: NDArray[np.int64], values: list[NDArray]) -> NDArray:
+    """Apply an atomic operation of each thread in turn, and return what each found."""
+    before = np.empty(len(elements), memory.dtype)
+    left = np.arange(len(elements))
+    while left.size:  # of each place the first thread, until none is left
+        _, first = np.unique(elements[left], return_index=True)
+        chosen = left[first]
+        old = memory[elements[chosen]]
+        before[chosen] = old
+        if name == "cas":
+            new = np.where(old == values[0][chosen], values[1][chosen], old)
+        else:
+            new = _ATOMIC[name](old, values[0][chosen])
+        memory[elements[chosen]] = canonical(new) if memory.dtype.kind == "f" else new
+        left = np.delete(left, first)
+    return before
 
 
 # Matrices of eight by eight

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from .float_arithmetic import float_step
+from .float_arithmetic import approximate_step, float_step
 from .integers import (
     divided,
     extracted,
@@ -204,6 +204,7 @@ ARITHMETIC: dict[str, Callable[[Machine, Instruction], Step]] = {
     **dict.fromkeys((*_INTEGER, "mul", "mad"), _integer),
     **dict.fromkeys(("shl", "shr", "shf", "lop3", "prmt", "bfe", "bfi"), _bits),
     **dict.fromkeys(("fma", "sqrt", "rcp"), float_step),
+    **dict.fromkeys(("ex2", "lg2", "rsqrt", "sin", "cos", "tanh"), approximate_step),
     "mov": _move,
     "selp": _select,
     "setp": _compare,

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..isa.memory import SWIZZLES
+from .access import space_of
 from .barriers import barriers
 from .copies import ThreadGroups, copy_step
 from .machine import Machine, Mask, Reader, Step, not_modelled
 from .memory import GLOBAL_BASE, PARAMETER_WINDOW, SHARED_WINDOW
 from .program import Address, Immediate, Instruction, Vector
-from .tensor_maps import MAP_BYTES, TensorMap
+from .tensor_maps import FIELDS, MAP_BYTES, TensorMap
 from .values import numpy_type
 
 __all__ = ["BULK_COPIES"]
@@ -31,6 +32,7 @@ _REDUCTIONS: dict[str, Callable[[NDArray, NDArray], NDArray]] = {
 }
 #: Alignment of tiles in shared memory, in bytes.
 _TILE_ALIGNMENT = 128
+_WARP_THREADS = 32
 
 
 def _groups(machine: Machine) -> ThreadGroups:
@@ -261,4 +263,39 @@ def _octet_store(
     return work
 
 
-BULK_COPIES: dict[str, Callable[[Machine, Instruction], Step]] = {"cp": _step}
+def _map_step(machine: Machine, ins: Instruction) -> Step:
+    """``tensormap``: write a field of a map in memory, or copy a map from shared to global memory."""
+    words = ins.words
+    if words[1] == "cp_fenceproxy":
+        to, origin = machine.places(ins.operands[0], "global", ins), machine.places(ins.operands[1], "shared", ins)
+
+        def copy(mask: Mask) -> None:
+            places, starts = (machine.checked(*each(mask), 16, ins, mask) for each in (to, origin))
+            for thread in machine.active(mask)[::_WARP_THREADS].tolist():
+                place, start = (int(machine.every(at)[thread]) for at in (places, starts))
+                machine.memory.octets[place : place + MAP_BYTES] = machine.shared.reshape(-1)[start : start + MAP_BYTES]
+
+        return copy
+    if words[1] != "replace" or words[3] not in FIELDS:
+        raise not_modelled(ins)
+    start, size, count = FIELDS[words[3]]
+    number = ins.operands[1] if len(ins.operands) > 2 else Immediate(0)
+    if not isinstance(number, Immediate) or not 0 <= number.value < count:
+        raise not_modelled(ins, "the number of its field")
+    target, read = machine.places(ins.operands[0], space_of(ins), ins), machine.reader(ins.operands[-1], words[-1])
+    offset = start + size * number.value
+
+    def replace(mask: Mask) -> None:
+        where, at = target(mask)
+        at = machine.every(machine.checked(where, at, 16, ins, mask))
+        octets = machine.memory_views(where)[1]
+        values = machine.every(read())
+        for thread in machine.active(mask).tolist():
+            place = int(at[thread]) + offset
+            field = (int(values[thread]) & (1 << 8 * size) - 1).to_bytes(size, "little")
+            octets[place : place + size] = np.frombuffer(field, np.uint8)
+
+    return replace
+
+
+BULK_COPIES: dict[str, Callable[[Machine, Instruction], Step]] = {"cp": _step, "tensormap": _map_step}

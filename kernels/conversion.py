@@ -24,6 +24,10 @@ _TO_INTEGER: dict[str, Callable[[NDArray], NDArray]] = {
 }  # fmt: skip
 
 
+def _is_integer(name: str) -> bool:
+    return name[0] in "bus" and name[1:].isdigit()
+
+
 def _convert(machine: Machine, ins: Instruction) -> Step:
     qualifiers = ins.words[1:]
     ordered = [w for w in qualifiers if w in _PACKED or w in FORMATS or (w[0] in "busf" and w[1:].isdigit())]
@@ -34,7 +38,7 @@ def _convert(machine: Machine, ins: Instruction) -> Step:
     if unknown := [w for w in modes if w not in ("rn", "rna", "rz", "rm", "rp", "ftz", "sat", "satfinite", "relu",
                                                  *_TO_INTEGER)]:  # fmt: skip
         raise not_modelled(ins, f"its qualifier '.{unknown[0]}'")
-    is_integer = {name: name[0] in "bus" and name not in _PACKED and name != "ue8m0" for name in (to, source)}
+    is_integer = {name: _is_integer(name) for name in (to, source)}
     if is_integer[to] and is_integer[source]:
         return _integer_to_integer(machine, ins, to, source, saturate="sat" in modes)
     if is_integer[to]:
@@ -93,7 +97,7 @@ def _to_float(machine: Machine, ins: Instruction, to: str, source: str, modes: l
     size = size_of(to) if to not in _PACKED or to in ("f16x2", "bf16x2") else (1 if to == "e2m1x2" else 2)
     destination = ins.operands[0]
     write = machine.writer(destination, f"b{8 * size}")
-    integer = source[0] in "bus" and source not in _PACKED
+    integer = _is_integer(source)
     read_type = source if integer else f"b{8 * _bytes_of(source)}"
     sources = [
         item for operand in ins.operands[1:] for item in (operand.items if isinstance(operand, Vector) else (operand,))

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .floats import bf16_bits, bf16_values, canonical, flushed, fused
-from .machine import Machine, Step, not_modelled
+from .machine import Machine, Mask, Step, not_modelled
 from .operation import Function, operation
 from .program import Instruction, size_of
 from .values import numpy_type
 
-__all__ = ["float_step"]
+__all__ = ["approximate_step", "float_step"]
 
 
 def _without_nan_payload(function: Function, *, ftz: bool) -> Function:
@@ -47,6 +47,41 @@ _PLAIN: dict[str, Function] = {
 }
 
 
+#: Functions that PTX allows to be inexact.
+_APPROXIMATE: dict[str, Function] = {
+    "ex2": np.exp2,
+    "lg2": np.log2,
+    "rcp": lambda a: 1 / a,
+    "rsqrt": lambda a: 1 / np.sqrt(a),
+    "sqrt": np.sqrt,
+    "div": operator.truediv,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+}
+
+
+def approximate_step(machine: Machine, ins: Instruction) -> Step:
+    """Return the step of an approximate function, computed in f64 and rounded: near a GPU's result, not its bits."""
+    name, type_ = ins.words[0], ins.words[-1]
+    if not machine.launch.approximate:
+        raise not_modelled(ins, "its results are not exact, which has to be allowed (approximate)")
+    if type_ != "f32":
+        raise not_modelled(ins)
+    function, ftz = _APPROXIMATE[name], "ftz" in ins.words
+
+    def rounded(*values: NDArray) -> NDArray[np.float32]:
+        return np.asarray(function(*(value.astype(np.float64) for value in values))).astype(np.float32)
+
+    inner = operation(machine, ins, _without_nan_payload(rounded, ftz=ftz), ["f32"] * (len(ins.operands) - 1), "f32")
+
+    def step(mask: Mask) -> None:
+        machine.exact = False
+        inner(mask)
+
+    return step
+
+
 def _fused(a: NDArray, b: NDArray, c: NDArray) -> NDArray[np.float32]:
     return fused(a, b, c).astype(np.float32)
 
@@ -55,6 +90,8 @@ def float_step(machine: Machine, ins: Instruction) -> Step:
     """Return the step of an arithmetic instruction on floats."""
     name, *qualifiers = ins.words
     type_ = qualifiers[-1]
+    if name in _APPROXIMATE and ("approx" in qualifiers or "full" in qualifiers):
+        return approximate_step(machine, ins)
     if unknown := [word for word in qualifiers[:-1] if word not in ("rn", "ftz", "NaN", "sat")]:
         raise not_modelled(ins, f"its qualifier '.{unknown[0]}'")
     if name in ("neg", "abs"):

@@ -50,6 +50,8 @@ class KernelRun:
     statistics: Statistics = field(default_factory=Statistics)
     #: What the kernel does that PTX leaves undefined, a sentence with its line each.
     findings: tuple[str, ...] = ()
+    #: Whether no approximate function was executed, so that the results are those of a GPU.
+    exact: bool = True
 
 
 def run_kernel(
@@ -64,6 +66,7 @@ def run_kernel(
     shared: int = 0,
     cluster: int | Sequence[int] | None = None,
     check: bool = False,
+    approximate: bool = False,
     limit: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> KernelRun:
@@ -90,6 +93,9 @@ def run_kernel(
         CTAs of a cluster; by default what the kernel demands, or one.
     check : bool
         Also check the order of accesses to shared memory (:mod:`sptc.kernels.checker`), at some cost of speed.
+    approximate : bool
+        Allow approximate functions such as ``ex2.approx``: their results, and all that follows from them, are near
+        those of a GPU and not its bits; :attr:`KernelRun.exact` then is False.
     limit : int, optional
         Thread instructions after which the launch is stopped.
     progress : callable, optional
@@ -107,12 +113,16 @@ def run_kernel(
     """
     entry = _entry(parse_ptx(ptx), kernel)
     launch = _launch(
-        entry, grid, block, cluster, Launch((1, 1, 1), (1, 1, 1), shared=shared, arch=arch, backend=backend)
+        entry,
+        grid,
+        block,
+        cluster,
+        Launch((1, 1, 1), (1, 1, 1), shared=shared, arch=arch, backend=backend, approximate=approximate),
     )
     memory, values, arrays = _arguments(entry, args)
     parameters = parameter_space(entry, values)
     statistics, remaining, findings = Statistics(), Limit(limit), dict[tuple[int, str], str]()
-    ctas = prod(launch.grid)
+    ctas, exact = prod(launch.grid), True
     # In the order of clusters, so that those of a batch are whole.
     order = _cluster_order(launch)
     batch = _batch(entry, launch)
@@ -125,7 +135,7 @@ def run_kernel(
         except KernelError as error:
             earlier = "".join(f"; before that, {finding}" for finding in list(machine.findings.values())[:1])
             raise KernelError(f"{error}{earlier}") from None
-        findings = machine.findings | findings
+        findings, exact = machine.findings | findings, exact and machine.exact
         if progress:
             progress(min(start + batch, ctas), ctas)
     for address, array in arrays:
@@ -136,6 +146,7 @@ def run_kernel(
         launch.threads,
         statistics,
         tuple(findings[key] for key in sorted(findings)),
+        exact,
     )
 
 

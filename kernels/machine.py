@@ -59,6 +59,8 @@ class Launch:
     arch: str = "sm_90"
     #: Name of the back end of tensor-core instructions, or the back end.
     backend: Any = "native"
+    #: Whether functions are allowed whose results are not exact.
+    approximate: bool = False
 
     @property
     def threads(self) -> int:
@@ -121,6 +123,8 @@ class Machine:
         self.at_exit: list[Callable[[], None]] = []
         #: State of asynchronous units, by the instructions that they execute.
         self.units: dict[str, Any] = {}
+        #: Whether no approximate function was executed.
+        self.exact = True
         #: What PTX leaves undefined and the kernel does, a sentence each, in the order in which it was met.
         self.findings: dict[tuple[int, str], str] = {}
         #: Order of accesses to shared memory, if it is checked: a :class:`~sptc.kernels.checker.Checker`.

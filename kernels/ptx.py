@@ -187,15 +187,11 @@ class _Module:
             if text.endswith("{"):
                 if "section" not in words and "func" not in words and "=" not in text:
                     raise self.refuse(end - 1, f"'{text.strip()[:60]}' is not known at the level of a module")
-                place = self.closing(end - 1) + 1
-                if "=" in text:  # an initialised variable
-                    raise self.refuse(end - 1, "initialised variables are not modelled")
+                place = self.closing(end - 1) + 1  # of an initialised variable a semicolon follows
                 continue
             if "shared" in words:
                 self.shared_variable(text, place)
-            elif "global" in words or "const" in words:
-                raise self.refuse(end - 1, "variables in global or constant memory are not modelled")
-            place = end
+            place = end  # variables in global and constant memory are refused where they are used
         if self.text[place:].strip():
             raise self.refuse(place, "the text is cut off")
         if not found:

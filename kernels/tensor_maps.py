@@ -12,12 +12,22 @@ from numpy.typing import NDArray
 
 from ..errors import KernelError
 
-__all__ = ["MAP_BYTES", "TensorMap"]
+__all__ = ["FIELDS", "MAP_BYTES", "TensorMap"]
 
 MAP_BYTES = 128
-_MAGIC = b"sptcMAP1"
 _RANKS = 5
-_LAYOUT = struct.Struct("<8sQ4B5Q4Q5I")
+#: Address, strides in bytes, sides of the tensor and of the box, element strides, rank less one, element type,
+#: interleave, swizzle and fill, as ``tensormap.replace`` numbers them; all zeros are no map.
+_LAYOUT = struct.Struct("<QQQQQ5I5I5I5B")
+#: Place, bytes and number of the fields that ``tensormap.replace`` writes.
+FIELDS: dict[str, tuple[int, int, int]] = {
+    "global_address": (0, 8, 1), "global_stride": (8, 8, 4), "global_dim": (40, 4, 5), "box_dim": (60, 4, 5),
+    "element_stride": (80, 4, 5), "rank": (100, 1, 1), "elemtype": (101, 1, 1), "interleave_layout": (102, 1, 1),
+    "swizzle_mode": (103, 1, 1), "fill_mode": (104, 1, 1),
+}  # fmt: skip
+#: Bytes of an element by its code, and the code that stands for a size here.
+_ELEMENT_BYTES = {0: 1, 1: 2, 2: 4, 3: 4, 4: 8, 5: 8, 6: 2, 7: 4, 8: 4, 9: 8, 10: 2, 11: 4, 12: 4}
+_ELEMENT_CODE = {1: 0, 2: 1, 4: 2, 8: 4}
 _SWIZZLES = ("none", "32B", "64B", "128B")
 _FILLS = ("zero", "nan")
 
@@ -85,23 +95,37 @@ class TensorMap:
         def padded(values: tuple[int, ...], count: int) -> tuple[int, ...]:
             return values + (0,) * (count - len(values))
 
-        codes = rank, self.element_bytes, _SWIZZLES.index(self.swizzle), _FILLS.index(self.fill)
-        fields = *padded(self.shape, _RANKS), *padded(self.strides, _RANKS - 1), *padded(self.box, _RANKS)
-        return _LAYOUT.pack(_MAGIC, self.address, *codes, *fields).ljust(MAP_BYTES, b"\0")
+        sides = *padded(self.shape, _RANKS), *padded(self.box, _RANKS), *padded((1,) * rank, _RANKS)
+        codes = _ELEMENT_CODE[self.element_bytes], 0, _SWIZZLES.index(self.swizzle), _FILLS.index(self.fill)
+        octets = _LAYOUT.pack(self.address, *padded(self.strides, _RANKS - 1), *sides, rank - 1, *codes)
+        return octets.ljust(MAP_BYTES, b"\0")
 
     @classmethod
     def decoded(cls, octets: bytes) -> "TensorMap | None":
-        """Return the map in 128 bytes; None if they hold none."""
-        if octets[: len(_MAGIC)] != _MAGIC:
+        """Return the map in 128 bytes; None if they hold none.
+
+        Raises
+        ------
+        KernelError
+            A field has a value that PTX does not allow, or that is not modelled.
+        """
+        address, *fields = _LAYOUT.unpack(octets[: _LAYOUT.size])
+        if not address:
             return None
-        _, address, rank, size, swizzle, fill, *fields = _LAYOUT.unpack(octets[: _LAYOUT.size])
-        shape, strides, box = fields[:_RANKS], fields[_RANKS : 2 * _RANKS - 1], fields[2 * _RANKS - 1 :]
+        strides, fields = fields[: _RANKS - 1], fields[_RANKS - 1 :]
+        shape, box, steps = (fields[place : place + _RANKS] for place in range(0, 3 * _RANKS, _RANKS))
+        rank, element, interleave, swizzle, fill = fields[3 * _RANKS :]
+        rank += 1
+        if element not in _ELEMENT_BYTES or interleave or swizzle >= len(_SWIZZLES) or fill >= len(_FILLS):
+            raise KernelError("a tensor map has an element type, interleave, swizzle or fill that is not modelled")
+        if any(step != 1 for step in steps[:rank]):
+            raise KernelError("a tensor map has element strides other than 1, which is not modelled")
         return cls(
             address,
             tuple(shape[:rank]),
             tuple(strides[: rank - 1]),
             tuple(box[:rank]),
-            size,
+            _ELEMENT_BYTES[element],
             _SWIZZLES[swizzle],
             _FILLS[fill],
         )

@@ -48,6 +48,7 @@ def run(
     backend: Any = "native",
     num_warps: int = 4,
     num_stages: int = 3,
+    options: Mapping[str, Any] | None = None,
     **keywords: Any,
 ) -> KernelRun:
     """Compile a ``@triton.jit`` function for a target, and run it on arrays, which are changed in place.
@@ -67,6 +68,8 @@ def run(
         Back end of tensor-core instructions.
     num_warps, num_stages : int
         Options of the compiler.
+    options : mapping, optional
+        Options of :func:`~sptc.kernels.launch.run_kernel`: ``check``, ``approximate``, ``limit``.
 
     Raises
     ------
@@ -94,7 +97,14 @@ def run(
     count = compiled.ptx.partition(".visible .entry")[2].partition(")")[0].count(".param ")
     arguments += [scratch if compiled.scratch else 0, 0][: max(count - len(arguments), 0)]
     return run_kernel(
-        compiled.ptx, shape, compiled.block, arguments, arch=arch, backend=backend, shared=compiled.shared
+        compiled.ptx,
+        shape,
+        compiled.block,
+        arguments,
+        arch=arch,
+        backend=backend,
+        shared=compiled.shared,
+        **options or {},
     )
 
 

@@ -99,7 +99,7 @@ def recorded(name: str) -> RecordedKernel:
     return RecordedKernel(ptx, grid, block, shared, [*arguments, launch["k"], 0, 0], 10, expected)
 
 
-_BYTES = {"f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1, "f32": 4, "s8": 1, "s32": 4}
+_BYTES = {"f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1, "f32": 4, "s8": 1, "s32": 4, "e2m1": 1, "ue8m0": 1}
 #: Fraction bits and bias of the operands' formats.
 _FLOATS = {"f16": (10, 15), "bf16": (7, 127), "e4m3": (3, 7), "e5m2": (2, 15), "f32": (23, 127)}
 
@@ -116,12 +116,13 @@ class TritonKernel:
         """Run the kernel on its operands, and return what it writes."""
         rng = np.random.default_rng(self.launch["seed"])
         shapes = self.launch["arrays"]
-        arrays = {name: _operand(shapes[name][0], shapes[name][1], rng) for name in "ab"}
+        arrays = {name: _operand(*shapes[name], rng) for name in shapes if name != "d"}
         octets = b"".join(array.tobytes() for array in arrays.values())
         assert hashlib.sha256(octets).hexdigest() == self.launch["operands"]
         arrays["d"] = np.zeros(shapes["d"][1], f"u{_BYTES[shapes['d'][0]]}")
         arguments = [
             value if isinstance(value, int)
+            else np.zeros(value["scratch"], np.uint8) if "scratch" in value
             else arrays[value["array"]] if "array" in value
             else TensorTile(arrays[value["tile"]], tuple(value["box"]), value["swizzle"])
             for value in self.launch["arguments"]
@@ -135,8 +136,10 @@ def _operand(kind: str, shape: list[int], rng: np.random.Generator) -> NDArray:
     """Draw an operand as ``benchmarks/record_kernels.py`` does: numbers near one, or any integers."""
     size = _BYTES[kind]
     bits = rng.integers(0, 1 << 8 * size, shape, dtype=f"u{size}")
-    if kind == "s8":
+    if kind in ("s8", "e2m1"):
         return bits
+    if kind == "ue8m0":
+        return rng.integers(122, 132, shape, dtype=np.uint8)
     fraction, bias = _FLOATS[kind]
     exponent = rng.integers(bias - 3, bias + 2, shape).astype(bits.dtype)
     top = bits.dtype.type(8 * size - 1)
