@@ -22,8 +22,10 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-TORCH = {"f16": torch.float16, "bf16": torch.bfloat16, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2,
-         "f32": torch.float32, "s8": torch.int8, "s32": torch.int32, "e2m1": torch.uint8, "ue8m0": torch.uint8}  # fmt: skip
+TORCH = {
+    "f16": torch.float16, "bf16": torch.bfloat16, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2,
+    "f32": torch.float32, "s8": torch.int8, "s32": torch.int32, "e2m1": torch.uint8, "ue8m0": torch.uint8,
+}  # fmt: skip
 BYTES = {"f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1, "f32": 4, "s8": 1, "s32": 4, "e2m1": 1, "ue8m0": 1}
 SWIZZLES = ("none", "32B", "64B", "128B")
 
