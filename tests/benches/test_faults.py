@@ -128,7 +128,7 @@ def test_every_bit_of_components_is_compared(tmp_path: Path, monkeypatch: pytest
         assert seen == [fault for fault in faults if every]
 
 
-@pytest.mark.regression
+@pytest.mark.bench
 def test_faults_of_a_warpgroup(tmp_path: Path, seed: int) -> None:
     """Every fault is seen or changes nothing, and nothing is seen without one."""
     settings = Settings("hopper", "warpgroup", 60, jobs=str(tmp_path / "jobs"))
@@ -149,7 +149,7 @@ def test_faults_of_a_warpgroup(tmp_path: Path, seed: int) -> None:
     assert {fault.component for fault in faults if fault not in left} | complete == parts
 
 
-@pytest.mark.regression
+@pytest.mark.bench
 def test_faults_of_the_tensor_cores_of_a_cta(tmp_path: Path, seed: int) -> None:
     """Nothing is seen without a fault, most faults are seen, and one that is seen is not proved to change nothing."""
     settings = Settings("blackwell", "tcgen05", 24, jobs=str(tmp_path / "jobs"))

@@ -74,6 +74,7 @@ def test_every_form_of_wgmma_meets_every_stall(bench: Callable, seed: int, tmp_p
     assert [name for group in coverage for name in (*group.missing(), *group.contradicted())] == []
 
 
+@pytest.mark.bench
 def test_any_instructions_of_tcgen05(bench: Callable, seed: int, tmp_path: Path) -> None:
     """A cycle takes 30 ms: all stalls are met in hours, not in this test, but nothing that is declared impossible."""
     path = tmp_path / "coverage.json"
@@ -97,6 +98,7 @@ class NeighbouringUnit(CoreMatrixAddress):
         return m
 
 
+@pytest.mark.bench
 @pytest.mark.parametrize("top", [WARPGROUP, CTA], ids=lambda top: top.name)
 def test_a_bench_sees_a_planted_fault(top: Top, seed: int, tmp_path: Path) -> None:
     settings = top.settings(tmp_path / "jobs", seed, 2)
