@@ -7,6 +7,7 @@ line of every instruction is kept for messages.
 import re
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 
 from ..errors import KernelError
 from .program import (
@@ -34,6 +35,7 @@ _LATEST_VERSION = (9, 5)
 _IGNORED = ("loc", "file", "pragma", "maxnreg", "noreturn")
 
 
+@lru_cache(maxsize=16)
 def parse_ptx(text: str) -> dict[str, Kernel]:
     """Parse a PTX module.
 

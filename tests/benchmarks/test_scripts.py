@@ -13,7 +13,9 @@ from sptc.tests.synth.power_library import TEXT as POWER
 pytestmark = pytest.mark.bench
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-SCRIPTS = sorted({path.stem for path in FOLDER.glob("*.py")} - {"measure", "record", "library_kernels"})
+SCRIPTS = sorted(
+    {path.stem for path in FOLDER.glob("*.py")} - {"measure", "record", "record_kernels", "library_kernels"}
+)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
