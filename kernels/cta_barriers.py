@@ -69,7 +69,7 @@ class CtaBarriers:
             if waits:
                 self.waiting |= mask
                 self.number[mask] = numbers
-            for cta, number in np.unique(np.stack([ctas, numbers], -1), axis=0).tolist():
+            for cta, number in {divmod(key, _NUMBERS) for key in np.unique(ctas * _NUMBERS + numbers).tolist()}:
                 if (over := self._settle(cta, number)) is not None:
                     raise machine.fault(ins, f"{over} threads arrive at barrier {number}, which expects fewer",
                                         int(np.flatnonzero(mask)[0]))  # fmt: skip

@@ -1,0 +1,43 @@
+"""Kernels of Triton: operands by pointers, by maps of the host, and by maps that the kernel makes."""
+
+import triton
+import triton.language as tl
+
+__all__ = ["device_maps", "host_maps", "pointers"]
+
+
+@triton.jit
+def pointers(a_ptr, b_ptr, d_ptr, M, N, K, am, ak, bk, bn, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+             SUM: tl.constexpr):  # fmt: skip
+    """Multiply tiles of any strides."""
+    rows, columns = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
+    depth = tl.arange(0, BK)
+    sums = tl.zeros((BM, BN), dtype=SUM)
+    for k in range(0, K, BK):
+        a = tl.load(a_ptr + rows[:, None] * am + (k + depth[None, :]) * ak)
+        b = tl.load(b_ptr + (k + depth[:, None]) * bk + columns[None, :] * bn)
+        sums = tl.dot(a, b, sums, out_dtype=SUM)
+    tl.store(d_ptr + rows[:, None] * N + columns[None, :], sums)
+
+
+@triton.jit
+def host_maps(a, b, d, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """Multiply tiles that tensor maps load and store."""
+    row, column = tl.program_id(0) * BM, tl.program_id(1) * BN
+    sums = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        sums = tl.dot(a.load([row, k]), b.load([column, k]).T, sums)
+    d.store([row, column], sums)
+
+
+@triton.jit
+def device_maps(a_ptr, b_ptr, d_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """Make the maps in the kernel."""
+    a = tl.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [BM, BK])
+    b = tl.make_tensor_descriptor(b_ptr, [N, K], [K, 1], [BN, BK])
+    d = tl.make_tensor_descriptor(d_ptr, [M, N], [N, 1], [BM, BN])
+    row, column = tl.program_id(0) * BM, tl.program_id(1) * BN
+    sums = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        sums = tl.dot(a.load([row, k]), b.load([column, k]).T, sums)
+    d.store([row, column], sums)
