@@ -55,7 +55,7 @@ MAY_IMPORT = {
 ROOMS = tuple(room for room in MAY_IMPORT if room)
 LONGEST_FILE, MOST_PARAMETERS = 450, 8
 #: Functions of the contract, which have what is asked of them one by one, and where they stand.
-PUBLIC_FUNCTIONS = {"mma": "api", "wgmma": "api", "tcgen05_mma": "api", "run_kernel": "kernels"} | dict.fromkeys(
+PUBLIC_FUNCTIONS = {"mma": "api", "wgmma": "api", "tcgen05_mma": "api", "run_kernel": "kernels", "run": "kernels"} | dict.fromkeys(
     ("gemm", "identify", "pack", "unpack"), "gemm"
 )
 
