@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .floats import canonical
-from .machine import Machine, Mask, Step, not_modelled
+from .machine import CLUSTER_SHIFT, Machine, Mask, Step, not_modelled
 from .program import Address, Instruction, Operand, Register, Symbol, Vector, size_of
 from .values import numpy_type
 
@@ -253,8 +253,6 @@ def _matrix_store(machine: Machine, ins: Instruction) -> Step:
 
 def _map_to_cluster(machine: Machine, ins: Instruction) -> Step:
     """``mapa``: the address of the same variable in another CTA of the cluster."""
-    from .machine import CLUSTER_SHIFT
-
     type_ = ins.words[-1]
     destination, source, rank = ins.operands
     if "shared::cluster" not in ins.opcode or not isinstance(source, Register | Symbol):

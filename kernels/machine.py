@@ -246,8 +246,10 @@ class Machine:
 
     def stacked(self, numbers: list[int], group: int) -> NDArray[np.uint32]:
         """Return registers of all threads, shape (groups, threads of a group, registers)."""
-        columns = [self.every(self.registers[number]) for number in numbers]
-        return np.stack(columns, -1).reshape(self.count // group, group, len(numbers))
+        result = np.empty((self.count, len(numbers)), np.uint32)
+        for place, number in enumerate(numbers):
+            result[:, place] = self.registers[number]
+        return result.reshape(self.count // group, group, len(numbers))
 
     def spread(self, numbers: list[int], values: NDArray, groups: NDArray[np.intp] | None, group: int) -> None:
         """Write values, shape (groups, threads of a group, registers), to registers; `groups` are those meant."""

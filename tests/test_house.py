@@ -55,9 +55,11 @@ MAY_IMPORT = {
 ROOMS = tuple(room for room in MAY_IMPORT if room)
 LONGEST_FILE, MOST_PARAMETERS = 450, 8
 #: Functions of the contract, which have what is asked of them one by one, and where they stand.
-PUBLIC_FUNCTIONS = {"mma": "api", "wgmma": "api", "tcgen05_mma": "api", "run_kernel": "kernels", "run": "kernels"} | dict.fromkeys(
-    ("gemm", "identify", "pack", "unpack"), "gemm"
-)
+PUBLIC_FUNCTIONS = {
+    **dict.fromkeys(("mma", "wgmma", "tcgen05_mma"), "api"),
+    **dict.fromkeys(("gemm", "identify", "pack", "unpack"), "gemm"),
+    **dict.fromkeys(("run_kernel", "run"), "kernels"),
+}
 
 
 def python_files(folder: Path) -> list[Path]:
