@@ -19,8 +19,8 @@ TESTS = ROOT / "tests"
         ("isa/test_numerics.py", "isa"),
         ("tensors/test_sparsify.py", "golden infra isa operands tensors"),
         # By what the root exports, by the set-up of its folder, and by a fixture that all tests share:
-        ("hostile/test_api.py", "api gemm golden gpu infra isa native operands rtl rtl/cells sim/engine tensors"),
-        ("gemm/test_identify.py", "api gemm golden gpu infra isa native operands rtl rtl/cells sim/engine tensors"),
+        ("hostile/test_api.py", "api gemm golden gpu infra isa kernels native operands rtl rtl/cells sim/engine tensors"),
+        ("gemm/test_identify.py", "api gemm golden gpu infra isa kernels native operands rtl rtl/cells sim/engine tensors"),
         ("rtl/test_config.py", "infra isa rtl rtl/cells sim/engine"),
         ("cli/test_run_tensor_memory.py", " ".join(MAY_IMPORT)),
     ],
