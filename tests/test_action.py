@@ -144,6 +144,7 @@ def test_a_campaign_on_a_runner(tmp_path: Path) -> None:
     assert "hopper: operations" in page
 
 
+@pytest.mark.regression
 def test_bad_inputs(tmp_path: Path) -> None:
     """They fail in the campaign, with a sentence; no input is a command."""
     runner = Runner(tmp_path)

@@ -46,7 +46,7 @@ def _reasons(text: str, target: str, known: list[tuple[str, tuple[str, ...], str
     return [reason for pattern, targets, reason in known if target in targets and re.match(pattern, text)]
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.regression
 @pytest.mark.parametrize("target", ["sm_100a", *(name for name in TARGETS if name != "sm_100a")])
 def test_every_difference_has_a_reason(target: str, tmp_path: Path) -> None:
     """Of 50,000 lines, most of them invalid; a reason that explains nothing is one too many."""

@@ -246,7 +246,7 @@ OTHERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("config", [*LITTLE, *OTHERS], ids=lambda config: config.name)
 def test_other_widths(rng: Random, monkeypatch: pytest.MonkeyPatch, config: CoreConfig) -> None:
     """A datapath follows the rules of the golden model with its own parameters, whatever operands it is given."""
