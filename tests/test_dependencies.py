@@ -11,6 +11,10 @@ from sptc.tests.test_house import MAY_IMPORT, ROOT
 TESTS = ROOT / "tests"
 
 
+#: Rooms that the names of the package reach.
+PUBLIC = "api gemm golden gpu infra isa kernels native operands rtl rtl/cells sim/engine tensors"
+
+
 @pytest.mark.parametrize(
     ("file", "rooms"),
     [
@@ -19,8 +23,8 @@ TESTS = ROOT / "tests"
         ("isa/test_numerics.py", "isa"),
         ("tensors/test_sparsify.py", "golden infra isa operands tensors"),
         # By what the root exports, by the set-up of its folder, and by a fixture that all tests share:
-        ("hostile/test_api.py", "api gemm golden gpu infra isa kernels native operands rtl rtl/cells sim/engine tensors"),
-        ("gemm/test_identify.py", "api gemm golden gpu infra isa kernels native operands rtl rtl/cells sim/engine tensors"),
+        ("hostile/test_api.py", PUBLIC),
+        ("gemm/test_identify.py", PUBLIC),
         ("rtl/test_config.py", "infra isa rtl rtl/cells sim/engine"),
         ("cli/test_run_tensor_memory.py", " ".join(MAY_IMPORT)),
     ],
