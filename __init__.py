@@ -38,7 +38,7 @@ __all__ = [
     "MetadataError",
     "OperandError",
     "OrderError",
-    "TensorTile",
+    "TensorMap",
     "WgmmaSequence",
     "evidence",
     "gemm",
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from .gemm.pack import random_metadata as random_metadata
     from .gemm.unpack import unpack as unpack
     from .kernels import triton as triton
-    from .kernels.launch import TensorTile as TensorTile
+    from .kernels.launch import TensorMap as TensorMap
     from .kernels.launch import run_kernel as run_kernel
     from .tensors.compressed import Compressed as Compressed
 
@@ -77,7 +77,7 @@ _LATER = {
     "random_metadata": (".gemm.pack", "random_metadata"),
     "run_kernel": (".kernels.launch", "run_kernel"),
     "unpack": (".gemm.unpack", "unpack"),
-    "TensorTile": (".kernels.launch", "TensorTile"),
+    "TensorMap": (".kernels.launch", "TensorMap"),
     "triton": (".kernels.triton", ""),
     "Compressed": (".tensors.compressed", "Compressed"),
 }

@@ -1,5 +1,6 @@
 """Exceptions of this package. All derive from :class:`Error`, which is a ``ValueError``."""
 
+import re
 import reprlib
 from dataclasses import dataclass, replace
 
@@ -31,6 +32,12 @@ class InstructionError(Error):
 
 class KernelError(Error):
     """A kernel that cannot be read or run, or that does what PTX forbids; with the line of its text."""
+
+    @property
+    def line(self) -> int | None:
+        """Line of the PTX text, from 1; None if the error is of none."""
+        match = re.match(r"(?:deadlock: .*? at )?line (\d+)", str(self))
+        return int(match[1]) if match else None
 
 
 class OperandError(Error):

@@ -35,7 +35,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     run.add_argument(
         "--approximate", action="store_true", help="allow approximate functions, whose results are not exact"
     )
-    run.add_argument("--check", action="store_true", help="check the order of accesses to shared memory")
+    run.add_argument("--no-check", action="store_true", help="do not check the order of accesses to shared memory")
     add(run, "output", metavar="FILE.npz", help="write all arrays of the launch after the run")
     add(run, "json", "github")
     run.set_defaults(execute=_run)
@@ -58,23 +58,22 @@ def _run(options: argparse.Namespace) -> int:
             ptx,
             arch=options.arch,
             backend=options.backend,
-            check=options.check,
+            check=not options.no_check,
             approximate=options.approximate,
             limit=options.limit,
             progress=advance,
         )
     seconds = time.monotonic() - begun
     if options.output:
-        write_tensors(options.output, launch.arrays, {})
+        write_tensors(options.output, {name: run.after(array) for name, array in launch.arrays.items()}, {})
     if options.json:
-        statistics = run.statistics
         print(json.dumps({
             "kernel": run.kernel, "ctas": run.ctas, "threads": run.threads, "seconds": round(seconds, 3),
-            "thread_instructions": statistics.thread_instructions, "opcodes": dict(statistics.opcodes.most_common()),
-            "findings": list(run.findings), "exact": run.exact,
+            "instructions": run.instructions, "opcodes": run.opcodes,
+            "findings": [asdict(finding) for finding in run.findings], "exact": run.exact,
         }))  # fmt: skip
     else:
-        count = run.statistics.thread_instructions
+        count = run.instructions
         print(f"{run.kernel}: {run.ctas} CTAs of {run.threads} threads; {count} thread instructions in {seconds:.2f} s")
         if not run.exact:
             print("not exact: approximate functions were executed")
@@ -82,8 +81,8 @@ def _run(options: argparse.Namespace) -> int:
             print(finding)
     if options.github:
         for finding in run.findings:
-            line, _, text = finding.removeprefix("line ").partition(": ")
-            print(f"::warning file={options.ptx},line={line},title=sptc kernel::{text}", file=sys.stderr)
+            place = f"file={options.ptx},line={finding.line},title=sptc kernel"
+            print(f"::warning {place}::{finding.text}", file=sys.stderr)
     return int(bool(run.findings))
 
 

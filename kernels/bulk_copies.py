@@ -17,7 +17,7 @@ from .copies import ThreadGroups, copy_step
 from .machine import Machine, Mask, Reader, Step, not_modelled
 from .memory import GLOBAL_BASE, PARAMETER_WINDOW, SHARED_WINDOW
 from .program import Address, Immediate, Instruction, Vector
-from .tensor_maps import FIELDS, MAP_BYTES, TensorMap
+from .tensor_maps import FIELDS, MAP_BYTES, MapRecord
 from .values import numpy_type
 
 __all__ = ["BULK_COPIES"]
@@ -71,7 +71,7 @@ def _value(machine: Machine, read: Reader, thread: int) -> int:
     return int(values[0] if values.size == 1 else values[thread])
 
 
-def tensor_map(machine: Machine, ins: Instruction, address: int, thread: int) -> TensorMap:
+def tensor_map(machine: Machine, ins: Instruction, address: int, thread: int) -> MapRecord:
     """Return the tensor map at a generic address: of parameter space, or of global or shared memory."""
     if address >= GLOBAL_BASE:
         octets = machine.memory.octets[address - GLOBAL_BASE :][:MAP_BYTES].tobytes()
@@ -80,7 +80,7 @@ def tensor_map(machine: Machine, ins: Instruction, address: int, thread: int) ->
     else:
         start = address - SHARED_WINDOW
         octets = machine.shared[thread // machine.threads, start : start + MAP_BYTES].tobytes()
-    found = TensorMap.decoded(octets)
+    found = MapRecord.decoded(octets)
     if found is None:
         raise machine.fault(ins, f"there is no tensor map at {address:#x}", thread)
     return found
@@ -166,7 +166,7 @@ def _check_tile(machine: Machine, ins: Instruction, start: int, octets: int, thr
         raise machine.fault(ins, f"{octets} bytes outside of shared memory", thread)
 
 
-def _tile(machine: Machine, tile: TensorMap, corner: list[int]) -> NDArray[np.uint8]:
+def _tile(machine: Machine, tile: MapRecord, corner: list[int]) -> NDArray[np.uint8]:
     """Return the bytes of a tile; outside of the tensor stands the fill of the map."""
     offsets, inside = tile.elements(corner)
     start = tile.address - GLOBAL_BASE
@@ -237,7 +237,7 @@ def _store(machine: Machine, ins: Instruction, stores: ThreadGroups) -> Step:
     return step
 
 
-def _tile_store(machine: Machine, tile: TensorMap, corner: list[int], place: int) -> Callable[[], None]:
+def _tile_store(machine: Machine, tile: MapRecord, corner: list[int], place: int) -> Callable[[], None]:
     def work() -> None:
         cta, start = divmod(place, machine.shared_bytes)
         places = SWIZZLES[tile.swizzle].apply(start + np.arange(tile.box_bytes))

@@ -145,16 +145,22 @@ class Checker:
         busy = self.in_flight[access][words] > 0
         if busy.any():
             line = int(self.in_flight_line[access][words[int(busy.argmax())]])
-            self.machine.report(ins, f"{what} of line {line} may still {access}; undefined by PTX")
+            kind = "read of what a copy still writes" if access == "write" else "write to what a wgmma still reads"
+            self.machine.report(ins, kind, "Memory Consistency Model", f"{what} of line {line} may still {access}")
 
     def _report(self, ins: Instruction, word: int, verb: str, why: str, thread: int) -> None:
         start, size = int(word) * _WORD, self.machine.shared_bytes
         by = int(self.writer[word])
         who = f"warp {by}" if by < self.warps else "the asynchronous proxy"
+        kind = "no proxy fence" if "fence" in why else "race"
+        rule = "Async proxy" if "fence" in why else "Memory Consistency Model"
         self.machine.report(
-            ins, f"it {verb} shared memory that {who} wrote at line {int(self.line[word])}, {why}; undefined by PTX",
+            ins,
+            kind,
+            rule,
+            f"it {verb} shared memory that {who} wrote at line {int(self.line[word])}, {why}",
             f"address {start % size:#x}, {self.machine.who(thread)}",
-        )  # fmt: skip
+        )
 
     # Clocks
 

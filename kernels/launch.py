@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from ..errors import KernelError
 from .checker import Checker
-from .machine import Launch, Machine, parameter_space
+from .machine import Finding, Launch, Machine, parameter_space
 from .memory import GlobalMemory
 from .program import Kernel
 from .ptx import parse_ptx
 from .schedule import Limit, Program, Statistics
-from .tensor_maps import MAP_BYTES, TensorMap
+from .tensor_maps import MAP_BYTES, MapRecord
 
-__all__ = ["KernelRun", "TensorTile", "run_kernel"]
+__all__ = ["KernelRun", "TensorMap", "run_kernel"]
 
 #: Threads that are executed together: more need more memory, fewer more steps of Python.
 _BATCH_THREADS = 1 << 15
@@ -27,50 +27,70 @@ _MOST_THREADS, _MOST_SHARED = 1024, 227 << 10
 
 
 @dataclass(frozen=True)
-class TensorTile:
-    """What a tensor map says of an array: the argument for a parameter of 128 bytes."""
+class TensorMap:
+    """A tensor map over an array, of its shape and strides: the argument for a parameter of 128 bytes."""
 
     #: The array, one of the arguments or another; its axes are those of the tensor, the innermost last.
     array: NDArray
     #: Elements of the box that one copy moves, along the same axes.
     box: tuple[int, ...]
     #: Swizzle of shared memory: ``none``, ``32B``, ``64B`` or ``128B``.
-    swizzle: str = "none"
-    #: What stands for elements outside of the array: ``zero`` or ``nan``.
-    fill: str = "zero"
+    swizzle: str = "128B"
+    #: What stands for elements outside of the array: ``zeros`` or ``nan``.
+    fill: str = "zeros"
+    #: ``none``: no other interleave is modelled.
+    interleave: str = "none"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class KernelRun:
     """What a launch did."""
 
     kernel: str
     ctas: int
     threads: int  #: of a CTA
-    statistics: Statistics = field(default_factory=Statistics)
-    #: What the kernel does that PTX leaves undefined, a sentence with its line each.
-    findings: tuple[str, ...] = ()
+    #: Instructions, times the threads that executed them.
+    instructions: int
+    #: Instructions by the first word of their opcode, each counted once for a group of threads.
+    opcodes: dict[str, int]
+    #: What the kernel does that PTX leaves undefined, by line.
+    findings: list[Finding]
     #: Whether no approximate function was executed, so that the results are those of a GPU.
-    exact: bool = True
+    exact: bool
+    #: Each array of the arguments, and what its buffer holds after the launch.
+    buffers: list[tuple[NDArray, NDArray]] = field(repr=False)
+
+    def after(self, array: NDArray) -> NDArray:
+        """Return what the buffer of an array holds after the launch, in the array's shape and type.
+
+        Raises
+        ------
+        KernelError
+            The array was no argument.
+        """
+        for given, result in self.buffers:
+            if given is array:
+                return result
+        raise KernelError("this array is no argument of the launch")
 
 
 def run_kernel(
-    ptx: str,
+    ptx: str | bytes,
     grid: int | Sequence[int],
     block: int | Sequence[int],
     args: Sequence[Any],
     *,
-    kernel: str | None = None,
+    entry: str | None = None,
     arch: str = "sm_90",
     backend: Any = "native",
     shared: int = 0,
     cluster: int | Sequence[int] | None = None,
-    check: bool = False,
+    check: bool = True,
     approximate: bool = False,
     limit: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> KernelRun:
-    """Run a kernel that a compiler wrote, every thread of it; arrays among the arguments are changed in place.
+    """Run a kernel that a compiler wrote, every thread of it. Nothing that is given is changed.
 
     Parameters
     ----------
@@ -79,9 +99,9 @@ def run_kernel(
     grid, block : int or sequence of int
         CTAs of the grid and threads of a CTA along x, y and z.
     args : sequence
-        Arguments of the kernel, in order: for a pointer an array, which is copied to the model's global memory and
-        back, or an int; ints and floats; for a tensor map a :class:`TensorTile`; bytes for any parameter.
-    kernel : str, optional
+        Arguments of the kernel, in order: for a pointer an array, which is copied to global memory (once, however
+        often it is given), or an int; ints and floats; for a tensor map a :class:`TensorMap`; bytes for any parameter.
+    entry : str, optional
         Name of the entry; needed if the module has several.
     arch : str
         Architecture of the tensor cores.
@@ -92,7 +112,7 @@ def run_kernel(
     cluster : int or sequence of int, optional
         CTAs of a cluster; by default what the kernel demands, or one.
     check : bool
-        Also check the order of accesses to shared memory (:mod:`sptc.kernels.checker`), at some cost of speed.
+        Check the order of accesses to shared memory (:mod:`sptc.kernels.checker`), at some cost of speed.
     approximate : bool
         Allow approximate functions such as ``ex2.approx``: their results, and all that follows from them, are near
         those of a GPU and not its bits; :attr:`KernelRun.exact` then is False.
@@ -111,23 +131,23 @@ def run_kernel(
         The module does not parse or has instructions that are not modelled; arguments do not fit; the kernel does what
         PTX forbids: misaligned or foreign addresses, a deadlock, too many arrivals at a barrier.
     """
-    entry = _entry(parse_ptx(ptx), kernel)
+    chosen = _entry(parse_ptx(ptx.decode() if isinstance(ptx, bytes) else ptx), entry)
     launch = _launch(
-        entry,
+        chosen,
         grid,
         block,
         cluster,
         Launch((1, 1, 1), (1, 1, 1), shared=shared, arch=arch, backend=backend, approximate=approximate),
     )
-    memory, values, arrays = _arguments(entry, args)
-    parameters = parameter_space(entry, values)
-    statistics, remaining, findings = Statistics(), Limit(limit), dict[tuple[int, str], str]()
+    memory, values, arrays = _arguments(chosen, args)
+    parameters = parameter_space(chosen, values)
+    statistics, remaining, findings = Statistics(), Limit(limit), dict[tuple[int, str], Finding]()
     ctas, exact = prod(launch.grid), True
     # In the order of clusters, so that those of a batch are whole.
     order = _cluster_order(launch)
-    batch = _batch(entry, launch)
+    batch = _batch(chosen, launch)
     for start in range(0, ctas, batch):
-        machine = Machine(entry, launch, order[start : start + batch], parameters, memory)
+        machine = Machine(chosen, launch, order[start : start + batch], parameters, memory)
         if check and launch.cluster_size == 1 and machine.shared_bytes:
             machine.checker = Checker(machine)
         try:
@@ -138,15 +158,20 @@ def run_kernel(
         findings, exact = machine.findings | findings, exact and machine.exact
         if progress:
             progress(min(start + batch, ctas), ctas)
+    buffers = []
     for address, array in arrays:
-        memory.read(address, array)
+        result = np.empty_like(array)
+        memory.read(address, result)
+        buffers.append((array, result))
     return KernelRun(
-        entry.name,
+        chosen.name,
         ctas,
         launch.threads,
-        statistics,
-        tuple(findings[key] for key in sorted(findings)),
+        statistics.thread_instructions,
+        dict(statistics.opcodes.most_common()),
+        [findings[key] for key in sorted(findings)],
         exact,
+        buffers,
     )
 
 
@@ -207,7 +232,7 @@ def _arguments(kernel: Kernel, args: Sequence[Any]) -> tuple[GlobalMemory, list[
         raise KernelError(f"{kernel.name} takes {len(kernel.parameters)} arguments, not {len(args)}")
     distinct: dict[int, NDArray] = {}
     for position, value in enumerate(args):
-        array = value.array if isinstance(value, TensorTile) else value
+        array = value.array if isinstance(value, TensorMap) else value
         if isinstance(array, np.ndarray):
             if not array.flags.c_contiguous:
                 raise KernelError(f"argument {position} must be a contiguous array")
@@ -217,7 +242,7 @@ def _arguments(kernel: Kernel, args: Sequence[Any]) -> tuple[GlobalMemory, list[
     values: list[Any] = []
     for position, (parameter, value) in enumerate(zip(kernel.parameters, args, strict=True)):
         where = f"argument {position} ({parameter.name})"
-        if isinstance(value, TensorTile):
+        if isinstance(value, TensorMap):
             if parameter.size != MAP_BYTES:
                 raise KernelError(f"{where} has {parameter.size} bytes and takes no tensor map")
             values.append(_tensor_map(value, addresses[id(value.array)]).encoded())
@@ -235,14 +260,16 @@ def _arguments(kernel: Kernel, args: Sequence[Any]) -> tuple[GlobalMemory, list[
         else:
             raise KernelError(f"{where} of {parameter.size} bytes must be an array, a number, a tensor tile or as many "
                               f"bytes, not {type(value).__name__}")  # fmt: skip
-    return memory, values, [(addresses[key], array) for key, array in distinct.items() if array.flags.writeable]
+    return memory, values, [(addresses[key], array) for key, array in distinct.items()]
 
 
-def _tensor_map(tile: TensorTile, address: int) -> TensorMap:
+def _tensor_map(tile: TensorMap, address: int) -> MapRecord:
     array = tile.array
+    if tile.interleave != "none":
+        raise KernelError(f"interleave {tile.interleave!r} of a tensor map is not modelled")
     if len(tile.box) != array.ndim:
         raise KernelError(f"a box of {len(tile.box)} axes does not fit an array of {array.ndim}")
-    return TensorMap(
+    return MapRecord(
         address,
         array.shape[::-1],
         tuple(array.strides[:-1][::-1]),

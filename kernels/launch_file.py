@@ -12,12 +12,12 @@ from ..errors import FileError
 from ..infra.reading import read_json
 from ..tensors.element_types import named_dtype
 from ..tensors.files import open_tensors
-from .launch import KernelRun, TensorTile, run_kernel
+from .launch import KernelRun, TensorMap, run_kernel
 
 __all__ = ["LaunchFile", "read_launch"]
 
 #: Keys of a launch, and of the objects in it.
-_KEYS = {"kernel", "grid", "block", "cluster", "shared", "arrays", "arguments"}
+_KEYS = {"entry", "grid", "block", "cluster", "shared", "arrays", "arguments"}
 _ARRAY_KEYS = ({"file"}, {"file", "tensor"}, {"zeros", "shape"})
 _MOST_BYTES = 1 << 34
 
@@ -26,12 +26,12 @@ _MOST_BYTES = 1 << 34
 class LaunchFile:
     """A launch of a kernel, with its arrays."""
 
-    kernel: str | None
+    entry: str | None
     grid: Any
     block: Any
     cluster: Any
     shared: int
-    #: Arrays by name; a run changes them.
+    #: Arrays by name.
     arrays: dict[str, NDArray]
     arguments: list[Any]
 
@@ -42,7 +42,7 @@ class LaunchFile:
             self.grid,
             self.block,
             self.arguments,
-            kernel=self.kernel,
+            entry=self.entry,
             cluster=self.cluster,
             shared=self.shared,
             **options,
@@ -56,10 +56,10 @@ def read_launch(path: Path) -> LaunchFile:
     ----------
     path : Path
         A JSON file with the keys ``grid`` and ``block`` (an int, or up to three), ``arrays`` and ``arguments``, and
-        optionally ``kernel`` (the entry), ``shared`` (bytes of dynamic shared memory) and ``cluster``. Each array is
-        ``{"file": "a.npy"}``, ``{"file": "all.npz", "tensor": "a"}`` or ``{"zeros": "float16", "shape": [512, 512]}``,
+        optionally ``entry`` (the name of the kernel), ``shared`` (bytes of dynamic shared memory) and ``cluster``. Each
+        array is ``{"file": "a.npy"}``, ``{"file": "all.npz", "tensor": "a"}`` or ``{"zeros": "float16", "shape": [512, 512]}``,
         files relative to the launch's. An argument is a number, ``{"array": "a"}`` for a pointer, or for a tensor map
-        ``{"tile": "a", "box": [128, 64], "swizzle": "128B", "fill": "zero"}``.
+        ``{"map": "a", "box": [128, 64], "swizzle": "128B", "fill": "zeros"}``.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def read_launch(path: Path) -> LaunchFile:
     launch = read_json(path)
     if not isinstance(launch, dict) or not {"grid", "block", "arrays", "arguments"} <= launch.keys() <= _KEYS:
         raise FileError(f"{path} must be an object with grid, block, arrays and arguments, and may have "
-                        "kernel, cluster and shared")  # fmt: skip
+                        "entry, cluster and shared")  # fmt: skip
     refuse: Callable[[str], FileError] = lambda text: FileError(f"{path}: {text}")  # noqa: E731
     if not isinstance(launch["arrays"], dict) or not isinstance(launch["arguments"], list):
         raise refuse("arrays must be an object and arguments a list")
@@ -79,7 +79,7 @@ def read_launch(path: Path) -> LaunchFile:
     if not isinstance(shared, int):
         raise refuse("shared must be a number of bytes")
     return LaunchFile(
-        launch.get("kernel"), launch["grid"], launch["block"], launch.get("cluster"), shared, arrays, arguments
+        launch.get("entry"), launch["grid"], launch["block"], launch.get("cluster"), shared, arrays, arguments
     )
 
 
@@ -103,8 +103,8 @@ def _array(folder: Path, name: str, value: Any, refuse: Callable[[str], FileErro
 def _argument(place: int, value: Any, arrays: dict[str, NDArray], refuse: Callable[[str], FileError]) -> Any:
     if isinstance(value, int | float):
         return value
-    if isinstance(value, dict) and {*value} in ({"array"}, {"tile", "box"} | {*value} & {"swizzle", "fill"}):
-        name = value.get("array", value.get("tile"))
+    if isinstance(value, dict) and {*value} in ({"array"}, {"map", "box"} | {*value} & {"swizzle", "fill"}):
+        name = value.get("array", value.get("map"))
         if name not in arrays:
             raise refuse(f"argument {place} names the array {name!r}, which is not among arrays")
         if "array" in value:
@@ -112,5 +112,5 @@ def _argument(place: int, value: Any, arrays: dict[str, NDArray], refuse: Callab
         box = value["box"]
         if not isinstance(box, list) or not all(isinstance(side, int) for side in box):
             raise refuse(f"the box of argument {place} must be a list of integers")
-        return TensorTile(arrays[name], tuple(box), str(value.get("swizzle", "none")), str(value.get("fill", "zero")))
-    raise refuse(f"argument {place} must be a number, an array or a tile, not {value!r:.60}")
+        return TensorMap(arrays[name], tuple(box), str(value.get("swizzle", "128B")), str(value.get("fill", "zeros")))
+    raise refuse(f"argument {place} must be a number, an array or a map, not {value!r:.60}")

@@ -31,7 +31,18 @@ from .program import (
 )
 from .values import constant, numpy_type, register_type
 
-__all__ = ["CLUSTER_SHIFT", "Launch", "Machine", "Mask", "Places", "Reader", "Step", "Writer", "not_modelled"]
+__all__ = [
+    "CLUSTER_SHIFT",
+    "Finding",
+    "Launch",
+    "Machine",
+    "Mask",
+    "Places",
+    "Reader",
+    "Step",
+    "Writer",
+    "not_modelled",
+]
 
 Mask = NDArray[np.bool_] | None
 Reader = Callable[[], NDArray]
@@ -71,6 +82,19 @@ class Launch:
     def cluster_size(self) -> int:
         """CTAs of a cluster."""
         return self.cluster[0] * self.cluster[1] * self.cluster[2]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that a kernel does and PTX leaves undefined."""
+
+    kind: str
+    line: int  #: of the PTX text, from 1
+    rule: str  #: section of the PTX ISA
+    text: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.text}"
 
 
 def not_modelled(ins: Instruction, why: str = "") -> KernelError:
@@ -126,7 +150,7 @@ class Machine:
         #: Whether no approximate function was executed.
         self.exact = True
         #: What PTX leaves undefined and the kernel does, a sentence each, in the order in which it was met.
-        self.findings: dict[tuple[int, str], str] = {}
+        self.findings: dict[tuple[int, str], Finding] = {}
         #: Order of accesses to shared memory, if it is checked: a :class:`~sptc.kernels.checker.Checker`.
         self.checker: Any = None
 
@@ -179,10 +203,10 @@ class Machine:
         """Return the error for what an instruction must not do."""
         return KernelError(f"line {ins.line}: {ins.opcode}: {what}{'' if thread is None else f'; {self.who(thread)}'}")
 
-    def report(self, ins: Instruction, what: str, where: str = "") -> None:
-        """Note what an instruction does that PTX leaves undefined; once for each line, where it was met first."""
-        text = f"line {ins.line}: {ins.opcode}: {what}{f' ({where})' if where else ''}"
-        self.findings.setdefault((ins.line, what.partition("line")[0]), text)
+    def report(self, ins: Instruction, kind: str, rule: str, what: str, where: str = "") -> None:
+        """Note what an instruction does that PTX leaves undefined: once for each line and kind, where first met."""
+        text = f"{ins.opcode}: {what}; undefined by PTX{f' ({where})' if where else ''}"
+        self.findings.setdefault((ins.line, kind), Finding(kind, ins.line, rule, text))
 
     # Registers
 

@@ -279,7 +279,12 @@ def waiting_for_wgmma(machine: Machine, ins: Instruction, registers: frozenset[i
     def checked(mask: Mask) -> None:
         groups = machine.units.get("wgmma")
         if isinstance(groups, ThreadGroups) and groups.pending and groups.uses(registers, mask):
-            machine.report(ins, "it touches registers of a wgmma before wgmma.wait_group; undefined by PTX")
+            machine.report(
+                ins,
+                "registers before the wait",
+                "Asynchronous Warpgroup Level Matrix Instructions",
+                "it touches registers of a wgmma before wgmma.wait_group",
+            )
             groups.wait(mask, 0, closed=False)
         step(mask)
 

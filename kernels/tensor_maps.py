@@ -1,7 +1,7 @@
 """Tensor maps, and the bulk copies of tiles that read them.
 
 Source: PTX ISA, "Tensors" and ``cp.async.bulk.tensor``. PTX does not publish the bits of a map: here a map is 128 bytes
-in a format of this model, written by :meth:`TensorMap.encoded`, so that it can lie in parameters or in memory.
+in a format of this model, written by :meth:`MapRecord.encoded`, so that it can lie in parameters or in memory.
 """
 
 import struct
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import KernelError
 
-__all__ = ["FIELDS", "MAP_BYTES", "TensorMap"]
+__all__ = ["FIELDS", "MAP_BYTES", "MapRecord"]
 
 MAP_BYTES = 128
 _RANKS = 5
@@ -29,11 +29,11 @@ FIELDS: dict[str, tuple[int, int, int]] = {
 _ELEMENT_BYTES = {0: 1, 1: 2, 2: 4, 3: 4, 4: 8, 5: 8, 6: 2, 7: 4, 8: 4, 9: 8, 10: 2, 11: 4, 12: 4}
 _ELEMENT_CODE = {1: 0, 2: 1, 4: 2, 8: 4}
 _SWIZZLES = ("none", "32B", "64B", "128B")
-_FILLS = ("zero", "nan")
+_FILLS = ("zeros", "nan")
 
 
 @dataclass(frozen=True)
-class TensorMap:
+class MapRecord:
     """A tensor in global memory and the box of it that one copy moves. Axes begin with the innermost one."""
 
     #: Address of the first element.
@@ -48,8 +48,8 @@ class TensorMap:
     element_bytes: int
     #: Swizzle of shared memory: ``none``, ``32B``, ``64B`` or ``128B``.
     swizzle: str = "none"
-    #: What stands for elements outside of the tensor: ``zero`` or ``nan``.
-    fill: str = "zero"
+    #: What stands for elements outside of the tensor: ``zeros`` or ``nan``.
+    fill: str = "zeros"
 
     def __post_init__(self) -> None:
         rank = len(self.shape)
@@ -101,7 +101,7 @@ class TensorMap:
         return octets.ljust(MAP_BYTES, b"\0")
 
     @classmethod
-    def decoded(cls, octets: bytes) -> "TensorMap | None":
+    def decoded(cls, octets: bytes) -> "MapRecord | None":
         """Return the map in 128 bytes; None if they hold none.
 
         Raises

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BackendError, KernelError
-from .launch import KernelRun, TensorTile, run_kernel
+from .launch import KernelRun, TensorMap, run_kernel
 
 __all__ = ["Compilation", "compile_kernel", "run"]
 
@@ -51,7 +51,7 @@ def run(
     options: Mapping[str, Any] | None = None,
     **keywords: Any,
 ) -> KernelRun:
-    """Compile a ``@triton.jit`` function for a target, and run it on arrays, which are changed in place.
+    """Compile a ``@triton.jit`` function for a target, and run it on arrays, of which none is changed.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def run(
         CTAs along each axis; a callable is given the arguments by name, as by Triton.
     *args, **keywords
         Arguments: numpy arrays and tensors of torch on the CPU, ints, floats, and for a tensor descriptor a
-        :class:`~sptc.kernels.launch.TensorTile` with the block that the kernel loads; values of ``tl.constexpr``.
+        :class:`~sptc.kernels.launch.TensorMap` with the block that the kernel loads; values of ``tl.constexpr``.
     arch : str
         Target.
     backend : str or Backend
@@ -84,19 +84,24 @@ def run(
     ctas = prod(shape) if isinstance(shape, Sequence) else int(shape)
     maps = iter(compiled.maps)
     arguments: list[Any] = []
+    memories: dict[int, NDArray] = {}
     for name in compiled.parameters:
         value = values[name]
-        if isinstance(value, TensorTile):
+        if isinstance(value, TensorMap):
             box, swizzle = next(maps)
-            value = replace(value, array=_array(value.array), box=box, swizzle=swizzle)
+            memories.setdefault(id(value.array), _array(value.array))
+            value = replace(value, array=memories[id(value.array)], box=box, swizzle=swizzle)
             strides = [stride // value.array.itemsize for stride in value.array.strides]
             arguments += [value, *value.array.shape, *strides]
         else:
-            arguments.append(_array(value) if _type_of(value) else value)
+            if _type_of(value):
+                key = id(value)
+                memories[key] = value = memories.get(key, _array(value))
+            arguments.append(value)
     scratch = np.zeros(max(compiled.scratch * ctas, 1), np.uint8)
     count = compiled.ptx.partition(".visible .entry")[2].partition(")")[0].count(".param ")
     arguments += [scratch if compiled.scratch else 0, 0][: max(count - len(arguments), 0)]
-    return run_kernel(
+    run = run_kernel(
         compiled.ptx,
         shape,
         compiled.block,
@@ -106,6 +111,13 @@ def run(
         shared=compiled.shared,
         **options or {},
     )
+    owners = [value.array if isinstance(value, TensorMap) else value for value in values.values()]
+    for owner in owners:  # a tensor's memory was the argument
+        if _type_of(owner) and not isinstance(owner, np.ndarray):
+            memory = memories[id(owner)]
+            result = __import__("torch").from_numpy(run.after(memory).copy()).view(owner.dtype)
+            run.buffers.append((owner, result.reshape(owner.shape)))
+    return run
 
 
 def _bound(kernel: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
@@ -195,7 +207,7 @@ def _signature(name: str, value: Any, *, constant: bool) -> tuple[str, bool]:
     """Return the type of a parameter, and whether it is a multiple of 16."""
     if constant or value is None or (isinstance(value, int) and not isinstance(value, bool) and value == 1):
         return "constexpr", False
-    if isinstance(value, TensorTile):
+    if isinstance(value, TensorMap):
         return f"tensordesc<{_type_of(value.array)}{list(value.box)}>".replace(" ", ""), False
     if kind := _type_of(value):
         return f"*{kind}", True

@@ -22,7 +22,7 @@ def test_run(cli: CommandLine) -> None:
     expected = recorded("triton.small.mma").expected
     np.testing.assert_array_equal(np.load("out.npz")["argument2"], expected)
     assert (said["kernel"], said["ctas"], said["threads"], said["findings"]) == ("matmul", 4, 32, [])
-    assert said["thread_instructions"] > 10_000
+    assert said["instructions"] > 10_000
     assert said["opcodes"]["mma"] > 0
     text = cli.text("run", "matmul.ptx", "--launch", "launch.json")
     assert text.startswith("matmul: 4 CTAs of 32 threads; ")
@@ -58,7 +58,7 @@ def test_show(cli: CommandLine) -> None:
         ({"arrays": {"a": {"zeros": "float16", "shape": [1 << 40]}}}, "array 'a' would have more than 16 GiB"),
         ({"arrays": {"a": {"file": "none.npy"}}}, "none.npy"),
         ({"arguments": [{"array": "x"}]}, "argument 0 names the array 'x', which is not among arrays"),
-        ({"arguments": ["x"]}, "argument 0 must be a number, an array or a tile, not 'x'"),
+        ({"arguments": ["x"]}, "argument 0 must be a number, an array or a map, not 'x'"),
         ({"arguments": []}, "takes \\d+ arguments, not 0"),
         ({"shared": "many"}, "shared must be a number of bytes"),
         ({"other": 1}, "must be an object with grid, block, arrays and arguments"),

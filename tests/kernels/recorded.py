@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sptc.kernels.launch import KernelRun, TensorTile, run_kernel
+from sptc.kernels.launch import KernelRun, TensorMap, run_kernel
 
 __all__ = ["NAMES", "TRITON", "RecordedKernel", "TritonKernel", "recorded", "triton_kernel"]
 
@@ -42,9 +42,9 @@ class RecordedKernel:
         d = np.zeros_like(self.expected)
         arguments = list(self.arguments)
         place = arguments[self.result]
-        arguments[self.result] = TensorTile(d, place.box, place.swizzle) if isinstance(place, TensorTile) else d
+        arguments[self.result] = TensorMap(d, place.box, place.swizzle) if isinstance(place, TensorMap) else d
         run = run_kernel(ptx or self.ptx, self.grid, self.block, arguments, shared=self.shared, **options)
-        return d, run
+        return run.after(d), run
 
     def write(self, folder: Path) -> None:
         """Write a kernel of pointers and numbers as ``matmul.ptx`` and ``launch.json``, with its arrays beside them."""
@@ -94,7 +94,7 @@ def recorded(name: str) -> RecordedKernel:
     for meta, array in zip(
         ast.literal_eval(launch["tensordesc_meta"]), (fields["a"], fields["b"], expected), strict=True
     ):
-        tile = TensorTile(array, tuple(meta["block_size"]), _SWIZZLES[meta["swizzle"]])
+        tile = TensorMap(array, tuple(meta["block_size"]), _SWIZZLES[meta["swizzle"]])
         arguments += [tile, *array.shape, array.shape[1], 1]
     return RecordedKernel(ptx, grid, block, shared, [*arguments, launch["k"], 0, 0], 10, expected)
 
@@ -124,12 +124,12 @@ class TritonKernel:
             value if isinstance(value, int)
             else np.zeros(value["scratch"], np.uint8) if "scratch" in value
             else arrays[value["array"]] if "array" in value
-            else TensorTile(arrays[value["tile"]], tuple(value["box"]), value["swizzle"])
+            else TensorMap(arrays[value["tile"]], tuple(value["box"]), value["swizzle"])
             for value in self.launch["arguments"]
         ]  # fmt: skip
         launch = self.launch
         run = run_kernel(self.ptx, launch["grid"], launch["block"], arguments, shared=launch["shared"], **options)
-        return arrays["d"], run
+        return run.after(arrays["d"]), run
 
 
 def _operand(kind: str, shape: list[int], rng: np.random.Generator) -> NDArray:

@@ -18,7 +18,7 @@ def test_what_compilers_wrote(name: str) -> None:
     result, run = recorded(name).run(check=True)
     np.testing.assert_array_equal(result, recorded(name).expected)
     assert bool(run.findings) == (name in WITHOUT_FENCE)
-    for finding in run.findings:
+    for finding in map(str, run.findings):
         assert re.match(
             r"line \d+: wgmma\.mma_async\S*: it reads shared memory that warp \d wrote at line \d+, ", finding
         )
@@ -30,10 +30,10 @@ def test_what_triton_wrote(rng: np.random.Generator) -> None:
     """All findings are of the fence, or of accumulators; none where TMA, or mma alone, is used."""
     for name in rng.choice(TRITON, 12, replace=False).tolist():
         _, run = triton_kernel(name).run(check=True)
-        for finding in run.findings:
+        for finding in map(str, run.findings):
             assert NO_FENCE in finding or "before wgmma.wait_group" in finding, (name, finding)
         if name.startswith("tma") or ".mma" in name or "split_k" in name or "stages1" in name:
-            wgmma = [finding for finding in run.findings if "split_k" not in name]
+            wgmma = [finding for finding in map(str, run.findings) if "split_k" not in name]
             assert not wgmma, name
 
 
@@ -62,9 +62,9 @@ def test_planted_mistakes(name: str, pattern: str, place: int, instead: str, opc
     for match in reversed(chosen):
         text = text[: match.start()] + instead + text[match.end() :]
     try:
-        findings = kernel.run(text, check=True)[1].findings
+        findings = [*map(str, kernel.run(text, check=True)[1].findings)]
     except KernelError as error:  # which says what was found before
-        findings = (str(error).partition("; before that, ")[2],)
+        findings = [str(error).partition("; before that, ")[2]]
     matching = [finding for finding in findings if re.search(what, finding)]
     assert matching, findings
     line, said = re.match(r"line (\d+): (\S+):", matching[0]).groups()  # type: ignore[union-attr]

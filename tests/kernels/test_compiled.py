@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import sptc
 from numpy.typing import NDArray
-from sptc.kernels.launch import TensorTile
+from sptc.kernels.launch import TensorMap
 from sptc.tensors.element_types import named_dtype
 
 pytestmark = pytest.mark.regression
@@ -60,13 +60,13 @@ def test_a_kernel_is_a_chain(way: str, kind: str, arch: str, rng: np.random.Gene
         sums = tl.int32 if kind == "s8" else tl.float32
         run = sptc.triton.run(pointers, grid, a, b, d, M, N, K, K, 1, 1, K, **block, SUM=sums, **options)
     elif way == "host maps":
-        maps = [TensorTile(array, box) for array, box in ((a, (128, 64)), (b, (128, 64)), (d, (128, 128)))]
+        maps = [TensorMap(array, box) for array, box in ((a, (128, 64)), (b, (128, 64)), (d, (128, 128)))]
         run = sptc.triton.run(host_maps, grid, *maps, K, **block, **options)
     else:
         run = sptc.triton.run(device_maps, grid, a, b, d, M, N, K, **block, **options)
     right = np.ascontiguousarray(b.T)
     form = {"format": "tf32"} if kind == "tf32" else {}
     expected = sptc.gemm(a, right, instruction=chain(kind, arch), arch=arch, backend="native", **form)
-    np.testing.assert_array_equal(d.view(np.uint32), expected.view(np.uint32))
-    assert all("fence.proxy.async" in finding for finding in run.findings)
+    np.testing.assert_array_equal(run.after(d).view(np.uint32), expected.view(np.uint32))
+    assert all(finding.kind == "no proxy fence" for finding in run.findings)
     assert bool(run.findings) == (way == "pointers" and arch == "sm_90")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sptc.errors import KernelError
-from sptc.kernels.launch import TensorTile, run_kernel
+from sptc.kernels.launch import TensorMap, run_kernel
 
 Random = np.random.Generator
 WORDS = 64
@@ -42,8 +42,10 @@ def run(body: str, source: NDArray, threads: int = WORDS, **options: Any) -> NDA
     """Run a body of one CTA on words, which it reads as %r1, and return the words of %r2 that it leaves."""
     result = np.zeros(source.size, np.uint32)
     program = text(f"ld.global.u32 %r1, [%rd1];\n{body}\nst.global.u32 [%rd2], %r2;")
-    run_kernel(program, 1, threads, [source.view(np.uint32), result], **options)
-    return result
+    after: NDArray[np.uint32] = run_kernel(program, 1, threads, [source.view(np.uint32), result], **options).after(
+        result
+    )
+    return after
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,7 @@ def test_a_barrier_and_shared_memory(rng: Random) -> None:
 READ: bar.sync 1, 64; ld.shared.u32 %r2, [%r5]; st.global.u32 [%rd2], %r2;
 END:"""
     result = np.zeros(WORDS, np.uint32)
-    run_kernel(text(body, head=head), 1, WORDS, [words, result])
+    result = run_kernel(text(body, head=head), 1, WORDS, [words, result]).after(result)
     np.testing.assert_array_equal(result[:32], words[32:])
     with pytest.raises(KernelError, match=r"^deadlock: 32 threads wait at line \d+ .*thread 0 of CTA \(0, 0, 0\)$"):
         run_kernel(text(body.replace("bar.sync 1, 64; bra END;", "bra END;"), head=head), 1, WORDS, [words, result])
@@ -138,9 +140,10 @@ def test_atomics_take_threads_in_order() -> None:
     counter, result = np.zeros(WORDS, np.uint32), np.zeros(2 * WORDS, np.uint32)
     body = "ld.param.u64 %rd3, [p0]; atom.global.add.u32 %r2, [%rd3], 3; mov.u32 %r4, %ctaid.x;"
     body += " mul.wide.u32 %rd4, %r4, 256; add.s64 %rd2, %rd2, %rd4; st.global.u32 [%rd2], %r2;"
-    run_kernel(text(body), 2, WORDS, [counter, result])
-    np.testing.assert_array_equal(result, 3 * np.arange(2 * WORDS))
-    assert counter[0] == 6 * WORDS
+    done = run_kernel(text(body), 2, WORDS, [counter, result])
+    np.testing.assert_array_equal(done.after(result), 3 * np.arange(2 * WORDS))
+    assert done.after(counter)[0] == 6 * WORDS
+    assert not counter.any()
 
 
 def test_a_cluster_reads_the_shared_memory_of_the_other_cta(rng: Random) -> None:
@@ -152,8 +155,8 @@ def test_a_cluster_reads_the_shared_memory_of_the_other_cta(rng: Random) -> None
   mov.u32 %r7, %cluster_ctarank; xor.b32 %r7, %r7, 1; mapa.shared::cluster.u32 %r5, %r4, %r7;
   ld.shared::cluster.u32 %r2, [%r5]; st.global.u32 [%rd2], %r2;"""
     program = text(body, head=".shared .align 4 .b8 buffer[256];")
-    run_kernel(program, 2, WORDS, [words, result], cluster=2)
-    np.testing.assert_array_equal(result, np.roll(words, WORDS))
+    done = run_kernel(program, 2, WORDS, [words, result], cluster=2)
+    np.testing.assert_array_equal(done.after(result), np.roll(words, WORDS))
 
 
 @pytest.mark.parametrize(
@@ -183,14 +186,14 @@ def test_what_a_launch_refuses() -> None:
     array, program = np.zeros(WORDS, np.uint32), text("")
     for changes, message in (
         ({"args": [array]}, "kernel takes 2 arguments, not 1"),
-        ({"args": [array, TensorTile(array, (64,))]}, r"argument 1 \(p1\) has 8 bytes and takes no tensor map"),
+        ({"args": [array, TensorMap(array, (64,))]}, r"argument 1 \(p1\) has 8 bytes and takes no tensor map"),
         ({"args": [array, "x"]}, "must be an array, a number, a tensor tile or as many bytes, not str"),
         ({"args": [array, array[::2]]}, "argument 1 must be a contiguous array"),
         ({"grid": (0, 1)}, r"grid must be one to three integers above 0, not \(0, 1\)"),
         ({"block": 2048}, "at most 1024 threads, not 2048"),
         ({"block": 33}, "whole warps are modelled, not of 33"),
         ({"cluster": 2, "grid": 3}, r"has no whole clusters of \(2, 1, 1\)"),
-        ({"kernel": "other"}, "the module has no kernel 'other'; it has kernel"),
+        ({"entry": "other"}, "the module has no kernel 'other'; it has kernel"),
         ({"ptx": "int main() {}"}, "this is no PTX"),
         ({"ptx": program.replace("8.7", "99.0")}, r"^line 2: PTX 99.0 is later than"),
         ({"ptx": program[:-20]}, "ends before this bracket is closed"),

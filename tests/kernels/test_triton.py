@@ -15,7 +15,7 @@ QUICK = 3
 def check(name: str) -> int:
     """Run a kernel, and return the number of its outputs."""
     kernel = triton_kernel(name)
-    result, run = kernel.run()
+    result, run = kernel.run(check=False)
     assert hashlib.sha256(result.tobytes()).digest() == kernel.digest, name
     assert bool(run.findings) == (name in WITHOUT_WAIT), name
     return result.size

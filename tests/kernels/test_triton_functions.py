@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import sptc
 from sptc.errors import BackendError, KernelError
-from sptc.kernels.launch import TensorTile
+from sptc.kernels.launch import TensorMap
 from sptc.tests.kernels.recorded import _operand, triton_kernel
 
 CONSTANTS = {"BM": 64, "BN": 64, "BK": 64}
@@ -54,10 +54,10 @@ def operands(name: str) -> tuple[Any, ...]:
 
 def test_pointers_and_numbers(compiler: SimpleNamespace) -> None:
     a, b, d = operands("f16.64x64x64")
-    sptc.triton.run(
+    run = sptc.triton.run(
         MATMUL, lambda meta: (8 * 10,), a, b, d, 512, 640, 320, 320, 1, 640, 1, 640, 1, **CONSTANTS, num_stages=2
     )
-    assert hashlib.sha256(d.tobytes()).digest() == triton_kernel("f16.64x64x64").digest
+    assert hashlib.sha256(run.after(d).tobytes()).digest() == triton_kernel("f16.64x64x64").digest
     _, signature, constants, attributes = compiler.source
     assert list(signature.values())[:9] == ["*fp16"] * 3 + ["i32"] * 4 + ["constexpr", "i32"]
     assert constants == {"sak": 1, "sbn": 1, "scn": 1, **CONSTANTS}
@@ -71,9 +71,9 @@ def test_tensor_maps(compiler: SimpleNamespace) -> None:
     compiler.maps = [{"swizzle": 3, "block_size": tile["box"]} for tile in tiles]
     a, b, d = operands("tma.f16")
     blocks = (128, 64), (128, 64), (128, 128)
-    maps = [TensorTile(array, block) for array, block in zip((a, b, d), blocks, strict=True)]
-    sptc.triton.run(TMA, 4 * 5, *maps, 512, 640, 320, **CONSTANTS)
-    assert hashlib.sha256(d.tobytes()).digest() == triton_kernel("tma.f16").digest
+    maps = [TensorMap(array, block) for array, block in zip((a, b, d), blocks, strict=True)]
+    run = sptc.triton.run(TMA, 4 * 5, *maps, 512, 640, 320, **CONSTANTS)
+    assert hashlib.sha256(run.after(d).tobytes()).digest() == triton_kernel("tma.f16").digest
     assert list(compiler.source[1].values())[:3] == [f"tensordesc<fp16[128,{n}]>" for n in (64, 64, 128)]
 
 
