@@ -56,9 +56,10 @@ def read_launch(path: Path) -> LaunchFile:
     ----------
     path : Path
         A JSON file with the keys ``grid`` and ``block`` (an int, or up to three), ``arrays`` and ``arguments``, and
-        optionally ``entry`` (the name of the kernel), ``shared`` (bytes of dynamic shared memory) and ``cluster``. Each
-        array is ``{"file": "a.npy"}``, ``{"file": "all.npz", "tensor": "a"}`` or ``{"zeros": "float16", "shape": [512, 512]}``,
-        files relative to the launch's. An argument is a number, ``{"array": "a"}`` for a pointer, or for a tensor map
+        optionally ``entry`` (the name of the kernel), ``shared`` (bytes of dynamic shared memory) and ``cluster``.
+        Each array is ``{"file": "a.npy"}``, ``{"file": "all.npz", "tensor": "a"}`` or
+        ``{"zeros": "float16", "shape": [512, 512]}``, files relative to the launch's. An argument is a number,
+        ``{"array": "a"}`` for a pointer, or for a tensor map
         ``{"map": "a", "box": [128, 64], "swizzle": "128B", "fill": "zeros"}``.
 
     Raises
