@@ -89,9 +89,9 @@ def _run(options: argparse.Namespace) -> int:
 def _show(options: argparse.Namespace) -> int:
     from ..kernels.summary import summaries
 
-    found = summaries(read_text(options.ptx))
+    kernels = summaries(read_text(options.ptx))
     if options.json:
-        print(json.dumps({"kernels": [asdict(summary) for summary in found]}))
+        print(json.dumps({"kernels": [asdict(summary) for summary in kernels]}))
     else:
-        print("\n".join(line for summary in found for line in summary.lines()))
+        print("\n".join(line for summary in kernels for line in summary.lines()))
     return 0

@@ -9,12 +9,14 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import InstructionError
+from ..isa.matrix_moves import ROW_BYTES, matrix_move_map, parse_matrix_move
 from .floats import canonical
 from .machine import CLUSTER_SHIFT, Machine, Mask, Step, not_modelled
 from .program import Address, Instruction, Operand, Register, Symbol, Vector, size_of
 from .values import numpy_type
 
-__all__ = ["ACCESS", "space_of"]
+__all__ = ["ACCESS", "COMBINATIONS", "space_of"]
 
 _SPACES = ("global", "shared", "param", "local", "const")
 #: Qualifiers of a load or store that change no value.
@@ -24,6 +26,7 @@ _HINTS = {
     *(f"L{n}::evict_{word}" for n in (1, 2) for word in ("normal", "unchanged", "first", "last")),
     "L1::no_allocate",
 }
+_WARP = 32
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 
 
@@ -119,7 +122,8 @@ def _exchange(old: NDArray, new: NDArray) -> NDArray:
     return new
 
 
-_ATOMIC: dict[str, Callable[[NDArray, NDArray], NDArray]] = {
+#: What atomic operations and reductions leave in memory.
+COMBINATIONS: dict[str, Callable[[NDArray, NDArray], NDArray]] = {
     "add": lambda old, new: old + new,
     "min": np.minimum,
     "max": np.maximum,
@@ -136,7 +140,7 @@ def _atomic(machine: Machine, ins: Instruction) -> Step:
     """``atom`` and ``red``, also of vectors: thread by thread, in the order of CTAs and of threads inside."""
     words = ins.words
     returns = words[0] == "atom"
-    name = next((word for word in words[1:] if word in _ATOMIC or word == "cas"), "")
+    name = next((word for word in words[1:] if word in COMBINATIONS or word == "cas"), "")
     type_ = words[-1]
     if not name or type_ not in ("u32", "s32", "b32", "u64", "s64", "b64", "f32", "f64"):
         raise not_modelled(ins)
@@ -176,79 +180,50 @@ def _one_by_one(name: str, memory: NDArray, elements: NDArray[np.int64], values:
         if name == "cas":
             new = np.where(old == values[0][chosen], values[1][chosen], old)
         else:
-            new = _ATOMIC[name](old, values[0][chosen])
+            new = COMBINATIONS[name](old, values[0][chosen])
         memory[elements[chosen]] = canonical(new) if memory.dtype.kind == "f" else new
         left = np.delete(left, first)
     return before
 
 
-# Matrices of eight by eight
-
-_LANE = np.arange(32)
+# Matrices
 
 
-def _matrix_load(machine: Machine, ins: Instruction) -> Step:
-    words = ins.words
-    if "m8n8" not in words or words[-1] != "b16":
-        raise not_modelled(ins, "only .m8n8 of .b16")
-    numbers = machine.register_numbers(ins.operands[0])
-    places, transposed = machine.places(ins.operands[1], "shared", ins), "trans" in words
+def _matrix_move(machine: Machine, ins: Instruction) -> Step:
+    """``ldmatrix`` and ``stmatrix``: elements of registers in rows of memory, by the map of ``isa``."""
+    try:
+        move = parse_matrix_move(ins.opcode)
+    except InstructionError as error:
+        raise not_modelled(ins, str(error)) from None
+    if move.source:
+        raise not_modelled(ins, "padded formats")
+    is_load = move.opcode == "ldmatrix"
+    registers, address = ins.operands if is_load else ins.operands[::-1]
+    numbers, places = machine.register_numbers(registers), machine.places(address, "shared", ins)
+    if len(numbers) != move.registers:
+        raise not_modelled(ins, f"it has {len(numbers)} registers instead of {move.registers}")
+    where, size = matrix_move_map(move), move.container_bits // 8
+    # Of each element: the lane that supplies the address of its row, and its place in the row.
+    lanes, offsets = where.address_lanes[where.matrices, where.rows], where.row_low_bits // 8
+    gives_row = np.isin(machine.thread_numbers % _WARP, where.address_lanes)
 
-    def load(mask: Mask) -> None:
-        groups = machine.whole_groups(mask, 32, ins)
-        where, at = places(mask)
-        at = machine.every(machine.checked(where, at, 16, ins, mask))
-        if machine.checker:
-            used = np.arange(machine.count) % 32 < 8 * len(numbers)
-            machine.checker.reads(ins, used if mask is None else used & mask, at, 16)
-        rows_of_warps = at.reshape(-1, 32)
-        if groups is not None:
-            rows_of_warps = rows_of_warps[groups]
-        memory = machine.memory_views(where)
-        result = np.empty((len(rows_of_warps), 32, len(numbers)), np.uint32)
-        for place in range(len(numbers)):
-            rows = rows_of_warps[:, 8 * place : 8 * place + 8]
-            if transposed:
-                low, high = (
-                    memory[2][(rows[:, 2 * (_LANE % 4) + half] + 2 * (_LANE // 4)) // 2].astype(np.uint32)
-                    for half in (0, 1)
-                )
-                result[..., place] = low | high << np.uint32(16)
-            else:
-                result[..., place] = memory[4][(rows[:, _LANE // 4] + 4 * (_LANE % 4)) // 4]
-        machine.spread(numbers, result, groups, 32)
-
-    return load
-
-
-def _matrix_store(machine: Machine, ins: Instruction) -> Step:
-    words = ins.words
-    if "m8n8" not in words or words[-1] != "b16":
-        raise not_modelled(ins, "only .m8n8 of .b16")
-    numbers = machine.register_numbers(ins.operands[1])
-    places, transposed = machine.places(ins.operands[0], "shared", ins), "trans" in words
-
-    def store(mask: Mask) -> None:
-        groups = machine.whole_groups(mask, 32, ins)
+    def step(mask: Mask) -> None:
+        groups = machine.whole_groups(mask, _WARP, ins)
         chosen = slice(None) if groups is None else groups
-        where, at = places(mask)
-        at = machine.every(machine.checked(where, at, 16, ins, mask))
+        space, at = places(mask)
+        at = machine.every(machine.checked(space, at, ROW_BYTES, ins, mask))
         if machine.checker:
-            used = np.arange(machine.count) % 32 < 8 * len(numbers)
-            machine.checker.wrote(ins, used if mask is None else used & mask, at, 16)
-        rows_of_warps = at.reshape(-1, 32)[chosen]
-        memory = machine.memory_views(where)
-        values = machine.stacked(numbers, 32)[chosen]
-        for place in range(len(numbers)):
-            rows = rows_of_warps[:, 8 * place : 8 * place + 8]
-            if transposed:
-                for half in (0, 1):
-                    at_half = (rows[:, 2 * (_LANE % 4) + half] + 2 * (_LANE // 4)) // 2
-                    memory[2][at_half] = values[..., place] >> np.uint32(16 * half) & np.uint32(0xFFFF)
-            else:
-                memory[4][(rows[:, _LANE // 4] + 4 * (_LANE % 4)) // 4] = values[..., place]
+            check = machine.checker.reads if is_load else machine.checker.wrote
+            check(ins, gives_row if mask is None else gives_row & mask, at, ROW_BYTES)
+        elements = (at.reshape(-1, _WARP)[chosen][:, lanes] + offsets) // size
+        memory = machine.memory_views(space)[size]
+        if is_load:
+            machine.spread(numbers, np.ascontiguousarray(memory[elements]).view("<u4")[..., 0], groups, _WARP)
+        else:
+            values = machine.stacked(numbers, _WARP)[chosen]
+            memory[elements] = values.view(f"<u{size}").reshape(elements.shape)
 
-    return store
+    return step
 
 
 def _map_to_cluster(machine: Machine, ins: Instruction) -> Step:
@@ -273,7 +248,6 @@ ACCESS: dict[str, Callable[[Machine, Instruction], Step]] = {
     "st": _store,
     "atom": _atomic,
     "red": _atomic,
-    "ldmatrix": _matrix_load,
-    "stmatrix": _matrix_store,
+    **dict.fromkeys(("ldmatrix", "stmatrix"), _matrix_move),
     "mapa": _map_to_cluster,
 }

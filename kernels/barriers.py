@@ -75,10 +75,7 @@ class Barriers:
 
 def barriers(machine: Machine) -> Barriers:
     """Return the barriers of a machine."""
-    made = machine.units.get("mbarrier")
-    if not isinstance(made, Barriers):
-        machine.units["mbarrier"] = made = Barriers(machine)
-    return made
+    return machine.unit("mbarrier", Barriers)
 
 
 def _object(machine: Machine, ins: Instruction, operand: Operand) -> Callable[[Mask], NDArray[np.int64]]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..isa.memory import SWIZZLES
-from .access import space_of
+from .access import COMBINATIONS, space_of
 from .barriers import barriers
 from .copies import ThreadGroups, copy_step
 from .machine import Machine, Mask, Reader, Step, not_modelled
@@ -22,31 +22,18 @@ from .values import numpy_type
 
 __all__ = ["BULK_COPIES"]
 
-_REDUCTIONS: dict[str, Callable[[NDArray, NDArray], NDArray]] = {
-    "add": lambda old, new: old + new,
-    "min": np.minimum,
-    "max": np.maximum,
-    "and": lambda old, new: old & new,
-    "or": lambda old, new: old | new,
-    "xor": lambda old, new: old ^ new,
-}
+#: Reductions of bulk copies.
+_REDUCTIONS = ("add", "min", "max", "and", "or", "xor")
 #: Alignment of tiles in shared memory, in bytes.
 _TILE_ALIGNMENT = 128
 _WARP_THREADS = 32
-
-
-def _groups(machine: Machine) -> ThreadGroups:
-    made = machine.units.get("cp.async.bulk")
-    if not isinstance(made, ThreadGroups):
-        machine.units["cp.async.bulk"] = made = ThreadGroups(machine)
-    return made
 
 
 def _step(machine: Machine, ins: Instruction) -> Step:
     words = ins.words
     if "bulk" not in words:
         return copy_step(machine, ins)
-    stores = _groups(machine)
+    stores = machine.unit("cp.async.bulk", ThreadGroups)
     if "commit_group" in words:
         return stores.commit
     if "wait_group" in words:
@@ -80,10 +67,10 @@ def tensor_map(machine: Machine, ins: Instruction, address: int, thread: int) ->
     else:
         start = address - SHARED_WINDOW
         octets = machine.shared[thread // machine.threads, start : start + MAP_BYTES].tobytes()
-    found = MapRecord.decoded(octets)
-    if found is None:
+    record = MapRecord.decoded(octets)
+    if record is None:
         raise machine.fault(ins, f"there is no tensor map at {address:#x}", thread)
-    return found
+    return record
 
 
 def _load(machine: Machine, ins: Instruction) -> Step:
@@ -139,7 +126,7 @@ def _fill(
     for place, slot in zip(places, slots, strict=True):
         _put(machine, place, octets, swizzle)
         if machine.checker:
-            machine.checker.ends(np.arange(place // 4, (place + octets.size) // 4), "write")
+            machine.checker.ends(place + np.arange(0, octets.size, 4), "write")
             machine.checker.wrote_in_bulk(ins, place, octets.size, slot)
         barriers(machine).complete(slot, octets.size, ins)
 
@@ -257,7 +244,7 @@ def _octet_store(
         target = machine.memory.octets[to : to + octets]
         if reduction:
             dtype = numpy_type(type_)
-            data = _REDUCTIONS[reduction](target.view(dtype), data.view(dtype)).view(np.uint8)
+            data = COMBINATIONS[reduction](target.view(dtype), data.view(dtype)).view(np.uint8)
         target[:] = data
 
     return work

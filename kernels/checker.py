@@ -124,22 +124,15 @@ class Checker:
             )
             self._report(ins, word, "reads", what, threads[0])
 
-    def begins(self, ins: Instruction, places: NDArray[np.int64], access: str) -> NDArray[np.int64]:
-        """Note that bytes may be read or written until the work ends, ``access`` ``"read"`` or ``"write"``.
-
-        Returns
-        -------
-        ndarray of int64
-            The words, for :meth:`ends`.
-        """
+    def begins(self, ins: Instruction, places: NDArray[np.int64], access: str) -> None:
+        """Note that bytes may be read or written until the work ends, ``access`` ``"read"`` or ``"write"``."""
         words = np.unique(places // _WORD)
         self.in_flight[access][words] += 1
         self.in_flight_line[access][words] = ins.line
-        return words
 
-    def ends(self, words: NDArray[np.int64], access: str) -> None:
+    def ends(self, places: NDArray[np.int64], access: str) -> None:
         """Note that such work is over."""
-        self.in_flight[access][words] -= 1
+        self.in_flight[access][np.unique(places // _WORD)] -= 1
 
     def _not_in_flight(self, ins: Instruction, words: NDArray[np.int64], access: str, what: str) -> None:
         busy = self.in_flight[access][words] > 0

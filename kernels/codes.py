@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..isa.formats import FORMATS, Format, Specials
+from ..tensors.encode import decode_codes
 
 __all__ = ["Rounding", "decoded", "encoded"]
 
@@ -29,18 +30,7 @@ def decoded(codes: NDArray, name: str) -> NDArray[np.float64]:
     """Return the values of codes of a format; ``tf32`` in the upper 19 bits of a word."""
     if name in ("f16", "f32", "f64"):
         return codes.view(f"<f{codes.dtype.itemsize}").astype(np.float64)
-    fmt = FORMATS[name]
-    bits = codes.astype(np.int64) >> fmt.ignored_low_bits
-    top = (1 << fmt.exponent_bits) - 1
-    exponent, fraction = bits >> fmt.fraction_bits & top, bits & (1 << fmt.fraction_bits) - 1
-    hidden = np.where(exponent > 0, 1 << fmt.fraction_bits, 0) if fmt.subnormals else np.int64(1 << fmt.fraction_bits)
-    power = (np.maximum(exponent, 1) if fmt.subnormals else exponent) - fmt.bias - fmt.fraction_bits
-    values = np.ldexp((fraction + hidden).astype(np.float64), power.astype(np.int32))
-    if fmt.specials is Specials.IEEE:
-        values = np.where(exponent == top, np.where(fraction == 0, np.inf, np.nan), values)
-    elif fmt.specials is Specials.NAN:
-        values = np.where((exponent == top) & (fraction == (1 << fmt.fraction_bits) - 1), np.nan, values)
-    return np.where(bits >> fmt.bits - 1 & 1, -values, values) if fmt.signed else values
+    return decode_codes(codes, FORMATS[name])
 
 
 def _rounded(steps: NDArray[np.float64], mode: str, negative: NDArray[np.bool_]) -> NDArray[np.float64]:

@@ -81,30 +81,22 @@ class ThreadGroups:
                 self.pending.append(work)
 
 
-def groups(machine: Machine) -> ThreadGroups:
-    """Return the groups of ``cp.async`` of a machine."""
-    made = machine.units.get("cp.async")
-    if not isinstance(made, ThreadGroups):
-        machine.units["cp.async"] = made = ThreadGroups(machine)
-    return made
-
-
 def copy_step(machine: Machine, ins: Instruction) -> Step:
     """Return the step of a ``cp.async`` that is not bulk."""
-    words, of_threads = ins.words, groups(machine)
+    words, groups = ins.words, machine.unit("cp.async", ThreadGroups)
     if "commit_group" in words:
-        return of_threads.commit
+        return groups.commit
     if "wait_group" in words:
         (left,) = ins.operands
         if not isinstance(left, Immediate):
             raise not_modelled(ins, "a number of groups that is no constant")
-        return lambda mask: of_threads.wait(mask, left.value)
+        return lambda mask: groups.wait(mask, left.value)
     if "wait_all" in words:
-        return lambda mask: of_threads.wait(mask, 0, closed=False)
-    return _copy(machine, ins, of_threads)
+        return lambda mask: groups.wait(mask, 0, closed=False)
+    return _copy(machine, ins, groups)
 
 
-def _copy(machine: Machine, ins: Instruction, of_threads: ThreadGroups) -> Step:
+def _copy(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
     destination, source, size, *rest = ins.operands
     if not isinstance(size, Immediate) or size.value not in (4, 8, 16):
         raise not_modelled(ins)
@@ -132,7 +124,7 @@ def _copy(machine: Machine, ins: Instruction, of_threads: ThreadGroups) -> Step:
         def execute(chosen: Mask) -> None:
             threads = slice(None) if chosen is None else chosen
             if machine.checker:
-                machine.checker.ends(words(machine.active(chosen)), "write")
+                machine.checker.ends(written(machine.active(chosen)), "write")
                 machine.checker.wrote(ins, chosen, at, octets)
             target = machine.memory_views("shared")[width]
             places = (at[threads] // width)[:, None] + parts
@@ -144,12 +136,12 @@ def _copy(machine: Machine, ins: Instruction, of_threads: ThreadGroups) -> Step:
                 data = _filled(data, length[threads], octets)
             target[places] = data
 
-        def words(threads: NDArray[np.intp]) -> NDArray[np.int64]:
-            return np.unique(at[threads][:, None] // 4 + np.arange(octets // 4))
+        def written(threads: NDArray[np.intp]) -> NDArray[np.int64]:
+            return at[threads][:, None] + np.arange(0, octets, 4)
 
         if machine.checker:
-            machine.checker.begins(ins, 4 * words(machine.active(mask)), "write")
-        of_threads.add(mask, execute)
+            machine.checker.begins(ins, written(machine.active(mask)), "write")
+        groups.add(mask, execute)
 
     return step
 

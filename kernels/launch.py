@@ -68,9 +68,9 @@ class KernelRun:
         KernelError
             The array was no argument.
         """
-        for given, result in self.buffers:
-            if given is array:
-                return result
+        for argument, content in self.buffers:
+            if argument is array:
+                return content
         raise KernelError("this array is no argument of the launch")
 
 

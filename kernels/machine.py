@@ -6,9 +6,9 @@ same value. An instruction is a function of a mask: None while all threads take 
 
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,20 +42,23 @@ __all__ = [
     "Step",
     "Writer",
     "not_modelled",
+    "parameter_space",
 ]
 
 Mask = NDArray[np.bool_] | None
 Reader = Callable[[], NDArray]
 Writer = Callable[[Mask, NDArray], None]
 Step = Callable[[Mask], Any]
+Unit = TypeVar("Unit")
 #: State space, and the offset of each thread's access in its memory (one element if all are equal).
 Places = Callable[[Mask], tuple[str, NDArray[np.int64]]]
 #: Bits of an address in the shared memory of a cluster above which the CTA's rank stands, plus one.
 CLUSTER_SHIFT = 24
 _AXES = "xyz"
+#: Layout of float parameters.
+_FLOATS = {"f16": "<e", "f32": "<f", "f64": "<d"}
 #: Multiple of the bytes of shared memory: a swizzle pattern, so that addresses of every CTA have the same low bits.
 _SHARED_UNIT = 1024
-_MOST_THREADS = 1024
 
 
 @dataclass(frozen=True)
@@ -182,6 +185,13 @@ class Machine:
         values["%lanemask_gt"] = ~values["%lanemask_le"]
         values["%lanemask_ge"] = ~values["%lanemask_lt"]
         return {name: (value & 0xFFFFFFFF).astype(np.uint32) for name, value in values.items()}
+
+    def unit(self, name: str, make: "Callable[[Machine], Unit]") -> "Unit":
+        """Return the state of an asynchronous unit, made where it is first asked for."""
+        if name not in self.units:
+            self.units[name] = make(self)
+        unit: Unit = self.units[name]
+        return unit
 
     # Threads and errors
 
@@ -383,16 +393,25 @@ class Machine:
         return self.parameters[offset : offset + size]
 
 
-def parameter_space(kernel: Kernel, values: list[int | float | bytes]) -> bytes:
-    """Return parameter space that holds the arguments of a kernel: integers, floats or bytes."""
-    end = max((p.offset + p.size for p in kernel.parameters), default=0)
-    space = bytearray(end)
+def parameter_space(kernel: Kernel, values: Sequence[int | float | bytes]) -> bytes:
+    """Return parameter space that holds the arguments of a kernel: numbers as the type of their parameter, or bytes.
+
+    Raises
+    ------
+    KernelError
+        A number with a fraction stands for an integer.
+    """
+    space = bytearray(max((p.offset + p.size for p in kernel.parameters), default=0))
     for parameter, value in zip(kernel.parameters, values, strict=True):
         if isinstance(value, bytes):
             octets = value
-        elif isinstance(value, float):
-            octets = struct.pack("<d" if parameter.size == 8 else "<f", value)
+        elif parameter.type in _FLOATS:
+            octets = struct.pack(_FLOATS[parameter.type], value)
+        elif value != int(value):
+            raise KernelError(
+                f"the parameter {parameter.name} of type .{parameter.type} takes no fraction, not {value}"
+            )
         else:
-            octets = (value & (1 << 8 * parameter.size) - 1).to_bytes(parameter.size, "little")
+            octets = (int(value) & (1 << 8 * parameter.size) - 1).to_bytes(parameter.size, "little")
         space[parameter.offset : parameter.offset + parameter.size] = octets.ljust(parameter.size, b"\0")
     return bytes(space)

@@ -151,10 +151,7 @@ def _scales(machine: Machine, ins: Instruction, operands: list[Operand]) -> dict
 
 def _wgmma(machine: Machine, ins: Instruction) -> Step:
     words = ins.words
-    made = machine.units.get("wgmma")
-    if not isinstance(made, ThreadGroups):
-        machine.units["wgmma"] = made = ThreadGroups(machine)
-    groups = made
+    groups = machine.unit("wgmma", ThreadGroups)
     if words[1] == "fence":
         return lambda mask: None
     if words[1] == "commit_group":
@@ -237,8 +234,8 @@ def _reads(
     *,
     in_registers: bool,
 ) -> dict[int, NDArray[np.int64]]:
-    """Check what each warpgroup's ``wgmma`` reads from shared memory, and return the words by warpgroup."""
-    words = {}
+    """Check what each warpgroup's ``wgmma`` reads from shared memory, and return the bytes by warpgroup."""
+    read = {}
     for group in np.unique(machine.active(mask) // _WARPGROUP).tolist():
         cta = group * _WARPGROUP // machine.threads
         places = []
@@ -252,8 +249,9 @@ def _reads(
         together = np.concatenate(places)
         first = group * _WARPGROUP
         machine.checker.reads_in_bulk(ins, range(first, first + _WARPGROUP, _WARP), together)
-        words[group] = machine.checker.begins(ins, together, "read")
-    return words
+        machine.checker.begins(ins, together, "read")
+        read[group] = together
+    return read
 
 
 def wgmma_registers(machine: Machine) -> frozenset[int]:
@@ -275,10 +273,10 @@ def waiting_for_wgmma(machine: Machine, ins: Instruction, registers: frozenset[i
     the multiplication first, so that a GPU gives what is given here: measured on an H100 with kernels of Triton 3.6,
     which reads accumulators before the wait where they are f16 or where it adds partial sums itself.
     """
+    groups = machine.unit("wgmma", ThreadGroups)
 
     def checked(mask: Mask) -> None:
-        groups = machine.units.get("wgmma")
-        if isinstance(groups, ThreadGroups) and groups.pending and groups.uses(registers, mask):
+        if groups.pending and groups.uses(registers, mask):
             machine.report(
                 ins,
                 "registers before the wait",

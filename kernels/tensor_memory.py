@@ -42,10 +42,7 @@ class TensorMemory:
 
 
 def _tensor_memory(machine: Machine) -> TensorMemory:
-    made = machine.units.get("tcgen05")
-    if not isinstance(made, TensorMemory):
-        machine.units["tcgen05"] = made = TensorMemory(machine)
-    return made
+    return machine.unit("tcgen05", TensorMemory)
 
 
 def _step(machine: Machine, ins: Instruction) -> Step:

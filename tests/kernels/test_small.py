@@ -91,6 +91,17 @@ def test_floats_are_rounded_once(rng: Random) -> None:
     np.testing.assert_array_equal(pairs, exact.astype(np.float16))
 
 
+def test_numbers_have_the_type_of_their_parameter() -> None:
+    program = text("ld.param.f32 %f1, [p1]; mov.b32 %r2, %f1; ld.param.u64 %rd2, [p2]; st.global.u32 [%rd2], %r2;", 3)
+    program = program.replace(".param .u64 p1", ".param .f32 p1")
+    result = np.zeros(WORDS, np.uint32)
+    for value in (3, 3.0):
+        run = run_kernel(program, 1, WORDS, [result, value, result])
+        assert run.after(result)[0] == 0x40400000
+    with pytest.raises(KernelError, match=r"parameter p0 of type \.u64 takes no fraction, not 0\.5"):
+        run_kernel(program, 1, WORDS, [0.5, 1, result])
+
+
 def test_nan_is_canonical() -> None:
     words = np.full(WORDS, 0xFFC12345, np.uint32)
     body = "mov.b32 %f1, %r1; add.f32 %f2, %f1, %f1; mov.b32 %r2, %f2;"
