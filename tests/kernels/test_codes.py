@@ -29,8 +29,8 @@ def test_every_code_and_every_tie(name: str) -> None:
         ("rm", below),
         ("rp", above),
     ):
-        found = decoded(encoded(ties, name, Rounding(mode)).astype(codes.dtype), name)
-        np.testing.assert_array_equal(found, expected, err_msg=mode)
+        neighbours = decoded(encoded(ties, name, Rounding(mode)).astype(codes.dtype), name)
+        np.testing.assert_array_equal(neighbours, expected, err_msg=mode)
 
 
 @pytest.mark.parametrize(

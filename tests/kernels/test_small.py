@@ -78,10 +78,10 @@ def test_integers(body: str, function: Any, rng: Random) -> None:
 def test_floats_are_rounded_once(rng: Random) -> None:
     """A fused multiply-add of random bits, against exact integers; and f16 in pairs."""
     x = (rng.integers(0, 1 << 32, WORDS, dtype=np.uint32) & np.uint32(0x87FFFFFF)) + np.uint32(0x38000000)
-    found = run("mov.b32 %f1, %r1; fma.rn.f32 %f2, %f1, %f1, %f1; mov.b32 %r2, %f2;", x).view(np.float32)
+    results = run("mov.b32 %f1, %r1; fma.rn.f32 %f2, %f1, %f1, %f1; mov.b32 %r2, %f2;", x).view(np.float32)
     from fractions import Fraction
 
-    for value, result in zip(x.view(np.float32).tolist(), found.tolist(), strict=True):
+    for value, result in zip(x.view(np.float32).tolist(), results.tolist(), strict=True):
         exact = Fraction(value) ** 2 + Fraction(value)
         below, above = (Fraction(float(np.nextafter(np.float32(result), np.float32(way)))) for way in (-np.inf, np.inf))
         assert abs(Fraction(result) - exact) <= min(abs(below - exact), abs(above - exact))

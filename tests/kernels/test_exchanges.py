@@ -1,0 +1,89 @@
+"""Small kernels around memory: copies in groups, atomics, segments of a warp, tensor memory, edges of tensor maps."""
+
+import numpy as np
+from sptc.kernels.launch import run_kernel
+from sptc.kernels.tensor_maps import MapRecord
+from sptc.tests.kernels.test_small import WORDS, run, text
+
+Random = np.random.Generator
+BUFFER = ".shared .align 16 .b8 buffer[2048];"
+ROW = "mov.u32 %r3, buffer; mad.lo.u32 %r4, %r0, 16, %r3; mad.wide.u32 %rd3, %r0, 12, %rd1;"
+
+
+def test_a_copy_fills_with_zeros_behind_the_bytes_that_it_reads(rng: Random) -> None:
+    source, result = rng.integers(1, 1 << 32, 4 * WORDS, dtype=np.uint32), np.zeros(WORDS, np.uint32)
+    body = f"{ROW} cp.async.cg.shared.global [%r4], [%rd3], 16, 6; cp.async.commit_group; cp.async.wait_group 0;"
+    body += "ld.shared.u32 %r2, [%r4+4]; ld.shared.u32 %r5, [%r4+8]; or.b32 %r2, %r2, %r5; st.global.u32 [%rd2], %r2;"
+    done = run_kernel(text(body, head=BUFFER), 1, WORDS, [source, result]).after(result)
+    np.testing.assert_array_equal(done, source[1::4] & 0xFFFF)
+
+
+def test_a_wait_leaves_the_newest_groups_undone(rng: Random) -> None:
+    """Which the check of shared memory would report."""
+    source, result = rng.integers(1, 1 << 32, 4 * WORDS, dtype=np.uint32), np.zeros(WORDS, np.uint32)
+    body = f"{ROW} cp.async.ca.shared.global [%r4], [%rd3], 4; cp.async.commit_group;"
+    body += "cp.async.ca.shared.global [%r4+4], [%rd3+4], 4; cp.async.commit_group; cp.async.wait_group 1;"
+    body += "ld.shared.u32 %r2, [%r4{}]; st.global.u32 [%rd2], %r2;"
+    for place, expected in (("", source[::4]), ("+4", 0 * source[::4])):
+        program = text(body.replace("{}", place), head=BUFFER)
+        done = run_kernel(program, 1, WORDS, [source, result], check=False).after(result)
+        np.testing.assert_array_equal(done, expected)
+
+
+def test_a_sum_just_beyond_a_tie_is_rounded_up() -> None:
+    """4097 squared lies between two numbers of f32; a smallest addend decides, which f64 does not hold beside it."""
+    words = np.where(np.arange(WORDS) % 2, 0x2B800000, 0xAB800000).astype(np.uint32)  # 2^-40 and its negative
+    body = "mov.b32 %f1, %r1; mov.f32 %f3, 0f45800800; fma.rn.f32 %f2, %f3, %f3, %f1; mov.b32 %r2, %f2;"
+    expected = np.where(np.arange(WORDS) % 2, 16785410, 16785408)
+    np.testing.assert_array_equal(run(body, words).view(np.float32), expected)
+
+
+def test_conversions_to_integers() -> None:
+    numbers = np.float32([2.5, -2.5, 3e9, -3e9, np.inf, np.nan, -0.5, 7.0] * 8).view(np.uint32)
+    integers = run("mov.b32 %f1, %r1; cvt.rni.s32.f32 %r2, %f1;", numbers).view(np.int32)
+    assert integers[:8].tolist() == [2, -2, 2**31 - 1, -(2**31), 2**31 - 1, 0, 0, 7]
+
+
+def test_a_shuffle_stays_in_its_segment(rng: Random) -> None:
+    words, lane = rng.integers(0, 1 << 32, WORDS, dtype=np.uint32), np.arange(WORDS)
+    result = run("shfl.sync.down.b32 %r2, %r1, 3, 0x181f, -1;", words)
+    np.testing.assert_array_equal(result, words[np.where(lane % 8 + 3 < 8, lane + 3, lane)])
+
+
+def test_atomics_of_two_places_take_threads_in_order() -> None:
+    """Each thread finds the number of the last one before it whose number has as many ones, modulo two."""
+    places, result = np.full(WORDS, 999, np.uint32), np.zeros(WORDS, np.uint32)
+    body = "ld.param.u64 %rd3, [p0]; popc.b32 %r3, %r0; and.b32 %r3, %r3, 1; mad.wide.u32 %rd3, %r3, 4, %rd3;"
+    body += "atom.global.exch.b32 %r2, [%rd3], %r0; st.global.u32 [%rd2], %r2;"
+    done = run_kernel(text(body), 1, WORDS, [places, result])
+    last, expected = [999, 999], []
+    for thread in range(WORDS):
+        place = thread.bit_count() % 2
+        expected.append(last[place])
+        last[place] = thread
+    assert done.after(result).tolist() == expected
+    assert done.after(places)[:2].tolist() == last
+
+
+def test_halves_of_a_warp_read_other_columns_of_tensor_memory() -> None:
+    result = np.zeros(128, np.uint32)
+    body = """
+  mov.u32 %r3, buffer; setp.lt.u32 %p1, %r0, 32;
+  @%p1 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r3], 32; bar.sync 0; ld.shared.u32 %r4, [%r3];
+  shr.u32 %r5, %r0, 5; shl.b32 %r5, %r5, 21; add.u32 %r4, %r4, %r5; add.u32 %r6, %r0, 1000; add.u32 %r7, %r0, 2000;
+  tcgen05.st.sync.aligned.32x32b.x2.b32 [%r4], {%r6, %r7}; tcgen05.wait::st.sync.aligned;
+  tcgen05.ld.sync.aligned.16x32bx2.x1.b32 {%r2}, [%r4], 1; tcgen05.wait::ld.sync.aligned; st.global.u32 [%rd2], %r2;"""
+    done = run_kernel(text(body, head=BUFFER), 1, 128, [result, result], arch="sm_100").after(result)
+    thread = np.arange(128)
+    lane = thread // 32 * 32 + thread % 16
+    np.testing.assert_array_equal(done, lane + np.where(thread % 32 < 16, 1000, 2000))
+
+
+def test_a_box_at_the_edge_of_its_tensor() -> None:
+    record = MapRecord(1 << 44, (20, 3), (64,), (16, 4), 2)
+    assert MapRecord.decoded(record.encoded()) == record
+    offsets, inside = record.elements([8, 1])
+    column, row = np.arange(64) % 16 + 8, np.arange(64) // 16 + 1
+    np.testing.assert_array_equal(inside, (column < 20) & (row < 3))
+    np.testing.assert_array_equal(offsets, 2 * column + 64 * row)
+    assert not record.elements([-16, 0])[1].any()
