@@ -50,6 +50,7 @@ __all__ = [
     "run_kernel",
     "stmatrix",
     "tcgen05_mma",
+    "tilelang",
     "triton",
     "unpack",
     "wgmma",
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from .gemm.pack import pack as pack
     from .gemm.pack import random_metadata as random_metadata
     from .gemm.unpack import unpack as unpack
+    from .kernels import tilelang as tilelang
     from .kernels import triton as triton
     from .kernels.launch import TensorMap as TensorMap
     from .kernels.launch import run_kernel as run_kernel
@@ -78,6 +80,7 @@ _LATER = {
     "run_kernel": (".kernels.launch", "run_kernel"),
     "unpack": (".gemm.unpack", "unpack"),
     "TensorMap": (".kernels.launch", "TensorMap"),
+    "tilelang": (".kernels.tilelang", ""),
     "triton": (".kernels.triton", ""),
     "Compressed": (".tensors.compressed", "Compressed"),
 }

@@ -4,8 +4,8 @@
 
 needs torch and triton, and nothing of this package. Of each kernel it writes its PTX, its launch as JSON with a digest
 of the operands, and a digest of the result; with ``--results`` the result too. Operands are random bits drawn by numpy
-from the seed in the launch, so that they need not be stored. ``tests/kernels/test_triton.py`` runs the records on the
-model.
+from the seed in the launch, so that they need not be stored. ``tests/kernels/test_compilers.py`` runs the records on
+the model.
 """
 
 import argparse
@@ -20,13 +20,13 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
+from kernel_operands import operand
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 TORCH = {
     "f16": torch.float16, "bf16": torch.bfloat16, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2,
     "f32": torch.float32, "s8": torch.int8, "s32": torch.int32, "e2m1": torch.uint8, "ue8m0": torch.uint8,
 }  # fmt: skip
-BYTES = {"f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1, "f32": 4, "s8": 1, "s32": 4, "e2m1": 1, "ue8m0": 1}
 SWIZZLES = ("none", "32B", "64B", "128B")
 
 
@@ -216,21 +216,6 @@ CASES = [
     Case("split_k.bf16", kind="split_k", a="bf16", d="f32", shape=(256, 256, 768), block=(64, 64, 64)),
 ]  # fmt: skip
 TYPES = {"f16": tl.float16, "bf16": tl.bfloat16, "e4m3": tl.float8e4nv, "f32": tl.float32, "s32": tl.int32}
-
-
-def operand(kind: str, shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
-    """Return codes: normal numbers near one, of either sign; integers of all values."""
-    size = BYTES[kind]
-    bits = rng.integers(0, 1 << 8 * size, shape, dtype=f"u{size}" if size > 1 else np.uint8)
-    if kind in ("s8", "e2m1"):
-        return bits
-    if kind == "ue8m0":
-        return rng.integers(122, 132, shape, dtype=np.uint8)
-    fraction = {"f16": 10, "bf16": 7, "e4m3": 3, "e5m2": 2, "f32": 23}[kind]
-    bias = {"f16": 15, "bf16": 127, "e4m3": 7, "e5m2": 15, "f32": 127}[kind]
-    exponent = rng.integers(bias - 3, bias + 2, shape).astype(bits.dtype)
-    sign = bits >> bits.dtype.type(8 * size - 1) << bits.dtype.type(8 * size - 1)
-    return sign | exponent << bits.dtype.type(fraction) | bits & bits.dtype.type((1 << fraction) - 1)
 
 
 def on_gpu(codes: np.ndarray, kind: str) -> torch.Tensor:

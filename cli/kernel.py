@@ -35,6 +35,9 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     run.add_argument(
         "--approximate", action="store_true", help="allow approximate functions, whose results are not exact"
     )
+    run.add_argument(
+        "--timing", action="store_true", help="print the cycles of tensor cores and shared memory, by loop"
+    )
     run.add_argument("--no-check", action="store_true", help="do not check the order of accesses to shared memory")
     add(run, "output", metavar="FILE.npz", help="write all arrays of the launch after the run")
     add(run, "json", "github")
@@ -70,6 +73,7 @@ def _run(options: argparse.Namespace) -> int:
         print(json.dumps({
             "kernel": run.kernel, "ctas": run.ctas, "threads": run.threads, "seconds": round(seconds, 3),
             "instructions": run.instructions, "opcodes": run.opcodes,
+            "cycles": run.cycles, "loops": [asdict(loop) for loop in run.loops],
             "findings": [asdict(finding) for finding in run.findings], "exact": run.exact,
         }))  # fmt: skip
     else:
@@ -77,6 +81,9 @@ def _run(options: argparse.Namespace) -> int:
         print(f"{run.kernel}: {run.ctas} CTAs of {run.threads} threads; {count} thread instructions in {seconds:.2f} s")
         if not run.exact:
             print("not exact: approximate functions were executed")
+        if options.timing:
+            print("cycles of one SM for all CTAs; issue, latency and global memory are not modelled:")
+            print("\n".join(f"  {loop}" for loop in run.loops))
         for finding in run.findings:
             print(finding)
     if options.github:

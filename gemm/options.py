@@ -257,9 +257,8 @@ def _floats(name: str, value: Any) -> NDArray[np.float32]:
     array = np.asarray(value) if isinstance(value, (int, float, np.generic)) else as_array(name, value)
     if array.dtype.kind not in "fiu" and array.dtype.type.__module__ != "ml_dtypes":
         raise OperandError(f"{name} must hold numbers, not {array.dtype}")
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        values = array.astype(np.float32)
-    exact = array.astype(np.float64)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # a signalling NaN is invalid even to widen
+        values, exact = array.astype(np.float32), array.astype(np.float64)
     lost = np.isfinite(exact) & ~np.isfinite(values) | (exact != 0) & (values == 0)
     if lost.any():
         raise OperandError(f"{name} holds {exact[lost].flat[0]:g}, which is beyond the range of float32")

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from ..errors import InstructionError, OperandError, shown
 from ..isa.instructions import Instruction, parse, require_architecture
-from ..isa.tcgen05 import every_opcode
-from ..isa.tcgen05 import instructions_of as tcgen05_instructions_of
+from ..isa.tcgen05 import parse_shaped
 from ..isa.text import is_word_of
 from .stream_k import StreamK
 
@@ -259,20 +258,23 @@ def instruction_named(text: str, arch: str) -> Instruction:
     InstructionError
         It does not parse, or `arch` does not have it.
     """
-    if isinstance(text, str) and text.startswith("tcgen05"):
-        found = _of_tensor_memory().get(text.replace(".cta_group::1", "").replace(".cta_group::2", ""))
-        if found is None:
-            raise InstructionError(
-                f"{text!r} is no tcgen05.mma with shape and types in brackets, such as "
-                "'tcgen05.mma.sp.kind::f16 (m128n64k32.f32.f16.f16)'"
-            )
-    else:
-        found = parse(text)
-    require_architecture(found, arch)
-    return found
+    instruction = _in_tensor_memory(text) if isinstance(text, str) and text.startswith("tcgen05") else parse(text)
+    require_architecture(instruction, arch)
+    return instruction
 
 
-@lru_cache(maxsize=1)
-def _of_tensor_memory() -> dict[str, Instruction]:
-    opcodes = [opcode for opcode in every_opcode() if not opcode.scale_size and not opcode.weight_stationary]
-    return {str(i): i for opcode in opcodes for i in tcgen05_instructions_of(opcode)}
+def _in_tensor_memory(text: str) -> Instruction:
+    """Return a ``tcgen05.mma`` from its opcode, with or without the number of CTAs, and shape and types in brackets."""
+    bare, groups = text.replace(".cta_group::1", "").replace(".cta_group::2", ""), ("1", "2")
+    head = "tcgen05.mma.sp" if bare.startswith("tcgen05.mma.sp") else "tcgen05.mma"
+    for group in groups if "(" in text else ():
+        try:
+            opcode, instruction = parse_shaped(bare.replace(head, f"{head}.cta_group::{group}", 1))
+        except InstructionError:
+            continue
+        if not opcode.weight_stationary:
+            return instruction
+    raise InstructionError(
+        f"{text!r} is no tcgen05.mma with shape and types in brackets, such as "
+        "'tcgen05.mma.sp.kind::f16 (m128n64k32.f32.f16.f16)'"
+    )

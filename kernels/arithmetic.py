@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from .float_arithmetic import approximate_step, float_step
 from .integers import (
     divided,
+    dot_product,
     extracted,
     funnel,
     high_product,
@@ -105,6 +106,14 @@ def _bits(machine: Machine, ins: Instruction) -> Step:
     if name == "prmt" and len(words) > 2:
         raise not_modelled(ins, "modes of prmt")
     return operation(machine, ins, function, types, type_)
+
+
+def _dot_product(machine: Machine, ins: Instruction) -> Step:
+    """``dp4a``, and ``dp2a`` with the low or high half of b."""
+    *words, a_type, b_type = ins.words
+    high = None if words[0] == "dp4a" else "hi" in words
+    total = "s32" if "s32" in (a_type, b_type) else "u32"
+    return operation(machine, ins, dot_product(a_type, b_type, high), ["b32", "b32", total], total)
 
 
 # Moves, selection, comparison
@@ -202,6 +211,7 @@ def _to_generic(machine: Machine, ins: Instruction) -> Step:
 
 ARITHMETIC: dict[str, Callable[[Machine, Instruction], Step]] = {
     **dict.fromkeys((*_INTEGER, "mul", "mad"), _integer),
+    **dict.fromkeys(("dp2a", "dp4a"), _dot_product),
     **dict.fromkeys(("shl", "shr", "shf", "lop3", "prmt", "bfe", "bfi"), _bits),
     **dict.fromkeys(("fma", "sqrt", "rcp"), float_step),
     **dict.fromkeys(("ex2", "lg2", "rsqrt", "sin", "cos", "tanh"), approximate_step),

@@ -124,6 +124,7 @@ def _fill(
     """Write data to places in shared memory, and count its bytes at the barriers there."""
     octets = data()
     for place, slot in zip(places, slots, strict=True):
+        machine.work.octets[ins.line] += octets.size
         _put(machine, place, octets, swizzle)
         if machine.checker:
             machine.checker.ends(place + np.arange(0, octets.size, 4), "write")
@@ -211,6 +212,7 @@ def _store(machine: Machine, ins: Instruction, stores: ThreadGroups) -> Step:
                 machine.checked("global", np.array([address - GLOBAL_BASE]), 16, ins)
                 tasks[thread] = _octet_store(machine, address - GLOBAL_BASE, place, octets, reduction, type_)
                 size_in_shared = octets
+            machine.work.octets[ins.line] += size_in_shared
             if machine.checker:
                 machine.checker.reads_in_bulk(ins, [thread], place + np.arange(0, size_in_shared, 4))
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "divided",
+    "dot_product",
     "extracted",
     "funnel",
     "high_product",
@@ -54,6 +55,29 @@ def high_product(a: NDArray, b: NDArray) -> NDArray:
     if a.dtype.kind == "i":
         high = high - np.where(a < 0, y, np.uint64(0)) - np.where(b < 0, x, np.uint64(0))
     return high.view(a.dtype)
+
+
+def dot_product(a_type: str, b_type: str, high: bool | None) -> Function:
+    """Return c plus the products of parts of a with bytes of b: of ``dp4a``, or of ``dp2a`` with a half of b.
+
+    Parameters
+    ----------
+    a_type, b_type : str
+        ``"u32"`` or ``"s32"``: whether the parts have a sign.
+    high : bool or None
+        Half of b that ``dp2a`` takes; None for ``dp4a``.
+    """
+    count = 4 if high is None else 2
+    a_parts, b_parts = (f"<{'i' if type_[0] == 's' else 'u'}{4 // n}" for type_, n in ((a_type, count), (b_type, 4)))
+
+    def dot(a: NDArray, b: NDArray, c: NDArray) -> NDArray:
+        a, b, c = (np.ascontiguousarray(values) for values in np.broadcast_arrays(a, b, c))
+        x, y = (values.view(parts).reshape(a.size, -1) for values, parts in ((a, a_parts), (b, b_parts)))
+        first = 2 if high else 0
+        products = x.astype(np.int64) * y[:, first : first + count].astype(np.int64)
+        return (products.sum(1) + c.astype(np.int64)).astype(c.dtype)
+
+    return dot
 
 
 def divided(a: NDArray, b: NDArray) -> NDArray:

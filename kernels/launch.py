@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ..errors import KernelError
 from .checker import Checker
+from .cycles import LoopCycles, Work, launch_cycles, loops
 from .machine import Finding, Launch, Machine, parameter_space
 from .memory import GlobalMemory
 from .program import Kernel
@@ -28,11 +29,11 @@ _MOST_THREADS, _MOST_SHARED = 1024, 227 << 10
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A tensor map over an array, of its shape and strides: the argument for a parameter of 128 bytes."""
+    """A tensor map over an array, whose last axis is the innermost: the argument for a parameter of 128 bytes."""
 
-    #: The array, one of the arguments or another; its axes are those of the tensor, the innermost last.
+    #: The array, one of the arguments or another.
     array: NDArray
-    #: Elements of the box that one copy moves, along the same axes.
+    #: Elements of the box that one copy moves, along the axes of the tensor.
     box: tuple[int, ...]
     #: Swizzle of shared memory: ``none``, ``32B``, ``64B`` or ``128B``.
     swizzle: str = "128B"
@@ -40,6 +41,10 @@ class TensorMap:
     fill: str = "zeros"
     #: ``none``: no other interleave is modelled.
     interleave: str = "none"
+    #: Elements of the tensor along each axis; those of the array if left out.
+    shape: tuple[int, ...] | None = None
+    #: Bytes from one element to the next along each axis; those of the array if left out.
+    strides: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +58,11 @@ class KernelRun:
     instructions: int
     #: Instructions by the first word of their opcode, each counted once for a group of threads.
     opcodes: dict[str, int]
+    #: Cycles for which one SM that executed all CTAs would be busy with tensor-core instructions, by the laws of
+    #: :mod:`sptc.isa.timing`; None if no law is known for one of them.
+    cycles: float | None
+    #: Cycles of tensor cores, shared memory and register file: of the whole kernel, and of each loop that multiplies.
+    loops: list[LoopCycles]
     #: What the kernel does that PTX leaves undefined, by line.
     findings: list[Finding]
     #: Whether no approximate function was executed, so that the results are those of a GPU.
@@ -141,7 +151,8 @@ def run_kernel(
     )
     memory, values, arrays = _arguments(chosen, args)
     parameters = parameter_space(chosen, values)
-    statistics, remaining, findings = Statistics(), Limit(limit), dict[tuple[int, str], Finding]()
+    statistics, remaining, work = Statistics(), Limit(limit), Work()
+    findings = dict[tuple[int, str], Finding]()
     ctas, exact = prod(launch.grid), True
     # In the order of clusters, so that those of a batch are whole.
     order = _cluster_order(launch)
@@ -156,6 +167,7 @@ def run_kernel(
             earlier = "".join(f"; before that, {finding}" for finding in list(machine.findings.values())[:1])
             raise KernelError(f"{error}{earlier}") from None
         findings, exact = machine.findings | findings, exact and machine.exact
+        work.add(machine.work)
         if progress:
             progress(min(start + batch, ctas), ctas)
     buffers = []
@@ -169,6 +181,8 @@ def run_kernel(
         launch.threads,
         statistics.thread_instructions,
         dict(statistics.opcodes.most_common()),
+        launch_cycles(chosen, work, arch),
+        loops(chosen, work, arch),
         [findings[key] for key in sorted(findings)],
         exact,
         buffers,
@@ -265,16 +279,19 @@ def _arguments(kernel: Kernel, args: Sequence[Any]) -> tuple[GlobalMemory, list[
 
 def _tensor_map(tile: TensorMap, address: int) -> MapRecord:
     array = tile.array
+    shape = array.shape if tile.shape is None else tile.shape
+    strides = array.strides if tile.strides is None else tile.strides
     if tile.interleave != "none":
         raise KernelError(f"interleave {tile.interleave!r} of a tensor map is not modelled")
-    if len(tile.box) != array.ndim:
-        raise KernelError(f"a box of {len(tile.box)} axes does not fit an array of {array.ndim}")
+    if not len(tile.box) == len(shape) == len(strides):
+        raise KernelError(
+            f"a tensor map has a box, a shape and strides of as many axes, not {tile.box}, {shape} and {strides}"
+        )
+    if strides[-1] != array.itemsize:
+        raise KernelError(f"the last stride of a tensor map is that of an element, {array.itemsize}, not {strides[-1]}")
+    end = sum((side - 1) * stride for side, stride in zip(shape, strides, strict=True)) + array.itemsize
+    if end > array.nbytes:
+        raise KernelError(f"a tensor map of {end} bytes does not fit an array of {array.nbytes}")
     return MapRecord(
-        address,
-        array.shape[::-1],
-        tuple(array.strides[:-1][::-1]),
-        tuple(tile.box[::-1]),
-        array.itemsize,
-        tile.swizzle,
-        tile.fill,
+        address, shape[::-1], strides[:-1][::-1], tuple(tile.box[::-1]), array.itemsize, tile.swizzle, tile.fill
     )

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import KernelError
+from .cycles import Work
 from .memory import GLOBAL_BASE, LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, UNSIGNED, GlobalMemory, views
 from .program import (
     Address,
@@ -154,6 +155,8 @@ class Machine:
         self.exact = True
         #: What PTX leaves undefined and the kernel does, a sentence each, in the order in which it was met.
         self.findings: dict[tuple[int, str], Finding] = {}
+        #: What takes cycles of tensor cores and shared memory.
+        self.work = Work()
         #: Order of accesses to shared memory, if it is checked: a :class:`~sptc.kernels.checker.Checker`.
         self.checker: Any = None
 
@@ -368,6 +371,7 @@ class Machine:
         if space == "global":
             wrong = self.memory.outside(at, size)
         elif space == "shared":
+            self.work.octets[ins.line] += size * (self.count if mask is None else int(np.count_nonzero(mask)))
             own = at - self.shared_start if self.launch.cluster_size == 1 else at
             limit = self.shared_bytes if self.launch.cluster_size == 1 else self.shared.size
             wrong = (own < 0) | (own + size > limit)

@@ -220,10 +220,12 @@ class _Module:
                 setattr(kernel, attribute, tuple(map(int, demand[1].split(","))))
         end = 0
         for variable, size, alignment in self.shared:
-            start = -(-end // alignment) * alignment
-            kernel.shared[variable] = (start, size)
-            end = start + size
-        _Body(self, kernel, begin + 1, end).read()
+            if size:
+                start = -(-end // alignment) * alignment
+                kernel.shared[variable] = (start, size)
+                end = start + size
+        dynamic = {variable: alignment for variable, size, alignment in self.shared if not size}
+        _Body(self, kernel, begin + 1, end, dynamic).read()
         return kernel
 
 
@@ -246,14 +248,16 @@ _SPACES = re.compile(r"\s+")
 _LABEL = re.compile(r"([%$\w]+)\s*:(?!:)")
 _DIRECTIVE = re.compile(r"\.(\w+)")
 _GUARD = re.compile(r"@\s*(!?)\s*([%$\w]+)\s*")
-_OPCODE = re.compile(r"[a-z][\w.:]*")
+_OPCODE = re.compile(r"[a-z][\w.:]*(?:\s+\.[\w.:]+)*")
 
 
 class _Body:
     """The body of a kernel while it is read. Names of an inner block, as of inline assembly, get a suffix."""
 
-    def __init__(self, module: _Module, kernel: Kernel, place: int, shared_end: int) -> None:
+    def __init__(self, module: _Module, kernel: Kernel, place: int, shared_end: int, dynamic: dict[str, int]) -> None:
         self.module, self.kernel, self.place = module, kernel, place
+        #: Alignment of each variable that stands for dynamic shared memory, which begins behind the other variables.
+        self.dynamic = dynamic
         self.shared_end, self.local_end, self.blocks = shared_end, 0, 0
         self.names: list[dict[str, Register]] = [{}]
         self.labels: list[dict[str, str]] = [{}]
@@ -288,6 +292,8 @@ class _Body:
                     self.statement(line)
                 except KernelError as error:
                     raise KernelError(f"line {line}: {error}") from None
+        for variable, alignment in self.dynamic.items():
+            self.kernel.shared[variable] = (-(-self.shared_end // alignment) * alignment, 0)
         self.resolve()
 
     def unique(self, name: str) -> str:
@@ -348,9 +354,10 @@ class _Body:
         if not opcode:
             raise KernelError(f"'{statement[:60]}' is no instruction")
         operands = tuple(_operand(part, self.find) for part in _split(statement[opcode.end() :]))
-        if opcode[0].split(".")[0] == "bra":
+        name = "".join(opcode[0].split())
+        if name.split(".")[0] == "bra":
             self.branches.append((len(self.kernel.instructions), list(self.labels)))
-        self.kernel.instructions.append(Instruction(opcode[0], operands, guard, line))
+        self.kernel.instructions.append(Instruction(name, operands, guard, line))
 
     def resolve(self) -> None:
         """Give branches the unique names of their labels, which may stand behind them."""

@@ -90,7 +90,7 @@ def _summary(kernel: Kernel) -> KernelSummary:
         kernel.target,
         len(kernel.instructions),
         len(kernel.registers),
-        max((start + size for start, size in kernel.shared.values()), default=0),
+        max((start + size for start, size in kernel.shared.values() if size), default=0),
         tuple((p.name, p.type, p.size) for p in kernel.parameters),
         kernel.block,
         opcodes,

@@ -118,6 +118,8 @@ def mma_run(machine: Machine, instructions: Sequence[Instruction]) -> Step:
     def step(mask: Mask) -> None:
         groups = machine.whole_groups(mask, _WARP, ins)
         chosen = slice(None) if groups is None else groups
+        warps = machine.count // _WARP if groups is None else len(groups)
+        machine.work.multiplications.update({(each.line, 0): warps for each in instructions})
 
         def stacked(name: str) -> NDArray[np.uint32]:
             return np.stack([machine.stacked(getattr(each, name), _WARP)[chosen] for each in every])
@@ -182,7 +184,8 @@ def _multiply(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
     registers = frozenset((*d, *a, *e))
 
     def step(mask: Mask) -> None:
-        machine.whole_groups(mask, _WARPGROUP, ins)
+        active = machine.whole_groups(mask, _WARPGROUP, ins)
+        machine.work.multiplications[ins.line, 0] += machine.count // _WARPGROUP if active is None else len(active)
         leaders = slice(0, None, _WARPGROUP)
         descriptors = machine.every(read_b())[leaders]
         of_a = machine.every(read_a())[leaders] if read_a else descriptors

@@ -124,12 +124,17 @@ def _rows(
         threads = machine.active(mask)
         address = machine.every(read())[threads].astype(np.int64) + offset
         first, warp = address >> 16, threads % machine.threads // _WARP_LANES
-        wrong = (first // _WARP_LANES != warp % 4) | (first % lanes != 0)
-        if wrong.any():
-            thread = int(threads[wrong.argmax()])
-            raise machine.fault(ins, "a warp reaches the quarter of the lanes of its rank alone", thread)
+        if (first % lanes).any():
+            thread = int(threads[(first % lanes).argmax()])
+            raise machine.fault(ins, f"the lane of its address is not a multiple of {lanes}", thread)
+        # TileLang gives every warp the address of lane 0, and relies on the lanes of the warp's own quarter.
+        own = warp % 4 * _WARP_LANES
+        if (other := first // _WARP_LANES * _WARP_LANES != own).any():
+            where = machine.who(int(threads[other.argmax()]))
+            what = "its address names lanes of another warp; those of its own are taken"
+            machine.report(ins, "lanes of another warp", "Tensor Memory Access Restrictions", what, where)
         column = (address & 0xFFFF) + threads % _WARP_LANES // lanes * further
-        return machine.cta_of_thread[threads], first + threads % lanes, column
+        return machine.cta_of_thread[threads], own + first % _WARP_LANES + threads % lanes, column
 
     return rows
 
@@ -215,6 +220,7 @@ def _multiply(machine: Machine, ins: Instruction) -> Step:
             if any(disabled):
                 options["disable_output_lane"] = disabled
             options["enable_input_d"] = bool(value(adds, thread))
+            machine.work.multiplications[ins.line, taken["idesc"]] += 1
             cta = thread // machine.threads
 
             def work(cta: int = cta, taken: dict[str, Any] = taken, options: dict[str, Any] = options) -> None:

@@ -6,9 +6,9 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import BackendError, KernelError
+from .arrays import Memories, element_type
 from .launch import KernelRun, TensorMap, run_kernel
 
 __all__ = ["Compilation", "compile_kernel", "run"]
@@ -84,20 +84,16 @@ def run(
     ctas = prod(shape) if isinstance(shape, Sequence) else int(shape)
     maps = iter(compiled.maps)
     arguments: list[Any] = []
-    memories: dict[int, NDArray] = {}
+    memories = Memories()
     for name in compiled.parameters:
         value = values[name]
         if isinstance(value, TensorMap):
             box, swizzle = next(maps)
-            memories.setdefault(id(value.array), _array(value.array))
-            value = replace(value, array=memories[id(value.array)], box=box, swizzle=swizzle)
+            value = replace(value, array=memories.array(value.array), box=box, swizzle=swizzle)
             strides = [stride // value.array.itemsize for stride in value.array.strides]
             arguments += [value, *value.array.shape, *strides]
         else:
-            if _type_of(value):
-                key = id(value)
-                memories[key] = value = memories.get(key, _array(value))
-            arguments.append(value)
+            arguments.append(memories.array(value) if _type_of(value) else value)
     scratch = np.zeros(max(compiled.scratch * ctas, 1), np.uint8)
     count = compiled.ptx.partition(".visible .entry")[2].partition(")")[0].count(".param ")
     arguments += [scratch if compiled.scratch else 0, 0][: max(count - len(arguments), 0)]
@@ -111,12 +107,7 @@ def run(
         shared=compiled.shared,
         **options or {},
     )
-    owners = [value.array if isinstance(value, TensorMap) else value for value in values.values()]
-    for owner in owners:  # a tensor's memory was the argument
-        if _type_of(owner) and not isinstance(owner, np.ndarray):
-            memory = memories[id(owner)]
-            result = __import__("torch").from_numpy(run.after(memory).copy()).view(owner.dtype)
-            run.buffers.append((owner, result.reshape(owner.shape)))
+    memories.add_results(run)
     return run
 
 
@@ -139,25 +130,10 @@ def _bound(kernel: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> dict
 
 def _type_of(value: Any) -> str:
     """Return Triton's name of the element type of an array or tensor; nothing if it is neither."""
-    dtype = getattr(value, "dtype", None)
-    if dtype is None or not hasattr(value, "shape") or isinstance(value, np.generic):
-        return ""
-    name = str(dtype).removeprefix("torch.")
-    if name not in _TYPES:
+    name = element_type(value)
+    if name and name not in _TYPES:
         raise KernelError(f"arrays of {name} are not modelled")
-    return _TYPES[name]
-
-
-def _array(value: Any) -> NDArray:
-    """Return an array, or the memory of a tensor as one of its bits."""
-    if isinstance(value, np.ndarray):
-        return value
-    integers = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
-    if value.device.type != "cpu":
-        raise KernelError("tensors must be in the memory of the CPU")
-    torch = __import__("torch")
-    array: NDArray = value.view(getattr(torch, integers[value.element_size()])).numpy()
-    return array
+    return _TYPES.get(name, "")
 
 
 def compile_kernel(

@@ -24,8 +24,10 @@ def test_run(cli: CommandLine) -> None:
     assert (said["kernel"], said["ctas"], said["threads"], said["findings"]) == ("matmul", 4, 32, [])
     assert said["instructions"] > 10_000
     assert said["opcodes"]["mma"] > 0
-    text = cli.text("run", "matmul.ptx", "--launch", "launch.json")
+    text = cli.text("run", "matmul.ptx", "--launch", "launch.json", "--timing")
     assert text.startswith("matmul: 4 CTAs of 32 threads; ")
+    assert said["cycles"] == 96
+    assert text.splitlines()[-1].endswith("register file 96; bound by the shared memory")
 
 
 def test_findings_are_a_status_and_annotations(cli: CommandLine) -> None:

@@ -162,3 +162,5 @@ def test_what_float32_does_not_hold_is_no_operand_of_an_epilogue() -> None:
             with pytest.raises(OperandError, match=rf"^{name} holds \S+, which is beyond the range of float32$"):
                 sptc.gemm(a, b, **words, **{name: np.float64(value)})
         assert sptc.gemm(a, b, **words, **{name: np.float64(np.inf)}).shape == (16, 8)
+    signalling = np.full((1, 8), 0x7C01, np.uint16).view(np.float16)
+    assert np.isnan(sptc.gemm(a, b, **words, bias=signalling)).all()

@@ -11,17 +11,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sptc.benchmarks.kernel_operands import draw
 from sptc.kernels.launch import KernelRun, TensorMap, run_kernel
 
-__all__ = ["NAMES", "TRITON", "RecordedKernel", "TritonKernel", "recorded", "triton_kernel"]
+__all__ = ["NAMES", "TILELANG", "TRITON", "CompiledKernel", "RecordedKernel", "compiled_kernel", "recorded"]
 
 FOLDER = Path(__file__).parents[2] / "recordings" / "kernels"
 PATH, TRITON_PATH = FOLDER / "h100-2026-11-27.npz", FOLDER / "triton-h100-2026-11-28.npz"
+TILELANG_PATH = FOLDER / "tilelang-h100-2026-11-28.npz"
 _SWIZZLES = ("none", "32B", "64B", "128B")
-with np.load(PATH) as archive:
-    NAMES = sorted({key.partition("|")[0] for key in archive.files})
-with np.load(TRITON_PATH) as archive:
-    TRITON = sorted({key.partition("|")[0] for key in archive.files})
+NAMES, TRITON, TILELANG = (
+    sorted({key.partition("|")[0] for key in np.load(path).files}) for path in (PATH, TRITON_PATH, TILELANG_PATH)
+)
 
 
 @dataclass(frozen=True)
@@ -99,14 +100,9 @@ def recorded(name: str) -> RecordedKernel:
     return RecordedKernel(ptx, grid, block, shared, [*arguments, launch["k"], 0, 0], 10, expected)
 
 
-_BYTES = {"f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1, "f32": 4, "s8": 1, "s32": 4, "e2m1": 1, "ue8m0": 1}
-#: Fraction bits and bias of the operands' formats.
-_FLOATS = {"f16": (10, 15), "bf16": (7, 127), "e4m3": (3, 7), "e5m2": (2, 15), "f32": (23, 127)}
-
-
 @dataclass(frozen=True)
-class TritonKernel:
-    """A kernel that ``benchmarks/record_kernels.py`` recorded, and a digest of what an H100 wrote."""
+class CompiledKernel:
+    """A kernel that a script in ``benchmarks/`` recorded, and a digest of what an H100 wrote."""
 
     ptx: str
     launch: dict[str, Any]
@@ -114,40 +110,39 @@ class TritonKernel:
 
     def run(self, **options: Any) -> tuple[NDArray, KernelRun]:
         """Run the kernel on its operands, and return what it writes."""
-        rng = np.random.default_rng(self.launch["seed"])
-        shapes = self.launch["arrays"]
-        arrays = {name: _operand(*shapes[name], rng) for name in shapes if name != "d"}
-        octets = b"".join(array.tobytes() for array in arrays.values())
-        assert hashlib.sha256(octets).hexdigest() == self.launch["operands"]
-        arrays["d"] = np.zeros(shapes["d"][1], f"u{_BYTES[shapes['d'][0]]}")
-        arguments = [
-            value if isinstance(value, int)
-            else np.zeros(value["scratch"], np.uint8) if "scratch" in value
-            else arrays[value["array"]] if "array" in value
-            else TensorMap(arrays[value["tile"]], tuple(value["box"]), value["swizzle"])
-            for value in self.launch["arguments"]
-        ]  # fmt: skip
         launch = self.launch
-        run = run_kernel(self.ptx, launch["grid"], launch["block"], arguments, shared=launch["shared"], **options)
+        arrays = draw(launch["arrays"], launch["seed"])
+        octets = b"".join(array.tobytes() for name, array in arrays.items() if name != "d")
+        assert hashlib.sha256(octets).hexdigest() == launch["operands"]
+        run = run_kernel(
+            self.ptx,
+            launch["grid"],
+            launch["block"],
+            [_argument(value, arrays) for value in launch["arguments"]],
+            shared=launch["shared"],
+            entry=launch.get("entry"),
+            **options,
+        )
         return run.after(arrays["d"]), run
 
-
-def _operand(kind: str, shape: list[int], rng: np.random.Generator) -> NDArray:
-    """Draw an operand as ``benchmarks/record_kernels.py`` does: numbers near one, or any integers."""
-    size = _BYTES[kind]
-    bits = rng.integers(0, 1 << 8 * size, shape, dtype=f"u{size}")
-    if kind in ("s8", "e2m1"):
-        return bits
-    if kind == "ue8m0":
-        return rng.integers(122, 132, shape, dtype=np.uint8)
-    fraction, bias = _FLOATS[kind]
-    exponent = rng.integers(bias - 3, bias + 2, shape).astype(bits.dtype)
-    top = bits.dtype.type(8 * size - 1)
-    return bits >> top << top | exponent << bits.dtype.type(fraction) | bits & bits.dtype.type((1 << fraction) - 1)
+    def assert_equal(self, result: NDArray) -> None:
+        """Compare every bit with what the GPU wrote."""
+        assert hashlib.sha256(result.tobytes()).digest() == self.digest, self.launch
 
 
-def triton_kernel(name: str) -> TritonKernel:
-    """Return a kernel by its name."""
-    with np.load(TRITON_PATH) as archive:
+def _argument(value: Any, arrays: dict[str, NDArray]) -> Any:
+    if isinstance(value, int):
+        return value
+    if "scratch" in value:
+        return np.zeros(value["scratch"], np.uint8)
+    if "array" in value:
+        return arrays[value["array"]]
+    sides = {key: tuple(value[key]) for key in ("shape", "strides") if key in value}
+    return TensorMap(arrays[value["tile"]], tuple(value["box"]), value["swizzle"], **sides)
+
+
+def compiled_kernel(name: str) -> CompiledKernel:
+    """Return a kernel of Triton or TileLang by its name."""
+    with np.load(TRITON_PATH if name in TRITON else TILELANG_PATH) as archive:
         ptx, launch, digest = (archive[f"{name}|{field}"].tobytes() for field in ("ptx", "launch", "digest"))
-    return TritonKernel(zlib.decompress(ptx).decode(), json.loads(launch), digest)
+    return CompiledKernel(zlib.decompress(ptx).decode(), json.loads(launch), digest)

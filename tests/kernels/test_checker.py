@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 from sptc.errors import KernelError
-from sptc.tests.kernels.recorded import NAMES, TRITON, recorded, triton_kernel
+from sptc.tests.kernels.recorded import NAMES, TRITON, compiled_kernel, recorded
 
 #: Triton 3.6 has no fence of the proxy between cp.async and wgmma: true findings of kernels that nobody edited. Bits
 #: are right all the same, since the barrier that stands there lets the copies land before the tensor cores read.
@@ -29,7 +29,7 @@ def test_what_compilers_wrote(name: str) -> None:
 def test_what_triton_wrote(rng: np.random.Generator) -> None:
     """All findings are of the fence, or of accumulators; none where TMA, or mma alone, is used."""
     for name in rng.choice(TRITON, 12, replace=False).tolist():
-        _, run = triton_kernel(name).run(check=True)
+        _, run = compiled_kernel(name).run(check=True)
         for finding in map(str, run.findings):
             assert NO_FENCE in finding or "before wgmma.wait_group" in finding, (name, finding)
         if name.startswith(("tma", "device_maps")) or ".mma" in name or "stages1" in name:

@@ -12,7 +12,7 @@ from sptc.tensors.element_types import named_dtype
 pytestmark = pytest.mark.regression
 pytest.importorskip("triton", reason="Triton is not installed: pip install 'sptc[triton]'")
 import triton.language as tl  # noqa: E402
-from sptc.tests.kernels.triton_kernels import device_maps, host_maps, pointers  # noqa: E402
+from sptc.tests.kernels.triton_kernels import device_maps, host_maps, pointers, scaled  # noqa: E402
 
 TYPES = {"f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "s8": "int8", "tf32": "float32"}
 M = N = 256
@@ -70,3 +70,38 @@ def test_a_kernel_is_a_chain(way: str, kind: str, arch: str, rng: np.random.Gene
     np.testing.assert_array_equal(run.after(d).view(np.uint32), expected.view(np.uint32))
     assert all(finding.kind == "no proxy fence" for finding in run.findings)
     assert bool(run.findings) == (way == "pointers" and arch == "sm_90")
+
+
+#: Format, elements of a byte and of a block, type of the scales; and qualifiers of mma and tcgen05.
+SCALED = {
+    "mxfp8": ("e4m3", 1, 32, "float8_e8m0fnu", "mxf8f6f4.block_scale.scale_vec::1X", "mxf8f6f4.block_scale"),
+    "mxfp4": ("e2m1", 2, 32, "float8_e8m0fnu", "mxf4nvf4.block_scale.scale_vec::2X", "mxf4.block_scale"),
+    "nvfp4": ("e2m1", 2, 16, "float8_e4m3fn", *["mxf4nvf4.block_scale.scale_vec::4X"] * 2),
+}
+
+
+@pytest.mark.parametrize("arch", ["sm_100", "sm_120"])
+@pytest.mark.parametrize("name", SCALED)
+def test_block_scales(name: str, arch: str, rng: np.random.Generator) -> None:
+    kind, packed, group, scales, of_mma, of_tcgen05 = SCALED[name]
+    k = 256
+    a, b = (rng.integers(0, 256, (M, k // packed), np.uint8) & (0xBF if packed == 1 else 0xFF) for _ in "ab")
+    low, high = (0, 0x78) if group == 16 else (120, 130)
+    sa, sb = (rng.integers(low, high, (M, k // group), np.uint8).view(named_dtype(scales)) for _ in "ab")
+    d = np.zeros((M, N), np.float32)
+    operands = [array if packed == 2 else array.view(named_dtype(TYPES["e4m3"])) for array in (a, b)]
+    run = sptc.triton.run(scaled, (2, 2), *operands, d, sa, sb, N, k, BM=128, BN=128, BK=128, FORMAT=kind,
+                          PACKED=packed, GROUP=group, arch=arch)  # fmt: skip
+    if packed == 2:
+        pairs = (np.stack([array & 15, array >> 4], -1).reshape(M, k) for array in (a, b))
+        operands = [array.view(named_dtype("float4_e2m1fn")) for array in pairs]
+    scale = "ue4m3" if group == 16 else "ue8m0"
+    depth = 32 * packed
+    if arch == "sm_120":
+        text = f"mma.sync.aligned.m16n8k{depth}.row.col.kind::{of_mma}.f32.{kind}.{kind}.f32.{scale}"
+    else:
+        text = f"tcgen05.mma.cta_group::1.kind::{of_tcgen05} (m128n128k{depth}.f32.{kind}.{kind}.{scale})"
+    expected = sptc.gemm(operands[0], np.ascontiguousarray(operands[1].T), instruction=text, arch=arch,
+                         block_scale_a=sa, block_scale_b=sb)  # fmt: skip
+    np.testing.assert_array_equal(run.after(d).view(np.uint32), expected.view(np.uint32))
+    assert not run.findings

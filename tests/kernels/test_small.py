@@ -48,6 +48,11 @@ def run(body: str, source: NDArray, threads: int = WORDS, **options: Any) -> NDA
     return after
 
 
+def _dot(words: NDArray, parts: str, weights: tuple[int, ...]) -> NDArray[np.uint32]:
+    values = words.view(parts).reshape(len(words), -1).astype(np.int64)
+    return (values @ np.array(weights) + 5).astype(np.uint32)
+
+
 @pytest.mark.parametrize(
     ("body", "function"),
     [
@@ -55,6 +60,9 @@ def run(body: str, source: NDArray, threads: int = WORDS, **options: Any) -> NDA
         ("mul.hi.u32 %r2, %r1, %r1;", lambda x: (x.astype(np.uint64) ** 2 >> np.uint64(32)).astype(np.uint32)),
         ("div.s32 %r2, %r1, -5;", lambda x: np.trunc(x.view(np.int32) / -5).astype(np.int64).astype(np.uint32)),
         ("rem.s32 %r2, %r1, 7;", lambda x: np.fmod(x.view(np.int32), 7).view(np.uint32)),
+        ("dp4a.s32.u32 %r2, %r1, 0xFF02F003, 5;", lambda x: _dot(x, "i1", (0x03, 0xF0, 0x02, 0xFF))),
+        ("dp2a.hi.s32.s32 %r2, %r1, 0xFF02F003, 5;", lambda x: _dot(x, "<i2", (0x02, -1))),
+        ("dp2a.lo.u32.u32 %r2, %r1, 0xFF02F003, 5;", lambda x: _dot(x, "<u2", (0x03, 0xF0))),
         ("shl.b32 %r2, %r1, 33;", lambda x: x * 0),
         ("shr.s32 %r2, %r1, 40;", lambda x: (x.view(np.int32) >> 31).view(np.uint32)),
         ("shf.l.wrap.b32 %r2, %r1, %r1, 5;", lambda x: x << np.uint32(5) | x >> np.uint32(27)),

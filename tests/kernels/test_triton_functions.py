@@ -1,6 +1,5 @@
 """``sptc.triton.run`` around a compiler that answers with recorded kernels: its words, and what is launched."""
 
-import hashlib
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -8,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import sptc
+from sptc.benchmarks.kernel_operands import draw
 from sptc.errors import BackendError, KernelError
 from sptc.kernels.launch import TensorMap
-from sptc.tests.kernels.recorded import _operand, triton_kernel
+from sptc.tests.kernels.recorded import compiled_kernel
 
 CONSTANTS = {"BM": 64, "BN": 64, "BK": 64}
 
@@ -32,7 +32,7 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
     def compile_(source: Any, *, target: Any, options: dict[str, int]) -> Any:
         asked.source, asked.target, asked.options = source, target, options
-        kernel = triton_kernel(asked.name)
+        kernel = compiled_kernel(asked.name)
         shared = kernel.launch["shared"]
         metadata = SimpleNamespace(shared=shared, tensordesc_meta=asked.maps, global_scratch_size=0)
         return SimpleNamespace(asm={"ptx": kernel.ptx}, metadata=metadata)
@@ -46,10 +46,8 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def operands(name: str) -> tuple[Any, ...]:
-    launch = triton_kernel(name).launch
-    rng = np.random.default_rng(launch["seed"])
-    a, b = (_operand("f16", launch["arrays"][each][1], rng).view(np.float16) for each in "ab")
-    return a, b, np.zeros(launch["arrays"]["d"][1], np.float16)
+    launch = compiled_kernel(name).launch
+    return tuple(array.view(np.float16) for array in draw(launch["arrays"], launch["seed"]).values())
 
 
 def test_pointers_and_numbers(compiler: SimpleNamespace) -> None:
@@ -57,7 +55,7 @@ def test_pointers_and_numbers(compiler: SimpleNamespace) -> None:
     run = sptc.triton.run(
         MATMUL, lambda meta: (8 * 10,), a, b, d, 512, 640, 320, 320, 1, 640, 1, 640, 1, **CONSTANTS, num_stages=2
     )
-    assert hashlib.sha256(run.after(d).tobytes()).digest() == triton_kernel("f16.64x64x64").digest
+    compiled_kernel("f16.64x64x64").assert_equal(run.after(d))
     _, signature, constants, attributes = compiler.source
     assert list(signature.values())[:9] == ["*fp16"] * 3 + ["i32"] * 4 + ["constexpr", "i32"]
     assert constants == {"sak": 1, "sbn": 1, "scn": 1, **CONSTANTS}
@@ -67,13 +65,13 @@ def test_pointers_and_numbers(compiler: SimpleNamespace) -> None:
 
 def test_tensor_maps(compiler: SimpleNamespace) -> None:
     compiler.name = "tma.f16"
-    tiles = [value for value in triton_kernel("tma.f16").launch["arguments"] if isinstance(value, dict)]
+    tiles = [value for value in compiled_kernel("tma.f16").launch["arguments"] if isinstance(value, dict)]
     compiler.maps = [{"swizzle": 3, "block_size": tile["box"]} for tile in tiles]
     a, b, d = operands("tma.f16")
     blocks = (128, 64), (128, 64), (128, 128)
     maps = [TensorMap(array, block) for array, block in zip((a, b, d), blocks, strict=True)]
     run = sptc.triton.run(TMA, 4 * 5, *maps, 512, 640, 320, **CONSTANTS)
-    assert hashlib.sha256(run.after(d).tobytes()).digest() == triton_kernel("tma.f16").digest
+    compiled_kernel("tma.f16").assert_equal(run.after(d))
     assert list(compiler.source[1].values())[:3] == [f"tensordesc<fp16[128,{n}]>" for n in (64, 64, 128)]
 
 

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-__all__ = ["device_maps", "host_maps", "pointers"]
+__all__ = ["device_maps", "host_maps", "pointers", "scaled"]
 
 
 @triton.jit
@@ -41,3 +41,19 @@ def device_maps(a_ptr, b_ptr, d_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr
     for k in range(0, K, BK):
         sums = tl.dot(a.load([row, k]), b.load([column, k]).T, sums)
     d.store([row, column], sums)
+
+
+@triton.jit
+def scaled(a, b, d, sa, sb, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, FORMAT: tl.constexpr,
+           PACKED: tl.constexpr, GROUP: tl.constexpr):  # fmt: skip
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    columns = tl.program_id(1) * BN + tl.arange(0, BN)
+    depth, groups = tl.arange(0, BK // PACKED), tl.arange(0, BK // GROUP)
+    sums = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        x = tl.load(a + rows[:, None] * (K // PACKED) + k // PACKED + depth[None, :])
+        y = tl.load(b + columns[None, :] * (K // PACKED) + k // PACKED + depth[:, None])
+        p = tl.load(sa + rows[:, None] * (K // GROUP) + k // GROUP + groups[None, :])
+        q = tl.load(sb + columns[:, None] * (K // GROUP) + k // GROUP + groups[None, :])
+        sums = tl.dot_scaled(x, p, FORMAT, y, q, FORMAT, sums)
+    tl.store(d + rows[:, None] * N + columns[None, :], sums)

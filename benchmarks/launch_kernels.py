@@ -1,0 +1,136 @@
+"""Launch compiled kernels on this machine's GPU, and record what they write.
+
+    python benchmarks/launch_kernels.py KERNELS.npz RECORD.npz [--results]
+
+``KERNELS.npz`` holds the PTX and the launch of each kernel, as ``compile_tilelang.py`` writes them; the record has a
+digest of each result as well. Needs numpy and the CUDA driver, and nothing of this package.
+"""
+
+import argparse
+import ctypes
+import hashlib
+import json
+import zlib
+from ctypes import byref, c_int, c_uint, c_uint32, c_uint64, c_void_p
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from kernel_operands import draw
+from numpy.typing import NDArray
+
+#: ``CUtensorMapDataType`` of an element by its bytes: only its size matters where nothing is converted.
+MAP_TYPES = {1: 0, 2: 1, 4: 2, 8: 4}
+SWIZZLES = ("none", "32B", "64B", "128B")
+MAX_DYNAMIC_SHARED, MAP_BYTES, LOG_BYTES = 8, 128, 1 << 14
+#: ``CU_JIT_ERROR_LOG_BUFFER`` and its size.
+LOG_OPTIONS = (5, 6)
+
+
+class Driver:
+    """The CUDA driver, with a context on the first GPU."""
+
+    def __init__(self) -> None:
+        self.cuda = ctypes.CDLL("libcuda.so.1")
+        device, context = c_int(), c_void_p()
+        self.call("cuInit", 0)
+        self.call("cuDeviceGet", byref(device), 0)
+        self.call("cuDevicePrimaryCtxRetain", byref(context), device)
+        self.call("cuCtxSetCurrent", context)
+        name = ctypes.create_string_buffer(100)
+        self.call("cuDeviceGetName", name, 100, device)
+        self.name = name.value.decode()
+
+    def call(self, function: str, *arguments: Any) -> None:
+        """Call a function of the driver, and raise an error if it fails."""
+        if status := getattr(self.cuda, function)(*arguments):
+            raise RuntimeError(f"{function} returns {status}")
+
+    def copied(self, array: NDArray) -> c_uint64:
+        """Return the address of a copy of an array in global memory."""
+        address = c_uint64()
+        self.call("cuMemAlloc_v2", byref(address), ctypes.c_size_t(max(array.nbytes, 16)))
+        self.call("cuMemcpyHtoD_v2", address, c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes))
+        return address
+
+    def function(self, ptx: str, entry: str, shared: int) -> c_void_p:
+        """Return an entry of a module."""
+        module, function = c_void_p(), c_void_p()
+        log = ctypes.create_string_buffer(LOG_BYTES)
+        options = (c_int * 2)(*LOG_OPTIONS)
+        values = (c_void_p * 2)(ctypes.cast(log, c_void_p), c_void_p(LOG_BYTES))
+        status = self.cuda.cuModuleLoadDataEx(byref(module), ptx.encode(), 2, options, values)
+        if status:
+            raise RuntimeError(f"the driver does not load the kernel ({status}): {log.value.decode()[:300]}")
+        self.call("cuModuleGetFunction", byref(function), module, entry.encode())
+        self.call("cuFuncSetAttribute", function, MAX_DYNAMIC_SHARED, c_int(shared))
+        return function
+
+    def tensor_map(self, address: c_uint64, tile: dict[str, Any], item: int) -> Any:
+        """Return a tensor map as bytes at a multiple of 64."""
+        memory = (ctypes.c_uint8 * (MAP_BYTES + 64))()
+        place = ctypes.addressof(memory)
+        encoded = (ctypes.c_uint8 * MAP_BYTES).from_buffer(memory, -place % 64)
+        rank = len(tile["box"])
+        sides = (c_uint64 * rank)(*tile["shape"][::-1])
+        strides = (c_uint64 * rank)(*tile["strides"][::-1][1:])
+        box, steps = (c_uint32 * rank)(*tile["box"][::-1]), (c_uint32 * rank)(*[1] * rank)
+        self.call("cuTensorMapEncodeTiled", encoded, MAP_TYPES[item], rank, address, sides, strides, box, steps, 0,
+                  SWIZZLES.index(tile["swizzle"]), 2, 0)  # fmt: skip
+        return encoded
+
+
+def run(driver: Driver, ptx: str, launch: dict[str, Any]) -> tuple[NDArray, dict[str, NDArray]]:
+    """Launch a kernel, and return its result and its operands."""
+    arrays = draw(launch["arrays"], launch["seed"])
+    addresses = {name: driver.copied(array) for name, array in arrays.items()}
+    function = driver.function(ptx, launch["entry"], launch["shared"])
+    values: list[Any] = []
+    for argument in launch["arguments"]:
+        if isinstance(argument, int):
+            values.append(c_uint64(argument & (1 << 64) - 1))
+        elif "tile" in argument:
+            name = argument["tile"]
+            values.append(driver.tensor_map(addresses[name], argument, arrays[name].itemsize))
+        else:
+            values.append(addresses[argument["array"]])
+    pointers = (c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+    geometry = [c_uint(side) for side in (*launch["grid"], *launch["block"])]
+    driver.call("cuLaunchKernel", function, *geometry, c_uint(launch["shared"]), None, pointers, None)
+    driver.call("cuCtxSynchronize")
+    result = arrays["d"]
+    driver.call("cuMemcpyDtoH_v2", c_void_p(result.ctypes.data), addresses["d"], ctypes.c_size_t(result.nbytes))
+    return result, arrays
+
+
+def main() -> None:
+    """Launch all kernels."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("kernels", type=Path, metavar="KERNELS.npz")
+    parser.add_argument("record", type=Path, metavar="RECORD.npz")
+    parser.add_argument("--results", action="store_true", help="write the results, too")
+    chosen = parser.parse_args()
+    driver = Driver()
+    with np.load(chosen.kernels) as archive:
+        texts = {name: archive[name].tobytes() for name in archive.files}
+    records: dict[str, NDArray] = {}
+    for name in sorted({key.partition("|")[0] for key in texts}):
+        launch = json.loads(texts[f"{name}|launch"])
+        try:
+            result, arrays = run(driver, zlib.decompress(texts[f"{name}|ptx"]).decode(), launch)
+        except RuntimeError as error:
+            print(f"{name}: {error}", flush=True)
+            continue
+        operands = b"".join(array.tobytes() for key, array in arrays.items() if key != "d")
+        launch |= {"gpu": driver.name, "operands": hashlib.sha256(operands).hexdigest()}
+        parts = {"ptx": texts[f"{name}|ptx"], "launch": json.dumps(launch).encode(),
+                 "digest": hashlib.sha256(result.tobytes()).digest()}  # fmt: skip
+        if chosen.results:
+            parts["d"] = zlib.compress(result.tobytes(), 6)
+        records |= {f"{name}|{part}": np.frombuffer(value, np.uint8) for part, value in parts.items()}
+        print(f"{name}: {result.size} outputs", flush=True)
+    np.savez(chosen.record, **records)
+
+
+if __name__ == "__main__":
+    main()

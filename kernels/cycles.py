@@ -1,0 +1,137 @@
+"""Cycles of a launch on the resources of an SM: what its tensor cores and shared memory need at least.
+
+Tensor-core instructions take the cycles of :mod:`sptc.isa.timing`. Beside the operands that they read, shared memory
+moves what threads and copies read and write: 128 bytes a cycle, without bank conflicts and without the sharing of
+equal addresses. Instruction issue, latencies and global memory are not modelled, so that the figures are the time of a
+kernel that overlaps all of it.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..isa.instruction_descriptor import decode_instruction_descriptor
+from ..isa.instructions import parse
+from ..isa.tcgen05 import parse_opcode
+from ..isa.timing import LAWS, SHARED_BYTES, TENSOR_CORES, Resource, resource_cycles, timing
+from .program import Address, Instruction, Kernel, Symbol, Vector
+
+__all__ = ["LoopCycles", "Work", "launch_cycles", "loops"]
+
+
+class Work:
+    """What a launch executed that takes cycles of tensor cores and shared memory."""
+
+    def __init__(self) -> None:
+        #: Tensor-core instructions by line and instruction descriptor (0 but for ``tcgen05``): one for a warp, a
+        #: warpgroup or a CTA.
+        self.multiplications: Counter[tuple[int, int]] = Counter()
+        #: Bytes of shared memory that threads and copies read and write, by line.
+        self.octets: Counter[int] = Counter()
+
+    def add(self, other: "Work") -> None:
+        """Add the work of another batch of CTAs."""
+        self.multiplications += other.multiplications
+        self.octets += other.octets
+
+
+@dataclass(frozen=True)
+class LoopCycles:
+    """Cycles that a loop of a kernel, or all of it, occupies the resources of one SM, for all CTAs of the launch."""
+
+    first_line: int
+    last_line: int
+    #: Tensor-core instructions that were executed, of warps, warpgroups or CTAs.
+    multiplications: int
+    #: Cycles of each resource by its name; None where no law is known for an instruction.
+    cycles: dict[str, float] | None
+    #: Resource that is occupied longest.
+    bound_by: str | None
+
+    def __str__(self) -> str:
+        where = f"lines {self.first_line} to {self.last_line}: {self.multiplications} tensor-core instructions"
+        if self.cycles is None:
+            return f"{where}, cycles not known"
+        each = ", ".join(f"{name} {cycles:.0f}" for name, cycles in self.cycles.items())
+        return f"{where}; cycles: {each}; bound by the {self.bound_by}"
+
+
+def loops(kernel: Kernel, work: Work, arch: str) -> list[LoopCycles]:
+    """Return the cycles of all of a kernel, and of each loop that multiplies.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel.
+    work : Work
+        What was executed.
+    arch : str
+        Architecture: ``sm_90`` has laws for ``mma`` and ``wgmma``, ``sm_100`` for ``tcgen05.mma``.
+    """
+    code = {ins.line: ins for ins in kernel.instructions}
+    busy = {(line, descriptor): _cycles(code[line], descriptor, arch) for line, descriptor in work.multiplications}
+    lines = sorted(code)
+    whole = (lines[0], lines[-1])
+    return [
+        _loop(first, last, work, busy)
+        for first, last in dict.fromkeys((whole, *_loop_lines(kernel)))
+        if (first, last) == whole or any(first <= line <= last for line, _ in work.multiplications)
+    ]
+
+
+def launch_cycles(kernel: Kernel, work: Work, arch: str) -> float | None:
+    """Return the cycles for which one SM that executed all CTAs would be busy with tensor-core instructions.
+
+    Each instruction counts with its interval: the time for which it occupies its busiest resource. None if no law is
+    known for one of them.
+    """
+    code = {ins.line: ins for ins in kernel.instructions}
+    total = 0.0
+    for (line, descriptor), count in work.multiplications.items():
+        cycles = _cycles(code[line], descriptor, arch)
+        if cycles is None:
+            return None
+        total += count * max(cycles.values())
+    return total
+
+
+def _loop_lines(kernel: Kernel) -> Iterator[tuple[int, int]]:
+    """Yield first and last line of each loop: a branch back to a label."""
+    code = kernel.instructions
+    for place, ins in enumerate(code):
+        if ins.words[0] == "bra" and isinstance(ins.operands[0], Symbol):
+            target = kernel.labels[ins.operands[0].name]
+            if target <= place:
+                yield code[target].line, ins.line
+
+
+def _loop(first: int, last: int, work: Work, busy: dict[tuple[int, int], dict[Resource, float] | None]) -> LoopCycles:
+    counts = {key: count for key, count in work.multiplications.items() if first <= key[0] <= last}
+    number = sum(counts.values())
+    octets = sum(count for line, count in work.octets.items() if first <= line <= last)
+    cycles = {Resource.SHARED_MEMORY: octets / SHARED_BYTES}
+    for key, count in counts.items():
+        if (each := busy[key]) is None:
+            return LoopCycles(first, last, number, None, None)
+        for resource, value in each.items():
+            cycles[resource] = cycles.get(resource, 0.0) + count * value
+    used = {resource.value: value for resource, value in cycles.items() if value}
+    return LoopCycles(first, last, number, used, max(used, key=lambda name: used[name]) if used else None)
+
+
+def _cycles(ins: Instruction, descriptor: int, arch: str) -> dict[Resource, float] | None:
+    """Return the cycles that one instruction occupies each resource of an SM; None if no law is known."""
+    if ins.words[0] == "tcgen05":
+        opcode = parse_opcode(ins.opcode)
+        if LAWS["tcgen05"].arch != arch or opcode.weight_stationary:
+            return None
+        shape = decode_instruction_descriptor(opcode, descriptor).instruction
+        return resource_cycles(shape, "tensor" if isinstance(ins.operands[1], Address) else "shared", opcode)
+    instruction = parse(ins.opcode)
+    a_from = "registers" if isinstance(ins.operands[1], Vector) else "shared"
+    law = timing(instruction, arch, a_from)
+    if law is None:
+        return None
+    if instruction.family == "wgmma":
+        return resource_cycles(instruction, a_from)
+    return {law.bound_by: law.interval / TENSOR_CORES}

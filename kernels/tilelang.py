@@ -1,0 +1,230 @@
+"""``sptc.tilelang``: compile a TileLang function for a GPU that is not there, and run it on the model.
+
+TileLang and ``nvcc`` must be installed; neither is a dependency of this package.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import BackendError, KernelError
+from .arrays import Memories, element_type
+from .launch import KernelRun, TensorMap, run_kernel
+
+__all__ = ["Compilation", "TileMap", "compile_function", "run"]
+
+_SWIZZLES = ("none", "32B", "64B", "128B")
+_FILLS = ("zeros", "nan")
+#: Axes of a launch as TileLang names them.
+_AXES = tuple(f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx") for axis in "xyz")
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """A function compiled for a target, and the launch that its host code makes."""
+
+    ptx: str
+    entry: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    #: Bytes of dynamic shared memory.
+    shared: int
+    #: Arguments of the kernel: a number, the name of a parameter, or a map with the name of the parameter that holds
+    #: its array.
+    arguments: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class TileMap:
+    """A tensor map over the array of a parameter: axes begin with the innermost one."""
+
+    parameter: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]  #: bytes
+    box: tuple[int, ...]
+    swizzle: str
+    fill: str
+
+
+def run(
+    function: Any,
+    *args: Any,
+    arch: str = "sm_90a",
+    backend: Any = "native",
+    pass_configs: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> KernelRun:
+    """Compile a function of TileLang for a target, and run it on arrays, of which none is changed.
+
+    Parameters
+    ----------
+    function : PrimFunc
+        What ``@T.prim_func`` gives, or a function of ``@tilelang.jit`` after ``get_tir``.
+    *args
+        An array or tensor of torch on the CPU, or a number, for each parameter of the function, outputs included.
+    arch : str
+        Target as ``nvcc`` names it: ``"sm_80"``, ``"sm_90a"``, ``"sm_100a"``.
+    backend : str or Backend
+        Back end of tensor-core instructions.
+    pass_configs : mapping, optional
+        Configuration of TileLang's passes.
+    options : mapping, optional
+        Options of :func:`~sptc.kernels.launch.run_kernel`: ``check``, ``approximate``, ``limit``.
+
+    Raises
+    ------
+    BackendError
+        TileLang or ``nvcc`` is not installed, or does not compile the function.
+    KernelError
+        As :func:`~sptc.kernels.launch.run_kernel`; or an argument is missing or of another shape or type.
+    """
+    values, sizes = _bound(function, args)
+    compiled = compile_function(function, sizes, arch, pass_configs or {})
+    memories = Memories()
+
+    def argument(value: Any) -> Any:
+        if isinstance(value, TileMap):
+            array = memories.array(values[value.parameter])
+            return TensorMap(
+                array, value.box[::-1], value.swizzle, value.fill, "none", value.shape[::-1], value.strides[::-1]
+            )
+        value = values[value] if isinstance(value, str) else value
+        return memories.array(value) if element_type(value) else value
+
+    result = run_kernel(
+        compiled.ptx,
+        compiled.grid,
+        compiled.block,
+        [argument(value) for value in compiled.arguments],
+        entry=compiled.entry,
+        arch=arch.rstrip("af"),
+        backend=backend,
+        shared=compiled.shared,
+        **options or {},
+    )
+    memories.add_results(result)
+    return result
+
+
+def _bound(function: Any, args: tuple[Any, ...]) -> tuple[dict[str, Any], dict[str, int]]:
+    """Return the arguments by the name of their parameter, and the values of numbers and sizes by theirs."""
+    names = [str(parameter.name) for parameter in function.params]
+    buffers = {str(var.name): buffer for var, buffer in function.buffer_map.items()}
+    if len(args) != len(names):
+        raise KernelError(f"the function takes {len(names)} arguments ({', '.join(names)}), not {len(args)}")
+    values: dict[str, Any] = {}
+    sizes: dict[str, int] = {}
+    for name, value in zip(names, args, strict=True):
+        buffer = buffers.get(name)
+        if buffer is None:
+            if not isinstance(value, int | float | np.number):
+                raise KernelError(f"the argument {name!r} must be a number, not {type(value).__name__}")
+            values[name] = sizes[name] = value  # type: ignore[assignment]
+            continue
+        label = str(buffer.name)
+        if element_type(value) != str(buffer.dtype):
+            kind = element_type(value) or type(value).__name__
+            raise KernelError(f"the argument {label!r} must be an array of {buffer.dtype}, not of {kind}")
+        expected = [getattr(side, "value", str(side)) for side in buffer.shape]
+        if len(value.shape) != len(expected) or any(
+            isinstance(side, int) and side != given for side, given in zip(expected, value.shape, strict=True)
+        ):
+            raise KernelError(f"the argument {label!r} must have the shape {expected}, not {list(value.shape)}")
+        sizes |= {side: int(given) for side, given in zip(expected, value.shape, strict=True) if isinstance(side, str)}
+        values[label] = value
+    return values, sizes
+
+
+def compile_function(
+    function: Any, sizes: Mapping[str, int], arch: str, pass_configs: Mapping[str, Any]
+) -> Compilation:
+    """Compile a function, and read the launch from its host code; `sizes` are the values of its variables."""
+    try:
+        import tilelang
+        from tilelang import env, tvm
+        from tilelang.contrib import nvcc
+    except ImportError:
+        raise BackendError("TileLang is not installed: pip install tilelang") from None
+    try:
+        target = tvm.target.Target({"kind": "cuda", "arch": arch})
+        with target, tvm.transform.PassContext(opt_level=3, config=dict(pass_configs)):
+            artifact = tilelang.lower(function, target=target)
+        includes = [f"-I{folder}" for folder in (env.TILELANG_TEMPLATE_PATH, env.CUTLASS_INCLUDE_DIR)]
+        text = nvcc.compile_cuda(artifact.kernel_source, "ptx", [f"-arch={arch}"], ["-std=c++20", *includes])
+    except Exception as error:
+        raise BackendError(f"TileLang does not compile the function: {_last_line(error)}") from None
+    kernels = {str(name.name_hint): kernel for name, kernel in artifact.device_mod.functions.items()}
+    launches, maps = [], {}
+    for call in _packed_calls(tvm, artifact.host_mod):
+        name, *operands = call.args
+        if name.value == "__tvm_tensormap_create_im2col":
+            raise KernelError("the function uses tensor maps of im2col, which are not modelled")
+        if name.value == "__tvm_tensormap_create_tiled":
+            maps[str(operands[0].name)] = _map(operands[1:], tvm, sizes)
+        elif name.value in kernels:
+            launches.append((name.value, operands))
+    if len(launches) != 1:
+        raise KernelError(f"the function launches {len(launches)} kernels; functions of one are modelled")
+    ((entry, operands),) = launches
+    order = [str(word) for word in kernels[entry].attrs["tirx.kernel_launch_params"]]
+    split = len(operands) - len(order)
+    geometry = {word: _number(value, tvm, sizes) for word, value in zip(order, operands[split:], strict=True)}
+    sides = [geometry.pop(axis, 1) for axis in _AXES]
+    arguments = [
+        maps.get(str(value.name), str(value.name)) if isinstance(value, tvm.tirx.Var) else _number(value, tvm, sizes)
+        for value in operands[:split]
+    ]
+    shared = sum(value for word, value in geometry.items() if "dyn_shared" in word)
+    x, y, z, tx, ty, tz = sides
+    return Compilation(bytes(text).decode(), entry, (x, y, z), (tx, ty, tz), shared, tuple(arguments))
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[-1].strip() if lines else type(error).__name__
+
+
+def _packed_calls(tvm: Any, module: Any) -> list[Any]:
+    """Return the calls of host code whose first argument is a name, in order."""
+    calls: list[Any] = []
+
+    def visit(node: Any) -> None:
+        named = isinstance(node, tvm.tirx.Call) and len(node.args) and isinstance(node.args[0], tvm.tirx.StringImm)
+        if named and "packed" in str(node.op.name):
+            calls.append(node)
+
+    for function in module.functions.values():
+        tvm.tirx.stmt_functor.post_order_visit(function.body, visit)
+    return calls
+
+
+def _number(value: Any, tvm: Any, sizes: Mapping[str, int]) -> int:
+    """Return the value of an expression of constants and sizes."""
+    variables: dict[Any, Any] = {}
+
+    def visit(node: Any) -> None:
+        if isinstance(node, tvm.tirx.Var):
+            if str(node.name) not in sizes:
+                raise KernelError(f"the launch depends on {node.name}, which no argument determines")
+            variables[node] = tvm.tirx.const(sizes[str(node.name)], node.dtype)
+
+    if isinstance(value, int):
+        return value
+    tvm.tirx.stmt_functor.post_order_visit(value, visit)
+    folded = tvm.arith.Analyzer().simplify(tvm.tirx.stmt_functor.substitute(value, variables))
+    if not isinstance(folded, tvm.tirx.IntImm):
+        raise KernelError(f"the launch has the argument {value}, which is no integer")
+    return int(folded.value)
+
+
+def _map(operands: list[Any], tvm: Any, sizes: Mapping[str, int]) -> TileMap:
+    """Return the map of a call: type, rank, array, then sides, strides, box and element strides of each axis."""
+    rank = _number(operands[1], tvm, sizes)
+    numbers = [_number(value, tvm, sizes) for value in operands[3:]]
+    shape, strides, box, steps = (tuple(numbers[place : place + rank]) for place in range(0, 4 * rank, rank))
+    interleave, swizzle, _, fill = numbers[4 * rank :]
+    if interleave or swizzle >= len(_SWIZZLES) or fill >= len(_FILLS) or any(step != 1 for step in steps):
+        raise KernelError("a tensor map has an interleave, swizzle, fill or element strides that are not modelled")
+    return TileMap(str(operands[2].name), shape, strides, box, _SWIZZLES[swizzle], _FILLS[fill])

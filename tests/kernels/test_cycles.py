@@ -1,0 +1,32 @@
+"""Cycles of launches: counted by hand from the shapes of their instructions."""
+
+from sptc.tests.kernels.recorded import recorded
+
+
+def test_wgmma_by_loop() -> None:
+    """64 of m64n64k16 with both operands in shared memory: 32 columns pairs, and 32 cycles of reads each."""
+    run = recorded("triton.f16.128").run()[1]
+    whole, loop = run.loops
+    assert run.cycles == 64 * 32
+    assert (loop.multiplications, whole.multiplications) == (64, 64)
+    assert whole.cycles is not None
+    assert loop.cycles is not None
+    assert loop.cycles["tensor core"] == 64 * 64 / 2
+    # The loop copies 64 x 64 elements of f16 of A and of B 16 times, for 16 products of four instructions each.
+    reads, copies = 64 * (64 * 32 + 64 * 16 * 2) / 128, 16 * 2 * 64 * 64 * 2 / 128
+    assert loop.cycles["shared memory"] == reads + copies
+    assert loop.bound_by == "shared memory"
+    assert whole.cycles["shared memory"] > loop.cycles["shared memory"]
+    assert whole.first_line < loop.first_line < loop.last_line < whole.last_line
+
+
+def test_mma_takes_its_interval() -> None:
+    run = recorded("triton.small.mma").run()[1]
+    assert run.cycles == 64 * 6 / 4  # one of four tensor cores, six cycles
+
+
+def test_an_architecture_without_a_law() -> None:
+    run = recorded("triton.small.mma").run(arch="sm_80")[1]
+    assert run.cycles is None
+    assert run.loops[0].cycles is None
+    assert str(run.loops[0]).endswith("64 tensor-core instructions, cycles not known")
