@@ -63,6 +63,16 @@ class Barriers:
         if (self.expected[places] < 0).any():
             raise self.machine.fault(ins, "there is no mbarrier at this address: mbarrier.init did not make one")
 
+    def unfinished(self) -> list[str]:
+        """Return what each phase under way still expects, for those that have begun."""
+        begun = (self.expected > 0) & ((self.pending != self.expected) | (self.bytes != 0))
+        size = self.machine.shared_bytes
+        return [
+            f"the mbarrier at {place * _BYTES % size:#x} expects {self.pending[place]} arrivals and "
+            f"{self.bytes[place]} bytes ({self.machine.who(place * _BYTES // size * self.machine.threads).partition(' of ')[2]})"
+            for place in np.flatnonzero(begun).tolist()
+        ]
+
     def settle(self, places: NDArray[np.int64]) -> None:
         """Begin the next phase where nothing is pending."""
         which = np.unique(places)

@@ -197,6 +197,7 @@ def _store(machine: Machine, ins: Instruction, stores: ThreadGroups) -> Step:
     def step(mask: Mask) -> None:
         at = machine.every(origin(mask)[1])
         tasks: dict[int, Callable[[], None]] = {}
+        reading: dict[int, NDArray[np.int64]] = {}
         for thread in machine.active(mask).tolist():
             address, place = _value(machine, read, thread) + offset, int(at[thread])
             start = place - int(machine.shared_start[thread])
@@ -214,11 +215,16 @@ def _store(machine: Machine, ins: Instruction, stores: ThreadGroups) -> Step:
                 size_in_shared = octets
             machine.work.octets[ins.line] += size_in_shared
             if machine.checker:
-                machine.checker.reads_in_bulk(ins, [thread], place + np.arange(0, size_in_shared, 4))
+                words = place + np.arange(0, size_in_shared, 4)
+                machine.checker.reads_in_bulk(ins, [thread], words)
+                machine.checker.begins(ins, words, "read")
+                reading[thread] = words
 
         def execute(chosen: Mask) -> None:
             for thread, task in tasks.items():
                 if chosen is None or chosen[thread]:
+                    if thread in reading:
+                        machine.checker.ends(reading[thread], "read")
                     task()
 
         stores.add(mask, execute)

@@ -51,6 +51,8 @@ class Checker:
         #: Work in flight that may still read or write each word: how much, and the line of the latest.
         self.in_flight = {name: np.zeros(words, np.int16) for name in ("read", "write")}
         self.in_flight_line = {name: np.zeros(words, np.int32) for name in ("read", "write")}
+        #: First word of the opcode at each line.
+        self.opcodes = {ins.line: ins.words[0] for ins in machine.kernel.instructions}
         #: Clocks that arrivals left at barriers.
         self.left: dict[Any, tuple[NDArray[np.int32], NDArray[np.int32]]] = {}
         self.bulk_time = 0
@@ -70,14 +72,14 @@ class Checker:
     def wrote(self, ins: Instruction, mask: Mask, at: NDArray[np.int64], octets: int) -> None:
         """Note a write of threads to shared memory."""
         words, threads = self._of_threads(mask, at, octets)
-        self._not_in_flight(ins, words, "read", "it overwrites shared memory that the wgmma")
+        self._not_in_flight(ins, words, "read")
         cta, warp = np.divmod(threads // _WARP, self.warps)
         self.writer[words], self.time[words], self.line[words] = warp, self.seen[cta, warp, warp], ins.line
 
     def reads(self, ins: Instruction, mask: Mask, at: NDArray[np.int64], octets: int) -> None:
         """Check a read of threads from shared memory: each word was written before, as the thread knows."""
         words, threads = self._of_threads(mask, at, octets)
-        self._not_in_flight(ins, words, "write", "it reads shared memory that the copy")
+        self._not_in_flight(ins, words, "write")
         writer = self.writer[words]
         cta, warp = np.divmod(threads // _WARP, self.warps)
         unseen = (writer != _NOBODY) & (writer != warp) & (self.seen[cta, warp, writer] < self.time[words])
@@ -89,7 +91,7 @@ class Checker:
         """Note a write of the asynchronous proxy, of which a barrier tells."""
         self.bulk_time += 1
         words = np.arange(place // _WORD, (place + octets) // _WORD)
-        self._not_in_flight(ins, words, "read", "it overwrites shared memory that the wgmma")
+        self._not_in_flight(ins, words, "read")
         self.writer[words], self.time[words], self.line[words] = self.warps, self.bulk_time, ins.line
         clock = np.zeros((2, self.warps + 1), np.int32)
         clock[:, self.warps] = self.bulk_time
@@ -108,7 +110,7 @@ class Checker:
             Bytes that are read.
         """
         words = np.unique(places // _WORD)
-        self._not_in_flight(ins, words, "write", "it reads shared memory that the copy")
+        self._not_in_flight(ins, words, "write")
         cta = threads[0] // self.machine.threads
         warps = [thread % self.machine.threads // _WARP for thread in threads]
         fenced = self.fenced[cta, warps].max(0)
@@ -134,12 +136,16 @@ class Checker:
         """Note that such work is over."""
         self.in_flight[access][np.unique(places // _WORD)] -= 1
 
-    def _not_in_flight(self, ins: Instruction, words: NDArray[np.int64], access: str, what: str) -> None:
+    def _not_in_flight(self, ins: Instruction, words: NDArray[np.int64], access: str) -> None:
+        """Check that no work in flight still has access to words: ``"read"`` to what is written, or ``"write"``."""
         busy = self.in_flight[access][words] > 0
         if busy.any():
             line = int(self.in_flight_line[access][words[int(busy.argmax())]])
-            kind = "read of what a copy still writes" if access == "write" else "write to what a wgmma still reads"
-            self.machine.report(ins, kind, "Memory Consistency Model", f"{what} of line {line} may still {access}")
+            other = "wgmma" if self.opcodes[line] == "wgmma" else "copy"
+            touches = "reads" if access == "write" else "overwrites"
+            kind = f"{touches[:-1]} of what a {other} still {access}s"
+            what = f"it {touches} shared memory that the {other} of line {line} may still {access}"
+            self.machine.report(ins, kind, "Memory Consistency Model", what)
 
     def _report(self, ins: Instruction, word: int, verb: str, why: str, thread: int) -> None:
         start, size = int(word) * _WORD, self.machine.shared_bytes

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..errors import KernelError
 from .access import ACCESS
 from .arithmetic import ARITHMETIC
-from .barriers import BARRIERS, WaitStep, wait_step
+from .barriers import BARRIERS, WaitStep, barriers, wait_step
 from .bulk_copies import BULK_COPIES
 from .conversion import CONVERSION
 from .cta_barriers import CtaBarriers
@@ -192,12 +192,12 @@ class _Run:
         self.last_run = np.zeros(count, np.int64)
 
     def run(self) -> None:
-        machine, barriers, rounds = self.machine, self.program.barriers, 0
+        machine, ctas, rounds = self.machine, self.program.barriers, 0
         while True:
             if machine.completed:
                 self.asleep[:] = False
                 machine.completed = False
-            ready = self.alive & ~self.asleep & ~barriers.waiting
+            ready = self.alive & ~self.asleep & ~ctas.waiting
             if not ready.any():
                 if machine.queue:
                     self._do_queued()
@@ -224,6 +224,7 @@ class _Run:
             ins = code[min(place, len(code) - 1)]
             first = self.machine.who(int(threads[0]))
             waits.append(f"{len(threads)} threads wait at line {ins.line} ({ins.opcode}), the first is {first}")
+        waits += barriers(self.machine).unfinished()[:_NAMED]
         return KernelError(f"deadlock: {'; '.join(waits)}")
 
     def _round(self, ready: NDArray[np.bool_], *, fair: bool) -> None:

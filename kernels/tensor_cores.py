@@ -20,7 +20,7 @@ from ..isa.instructions import parse
 from ..isa.memory import decode_descriptor, operand_map
 from .copies import ThreadGroups
 from .machine import Machine, Mask, Reader, Step, not_modelled
-from .program import Immediate, Instruction, Operand, Vector
+from .program import Address, Immediate, Instruction, Operand, Register, Vector
 
 __all__ = ["TENSOR_CORES", "independent_runs", "mma_run", "waiting_for_wgmma", "wgmma_registers"]
 
@@ -151,11 +151,42 @@ def _scales(machine: Machine, ins: Instruction, operands: list[Operand]) -> dict
     return found
 
 
+class _RegisterFences:
+    """Which registers of ``wgmma`` were written by threads, and not fenced since: by register and warpgroup."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.index = {number: index for index, number in enumerate(sorted(wgmma_registers(machine)))}
+        #: Line of the last write without a fence behind it; 0 with one. Before the first fence all are unfenced.
+        self.line = np.full((len(self.index), machine.count // _WARPGROUP), -1, np.int32)
+
+    def _places(self, registers: frozenset[int], mask: Mask) -> tuple[NDArray[np.intp], ...]:
+        groups = np.unique(self.machine.active(mask) // _WARPGROUP)
+        rows = np.array([self.index[number] for number in sorted(registers)], np.intp)
+        return np.ix_(rows, groups[groups < self.line.shape[1]])
+
+    def write(self, ins: Instruction, registers: frozenset[int], mask: Mask) -> None:
+        """Note that threads write registers."""
+        self.line[self._places(registers, mask)] = ins.line
+
+    def fence(self, mask: Mask) -> None:
+        """Order all writes of the threads before what follows."""
+        self.line[self._places(frozenset(self.index), mask)] = 0
+
+    def check(self, ins: Instruction, registers: frozenset[int], mask: Mask) -> None:
+        """Report registers of a multiplication that are not fenced."""
+        lines = self.line[self._places(registers, mask)]
+        if (last := lines[lines != 0]).size:
+            written = "no wgmma.fence was executed" if last[0] < 0 else f"no wgmma.fence is behind line {last[0]}"
+            what = f"{written}, which writes its registers" if last[0] > 0 else written
+            self.machine.report(ins, "registers without a fence", "wgmma.fence", what)
+
+
 def _wgmma(machine: Machine, ins: Instruction) -> Step:
     words = ins.words
     groups = machine.unit("wgmma", ThreadGroups)
     if words[1] == "fence":
-        return lambda mask: None
+        return machine.unit("wgmma.fence", _RegisterFences).fence
     if words[1] == "commit_group":
         return groups.commit
     if words[1] == "wait_group":
@@ -182,8 +213,10 @@ def _multiply(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
         options |= {"imm_trans_a": 0 if a else immediates[-2], "imm_trans_b": immediates[-1]}
 
     registers = frozenset((*d, *a, *e))
+    fenced, fences = frozenset((*d, *a)), machine.unit("wgmma.fence", _RegisterFences)
 
     def step(mask: Mask) -> None:
+        fences.check(ins, fenced, mask)
         active = machine.whole_groups(mask, _WARPGROUP, ins)
         machine.work.multiplications[ins.line, 0] += machine.count // _WARPGROUP if active is None else len(active)
         leaders = slice(0, None, _WARPGROUP)
@@ -246,7 +279,10 @@ def _reads(
             if name == "a" and in_registers:
                 continue
             transposed = bool(options.get(f"imm_trans_{name}", 0))
-            where = operand_map(instruction, name, decode_descriptor(descriptor), transposed=transposed)
+            try:
+                where = operand_map(instruction, name, decode_descriptor(descriptor), transposed=transposed)
+            except Error as error:
+                raise KernelError(f"line {ins.line}: {error}") from None
             octets = where.addresses.ravel()[:, None] + np.arange(-(-where.element_bits // 8))
             places.append(octets.ravel() + cta * machine.shared_bytes)
         together = np.concatenate(places)
@@ -276,9 +312,13 @@ def waiting_for_wgmma(machine: Machine, ins: Instruction, registers: frozenset[i
     the multiplication first, so that a GPU gives what is given here: measured on an H100 with kernels of Triton 3.6,
     which reads accumulators before the wait where they are f16 or where it adds partial sums itself.
     """
-    groups = machine.unit("wgmma", ThreadGroups)
+    groups, fences = machine.unit("wgmma", ThreadGroups), machine.unit("wgmma.fence", _RegisterFences)
+    result = ins.operands[0]
+    written = frozenset() if isinstance(result, Address) else registers & frozenset(_named(machine, result))
 
     def checked(mask: Mask) -> None:
+        if written:
+            fences.write(ins, written, mask)
         if groups.pending and groups.uses(registers, mask):
             machine.report(
                 ins,
@@ -290,6 +330,11 @@ def waiting_for_wgmma(machine: Machine, ins: Instruction, registers: frozenset[i
         step(mask)
 
     return checked
+
+
+def _named(machine: Machine, operand: Operand) -> list[int]:
+    parts = operand.items if isinstance(operand, Vector) else (operand,)
+    return [machine.numbers[part.name] for part in parts if isinstance(part, Register)]
 
 
 TENSOR_CORES: dict[str, Callable[[Machine, Instruction], Step]] = {"mma": _mma, "wgmma": _wgmma}
