@@ -68,8 +68,8 @@ class Barriers:
         begun = (self.expected > 0) & ((self.pending != self.expected) | (self.bytes != 0))
         size = self.machine.shared_bytes
         return [
-            f"the mbarrier at {place * _BYTES % size:#x} expects {self.pending[place]} arrivals and "
-            f"{self.bytes[place]} bytes ({self.machine.who(place * _BYTES // size * self.machine.threads).partition(' of ')[2]})"
+            f"the mbarrier at {place * _BYTES % size:#x} of CTA {self.machine.place_of(place * _BYTES // size)} "
+            f"expects {self.pending[place]} arrivals and {self.bytes[place]} bytes"
             for place in np.flatnonzero(begun).tolist()
         ]
 

@@ -251,8 +251,10 @@ def _arguments(kernel: Kernel, args: Sequence[Any]) -> tuple[GlobalMemory, list[
             if not array.flags.c_contiguous:
                 raise KernelError(f"argument {position} must be a contiguous array")
             distinct[id(array)] = array
-    memory = GlobalMemory(GlobalMemory.size_for([array.nbytes for array in distinct.values()]))
+    sizes = [*(array.nbytes for array in distinct.values()), *map(len, kernel.variables.values())]
+    memory = GlobalMemory(GlobalMemory.size_for(sizes))
     addresses = {key: memory.allocate(array) for key, array in distinct.items()}
+    memory.add_variables(kernel.variables)
     values: list[Any] = []
     for position, (parameter, value) in enumerate(zip(kernel.parameters, args, strict=True)):
         where = f"argument {position} ({parameter.name})"

@@ -209,8 +209,12 @@ class Machine:
     def who(self, thread: int) -> str:
         """Name a thread of the batch."""
         cta, number = divmod(int(thread), self.threads)
-        place = ", ".join(str(int(self.special[f"%ctaid.{axis}"][cta * self.threads])) for axis in _AXES)
-        return f"thread {number} of CTA ({place})"
+        return f"thread {number} of CTA {self.place_of(cta)}"
+
+    def place_of(self, cta: int) -> str:
+        """Return the place of a CTA of the batch in its grid."""
+        numbers = (int(self.special[f"%ctaid.{axis}"][cta * self.threads]) for axis in _AXES)
+        return f"({', '.join(map(str, numbers))})"
 
     def fault(self, ins: Instruction, what: str, thread: int | None = None) -> KernelError:
         """Return the error for what an instruction must not do."""
@@ -249,6 +253,8 @@ class Machine:
             for table in (self.kernel.shared, self.kernel.local):
                 if operand.name in table:
                     return np.array([table[operand.name][0]], UNSIGNED[size_of(type_)])
+            if operand.name in self.memory.variables:
+                return np.array([self.memory.variables[operand.name]], np.uint64).astype(UNSIGNED[size_of(type_)])
             if operand.name in self.offsets:
                 return np.array([self.offsets[operand.name]], UNSIGNED[size_of(type_)])
         name = getattr(operand, "name", type(operand).__name__.lower())
@@ -318,7 +324,7 @@ class Machine:
         if not isinstance(operand, Address):
             raise not_modelled(ins, "an operand that should be an address is none")
         base = operand.base
-        wide = isinstance(base, Register) and size_of(base.type) == 8
+        wide = isinstance(base, Symbol) or (isinstance(base, Register) and size_of(base.type) == 8)
         read, offset = self.reader(base, "u64" if wide else "u32"), np.int64(operand.offset)
 
         def places(mask: Mask) -> tuple[str, NDArray[np.int64]]:
@@ -342,8 +348,8 @@ class Machine:
             if space != "global" and int(at.max()) >= 2 * start:
                 raise not_modelled(ins, "generic addresses of its threads lie in several state spaces")
             at = at - start
-        elif space == "global":
-            at = at - GLOBAL_BASE
+        elif space in ("global", "const"):
+            space, at = "global", at - GLOBAL_BASE
         if space == "shared":
             return space, self._in_cluster(at, ins) + self.shared_start
         if space == "local":

@@ -5,6 +5,7 @@ memory begins at ``GLOBAL_BASE``; every allocation is followed by a gap, so that
 """
 
 from bisect import bisect_right
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,9 +41,11 @@ class GlobalMemory:
         self._starts: list[int] = []
         self._ends: list[int] = []
         self._top = _ALIGNMENT
+        #: Address of each variable of the module.
+        self.variables: dict[str, int] = {}
 
     @staticmethod
-    def size_for(sizes: list[int]) -> int:
+    def size_for(sizes: Iterable[int]) -> int:
         """Return the bytes that allocations of these sizes take."""
         return sum(-(-size // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT for size in sizes)
 
@@ -57,6 +60,11 @@ class GlobalMemory:
         self._ends.append(end)
         self._top = -(-end // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT
         return GLOBAL_BASE + start
+
+    def add_variables(self, variables: Mapping[str, bytes]) -> None:
+        """Allocate the variables of a module."""
+        for name, content in variables.items():
+            self.variables[name] = self.allocate(np.frombuffer(content, np.uint8))
 
     def read(self, address: int, array: NDArray) -> None:
         """Copy memory from an address on into an array, in place."""

@@ -144,6 +144,8 @@ class Kernel:
     shared: dict[str, tuple[int, int]] = field(default_factory=dict)
     #: Offset and bytes of each variable in local memory.
     local: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: Content of each variable of the module in global or constant memory.
+    variables: dict[str, bytes] = field(default_factory=dict)
     #: Threads of a CTA that ``.reqntid`` demands, or nothing.
     block: tuple[int, ...] = ()
     #: CTAs of a cluster that ``.reqnctapercluster`` demands, or nothing.

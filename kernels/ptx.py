@@ -8,6 +8,9 @@ import re
 import struct
 from collections.abc import Callable
 from functools import lru_cache
+from math import prod
+
+import numpy as np
 
 from ..errors import KernelError
 from .program import (
@@ -26,6 +29,7 @@ from .program import (
     Vector,
     size_of,
 )
+from .values import constant, numpy_type
 
 __all__ = ["parse_ptx"]
 
@@ -137,6 +141,11 @@ def _operand(text: str, find: Callable[[str], Register | None]) -> Operand:
     return Special(text) if text.startswith("%") else Symbol(text)
 
 
+_VARIABLE = re.compile(r"(?:\.(?:visible|extern|weak|common)\s+)?\.(?:global|const)\b")
+#: Type, name, sides and values of a variable, with single blanks.
+_DECLARED = re.compile(r"(?:\.\w+ )*?(?:\.align \d+ )?\.(\w+) ([%$\w]+)((?: ?\[\d*\])*)(?: ?= ?(.*?))? ?;")
+
+
 class _Module:
     """A module while it is read."""
 
@@ -152,6 +161,8 @@ class _Module:
             raise KernelError(f"line {self.line(version.start(1))}: PTX {version[1].strip()} is later than {latest}")
         self.target = target[1].split(",")[0].strip()
         self.shared: list[tuple[str, int, int]] = []
+        #: Content of each variable in global and constant memory.
+        self.variables: dict[str, bytes] = {}
 
     def line(self, place: int) -> int:
         return self.text.count("\n", 0, place) + 1
@@ -186,6 +197,11 @@ class _Module:
                 place = stop + 1
                 continue
             words = re.findall(r"\.(\w+)", text)
+            variable = _VARIABLE.search(text)
+            if variable and "func" not in words:
+                stop = end if text.endswith(";") else self.closing(end - 1) + 1
+                place = self.variable(place + variable.start(), stop)
+                continue
             if text.endswith("{"):
                 if "section" not in words and "func" not in words and "=" not in text:
                     raise self.refuse(end - 1, f"'{text.strip()[:60]}' is not known at the level of a module")
@@ -193,7 +209,7 @@ class _Module:
                 continue
             if "shared" in words:
                 self.shared_variable(text, place)
-            place = end  # variables in global and constant memory are refused where they are used
+            place = end
         if self.text[place:].strip():
             raise self.refuse(place, "the text is cut off")
         if not found:
@@ -208,8 +224,32 @@ class _Module:
         count = 1 if declared[4] is None else int(declared[4] or "0", 0)
         self.shared.append((declared[3], size * count, int(declared[1] or size)))
 
+    def variable(self, place: int, end: int) -> int:
+        """Read a variable in global or constant memory, and return the place behind it."""
+        end = self.text.find(";", end - 1) + 1 or len(self.text)
+        text = " ".join(self.text[place:end].split())
+        declared = _DECLARED.fullmatch(text)
+        if not declared:
+            raise self.refuse(place, f"'{text[:60]}' is no declaration")
+        if ".extern" in text:
+            return end  # refused where it is used
+        try:
+            items = [part for part in re.split(r"[{},\s]+", declared[4] or "") if part]
+            sides = [int(side) for side in re.findall(r"\[(\d+)\]", declared[3])]
+            count = prod(sides) if sides or not declared[3] else len(items)
+            values = np.zeros(count, numpy_type(declared[1]))
+            for index, item in enumerate(items):
+                number = _constant(item)
+                if number is None or index >= count:
+                    raise KernelError(f"'{item}' is no value of a variable that is modelled")
+                values[index] = constant(number, declared[1])[0]
+        except KernelError as error:
+            raise self.refuse(place, str(error)) from None
+        self.variables[declared[2]] = values.tobytes()
+        return end
+
     def kernel(self, name: str, head: str, begin: int) -> Kernel:
-        kernel = Kernel(name, self.target, self.version)
+        kernel = Kernel(name, self.target, self.version, variables=self.variables)
         depth_end = 0
         if head.startswith("("):
             depth_end = head.rindex(")") + 1 if ")" in head else 0

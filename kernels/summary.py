@@ -84,7 +84,9 @@ def _summary(kernel: Kernel) -> KernelSummary:
     x, y, z = (*kernel.block, 1, 1, 1)[:3] if kernel.block else (_WARP_THREADS, 1, 1)
     size = max((p.offset + p.size for p in kernel.parameters), default=0)
     launch = Launch((1, 1, 1), (x, y, z), arch="sm_90")
-    machine = Machine(kernel, launch, np.zeros(1, np.int64), bytes(size), GlobalMemory(0))
+    memory = GlobalMemory(GlobalMemory.size_for(map(len, kernel.variables.values())))
+    memory.add_variables(kernel.variables)
+    machine = Machine(kernel, launch, np.zeros(1, np.int64), bytes(size), memory)
     return KernelSummary(
         kernel.name,
         kernel.target,

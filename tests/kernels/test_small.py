@@ -48,6 +48,29 @@ def run(body: str, source: NDArray, threads: int = WORDS, **options: Any) -> NDA
     return after
 
 
+def test_variables_of_the_module() -> None:
+    """Constants with values, and a counter in global memory that starts at zero."""
+    head = """
+.const .align 4 .b32 table[4] = {0x10, 2, 30, -4};
+.visible .global .align 4 .u32 counter;
+.global .f32 scale = 0f40000000;
+"""
+    body = """
+  and.b32 %r1, %r0, 3; shl.b32 %r1, %r1, 2; cvt.u64.u32 %rd3, %r1;
+  mov.u64 %rd4, table; add.u64 %rd4, %rd4, %rd3; ld.const.u32 %r2, [%rd4];
+  ld.const.u32 %r3, [table+4]; add.u32 %r2, %r2, %r3;
+  ld.global.f32 %f1, [scale]; cvt.rzi.s32.f32 %r4, %f1; mul.lo.u32 %r2, %r2, %r4;
+  mov.u64 %rd5, counter; atom.global.add.u32 %r5, [%rd5], 1;
+  mad.lo.u32 %r2, %r5, 1000, %r2; st.global.u32 [%rd2], %r2;
+"""
+    result = np.zeros(WORDS, np.uint32)
+    after = run_kernel(text(body, head=head), 1, WORDS, [result, result]).after(result)
+    table = np.array([0x10, 2, 30, -4])[np.arange(WORDS) % 4]
+    np.testing.assert_array_equal(after.view(np.int32), (table + 2) * 2 + 1000 * np.arange(WORDS))
+    with pytest.raises(KernelError, match=r"^line 8: 'counter' is no value of a variable that is modelled$"):
+        run_kernel(text("", head=f"{head.strip()}\n.global .u64 at = counter;"), 1, 32, [result, result])
+
+
 def _dot(words: NDArray, parts: str, weights: tuple[int, ...]) -> NDArray[np.uint32]:
     values = words.view(parts).reshape(len(words), -1).astype(np.int64)
     return (values @ np.array(weights) + 5).astype(np.uint32)
