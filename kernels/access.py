@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from ..errors import InstructionError
 from ..isa.matrix_moves import ROW_BYTES, matrix_move_map, parse_matrix_move
-from .floats import canonical
 from .machine import CLUSTER_SHIFT, Machine, Mask, Step, not_modelled
 from .program import Address, Instruction, Operand, Register, Symbol, Vector, size_of
+from .reductions import REDUCTIONS, TYPES, apply_in_turn, memory_type, reduction
 from .values import numpy_type
 
-__all__ = ["ACCESS", "COMBINATIONS", "space_of"]
+__all__ = ["ACCESS", "space_of"]
 
 _SPACES = ("global", "shared", "param", "local", "const")
 #: Qualifiers of a load or store that change no value.
@@ -118,32 +118,24 @@ def _store(machine: Machine, ins: Instruction) -> Step:
 # Atomics
 
 
-def _exchange(old: NDArray, new: NDArray) -> NDArray:
-    return new
-
-
-#: What atomic operations and reductions leave in memory.
-COMBINATIONS: dict[str, Callable[[NDArray, NDArray], NDArray]] = {
-    "add": lambda old, new: old + new,
-    "min": np.minimum,
-    "max": np.maximum,
-    "and": lambda old, new: old & new,
-    "or": lambda old, new: old | new,
-    "xor": lambda old, new: old ^ new,
-    "exch": _exchange,
-    "inc": lambda old, limit: np.where(old >= limit, old.dtype.type(0), old + old.dtype.type(1)),
-    "dec": lambda old, limit: np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1)),
-}
+def _compared(old: NDArray, expected: NDArray, new: NDArray) -> NDArray:
+    return np.where(old == expected, new, old)
 
 
 def _atomic(machine: Machine, ins: Instruction) -> Step:
     """``atom`` and ``red``, also of vectors: thread by thread, in the order of CTAs and of threads inside."""
     words = ins.words
     returns = words[0] == "atom"
-    name = next((word for word in words[1:] if word in COMBINATIONS or word == "cas"), "")
+    name = next((word for word in words[1:] if word in REDUCTIONS or word == "cas"), "")
     type_ = words[-1]
-    if not name or type_ not in ("u32", "s32", "b32", "u64", "s64", "b64", "f32", "f64"):
+    if not name or type_ not in TYPES:
         raise not_modelled(ins)
+    # In global memory, an addition of f32 flushes subnormal values; in shared memory it does not.
+    functions = {
+        space: _compared if name == "cas" else reduction(name, type_, flush=name == "add" and space == "global")
+        for space in ("global", "shared")
+    }
+    type_ = memory_type(type_)
     address, *sources = ins.operands[returns:]
     vectors = [_items(source) for source in sources if not isinstance(source, Address)][: 2 if name == "cas" else 1]
     places = machine.places(address, space_of(ins), ins)
@@ -159,31 +151,13 @@ def _atomic(machine: Machine, ins: Instruction) -> Step:
         memory = machine.memory_views(where)[size].view(dtype)
         for place in range(width):
             values = [machine.every(vector[place]())[threads] for vector in reads]
-            before = _one_by_one(name, memory, elements + place, values)
+            before = apply_in_turn(functions[where], memory, elements + place, values)
             if writes:
                 whole = np.zeros(machine.count, dtype)
                 whole[threads] = before
                 writes[place](mask, whole)
 
     return step
-
-
-def _one_by_one(name: str, memory: NDArray, elements: NDArray[np.int64], values: list[NDArray]) -> NDArray:
-    """Apply an atomic operation of each thread in turn, and return what each found."""
-    before = np.empty(len(elements), memory.dtype)
-    left = np.arange(len(elements))
-    while left.size:  # of each place the first thread, until none is left
-        _, first = np.unique(elements[left], return_index=True)
-        chosen = left[first]
-        old = memory[elements[chosen]]
-        before[chosen] = old
-        if name == "cas":
-            new = np.where(old == values[0][chosen], values[1][chosen], old)
-        else:
-            new = COMBINATIONS[name](old, values[0][chosen])
-        memory[elements[chosen]] = canonical(new) if memory.dtype.kind == "f" else new
-        left = np.delete(left, first)
-    return before
 
 
 # Matrices

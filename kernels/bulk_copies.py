@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..isa.memory import SWIZZLES
-from .access import COMBINATIONS, space_of
+from .access import space_of
 from .barriers import barriers
 from .copies import ThreadGroups, copy_step
 from .machine import Machine, Mask, Reader, Step, not_modelled
 from .memory import GLOBAL_BASE, PARAMETER_WINDOW, SHARED_WINDOW
 from .program import Address, Immediate, Instruction, Vector
+from .reductions import memory_type
+from .reductions import reduction as reduction_of
 from .tensor_maps import FIELDS, MAP_BYTES, MapRecord
 from .values import numpy_type
 
@@ -251,8 +253,8 @@ def _octet_store(
         data = machine.shared.reshape(-1)[place : place + octets]
         target = machine.memory.octets[to : to + octets]
         if reduction:
-            dtype = numpy_type(type_)
-            data = COMBINATIONS[reduction](target.view(dtype), data.view(dtype)).view(np.uint8)
+            dtype = numpy_type(memory_type(type_))
+            data = reduction_of(reduction, type_)(target.view(dtype), data.view(dtype)).view(np.uint8)
         target[:] = data
 
     return work

@@ -14,7 +14,7 @@ from .operation import Function, operation
 from .program import Instruction, size_of
 from .values import numpy_type
 
-__all__ = ["approximate_step", "float_step"]
+__all__ = ["approximate_step", "float_step", "half_function"]
 
 
 def _without_nan_payload(function: Function, *, ftz: bool) -> Function:
@@ -139,10 +139,16 @@ def _sign(machine: Machine, ins: Instruction, name: str, type_: str) -> Step:
 
 def _halves(machine: Machine, ins: Instruction, name: str, type_: str) -> Step:
     """Arithmetic of f16 and bf16, single or in pairs: each result is rounded once, from its exact value."""
-    is_f16, pair = not type_.startswith("bf16"), type_.endswith("x2")
     if name not in ("add", "sub", "mul", "fma", "min", "max"):
         raise not_modelled(ins)
-    nan = "NaN" in ins.words
+    unsigned = "b32" if type_.endswith("x2") else "b16"
+    function = half_function(name, type_, nan="NaN" in ins.words)
+    return operation(machine, ins, function, [unsigned] * (len(ins.operands) - 1), unsigned)
+
+
+def half_function(name: str, type_: str, *, nan: bool = False) -> Function:
+    """Return a function of codes of f16 or bf16, single or in pairs, whose results are rounded once."""
+    is_f16, pair = not type_.startswith("bf16"), type_.endswith("x2")
 
     def exact(*values: NDArray[np.float32]) -> NDArray[np.float64]:
         if name in ("min", "max"):
@@ -156,10 +162,9 @@ def _halves(machine: Machine, ins: Instruction, name: str, type_: str) -> Step:
     def function(*codes: NDArray) -> NDArray:
         halves = [np.ascontiguousarray(code).view("<u2") for code in np.broadcast_arrays(*codes)]
         values = [half.view("<f2").astype(np.float32) if is_f16 else bf16_values(half) for half in halves]
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             result = exact(*values)
             bits = canonical(result.astype(np.float16)).view("<u2") if is_f16 else bf16_bits(result)
         return np.ascontiguousarray(bits).view("<u4" if pair else "<u2")
 
-    unsigned = "b32" if pair else "b16"
-    return operation(machine, ins, function, [unsigned] * (len(ins.operands) - 1), unsigned)
+    return function

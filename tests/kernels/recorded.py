@@ -14,14 +14,24 @@ from numpy.typing import NDArray
 from sptc.benchmarks.kernel_operands import draw
 from sptc.kernels.launch import KernelRun, TensorMap, run_kernel
 
-__all__ = ["NAMES", "TILELANG", "TRITON", "CompiledKernel", "RecordedKernel", "compiled_kernel", "recorded"]
+__all__ = [
+    "NAMES",
+    "REDUCTIONS",
+    "TILELANG",
+    "TRITON",
+    "CompiledKernel",
+    "RecordedKernel",
+    "compiled_kernel",
+    "recorded",
+]
 
 FOLDER = Path(__file__).parents[2] / "recordings" / "kernels"
 PATH, TRITON_PATH = FOLDER / "h100-2026-11-27.npz", FOLDER / "triton-h100-2026-11-28.npz"
-TILELANG_PATH = FOLDER / "tilelang-h100-2026-11-28.npz"
+TILELANG_PATH, REDUCTIONS_PATH = (FOLDER / f"{name}-h100-2026-11-28.npz" for name in ("tilelang", "reductions"))
 _SWIZZLES = ("none", "32B", "64B", "128B")
-NAMES, TRITON, TILELANG = (
-    sorted({key.partition("|")[0] for key in np.load(path).files}) for path in (PATH, TRITON_PATH, TILELANG_PATH)
+NAMES, TRITON, TILELANG, REDUCTIONS = (
+    sorted({key.partition("|")[0] for key in np.load(path).files})
+    for path in (PATH, TRITON_PATH, TILELANG_PATH, REDUCTIONS_PATH)
 )
 
 
@@ -142,7 +152,8 @@ def _argument(value: Any, arrays: dict[str, NDArray]) -> Any:
 
 
 def compiled_kernel(name: str) -> CompiledKernel:
-    """Return a kernel of Triton or TileLang by its name."""
-    with np.load(TRITON_PATH if name in TRITON else TILELANG_PATH) as archive:
+    """Return a kernel of Triton, TileLang or of reductions by its name."""
+    path = TRITON_PATH if name in TRITON else TILELANG_PATH if name in TILELANG else REDUCTIONS_PATH
+    with np.load(path) as archive:
         ptx, launch, digest = (archive[f"{name}|{field}"].tobytes() for field in ("ptx", "launch", "digest"))
     return CompiledKernel(zlib.decompress(ptx).decode(), json.loads(launch), digest)

@@ -3,6 +3,7 @@
 import numpy as np
 from sptc.kernels.launch import run_kernel
 from sptc.kernels.tensor_maps import MapRecord
+from sptc.tests.kernels.recorded import REDUCTIONS, compiled_kernel
 from sptc.tests.kernels.test_small import WORDS, run, text
 
 Random = np.random.Generator
@@ -87,3 +88,10 @@ def test_a_box_at_the_edge_of_its_tensor() -> None:
     np.testing.assert_array_equal(inside, (column < 20) & (row < 3))
     np.testing.assert_array_equal(offsets, 2 * column + 64 * row)
     assert not record.elements([-16, 0])[1].any()
+
+
+def test_reductions_of_floats() -> None:
+    """Of f32, f16 and bf16 in global and shared memory and in bulk: subnormal values, rounding, as an H100 does."""
+    for name in REDUCTIONS:
+        kernel = compiled_kernel(name)
+        kernel.assert_equal(kernel.run()[0])

@@ -1,0 +1,81 @@
+"""What atomic operations and reductions leave in memory.
+
+Source: PTX ISA, ``atom``, ``red`` and ``cp.reduce.async.bulk``.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .float_arithmetic import half_function
+from .floats import canonical, flushed
+from .program import size_of
+
+__all__ = ["REDUCTIONS", "TYPES", "apply_in_turn", "memory_type", "reduction"]
+
+Combination = Callable[[NDArray, NDArray], NDArray]
+_HALVES = ("f16", "f16x2", "bf16", "bf16x2")
+#: Types that are modelled.
+TYPES = ("u32", "s32", "b32", "u64", "s64", "b64", "f32", "f64", *_HALVES)
+
+
+def _exchange(old: NDArray, new: NDArray) -> NDArray:
+    return new
+
+
+_FUNCTIONS: dict[str, Combination] = {
+    "add": lambda old, new: old + new,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": lambda old, new: old & new,
+    "or": lambda old, new: old | new,
+    "xor": lambda old, new: old ^ new,
+    "exch": _exchange,
+    "inc": lambda old, limit: np.where(old >= limit, old.dtype.type(0), old + old.dtype.type(1)),
+    "dec": lambda old, limit: np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1)),
+}
+#: Words of the operations.
+REDUCTIONS = tuple(_FUNCTIONS)
+
+
+def reduction(name: str, type_: str, *, flush: bool = False) -> Combination:
+    """Return the function of old and new value that an operation writes.
+
+    Parameters
+    ----------
+    name : str
+        Word of the operation, one of `REDUCTIONS`.
+    type_ : str
+        Type; arrays hold f16 and bf16 as codes.
+    flush : bool
+        Flush subnormal values of f32 to zero, before and after: ``add`` of f32 in global memory does.
+    """
+    if type_ in _HALVES:
+        return half_function(name, type_)
+    function = _FUNCTIONS[name]
+    if type_ not in ("f32", "f64"):
+        return function
+    if flush:
+        return lambda old, new: canonical(flushed(function(flushed(old), flushed(new))))
+    return lambda old, new: canonical(function(old, new))
+
+
+def memory_type(type_: str) -> str:
+    """Return the type of the arrays that a reduction takes: f16 and bf16 are codes."""
+    return f"b{8 * size_of(type_)}" if type_ in _HALVES else type_
+
+
+def apply_in_turn(
+    function: Callable[..., NDArray], memory: NDArray, elements: NDArray[np.int64], values: list[NDArray]
+) -> NDArray:
+    """Apply a function of old value and operands of each thread in turn, and return what each found."""
+    before = np.empty(len(elements), memory.dtype)
+    left = np.arange(len(elements))
+    while left.size:  # of each place the first thread, until none is left
+        _, first = np.unique(elements[left], return_index=True)
+        chosen = left[first]
+        before[chosen] = memory[elements[chosen]]
+        memory[elements[chosen]] = function(before[chosen], *(value[chosen] for value in values))
+        left = np.delete(left, first)
+    return before
