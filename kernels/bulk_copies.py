@@ -188,8 +188,6 @@ def _store(machine: Machine, ins: Instruction, stores: ThreadGroups) -> Step:
     destination, source, *rest = ins.operands
     if not isinstance(destination, Address) or ("reduce" in ins.opcode) != (reduction is not None):
         raise not_modelled(ins)
-    if reduction and tensor:
-        raise not_modelled(ins, "reductions of tiles take their type from the map, which has none here")
     size = None if tensor else machine.reader(rest.pop(0), "u32")
     origin = machine.places(source, "shared", ins)
     read = machine.reader(destination.base, "u64")
@@ -207,7 +205,7 @@ def _store(machine: Machine, ins: Instruction, stores: ThreadGroups) -> Step:
                 tile = tensor_map(machine, ins, address, thread)
                 _check_tile(machine, ins, start, tile.box_bytes, thread, tensor=True)
                 corner = [_value(machine, coordinate, thread) for coordinate in coordinates]
-                tasks[thread] = _tile_store(machine, tile, corner, place)
+                tasks[thread] = _tile_store(machine, tile, corner, place, reduction)
                 size_in_shared = tile.box_bytes
             else:
                 octets = _value(machine, size, thread) if size else 0
@@ -234,14 +232,20 @@ def _store(machine: Machine, ins: Instruction, stores: ThreadGroups) -> Step:
     return step
 
 
-def _tile_store(machine: Machine, tile: MapRecord, corner: list[int], place: int) -> Callable[[], None]:
+def _tile_store(
+    machine: Machine, tile: MapRecord, corner: list[int], place: int, reduction: str | None
+) -> Callable[[], None]:
     def work() -> None:
         cta, start = divmod(place, machine.shared_bytes)
         places = SWIZZLES[tile.swizzle].apply(start + np.arange(tile.box_bytes))
         data = machine.shared[cta, places].reshape(-1, tile.element_bytes)
         offsets, inside = tile.elements(corner)
         to = (offsets[inside] + tile.address - GLOBAL_BASE)[:, None] + np.arange(tile.element_bytes)
-        machine.memory.octets[to] = data[inside]
+        kept = data[inside]
+        if reduction:
+            old = machine.memory.octets[to]
+            kept = _reduced(reduction, tile.element, old.reshape(-1), kept.reshape(-1)).reshape(old.shape)
+        machine.memory.octets[to] = kept
 
     return work
 
@@ -252,12 +256,16 @@ def _octet_store(
     def work() -> None:
         data = machine.shared.reshape(-1)[place : place + octets]
         target = machine.memory.octets[to : to + octets]
-        if reduction:
-            dtype = numpy_type(memory_type(type_))
-            data = reduction_of(reduction, type_)(target.view(dtype), data.view(dtype)).view(np.uint8)
-        target[:] = data
+        target[:] = _reduced(reduction, type_, target, data) if reduction else data
 
     return work
+
+
+def _reduced(reduction: str, type_: str, old: NDArray[np.uint8], new: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the bytes of old values combined with new ones."""
+    dtype = numpy_type(memory_type(type_))
+    octets: NDArray[np.uint8] = reduction_of(reduction, type_)(old.view(dtype), new.view(dtype)).view(np.uint8)
+    return octets
 
 
 def _map_step(machine: Machine, ins: Instruction) -> Step:

@@ -45,6 +45,8 @@ class TensorMap:
     shape: tuple[int, ...] | None = None
     #: Bytes from one element to the next along each axis; those of the array if left out.
     strides: tuple[int, ...] | None = None
+    #: PTX type of an element, which reductions of tiles take; that of the array if left out.
+    element: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,5 +297,21 @@ def _tensor_map(tile: TensorMap, address: int) -> MapRecord:
     if end > array.nbytes:
         raise KernelError(f"a tensor map of {end} bytes does not fit an array of {array.nbytes}")
     return MapRecord(
-        address, shape[::-1], strides[:-1][::-1], tuple(tile.box[::-1]), array.itemsize, tile.swizzle, tile.fill
+        address,
+        shape[::-1],
+        strides[:-1][::-1],
+        tuple(tile.box[::-1]),
+        tile.element or _element(array.dtype),
+        tile.swizzle,
+        tile.fill,
     )
+
+
+def _element(dtype: np.dtype) -> str:
+    """Return the PTX type of elements of an array; bytes stand for types that reductions do not have."""
+    bits = 8 * dtype.itemsize
+    if dtype.name == "bfloat16":
+        return "bf16"
+    if dtype.kind == "f" and bits > 8:
+        return f"f{bits}"
+    return f"s{bits}" if dtype.kind == "i" and bits >= 32 else f"u{bits}"

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import KernelError
+from .program import size_of
 
 __all__ = ["FIELDS", "MAP_BYTES", "MapRecord"]
 
@@ -25,9 +26,10 @@ FIELDS: dict[str, tuple[int, int, int]] = {
     "element_stride": (80, 4, 5), "rank": (100, 1, 1), "elemtype": (101, 1, 1), "interleave_layout": (102, 1, 1),
     "swizzle_mode": (103, 1, 1), "fill_mode": (104, 1, 1),
 }  # fmt: skip
-#: Bytes of an element by its code, and the code that stands for a size here.
-_ELEMENT_BYTES = {0: 1, 1: 2, 2: 4, 3: 4, 4: 8, 5: 8, 6: 2, 7: 4, 8: 4, 9: 8, 10: 2, 11: 4, 12: 4}
-_ELEMENT_CODE = {1: 0, 2: 1, 4: 2, 8: 4}
+#: PTX type of an element by its code.
+_ELEMENTS = {0: "u8", 1: "u16", 2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 8: "f32", 9: "f64",
+             10: "bf16", 11: "f32", 12: "f32"}  # fmt: skip
+_CODES = {name: code for code, name in reversed(_ELEMENTS.items())}
 _SWIZZLES = ("none", "32B", "64B", "128B")
 _FILLS = ("zeros", "nan")
 
@@ -44,8 +46,8 @@ class MapRecord:
     strides: tuple[int, ...]
     #: Elements of the box along each axis.
     box: tuple[int, ...]
-    #: Bytes of an element.
-    element_bytes: int
+    #: PTX type of an element: ``u8`` to ``u64``, ``s32``, ``s64``, ``f16``, ``bf16``, ``f32`` or ``f64``.
+    element: str
     #: Swizzle of shared memory: ``none``, ``32B``, ``64B`` or ``128B``.
     swizzle: str = "none"
     #: What stands for elements outside of the tensor: ``zeros`` or ``nan``.
@@ -58,16 +60,20 @@ class MapRecord:
                 f"a tensor map has 1 to {_RANKS} axes, a box of as many and strides of all but the first; "
                 f"not {self.shape}, {self.box} and {self.strides}"
             )
-        if self.swizzle not in _SWIZZLES or self.fill not in _FILLS or self.element_bytes not in (1, 2, 4, 8):
+        if self.swizzle not in _SWIZZLES or self.fill not in _FILLS or self.element not in _CODES:
             raise KernelError(
                 f"a tensor map has a swizzle of {', '.join(_SWIZZLES)}, a fill of {' or '.join(_FILLS)} and elements "
-                "of "
-                f"1, 2, 4 or 8 bytes; not {self.swizzle!r}, {self.fill!r} and {self.element_bytes}"
+                f"of {', '.join(_CODES)}; not {self.swizzle!r}, {self.fill!r} and {self.element!r}"
             )
         if any(not 0 < side <= 256 for side in self.box) or self.box[0] * self.element_bytes % 16:
             raise KernelError(f"a box has sides of 1 to 256 and rows of a multiple of 16 bytes; not {self.box}")
         if self.address % 16 or any(stride % 16 for stride in self.strides):
             raise KernelError("address and strides of a tensor map must be multiples of 16 bytes")
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element."""
+        return size_of(self.element)
 
     @property
     def box_bytes(self) -> int:
@@ -96,7 +102,7 @@ class MapRecord:
             return values + (0,) * (count - len(values))
 
         sides = *padded(self.shape, _RANKS), *padded(self.box, _RANKS), *padded((1,) * rank, _RANKS)
-        codes = _ELEMENT_CODE[self.element_bytes], 0, _SWIZZLES.index(self.swizzle), _FILLS.index(self.fill)
+        codes = _CODES[self.element], 0, _SWIZZLES.index(self.swizzle), _FILLS.index(self.fill)
         octets = _LAYOUT.pack(self.address, *padded(self.strides, _RANKS - 1), *sides, rank - 1, *codes)
         return octets.ljust(MAP_BYTES, b"\0")
 
@@ -116,7 +122,7 @@ class MapRecord:
         shape, box, steps = (fields[place : place + _RANKS] for place in range(0, 3 * _RANKS, _RANKS))
         rank, element, interleave, swizzle, fill = fields[3 * _RANKS :]
         rank += 1
-        if element not in _ELEMENT_BYTES or interleave or swizzle >= len(_SWIZZLES) or fill >= len(_FILLS):
+        if element not in _ELEMENTS or interleave or swizzle >= len(_SWIZZLES) or fill >= len(_FILLS):
             raise KernelError("a tensor map has an element type, interleave, swizzle or fill that is not modelled")
         if any(step != 1 for step in steps[:rank]):
             raise KernelError("a tensor map has element strides other than 1, which is not modelled")
@@ -125,7 +131,7 @@ class MapRecord:
             tuple(shape[:rank]),
             tuple(strides[: rank - 1]),
             tuple(box[:rank]),
-            _ELEMENT_BYTES[element],
+            _ELEMENTS[element],
             _SWIZZLES[swizzle],
             _FILLS[fill],
         )

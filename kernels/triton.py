@@ -22,6 +22,8 @@ _TYPES = {
 _TARGETS = {"sm_80": 80, "sm_86": 86, "sm_89": 89, "sm_90": 90, "sm_100": 100, "sm_120": 120}
 _SWIZZLES = ("none", "32B", "64B", "128B")
 _WARP_THREADS = 32
+#: PTX types of elements of tensors whose memory has integers.
+_ELEMENTS = {"fp16": "f16", "bf16": "bf16", "fp32": "f32", "fp64": "f64"}
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,8 @@ def run(
         value = values[name]
         if isinstance(value, TensorMap):
             box, swizzle = next(maps)
-            value = replace(value, array=memories.array(value.array), box=box, swizzle=swizzle)
+            element = _ELEMENTS.get(_type_of(value.array), value.element)
+            value = replace(value, array=memories.array(value.array), box=box, swizzle=swizzle, element=element)
             strides = [stride // value.array.itemsize for stride in value.array.strides]
             arguments += [value, *value.array.shape, *strides]
         else:

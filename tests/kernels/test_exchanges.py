@@ -1,9 +1,9 @@
 """Small kernels around memory: copies in groups, atomics, segments of a warp, tensor memory, edges of tensor maps."""
 
 import numpy as np
-from sptc.kernels.launch import run_kernel
+from sptc.kernels.launch import TensorMap, run_kernel
 from sptc.kernels.tensor_maps import MapRecord
-from sptc.tests.kernels.recorded import REDUCTIONS, compiled_kernel
+from sptc.tests.kernels.recorded import REDUCTIONS, compiled_kernel, recorded
 from sptc.tests.kernels.test_small import WORDS, run, text
 
 Random = np.random.Generator
@@ -81,7 +81,7 @@ def test_halves_of_a_warp_read_other_columns_of_tensor_memory() -> None:
 
 
 def test_a_box_at_the_edge_of_its_tensor() -> None:
-    record = MapRecord(1 << 44, (20, 3), (64,), (16, 4), 2)
+    record = MapRecord(1 << 44, (20, 3), (64,), (16, 4), "u16")
     assert MapRecord.decoded(record.encoded()) == record
     offsets, inside = record.elements([8, 1])
     column, row = np.arange(64) % 16 + 8, np.arange(64) // 16 + 1
@@ -95,3 +95,18 @@ def test_reductions_of_floats() -> None:
     for name in REDUCTIONS:
         kernel = compiled_kernel(name)
         kernel.assert_equal(kernel.run()[0])
+
+
+def test_a_tile_is_added_to_what_is_there(rng: Random) -> None:
+    """The type of the elements is that of the map; sums are rounded once."""
+    kernel = recorded("triton.tma.f16")
+    text = kernel.ptx.replace(
+        "cp.async.bulk.tensor.2d.global.shared::cta.", "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add."
+    )
+    before = rng.standard_normal(kernel.expected.shape).astype(np.float16)
+    arguments = list(kernel.arguments)
+    place = arguments[kernel.result]
+    arguments[kernel.result] = TensorMap(before, place.box, place.swizzle)
+    done = run_kernel(text, kernel.grid, kernel.block, arguments, shared=kernel.shared).after(before)
+    exact = before.astype(np.float64) + kernel.expected.view(np.float16)
+    np.testing.assert_array_equal(done, exact.astype(np.float16))
