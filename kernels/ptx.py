@@ -360,6 +360,8 @@ class _Body:
             declared = re.fullmatch(r"\.reg\s+\.(\w+)\s+(.*)", statement, re.DOTALL)
             if not declared:
                 raise KernelError(f"'{statement}' is no declaration")
+            if declared[1] != "pred" and size_of(declared[1]) > 8:
+                raise KernelError(f"registers of .{declared[1]} are not modelled")
             for name in _split(declared[2]):
                 several = re.fullmatch(r"([%$\w]+)<(\d+)>", name)
                 for each in [f"{several[1]}{i}" for i in range(int(several[2]))] if several else [name]:

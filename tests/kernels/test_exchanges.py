@@ -1,4 +1,4 @@
-"""Small kernels around memory: copies in groups, atomics, segments of a warp, tensor memory, edges of tensor maps."""
+"""Small kernels around memory: copies in groups, atomics, segments of a warp, edges of tensor maps."""
 
 import numpy as np
 from sptc.kernels.launch import TensorMap, run_kernel
@@ -64,20 +64,6 @@ def test_atomics_of_two_places_take_threads_in_order() -> None:
         last[place] = thread
     assert done.after(result).tolist() == expected
     assert done.after(places)[:2].tolist() == last
-
-
-def test_halves_of_a_warp_read_other_columns_of_tensor_memory() -> None:
-    result = np.zeros(128, np.uint32)
-    body = """
-  mov.u32 %r3, buffer; setp.lt.u32 %p1, %r0, 32;
-  @%p1 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r3], 32; bar.sync 0; ld.shared.u32 %r4, [%r3];
-  shr.u32 %r5, %r0, 5; shl.b32 %r5, %r5, 21; add.u32 %r4, %r4, %r5; add.u32 %r6, %r0, 1000; add.u32 %r7, %r0, 2000;
-  tcgen05.st.sync.aligned.32x32b.x2.b32 [%r4], {%r6, %r7}; tcgen05.wait::st.sync.aligned;
-  tcgen05.ld.sync.aligned.16x32bx2.x1.b32 {%r2}, [%r4], 1; tcgen05.wait::ld.sync.aligned; st.global.u32 [%rd2], %r2;"""
-    done = run_kernel(text(body, head=BUFFER), 1, 128, [result, result], arch="sm_100").after(result)
-    thread = np.arange(128)
-    lane = thread // 32 * 32 + thread % 16
-    np.testing.assert_array_equal(done, lane + np.where(thread % 32 < 16, 1000, 2000))
 
 
 def test_a_box_at_the_edge_of_its_tensor() -> None:

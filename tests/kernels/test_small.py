@@ -213,6 +213,7 @@ def test_a_cluster_reads_the_shared_memory_of_the_other_cta(rng: Random) -> None
         ("ex2.approx.f32 %f1, %f2;", r"^line 18: 'ex2.approx.f32' is not modelled"),
         ("mov.u32 %r1, %nothing;", "the operand '%nothing' is not modelled"),
         ("bra NOWHERE;", "^line 18: there is no label 'NOWHERE'$"),
+        (".reg .b128 %w<2>;", "^line 18: registers of .b128 are not modelled$"),
         ("bar.sync 16;", "a CTA has barriers 0 to 15"),
         ("LOOP: bra LOOP;", "within the limit of instructions"),
         ("add.u32 %r1, %r2, %r3", "cut off|is no"),
