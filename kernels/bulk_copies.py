@@ -104,7 +104,7 @@ def _load(machine: Machine, ins: Instruction) -> Step:
                 data = partial(_octets, machine, ins, address, octets)
             place = int(at[thread])
             _check_tile(machine, ins, place - int(machine.shared_start[thread]), octets, thread, tensor=tensor)
-            others = _targets(machine, thread, _value(machine, multicast, thread) if multicast else None)
+            others = machine.distances(thread, _value(machine, multicast, thread) if multicast else None)
             places = [place + other * machine.shared_bytes for other in others]
             slots = [(int(objects[thread]) + other * machine.shared_bytes) // 8 for other in others]
             if machine.checker:
@@ -138,14 +138,6 @@ def _coordinates(machine: Machine, ins: Instruction, address: Address) -> list[R
     if len(address.more) != 1 or not isinstance(address.more[0], Vector):
         raise not_modelled(ins, "coordinates of the tile")
     return [machine.reader(item, "s32") for item in address.more[0].items]
-
-
-def _targets(machine: Machine, thread: int, ctas: int | None) -> list[int]:
-    """Return the CTAs that get the data, as distances from the own one."""
-    if ctas is None:
-        return [0]
-    rank = int(machine.rank_of_thread[thread])
-    return [other - rank for other in range(machine.launch.cluster_size) if ctas >> other & 1]
 
 
 def _check_tile(machine: Machine, ins: Instruction, start: int, octets: int, thread: int, *, tensor: bool) -> None:

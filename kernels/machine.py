@@ -196,6 +196,13 @@ class Machine:
         unit: Unit = self.units[name]
         return unit
 
+    def distances(self, thread: int, ctas: int | None) -> list[int]:
+        """Return the CTAs of a multicast mask as distances from the thread's own; without a mask, its own alone."""
+        if ctas is None:
+            return [0]
+        rank = int(self.rank_of_thread[thread])
+        return [other - rank for other in range(self.launch.cluster_size) if ctas >> other & 1]
+
     # Threads and errors
 
     def active(self, mask: Mask) -> NDArray[np.intp]:

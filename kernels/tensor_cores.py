@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..api.warp import mma
 from ..api.warpgroup import wgmma
-from ..errors import Error, KernelError
+from ..errors import Error, KernelError, MetadataError
 from ..isa.instructions import Instruction as TensorInstruction
 from ..isa.instructions import parse
 from ..isa.memory import decode_descriptor, operand_map
@@ -22,7 +22,7 @@ from .copies import ThreadGroups
 from .machine import Machine, Mask, Reader, Step, not_modelled
 from .program import Address, Immediate, Instruction, Operand, Register, Vector
 
-__all__ = ["TENSOR_CORES", "independent_runs", "mma_run", "waiting_for_wgmma", "wgmma_registers"]
+__all__ = ["TENSOR_CORES", "called", "independent_runs", "mma_run", "waiting_for_wgmma", "wgmma_registers"]
 
 _WARP, _WARPGROUP = 32, 128
 
@@ -40,12 +40,20 @@ def _number(operand: Operand, ins: Instruction) -> int:
     return operand.value
 
 
-def _called(ins: Instruction, function: Callable[..., NDArray], *arguments: Any, **options: Any) -> NDArray:
-    """Call a function of the package, and name the line where it refuses its operands."""
+def called(
+    machine: Machine, ins: Instruction, function: Callable[..., NDArray], *arguments: Any, **options: Any
+) -> NDArray:
+    """Call a function of the package, and name the line where it refuses its operands.
+
+    Metadata that the instruction leaves undefined is reported, and then selects as the multiplexers of silicon do.
+    """
     try:
-        return function(ins.opcode, *arguments, **options)
-    except KernelError:
-        raise
+        try:
+            return function(ins.opcode, *arguments, **options)
+        except MetadataError as error:
+            rule = "Sparse matrix storage"
+            machine.report(ins, "undefined metadata", rule, str(error).removeprefix("undefined "))
+            return function(ins.opcode, *arguments, metadata="silicon", **options)
     except Error as error:
         raise KernelError(f"line {ins.line}: {error}") from None
 
@@ -130,7 +138,7 @@ def mma_run(machine: Machine, instructions: Sequence[Instruction]) -> Step:
         for name, (read, byte_id, thread_id) in every[0].scales.items():
             data = machine.every(read()).reshape(-1, _WARP)[chosen]
             options[name] = (np.ascontiguousarray(data), byte_id, thread_id)
-        results = _called(ins, mma, *(stacked(name) for name in "abc"), **options)
+        results = called(machine, ins, mma, *(stacked(name) for name in "abc"), **options)
         for fragments, result in zip(every, results, strict=True):
             machine.spread(fragments.d, result, groups, _WARP)
 
@@ -242,7 +250,8 @@ def _multiply(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
                 same = (keys[which] == key).all(-1)
                 operand_a = int(key[0]) if registers is None else registers[same]
                 sparse = () if words_of_e is None else (words_of_e[same], selector)
-                results[same] = _called(
+                results[same] = called(
+                    machine,
                     ins,
                     wgmma,
                     accumulators[same],

@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from ..api.tcgen05 import tcgen05_mma
 from ..errors import Error, KernelError
+from ..isa.memory import decode_descriptor, unit_address
 from ..isa.tcgen05 import parse_opcode
 from .barriers import barriers
 from .machine import Machine, Mask, Reader, Step, not_modelled
 from .program import Address, Immediate, Instruction, Operand, Vector
+from .tensor_cores import called
 
 __all__ = ["TENSOR_MEMORY"]
 
@@ -54,10 +56,11 @@ def _step(machine: Machine, ins: Instruction) -> Step:
         "st": _store,
         "mma": _multiply,
         "commit": _commit,
+        "cp": _copy,
     }
     if kind in ("relinquish_alloc_permit", "wait", "fence"):
         return lambda mask: None
-    if kind not in builders or "cta_group::2" in ins.words:
+    if kind not in builders:
         raise not_modelled(ins)
     return builders[kind](machine, ins)
 
@@ -169,14 +172,73 @@ def _store(machine: Machine, ins: Instruction) -> Step:
 
 
 def _commit(machine: Machine, ins: Instruction) -> Step:
-    if "multicast::cluster" in ins.words:
-        raise not_modelled(ins)
     places, state = machine.places(ins.operands[0], "shared", ins), barriers(machine)
+    multicast = machine.reader(ins.operands[1], "u16") if "multicast::cluster" in ins.words else None
 
     def step(mask: Mask) -> None:
         where, at = places(mask)
-        objects = machine.every(machine.checked(where, at, 8, ins, mask))[machine.active(mask)] // 8
-        machine.queue.append(lambda: state.arrive(objects, 1, ins))
+        at = machine.every(machine.checked(where, at, 8, ins, mask))
+        objects = [
+            (int(at[thread]) + other * machine.shared_bytes) // 8
+            for thread in machine.active(mask).tolist()
+            for other in machine.distances(thread, int(machine.every(multicast())[thread]) if multicast else None)
+        ]
+        machine.queue.append(lambda: state.arrive(np.array(objects), 1, ins))
+
+    return step
+
+
+def _ctas_of(machine: Machine, ins: Instruction, thread: int) -> Any:
+    """Return the index of the thread's CTA, or of the pair that it belongs to."""
+    cta = thread // machine.threads
+    if "cta_group::2" not in ins.words:
+        return cta
+    if machine.launch.cluster_size % 2:
+        raise machine.fault(ins, "a pair of CTAs needs a cluster with an even number of them", thread)
+    return slice(cta - cta % 2, cta - cta % 2 + 2)
+
+
+#: Rows and units of 16 bytes that ``tcgen05.cp`` reads, and the first lanes of the copies that it writes.
+_COPIES = {
+    "128x256b": (128, 2, (0,)), "128x128b": (128, 1, (0,)), "64x128b.warpx2::02_13": (64, 1, (0, 64)),
+    "32x128b.warpx4": (32, 1, (0, 32, 64, 96)),
+}  # fmt: skip
+_UNIT_BYTES = 16
+
+
+def _copy(machine: Machine, ins: Instruction) -> Step:
+    """``tcgen05.cp``: rows of shared memory to lanes of tensor memory, in the order of multiplications."""
+    form = ".".join(word for word in ins.words if ("b" in word and word[0].isdigit()) or word.startswith("warpx"))
+    formats = [word for word in ins.words if word.startswith(("b8x16", "b6x16", "b4x16"))]
+    if form not in _COPIES or formats:
+        raise not_modelled(ins, f"copies are {', '.join(_COPIES)}, without a change of format")
+    rows, units, lanes = _COPIES[form]
+    operand, source = ins.operands
+    base, offset = (operand.base, operand.offset) if isinstance(operand, Address) else (operand, 0)
+    read_to, read_from, memory = machine.reader(base, "u32"), machine.reader(source, "b64"), _tensor_memory(machine)
+    row, unit = np.arange(rows)[:, None], np.arange(units)
+
+    def step(mask: Mask) -> None:
+        for thread in machine.active(mask).tolist():
+            to, value = (int(machine.every(read())[thread]) for read in (read_to, read_from))
+            column = to + offset
+            if column >> 16 or column + 4 * units > _COLUMNS:
+                raise machine.fault(ins, f"it writes lane 0 and columns of tensor memory, not {column:#x}", thread)
+            try:
+                start = unit_address(decode_descriptor(value, "tcgen05"), row, unit, "k")
+            except Error as error:
+                raise KernelError(f"line {ins.line}: {error}") from None
+            places = (start[..., None] + np.arange(_UNIT_BYTES)).reshape(rows, -1)
+            if places.max() >= machine.shared_bytes:
+                raise machine.fault(ins, "its descriptor reaches beyond shared memory", thread)
+            ctas = _ctas_of(machine, ins, thread)
+
+            def work(ctas: Any = ctas, column: int = column, places: NDArray[np.int64] = places) -> None:
+                words = machine.shared[ctas][..., places].view("<u4")
+                for lane in lanes:
+                    memory.words[ctas][..., lane : lane + rows, column : column + 4 * units] = words
+
+            machine.queue.append(work)
 
     return step
 
@@ -221,23 +283,20 @@ def _multiply(machine: Machine, ins: Instruction) -> Step:
                 options["disable_output_lane"] = disabled
             options["enable_input_d"] = bool(value(adds, thread))
             machine.work.multiplications[ins.line, taken["idesc"]] += 1
-            cta = thread // machine.threads
+            ctas = _ctas_of(machine, ins, thread)
 
-            def work(cta: int = cta, taken: dict[str, Any] = taken, options: dict[str, Any] = options) -> None:
-                try:
-                    memory.words[cta] = tcgen05_mma(
-                        ins.opcode,
-                        memory.words[cta],
-                        **taken,
-                        smem=machine.shared[cta],
-                        arch=launch.arch,
-                        backend=launch.backend,
-                        **options,
-                    )
-                except KernelError:
-                    raise
-                except Error as error:
-                    raise KernelError(f"line {ins.line}: {error}") from None
+            def work(ctas: Any = ctas, taken: dict[str, Any] = taken, options: dict[str, Any] = options) -> None:
+                memory.words[ctas] = called(
+                    machine,
+                    ins,
+                    tcgen05_mma,
+                    memory.words[ctas],
+                    **taken,
+                    smem=machine.shared[ctas],
+                    arch=launch.arch,
+                    backend=launch.backend,
+                    **options,
+                )
 
             machine.queue.append(work)
 

@@ -65,7 +65,7 @@ PLANTED = [
      "more arrivals at an mbarrier than its phase expects"),
     ("tf32", "4611686293305294848", "4616189892932665344", "wgmma.mma_async", "descriptor"),
     ("sm80.sparse.bf16", r"mma\.sp([^;]*), (%r\d+), 0;", r"mov.b32 \2, 0; mma.sp\1, \2, 0;", "mma.sp",
-     r"undefined metadata at .*lane 0, bits 3:0.*nibble 0b0000"),
+     r": metadata at .*lane 0, bits 3:0.*nibble 0b0000"),
     ("sm80.f16", r"(ldmatrix[^;]*)\];", r"\1+2];", "ldmatrix", "not a multiple of 16"),
     ("split_k.f16", r"(st\.global\S+ \[ %rd62 \+ )0", r"\g<1>1073741824", "st", "16 bytes outside of global memory"),
 ]  # fmt: skip
