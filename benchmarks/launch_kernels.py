@@ -22,9 +22,22 @@ from numpy.typing import NDArray
 #: ``CUtensorMapDataType`` of an element by its bytes: only its size matters where nothing is converted.
 MAP_TYPES = {1: 0, 2: 1, 4: 2, 8: 4}
 SWIZZLES = ("none", "32B", "64B", "128B")
-MAX_DYNAMIC_SHARED, MAP_BYTES, LOG_BYTES = 8, 128, 1 << 14
+MAX_DYNAMIC_SHARED, CLUSTER_DIMENSION, MAP_BYTES, LOG_BYTES = 8, 4, 128, 1 << 14
 #: ``CU_JIT_ERROR_LOG_BUFFER`` and its size.
 LOG_OPTIONS = (5, 6)
+
+
+class Attribute(ctypes.Structure):
+    """``CUlaunchAttribute``: the CTAs of a cluster."""
+
+    _fields_ = [("id", c_int), ("pad", c_int), ("sides", c_uint * 3), ("rest", c_uint * 13)]
+
+
+class Config(ctypes.Structure):
+    """``CUlaunchConfig``."""
+
+    _fields_ = [("sides", c_uint * 6), ("shared", c_uint), ("stream", c_void_p), ("attributes", c_void_p),
+                ("count", c_uint)]  # fmt: skip
 
 
 class Driver:
@@ -89,14 +102,18 @@ def run(driver: Driver, ptx: str, launch: dict[str, Any]) -> tuple[NDArray, dict
     for argument in launch["arguments"]:
         if isinstance(argument, int):
             values.append(c_uint64(argument & (1 << 64) - 1))
+        elif "bytes" in argument:
+            values.append((ctypes.c_uint8 * argument["bytes"])())
         elif "tile" in argument:
             name = argument["tile"]
             values.append(driver.tensor_map(addresses[name], argument, arrays[name].itemsize))
         else:
             values.append(addresses[argument["array"]])
     pointers = (c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-    geometry = [c_uint(side) for side in (*launch["grid"], *launch["block"])]
-    driver.call("cuLaunchKernel", function, *geometry, c_uint(launch["shared"]), None, pointers, None)
+    cluster = Attribute(CLUSTER_DIMENSION, 0, (c_uint * 3)(*launch.get("cluster", (1, 1, 1))))
+    sides = (c_uint * 6)(*launch["grid"], *launch["block"])
+    config = Config(sides, launch["shared"], None, ctypes.addressof(cluster), 1)
+    driver.call("cuLaunchKernelEx", byref(config), function, pointers, None)
     driver.call("cuCtxSynchronize")
     result = arrays["d"]
     driver.call("cuMemcpyDtoH_v2", c_void_p(result.ctypes.data), addresses["d"], ctypes.c_size_t(result.nbytes))

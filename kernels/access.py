@@ -212,7 +212,7 @@ def _map_to_cluster(machine: Machine, ins: Instruction) -> Step:
     def step(mask: Mask) -> None:
         dtype = numpy_type(type_).type
         offset = read() & dtype((1 << CLUSTER_SHIFT) - 1)
-        write(mask, offset | (read_rank().astype(dtype) + dtype(1)) << dtype(CLUSTER_SHIFT))
+        write(mask, offset | read_rank().astype(dtype) << dtype(CLUSTER_SHIFT))
 
     return step
 

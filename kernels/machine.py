@@ -53,7 +53,8 @@ Step = Callable[[Mask], Any]
 Unit = TypeVar("Unit")
 #: State space, and the offset of each thread's access in its memory (one element if all are equal).
 Places = Callable[[Mask], tuple[str, NDArray[np.int64]]]
-#: Bits of an address in the shared memory of a cluster above which the CTA's rank stands, plus one.
+#: Bits of an address in the shared memory of a cluster above which the CTA's rank stands: as on a GPU, where kernels
+#: clear the lowest of these bits to name the first CTA of a pair.
 CLUSTER_SHIFT = 24
 _AXES = "xyz"
 #: Layout of float parameters.
@@ -257,9 +258,12 @@ class Machine:
         if isinstance(operand, Special) and operand.name in self.special:
             return self.special[operand.name].astype(UNSIGNED[size_of(type_)])
         if isinstance(operand, Symbol):
-            for table in (self.kernel.shared, self.kernel.local):
-                if operand.name in table:
-                    return np.array([table[operand.name][0]], UNSIGNED[size_of(type_)])
+            bits = UNSIGNED[size_of(type_)]
+            if operand.name in self.kernel.shared:
+                rank = self.rank_of_thread if self.launch.cluster_size > 1 else np.zeros(1, np.int64)
+                return (self.kernel.shared[operand.name][0] + (rank << CLUSTER_SHIFT)).astype(bits)
+            if operand.name in self.kernel.local:
+                return np.array([self.kernel.local[operand.name][0]], bits)
             if operand.name in self.memory.variables:
                 return np.array([self.memory.variables[operand.name]], np.uint64).astype(UNSIGNED[size_of(type_)])
             if operand.name in self.offsets:
@@ -365,13 +369,12 @@ class Machine:
 
     def _in_cluster(self, at: NDArray[np.int64], ins: Instruction) -> NDArray[np.int64]:
         """Return offsets from the memory of the thread's own CTA: an address may name another of the cluster."""
-        if int(at.max()) < 1 << CLUSTER_SHIFT:
+        if self.launch.cluster_size == 1:
             return at
-        rank = (at >> CLUSTER_SHIFT) - 1
+        rank = at >> CLUSTER_SHIFT
         if int(rank.max()) >= self.launch.cluster_size:
             raise self.fault(ins, "the address names no CTA of the cluster", int(rank.argmax()))
-        other = np.where(rank >= 0, rank - self.rank_of_thread, 0)
-        return (at & (1 << CLUSTER_SHIFT) - 1) + other * self.shared_bytes
+        return (at & (1 << CLUSTER_SHIFT) - 1) + (rank - self.rank_of_thread) * self.shared_bytes
 
     def checked(
         self, space: str, at: NDArray[np.int64], size: int, ins: Instruction, mask: Mask = None

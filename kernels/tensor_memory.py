@@ -282,7 +282,7 @@ def _multiply(machine: Machine, ins: Instruction) -> Step:
             if any(disabled):
                 options["disable_output_lane"] = disabled
             options["enable_input_d"] = bool(value(adds, thread))
-            machine.work.multiplications[ins.line, taken["idesc"]] += 1
+            machine.work.multiplications[ins.line, taken["idesc"]] += opcode.cta_group
             ctas = _ctas_of(machine, ins, thread)
 
             def work(ctas: Any = ctas, taken: dict[str, Any] = taken, options: dict[str, Any] = options) -> None:

@@ -15,6 +15,8 @@ from sptc.benchmarks.kernel_operands import draw
 from sptc.kernels.launch import KernelRun, TensorMap, run_kernel
 
 __all__ = [
+    "BLACKWELL",
+    "CUTE",
     "NAMES",
     "REDUCTIONS",
     "TILELANG",
@@ -26,12 +28,13 @@ __all__ = [
 ]
 
 FOLDER = Path(__file__).parents[2] / "recordings" / "kernels"
-PATH, TRITON_PATH = FOLDER / "h100-2026-11-27.npz", FOLDER / "triton-h100-2026-11-28.npz"
-TILELANG_PATH, REDUCTIONS_PATH = (FOLDER / f"{name}-h100-2026-11-28.npz" for name in ("tilelang", "reductions"))
+PATH = FOLDER / "h100-2026-11-27.npz"
+_SOURCES = ("triton-h100-2026-11-28", "tilelang-h100-2026-11-28", "cute-h100-2026-11-28", "reductions-h100-2026-11-28",
+            "cute-sm100")  # fmt: skip
 _SWIZZLES = ("none", "32B", "64B", "128B")
-NAMES, TRITON, TILELANG, REDUCTIONS = (
-    sorted({key.partition("|")[0] for key in np.load(path).files})
-    for path in (PATH, TRITON_PATH, TILELANG_PATH, REDUCTIONS_PATH)
+_PATHS = [FOLDER / f"{name}.npz" for name in _SOURCES]
+NAMES, TRITON, TILELANG, CUTE, REDUCTIONS, BLACKWELL = (
+    sorted({key.partition("|")[0] for key in np.load(path).files}) for path in (PATH, *_PATHS)
 )
 
 
@@ -120,10 +123,9 @@ class CompiledKernel:
 
     def run(self, **options: Any) -> tuple[NDArray, KernelRun]:
         """Run the kernel on its operands, and return what it writes."""
-        launch = self.launch
-        arrays = draw(launch["arrays"], launch["seed"])
+        launch, arrays = self.launch, self.operands()
         octets = b"".join(array.tobytes() for name, array in arrays.items() if name != "d")
-        assert hashlib.sha256(octets).hexdigest() == launch["operands"]
+        assert hashlib.sha256(octets).hexdigest() == launch.get("operands", hashlib.sha256(octets).hexdigest())
         run = run_kernel(
             self.ptx,
             launch["grid"],
@@ -131,9 +133,15 @@ class CompiledKernel:
             [_argument(value, arrays) for value in launch["arguments"]],
             shared=launch["shared"],
             entry=launch.get("entry"),
+            cluster=launch.get("cluster"),
+            arch="sm_100" if launch.get("arch") == "sm_100" else "sm_90",
             **options,
         )
         return run.after(arrays["d"]), run
+
+    def operands(self) -> dict[str, NDArray]:
+        """Return the operands as codes, and zeros for the result."""
+        return draw(self.launch["arrays"], self.launch["seed"])
 
     def assert_equal(self, result: NDArray) -> None:
         """Compare every bit with what the GPU wrote."""
@@ -145,6 +153,8 @@ def _argument(value: Any, arrays: dict[str, NDArray]) -> Any:
         return value
     if "scratch" in value:
         return np.zeros(value["scratch"], np.uint8)
+    if "bytes" in value:
+        return bytes(value["bytes"])
     if "array" in value:
         return arrays[value["array"]]
     sides = {key: tuple(value[key]) for key in ("shape", "strides") if key in value}
@@ -152,8 +162,10 @@ def _argument(value: Any, arrays: dict[str, NDArray]) -> Any:
 
 
 def compiled_kernel(name: str) -> CompiledKernel:
-    """Return a kernel of Triton, TileLang or of reductions by its name."""
-    path = TRITON_PATH if name in TRITON else TILELANG_PATH if name in TILELANG else REDUCTIONS_PATH
+    """Return a kernel of Triton, TileLang, CuTe or of reductions by its name; nobody has run those of Blackwell."""
+    names = (TRITON, TILELANG, CUTE, REDUCTIONS, BLACKWELL)
+    path = next(path for path, known in zip(_PATHS, names, strict=True) if name in known)
     with np.load(path) as archive:
-        ptx, launch, digest = (archive[f"{name}|{field}"].tobytes() for field in ("ptx", "launch", "digest"))
+        ptx, launch = (archive[f"{name}|{field}"].tobytes() for field in ("ptx", "launch"))
+        digest = b"" if name in BLACKWELL else archive[f"{name}|digest"].tobytes()
     return CompiledKernel(zlib.decompress(ptx).decode(), json.loads(launch), digest)

@@ -1,13 +1,13 @@
-"""Kernels of Triton and TileLang, types, tiles, layouts and pipelines of many kinds: the bits that an H100 wrote."""
+"""Kernels of Triton, TileLang and CuTe: types, tiles, layouts and pipelines of many kinds, the bits of an H100."""
 
 import numpy as np
 import pytest
-from sptc.tests.kernels.recorded import TILELANG, TRITON, compiled_kernel
+import sptc
+from sptc.tensors.element_types import named_dtype
+from sptc.tests.kernels.recorded import BLACKWELL, CUTE, TILELANG, TRITON, compiled_kernel
 
 #: Kernels that touch accumulators before they wait: Triton leaves that to the assembler.
 WITHOUT_WAIT = ("f16.f16_accumulators", "e4m3.imprecise64")
-#: Kernels that the quick tier runs of each compiler.
-QUICK = 2
 
 
 def check(name: str) -> int:
@@ -20,13 +20,35 @@ def check(name: str) -> int:
 
 
 def test_some(rng: np.random.Generator) -> None:
-    for names in (TRITON, TILELANG):
-        for name in rng.choice(names, QUICK, replace=False).tolist():
-            check(name)
+    for names in (TRITON, TILELANG, CUTE):
+        check(str(rng.choice(names)))
+    check_blackwell(str(rng.choice(BLACKWELL)))
 
 
 @pytest.mark.regression
 def test_all() -> None:
     assert sum(map(check, TRITON)) > 13_000_000
     assert sum(map(check, TILELANG)) > 3_000_000
-    assert (len(TRITON), len(TILELANG)) == (50, 40)
+    assert sum(map(check, CUTE)) > 1_300_000
+    assert (len(TRITON), len(TILELANG), len(CUTE)) == (50, 40, 7)
+    for name in BLACKWELL:
+        check_blackwell(name)
+
+
+def check_blackwell(name: str) -> None:
+    """Compare a kernel that nobody has run on a GPU with a chain of its instruction along K."""
+    kernel = compiled_kernel(name)
+    a, b, _ = kernel.operands().values()
+    (_, _, kind, *pair), bits = name.split("."), 8 * a.itemsize
+    if kind == "tf32":
+        a, b = a & np.uint32(0xFFFFE000), b & np.uint32(0xFFFFE000)
+    family = {"e4m3": "f8f6f4", "tf32": "tf32"}.get(kind, "f16")
+    rows, k = (256 if pair else 128), 256 // bits
+    text = f"tcgen05.mma.cta_group::{len(pair) + 1}.kind::{family} (m{rows}n128k{k}.f32.{kind}.{kind})"
+    dtype = named_dtype({"f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "tf32": "float32"}[kind])
+    operands = a.view(dtype), np.ascontiguousarray(b.T).view(dtype)
+    expected = sptc.gemm(*operands, instruction=text, arch="sm_100", format=kind, backend="native")
+    result, run = kernel.run()
+    np.testing.assert_array_equal(result, expected.view(np.uint32))
+    assert run.findings == []
+    assert run.cycles
