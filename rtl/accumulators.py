@@ -62,17 +62,6 @@ class Accumulators(wiring.Component):
     most : int
         Most panels with a pending result.
 
-    Members
-    -------
-    i : In(stream of accumulator_request_layout())
-        Requests for eight columns, in the order in which they are multiplied.
-    c : Out(stream of 8 x fragment_layout())
-        Contents of the columns, as registers of each array.
-    o : In(stream of 8 x fragment_layout())
-        Results as registers of each array, in the same order; always accepted.
-    memory : Out(accumulator_memory_signature())
-        Port to tensor memory.
-
     Notes
     -----
     Source: PTX ISA, layouts A and D with one row of D per lane, and the packing of D. PTX's pipelining of
@@ -82,14 +71,14 @@ class Accumulators(wiring.Component):
     def __init__(self, arrays: int = ARRAYS, most: int = IN_FLIGHT + _BUFFERS) -> None:
         self.arrays, self.most = arrays, most
         registers = stream.Signature(data.ArrayLayout(fragment_layout(), arrays))
-        super().__init__(
-            {
-                "i": In(stream.Signature(accumulator_request_layout())),
-                "c": Out(registers),
-                "o": In(registers),
-                "memory": Out(accumulator_memory_signature(arrays)),
-            }
-        )
+        i = "Requests for eight columns, in the order in which they are multiplied."
+        ports = {
+            "i": (In(stream.Signature(accumulator_request_layout())), i),
+            "c": (Out(registers), "Contents of the columns, as registers of each array."),
+            "o": (In(registers), "Results as registers of each array, in the same order; always accepted."),
+            "memory": (Out(accumulator_memory_signature(arrays)), "Port to tensor memory."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the FIFO of pending results, the two buffers, and the wiring to registers."""

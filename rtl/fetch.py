@@ -103,28 +103,19 @@ def shared_memory_signature() -> DescribedSignature:
 class CoreMatrixAddress(wiring.Component):
     """Compute the addresses of the eight units of a core matrix. Combinational; addresses wrap at 2**18 bytes.
 
-    Members
-    -------
-    request : In(panel_request_layout())
-        Operand and panel.
-    segment : In(2)
-        Number of the core matrix in the panel, along K.
-    address : Out(14).array(8)
-        Addresses of units: one for each row of the panel if K-major, one for each of eight consecutive k if MN-major.
-
     Notes
     -----
     Source: PTX ISA canonical layouts; every formula read out element by element on an H200.
     """
 
     def __init__(self) -> None:
-        super().__init__(
-            {
-                "request": In(panel_request_layout()),
-                "segment": In(range(CORE_MATRICES)),
-                "address": Out(ADDRESS_BITS).array(PANEL_ROWS),
-            }
-        )
+        address = "Addresses of units: one for each row of the panel if K-major, one for each of eight k if MN-major."
+        ports = {
+            "request": (In(panel_request_layout()), "Operand and panel."),
+            "segment": (In(range(CORE_MATRICES)), "Number of the core matrix in the panel, along K."),
+            "address": (Out(ADDRESS_BITS).array(PANEL_ROWS), address),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the base of the core matrix, its eight rows and the swizzle."""

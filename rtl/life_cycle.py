@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from .codes import is_one_of
 from .config import CoreConfig
-from .described import DescribedLayout
+from .described import DescribedLayout, DescribedSignature
 from .fetch import descriptor_layout, sets_reserved
 from .step import control_layout
 
@@ -54,27 +54,6 @@ class LifeCycle(wiring.Component):
     config : CoreConfig
         Configuration that defines the element codes of the control word.
 
-    Members
-    -------
-    taken : In(1)
-        A command is accepted in this cycle.
-    operation : In(Operation)
-        Operation of the command.
-    control : In(control_layout())
-        Control word of a multiplication.
-    last_panel : In(5)
-        N / 8 - 1 of a multiplication.
-    a_shared : In(1)
-        A of a multiplication is in shared memory.
-    a_descriptor, b_descriptor : In(descriptor_layout())
-        Matrix descriptors of a multiplication.
-    pending : In(3)
-        Committed groups that may still be pending after a wait.
-    accessed : In(1)
-        Threads read or write registers of multiplications.
-    undefined : Out(life_cycle_layout())
-        Undefined behaviour in this cycle.
-
     Notes
     -----
     Source: PTX ISA 9.7.15.7, as in :class:`sptc.isa.life_cycle.WgmmaSequence`.
@@ -82,20 +61,19 @@ class LifeCycle(wiring.Component):
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
-        super().__init__(
-            {
-                "taken": In(1),
-                "operation": In(Operation),
-                "control": In(control_layout()),
-                "last_panel": In(5),
-                "a_shared": In(1),
-                "a_descriptor": In(descriptor_layout()),
-                "b_descriptor": In(descriptor_layout()),
-                "pending": In(_PENDING_BITS),
-                "accessed": In(1),
-                "undefined": Out(life_cycle_layout()),
-            }
-        )
+        ports = {
+            "taken": (In(1), "A command is accepted in this cycle."),
+            "operation": (In(Operation), "Operation of the command."),
+            "control": (In(control_layout()), "Control word of a multiplication."),
+            "last_panel": (In(5), "N / 8 - 1 of a multiplication."),
+            "a_shared": (In(1), "A of a multiplication is in shared memory."),
+            "a_descriptor": (In(descriptor_layout()), "Matrix descriptor of A of a multiplication."),
+            "b_descriptor": (In(descriptor_layout()), "Matrix descriptor of B of a multiplication."),
+            "pending": (In(_PENDING_BITS), "Committed groups that may still be pending after a wait."),
+            "accessed": (In(1), "Threads read or write registers of multiplications."),
+            "undefined": (Out(life_cycle_layout()), "Undefined behaviour in this cycle."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the state of fences, and of groups that were not waited for."""

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..isa.formats import low_bit
 from .config import CoreConfig
-from .described import DescribedLayout
+from .described import DescribedLayout, DescribedSignature
 from .fetch import panel_layout
 from .step import control_layout
 from .warp import LANES, REGISTERS, warp_operands_layout
@@ -54,35 +54,19 @@ class PanelOperands(wiring.Component):
     ----------
     config : CoreConfig
         Configuration of the array, which defines the element codes.
-
-    Members
-    -------
-    instruction : In(panel_instruction_layout())
-        Fields of the instruction.
-    e : In(32), 32 lanes
-        Metadata.
-    a : In(fragment_layout())
-        A, as registers.
-    panel : In(panel_layout())
-        B; bytes 16 r to 16 r + 15 of a column are register r of its quad.
-    c : In(fragment_layout())
-        Accumulators.
-    o : Out(warp_operands_layout())
-        Input of the array, without block scales.
     """
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
-        super().__init__(
-            {
-                "instruction": In(panel_instruction_layout()),
-                "e": In(data.ArrayLayout(_WORD, LANES)),
-                "a": In(fragment_layout()),
-                "panel": In(panel_layout()),
-                "c": In(fragment_layout()),
-                "o": Out(warp_operands_layout()),
-            }
-        )
+        ports = {
+            "instruction": (In(panel_instruction_layout()), "Fields of the instruction."),
+            "e": (In(data.ArrayLayout(_WORD, LANES)), "Metadata."),
+            "a": (In(fragment_layout()), "A, as registers."),
+            "panel": (In(panel_layout()), "B; bytes 16 r to 16 r + 15 of a column are register r of its quad."),
+            "c": (In(fragment_layout()), "Accumulators."),
+            "o": (Out(warp_operands_layout()), "Input of the array, without block scales."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the wiring, the signs and the zeros."""

@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..isa.timing import RegisterCycles
 from .config import PRESETS, CoreConfig
+from .described import DescribedSignature
 from .unit import Unit
 from .warp import Warp, warp_operands_layout, warp_result_layout
 
@@ -35,17 +36,6 @@ class TensorCore(wiring.Component):
         Cycles in which the register file delivers the operands of an instruction.
     unit_class, warp_class : type
         Component classes of the units, and of the array with its operand gathering.
-
-    Members
-    -------
-    panel_waits : In(1)
-        A panel of ``wgmma`` is available; other arrays may not be ready for it yet.
-    panel : In(stream of warp_operands_layout())
-        Panels of ``wgmma``, each as an ``mma`` instruction.
-    i : In(stream of warp_operands_layout())
-        ``mma`` instructions with their registers.
-    panel_result, o : Out(stream of warp_result_layout())
-        Results of panels, and of ``mma`` instructions, each in order.
     """
 
     def __init__(
@@ -60,15 +50,14 @@ class TensorCore(wiring.Component):
         self.unit_class = unit_class
         self.warp_class = warp_class
         operands, results = stream.Signature(warp_operands_layout()), stream.Signature(warp_result_layout())
-        super().__init__(
-            {
-                "panel_waits": In(1),
-                "panel": In(operands),
-                "i": In(operands),
-                "panel_result": Out(results),
-                "o": Out(results),
-            }
-        )
+        ports = {
+            "panel_waits": (In(1), "A panel of wgmma is available; other arrays may not be ready for it yet."),
+            "panel": (In(operands), "Panels of wgmma, each as an mma instruction."),
+            "i": (In(operands), "mma instructions with their registers."),
+            "panel_result": (Out(results), "Results of panels, in order."),
+            "o": (Out(results), "Results of mma instructions, in order."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the input multiplexer, the register-file interval, and the routing of results."""

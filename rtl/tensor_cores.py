@@ -96,22 +96,17 @@ class RegisterDelivery(wiring.Component):
     ----------
     registers : RegisterCycles
         Number of cycles for each kind of instruction.
-
-    Members
-    -------
-    wanted : In(1)
-        Operands are being delivered; this input and those below stay constant until `end`.
-    sparse : In(1)
-        The instruction has metadata.
-    narrow : In(1)
-        Results are f16, or N is 8.
-    end : Out(1)
-        Last cycle of the delivery.
     """
 
     def __init__(self, registers: RegisterCycles) -> None:
         self.registers = registers
-        super().__init__({"wanted": In(1), "sparse": In(1), "narrow": In(1), "end": Out(1)})
+        ports = {
+            "wanted": (In(1), "Operands are being delivered; this input and those below stay constant until end."),
+            "sparse": (In(1), "The instruction has metadata."),
+            "narrow": (In(1), "Results are f16, or N is 8."),
+            "end": (Out(1), "Last cycle of the delivery."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the counter."""

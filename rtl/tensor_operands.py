@@ -4,7 +4,7 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .described import DescribedLayout
+from .described import DescribedLayout, DescribedSignature
 from .tensor_memory import COLUMN_BITS, TENSOR_LANES, WORD_BITS, tensor_memory_signature
 
 __all__ = ["Operand", "TensorOperands", "columns_of", "operand_request_layout", "tensor_column_layout"]
@@ -89,21 +89,6 @@ class TensorOperands(wiring.Component):
     lanes : int
         Lanes of the memory.
 
-    Members
-    -------
-    i : In(stream of operand_request_layout())
-        Requests; a request is accepted with its last read.
-    arriving : Out(1)
-        A column arrives in this cycle.
-    column : Out(tensor_column_layout())
-        Identification of that column.
-    words : Out(32).array(lanes)
-        Word of the column in each lane.
-    complete : Out(1)
-        The last column of a request arrives in this cycle, if the request has any; `column.tag` is its tag.
-    memory : Out(tensor_memory_signature())
-        Port to tensor memory.
-
     Notes
     -----
     Source: CUTLASS ``tmem_e_frg``, with which JAX agrees, for metadata; PTX ISA, scale factor A and B ID, and CUTLASS
@@ -111,16 +96,17 @@ class TensorOperands(wiring.Component):
     """
 
     def __init__(self, lanes: int = TENSOR_LANES) -> None:
-        super().__init__(
-            {
-                "i": In(stream.Signature(operand_request_layout())),
-                "arriving": Out(1),
-                "column": Out(tensor_column_layout()),
-                "words": Out(WORD_BITS).array(lanes),
-                "complete": Out(1),
-                "memory": Out(tensor_memory_signature(lanes)),
-            }
-        )
+        i = "Requests; a request is accepted with its last read."
+        complete = "The last column of a request arrives in this cycle, if the request has any; column.tag is its tag."
+        ports = {
+            "i": (In(stream.Signature(operand_request_layout())), i),
+            "arriving": (Out(1), "A column arrives in this cycle."),
+            "column": (Out(tensor_column_layout()), "Identification of that column."),
+            "words": (Out(WORD_BITS).array(lanes), "Word of the column in each lane."),
+            "complete": (Out(1), complete),
+            "memory": (Out(tensor_memory_signature(lanes)), "Port to tensor memory."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the choice of the operand, the column counter, and the outputs for an arriving column."""

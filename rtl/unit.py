@@ -13,7 +13,7 @@ from .config import CoreConfig
 from .described import DescribedSignature
 from .multiply import MultiplyStage
 from .reduce import ReduceStage
-from .round import RoundStage
+from .round import SPECIAL_VALUES, RoundStage
 from .select import SelectStage
 from .step import unit_result_layout, unit_step_layout
 from .widths import Widths
@@ -22,7 +22,7 @@ __all__ = ["Unit"]
 
 _T = TypeVar("_T", bound=ValueLike)
 #: Outputs of the align stage that bypass the reduce stage and go to the round stage.
-_ROUNDED = ("headroom", "nan", "positive_inf", "negative_inf")
+_ROUNDED = ("headroom", *SPECIAL_VALUES)
 
 
 class Unit(wiring.Component):
