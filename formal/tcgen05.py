@@ -131,7 +131,7 @@ def _order(h: Harness) -> None:
             right &= slots.stored[slot][f"{name}_column"] == of_slot.mark
         h.claim(f"columns_{slot}", ~model.occupied[slot] | (right & (~of_slot.pair | of_slot.last_panel[0])))
     claim_b(h, cta.parts, fetch, model, _OWN_B)
-    elsewhere = slots.a.wanted & ~model.of(slots.a.slot).a_shared
+    elsewhere = slots.a.pending & ~model.of(slots.a.slot).a_shared
     stored_a, missing_a = claim_a(h, cta.parts, fetch, model, elsewhere)
     stored_columns, missing_words = _claim_columns(h, cta, columns, model)
     _claim_accumulators(h, cta, accumulators, model)

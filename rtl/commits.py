@@ -8,10 +8,11 @@ from .described import DescribedSignature
 from .operand_slots import SLOTS
 from .tensor_core import IN_FLIGHT
 
-__all__ = ["GROUPS", "Commits"]
+__all__ = ["GROUPS", "PENDING_BITS", "Commits"]
 
-#: Most committed groups that may be pending; N of ``wait_group`` has three bits here.
-GROUPS = 8
+#: Width of N of ``wait_group``, and most committed groups that may be pending.
+PENDING_BITS = 3
+GROUPS = 1 << PENDING_BITS
 
 
 class Commits(wiring.Component):

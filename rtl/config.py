@@ -125,9 +125,9 @@ class CoreConfig:
     sparse: bool = True
 
     def __post_init__(self) -> None:
-        def need(condition: bool, field: str, wanted: str) -> None:
+        def need(condition: bool, field: str, expected: str) -> None:
             if not condition:
-                raise ConfigError(f"{field} must be {wanted}, not {getattr(self, field)!r}")
+                raise ConfigError(f"{field} must be {expected}, not {getattr(self, field)!r}")
 
         need(isinstance(self.formats, tuple) and len(self.formats) > 0, "formats", "a tuple of at least one format")
         need(all(isinstance(word, str) for word in self.formats), "formats", "a tuple of words such as 'f16'")
@@ -187,10 +187,10 @@ class CoreConfig:
         ConfigError
             This datapath does not have the element.
         """
-        wanted = Element(fmt, container_bits)
-        if wanted not in self.elements:
-            raise ConfigError(f"formats of {self.name} ({', '.join(self.formats)}) do not include {wanted}")
-        return self.elements.index(wanted)
+        element = Element(fmt, container_bits)
+        if element not in self.elements:
+            raise ConfigError(f"formats of {self.name} ({', '.join(self.formats)}) do not include {element}")
+        return self.elements.index(element)
 
     def slots_of(self, element: Element) -> int:
         """Return the number of products of an element in a step."""

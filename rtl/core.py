@@ -76,14 +76,11 @@ class Core(wiring.Component):
         self.config = config
         self.unit_class = unit_class
         self.tag_shape = tag_shape
-        super().__init__(
-            DescribedSignature(
-                {
-                    "i": (In(stream.Signature(tile_layout(config, tag_shape))), "Tiles."),
-                    "o": (Out(stream.Signature(tile_result_layout(config, tag_shape))), "Results."),
-                }
-            )
-        )
+        ports = {
+            "i": (In(stream.Signature(tile_layout(config, tag_shape))), "Tiles."),
+            "o": (Out(stream.Signature(tile_result_layout(config, tag_shape))), "Results."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the array and the pipeline control."""

@@ -16,6 +16,7 @@ from .described import DescribedLayout, DescribedSignature
 __all__ = [
     "ADDRESS_BITS",
     "CORE_MATRICES",
+    "PANEL_BITS",
     "PANEL_ROWS",
     "UNIT_BITS",
     "CoreMatrixAddress",
@@ -34,6 +35,8 @@ CORE_MATRICES = 4
 #: Bits of an address, in units of 16 bytes.
 ADDRESS_BITS = 14
 UNIT_BITS = 128
+#: Bits of the number of a panel: eight columns of up to 256.
+PANEL_BITS = 5
 _ELEMENT_BITS = 16  #: width of the elements of operands that may be MN-major
 
 
@@ -76,7 +79,7 @@ def panel_request_layout() -> DescribedLayout:
     return DescribedLayout(
         {
             "descriptor": (descriptor_layout(), "Matrix descriptor of the operand."),
-            "panel": (5, "Number of the panel: which eight rows of A or columns of B."),
+            "panel": (PANEL_BITS, "Number of the panel: which eight rows of A or columns of B."),
             "mn_major": (1, mn_major),
             "short": (1, short),
         }

@@ -150,10 +150,10 @@ class MultiplyStage(wiring.Component):
         exponents = list(self.o.exponents)
         for port, product in zip(exponents, floats, strict=True):
             self._hand_on(m, port, Mux(product.zero | packed, 0, product.exponent))
-        floor = e_max = self._held(m, self._largest(m, "floor", candidates, _EXPONENT).e_max)
+        floor = e_max = self._registered(m, self._largest(m, "floor", candidates, _EXPONENT).e_max)
         if floats:
             tree = self._largest(m, "largest_of_products", exponents, PRODUCT_EXPONENT_BITS)
-            any_product = self._held(m, ~(Cat(product.zero for product in floats).all() | packed))
+            any_product = self._registered(m, ~(Cat(product.zero for product in floats).all() | packed))
             # The high bits of the floor are compared early; only the low bits wait for the products.
             low, beyond = floor[:PRODUCT_EXPONENT_BITS], floor[PRODUCT_EXPONENT_BITS:-1].any()
             higher = Cat(exponent > low for exponent in tree.finalists).any()
@@ -182,9 +182,9 @@ class MultiplyStage(wiring.Component):
 
     def _hand_on(self, m: Module, port: Value, value: Value) -> None:
         """Connect an output that does not depend on e_max, through the register if there is one."""
-        m.d.comb += port.eq(self._held(m, value))
+        m.d.comb += port.eq(self._registered(m, value))
 
-    def _held(self, m: Module, value: Value) -> Value:
+    def _registered(self, m: Module, value: Value) -> Value:
         """Return a value behind the register, if there is one."""
         return delayed(m, value, int("product" in self.config.cuts), self.enable, "product")
 

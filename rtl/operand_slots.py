@@ -7,14 +7,12 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .described import DescribedSignature
-from .fetch import descriptor_layout, panel_request_layout
+from .fetch import PANEL_BITS, descriptor_layout, panel_request_layout
 
-__all__ = ["PANEL_BITS", "SLOTS", "OperandSlots", "PanelRequests", "turn_signature"]
+__all__ = ["SLOTS", "OperandSlots", "PanelRequests", "turn_signature"]
 
 #: Instruction slots.
 SLOTS = 2
-#: Bits of the number of a panel: eight columns of up to 256.
-PANEL_BITS = 5
 
 
 def turn_signature(instruction: data.StructLayout, *, awaited: bool) -> DescribedSignature:
@@ -29,7 +27,7 @@ def turn_signature(instruction: data.StructLayout, *, awaited: bool) -> Describe
     """
     ports = {
         "slot": (Out(range(SLOTS)), "Slot that is served."),
-        "wanted": (Out(1), "The slot is occupied, and part of its operand remains to be requested."),
+        "pending": (Out(1), "The slot is occupied, and part of its operand remains to be requested."),
         "left": (Out(SLOTS), "For each slot: part of the operand remains to be requested."),
         "instruction": (Out(instruction), "Instruction in the slot."),
         "end": (In(1), "The rest is requested in this cycle; the other slot is served next."),
@@ -112,7 +110,7 @@ class OperandSlots(wiring.Component):
         for name, awaited in self._operands.items():
             turn = getattr(self, name)
             m.d.comb += [
-                turn.wanted.eq(turn.left.bit_select(turn.slot, 1)),
+                turn.pending.eq(turn.left.bit_select(turn.slot, 1)),
                 turn.instruction.eq(Array(self.stored)[turn.slot]),
             ]
             m.d.sync += [
@@ -137,7 +135,7 @@ class PanelRequests(wiring.Component):
 
     def __init__(self, panels: int) -> None:
         ports = {
-            "wanted": (In(1), "There are panels to request; this input and those below stay constant until end."),
+            "pending": (In(1), "There are panels to request; this input and those below stay constant until end."),
             "descriptor": (In(descriptor_layout()), "Matrix descriptor of the operand."),
             "mn_major": (In(1), "Field mn_major of the requests."),
             "short": (In(1), "Field short of the requests."),
@@ -152,7 +150,7 @@ class PanelRequests(wiring.Component):
         m = Module()
         panel, taken = Signal.like(self.last, name="panel"), Signal()
         m.d.comb += [
-            self.o.valid.eq(self.wanted),
+            self.o.valid.eq(self.pending),
             self.o.payload.descriptor.eq(self.descriptor),
             self.o.payload.panel.eq(panel),
             self.o.payload.mn_major.eq(self.mn_major),

@@ -8,13 +8,12 @@ from .described import DescribedSignature
 from .operand_fetch import core_matrix_layout
 from .operand_slots import SLOTS
 from .panel_operands import fragment_layout, segment_words
-from .warp import LANES, ROWS
+from .warp import LANES, ROWS, WORD_BITS
 
 __all__ = ["A_PANELS_OF_ARRAY", "StoredA"]
 
 #: Panels of eight rows of A that an array of 16 rows takes.
 A_PANELS_OF_ARRAY = 2
-_WORD = 32
 #: Columns of tensor memory that hold A: 32 stored bytes a row.
 _COLUMNS = 8
 
@@ -58,7 +57,7 @@ class StoredA(wiring.Component):
             ports |= {
                 "column": (In(SLOTS), "For each slot: a column of tensor memory arrives in this cycle."),
                 "number": (In(range(_COLUMNS)), "Number of the column."),
-                "words": (In(_WORD).array(ROWS * arrays), "Word of the column in each row."),
+                "words": (In(WORD_BITS).array(ROWS * arrays), "Word of the column in each row."),
             }
         super().__init__(DescribedSignature(ports))
 

@@ -14,9 +14,9 @@ from .codes import is_one_of, is_wide
 from .commits import GROUPS, Commits
 from .config import PRESETS, CoreConfig, Element
 from .described import DescribedLayout, DescribedSignature
-from .fetch import UNIT_BITS, descriptor_layout, panel_layout, shared_memory_signature
+from .fetch import PANEL_BITS, UNIT_BITS, descriptor_layout, panel_layout, shared_memory_signature
 from .operand_fetch import OperandFetch
-from .operand_slots import PANEL_BITS, OperandSlots, PanelRequests
+from .operand_slots import OperandSlots, PanelRequests
 from .panel_operands import PanelOperands, panel_instruction_layout
 from .placement import Placement, placement_layout
 from .round import ResultCode
@@ -213,7 +213,7 @@ class Tcgen05(wiring.Component):
         instruction = turn.instruction
         wiring.connect(m, requests.o, fetch.b)
         m.d.comb += [
-            requests.wanted.eq(turn.wanted),
+            requests.pending.eq(turn.pending),
             requests.descriptor.eq(instruction.b_descriptor),
             requests.mn_major.eq(instruction.b_transposed),
             requests.short.eq(~instruction.control.sparse),
@@ -230,8 +230,8 @@ class Tcgen05(wiring.Component):
         code = Array(slots.stored)[arrived.tag].control.a
         m.d.comb += [
             # The turn of A in tensor memory ends at once: its columns come in the turn of the words.
-            elsewhere.eq(turn.wanted & ~instruction.a_shared),
-            requests.wanted.eq(turn.wanted & instruction.a_shared),
+            elsewhere.eq(turn.pending & ~instruction.a_shared),
+            requests.pending.eq(turn.pending & instruction.a_shared),
             requests.descriptor.eq(instruction.a_descriptor),
             requests.mn_major.eq(instruction.a_transposed),
             requests.short.eq(1),
@@ -252,7 +252,7 @@ class Tcgen05(wiring.Component):
         turn, request, column = slots.words, operands.i.payload, operands.column
         tag = 1 << column.tag
         m.d.comb += [
-            operands.i.valid.eq(turn.wanted),
+            operands.i.valid.eq(turn.pending),
             *self._request(request, turn.instruction),
             request.tag.eq(turn.slot),
             turn.end.eq(operands.i.valid & operands.i.ready),
@@ -264,7 +264,8 @@ class Tcgen05(wiring.Component):
             words.panel.eq(_panel_number(slots.instruction, slots.panel)),
             stored.column.eq(Mux(operands.arriving & (column.operand == Operand.A), tag, 0)),
             stored.number.eq(column.number),
-            *(port.eq(word) for of in (words, stored) for port, word in zip(of.words, operands.words, strict=True)),
+            *(port.eq(word) for port, word in zip(words.words, operands.words, strict=True)),
+            *(port.eq(word) for port, word in zip(stored.words, operands.words, strict=True)),
         ]
 
     def _request(self, request: data.View, instruction: data.View) -> list[Any]:
@@ -296,7 +297,7 @@ class Tcgen05(wiring.Component):
         instruction = turn.instruction
         last = requested == instruction.last_panel
         m.d.comb += [
-            store.i.valid.eq(turn.wanted),
+            store.i.valid.eq(turn.pending),
             store.i.payload.column.eq(
                 instruction.d_column + (_panel_number(instruction, requested) << COLUMNS.bit_length() - 1)
             ),

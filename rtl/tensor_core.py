@@ -65,7 +65,7 @@ class TensorCore(wiring.Component):
         m.submodules.warp = warp = self.warp_class(self.config, self.unit_class)
         # One bit for each entry in the array, the oldest lowest: the entry is an `mma` and not a panel.
         sources, inside = Signal(IN_FLIGHT), Signal(range(IN_FLIGHT + 1))
-        taken, given = Signal(), Signal()
+        taken, delivered = Signal(), Signal()
         # A sparse `mma` with four registers of A has the pace 8, and the array takes four cycles for it or a panel:
         #
         #     cycle     0      1 ... 3    4        5 ... 7    8
@@ -85,16 +85,16 @@ class TensorCore(wiring.Component):
             warp.i.valid.eq(self.panel.valid | (self.i.valid & from_registers & (left == 0))),
             warp.i.payload.eq(Mux(self.panel.valid, self.panel.payload, self.i.payload)),
             taken.eq(warp.i.valid & warp.i.ready),
-            given.eq(warp.o.valid & warp.o.ready),
+            delivered.eq(warp.o.valid & warp.o.ready),
         ]
         m.d.sync += left.eq(Mux(begins, pace[Cat(control.sparse, self.i.payload.long)], left - (left != 0)))
         m.d.sync += [
-            inside.eq(inside + taken - given),
-            sources.eq((sources | (begins << inside)) >> given),
+            inside.eq(inside + taken - delivered),
+            sources.eq((sources | (begins << inside)) >> delivered),
         ]
         for is_instruction, results in enumerate((self.panel_result, self.o)):
-            mine = sources[0] == is_instruction
-            m.d.comb += [results.valid.eq(warp.o.valid & mine), results.payload.eq(warp.o.payload)]
-            with m.If(mine):
+            is_own = sources[0] == is_instruction
+            m.d.comb += [results.valid.eq(warp.o.valid & is_own), results.payload.eq(warp.o.payload)]
+            with m.If(is_own):
                 m.d.comb += warp.o.ready.eq(results.ready)
         return m

@@ -5,7 +5,9 @@ from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .described import DescribedLayout, DescribedSignature
-from .tensor_memory import COLUMN_BITS, TENSOR_LANES, WORD_BITS, tensor_memory_signature
+from .fetch import PANEL_BITS
+from .tensor_memory import COLUMN_BITS, TENSOR_LANES, tensor_memory_signature
+from .warp import WORD_BITS
 
 __all__ = ["Operand", "TensorOperands", "columns_of", "operand_request_layout", "tensor_column_layout"]
 
@@ -38,7 +40,7 @@ def operand_request_layout() -> DescribedLayout:
             "wide": (1, "Elements have 16 or 32 bits, with one column of metadata; otherwise metadata has two."),
             "sparsity_selector": (1, "With wide elements, which of two columns holds the metadata."),
             "scaled": (1, "The instruction has block scales."),
-            "last_panel": (5, "N / 8 - 1."),
+            "last_panel": (PANEL_BITS, "N / 8 - 1."),
             "tag": (1, "Returned with each column."),
         }
     )

@@ -8,10 +8,10 @@ from amaranth.lib.wiring import In, Out
 
 from .accumulators import ARRAYS
 from .described import DescribedSignature
-from .operand_slots import PANEL_BITS, SLOTS
-from .tensor_memory import WORD_BITS
+from .fetch import PANEL_BITS
+from .operand_slots import SLOTS
 from .tensor_operands import Operand, tensor_column_layout
-from .warp import COLUMNS, LANES, ROWS
+from .warp import COLUMNS, LANES, ROWS, WORD_BITS
 
 __all__ = ["TensorWords"]
 
@@ -98,5 +98,5 @@ class TensorWords(wiring.Component):
     def _of_slot(self, m: Module, name: str, stored: Sequence[Signal]) -> Value:
         """Return the contents of the slot that is multiplied."""
         chosen = Signal(len(Value.cast(stored[0])), name=name)
-        m.d.comb += chosen.eq(Array(Value.cast(of) for of in stored)[self.slot])
+        m.d.comb += chosen.eq(Array(map(Value.cast, stored))[self.slot])
         return chosen

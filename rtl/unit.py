@@ -47,15 +47,12 @@ class Unit(wiring.Component):
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
         self.widths = Widths(config)
-        super().__init__(
-            DescribedSignature(
-                {
-                    "step": (In(unit_step_layout(config)), "Operands and control word of a step."),
-                    "enable": (In(1, init=1), "The pipeline advances."),
-                    "result": (Out(unit_result_layout()), "Result of the step of config.latency enabled cycles ago."),
-                }
-            )
-        )
+        ports = {
+            "step": (In(unit_step_layout(config)), "Operands and control word of a step."),
+            "enable": (In(1, init=1), "The pipeline advances."),
+            "result": (Out(unit_result_layout()), "Result of the step of config.latency enabled cycles ago."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the stages and the registers between them."""

@@ -7,7 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa.timing import RegisterCycles
-from .commits import GROUPS, Commits
+from .commits import GROUPS, PENDING_BITS, Commits
 from .config import CoreConfig
 from .described import DescribedLayout, DescribedSignature
 from .due import DueList
@@ -29,7 +29,7 @@ def warpgroup_layout() -> DescribedLayout:
     registers = {name: multiplication.pop(name) for name in ("a", "e")}
     operation = "wgmma.mma_async, wgmma.commit_group, wgmma.wait_group or wgmma.fence."
     pending = "N of wgmma.wait_group: committed groups that may still be pending after the wait."
-    own = {"operation": (Operation, operation), "pending": (3, pending)}
+    own = {"operation": (Operation, operation), "pending": (PENDING_BITS, pending)}
     return DescribedLayout(registers | own | multiplication)
 
 

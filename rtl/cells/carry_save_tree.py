@@ -98,7 +98,11 @@ class CarrySaveTree(wiring.Component):
         level, waiting = 0, self.registered_level is not None
         while waiting or len(words) > 2:
             if waiting and (level == self.registered_level or len(words) <= 2):
-                words, increments, waiting = self._held(m, words), self._held(m, increments), False
+                words, increments, waiting = (
+                    self._registered(m, words),
+                    self._registered(m, increments),
+                    False,
+                )
                 continue
             following: list[Value] = []
             for first, second, third in zip(words[::3], words[1::3], words[2::3], strict=False):
@@ -109,14 +113,14 @@ class CarrySaveTree(wiring.Component):
         # There is one row less than increments: the last increment is the carry.
         outputs: list[Value] = [*words, *increments]
         if self.registered:
-            outputs = self._held(m, outputs)
+            outputs = self._registered(m, outputs)
         m.d.comb += [port.eq(value) for port, value in zip((self.word0, self.word1, self.carry), outputs, strict=True)]
         return m
 
     def _total(self, m: Module, words: list[Value], increments: list[Value]) -> Value:
         """Return the sum by additions of two words and an increment."""
         if self.registered_level is not None:
-            words, increments = self._held(m, words), self._held(m, increments)
+            words, increments = self._registered(m, words), self._registered(m, increments)
         levels = (len(words) - 1).bit_length()
         for level in range(levels):
             following: list[Value] = []
@@ -126,12 +130,14 @@ class CarrySaveTree(wiring.Component):
                 following.append(total)
             words = [*following, *words[len(words) // 2 * 2 :]]
             if self.registered and level == (levels - 1) // 2:
-                words, increments = self._held(m, words), self._held(m, increments)
+                words, increments = self._registered(m, words), self._registered(m, increments)
         return words[0]
 
-    def _held(self, m: Module, values: list[Value]) -> list[Value]:
+    def _registered(self, m: Module, values: list[Value]) -> list[Value]:
         """Return values behind a register."""
-        return [value if isinstance(value, Const) else delayed(m, value, 1, self.enable, "held") for value in values]
+        return [
+            value if isinstance(value, Const) else delayed(m, value, 1, self.enable, "register") for value in values
+        ]
 
     def _row(self, m: Module, first: Value, second: Value, third: Value, lowest: Value) -> tuple[Value, Value]:
         """Return the sum bits of three words and their carries above a lowest bit."""
