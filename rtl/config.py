@@ -241,7 +241,7 @@ class CoreConfig:
         Raises
         ------
         ConfigError
-            Blocks do not fill 16 x 8 outputs, or a step is neither one segment nor two.
+            Blocks do not fill 16 x 8 outputs, or a step is neither one segment nor two, or not two with packed e2m1.
         """
         if WARP_ROWS % self.rows or WARP_COLUMNS % self.columns:
             raise ConfigError(
@@ -250,6 +250,9 @@ class CoreConfig:
             )
         if self.step_bytes not in (WARP_SEGMENT_BYTES, 2 * WARP_SEGMENT_BYTES):
             raise ConfigError(f"step_bytes must be 16 or 32 to serve a warp, not {self.step_bytes}")
+        # A warp hands the same block scales to both steps of an instruction.
+        if self.step_bytes == WARP_SEGMENT_BYTES and any(element.packed_float for element in self.elements):
+            raise ConfigError(f"step_bytes must be 32 to serve a warp with e2m1/4, not {self.step_bytes}")
 
     @property
     def serves_warp(self) -> bool:

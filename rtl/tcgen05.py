@@ -12,7 +12,7 @@ from ..isa.formats import low_bit
 from .accumulators import ARRAYS, Accumulators, accumulator_memory_signature
 from .codes import is_one_of, is_wide
 from .commits import GROUPS, Commits
-from .config import PRESETS, CoreConfig, Element
+from .config import PRESETS, ConfigError, CoreConfig, Element
 from .described import DescribedLayout, DescribedSignature
 from .fetch import PANEL_BITS, UNIT_BITS, descriptor_layout, panel_layout, shared_memory_signature
 from .operand_fetch import OperandFetch
@@ -122,7 +122,8 @@ class Tcgen05(wiring.Component):
     config : CoreConfig
         The array, as for :class:`~sptc.rtl.warp.Warp`.
     arrays : int
-        Arrays of 16 rows and 16 lanes of tensor memory each. Eight make a whole CTA; fewer are quicker to build.
+        Arrays of 16 rows and 16 lanes of tensor memory each. Eight make a whole CTA; fewer are quicker to build. An
+        even number with block scales, which are stored for 32 rows at a time.
     unit_class, warp_class : type
         Component classes of the units and of the arrays.
     fetch_class : callable
@@ -150,6 +151,8 @@ class Tcgen05(wiring.Component):
         accumulators_class: Callable[[int], Accumulators] = Accumulators,
         words_class: Callable[[int], TensorWords] = TensorWords,
     ) -> None:
+        if config.scales and arrays % 2:
+            raise ConfigError(f"arrays must be an even number with block scales, not {arrays}")
         self.config = config
         self.arrays = arrays
         self.unit_class = unit_class
