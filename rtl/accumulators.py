@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .described import DescribedLayout, DescribedSignature
+from .cells.described import DescribedLayout, DescribedSignature
 from .due import DueList
 from .panel_operands import fragment_layout
 from .tensor_core import IN_FLIGHT

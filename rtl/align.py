@@ -5,12 +5,12 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa.numerics import BLOCK_GROUP
+from .cells.described import DescribedSignature
 from .cells.max_exponent import ALIGNED_EXPONENT_BITS, LEAST_EXPONENT, MaxExponent
 from .cells.raw import PRODUCT_EXPONENT_BITS
 from .cells.shifter import AlignmentShifter
 from .codes import is_one_of
 from .config import CoreConfig, Element
-from .described import DescribedSignature
 from .multiply import products_signature
 from .product_group import SCALED_GROUP_BITS, SCALED_GROUP_FRACTION_BITS, ProductGroup
 from .reduce import addends_signature
@@ -184,10 +184,7 @@ class AlignStage(wiring.Component):
         m.submodules[f"align{slot.index}"] = align = AlignmentShifter(
             len(magnitude), slot.padding, slot.shift_amount_bits, slot.float_bits
         )
-        m.d.comb += [
-            align.magnitude.eq(magnitude),
-            align.shift_amount.eq(e_max - self.i.exponents[slot.index]),
-        ]
+        m.d.comb += [align.magnitude.eq(magnitude), align.shift_amount.eq(e_max - self.i.exponents[slot.index])]
         return align.output
 
     def _align_c(self, m: Module, integer: Value, e_max: Value) -> None:

@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from .described import DescribedSignature
+from .cells.described import DescribedSignature
 from .operand_slots import SLOTS
 from .tensor_core import IN_FLIGHT
 

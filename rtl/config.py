@@ -146,32 +146,22 @@ class CoreConfig:
         need(not packed or bool(self.scales), "scales", "given for packed e2m1, which has no unscaled instruction")
         narrow = any(element.container_bits == 4 for element in elements)
         need(not narrow or self.step_bytes % 8 == 0, "step_bytes", "a multiple of 8 to hold whole groups of 16")
-        need(
-            not packed or self.step_bytes <= 32, "step_bytes", "at most 32, since a step carries scales for four groups"
-        )
+        at_most = "at most 32, since a step carries scales for four groups"
+        need(not packed or self.step_bytes <= 32, "step_bytes", at_most)
         floats8 = any(element.container_bits == 8 and not element.format.is_integer for element in elements)
-        need(
-            not self.scales or packed or floats8,
-            "scales",
-            "empty without a format that is block-scaled (fp8 or e2m1/4)",
-        )
+        without = "empty without a format that is block-scaled (fp8 or e2m1/4)"
+        need(not self.scales or packed or floats8, "scales", without)
         need("ue4m3" not in self.scales or packed, "scales", "without 'ue4m3' unless e2m1/4 is held")
         for field in ("alignment_bits", "fp8_alignment_bits", "block_alignment_bits"):
             value = getattr(self, field)
             need(isinstance(value, int) and 8 <= value <= 40, field, "an integer from 8 to 40")
-        need(
-            not packed or self.block_alignment_bits >= self.alignment_bits,
-            "block_alignment_bits",
-            "at least alignment_bits",
-        )
+        bits = self.alignment_bits
+        need(not packed or self.block_alignment_bits >= bits, "block_alignment_bits", "at least alignment_bits")
         widest = max(element.significand_bits for element in elements)
         has_float = any(not element.fixed_point for element in elements)
-        need(
-            not has_float or self.alignment_bits >= 2 * (widest - 1),
-            "alignment_bits",
-            f"at least {2 * (widest - 1)}, the fraction bits of a product of these formats",
-        )
-        need(self.fp8_alignment_bits <= self.alignment_bits, "fp8_alignment_bits", "at most alignment_bits")
+        at_least = f"at least {2 * (widest - 1)}, the fraction bits of a product of these formats"
+        need(not has_float or bits >= 2 * (widest - 1), "alignment_bits", at_least)
+        need(self.fp8_alignment_bits <= bits, "fp8_alignment_bits", "at most alignment_bits")
         need(isinstance(self.sparse, bool), "sparse", "True or False")
 
     @cached_property

@@ -6,10 +6,10 @@ from amaranth.hdl import Cat, Module, ShapeLike, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from .cells.described import DescribedLayout, DescribedSignature
 from .cells.pipeline import delayed
 from .codes import is_wide
 from .config import CoreConfig
-from .described import DescribedLayout, DescribedSignature
 from .metadata import MetadataStage
 from .order import ColumnOrder, RowOrder
 from .step import control_layout

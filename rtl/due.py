@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Mux, ShapeLike
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from .described import DescribedSignature
+from .cells.described import DescribedSignature
 
 __all__ = ["DueList"]
 

@@ -4,10 +4,10 @@ from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
+from .cells.described import DescribedLayout, DescribedSignature
 from .codes import is_one_of
 from .commits import GROUPS, PENDING_BITS
 from .config import CoreConfig
-from .described import DescribedLayout, DescribedSignature
 from .fetch import PANEL_BITS, descriptor_layout, sets_reserved
 from .step import control_layout
 

@@ -5,8 +5,8 @@ from amaranth.lib import data, enum, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa import metadata as isa
+from .cells.described import DescribedSignature
 from .config import MUXES, CoreConfig
-from .described import DescribedSignature
 
 __all__ = ["KEPT_UNITS", "MetadataStage", "NibbleDecoder", "RuleCode", "selects_layout"]
 

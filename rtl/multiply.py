@@ -10,13 +10,13 @@ from amaranth.lib.wiring import In, Out, PureInterface
 
 from ..isa.formats import FORMATS
 from ..isa.numerics import zero_exponent_for
+from .cells.described import DescribedSignature
 from .cells.max_exponent import ALIGNED_EXPONENT_BITS, LEAST_EXPONENT, MaxExponent
 from .cells.pipeline import delayed
 from .cells.raw import PRODUCT_EXPONENT_BITS
 from .cells.slot_multiplier import SlotMultiplier
 from .codes import is_one_of
 from .config import CoreConfig
-from .described import DescribedSignature
 from .round import SPECIAL_VALUES, ResultCode
 from .scale import ExponentOffset, ScaleCode
 from .slots import kept_bits

@@ -6,7 +6,7 @@ from amaranth.hdl import Array, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .described import DescribedSignature
+from .cells.described import DescribedSignature
 from .fetch import PANEL_BITS, descriptor_layout, panel_request_layout
 
 __all__ = ["SLOTS", "OperandSlots", "PanelRequests", "turn_signature"]

@@ -5,20 +5,12 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa.metadata import UNITS_PER_CHUNK
+from .cells.described import DescribedSignature
 from .config import CoreConfig
-from .described import DescribedSignature
 from .metadata import KEPT_UNITS, MetadataStage, RuleCode
 from .select import SelectStage
 
-__all__ = [
-    "DENSE_NIBBLE",
-    "ColumnOrder",
-    "OrderedSelect",
-    "RowOrder",
-    "byte_order",
-    "nibble_order",
-    "selected_byte",
-]
+__all__ = ["DENSE_NIBBLE", "ColumnOrder", "OrderedSelect", "RowOrder", "byte_order", "nibble_order", "selected_byte"]
 
 #: Metadata of dense steps: selects the first two units of a chunk.
 DENSE_NIBBLE = 0b0100

@@ -7,8 +7,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa.formats import low_bit
+from .cells.described import DescribedLayout, DescribedSignature
 from .config import CoreConfig
-from .described import DescribedLayout, DescribedSignature
 from .fetch import panel_layout
 from .step import control_layout
 from .warp import LANES, REGISTERS, WORD_BITS, warp_operands_layout

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from .described import DescribedLayout, DescribedSignature
+from .cells.described import DescribedLayout, DescribedSignature
 from .fetch import descriptor_layout, sets_reserved
 from .tensor_memory import COLUMN_BITS
 from .tensor_operands import Operand, columns_of, operand_request_layout

@@ -12,9 +12,9 @@ from typing import Any
 from amaranth.hdl import Shape, UnusedElaboratable
 from amaranth.lib import data, wiring
 
+from .cells.described import DescribedLayout, DescribedSignature
 from .codes import ELEMENT_CODE_BITS
 from .config import CoreConfig
-from .described import DescribedLayout, DescribedSignature
 from .emit import COMPONENTS
 from .step import control_layout
 

@@ -6,9 +6,9 @@ from amaranth.lib.wiring import In, Out
 
 from ..isa.numerics import BLOCK_GROUP
 from .cells.carry_save_tree import CarrySaveTree, sum_bits
+from .cells.described import DescribedSignature
 from .cells.max_exponent import ALIGNED_EXPONENT_BITS
 from .config import CoreConfig
-from .described import DescribedSignature
 from .scale import GROUP_SCALE_FRACTION_BITS, GroupScale, ScaleCode
 
 __all__ = [

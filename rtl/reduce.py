@@ -8,8 +8,8 @@ from amaranth.lib.wiring import In, Out
 
 from .cells.adder import Adder
 from .cells.carry_save_tree import CarrySaveTree
+from .cells.described import DescribedSignature
 from .config import CoreConfig
-from .described import DescribedSignature
 from .product_group import GROUP_SUM_BITS
 from .widths import Widths
 

@@ -10,10 +10,10 @@ from amaranth.lib.wiring import In, Out
 
 from ..isa.formats import FORMATS
 from .cells.adder import Adder
+from .cells.described import DescribedSignature
 from .cells.leading_zeros import LeadingZeros
 from .cells.max_exponent import ALIGNED_EXPONENT_BITS
 from .cells.pipeline import delayed
-from .described import DescribedSignature
 
 __all__ = ["SPECIAL_VALUES", "ResultCode", "RoundStage", "normalised_bits"]
 
@@ -249,21 +249,12 @@ class RoundStage(wiring.Component):
                 single = Mux(i.result == ResultCode.E8M13, shortened, body)
             outputs.append(self._special(m, i, negative, single, field >= 0xFF, nan, infinite, "f32"))
         if halves:
-            outputs.append(
-                self._special(m, i, negative, body[_HALF_PLACE:][: _F16.bits - 1], field >= 0x1F, nan, infinite, "f16")
-            )
+            short = body[_HALF_PLACE:][: _F16.bits - 1]
+            outputs.append(self._special(m, i, negative, short, field >= 0x1F, nan, infinite, "f16"))
         return outputs[0] if len(outputs) == 1 else Mux(half, outputs[1], outputs[0])
 
     def _special(
-        self,
-        m: Module,
-        i: _Inputs,
-        negative: Value,
-        body: Value,
-        overflow: Value,
-        nan: Value,
-        infinite: Value,
-        name: str,
+        self, m: Module, i: _Inputs, negative: Value, body: Value, overflow: Value, nan: Value, inf: Value, name: str
     ) -> Value:
         """Return a result register: a rounded magnitude with its sign, or Inf, or NaN."""
         fmt = FORMATS[name]
@@ -271,4 +262,4 @@ class RoundStage(wiring.Component):
         finite = Signal(fmt.bits - 1)
         m.d.comb += finite.eq(Mux(overflow, inf_body, body))
         ordinary = Cat(finite, negative & finite.any())
-        return Mux(nan, Const(_CANONICAL_NAN[name], fmt.bits), Mux(infinite, Cat(inf_body, i.negative_inf), ordinary))
+        return Mux(nan, Const(_CANONICAL_NAN[name], fmt.bits), Mux(inf, Cat(inf_body, i.negative_inf), ordinary))

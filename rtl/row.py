@@ -4,10 +4,10 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from .cells.described import DescribedSignature
 from .cells.pipeline import delayed
 from .codes import is_wide
 from .config import CoreConfig
-from .described import DescribedSignature
 from .metadata import MetadataStage
 from .step import row_result_layout, row_step_layout
 from .unit import Unit

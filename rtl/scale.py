@@ -4,10 +4,10 @@ from amaranth.hdl import Cat, Const, Module, Mux, Value, signed
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
+from .cells.described import DescribedSignature
 from .cells.max_exponent import ALIGNED_EXPONENT_BITS
 from .codes import ELEMENT_CODE_BITS, is_one_of
 from .config import CoreConfig
-from .described import DescribedSignature
 
 __all__ = ["GROUP_SCALE_FRACTION_BITS", "ExponentOffset", "GroupScale", "ScaleCode"]
 

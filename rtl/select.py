@@ -5,9 +5,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa.metadata import UNITS_PER_CHUNK
+from .cells.described import DescribedSignature
 from .cells.operand_mux import OperandMux
 from .config import CoreConfig
-from .described import DescribedSignature
 from .metadata import KEPT_UNITS, selects_layout
 
 __all__ = ["SelectStage"]

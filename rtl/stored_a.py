@@ -4,7 +4,7 @@ from amaranth.hdl import Array, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from .described import DescribedSignature
+from .cells.described import DescribedSignature
 from .operand_fetch import core_matrix_layout
 from .operand_slots import SLOTS
 from .panel_operands import fragment_layout, segment_words

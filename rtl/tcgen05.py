@@ -10,10 +10,10 @@ from amaranth.lib.wiring import In, Out
 
 from ..isa.formats import low_bit
 from .accumulators import ARRAYS, Accumulators, accumulator_memory_signature
+from .cells.described import DescribedLayout, DescribedSignature
 from .codes import is_one_of, is_wide
 from .commits import GROUPS, Commits
 from .config import PRESETS, ConfigError, CoreConfig, Element
-from .described import DescribedLayout, DescribedSignature
 from .fetch import PANEL_BITS, UNIT_BITS, descriptor_layout, panel_layout, shared_memory_signature
 from .operand_fetch import OperandFetch
 from .operand_slots import OperandSlots, PanelRequests
@@ -24,7 +24,7 @@ from .scale import ScaleCode
 from .step import control_layout
 from .stored_a import A_PANELS_OF_ARRAY, StoredA
 from .tensor_memory import COLUMN_BITS, tensor_memory_signature
-from .tensor_operands import Operand, TensorOperands
+from .tensor_operands import COLUMN_FIELDS, Operand, TensorOperands
 from .tensor_words import TensorWords
 from .unit import Unit
 from .warp import CHUNKS, COLUMNS, ROWS, ScaleSizeCode, Warp
@@ -48,16 +48,6 @@ def tcgen05_layout() -> DescribedLayout:
     """Return the layout of a command."""
     not_built = "The 128-byte swizzle with atoms of 32 bytes is not built."
     pair = "cta_group::2: the two CTAs provide B in turn, eight columns at a time; N is a multiple of 16."
-    columns = {
-        f"{name}_column": (COLUMN_BITS, f"First column of {operand} in tensor memory.")
-        for name, operand in (
-            ("d", "D"),
-            ("a", "A"),
-            ("metadata", "the metadata"),
-            ("scale_a", "the block scales of A"),
-            ("scale_b", "the block scales of B"),
-        )
-    }
     return DescribedLayout(
         {
             "operation": (CtaOperation, "tcgen05.mma or tcgen05.commit."),
@@ -71,7 +61,8 @@ def tcgen05_layout() -> DescribedLayout:
             "add": (1, "enable-input-d: D is added."),
             "last_panel": (PANEL_BITS, "N / 8 - 1."),
             "sparsity_selector": (1, "PTX's sparsity selector, for elements of 16 or 32 bits."),
-            **columns,
+            "d_column": (COLUMN_BITS, "First column of D in tensor memory."),
+            **COLUMN_FIELDS,
             "scale_size": (ScaleSizeCode, "Block scales of each row of A and column of B."),
             "byte_a": (2, "Byte of the 32-bit word where the block scales of A start."),
             "byte_b": (2, "Byte of the 32-bit word where the block scales of B start."),
@@ -273,9 +264,9 @@ class Tcgen05(wiring.Component):
 
     def _request(self, request: data.View, instruction: data.View) -> list[Any]:
         """Return the assignments of a request for an instruction's operands in tensor memory."""
-        names = ("a_column", "metadata_column", "scale_a_column", "scale_b_column", "a_shared", "sparsity_selector")
+        names = (*COLUMN_FIELDS, "a_shared", "sparsity_selector", "last_panel")
         return [
-            *(request[name].eq(instruction[name]) for name in (*names, "last_panel")),
+            *(request[name].eq(instruction[name]) for name in names),
             request.sparse.eq(instruction.control.sparse),
             request.wide.eq(is_wide(self.config, instruction.control.a)),
             request.scaled.eq(instruction.control.scale != ScaleCode.NONE),

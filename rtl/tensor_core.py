@@ -7,8 +7,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa.timing import RegisterCycles
+from .cells.described import DescribedSignature
 from .config import PRESETS, CoreConfig
-from .described import DescribedSignature
 from .unit import Unit
 from .warp import Warp, warp_operands_layout, warp_result_layout
 
@@ -30,12 +30,8 @@ class TensorCore(wiring.Component):
 
     Parameters
     ----------
-    config : CoreConfig
-        The array, as for :class:`~sptc.rtl.warp.Warp`.
-    registers : RegisterCycles
-        Cycles in which the register file delivers the operands of an instruction.
-    unit_class, warp_class : type
-        Component classes of the units, and of the array with its operand gathering.
+    config, registers, unit_class, warp_class
+        As for :class:`~sptc.rtl.warpgroup.Warpgroup`.
     """
 
     def __init__(

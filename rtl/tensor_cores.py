@@ -7,8 +7,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa.timing import RegisterCycles
+from .cells.described import DescribedLayout, DescribedSignature
 from .config import CoreConfig
-from .described import DescribedLayout, DescribedSignature
 from .fetch import PANEL_BITS, descriptor_layout, shared_memory_signature
 from .operand_fetch import OperandFetch
 from .operand_slots import OperandSlots, PanelRequests
@@ -134,15 +134,8 @@ class TensorCores(wiring.Component):
 
     Parameters
     ----------
-    config : CoreConfig
-        The array of one warp, as for :class:`~sptc.rtl.warp.Warp`.
-    registers : RegisterCycles
-        Cycles in which the register file delivers operands. A parameter, since the cause of these cycles in silicon
-        is not known.
-    unit_class, warp_class : type
-        Component classes of the units and of the arrays.
-    fetch_class : callable
-        Takes the number of panels of A; returns the component that fetches operands from shared memory.
+    config, registers, unit_class, warp_class, fetch_class
+        As for :class:`~sptc.rtl.warpgroup.Warpgroup`.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from amaranth.lib.wiring import In, Out
 
-from .described import DescribedSignature
+from .cells.described import DescribedSignature
 from .warp import WORD_BITS
 
 __all__ = ["COLUMN_BITS", "TENSOR_LANES", "tensor_memory_signature"]

@@ -4,12 +4,12 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .described import DescribedLayout, DescribedSignature
+from .cells.described import DescribedLayout, DescribedSignature
 from .fetch import PANEL_BITS
 from .tensor_memory import COLUMN_BITS, TENSOR_LANES, tensor_memory_signature
 from .warp import WORD_BITS
 
-__all__ = ["Operand", "TensorOperands", "columns_of", "operand_request_layout", "tensor_column_layout"]
+__all__ = ["COLUMN_FIELDS", "Operand", "TensorOperands", "columns_of", "operand_request_layout", "tensor_column_layout"]
 
 #: Columns of A (32 stored bytes a row), and of the block scales of 128 rows.
 _A_COLUMNS, _SCALE_COLUMNS = 8, 4
@@ -27,14 +27,23 @@ class Operand(enum.Enum, shape=2):
     A = 3
 
 
+#: Fields of an instruction for its operands in tensor memory.
+COLUMN_FIELDS = {
+    f"{name}_column": (COLUMN_BITS, f"First column of {operand} in tensor memory.")
+    for name, operand in (
+        ("a", "A"),
+        ("metadata", "the metadata"),
+        ("scale_a", "the block scales of A"),
+        ("scale_b", "the block scales of B"),
+    )
+}
+
+
 def operand_request_layout() -> DescribedLayout:
     """Return the layout of a request for an instruction's operands in tensor memory."""
     return DescribedLayout(
         {
-            "a_column": (COLUMN_BITS, "First column of A."),
-            "metadata_column": (COLUMN_BITS, "First column of the metadata."),
-            "scale_a_column": (COLUMN_BITS, "First column of the block scales of A."),
-            "scale_b_column": (COLUMN_BITS, "First column of the block scales of B."),
+            **COLUMN_FIELDS,
             "a_shared": (1, "A is in shared memory, not in tensor memory."),
             "sparse": (1, "The instruction has metadata."),
             "wide": (1, "Elements have 16 or 32 bits, with one column of metadata; otherwise metadata has two."),

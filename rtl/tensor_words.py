@@ -7,7 +7,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from .accumulators import ARRAYS
-from .described import DescribedSignature
+from .cells.described import DescribedSignature
 from .fetch import PANEL_BITS
 from .operand_slots import SLOTS
 from .tensor_operands import Operand, tensor_column_layout

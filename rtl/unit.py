@@ -7,10 +7,10 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, PureInterface
 
 from .align import AlignStage
+from .cells.described import DescribedSignature
 from .cells.pipeline import delayed
 from .codes import is_one_of
 from .config import CoreConfig
-from .described import DescribedSignature
 from .multiply import MultiplyStage
 from .reduce import ReduceStage
 from .round import SPECIAL_VALUES, RoundStage
@@ -88,12 +88,7 @@ class Unit(wiring.Component):
             control, c, scale_a, scale_b = (self._cut(m, cut, value) for value in (control, c, scale_a, scale_b))
         m.submodules.align = align = AlignStage(config)
         self._connect(m, "multiply", multiply.o, align.i)
-        m.d.comb += [
-            align.control.eq(control),
-            align.c.eq(c),
-            align.scale_a.eq(scale_a),
-            align.scale_b.eq(scale_b),
-        ]
+        m.d.comb += [align.control.eq(control), align.c.eq(c), align.scale_a.eq(scale_a), align.scale_b.eq(scale_b)]
         m.submodules.reduce = accumulate = ReduceStage(config, config.cuts)
         wiring.connect(m, align.o.addends, accumulate.i)
         integers = [element for element in self.widths.narrow if element.format.is_integer]

@@ -5,20 +5,14 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa.formats import FORMATS, Format, Specials
+from .cells.described import DescribedLayout, DescribedSignature
 from .cells.raw import EXPONENT_BITS, raw_signature
 from .codes import ELEMENT_CODE_BITS, case
 from .config import CoreConfig, Element
-from .described import DescribedLayout, DescribedSignature
 from .order import selected_byte
 from .slots import Slot, kept_bits
 
-__all__ = [
-    "ACCUMULATOR_SIGNIFICAND_BITS",
-    "FormatDecoder",
-    "Unpack",
-    "UnpackAccumulator",
-    "traits_layout",
-]
+__all__ = ["ACCUMULATOR_SIGNIFICAND_BITS", "FormatDecoder", "Unpack", "UnpackAccumulator", "traits_layout"]
 
 #: Fraction bits of the format whose only special value is a NaN of all ones, e4m3.
 _LONE_NAN_FRACTION_BITS = FORMATS["e4m3"].fraction_bits

@@ -7,10 +7,10 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from .cells.described import DescribedLayout, DescribedSignature
 from .codes import is_wide
 from .config import WARP_COLUMNS, WARP_ROWS, WARP_SEGMENT_BYTES, CoreConfig
 from .core import Core
-from .described import DescribedLayout, DescribedSignature
 from .round import ResultCode
 from .step import control_layout
 from .unit import Unit
@@ -32,6 +32,7 @@ ROWS, COLUMNS = WARP_ROWS, WARP_COLUMNS
 LANES, REGISTERS, CHUNKS = 32, 4, 16
 #: Width of a register, and of a word of tensor memory.
 WORD_BITS = 32
+_FRAGMENT = data.ArrayLayout(data.ArrayLayout(WORD_BITS, REGISTERS), LANES)
 #: Tag of a block in the core: the properties of its instruction that are needed to store the result.
 _TAG = data.StructLayout({"half": 1, "wide": 1, "step": 1, "last": 1})
 
@@ -46,11 +47,8 @@ class ScaleSizeCode(enum.Enum, shape=2):
 
 def warp_operands_layout() -> DescribedLayout:
     """Return the layout of one instruction and the registers it reads."""
-    fragment = (
-        data.ArrayLayout(data.ArrayLayout(32, REGISTERS), LANES),
-        "Operand registers; those that the instruction does not use are ignored.",
-    )
-    lanes = (data.ArrayLayout(32, LANES), "Metadata and block scale registers.")
+    fragment = _FRAGMENT, "Operand registers; those that the instruction does not use are ignored."
+    lanes = data.ArrayLayout(WORD_BITS, LANES), "Metadata and block scale registers."
     place = "PTX's byte-id and thread-id: where in the scale registers of a quad the block scales are."
     return DescribedLayout(
         {
@@ -74,11 +72,10 @@ def warp_operands_layout() -> DescribedLayout:
 
 def warp_result_layout() -> DescribedLayout:
     """Return the layout of an instruction's result: registers, and flags of 16 rows."""
-    registers = data.ArrayLayout(data.ArrayLayout(32, REGISTERS), LANES)
     illegal = "Chunks of each row whose nibble the rule of the instruction does not define."
     return DescribedLayout(
         {
-            "d": (registers, "Result registers; f16 results fill the first two and leave the others zero."),
+            "d": (_FRAGMENT, "Result registers; f16 results fill the first two and leave the others zero."),
             "illegal": (data.ArrayLayout(CHUNKS, ROWS), illegal),
         }
     )
@@ -131,11 +128,6 @@ class Warp(wiring.Component):
             "o": (Out(stream.Signature(warp_result_layout())), "Results, in order."),
         }
         super().__init__(DescribedSignature(ports))
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of outputs, and so the cycles of one step of K."""
-        return self.config.warp_blocks
 
     def elaborate(self, platform: object) -> Module:
         """Build the operand registers, the gathering, the issue and the collection."""
@@ -190,7 +182,7 @@ class Warp(wiring.Component):
 
         With more blocks than cycles of latency it always has.
         """
-        if self.config.step_bytes != WARP_SEGMENT_BYTES or self.blocks > self.config.latency:
+        if self.config.step_bytes != WARP_SEGMENT_BYTES or self.config.warp_blocks > self.config.latency:
             return Const(1)
         # For example 8 x 4 units with steps of 16 bytes and a latency of five. Blocks are written as step.block:
         #
@@ -199,7 +191,7 @@ class Warp(wiring.Component):
         #     collect                                        0.0    0.1    0.2    0.3
         outstanding = Signal(range(self.config.latency + 1))
         m.d.sync += outstanding.eq(outstanding + issue - collect)
-        return (step == 0) | (outstanding < self.blocks)
+        return (step == 0) | (outstanding < self.config.warp_blocks)
 
     def _advance(self, m: Module, row_block: Signal, column_block: Signal) -> None:
         """Advance to the next block, columns first."""

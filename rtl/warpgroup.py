@@ -7,9 +7,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa.timing import RegisterCycles
+from .cells.described import DescribedLayout, DescribedSignature
 from .commits import GROUPS, PENDING_BITS, Commits
 from .config import CoreConfig
-from .described import DescribedLayout, DescribedSignature
 from .due import DueList
 from .life_cycle import LifeCycle, Operation, life_cycle_layout
 from .operand_fetch import OperandFetch

@@ -25,8 +25,6 @@ class DescribedLayout(data.StructLayout):
 class DescribedSignature(wiring.Signature):
     """A signature with the meaning of each member, which documents the ports of a component.
 
-    Cells, which know nothing of the datapath, list their ports in their docstrings instead.
-
     Parameters
     ----------
     ports : dict of str to (Member, str)
