@@ -98,10 +98,10 @@ def reached_after(folder: Path, output: int, cycles: int, seconds: float | None)
         The time limit was reached.
     """
     text = _run(folder, f"cone -O {output}; " + _REACH.replace("{frames}", str(cycles)), seconds)
-    found = _cycles(text)
-    if found is None and _unset_frames(text) < cycles and "UNSATISFIABLE" not in text:
+    reached = _cycles(text)
+    if reached is None and _unset_frames(text) < cycles and "UNSATISFIABLE" not in text:
         raise UndecidedError
-    return found
+    return reached
 
 
 def _unset_frames(text: str) -> int:

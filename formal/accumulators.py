@@ -3,14 +3,11 @@
 One request and one column are marked; both are free. Arithmetic and the contents of the memory are abstracted.
 """
 
-from collections.abc import Iterator
-
 from amaranth.hdl import Cat, Mux, Signal, Value
 
 from ..rtl.accumulators import Accumulators
-from ..rtl.config import CoreConfig
-from .harness import Harness, Opened
-from .properties import Parameters, Topic
+from .harness import Harness, opened
+from .properties import Topic, once
 from .sizes import COLUMN_BITS, COLUMNS
 from .streams import Flow, constant, offered
 
@@ -21,32 +18,22 @@ ACCUMULATORS = Topic("accumulators")
 _KEPT, _DUE = 2, 3
 
 
-class _Store(Opened, Accumulators):
-    """Accumulators with a visible list of outstanding results."""
+#: Cycles in which two panels are read and written.
+_CYCLES = 12
 
 
-def _once(config: CoreConfig) -> Iterator[Parameters]:
-    """16 lanes; more lanes repeat the same wires."""
-    yield ()
-
-
-def _cycles(*_: object) -> int:
-    """Cycles in which two panels are read and written."""
-    return 12
-
-
-@ACCUMULATORS.property("contents", _once, cycles=_cycles)
+@ACCUMULATORS.property("contents", once, cycles=_CYCLES)
 def _contents(h: Harness) -> None:
     """Accumulators are delivered in the order of their requests, none is lost or repeated, and each is what was read.
 
     Requests that read no accumulators are not covered.
     """
     reset = h.clocked()
-    store = h.add("store", Accumulators(1, _DUE))
+    store = h.add("store", Accumulators(1, _DUE))  # 16 lanes; more lanes repeat the same wires
     memory = store.memory
     flow = Flow(h, reset, store.i, store.c, _KEPT)
     request, _, _ = offered(h, "request", store.i, reset)
-    h.m.d.comb += [store.i.payload.eq(request), store.o.valid.eq(h.free("o_valid"))]
+    h.m.d.comb += store.o.valid.eq(h.free("o_valid"))
     # One half of the columns holds ones. The marked request reads there, all others read in the other half.
     hit = Signal(reset_less=True, name="hit")
     h.assume(~flow.accepts | (request.add & (request.column[-1] == flow.marks)))
@@ -57,18 +44,17 @@ def _contents(h: Harness) -> None:
     flow.drains(h, 2, store.i.valid, store.c.ready)
 
 
-@ACCUMULATORS.property("order", _once, cycles=_cycles)
+@ACCUMULATORS.property("order", once, cycles=_CYCLES)
 def _order(h: Harness) -> None:
     """Every result is written to the columns of its request, and no column is read while its result is outstanding.
 
     A result is accepted in every cycle, and a read is of the columns of its request.
     """
     reset = h.clocked()
-    store = h.add("store", _Store(1, _DUE))
+    store = h.add("store", opened(Accumulators)(1, _DUE))
     memory, entries = store.memory, store.parts.due
     request, _, _ = offered(h, "request", store.i, reset)
     h.m.d.comb += [
-        store.i.payload.eq(request),
         store.i.valid.eq(h.free("i_valid") & ~reset),
         store.c.ready.eq(h.free("c_ready") & ~reset),
     ]
@@ -89,20 +75,20 @@ def _order(h: Harness) -> None:
         h.m.d.sync += [is_due.eq(ahead != 0), ahead.eq(ahead - (ahead != 0))]
     h.claim("listed", (entries.count == due) & (due <= _DUE))
     for place, entry in enumerate(entries.entries):
-        its = is_due & (ahead == place)
-        h.claim(f"its_{place}", ~its | ((entry.column == column) & (entry.half == half)))
+        is_marked = is_due & (ahead == place)
+        h.claim(f"marked_{place}", ~is_marked | ((entry.column == column) & (entry.half == half)))
     h.claim("among_them", ~is_due | (ahead < due))
     h.claim("takes_results", store.o.ready)
     h.claim("written", memory.write == writes)
-    its_write = is_due & writes & (ahead == 0)
-    h.claim("place", ~its_write | ((memory.write_column == column) & (memory.write_half == half)))
+    marked_write = is_due & writes & (ahead == 0)
+    h.claim("place", ~marked_write | ((memory.write_column == column) & (memory.write_half == half)))
     h.claim("read_column", ~memory.read | (accepts & request.add & (memory.read_column == request.column)))
     h.claim("not_while_due", ~(memory.read & is_due & _overlap(memory.read_column, column)))
     h.cover("reads_again", memory.read & marked & ~is_due & (request.column == column))
     h.cover("waits_for_its_own", store.i.valid & ~store.i.ready & is_due & (request.column == column) & request.add)
     h.cover("reads_beside", memory.read & is_due)
     h.cover("waits_for_a_write", store.i.valid & ~store.i.ready & (due == 1) & request.add)
-    h.cover("written", its_write)
+    h.cover("written", marked_write)
 
 
 def _overlap(a: Value, b: Value) -> Value:

@@ -178,22 +178,9 @@ class _Accumulator:
 
 
 class _Stage:
-    """The multiply stage with free operands of one kind, and the definition of each of its products.
+    """The multiply stage with free operands of one kind, the definition of each of its products, and the accumulator.
 
-    Attributes
-    ----------
-    stage : MultiplyStage
-        The stage.
-    products : list of _Product
-        One for each product of a step.
-    half : Value
-        Whether the result is an f16.
-    offset : Value
-        Bias of the exponents.
-    scale_nan : Value
-        Whether a block scale is NaN.
-    c : _Accumulator
-        The accumulator.
+    `half`: the result is an f16. `offset`: bias of the exponents. `scale_nan`: a block scale is NaN.
     """
 
     def __init__(self, h: Harness, config: CoreConfig, elements: list[Element]) -> None:

@@ -26,30 +26,9 @@ from .warpgroup import WGMMA  # the whole topic: the order of operands is stated
 
 __all__ = ["PROPERTIES", "chosen"]
 
-PROPERTIES: tuple[Property, ...] = tuple(
-    item
-    for topic in (
-        METADATA,
-        SELECTION,
-        OPERANDS,
-        SCALING,
-        ALIGNMENT,
-        REDUCTION,
-        ROUNDING,
-        UNIT,
-        CORE,
-        WARP,
-        FETCH,
-        WGMMA,
-        TENSOR_CORE,
-        TCGEN05,
-        TENSOR_OPERANDS,
-        ACCUMULATORS,
-        COMMITS,
-        VALIDITY,
-    )
-    for item in topic
-)
+_ARITHMETIC = (*METADATA, *SELECTION, *OPERANDS, *SCALING, *ALIGNMENT, *REDUCTION, *ROUNDING, *UNIT)
+_STREAMS = (*CORE, *WARP, *FETCH, *WGMMA, *TENSOR_CORE, *TCGEN05, *TENSOR_OPERANDS, *ACCUMULATORS, *COMMITS, *VALIDITY)
+PROPERTIES: tuple[Property, ...] = (*_ARITHMETIC, *_STREAMS)
 
 
 def chosen(words: Sequence[str]) -> list[Property]:

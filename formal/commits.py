@@ -1,34 +1,23 @@
 """Commit groups: none finishes before its last result, none finishes late, and the count of pending groups is right."""
 
-from collections.abc import Iterator
-
 from amaranth.hdl import Mux, Signal
 
 from ..rtl.commits import Commits
-from ..rtl.config import CoreConfig
 from .harness import Harness
-from .properties import Parameters, Topic
+from .properties import Topic, once
 
 __all__ = ["COMMITS"]
 
 COMMITS = Topic("commits")
 #: Instructions that are issued and not completely multiplied; as many as there are slots.
-_HELD = 2
+_ISSUED = 2
 _IN_FLIGHT = 2
 #: Groups that may be pending.
 _GROUPS = 8
 
 
-def _once(config: CoreConfig) -> Iterator[Parameters]:
-    yield ()
-
-
-def _cycles(*_: object) -> int:
-    """Cycles in which two instructions are issued, multiplied and delivered, with a commit after each."""
-    return 12
-
-
-@COMMITS.property("order", _once, cycles=_cycles)
+# The covers are reached once two instructions are issued, multiplied and delivered, with a commit after each.
+@COMMITS.property("order", once, cycles=12)
 def _order(h: Harness) -> None:
     """A group, any one, does not finish before all instructions before its commit have finished.
 
@@ -38,10 +27,9 @@ def _order(h: Harness) -> None:
     """
     reset = h.clocked()
     commits = h.add("commits", Commits(_IN_FLIGHT))
-    bits = 3
-    held, inside = Signal(range(_HELD + 1), name="held"), Signal(range(_IN_FLIGHT + 1), name="inside")
-    issued = h.named("issued", h.free("issues") & (held != _HELD) & ~reset)
-    multiplied = h.named("multiplied", h.free("multiplies") & (held != 0) & (inside != _IN_FLIGHT) & ~reset)
+    waiting, inside = Signal(range(_ISSUED + 1), name="waiting"), Signal(range(_IN_FLIGHT + 1), name="inside")
+    issued = h.named("issued", h.free("issues") & (waiting != _ISSUED) & ~reset)
+    multiplied = h.named("multiplied", h.free("multiplies") & (waiting != 0) & (inside != _IN_FLIGHT) & ~reset)
     last = h.named("last", h.free("is_last") & multiplied)
     delivered = h.named("delivered", h.free("delivers") & (inside != 0) & ~reset)
     commit = h.named("commit", h.free("commits") & commits.room & ~issued & ~reset)
@@ -54,36 +42,36 @@ def _order(h: Harness) -> None:
     ]
     ends = Signal(_IN_FLIGHT, name="ends")
     h.m.d.sync += [
-        held.eq(held + issued - last),
+        waiting.eq(waiting + issued - last),
         inside.eq(inside + multiplied - delivered),
         ends.eq((ends | (last << inside)) >> delivered),
     ]
     inside_ends = sum(ends[place] for place in range(_IN_FLIGHT))
     # Unfinished instructions, and those of them for which the marked group waits.
     finishes = h.named("finishes", delivered & ends[0])
-    open_ones, wanted = Signal(bits, name="open"), Signal(bits, name="wanted")
+    open_ones, awaited = Signal(3, name="open"), Signal(3, name="awaited")
     groups, ahead = Signal(range(_GROUPS + 1), name="groups"), Signal(range(_GROUPS + 1), name="ahead")
     marked, passed = Signal(name="marked"), Signal(name="passed")
     marks = h.named("marks", h.free("mark") & commit & ~marked)
     finished = h.named("finished", commits.finished)
     h.m.d.sync += [open_ones.eq(open_ones + issued - finishes), groups.eq(groups + commit - finished)]
     with h.m.If(marks):
-        h.m.d.sync += [marked.eq(1), wanted.eq(open_ones - finishes), ahead.eq(groups - finished)]
+        h.m.d.sync += [marked.eq(1), awaited.eq(open_ones - finishes), ahead.eq(groups - finished)]
     with h.m.Elif(marked & ~passed):
-        h.m.d.sync += [wanted.eq(Mux(wanted == 0, 0, wanted - finishes)), ahead.eq(Mux(finished, ahead - 1, ahead))]
+        h.m.d.sync += [awaited.eq(Mux(awaited == 0, 0, awaited - finishes)), ahead.eq(Mux(finished, ahead - 1, ahead))]
         with h.m.If(finished & (ahead == 0)):
             h.m.d.sync += passed.eq(1)
-    its = marked & ~passed & (ahead == 0)
+    is_oldest = marked & ~passed & (ahead == 0)
     h.claim("pending", commits.pending == groups)
     h.claim("room", commits.room == (groups != _GROUPS))
     for place, count in enumerate(commits.remaining):
-        h.claim(f"remaining_{place}", ~(marked & ~passed & (ahead == place)) | (count == wanted))
-    h.claim("not_before", ~(its & finished) | (wanted == 0))
-    h.claim("not_later", ~(its & (wanted == 0)) | finished)
+        h.claim(f"remaining_{place}", ~(marked & ~passed & (ahead == place)) | (count == awaited))
+    h.claim("not_before", ~(is_oldest & finished) | (awaited == 0))
+    h.claim("not_later", ~(is_oldest & (awaited == 0)) | finished)
     h.claim("of_a_group", ~finished | (groups != 0))
-    h.claim("is_pending", ~(marked & ~passed) | ((ahead < groups) & (wanted <= open_ones)))
-    h.claim("open", open_ones == held + inside_ends)
+    h.claim("is_pending", ~(marked & ~passed) | ((ahead < groups) & (awaited <= open_ones)))
+    h.claim("open", open_ones == waiting + inside_ends)
     h.claim("drains", (open_ones != 0) | (groups == 0) | finished)
-    h.cover("finished", its & finished)
-    h.cover("waits", its & (wanted == 2))
+    h.cover("finished", is_oldest & finished)
+    h.cover("waits", is_oldest & (awaited == 2))
     h.cover("full", groups == _GROUPS)

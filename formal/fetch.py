@@ -4,7 +4,6 @@ The contents of the memory are abstracted to one marked word at a free place. A 
 index map has that place. Since the place is free, this covers all words.
 """
 
-from collections.abc import Iterator
 from functools import partial
 from itertools import product
 from typing import Any
@@ -12,11 +11,10 @@ from typing import Any
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 
-from ..rtl.config import CoreConfig
 from ..rtl.fetch import CoreMatrixAddress, SwizzleCode, panel_layout, panel_request_layout
 from ..rtl.operand_fetch import OperandFetch
-from .harness import Harness, Opened
-from .properties import Parameters, Topic
+from .harness import Harness, opened, stand_in
+from .properties import Topic
 from .sizes import ADDRESS_BITS, CORE_MATRICES, PANEL_ROWS
 from .streams import constant, offered
 
@@ -33,14 +31,6 @@ _SWIZZLES = {
 _WORD_BITS, _WORDS = 16, 8  # words of a unit: the elements of an MN-major operand
 
 
-def _once(config: CoreConfig) -> Iterator[Parameters]:
-    yield ()
-
-
-def _modes(config: CoreConfig) -> Iterator[Parameters]:
-    yield from product(_SWIZZLES, ("k", "mn"))
-
-
 def _linear(descriptor: data.View, units: int, major: str, row: int, panel: Value, segment: Value) -> Value:
     """Return the address of a unit before swizzling, in units, by the canonical layouts of PTX ISA 9.7.15.5.1.
 
@@ -55,7 +45,7 @@ def _linear(descriptor: data.View, units: int, major: str, row: int, panel: Valu
     return descriptor.start + row * units + across % units + (across // units) * leading + down * stride
 
 
-@FETCH.property("address", _modes)
+@FETCH.property("address", lambda _: product(_SWIZZLES, ("k", "mn")))
 def _address(h: Harness, swizzle: str, major: str) -> None:
     """For every descriptor, panel and core matrix the eight addresses are those of the canonical layouts of PTX.
 
@@ -65,37 +55,35 @@ def _address(h: Harness, swizzle: str, major: str) -> None:
     code, units = _SWIZZLES[swizzle]
     request, segment = h.free("request", panel_request_layout()), h.free("segment", 2)
     addresses = h.add("addresses", CoreMatrixAddress(), segment=segment)
-    asked, descriptor = addresses.request, request.descriptor
     h.m.d.comb += [
-        asked.eq(request),
-        asked.descriptor.swizzle.eq(code),
-        asked.mn_major.eq(major == "mn"),
+        addresses.request.eq(request),
+        addresses.request.descriptor.swizzle.eq(code),
+        addresses.request.mn_major.eq(major == "mn"),
     ]
     for row in range(PANEL_ROWS):
-        linear = _linear(descriptor, units, major, row, request.panel, segment)[:ADDRESS_BITS]
+        linear = _linear(request.descriptor, units, major, row, request.panel, segment)[:ADDRESS_BITS]
         # In row n of the pattern, which has 128 bytes, unit u is at place u XOR n.
-        turned = (linear[3:6] - descriptor.base_offset)[:3] & (units - 1)
+        turned = (linear[3:6] - request.descriptor.base_offset)[:3] & (units - 1)
         h.claim(f"row{row}", addresses.address[row] == linear ^ turned)
     moved = addresses.address[1] != (addresses.address[0] + units)[:ADDRESS_BITS]
     h.cover("moved" if units > 1 else "plain", moved if units > 1 else ~moved)
 
 
-class _Names(CoreMatrixAddress):
-    """Stands for the address generator: each unit of each panel has an address; its top bit is the descriptor's."""
-
-    def elaborate(self, platform: object) -> Module:
-        """Build the addresses."""
-        m = Module()
-        for row in range(PANEL_ROWS):
-            m.d.comb += self.address[row].eq(_name(self.request, self.segment, row))
-        return m
+def _names(addresses: Any) -> Module:
+    """Build the stand-in for the address generator, in which each unit of each panel has an address."""
+    m = Module()
+    for row in range(PANEL_ROWS):
+        m.d.comb += addresses.address[row].eq(_name(addresses.request, addresses.segment, row))
+    return m
 
 
+_NAMES = stand_in(CoreMatrixAddress, _names)
 #: The fetch with such addresses.
-NAMED_FETCH = partial(OperandFetch, address_class=_Names)
+NAMED_FETCH = partial(OperandFetch, address_class=_NAMES)
 
 
 def _name(request: data.View, segment: Value, row: int) -> Value:
+    """Return the address of a unit; its highest bit is the lowest of the descriptor's start address."""
     known = Cat(Const(row, 3), segment, request.panel, request.mn_major)
     return Cat(known, Const(0, ADDRESS_BITS - 1 - len(known)), request.descriptor.start[0])
 
@@ -107,33 +95,24 @@ class _MarkedMemory:
         self.address, self.word = constant(h, "marked_unit", ADDRESS_BITS), constant(h, "marked_word", 3)
         noise = h.free("noise")
         for row, word in product(range(PANEL_ROWS), range(_WORDS)):
-            held = Signal(2, name=f"held_{row}_{word}", reset_less=True)
+            output = Signal(2, name=f"output_{row}_{word}", reset_less=True)
             marked = (port.address[row] == self.address) & (self.word == word)
-            h.m.d.sync += held.eq(Cat(marked, port.address[row][-1]) ^ (~port.read & noise).replicate(2))
-            h.m.d.comb += port.data[row].word_select(word, _WORD_BITS).eq(held)
+            h.m.d.sync += output.eq(Cat(marked, port.address[row][-1]) ^ (~port.read & noise).replicate(2))
+            h.m.d.comb += port.data[row].word_select(word, _WORD_BITS).eq(output)
 
-    def marks(self, request: data.View, row: int, number: int) -> Value:
-        """Return whether the marked word is word `number` of a row of a panel."""
-        segment, within = Const(number // _WORDS, 2), number % _WORDS
-        straight = (_name(request, segment, row) == self.address) & (self.word == within)
-        across = (_name(request, segment, within) == self.address) & (self.word == row)
+    def places(self, request: data.View, segment: Value, row: int, word: int) -> tuple[Value, Value]:
+        """Return whether the marked word is one of a row of a core matrix, if that is K-major, and if MN-major."""
+        straight = (_name(request, segment, row) == self.address) & (self.word == word)
+        return straight, (_name(request, segment, word) == self.address) & (self.word == row)
+
+    def marks(self, request: data.View, segment: Value, row: int, word: int) -> Value:
+        """Return whether the marked word is one of a row of a core matrix."""
+        straight, across = self.places(request, segment, row, word)
         return (~request.mn_major & straight) | (request.mn_major & across)
 
 
-def _panel_cycles(*_: object) -> int:
-    """Cycles in which two panels are fetched."""
-    return 2 * (CORE_MATRICES + 3)
-
-
-def _lengths(config: CoreConfig) -> Iterator[Parameters]:
-    yield from ((short,) for short in (False, True))
-
-
-class _Fetch(Opened, OperandFetch):
-    """The fetch with visible registers."""
-
-
-@FETCH.property("both", _lengths, cycles=_panel_cycles)
+# The covers are reached once two panels are fetched.
+@FETCH.property("both", lambda _: [(False,), (True,)], cycles=2 * (CORE_MATRICES + 3))
 def _both(h: Harness, short: bool) -> None:
     """Two operands share a port: panels of B arrive in request order, none is lost, and A arrives by core matrices.
 
@@ -143,7 +122,7 @@ def _both(h: Harness, short: bool) -> None:
     panel stays until it is taken.
     """
     reset = h.clocked()
-    fetch = h.add("fetch", _Fetch(address_class=_Names))
+    fetch = h.add("fetch", opened(OperandFetch)(address_class=_NAMES))
     memory, port = _MarkedMemory(h, fetch.memory), fetch.memory
     h.m.d.comb += [
         fetch.b.valid.eq(h.free("b_valid") & ~reset),
@@ -155,7 +134,7 @@ def _both(h: Harness, short: bool) -> None:
     tag, tag_before = h.free("tag"), Signal(reset_less=True, name="tag_before")
     h.m.d.sync += tag_before.eq(tag)
     h.assume(~a_waits | (tag == tag_before))
-    h.m.d.comb += [fetch.b.payload.eq(b), fetch.a.payload.eq(a), fetch.a_tag.eq(tag)]
+    h.m.d.comb += fetch.a_tag.eq(tag)
     # Units of A and of B have different addresses: the highest bit of the panel number tells them apart.
     h.assume(~fetch.a.valid | (a.panel[-1] & a.short))
     h.assume(~fetch.b.valid | (~b.panel[-1] & (b.short == short)))
@@ -168,12 +147,10 @@ def _both(h: Harness, short: bool) -> None:
     h.m.d.sync += [read_a.eq(of_a), was_segment.eq(segment), was.eq(a)]
     arrived = fetch.core_matrix
     h.claim("arrives", fetch.arriving == read_a)
-    said = (arrived.segment == was_segment) & (arrived.panel == was.panel[:3]) & (arrived.tag == tag_before)
-    h.claim("said", ~read_a | said)
+    place = (arrived.segment == was_segment) & (arrived.panel == was.panel[:3]) & (arrived.tag == tag_before)
+    h.claim("place_of_a", ~read_a | place)
     for row, word in product(range(PANEL_ROWS), range(_WORDS)):
-        straight = (_name(was, was_segment, row) == memory.address) & (memory.word == word)
-        across = (_name(was, was_segment, word) == memory.address) & (memory.word == row)
-        expected = (~was.mn_major & straight) | (was.mn_major & across)
+        expected = memory.marks(was, was_segment, row, word)
         h.claim(f"a_{row}_{word}", ~read_a | (arrived.rows[row].word_select(word, _WORD_BITS)[0] == expected))
     panels = _Panels(h, fetch, memory, b, port.read & ~of_a, reset, short)
     panels.claim(h, b_waits & (b_before == b))
@@ -194,14 +171,7 @@ class _Panels:
     """
 
     def __init__(
-        self,
-        h: Harness,
-        fetch: _Fetch,
-        memory: _MarkedMemory,
-        request: data.View,
-        reads: Value,
-        reset: Value,
-        short: bool,
+        self, h: Harness, fetch: Any, memory: _MarkedMemory, request: data.View, reads: Value, reset: Value, short: bool
     ) -> None:
         m, layout = h.m, panel_request_layout()
         self._fetch, self._memory, self._reset = fetch, memory, reset
@@ -220,10 +190,8 @@ class _Panels:
             with m.If(self._accepted & (behind == place)):
                 m.d.sync += entry.eq(request)
         # The core matrix that arrives; the segments stored in each buffer, and the request to which they belong.
-        self._arriving, self._arriving_segment = (
-            Signal(name="arriving_b"),
-            Signal(3, reset_less=True, name="arriving_segment"),
-        )
+        self._arriving = Signal(name="arriving_b")
+        self._arriving_segment = Signal(3, reset_less=True, name="arriving_segment")
         self._arriving_request = Signal(layout, reset_less=True, name="arriving_request")
         self._filled, self._offered = Signal(name="filled"), Signal(name="offered")
         self._stored = [Signal(CORE_MATRICES, name=f"stored_{buffer}") for buffer in range(2)]
@@ -242,35 +210,32 @@ class _Panels:
             ]
         for buffer in range(2):
             with m.If(self._arriving & (self._filled == buffer)):
-                kept = Mux(self._arriving_segment == 0, 0, self._stored[buffer])
+                earlier = Mux(self._arriving_segment == 0, 0, self._stored[buffer])
                 m.d.sync += [
                     self._buffer_owners[buffer].eq(self._arriving_request),
-                    self._stored[buffer].eq(kept | (1 << self._arriving_segment)),
+                    self._stored[buffer].eq(earlier | (1 << self._arriving_segment)),
                 ]
 
     def claim(self, h: Harness, same_request: Value) -> None:
         """Claim the contents of buffers and panels, and the control state that makes the claims inductive."""
-        fetch, segment, whole = self._fetch, self._segment, (1 << self._segments) - 1
+        fetch, signal, memory, segment = self._fetch, self._fetch.signal, self._memory, self._segment
         arriving, number, request = self._arriving, self._arriving_segment, self._arriving_request
-        full = fetch.signal("full")
-        buffers = data.ArrayLayout(panel_layout(), 2)(fetch.signal("buffers"))
-        pointers = (fetch.signal("filled") == self._filled) & (fetch.signal("offered") == self._offered)
-        h.claim("pointers", pointers & (fetch.signal("segment_b") == segment))
-        h.claim("kept", fetch.signal("kept") == self.inside + (segment != 0))
+        full, whole = signal("full"), (1 << self._segments) - 1
+        buffers = data.ArrayLayout(panel_layout(), 2)(signal("buffers"))
+        pointers = (signal("filled") == self._filled) & (signal("offered") == self._offered)
+        h.claim("pointers", pointers & (signal("segment_b") == segment))
+        h.claim("kept", signal("kept") == self.inside + (segment != 0))
         h.claim("room", self.inside + (segment != 0) <= 2)
         h.claim("taken", self._accepted == (self._reads & (segment == self._segments - 1)))
-        flags = (fetch.signal("arriving_b") == arriving) & (fetch.signal("completes") == self._completes)
-        h.claim("arriving", flags)
-        layout = (fetch.signal("arriving_segment") == number[:2]) & (
-            fetch.signal("arriving_mn_major") == request.mn_major
-        )
-        h.claim("what_arrives", ~arriving | (layout & (number < self._segments)))
+        h.claim("arriving", (signal("arriving_b") == arriving) & (signal("completes") == self._completes))
+        same = (signal("arriving_segment") == number[:2]) & (signal("arriving_mn_major") == request.mn_major)
+        h.claim("what_arrives", ~arriving | (same & (number < self._segments)))
         count = self.inside - self._completes
         first, second = self._offered, ~self._offered
         h.claim("full", full == Mux(count == 0, 0, Mux(count == 1, 1 << first, 3)))
         h.claim("in_turns", self._filled == Mux(count == 1, second, first))
         h.claim("valid", fetch.panels.valid == (count != 0))
-        stored, buffer_owner = (Array(of_buffers)[self._filled] for of_buffers in (self._stored, self._buffer_owners))
+        stored, buffer_owner = (Array(each)[self._filled] for each in (self._stored, self._buffer_owners))
         so_far = Mux(arriving, Mux(number == 0, 0, stored) | (1 << number), stored)
         begun = segment != 0
         own = Mux(arriving, Value.cast(request), Value.cast(buffer_owner)) == Value.cast(self._request)
@@ -284,26 +249,23 @@ class _Panels:
         for buffer in range(2):
             owner = Mux(first == buffer, Value.cast(self._pending[0]), Value.cast(self._pending[1]))
             is_whole = (self._stored[buffer] == whole) & (Value.cast(self._buffer_owners[buffer]) == owner)
-            h.claim(f"held_{buffer}", ~full[buffer] | is_whole)
+            h.claim(f"full_{buffer}", ~full[buffer] | is_whole)
         for row, word in product(range(PANEL_ROWS), range(_WORDS)):
-            straight = (_name(request, number[:2], row) == self._memory.address) & (self._memory.word == word)
-            across = (_name(request, number[:2], word) == self._memory.address) & (self._memory.word == row)
-            expected = Mux(request.mn_major, across, straight)
-            arrives = Mux(
-                request.mn_major,
-                fetch.memory.data[word].word_select(row, _WORD_BITS)[0],
-                fetch.memory.data[row].word_select(word, _WORD_BITS)[0],
+            straight, across = memory.places(request, number[:2], row, word)
+            of_row, of_column = (
+                fetch.memory.data[unit].word_select(place, _WORD_BITS)[0] for unit, place in ((row, word), (word, row))
             )
+            expected, arrives = Mux(request.mn_major, across, straight), Mux(request.mn_major, of_column, of_row)
             h.claim(f"arriving_{row}_{word}", ~arriving | (arrives == expected))
-        for row, place in product(range(PANEL_ROWS), range(CORE_MATRICES * _WORDS)):
-            if place // _WORDS < self._segments:
-                for buffer in range(2):
-                    word = buffers[buffer][row].word_select(place, _WORD_BITS)[0]
-                    right = word == self._memory.marks(self._buffer_owners[buffer], row, place)
-                    h.claim(f"stored_{buffer}_{row}_{place}", ~self._stored[buffer][place // _WORDS] | right)
-                offers = fetch.panels.payload[row].word_select(place, _WORD_BITS)[0]
-                due = self._memory.marks(self._pending[0], row, place)
-                h.claim(f"panel_{row}_{place}", ~fetch.panels.valid | (offers == due))
+        for row, place in product(range(PANEL_ROWS), range(self._segments * _WORDS)):
+            part, within = divmod(place, _WORDS)
+            for buffer in range(2):
+                stored_word = buffers[buffer][row].word_select(place, _WORD_BITS)[0]
+                right = stored_word == memory.marks(self._buffer_owners[buffer], Const(part, 2), row, within)
+                h.claim(f"stored_{buffer}_{row}_{place}", ~self._stored[buffer][part] | right)
+            offered_word = fetch.panels.payload[row].word_select(place, _WORD_BITS)[0]
+            expected = memory.marks(self._pending[0], Const(part, 2), row, within)
+            h.claim(f"panel_{row}_{place}", ~fetch.panels.valid | (offered_word == expected))
         waited = Signal(name="waited")
         h.m.d.sync += waited.eq(fetch.panels.valid & ~self.delivers & ~self._reset)
         h.claim("stays", ~waited | self._reset | fetch.panels.valid)

@@ -17,13 +17,13 @@ from ..rtl.config import CoreConfig
 from ..rtl.round import ResultCode
 from ..rtl.unit import Unit
 from ..rtl.warp import ScaleSizeCode, Warp, warp_operands_layout
-from .harness import Harness, Opened, changed
+from .harness import Harness, changed, opened, stand_in
 from .properties import Parameters
 from .selection import is_wide
 from .sizes import COLUMNS, LANES, REGISTERS, ROWS
 from .streams import WARP, bare, few_blocks
 
-__all__ = ["WARP", "Block", "Held", "OpenWarp", "counted", "nibbles_of", "offer"]
+__all__ = ["WARP", "Block", "IssuedInstruction", "counted", "nibbles_of", "offer"]
 
 #: Register fields that are proved one at a time; the others then hold zeros.
 _REGISTERS = ("e", "a", "b", "scale_a", "scale_b", "c")
@@ -33,27 +33,22 @@ _CHUNKS = 16
 _LEGAL = 0b0100
 
 
-class OpenWarp(Opened, Warp):
-    """A warp with a visible core."""
-
-
 def _halves(low: Value, high: Value) -> Value:
     """Return a word with one bit in each half."""
     return Cat(low, Const(0, 15), high, Const(0, 15))
 
 
-def _giving(given: Signal, left: Signal) -> type[Unit]:
-    """Return a class of units that give free results and overflows, in the order of their creation: row by row."""
+def _units(results: Signal, overflows: Signal) -> type[Unit]:
+    """Return a class of units that output free results and overflows, in the order of their creation: row by row."""
     numbers = count()
 
-    class Giving(Unit):
-        def elaborate(self, platform: object) -> Module:
-            m, number = Module(), next(numbers)
-            word = _halves(*given.word_select(number, 2))
-            m.d.comb += [self.result.d.eq(word), self.result.overflow.eq(left[number])]
-            return m
+    def build(unit: Any) -> Module:
+        m, number = Module(), next(numbers)
+        word = _halves(*results.word_select(number, 2))
+        m.d.comb += [unit.result.d.eq(word), unit.result.overflow.eq(overflows[number])]
+        return m
 
-    return Giving
+    return stand_in(Unit, build)
 
 
 @dataclass(frozen=True)
@@ -97,28 +92,26 @@ def nibbles_of(e: Any, row: int, *, wide: bool, long: bool, selector: int) -> li
     K is long. With smaller elements a thread holds 32 bits of one row, and the threads of even number hold row g. If K
     is long, all four threads hold metadata.
     """
-    found = []
+    nibbles = []
     for chunk in range((8 if long else 4) if wide else (16 if long else 8)):
         if wide:
             thread, low = (2 * (selector % 2) + chunk // 4 if long else selector), 16 * (row // 8) + 4 * (chunk % 4)
         else:
             thread, low = (2 * (chunk // 8) if long else 2 * (selector % 2)) + row // 8, 4 * (chunk % 8)
-        found.append(e[4 * (row % 8) + thread][low : low + 4])
-    return found
+        nibbles.append(e[4 * (row % 8) + thread][low : low + 4])
+    return nibbles
 
 
-class Held:
-    """Operands of the issued instruction, and the expected operands of each block.
+@dataclass(frozen=True)
+class _Returned:
+    """Results and overflows that came back, by output."""
 
-    Parameters
-    ----------
-    h : Harness
-        Harness.
-    config : CoreConfig
-        Configuration of the warp.
-    warp : Warp
-        The warp.
-    """
+    words: list[Signal]
+    overflows: list[Signal]
+
+
+class IssuedInstruction:
+    """Operands of the instruction that a warp issues, and the expected operands of each block."""
 
     def __init__(self, h: Harness, config: CoreConfig, warp: Warp) -> None:
         self.words = Signal(warp_operands_layout(), reset_less=True, name="words")
@@ -146,13 +139,13 @@ class Held:
     def metadata(self, row: int, step: Value) -> Value:
         """Return the nibbles of a row in a step; wide elements lack the upper ones, which are zero."""
         words, chunks = self.words, self.config.chunks
-        found: dict[tuple[int, int, int, int], Value] = {}
+        cases: dict[tuple[int, int, int, int], Value] = {}
         for wide, long, selector, now in product(range(2), range(2), range(4), range(2)):
             nibbles = nibbles_of(words.e, row, wide=bool(wide), long=bool(long), selector=selector)
             nibbles += [Const(_LEGAL, 4)] * (_CHUNKS // (2 if wide else 1) - len(nibbles))
             in_step = chunks // 2 if wide else chunks
-            found[wide, long, selector, now] = Cat(nibbles[in_step * now :][:in_step])
-        places = Array(found[key] for key in sorted(found))
+            cases[wide, long, selector, now] = Cat(nibbles[in_step * now :][:in_step])
+        places = Array(cases[key] for key in sorted(cases))
         return places[Cat(step & self.two_steps, words.sparsity_selector, words.long, self.wide)]
 
     def scales(self, operand: str, index: int) -> Value:
@@ -172,6 +165,32 @@ class Held:
         lane = self.words.c[4 * (row % 8) + column // 2]
         return Mux(self.half, lane[row // 8].word_select(column % 2, 16), lane[2 * (row // 8) + column % 2])
 
+    def same_metadata(self, nibbles: Value, row: int, step: Value) -> Value:
+        """Compare the metadata of a row, if sparse; wide elements use the lower half."""
+        half = 2 * self.config.chunks
+        narrow = nibbles == self.metadata(row, step)
+        wide = nibbles[:half] == self.metadata(row, step)[:half]
+        return ~self.words.control.sparse | Mux(self.wide, wide, narrow)
+
+    def same_scales(self, scales: Value, operand: str, index: int) -> Value:
+        """Compare scales. Of one only the first byte counts; byte ids of two are even, that of four is zero."""
+        size, byte = self.words.scale_size, self.words.byte_a if operand == "a" else self.words.byte_b
+        expected = self.scales(operand, index)
+        allowed = ((size == ScaleSizeCode.X2) & ~byte[0]) | ((size == ScaleSizeCode.X4) & (byte == 0))
+        return Mux(size == ScaleSizeCode.X1, scales[:8] == expected[:8], ~allowed | (scales == expected))
+
+    def same_accumulator(
+        self, tile: Any, returned: _Returned, within: tuple[int, int], block: tuple[int, int], step: Value
+    ) -> Value:
+        """Compare the accumulator of an output: that of the registers, then the result of the first step."""
+        config = self.config
+        row, column = block[0] * config.rows + within[0], block[1] * config.columns + within[1]
+        output, number = within[0] * config.columns + within[1], row * COLUMNS + column
+        gathered = tile.c[output] ^ self.accumulator(row, column)
+        first = Mux(self.half, gathered[:16] == 0, gathered == 0) & ~tile.overflow[output]
+        second = (tile.c[output] == returned.words[number]) & (tile.overflow[output] == returned.overflows[number])
+        return Mux(step, second, first)
+
 
 def _configs(config: CoreConfig) -> Iterator[Parameters]:
     """Configurations and fields. Results pass the pipeline, so only they are proved with its registers."""
@@ -184,20 +203,15 @@ def _configs(config: CoreConfig) -> Iterator[Parameters]:
             yield few_blocks(replace(config, name="array", cuts=())), field
 
 
-def _of_block(block: Value, count: int, each: Callable[[int], Value]) -> Value:
-    """Return whether the condition holds that belongs to the current block."""
-    return Cat((block != number) | each(number) for number in range(count)).all()
-
-
 def offer(h: Harness, warp: Warp, field: str) -> None:
     """Drive a warp with free operands; of the register fields only `field` is free, the others hold zeros."""
-    given = h.free("operands", warp_operands_layout())
+    operands = h.free("operands", warp_operands_layout())
     for name in warp_operands_layout().members:
         if name == "c" == field:
-            words = [_halves(word[0], word[16]) for lane in given.c for word in lane]
+            words = [_halves(word[0], word[16]) for lane in operands.c for word in lane]
             h.m.d.comb += warp.i.payload.c.eq(Cat(words))
         elif name == field or name not in _REGISTERS:
-            h.m.d.comb += warp.i.payload[name].eq(given[name])
+            h.m.d.comb += warp.i.payload[name].eq(operands[name])
 
 
 @WARP.property("operands", _configs, cycles=lambda config, field: 2 * config.warp_blocks + config.latency + 4)
@@ -209,90 +223,50 @@ def _operands(h: Harness, config: CoreConfig, field: str) -> None:
     """
     h.assume(~h.clocked())
     outputs = config.rows * config.columns
-    given, left = h.free("given", 2 * outputs), h.free("left", outputs)
-    warp = h.add("warp", OpenWarp(config, _giving(given, left)))
+    results, overflows = h.free("results", 2 * outputs), h.free("overflows", outputs)
+    warp = h.add("warp", opened(Warp)(config, _units(results, overflows)))
     core = warp.parts.core
     h.m.d.comb += [warp.i.valid.eq(h.free("i_valid")), warp.o.ready.eq(h.free("o_ready"))]
     offer(h, warp, field)
-    held = Held(h, config, warp)
+    instruction = IssuedInstruction(h, config, warp)
     tile, tag = core.i.payload, core.i.payload.tag
     issued = counted(h, "issued", config, core.i.valid & core.i.ready, tag.last)
     rows, columns = ROWS // config.rows, COLUMNS // config.columns
-    last_block = (issued.row == rows - 1) & (issued.column == columns - 1) & (issued.step == held.last_step)
+    last_block = (issued.row == rows - 1) & (issued.column == columns - 1) & (issued.step == instruction.last_step)
+    step, control, same_width = issued.step[0], instruction.words.control, tag.wide == instruction.wide
+    expected_control = changed(control, saturate=control.saturate & (issued.step == instruction.last_step))
     claims = {
-        "tag": (tag.half == held.half) & (tag.wide == held.wide) & (tag.step == issued.step) & (tag.last == last_block),
-        "control": tile.control.as_value()
-        == changed(held.words.control, saturate=held.words.control.saturate & (issued.step == held.last_step)),
+        "tag": (tag.half == instruction.half) & same_width & (tag.step == issued.step) & (tag.last == last_block),
+        "control": tile.control.as_value() == expected_control,
     }
-    if field in ("a", "e", "scale_a"):
-        for i in range(config.rows):
-            claims[f"row{i}"] = _of_block(
-                issued.row, rows, lambda block, i=i: _row(held, tile, i, block, issued, field)
-            )
-    elif field in ("b", "scale_b"):
-        for j in range(config.columns):
-            claims[f"column{j}"] = _of_block(
-                issued.column, columns, lambda block, j=j: _column(held, tile, j, block, issued, field)
-            )
-    else:
+    rights: dict[str, Callable[[int, int], Value]] = {
+        "a": lambda i, row: tile.a[i] == instruction.a(row, step),
+        "e": lambda i, row: instruction.same_metadata(tile.metadata[i], row, step),
+        "scale_a": lambda i, row: instruction.same_scales(tile.scale_a[i], "a", row),
+        "b": lambda j, column: tile.b[j] == instruction.b(column, step),
+        "scale_b": lambda j, column: instruction.same_scales(tile.scale_b[j], "b", column),
+    }
+    if field == "c":
         returned = _returned(h, config, warp)
         for i, j in product(range(config.rows), range(config.columns)):
-            claims[f"output{i}_{j}"] = _of_block(
-                issued.row * columns + issued.column, rows * columns,
-                lambda block, i=i, j=j: _output(held, tile, returned, (i, j), divmod(block, columns), issued),
-            )  # fmt: skip
+            current = issued.row * columns + issued.column
+            claims[f"output{i}_{j}"] = Cat(
+                (current != block) | instruction.same_accumulator(tile, returned, (i, j), divmod(block, columns), step)
+                for block in range(rows * columns)
+            ).all()
+    else:
+        of_rows = field in ("a", "e", "scale_a")
+        name, size, count, current = (
+            ("row", config.rows, rows, issued.row) if of_rows else ("column", config.columns, columns, issued.column)
+        )
+        for i in range(size):
+            right = ((current != block) | rights[field](i, block * size + i) for block in range(count))
+            claims[f"{name}{i}"] = Cat(right).all()
     for name, claim in claims.items():
         h.claim(name, ~issued.happens | claim)
     h.cover("last_block", issued.happens & tag.last)
     if field == "c":
-        h.cover("long", issued.happens & held.words.long & (issued.step == held.last_step))
-
-
-def _row(held: Held, tile: Any, i: int, block: int, issued: Block, field: str) -> Value:
-    row = block * held.config.rows + i
-    if field == "a":
-        return tile.a[i] == held.a(row, issued.step[0])
-    if field == "e":
-        narrow = tile.metadata[i] == held.metadata(row, issued.step[0])
-        half = 2 * held.config.chunks
-        wide = tile.metadata[i][:half] == held.metadata(row, issued.step[0])[:half]
-        return ~held.words.control.sparse | Mux(held.wide, wide, narrow)
-    return _scales(held, tile.scale_a[i], "a", row)
-
-
-def _column(held: Held, tile: Any, j: int, block: int, issued: Block, field: str) -> Value:
-    column = block * held.config.columns + j
-    if field == "b":
-        return tile.b[j] == held.b(column, issued.step[0])
-    return _scales(held, tile.scale_b[j], "b", column)
-
-
-def _scales(held: Held, found: Value, operand: str, index: int) -> Value:
-    """Compare scales. Of a single scale only the first byte counts; byte ids of two are even, that of four is zero."""
-    size, byte = held.words.scale_size, held.words.byte_a if operand == "a" else held.words.byte_b
-    wanted = held.scales(operand, index)
-    allowed = ((size == ScaleSizeCode.X2) & ~byte[0]) | ((size == ScaleSizeCode.X4) & (byte == 0))
-    return Mux(size == ScaleSizeCode.X1, found[:8] == wanted[:8], ~allowed | (found == wanted))
-
-
-@dataclass(frozen=True)
-class _Returned:
-    """Results and overflows that came back, by output."""
-
-    words: list[Signal]
-    overflows: list[Signal]
-
-
-def _output(
-    held: Held, tile: Any, returned: _Returned, within: tuple[int, int], block: tuple[int, int], issued: Block
-) -> Value:
-    config = held.config
-    row, column = block[0] * config.rows + within[0], block[1] * config.columns + within[1]
-    output, number = within[0] * config.columns + within[1], row * COLUMNS + column
-    gathered = tile.c[output] ^ held.accumulator(row, column)
-    first = Mux(held.half, gathered[:16] == 0, gathered == 0) & ~tile.overflow[output]
-    second = (tile.c[output] == returned.words[number]) & (tile.overflow[output] == returned.overflows[number])
-    return Mux(issued.step[0], second, first)
+        h.cover("long", issued.happens & instruction.words.long & (issued.step == instruction.last_step))
 
 
 def _returned(h: Harness, config: CoreConfig, warp: Any) -> _Returned:
@@ -312,17 +286,16 @@ def _returned(h: Harness, config: CoreConfig, warp: Any) -> _Returned:
         with h.m.If(block.happens & (block.row == row_block) & (block.column == column_block)):
             h.m.d.sync += [words[number].eq(result.d[output]), overflows[number].eq(result.overflow[output])]
     for row in range(ROWS):
-        found = result.illegal[row % config.rows]
+        first = result.illegal[row % config.rows]
         # Sixteen stored bytes are four chunks of 16-bit elements, or eight chunks of smaller ones.
-        second = Mux(tag.wide, Cat(Const(0, 4), found), Cat(Const(0, 8), found))
+        second = Mux(tag.wide, Cat(Const(0, 4), first), Cat(Const(0, 8), first))
         with h.m.If(block.happens & (block.row == row // config.rows)):
-            h.m.d.sync += flags[row].eq(Mux(tag.step, flags[row] | second, found))
+            h.m.d.sync += flags[row].eq(Mux(tag.step, flags[row] | second, first))
     for lane, register in product(range(LANES), range(REGISTERS)):
         group, first = lane // 4, 2 * (lane % 4)
         single = words[(group + 8 * (register // 2)) * COLUMNS + first + register % 2]
-        pair = (
-            [words[(group + 8 * register) * COLUMNS + first + side][:16] for side in range(2)] if register < 2 else []
-        )
+        sides = range(2 if register < 2 else 0)
+        pair = [words[(group + 8 * register) * COLUMNS + first + side][:16] for side in sides]
         shown = warp.o.payload.d[lane][register]
         h.claim(f"lane{lane}_register{register}", ~warp.o.valid | (shown == Mux(half, Cat(pair), single)))
     for row in range(ROWS):

@@ -1,6 +1,6 @@
 """Harness of a property: free variables, assumptions, claims and covers around a component."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import EnumMeta
 from typing import Any
 
@@ -20,7 +20,7 @@ from amaranth.hdl import (
 )
 from amaranth.lib import data, wiring
 
-__all__ = ["RESET", "Harness", "Opened", "changed", "delayed"]
+__all__ = ["RESET", "Harness", "changed", "delayed", "opened", "stand_in"]
 
 #: Name of the free reset of a harness with registers.
 RESET = "reset"
@@ -115,8 +115,8 @@ class Harness:
 
     def claim(self, name: str, condition: ValueLike) -> None:
         """Claim that a condition holds in every cycle, for all free variables."""
-        held = ~self._started | Value.cast(condition).bool()
-        self.m.d.comb += Assert(self._flag(f"claim_{name}", held))
+        holds = ~self._started | Value.cast(condition).bool()
+        self.m.d.comb += Assert(self._flag(f"claim_{name}", holds))
         self.claims.append(f"claim_{name}")
 
     def cover(self, name: str, condition: ValueLike) -> None:
@@ -131,14 +131,8 @@ class Harness:
         return flag
 
 
-class Opened:
-    """Mixin that makes the parts of a component visible; it precedes the component among the bases of a class.
-
-    Attributes
-    ----------
-    parts : submodules
-        Submodules by name.
-    """
+class _Opened:
+    """Mixin of :func:`opened`."""
 
     def __init__(self, *arguments: object, **options: object) -> None:
         super().__init__(*arguments, **options)
@@ -147,12 +141,22 @@ class Opened:
 
     def signal(self, name: str) -> Any:
         """Return an internal register or wire by its name in waveforms."""
-        (found,) = (signal for signal in self._built._driving if signal.name == name)
-        return found
+        (named,) = (signal for signal in self._built._driving if signal.name == name)
+        return named
 
     def elaborate(self, platform: object) -> Module:
         """Return the module that was built."""
         return self._built
+
+
+def opened(component: type[wiring.Component]) -> Any:
+    """Return a class of components like `component`, with submodules in `parts` and internal signals in `signal`."""
+    return type(f"Open{component.__name__}", (_Opened, component), {})
+
+
+def stand_in(part: type[wiring.Component], build: Callable[[Any], Module]) -> Any:
+    """Return a class of components with the ports of `part`, whose contents `build` returns, given the component."""
+    return type(f"{part.__name__}StandIn", (part,), {"elaborate": lambda self, platform: build(self)})
 
 
 def changed(view: data.View, **fields: ValueLike) -> Value:

@@ -1,7 +1,5 @@
 """Metadata decode: legality, selects, and the slot exchange of 3:1 multiplexers."""
 
-from collections.abc import Iterator
-
 from amaranth.hdl import Array, Cat, Const, Mux, Signal, Value
 
 from ..isa.metadata import UNITS_PER_CHUNK
@@ -9,16 +7,12 @@ from ..rtl.config import CoreConfig
 from ..rtl.metadata import NibbleDecoder, RuleCode
 from ..rtl.order import OrderedSelect
 from .harness import Harness
-from .properties import Parameters, Topic, anonymous
-from .selection import UNIT_BITS, UNREACHED, assume_held_width, chunk_muxes, exchanged_nibble
+from .properties import Topic, anonymous
+from .selection import UNIT_BITS, UNREACHED, assume_possible_width, chunk_muxes, exchanged_nibble
 
 __all__ = ["METADATA", "legal"]
 
 METADATA = Topic("metadata")
-
-
-def _muxes(config: CoreConfig) -> Iterator[Parameters]:
-    yield (config.mux,)
 
 
 def legal(nibble: Value, rule: RuleCode) -> Value:
@@ -33,7 +27,7 @@ def legal(nibble: Value, rule: RuleCode) -> Value:
     }[rule]
 
 
-@METADATA.property("legal", _muxes)
+@METADATA.property("legal", lambda config: [(config.mux,)])
 def _legality(h: Harness, mux: str) -> None:
     """The flag equals the rule's definition for all nibbles; a code of no rule defines none; ordered implies plain."""
     nibble, rule = h.free("nibble", 4), h.free("rule", RuleCode)
@@ -51,7 +45,7 @@ def _legality(h: Harness, mux: str) -> None:
     h.claim("ordered_is_plain", ~ordered.legal | plain.legal)
 
 
-@METADATA.property("selects", _muxes)
+@METADATA.property("selects", lambda config: [(config.mux,)])
 def _selects(h: Harness, mux: str) -> None:
     """Each select is one-hot at its index, and zero only for a unit that a 3:1 multiplexer does not reach.
 
@@ -81,13 +75,7 @@ def _selects(h: Harness, mux: str) -> None:
     h.claim("exchange", (plain & (i0 == i1)) | (decoder.swap == (plain & falls)))
 
 
-def _exchange_builds(config: CoreConfig) -> Iterator[Parameters]:
-    if config.mux == "mux3":
-        for bits in UNIT_BITS:
-            yield (bits,)
-
-
-@METADATA.property("exchange", _exchange_builds)
+@METADATA.property("exchange", lambda config: [(bits,) for bits in UNIT_BITS if config.mux == "mux3"])
 def _exchange(h: Harness, unit_bits: int) -> None:
     """For the twelve plain nibbles two 3:1 multiplexers pair the stored elements as two 4:1 multiplexers do.
 
@@ -111,11 +99,7 @@ def _exchange(h: Harness, unit_bits: int) -> None:
     h.cover("in_place", ~swap)
 
 
-def _steps(config: CoreConfig) -> Iterator[Parameters]:
-    yield (anonymous(config),)
-
-
-@METADATA.property("chunk", _steps)
+@METADATA.property("chunk", lambda config: [(anonymous(config),)])
 def _chunk(h: Harness, config: CoreConfig) -> None:
     """The nibble of one chunk decides the flag and the operands of that chunk, and of no other.
 
@@ -132,7 +116,7 @@ def _chunk(h: Harness, config: CoreConfig) -> None:
         h.add(name, OrderedSelect(config), a=a, b=b, nibbles=value, wide=wide, sparse=sparse, rule=rule)
         for name, value in (("first", nibbles), ("second", changed))
     )
-    assume_held_width(h, config, wide)
+    assume_possible_width(h, config, wide)
     defined = Signal()
     words = [nibbles.word_select(index, 4) for index in range(config.chunks)]
     h.m.d.comb += defined.eq(Cat((rule == code) & legal(Array(words)[chunk], code) for code in RuleCode).any())

@@ -113,19 +113,10 @@ def _unpack(h: Harness, config: CoreConfig) -> None:
             expected = definition_of(config, served, slot, name, operand)
             finite = ~(expected.inf | expected.nan)
             place = 0 if served.fixed_point else point(config, slot, served, name) - expected.scale
-            h.claim(
-                label,
-                ~runs
-                | (
-                    (raw.sign == expected.sign_apart)
-                    & (raw.inf == expected.inf)
-                    & (raw.nan == expected.nan)
-                    & (raw.special == ~finite)
-                    & (raw.zero == expected.zero)
-                    & (~finite | (raw.significand == expected.significand << place))
-                    & (~finite | (raw.exponent == expected.exponent))
-                ),
-            )
+            flags = (raw.sign == expected.sign_apart) & (raw.inf == expected.inf) & (raw.nan == expected.nan)
+            flags = flags & (raw.special == ~finite) & (raw.zero == expected.zero)
+            significand = ~finite | (raw.significand == expected.significand << place)
+            h.claim(label, ~runs | (flags & significand & (~finite | (raw.exponent == expected.exponent))))
             if slot == 0:
                 label = label.removesuffix("0")
                 h.cover(f"{label}_zero", runs & raw.zero)
@@ -146,22 +137,12 @@ def _accumulator(h: Harness) -> None:
         expected = Definition(Element(fmt, fmt.bits), word[: fmt.bits])
         finite = ~(expected.inf | expected.nan)
         place = ACCUMULATOR_BITS - 1 - fmt.fraction_bits
-        h.claim(
-            f"{name}_flags",
-            ~runs
-            | (
-                (accumulator.sign == expected.sign)
-                & (accumulator.inf == expected.inf)
-                & (accumulator.nan == expected.nan)
-                & (accumulator.zero == expected.zero)
-            ),
-        )
+        flags = (accumulator.sign == expected.sign) & (accumulator.inf == expected.inf)
+        flags = flags & (accumulator.nan == expected.nan) & (accumulator.zero == expected.zero)
+        h.claim(f"{name}_flags", ~runs | flags)
         exponent = h.named(f"{name}_exponent", expected.exponent - fmt.bias, signed(EXPONENT_BITS + 1))
-        h.claim(
-            f"{name}_value",
-            ~(runs & finite)
-            | ((accumulator.exponent == exponent) & (accumulator.significand == expected.magnitude << place)),
-        )
+        value = (accumulator.exponent == exponent) & (accumulator.significand == expected.magnitude << place)
+        h.claim(f"{name}_value", ~(runs & finite) | value)
         h.claim(f"{name}_special", ~runs | finite | (accumulator.significand == 0))
         h.cover(f"{name}_subnormal", runs & ~expected.zero & ~accumulator.significand[-1] & finite)
         h.cover(f"{name}_nan", runs & accumulator.nan)

@@ -6,21 +6,21 @@ from amaranth.lib import data, stream
 from .harness import Harness
 from .sizes import SLOTS
 
-__all__ = ["Held", "claim_progress", "decided"]
+__all__ = ["PendingPanels", "claim_progress", "decided"]
 
 
 def decided(h: Harness, name: str, source: stream.Interface, layout: data.StructLayout, reset: Value) -> data.View:
-    """Drive a stream with a free payload that stays while it waits, and return the payload."""
-    asked = h.free(name, layout)
+    """Drive the valid of a stream, and return free fields that stay while it waits."""
+    fields = h.free(name, layout)
     waits, before = Signal(name=f"{name}_waits"), Signal(layout, name=f"{name}_before", reset_less=True)
     h.m.d.comb += source.valid.eq(h.free(f"{name}_valid") & ~reset)
-    h.m.d.sync += [waits.eq(source.valid & ~source.ready), before.eq(asked)]
-    h.assume(~waits | reset | (source.valid & (asked == before)))
-    return asked
+    h.m.d.sync += [waits.eq(source.valid & ~source.ready), before.eq(fields)]
+    h.assume(~waits | reset | (source.valid & (fields == before)))
+    return fields
 
 
-class Held:
-    """Model of the two instruction slots, which hold instructions of one panel or of two.
+class PendingPanels:
+    """Model of the two instruction slots, which contain instructions of one panel or of two.
 
     A count of all panels would be beyond the engine.
 
@@ -36,42 +36,42 @@ class Held:
     Attributes
     ----------
     left : Value
-        Panels of all held instructions that are not multiplied yet.
+        Panels of all instructions in the slots that are not multiplied yet.
     """
 
     def __init__(self, h: Harness, taken: Value, multiplied: Value, panels: int) -> None:
         self._h, self._taken, self._panels = h, taken, panels
         self._following = Signal(name="following")
         h.m.d.sync += self._following.eq(self._following ^ taken)
-        self.left = self.wanted("held", multiplied)
+        self.left = self.count("multiplied", multiplied)
 
-    def wanted(self, name: str, moved: Value, panels: int = 0) -> Value:
-        """Return the number of panels of all held instructions for which an action is pending; `moved` completes one.
+    def count(self, name: str, moved: Value, panels: int = 0) -> Value:
+        """Return the number of panels in the slots for which an action is pending; `moved` completes one.
 
         The action concerns `panels` panels of each instruction, by default all.
         """
         m, panels = self._h.m, panels or self._panels
         slot, place = Signal(name=f"{name}_slot"), Signal(name=f"{name}_place")
-        wants = [Signal(name=f"{name}_{of}") for of in range(SLOTS)]
+        pending = [Signal(name=f"{name}_{number}") for number in range(SLOTS)]
         last = self._h.named(f"{name}_last", moved & (place == panels - 1))
         m.d.sync += slot.eq(slot ^ last)
         with m.If(moved):
             m.d.sync += place.eq(~last)
-        for of in range(SLOTS):
-            with m.If(last & (slot == of)):
-                m.d.sync += wants[of].eq(0)
-            with m.If(self._taken & (self._following == of)):
-                m.d.sync += wants[of].eq(1)
-        left = panels * sum(wants) - place
+        for number, is_pending in enumerate(pending):
+            with m.If(last & (slot == number)):
+                m.d.sync += is_pending.eq(0)
+            with m.If(self._taken & (self._following == number)):
+                m.d.sync += is_pending.eq(1)
+        left = panels * sum(pending) - place
         return self._h.named(f"{name}_left", left, range(SLOTS * panels + 1))
 
 
-def claim_progress(h: Harness, moves: Value, fair: Value, wanted: Value, reset: Value, cycles: int) -> None:
-    """Claim that something moves within `cycles` cycles of a fair environment while anything is `wanted`."""
-    quiet = Signal(range(cycles + 1), name="quiet")
-    with h.m.If(moves | reset | ~wanted):
+def claim_progress(h: Harness, name: str, moves: Value, fair: Value, cycles: int) -> Signal:
+    """Claim that something moves within `cycles` cycles of a fair environment, and return the count of these."""
+    quiet = Signal(range(cycles + 1), name=f"quiet_before_{name}")
+    with h.m.If(moves):
         h.m.d.sync += quiet.eq(0)
     with h.m.Elif(fair):
         h.m.d.sync += quiet.eq(quiet + 1)
-    h.claim("moves", quiet < cycles)
-    h.cover("is_quiet", quiet != 0)
+    h.claim(name, quiet < cycles)
+    return quiet

@@ -7,7 +7,7 @@ from enum import Enum
 from ..rtl.config import CoreConfig
 from .harness import Harness
 
-__all__ = ["Case", "Engine", "Parameters", "Property", "Topic", "anonymous", "cases"]
+__all__ = ["Case", "Engine", "Parameters", "Property", "Topic", "anonymous", "cases", "once"]
 
 #: Arguments of the function that builds a harness: hashable values that follow from a configuration.
 Parameters = tuple[object, ...]
@@ -97,18 +97,24 @@ class Topic(list[Property]):
         name: str,
         parameters: Callable[[CoreConfig], Iterable[Parameters]],
         engine: Engine = Engine.SOLVER,
-        cycles: Callable[..., int] = lambda *_: 1,
+        cycles: Callable[..., int] | int = 1,
     ) -> Callable[[Callable[..., None]], Callable[..., None]]:
         """Return a decorator that enters a function which builds a harness; its docstring is the statement."""
+        in_cycles = cycles if callable(cycles) else lambda *_: cycles
 
         def enter(build: Callable[..., None]) -> Callable[..., None]:
             statement = " ".join((build.__doc__ or "").split())
-            item = Property(f"{self.name}.{name}", statement, build, parameters, engine, cycles)
+            item = Property(f"{self.name}.{name}", statement, build, parameters, engine, in_cycles)
             _ENTERED[item.name] = item
             self.append(item)
             return build
 
         return enter
+
+
+def once(config: CoreConfig) -> list[Parameters]:
+    """Return the one set of parameters of a property that is the same for every configuration."""
+    return [()]
 
 
 def anonymous(config: CoreConfig) -> CoreConfig:
@@ -118,9 +124,9 @@ def anonymous(config: CoreConfig) -> CoreConfig:
 
 def cases(chosen: Iterable[Property], presets: Iterable[CoreConfig]) -> list[Case]:
     """Return the cases of some properties for some configurations, each set of parameters once."""
-    found: dict[tuple[Property, Parameters], list[str]] = {}
+    names: dict[tuple[Property, Parameters], list[str]] = {}
     for item in chosen:
         for config in presets:
             for parameters in dict.fromkeys(item.parameters(config)):
-                found.setdefault((item, parameters), []).append(config.name)
-    return [Case(item, parameters, tuple(names)) for (item, parameters), names in found.items()]
+                names.setdefault((item, parameters), []).append(config.name)
+    return [Case(item, parameters, tuple(of_case)) for (item, parameters), of_case in names.items()]

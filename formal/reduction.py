@@ -13,7 +13,7 @@ from ..rtl.config import CoreConfig, Element
 from ..rtl.product_group import ProductGroup
 from ..rtl.reduce import ReduceStage
 from ..rtl.scale import GroupScale, ScaleCode
-from .harness import Harness, Opened
+from .harness import Harness, opened
 from .numerics import (
     LARGEST_SCALED_GROUP,
     SCALED_GROUP_FRACTION_BITS,
@@ -43,13 +43,7 @@ _GROUP_SUM_BITS = _GROUP_PRODUCT_BITS + (BLOCK_GROUP - 1).bit_length()
 
 
 class _SeenRows(CarrySaveTree):
-    """A tree that records the widths of the words that enter its rows.
-
-    Attributes
-    ----------
-    rows : dict
-        Its keys are the widths of the three words of a row.
-    """
+    """A tree that records in `rows` the widths of the three words that enter each row."""
 
     def __init__(self, term_bits: Sequence[int], total_bits: int) -> None:
         super().__init__(term_bits, total_bits)
@@ -69,12 +63,7 @@ class _SeenRows(CarrySaveTree):
 class _AnyRows(CarrySaveTree):
     """A tree with any rows that keep the sum: one output word is free, and the other is the remainder.
 
-    Attributes
-    ----------
-    constant : Signal
-        Replaces the constant among the words. It is free as well, so that no sum begins with a constant.
-    constants : list of int
-        Values that it replaces.
+    `constant` replaces the `constants` among the words. It is free as well, so that no sum begins with a constant.
     """
 
     def __init__(self, h: Harness, term_bits: Sequence[int], total_bits: int) -> None:
@@ -98,14 +87,6 @@ class _AnyRows(CarrySaveTree):
             value = value + other
         m.d.comb += rest.eq(value)
         return word, rest
-
-
-class _OpenStage(Opened, ReduceStage):
-    """The reduce stage with visible tree and adder."""
-
-
-class _OpenGroup(Opened, ProductGroup):
-    """A group with a visible tree."""
 
 
 def _step_terms(config: CoreConfig) -> list[int]:
@@ -203,19 +184,14 @@ def _keep_sum(h: Harness, tree: CarrySaveTree, term_bits: list[int], bits: int) 
     h.assume(words[: tree.total_bits] == total[: tree.total_bits])
 
 
-def _grouped(config: CoreConfig) -> Iterator[Parameters]:
-    if groups(config):
-        yield (anonymous(config),)
-
-
-@REDUCTION.property("group", _grouped)
+@REDUCTION.property("group", lambda config: [(anonymous(config),)] if groups(config) else [])
 def _group(h: Harness, config: CoreConfig) -> None:
     """A group's total is the sum of its signed products; scaling multiplies its magnitude by the scales' significand.
 
     The group participates unless all its products or its scales are zero; it does participate if the sum cancels. Its
     tree is assumed to keep the sum, as `reduction.tree` proves.
     """
-    group = h.add("group", _OpenGroup(config), signs=h.free("signs", BLOCK_GROUP))
+    group = h.add("group", opened(ProductGroup)(config), signs=h.free("signs", BLOCK_GROUP))
     _keep_sum(h, group.parts.tree, [_GROUP_PRODUCT_BITS] * BLOCK_GROUP, _GROUP_SUM_BITS)
     products, terms = [], []
     for index, port in enumerate(group.products):
@@ -245,12 +221,7 @@ def _group(h: Harness, config: CoreConfig) -> None:
     h.cover("zero_scale", some & ~group.participates)
 
 
-def _elements(config: CoreConfig) -> Iterator[Parameters]:
-    for word in config.formats:
-        yield anonymous(config), word
-
-
-@REDUCTION.property("width", _elements)
+@REDUCTION.property("width", lambda config: [(anonymous(config), word) for word in config.formats])
 def _width(h: Harness, config: CoreConfig, word: str) -> None:
     """No step overflows the width of the sum: even with all terms as large as the format allows, it is exact.
 
@@ -273,7 +244,7 @@ def _width(h: Harness, config: CoreConfig, word: str) -> None:
     if not element.format.is_integer:
         c_largest = (2 << kept_bits(config, element)) - 1
         c_smallest = -c_largest
-    stage = h.add("accumulate", _OpenStage(config))
+    stage = h.add("accumulate", opened(ReduceStage)(config))
     tree, adder = stage.parts.tree, stage.parts.adder
     assert adder.bits == total_bits(config)
     _keep_sum(h, tree, _step_terms(config), adder.bits)

@@ -47,19 +47,13 @@ def _of_case(case: Case) -> tuple[str, str, str]:
 
 
 class Table:
-    """A table of results that is printed line by line while proofs run.
+    """A table of results that is printed line by line while proofs run; `cases` determine the widths of the columns."""
 
-    Parameters
-    ----------
-    wanted : sequence of Case
-        Cases to prove; they determine the widths of the columns.
-    """
-
-    def __init__(self, wanted: Sequence[Case]) -> None:
-        self._wanted = len(wanted)
+    def __init__(self, cases: Sequence[Case]) -> None:
+        self._cases = len(cases)
         self._results: list[str] = []
         self._seconds = 0.0
-        of_cases = zip(_HEAD, *map(_of_case, wanted), strict=False)  # only the columns that a case determines
+        of_cases = zip(_HEAD, *map(_of_case, cases), strict=False)  # only the columns that a case determines
         self._widths = [*(max(map(len, column)) for column in of_cases), *_DECIDED_WIDTHS]
 
     @property
@@ -78,7 +72,7 @@ class Table:
     def total(self) -> str:
         """The last line."""
         counts = [f"{self._results.count(name)} {name}" for name in dict.fromkeys(["proved", *self._results])]
-        left = self._wanted - len(self._results)
+        left = self._cases - len(self._results)
         return f"{', '.join(counts)}{f'; {left} not asked' if left else ''}; {self._seconds:.0f} s of work"
 
     def _line(self, words: tuple[str, ...]) -> str:

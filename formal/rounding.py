@@ -1,6 +1,6 @@
 """Rounding, checked by relations that decide whether a result is the right one for an exact sum."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from amaranth.hdl import Cat, Const, Mux, Value, ValueLike, signed
 
@@ -30,28 +30,14 @@ def headrooms(port: Value) -> int:
 def _rounder(h: Harness, config: CoreConfig, result: Value | ResultCode) -> RoundStage:
     """Instantiate the round stage of a configuration with free inputs."""
     rounder = RoundStage(total_bits(config), integer_place(config), results(config))
-    return h.add(
-        "round",
-        rounder,
-        total=h.free("total", rounder.total.shape()),
-        headroom=h.free("headroom", rounder.headroom.shape()),
-        result=result,
-        saturate=h.free("saturate"),
-        nan=h.free("nan"),
-        positive_inf=h.free("positive_inf"),
-        negative_inf=h.free("negative_inf"),
-    )
+    names = ("total", "headroom", "saturate", "nan", "positive_inf", "negative_inf")
+    inputs = {name: h.free(name, getattr(rounder, name).shape()) for name in names}
+    return h.add("round", rounder, result=result, **inputs)
 
 
-def _with(*codes: ResultCode) -> Callable[[CoreConfig], Iterator[Parameters]]:
+def _with(*codes: ResultCode) -> Callable[[CoreConfig], list[Parameters]]:
     """Return the parameters of a property for some result formats."""
-
-    def parameters(config: CoreConfig) -> Iterator[Parameters]:
-        for code in codes:
-            if code in results(config):
-                yield anonymous(config), code.name
-
-    return parameters
+    return lambda config: [(anonymous(config), code.name) for code in codes if code in results(config)]
 
 
 def _shifted(value: Value, amount: Value, bits: int) -> Value:
@@ -67,22 +53,8 @@ def _shifted(value: Value, amount: Value, bits: int) -> Value:
 class Rounded:
     """A float, the exact sum that it was rounded from, and claims that relate the two.
 
-    ``2**places`` units of the sum are one unit in the last place of the float.
-
-    Parameters
-    ----------
-    h : Harness
-        Harness of the claims.
-    total : Value
-        The exact sum, signed.
-    lowest : Value or int
-        Exponent of the sum's last bit.
-    output : Value
-        The result register.
-    fmt : Format
-        Format of the result.
-    finite : Value
-        No special value decides the result.
+    ``2**places`` units of the sum are one unit in the last place of the float. `lowest` is the exponent of the sum's
+    last bit. `finite`: no special value decides the result.
     """
 
     def __init__(

@@ -3,7 +3,6 @@
 The expected operands are written by hand from PTX, byte by byte, without the maps of the design or of the models.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
@@ -15,10 +14,10 @@ from ..rtl.core import Core, tile_layout
 from ..rtl.metadata import RuleCode
 from ..rtl.select import SelectStage
 from ..rtl.unit import Unit
-from .harness import Harness, Opened, changed
+from .harness import Harness, changed, opened
 from .metadata import legal
 from .properties import Parameters
-from .selection import assume_held_width, is_wide, selected_byte
+from .selection import assume_possible_width, is_wide, selected_byte
 from .streams import CORE, bare
 
 __all__ = ["CORE", "flags"]
@@ -34,22 +33,18 @@ class _Selecting(Unit):
     def __init__(self, config: CoreConfig) -> None:
         super().__init__(config)
         self.select = SelectStage(config)
-        self.word, self.left = Signal(32), Signal()
+        self.word, self.exceeds = Signal(32), Signal()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.select = select = self.select
         m.d.comb += [select.b.eq(self.step.b), select.selects.eq(self.step.selects)]
-        m.d.comb += [self.result.d.eq(self.word), self.result.overflow.eq(self.left)]
+        m.d.comb += [self.result.d.eq(self.word), self.result.overflow.eq(self.exceeds)]
         return m
 
 
-class _OpenCore(Opened, Core):
-    """A core with visible units."""
-
-
-def _arrays(config: CoreConfig) -> Iterator[Parameters]:
-    yield (replace(bare(config), cuts=(), mux=config.mux),)
+def _arrays(config: CoreConfig) -> list[Parameters]:
+    return [(replace(bare(config), cuts=(), mux=config.mux),)]
 
 
 def _partner(b: Value, nibbles: Value, byte: int, *, wide: bool, sparse: bool) -> Value:
@@ -70,20 +65,16 @@ def flags(config: CoreConfig, nibbles: Value, control: data.View, wide: Value) -
     for chunk in range(config.chunks):
         nibble = nibbles.word_select(chunk, 4)
         defined = Cat((control.rule == code) & legal(nibble, code) for code in RuleCode).any()
-        there = ~wide if chunk >= config.chunks // 2 else 1
-        flags.append(control.sparse & there & ~defined)
+        is_used = ~wide if chunk >= config.chunks // 2 else 1
+        flags.append(control.sparse & is_used & ~defined)
     return Cat(flags)
 
 
 def _met(unit: _Selecting, *, wide: bool) -> list[Value]:
     """Return, for every stored byte, the pair that a unit multiplies: the byte of A and the byte of B."""
-    return [
-        Cat(
-            unit.step.a.word_select(byte, 8),
-            unit.select.selected.word_select(selected_byte(unit.config, byte, wide=wide), 8),
-        )
-        for byte in range(unit.config.step_bytes)
-    ]
+    stored, selected = unit.step.a, unit.select.selected
+    places = [selected_byte(unit.config, byte, wide=wide) for byte in range(unit.config.step_bytes)]
+    return [Cat(stored.word_select(byte, 8), selected.word_select(place, 8)) for byte, place in enumerate(places)]
 
 
 def _multiplies(unit: _Selecting, tile: data.View, row: int, column: int, *, wide: bool, sparse: bool) -> Value:
@@ -117,26 +108,24 @@ def _operands(h: Harness, config: CoreConfig) -> None:
     place of its row and column. With 3:1 multiplexers this holds for nibbles that the rule defines, and for the rules
     that such an architecture has.
     """
-    core = h.add("core", _OpenCore(config, 0, _Selecting))
+    core = h.add("core", opened(Core)(config, 0, _Selecting))
     tile = h.free("tile", tile_layout(config))
     h.m.d.comb += [core.i.payload.eq(tile), core.i.valid.eq(1), core.o.ready.eq(1)]
     wide = is_wide(config, tile.control.a)
-    assume_held_width(h, config, wide)
+    assume_possible_width(h, config, wide)
     places = list(product(range(config.rows), range(config.columns)))
-    given, left = h.free("given", data.ArrayLayout(32, len(places))), h.free("left", len(places))
+    words, overflows = h.free("words", data.ArrayLayout(32, len(places))), h.free("overflows", len(places))
     for output, (row, column) in enumerate(places):
         unit = getattr(core.parts, f"unit_{row}_{column}")
         name = f"{row}_{column}"
-        h.m.d.comb += [unit.word.eq(given[output]), unit.left.eq(left[output])]
+        h.m.d.comb += [unit.word.eq(words[output]), unit.exceeds.eq(overflows[output])]
         for is_sparse, width in product((False, True), (False, True)):
             applies = (tile.control.sparse == is_sparse) & (wide == width)
             if config.mux == "mux3":
                 applies &= ~flags(config, tile.metadata[row], tile.control, wide).any()
                 applies &= tile.control.rule != RuleCode.WGMMA
-            h.claim(
-                f"operands_{name}_{'sparse' if is_sparse else 'dense'}_{2 if width else 1}",
-                ~applies | _multiplies(unit, tile, row, column, wide=width, sparse=is_sparse),
-            )
+            right = _multiplies(unit, tile, row, column, wide=width, sparse=is_sparse)
+            h.claim(f"operands_{name}_{'sparse' if is_sparse else 'dense'}_{2 if width else 1}", ~applies | right)
         step = unit.step
         own = [
             step.scale_a == tile.scale_a[row],
@@ -147,7 +136,7 @@ def _operands(h: Harness, config: CoreConfig) -> None:
         ]
         h.claim(f"own_{name}", Cat(own).all())
         result = core.o.payload
-        h.claim(f"result_{name}", (result.d[output] == given[output]) & (result.overflow[output] == left[output]))
+        h.claim(f"result_{name}", (result.d[output] == words[output]) & (result.overflow[output] == overflows[output]))
     first, last = (getattr(core.parts, f"unit_0_{column}").select.selected for column in (0, config.columns - 1))
     h.cover("differ", tile.control.sparse & (first != last))
 
@@ -156,7 +145,7 @@ class _Array:
     """An array at a tile; the operands of its units are read in the order of the tile's bytes."""
 
     def __init__(self, h: Harness, name: str, config: CoreConfig, tile: data.View) -> None:
-        self.core = core = h.add(name, _OpenCore(config, 0, _Selecting))
+        self.core = core = h.add(name, opened(Core)(config, 0, _Selecting))
         h.m.d.comb += [core.i.payload.eq(tile), core.i.valid.eq(1), core.o.ready.eq(1)]
 
     def pairs(self, row: int, column: int, *, wide: bool) -> list[Value]:
@@ -181,22 +170,18 @@ def _dense(h: Harness, config: CoreConfig) -> None:
     tile = h.free("tile", tile_layout(config))
     h.assume(tile.control.sparse == 0)
     wide = is_wide(config, tile.control.a)
-    assume_held_width(h, config, wide)
+    assume_possible_width(h, config, wide)
     kept = Cat(Const(_FIRST_TWO, 4) for _ in range(config.rows * config.chunks))
     control = changed(tile.control, sparse=Const(1), rule=Const(RuleCode.ORDERED, RuleCode))
     dense = _Array(h, "dense", config, tile)
     for width in (False, True):
         b = Cat(_spread(tile.b[column], config, wide=width) for column in range(config.columns))
-        given = Signal(tile_layout(config), name=f"sparse_tile_{width}")
-        h.m.d.comb += given.as_value().eq(changed(tile, b=b, metadata=kept, control=control))
-        sparse = _Array(h, f"sparse_{2 if width else 1}", config, given)
+        changed_tile = Signal(tile_layout(config), name=f"sparse_tile_{width}")
+        h.m.d.comb += changed_tile.as_value().eq(changed(tile, b=b, metadata=kept, control=control))
+        sparse = _Array(h, f"sparse_{2 if width else 1}", config, changed_tile)
         for row, column in product(range(config.rows), range(config.columns)):
-            same = [
-                one == other
-                for one, other in zip(
-                    dense.pairs(row, column, wide=width), sparse.pairs(row, column, wide=width), strict=True
-                )
-            ]
+            pairs = (array.pairs(row, column, wide=width) for array in (dense, sparse))
+            same = [one == other for one, other in zip(*pairs, strict=True)]
             h.claim(f"same_{row}_{column}_{2 if width else 1}", (wide != width) | Cat(same).all())
     h.claim("no_flag", ~dense.core.o.payload.illegal.as_value().any())
     h.cover("metadata", tile.metadata.as_value().any())
@@ -211,7 +196,7 @@ def _validity(h: Harness, config: CoreConfig) -> None:
     """
     tile, nibble = h.free("tile", tile_layout(config)), h.free("nibble", 4)
     wide = is_wide(config, tile.control.a)
-    assume_held_width(h, config, wide)
+    assume_possible_width(h, config, wide)
     chunk = h.free("chunk", range(config.chunks))
     first = _Array(h, "first", config, tile)
     for row in range(config.rows):
@@ -222,18 +207,17 @@ def _validity(h: Harness, config: CoreConfig) -> None:
     last = config.rows - 1
     exchanged = Cat(Mux(chunk == n, nibble, tile.metadata[last].word_select(n, 4)) for n in range(config.chunks))
     metadata = Cat(*(tile.metadata[row] for row in range(last)), exchanged)
-    given = Signal(tile_layout(config), name="exchanged_tile")
-    h.m.d.comb += given.as_value().eq(changed(tile, metadata=metadata))
-    second = _Array(h, "second", config, given)
+    changed_tile = Signal(tile_layout(config), name="exchanged_tile")
+    h.m.d.comb += changed_tile.as_value().eq(changed(tile, metadata=metadata))
+    second = _Array(h, "second", config, changed_tile)
     differing = first.core.o.payload.illegal.as_value() ^ second.core.o.payload.illegal.as_value()
     h.claim("other_flags", differing & ~(Const(1, len(differing)) << (last * config.chunks + chunk)) == 0)
     for row, column, width in product(range(config.rows), range(config.columns), (False, True)):
         of_chunk = 4 if width else 2
+        pairs = (array.pairs(row, column, wide=width) for array in (first, second))
         same = [
-            ((one == other) | ((chunk == byte // of_chunk) if row == last else 0))
-            for byte, (one, other) in enumerate(
-                zip(first.pairs(row, column, wide=width), second.pairs(row, column, wide=width), strict=True)
-            )
+            (one == other) | ((chunk == byte // of_chunk) if row == last else 0)
+            for byte, (one, other) in enumerate(zip(*pairs, strict=True))
         ]
         h.claim(f"others_{row}_{column}_{2 if width else 1}", (wide != width) | Cat(same).all())
     h.cover("illegal", differing.any())

@@ -1,14 +1,12 @@
 """Block scales: the offset of exponents, and the scale of a group."""
 
-from collections.abc import Iterator
-
 from amaranth.hdl import Const, Mux, Value, signed
 
 from ..rtl.config import CoreConfig
 from ..rtl.scale import ExponentOffset, GroupScale, ScaleCode
 from .harness import Harness
 from .numerics import ALIGNED_EXPONENT
-from .properties import Parameters, Topic, anonymous
+from .properties import Topic, anonymous
 
 __all__ = ["SCALING"]
 
@@ -26,29 +24,26 @@ def _offset(h: Harness, config: CoreConfig) -> None:
     scales = [h.free(f"scale_{name}", 8) for name in ("a", "b")]
     enable = h.free("enable")
     h.add("offset", offset, a=codes[0], b=codes[1], enable=enable, scale_a=scales[0], scale_b=scales[1])
-    wanted: Value = Const(0, ALIGNED_EXPONENT)
+    expected: Value = Const(0, ALIGNED_EXPONENT)
     for code in codes:
         for number, element in enumerate(config.elements):
             if not element.fixed_point:
-                wanted = wanted + Mux(code == number, element.format.bias, 0)
-    held = "ue8m0" in config.scales
-    scaled = enable & held
+                expected = expected + Mux(code == number, element.format.bias, 0)
+    has_ue8m0 = "ue8m0" in config.scales
+    scaled = enable & has_ue8m0
     for scale in scales:
-        wanted = wanted - Mux(scaled, scale - 127, 0)
-    h.claim("offset", offset.offset == wanted)
+        expected = expected - Mux(scaled, scale - 127, 0)
+    h.claim("offset", offset.offset == expected)
     h.claim("nan", offset.nan == (scaled & ((scales[0] == 0xFF) | (scales[1] == 0xFF))))
     h.cover("bias", offset.offset > 0)
-    if held:
+    if has_ue8m0:
         h.cover("nan", offset.nan)
         h.cover("smallest", scaled & (scales[0] == 0) & (scales[1] == 0) & ~offset.nan)
 
 
-def _block_scaled(config: CoreConfig) -> Iterator[Parameters]:
-    if any(element.packed_float for element in config.elements):
-        yield (anonymous(config),)
-
-
-@SCALING.property("group", _block_scaled)
+@SCALING.property(
+    "group", lambda config: [(anonymous(config),)] if any(element.packed_float for element in config.elements) else []
+)
 def _group_scale(h: Harness, config: CoreConfig) -> None:
     """The scales of a group multiply exactly, for all codes of ue8m0 and ue4m3; a NaN of either gives NaN.
 

@@ -1,7 +1,5 @@
 """Operand selection: which units are selected, and that no other unit has any influence."""
 
-from collections.abc import Iterator
-
 from amaranth.hdl import Array, Cat, Const, Mux, Value
 
 from ..isa.metadata import UNITS_PER_CHUNK
@@ -16,7 +14,7 @@ __all__ = [
     "SELECTION",
     "UNIT_BITS",
     "UNREACHED",
-    "assume_held_width",
+    "assume_possible_width",
     "chunk_muxes",
     "exchanged_nibble",
     "is_wide",
@@ -29,9 +27,8 @@ UNIT_BITS = (8, 16)
 UNREACHED = (3, 0)
 
 
-def _muxes(config: CoreConfig) -> Iterator[Parameters]:
-    for bits in UNIT_BITS:
-        yield config.mux, bits
+def _muxes(config: CoreConfig) -> list[Parameters]:
+    return [(config.mux, bits) for bits in UNIT_BITS]
 
 
 def chunk_muxes(
@@ -68,11 +65,11 @@ def selected_byte(config: CoreConfig, byte: int, *, wide: bool) -> int:
     return byte // 4 * 4 + (0, 2, 1, 3)[byte % 4]
 
 
-def assume_held_width(h: Harness, config: CoreConfig, wide: Value) -> None:
+def assume_possible_width(h: Harness, config: CoreConfig, wide: Value) -> None:
     """Exclude the unit width that a configuration does not have."""
-    held = {element.wide for element in config.elements}
-    if len(held) == 1:
-        h.assume(wide == held.pop())
+    widths = {element.wide for element in config.elements}
+    if len(widths) == 1:
+        h.assume(wide == widths.pop())
 
 
 @SELECTION.property("units", _muxes)
@@ -134,7 +131,7 @@ def _step(h: Harness, config: CoreConfig) -> None:
     wide, sparse, rule = h.free("wide"), h.free("sparse"), h.free("rule", RuleCode)
     select = h.add("select", OrderedSelect(config), a=a, b=b, nibbles=nibbles, wide=wide, sparse=sparse, rule=rule)
     widths = {16 if element.wide else 8 for element in config.elements}
-    assume_held_width(h, config, wide)
+    assume_possible_width(h, config, wide)
     for unit_bits in sorted(widths):
         applies = wide == (unit_bits == 16)
         for chunk in range(bits // (2 * unit_bits)):
@@ -148,10 +145,10 @@ def _step(h: Harness, config: CoreConfig) -> None:
                 if config.mux == "mux3":
                     unit = Mux(index == UNREACHED[slot], 0, unit)
                 place = 2 * chunk + slot
-                wanted = Mux(sparse, unit, b.word_select(place, unit_bits))
+                expected = Mux(sparse, unit, b.word_select(place, unit_bits))
                 stored = Mux(swap, a.word_select(place ^ 1, unit_bits), a.word_select(place, unit_bits))
                 at = slice(place * unit_bits, (place + 1) * unit_bits)
-                h.claim(f"operand{name}_{slot}", ~applies | (select.selected[at] == wanted))
+                h.claim(f"operand{name}_{slot}", ~applies | (select.selected[at] == expected))
                 h.claim(f"stored{name}_{slot}", ~applies | (select.stored[at] == stored))
         h.cover(f"sparse{unit_bits}", applies & sparse & (select.selected != b[:bits]))
         h.cover(f"dense{unit_bits}", applies & ~sparse & select.selected.any())

@@ -38,14 +38,7 @@ def instruction_layout(**fields: ShapeLike) -> data.StructLayout:
 class SlotModel:
     """Two instructions in two slots, modelled beside the hardware.
 
-    Parameters
-    ----------
-    h : Harness
-        Harness.
-    accepted, instruction : Value, view
-        An instruction is accepted in this cycle; the instruction.
-    multiplied : Value
-        A panel is multiplied in this cycle.
+    With `accepted`, `instruction` enters a slot; with `multiplied`, a panel of the oldest is multiplied.
 
     Attributes
     ----------
@@ -64,8 +57,8 @@ class SlotModel:
         self.instructions = [Signal(layout, reset_less=True, name=f"instruction_{slot}") for slot in range(SLOTS)]
         self.occupied, self.panel = Signal(SLOTS, name="occupied"), Signal(5, name="panel")
         self.next_slot, self.slot = Signal(name="next_slot"), Signal(name="slot")
-        self.current: Any = self.of(self.slot)
-        self.other: Any = self.of(~self.slot)
+        self.current: Any = self.in_slot(self.slot)
+        self.other: Any = self.in_slot(~self.slot)
         last = h.named("last", multiplied & (self.panel == self.current.last_panel))
         #: Slots that are filled in this cycle.
         self.filled = h.named("filled", accepted << self.next_slot, SLOTS)
@@ -84,7 +77,7 @@ class SlotModel:
         h.claim("oldest", none | self.at_current(self.occupied))
         h.claim("begun", (self.panel == 0) | (~none & (self.panel <= self.current.last_panel)))
 
-    def of(self, slot: Value) -> Any:
+    def in_slot(self, slot: Value) -> Any:
         """Return the instruction in a slot."""
         return Array(self.instructions)[slot]
 
@@ -99,10 +92,7 @@ class SlotModel:
     def turn(self, name: str, turn: Any, end: Value) -> tuple[Value, Value]:
         """Model the requests of one operand, one slot after the other, and claim that the hardware's `turn` agrees.
 
-        Returns
-        -------
-        (Value, Value)
-            Slot for which the operand is requested, until `end`; and slots whose requests are not complete.
+        Return the slot for which the operand is requested, until `end`, and the slots whose requests are not complete.
         """
         h = self._h
         slot, left = Signal(name=f"slot_of_{name}"), Signal(SLOTS, name=f"left_of_{name}")
@@ -131,8 +121,8 @@ def claim_slots(h: Harness, slots: Any, model: SlotModel, names: Sequence[str]) 
     for slot, instruction in enumerate(model.instructions):
         stored = slots.stored[slot]
         right = [Value.cast(stored[name]) == Value.cast(instruction[name]) for name in names]
-        for name, which in (("a_descriptor", 1), ("b_descriptor", 0)):
-            right.append(Value.cast(stored[name]) == descriptor(instruction.mark, which))
+        for name, of_a in (("a_descriptor", 1), ("b_descriptor", 0)):
+            right.append(Value.cast(stored[name]) == descriptor(instruction.mark, of_a))
         h.claim(f"slot_{slot}", ~model.occupied[slot] | Cat(right).all())
 
 
@@ -160,30 +150,13 @@ def claim_stream(
 ) -> tuple[Any, Value]:
     """Claim that the panels of a stream are requested in order, and that those in its queue are multiplied next.
 
-    Parameters
-    ----------
-    h, model : Harness, SlotModel
-        Harness, and the instructions.
-    name, turn : str, view of turn_signature()
-        Name and turn of the operand.
-    requests : stream.Interface
-        Requests of the operand.
-    queue : Queue
-        Panels that were fetched ahead.
-    own : OwnPanels
-        Panels of an instruction that the stream carries.
-    number : callable
-        Returns the number of a panel, given an instruction and a place in the order of its panels.
-
-    Returns
-    -------
-    (view, Value)
-        Instruction for which a panel is requested, and the place of that panel.
+    `turn` and `requests` are those of the operand, and `number` returns the number of a panel, given an instruction and
+    a place in the order of its panels. Return the instruction for which a panel is requested, and the panel's place.
     """
     requested = h.named(f"requested_of_{name}", requests.valid & requests.ready)
     place, end = Signal(6, name=f"place_of_{name}"), Signal(name=f"{name}_ends")
     slot, left = model.turn(name, turn, end)
-    instruction = model.of(slot)
+    instruction = model.in_slot(slot)
     h.m.d.comb += end.eq(requested & (place + 1 == own.total(instruction)))
     with h.m.If(requested):
         h.m.d.sync += place.eq(Mux(end, 0, place + 1))
@@ -191,9 +164,8 @@ def claim_stream(
 
     # Panels in the queue: the next ones of the current instruction, then the first ones of the other.
     current, other, count = model.current, model.other, queue.count
-    used, rest, of_both = (
-        Signal(bits, name=f"{word}_of_{name}") for word, bits in (("used", 6), ("rest", 6), ("all", 7))
-    )
+    widths = {"used": 6, "rest": 6, "all": 7}
+    used, rest, of_both = (Signal(bits, name=f"{word}_of_{name}") for word, bits in widths.items())
     h.m.d.comb += [
         used.eq(own.used(current, model.panel)),
         rest.eq(Mux(model.occupied.any(), own.total(current) - used, 0)),
@@ -231,17 +203,14 @@ def claim_a(
 ) -> tuple[list[list[Value]], Value]:
     """Claim that A is requested panel by panel; `elsewhere` ends the turn of an A that is not in shared memory.
 
-    Returns
-    -------
-    (list of list of Value, Value)
-        For each slot, which core matrices of A are stored, two for each panel; and slots for which A is missing.
+    Return which core matrices of A are stored for each slot, two for each panel, and the slots that lack some of A.
     """
     turn, requests, last = parts.slots.a, parts.fetch.a, SEGMENTS * fetch.a_panels - 1
     request: Any = requests.payload
     requested = h.named("requested_of_a", requests.valid & requests.ready)
     panel, end = Signal(range(fetch.a_panels), name="panel_of_a"), Signal(name="a_ends")
     slot, left = model.turn("a", turn, end)
-    instruction = model.of(slot)
+    instruction = model.in_slot(slot)
     elsewhere = h.named("a_elsewhere", elsewhere)
     arriving, core_matrix = fetch.arriving, fetch.core_matrix
     complete = h.named("a_complete", arriving & (core_matrix.panel == fetch.a_panels - 1) & core_matrix.segment)
@@ -263,7 +232,7 @@ def claim_a(
     # Number of core matrices that were read for the slot whose turn it is, and which of these arrives now.
     read = h.named("read_of_a", Cat(fetch.segment, panel, Const(0, 1)))
     h.claim("a_begun", (read == 0) | (pending & instruction.a_shared))
-    owner = model.of(core_matrix.tag)
+    owner = model.in_slot(core_matrix.tag)
     number = Cat(core_matrix.segment, core_matrix.panel)
     in_progress = (slot == core_matrix.tag) & pending
     is_next = Mux(in_progress, number + 1 == read, (number == last) & ~left.bit_select(core_matrix.tag, 1))
@@ -272,14 +241,9 @@ def claim_a(
     stored = []
     for number_of_slot, of_slot in enumerate(model.instructions):
         arrives = arriving & (core_matrix.tag == number_of_slot)
-        waits = missing[number_of_slot]
-        h.claim(f"last_of_a_{number_of_slot}", left[number_of_slot] | ~waits | (arrives & complete))
-        count = Mux(slot == number_of_slot, read, 0) - arrives
-        stored.append(
-            [
-                model.occupied[number_of_slot]
-                & (~of_slot.a_shared | ~waits | Mux(left[number_of_slot], place < count, place < last))
-                for place in range(last + 1)
-            ]
-        )
+        waits, is_left, occupied = missing[number_of_slot], left[number_of_slot], model.occupied[number_of_slot]
+        h.claim(f"last_of_a_{number_of_slot}", is_left | ~waits | (arrives & complete))
+        count, places = Mux(slot == number_of_slot, read, 0) - arrives, range(last + 1)
+        arrived = [Mux(is_left, place < count, place < last) for place in places]
+        stored.append([occupied & (~of_slot.a_shared | ~waits | arrived[place]) for place in places])
     return stored, missing

@@ -14,10 +14,11 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib.wiring import In
 
 from ..rtl.config import CUTS, STAGE_CUTS, CoreConfig
-from .harness import Harness, delayed
+from ..rtl.unit import Unit
+from .harness import Harness, delayed, opened
 from .properties import Parameters, anonymous
 from .streams import claim_chosen, constant
-from .unit import UNIT, OpenUnit
+from .unit import UNIT
 
 __all__ = ["UNIT"]
 
@@ -34,12 +35,12 @@ class _StandIn:
     """Stand-in for a stage."""
 
     #: The stand-in receives the data of the marked step; it returns the answer to them.
-    given: Value
+    receiving: Value
     answering: Value
     answers: dict[_Path, Value]  #: That answer, by output
 
 
-def _held_in(name: str, config: CoreConfig) -> int:
+def _cycles_in(name: str, config: CoreConfig) -> int:
     """Return the latency of a stage in cycles."""
     return sum(cut in config.cuts for cut in _WITHIN.get(name, ()))
 
@@ -49,29 +50,21 @@ def _behind(paths: dict[_Path, Value], *prefix: str) -> dict[_Path, Value]:
     return {path[len(prefix) :]: value for path, value in paths.items() if path[: len(prefix)] == prefix}
 
 
-def _alike(port: Value, wanted: Any) -> Value:
+def _alike(port: Value, expected: Any) -> Value:
     """Return whether a port equals the lowest bits of a value."""
-    return port.as_unsigned() == Value.cast(wanted)[: len(port)]
+    return port.as_unsigned() == Value.cast(expected)[: len(port)]
 
 
-def _stand_in(h: Harness, name: str, stage: Any, wanted: dict[_Path, Any], held: int, enable: Value) -> _StandIn:
-    """Replace a stage by a stand-in.
-
-    Parameters
-    ----------
-    wanted : dict of path to Value
-        Data of the marked step, by input.
-    held : int
-        Latency of the stage in cycles.
-    """
+def _stand_in(h: Harness, name: str, stage: Any, expected: dict[_Path, Any], cycles: int, enable: Value) -> _StandIn:
+    """Replace a stage with a latency of some cycles by a stand-in that expects the data of the marked step."""
     ports = {path: (member.flow, Value.cast(value)) for path, member, value in stage.signature.flatten(stage)}
     inputs = {path: value for path, (flow, value) in ports.items() if flow is In and path != ("enable",)}
     outputs = {path: value for path, (flow, value) in ports.items() if flow is not In}
-    assert inputs.keys() == wanted.keys(), name
-    m, same = Module(), Signal(name=f"given_{name}")
-    m.d.comb += same.eq(Cat(_alike(inputs[path], wanted[path]) for path in inputs).all())
+    assert inputs.keys() == expected.keys(), name
+    m, same = Module(), Signal(name=f"receiving_{name}")
+    m.d.comb += same.eq(Cat(_alike(inputs[path], expected[path]) for path in inputs).all())
     answering = Signal(name=f"answering_{name}")
-    m.d.comb += answering.eq(delayed(m, same, held, enable, "given"))
+    m.d.comb += answering.eq(delayed(m, same, cycles, enable, "receiving"))
     answers = {path: constant(h, "_".join(map(str, (name, *path))), value.shape()) for path, value in outputs.items()}
     noise = h.free(f"noise_{name}", sum(map(len, outputs.values())))
     m.d.comb += Cat(outputs.values()).eq(Mux(answering, Cat(answers.values()), noise))
@@ -98,7 +91,7 @@ def _stages(h: Harness, config: CoreConfig) -> None:
     This holds at full width, with the registers of the configuration, whatever steps follow, and with any stalls.
     """
     h.assume(~h.clocked())
-    unit = h.add("unit", OpenUnit(config))
+    unit = h.add("unit", opened(Unit)(config))
     parts, enable = unit.parts, h.free("enable")
     marked = constant(h, "marked_step", unit.step.shape())
     # Enabled cycles since the marked step entered, the first one included; zero before.
@@ -114,20 +107,20 @@ def _stages(h: Harness, config: CoreConfig) -> None:
     scales: dict[_Path, Any] = {(name,): marked[name] for name in ("scale_a", "scale_b")}
     stages: dict[str, _StandIn] = {}
 
-    def enter(name: str, wanted: dict[_Path, Any]) -> dict[_Path, Value]:
-        stages[name] = _stand_in(h, name, getattr(parts, name), wanted, _held_in(name, config), enable)
+    def enter(name: str, expected: dict[_Path, Any]) -> dict[_Path, Value]:
+        stages[name] = _stand_in(h, name, getattr(parts, name), expected, _cycles_in(name, config), enable)
         return stages[name].answers
 
     b: Value = marked.b[: 8 * config.step_bytes]
     if config.sparse:
         b = enter("select", {("b",): marked.b, ("selects",): marked.selects})[("selected",)]
     products = enter("multiply", {("control",): control, ("a",): marked.a, ("b",): b, ("c",): c, **scales})
-    given = {("i", *path): value for path, value in _behind(products, "o").items()}
-    aligned = _behind(enter("align", {("control",): control, ("c",): c, **scales, **given}), "o")
+    multiplied = {("i", *path): value for path, value in _behind(products, "o").items()}
+    aligned = _behind(enter("align", {("control",): control, ("c",): c, **scales, **multiplied}), "o")
     addends = {("i", *path): value for path, value in _behind(aligned, "addends").items()}
     narrow = [element.format.is_integer and element.container_bits == 4 for element in config.elements]
     # A unit with integers of 4 bits only does not decode the element.
-    integers = Cat(all(narrow) or control.a == code for code, meant in enumerate(narrow) if meant).any()
+    integers = Cat(all(narrow) or control.a == code for code, is_narrow in enumerate(narrow) if is_narrow).any()
     total = enter("reduce", {**addends, ("integer_groups",): integers})
     special = {path: value for path, value in aligned.items() if path[0] != "addends"}
     rounded = {("result",): control.result, ("saturate",): control.saturate, **total, **(special or _INTEGERS)}
@@ -138,15 +131,14 @@ def _stages(h: Harness, config: CoreConfig) -> None:
 
     for name, stage in stages.items():
         depth = sum(cut in config.cuts for cut in CUTS[: CUTS.index(name)])
-        h.claim(f"{name}_given", ~now(depth - _held_in(name, config)) | stage.given)
+        h.claim(f"{name}_receives", ~now(depth - _cycles_in(name, config)) | stage.receiving)
         h.claim(f"{name}_answers", ~now(depth) | stage.answering)
     # Accumulator and scales also bypass the multiply stage, to the align stage: a copy of their registers at the select
     # cut.
-    passing, wanted = (
-        Cat(step.c, step.c[31] ^ step.overflow, step.scale_a, step.scale_b) for step in (unit.step, marked)
-    )
-    held = int("select" in config.cuts)
-    h.claim("passes", ~now(held) | (delayed(h.m, passing, held, enable, "passing") == wanted))
+    sources = unit.step, marked
+    passing, expected = (Cat(each.c, each.c[31] ^ each.overflow, each.scale_a, each.scale_b) for each in sources)
+    cycles = int("select" in config.cuts)
+    h.claim("passes", ~now(cycles) | (delayed(h.m, passing, cycles, enable, "passing") == expected))
     leaves = now(config.latency)
     h.claim("d", ~leaves | (unit.result.d == result[("output",)]))
     h.claim("overflow", ~leaves | (unit.result.overflow == result[("overflow",)]))

@@ -5,10 +5,10 @@ A stand-in may act at any time at which the real part may; the real parts are pr
 instruction, and its place.
 """
 
-from collections.abc import Callable
 from itertools import product
+from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import data
 
 from ..rtl.accumulators import Accumulators
@@ -16,7 +16,7 @@ from ..rtl.fetch import panel_request_layout
 from ..rtl.operand_fetch import OperandFetch
 from ..rtl.tensor_operands import Operand, TensorOperands
 from ..rtl.warp import Warp
-from .harness import Harness
+from .harness import Harness, stand_in
 from .sizes import LANES, REGISTERS, ROWS
 
 __all__ = [
@@ -36,9 +36,9 @@ __all__ = [
     "accumulator_word",
     "array_stand_in",
     "descriptor",
+    "holds_core_matrix",
     "label",
     "label_of_b",
-    "lane_register",
     "needed_columns",
     "place_of_a",
     "word_of_column",
@@ -49,14 +49,13 @@ WORD = 32
 PLACE_BITS = 10
 #: Segments of 16 bytes of a row of A.
 SEGMENTS = 2
-#: Panels that may be fetched before their multiplication.
+#: Panels that may be fetched before their multiplication, and items in a stand-in for an array.
 DEPTH = 2
 #: A panel that was fetched ahead: mark of its instruction, and its number.
 _PANEL = data.StructLayout({"mark": 1, "panel": 5})
 
-
 #: Fields of a request that determine its columns.
-_DECIDES = ("sparse", "wide", "scaled", "last_panel", "a_shared")
+_COLUMN_FIELDS = ("sparse", "wide", "scaled", "last_panel", "a_shared")
 #: Arrays to which operands are followed. They have 64 lanes, so that block scales of A have a second column.
 ARRAYS = 4
 ROWS_OF_ARRAYS = ROWS * ARRAYS
@@ -92,6 +91,15 @@ def lane_register(panel: int, segment: int, row: int, word: int) -> tuple[int, i
     return array, 4 * row + word, 2 * segment + upper
 
 
+def holds_core_matrix(fragments: Any, mark: Value, panel: int, segment: int, bits: int = WORD) -> Value:
+    """Return whether stored registers of A have the labels of a core matrix, in the lowest `bits` of each word."""
+    right = []
+    for row, word in product(range(8), range(4)):
+        place = array, lane, register = lane_register(panel, segment, row, word)
+        right.append(fragments[array][lane][register][:bits] == label(mark, place_of_a(*place))[:bits])
+    return Cat(right).all()
+
+
 def descriptor(mark: Value, which: int) -> Value:
     """Return a descriptor whose bits are its instruction's mark, but for one that tells A (1) from B (0)."""
     layout = panel_request_layout()["descriptor"].shape
@@ -104,51 +112,45 @@ def array_stand_in(h: Harness, count: int) -> type[Warp]:
     """Return a class that stands for each of `count` arrays: it accepts operands at any time and returns nothing."""
     ready = iter([h.free(f"array_{array}_ready") for array in range(count)])
 
-    class ArrayStandIn(Warp):
-        def elaborate(self, platform: object) -> Module:
-            m = Module()
-            m.d.comb += self.i.ready.eq(next(ready))
-            return m
+    def build(array: Any) -> Module:
+        m = Module()
+        m.d.comb += array.i.ready.eq(next(ready))
+        return m
 
-    return ArrayStandIn
+    return stand_in(Warp, build)
 
 
 class Queue:
-    """A queue of two panels inside a stand-in.
-
-    Parameters
-    ----------
-    name : str
-        Prefix of its signals.
+    """A queue inside a stand-in, of two panels or of two other items.
 
     Attributes
     ----------
     count : Signal
-        Number of panels in the queue.
-    entries : list of view
-        Panels in the queue, the oldest first.
+        Number of items in the queue.
+    entries : list of Signal
+        Items in the queue, the oldest first.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, shape: ShapeLike = _PANEL, *, reset_less: bool = True) -> None:
         self.count = Signal(range(DEPTH + 1), name=f"{name}_count")
-        self.entries = [Signal(_PANEL, reset_less=True, name=f"{name}_{place}") for place in range(DEPTH)]
+        self.entries = [Signal(shape, reset_less=reset_less, name=f"{name}_{place}") for place in range(DEPTH)]
 
     @property
     def full(self) -> Value:
         """Whether there is no room."""
         return self.count == DEPTH
 
-    def build(self, m: Module, push: Value, pop: Value, panel: Value) -> None:
-        """Add the registers to a module: `panel` enters with `push`, the oldest entry leaves with `pop`."""
+    def build(self, m: Module, push: Value, pop: Value, item: Value) -> None:
+        """Add the registers to a module: `item` enters with `push`, the oldest entry leaves with `pop`."""
         first, second = self.entries
         m.d.sync += self.count.eq(self.count + push - pop)
         with m.If(pop):
             m.d.sync += first.eq(second)
         with m.If(push):
             with m.If(self.count == pop):
-                m.d.sync += first.eq(panel)
+                m.d.sync += first.eq(item)
             with m.Else():
-                m.d.sync += second.eq(panel)
+                m.d.sync += second.eq(item)
 
 
 class FetchStandIn:
@@ -177,51 +179,45 @@ class FetchStandIn:
         self.segment, self.arriving = Signal(name="segment_of_a"), Signal(name="a_arriving")
         layout = data.StructLayout({"panel": range(a_panels), "segment": 1, "tag": 1, "mark": 1})
         self.core_matrix = Signal(layout, reset_less=True, name="core_matrix_of_a")
-        self._read_b, self._offer_b, self._read_a = (
-            h.free(name) for name in ("may_read_b", "may_offer_b", "may_read_a")
-        )
+        names = ("may_read_b", "may_offer_b", "may_read_a")
+        self._read_b, self._offer_b, self._read_a = (h.free(name) for name in names)
+        #: Class of the stand-in.
+        self.component = stand_in(OperandFetch, self._build)
 
-    def component(self) -> Callable[[int], OperandFetch]:
-        """Return the class of the stand-in."""
-        model = self
-
-        class StandIn(OperandFetch):
-            def elaborate(self, platform: object) -> Module:
-                m = Module()
-                oldest, arriving = model.panels.entries[0], model.core_matrix
-                push, pop, reads_a = Signal(), Signal(), Signal()
-                m.d.comb += [
-                    self.b.ready.eq(model._read_b & ~model.panels.full),
-                    self.panels.valid.eq(model._offer_b & (model.panels.count != 0)),
-                    push.eq(self.b.valid & self.b.ready),
-                    pop.eq(self.panels.valid & self.panels.ready),
-                    reads_a.eq(self.a.valid & model._read_a),
-                    self.a.ready.eq(model._read_a & model.segment),
-                    self.arriving.eq(model.arriving),
-                    *(self.core_matrix[name].eq(arriving[name]) for name in ("panel", "segment", "tag")),
-                ]
-                model.panels.build(m, push, pop, Cat(self.b.payload.descriptor.start[0], self.b.payload.panel))
-                m.d.sync += model.arriving.eq(reads_a)
-                with m.If(reads_a):
-                    m.d.sync += [
-                        model.segment.eq(~model.segment),
-                        arriving.panel.eq(self.a.payload.panel),
-                        arriving.segment.eq(model.segment),
-                        arriving.tag.eq(self.a_tag),
-                        arriving.mark.eq(self.a.payload.descriptor.start[0]),
-                    ]
-                for column, word in product(range(8), range(16)):
-                    shown = label_of_b(oldest.mark, oldest.panel, column, word)
-                    m.d.comb += self.panels.payload[column].word_select(word, WORD).eq(shown)
-                for row, word in product(range(8), range(4)):
-                    of_row = self.core_matrix.rows[row].word_select(word, WORD)
-                    for panel, segment in product(range(model.a_panels), range(SEGMENTS)):
-                        with m.If((arriving.panel == panel) & (arriving.segment == segment)):
-                            place = place_of_a(*lane_register(panel, segment, row, word))
-                            m.d.comb += of_row.eq(label(arriving.mark, place))
-                return m
-
-        return StandIn
+    def _build(self, fetch: Any) -> Module:
+        m = Module()
+        oldest, arriving = self.panels.entries[0], self.core_matrix
+        push, pop, reads_a = Signal(), Signal(), Signal()
+        m.d.comb += [
+            fetch.b.ready.eq(self._read_b & ~self.panels.full),
+            fetch.panels.valid.eq(self._offer_b & (self.panels.count != 0)),
+            push.eq(fetch.b.valid & fetch.b.ready),
+            pop.eq(fetch.panels.valid & fetch.panels.ready),
+            reads_a.eq(fetch.a.valid & self._read_a),
+            fetch.a.ready.eq(self._read_a & self.segment),
+            fetch.arriving.eq(self.arriving),
+            *(fetch.core_matrix[name].eq(arriving[name]) for name in ("panel", "segment", "tag")),
+        ]
+        self.panels.build(m, push, pop, Cat(fetch.b.payload.descriptor.start[0], fetch.b.payload.panel))
+        m.d.sync += self.arriving.eq(reads_a)
+        with m.If(reads_a):
+            m.d.sync += [
+                self.segment.eq(~self.segment),
+                arriving.panel.eq(fetch.a.payload.panel),
+                arriving.segment.eq(self.segment),
+                arriving.tag.eq(fetch.a_tag),
+                arriving.mark.eq(fetch.a.payload.descriptor.start[0]),
+            ]
+        for column, word in product(range(8), range(16)):
+            shown = label_of_b(oldest.mark, oldest.panel, column, word)
+            m.d.comb += fetch.panels.payload[column].word_select(word, WORD).eq(shown)
+        for row, word in product(range(8), range(4)):
+            of_row = fetch.core_matrix.rows[row].word_select(word, WORD)
+            for panel, segment in product(range(self.a_panels), range(SEGMENTS)):
+                with m.If((arriving.panel == panel) & (arriving.segment == segment)):
+                    place = place_of_a(*lane_register(panel, segment, row, word))
+                    m.d.comb += of_row.eq(label(arriving.mark, place))
+        return m
 
 
 class ColumnReaderStandIn:
@@ -248,44 +244,35 @@ class ColumnReaderStandIn:
         self.tag, self.mark = (Signal(reset_less=True, name=name) for name in ("column_tag", "column_mark"))
         self.done = Signal(ALL_COLUMNS, name="columns_done")
         self.accepted = Signal(name="columns_accepted")
+        #: Class of the stand-in.
+        self.component = stand_in(TensorOperands, self._build)
 
-    def component(self) -> Callable[[int], TensorOperands]:
-        """Return the class of the stand-in."""
-        model = self
-
-        class StandIn(TensorOperands):
-            def elaborate(self, platform: object) -> Module:
-                m, request = Module(), self.i.payload
-                needed, read = Signal(ALL_COLUMNS, name="needed_columns"), Signal(name="column_is_read")
-                m.d.comb += [
-                    needed.eq(
-                        needed_columns(
-                            request.sparse, request.wide, request.scaled, request.last_panel, request.a_shared
-                        )
-                    ),
-                    read.eq(self.i.valid & model._read & needed.bit_select(model._chosen, 1)),
-                    self.i.ready.eq(model._accept & ~(needed & ~model.done & ~(read << model._chosen)).any()),
-                    model.accepted.eq(self.i.valid & self.i.ready),
-                    self.arriving.eq(model.arriving),
-                    self.complete.eq(model.complete),
-                    self.column.tag.eq(model.tag),
-                ]
-                m.d.sync += [
-                    model.arriving.eq(read),
-                    model.complete.eq(model.accepted),
-                    model.place.eq(model._chosen),
-                    model.done.eq(Mux(model.accepted, 0, model.done | read << model._chosen)),
-                ]
-                with m.If(self.i.valid):
-                    m.d.sync += [model.tag.eq(request.tag), model.mark.eq(request.a_column[0])]
-                for operand, first in FIRST_OF.items():
-                    with m.If((model.place >= first) & (model.place < first + COLUMNS_OF[operand])):
-                        m.d.comb += [self.column.operand.eq(operand), self.column.number.eq(model.place - first)]
-                for lane, word in enumerate(self.words):
-                    m.d.comb += word.eq(Cat(model.mark, model.place, Const(lane, 7)))
-                return m
-
-        return StandIn
+    def _build(self, reader: Any) -> Module:
+        m, request = Module(), reader.i.payload
+        needed, read = Signal(ALL_COLUMNS, name="needed_columns"), Signal(name="column_is_read")
+        m.d.comb += [
+            needed.eq(needed_columns(*(request[name] for name in _COLUMN_FIELDS))),
+            read.eq(reader.i.valid & self._read & needed.bit_select(self._chosen, 1)),
+            reader.i.ready.eq(self._accept & ~(needed & ~self.done & ~(read << self._chosen)).any()),
+            self.accepted.eq(reader.i.valid & reader.i.ready),
+            reader.arriving.eq(self.arriving),
+            reader.complete.eq(self.complete),
+            reader.column.tag.eq(self.tag),
+        ]
+        m.d.sync += [
+            self.arriving.eq(read),
+            self.complete.eq(self.accepted),
+            self.place.eq(self._chosen),
+            self.done.eq(Mux(self.accepted, 0, self.done | read << self._chosen)),
+        ]
+        with m.If(reader.i.valid):
+            m.d.sync += [self.tag.eq(request.tag), self.mark.eq(request.a_column[0])]
+        for operand, first in FIRST_OF.items():
+            with m.If((self.place >= first) & (self.place < first + COLUMNS_OF[operand])):
+                m.d.comb += [reader.column.operand.eq(operand), reader.column.number.eq(self.place - first)]
+        for lane, word in enumerate(reader.words):
+            m.d.comb += word.eq(Cat(self.mark, self.place, Const(lane, 7)))
+        return m
 
 
 def needed_columns(sparse: Value, wide: Value, scaled: Value, last_panel: Value, a_shared: Value) -> Value:
@@ -314,29 +301,24 @@ class AccumulatorsStandIn:
     def __init__(self, h: Harness) -> None:
         self.panels = Queue("requested_d")
         self._accept, self._offer = h.free("may_request_d"), h.free("may_offer_d")
+        #: Class of the stand-in.
+        self.component = stand_in(Accumulators, self._build)
 
-    def component(self) -> Callable[[int], Accumulators]:
-        """Return the class of the stand-in."""
-        model = self
-
-        class StandIn(Accumulators):
-            def elaborate(self, platform: object) -> Module:
-                m, oldest, column = Module(), model.panels.entries[0], self.i.payload.column
-                push, pop = Signal(), Signal()
-                m.d.comb += [
-                    self.i.ready.eq(model._accept & ~model.panels.full),
-                    self.c.valid.eq(model._offer & (model.panels.count != 0)),
-                    self.o.ready.eq(1),
-                    push.eq(self.i.valid & self.i.ready),
-                    pop.eq(self.c.valid & self.c.ready),
-                ]
-                model.panels.build(m, push, pop, Cat(column[-1], column[3:8]))
-                for array, lane, register in product(range(ARRAYS), range(LANES), range(REGISTERS)):
-                    word = accumulator_word(oldest.mark, oldest.panel, place_of_a(array, lane, register))
-                    m.d.comb += self.c.payload[array][lane][register].eq(word)
-                return m
-
-        return StandIn
+    def _build(self, store: Any) -> Module:
+        m, oldest, column = Module(), self.panels.entries[0], store.i.payload.column
+        push, pop = Signal(), Signal()
+        m.d.comb += [
+            store.i.ready.eq(self._accept & ~self.panels.full),
+            store.c.valid.eq(self._offer & (self.panels.count != 0)),
+            store.o.ready.eq(1),
+            push.eq(store.i.valid & store.i.ready),
+            pop.eq(store.c.valid & store.c.ready),
+        ]
+        self.panels.build(m, push, pop, Cat(column[-1], column[3:8]))
+        for array, lane, register in product(range(ARRAYS), range(LANES), range(REGISTERS)):
+            word = accumulator_word(oldest.mark, oldest.panel, place_of_a(array, lane, register))
+            m.d.comb += store.c.payload[array][lane][register].eq(word)
+        return m
 
 
 def accumulator_word(mark: Value, panel: Value, place: int) -> Value:

@@ -4,7 +4,7 @@ Arithmetic is abstracted: a stand-in for the unit returns its accumulator after 
 marks one item. Since control does not depend on data, this covers all items.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,8 @@ from ..rtl.round import ResultCode
 from ..rtl.step import control_layout
 from ..rtl.unit import Unit
 from ..rtl.warp import Warp
-from .harness import Harness, delayed
+from .harness import Harness, delayed, stand_in
+from .progress import claim_progress
 from .properties import Parameters, Topic
 from .sizes import COLUMNS, LANES, REGISTERS, ROWS
 
@@ -40,30 +41,19 @@ CORE, WARP = Topic("core"), Topic("warp")
 _FEW_BLOCKS = 8
 
 
-class _Echo(Unit):
-    """Stands for a unit: it returns the accumulator as the result."""
+def _echo(unit: Any) -> Module:
+    """Build the stand-in for a unit: it returns the accumulator as the result."""
+    m = Module()
+    bit = delayed(m, unit.step.c[0], unit.config.latency, unit.enable, "stage")
+    m.d.comb += unit.result.d.eq(bit.replicate(32))
+    return m
 
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        bit = delayed(m, self.step.c[0], self.config.latency, self.enable, "stage")
-        m.d.comb += self.result.d.eq(bit.replicate(32))
-        return m
+
+_ECHO = stand_in(Unit, _echo)
 
 
 class Flow:
-    """Items that enter and leave a stream component, counted, with one item marked.
-
-    Parameters
-    ----------
-    h : Harness
-        Harness.
-    reset : Value
-        Reset of the component.
-    source, sink : stream.Interface
-        Input and output of the component.
-    most : int
-        Largest number of items inside.
-    """
+    """Items that enter and leave a component, at most `most` of them inside, counted, with one item marked."""
 
     def __init__(self, h: Harness, reset: Value, source: stream.Interface, sink: stream.Interface, most: int) -> None:
         m = h.m
@@ -87,7 +77,6 @@ class Flow:
         self.awaited = h.named("awaited", marked & ~self.passed & (self.ahead == 0))
         with m.If(self.awaited & self.delivers):
             m.d.sync += self.passed.eq(1)
-        self.marked = marked
 
     def claim(self, h: Harness, token: Value, payload: Value, reset: Value) -> None:
         """Claim order and protocol: `token` is the mark as the result shows it, `payload` the whole result."""
@@ -108,12 +97,8 @@ class Flow:
 
         It does within `cycles` cycles in which a result would be taken, whatever happens between these cycles.
         """
-        starved = Signal(range(cycles + 1), name="starved")
-        with h.m.If(self.accepts | self.delivers | ~(self.i_valid | (self.inside != 0))):
-            h.m.d.sync += starved.eq(0)
-        with h.m.Elif(self.o_ready):
-            h.m.d.sync += starved.eq(starved + 1)
-        h.claim("answers", starved < cycles)
+        idle = ~(self.i_valid | (self.inside != 0))
+        claim_progress(h, "answers", self.accepts | self.delivers | idle, self.o_ready, cycles)
 
     def drains(self, h: Harness, cycles: int, valid: Value, ready: Value) -> None:
         """Claim that nothing is inside after `cycles` cycles in which nothing enters and everything is taken."""
@@ -143,16 +128,13 @@ def claim_chosen(h: Harness, quiet: Value) -> None:
 
 
 def offered(h: Harness, name: str, source: Any, reset: Value) -> tuple[Any, Value, Any]:
-    """Return a free payload that stays while it waits, as the stream's valid does; whether it waits; its last value."""
+    """Drive a payload that stays while it waits, as valid does; return it, whether it waits, and its last value."""
     payload = h.free(name, source.payload.shape())
+    h.m.d.comb += source.payload.eq(payload)
     waiting, before = Signal(name=f"{name}_waits"), Signal(payload.shape(), reset_less=True, name=f"{name}_before")
     h.m.d.sync += [waiting.eq(source.valid & ~source.ready & ~reset), before.eq(payload)]
     h.assume(~waiting | reset | (source.valid & (payload == before)))
     return payload, waiting, before
-
-
-def _arrays(config: CoreConfig) -> Iterator[Parameters]:
-    yield (bare(config),)
 
 
 def bare(config: CoreConfig) -> CoreConfig:
@@ -188,14 +170,14 @@ def _nibbles(flow: Flow, count: int) -> Value:
     return Cat(Cat(Const(0, 2), ~flow.marks, Const(0, 1)) for _ in range(count))
 
 
-@CORE.property("order", _arrays, cycles=_core_cycles)
+@CORE.property("order", lambda config: [(bare(config),)], cycles=_core_cycles)
 def _core_order(h: Harness, config: CoreConfig) -> None:
     """Nothing is lost, duplicated or reordered by a core, whatever the gaps, stalls and resets.
 
     An offered result stays until it is taken. A core holds as many tiles as it has stages.
     """
     reset = h.clocked()
-    core = h.add("core", Core(config, 1, _Echo))
+    core = h.add("core", Core(config, 1, _ECHO))
     flow = Flow(h, reset, core.i, core.o, config.latency)
     outputs = config.rows * config.columns
     control = core.i.payload.control
@@ -217,7 +199,7 @@ def _core_order(h: Harness, config: CoreConfig) -> None:
     flow.drains(h, config.latency, core.i.valid, core.o.ready)
 
 
-@CORE.property("reset", _arrays, cycles=_core_cycles)
+@CORE.property("reset", lambda config: [(bare(config),)], cycles=_core_cycles)
 def _core_reset(h: Harness, config: CoreConfig) -> None:
     """After a reset, no output of a core depends on what its registers held before, power-up included."""
     token = h.free("token")
@@ -225,14 +207,11 @@ def _core_reset(h: Harness, config: CoreConfig) -> None:
     def drive(core: Core) -> list[Any]:
         return [core.i.payload.tag.eq(token)]
 
-    _alike(h, [Core(config, 1, _Echo) for _ in range(2)], drive, lambda core: [core.o.payload.tag])
+    _alike(h, [Core(config, 1, _ECHO) for _ in range(2)], drive, lambda core: [core.o.payload.tag])
 
 
 def _alike(
-    h: Harness,
-    copies: Sequence[Any],
-    drive: Callable[..., list[Any]],
-    observe: Callable[..., Sequence[Value]],
+    h: Harness, copies: Sequence[Any], drive: Callable[..., list[Any]], observe: Callable[..., Sequence[Value]]
 ) -> None:
     """Drive two copies alike that begin in different states, and claim that their outputs agree after the first reset.
 
@@ -268,9 +247,8 @@ def few_blocks(config: CoreConfig) -> CoreConfig:
     return config if config.warp_blocks <= _FEW_BLOCKS else replace(config, rows=4, columns=4)
 
 
-def _warps(config: CoreConfig) -> Iterator[Parameters]:
-    if config.serves_warp:
-        yield (few_blocks(bare(config)),)
+def _warps(config: CoreConfig) -> list[Parameters]:
+    return [(few_blocks(bare(config)),)] * config.serves_warp
 
 
 @WARP.property("order", _warps, cycles=_warp_cycles)
@@ -282,7 +260,7 @@ def _warp_order(h: Harness, config: CoreConfig) -> None:
     two registers zero. Without new instructions the warp drains.
     """
     reset = h.clocked()
-    warp = h.add("warp", Warp(config, _Echo))
+    warp = h.add("warp", Warp(config, _ECHO))
     blocks, steps = _blocks_and_steps(config)
     flow = Flow(h, reset, warp.i, warp.o, 2 + config.latency // blocks)
     operands, result = warp.i.payload, warp.o.payload
@@ -300,9 +278,9 @@ def _warp_order(h: Harness, config: CoreConfig) -> None:
     flow.claim(h, token, Cat(token, result.d[LANES - 1][1], result.d[LANES - 1][3]), reset)
     for lane in range(LANES):
         for register in range(REGISTERS):
-            wanted = flow.awaited & ~half if register >= 2 else flow.awaited
-            claimed = result.d[lane][register] == wanted.replicate(32)
-            h.claim(f"lane{lane}_register{register}", ~flow.o_valid | claimed)
+            mark = flow.awaited & ~half if register >= 2 else flow.awaited
+            right = result.d[lane][register] == mark.replicate(32)
+            h.claim(f"lane{lane}_register{register}", ~flow.o_valid | right)
     for row in range(ROWS):
         h.claim(f"flags{row}", ~flow.o_valid | (result.illegal[row][0] == (flow.awaited & sparse)))
     flow.answers(h, blocks * steps + config.latency + 2)
@@ -328,4 +306,4 @@ def _warp_reset(h: Harness, config: CoreConfig) -> None:
         lanes = enumerate(warp.o.payload.d)
         return [Cat(Cat(register[n % 16], register[n % 16 + 16]) for register in lane) for n, lane in lanes]
 
-    _alike(h, [Warp(config, _Echo) for _ in range(2)], drive, observe)
+    _alike(h, [Warp(config, _ECHO) for _ in range(2)], drive, observe)

@@ -4,19 +4,17 @@ Arrays, the fetch, the reader of tensor memory and the accumulators are replaced
 (:mod:`~sptc.formal.stand_ins`). Every operand word carries a label: the mark of its instruction, and its place.
 """
 
-from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Mux, Signal, Value
 
-from ..rtl.config import CoreConfig
 from ..rtl.round import ResultCode
 from ..rtl.tcgen05 import CtaOperation, Tcgen05
 from ..rtl.tensor_operands import Operand
 from ..rtl.tensor_words import TensorWords
-from .harness import Harness, Opened
-from .properties import Parameters, Topic
+from .harness import Harness, opened
+from .properties import Topic, once
 from .sizes import LANES, REGISTERS, ROWS, SLOTS
 from .slot_model import OwnPanels, SlotModel, claim_a, claim_b, claim_slots, claim_stream, instruction_layout
 from .stand_ins import (
@@ -33,9 +31,9 @@ from .stand_ins import (
     accumulator_word,
     array_stand_in,
     descriptor,
+    holds_core_matrix,
     label,
     label_of_b,
-    lane_register,
     needed_columns,
     place_of_a,
     word_of_column,
@@ -58,14 +56,6 @@ _OWN_B = OwnPanels(
 )
 
 
-class _Cta(Opened, Tcgen05):
-    """The tensor cores of a CTA with visible parts."""
-
-
-class _Words(Opened, TensorWords):
-    """The stored words with visible registers."""
-
-
 def _number_of_d(i: Any, place: Value) -> Value:
     """Return the number of the panel of D at a place in the order; a pair takes panels of both halves of N in turn."""
     half = (i.last_panel + 1) >> 1
@@ -80,11 +70,7 @@ def _is_scaled(instruction: Any) -> Value:
     return Value.cast(instruction.control.scale) != 0
 
 
-def _once(config: CoreConfig) -> Iterator[Parameters]:
-    yield ()
-
-
-@TCGEN05.property("order", _once, cycles=lambda *_: 40)
+@TCGEN05.property("order", once, cycles=40)
 def _order(h: Harness) -> None:
     """Every array receives the next columns of B, and its own rows of A, metadata, block scales and D.
 
@@ -96,12 +82,12 @@ def _order(h: Harness) -> None:
     fetch, columns, accumulators = FetchStandIn(h, 2 * ARRAYS), ColumnReaderStandIn(h), AccumulatorsStandIn(h)
     parts = {
         "warp_class": array_stand_in(h, ARRAYS),
-        "fetch_class": fetch.component(),
-        "operands_class": columns.component(),
-        "accumulators_class": accumulators.component(),
-        "words_class": _Words,
+        "fetch_class": fetch.component,
+        "operands_class": columns.component,
+        "accumulators_class": accumulators.component,
+        "words_class": opened(TensorWords),
     }
-    cta = h.add("cta", _Cta(SMALL_ARRAY, ARRAYS, **parts))
+    cta = h.add("cta", opened(Tcgen05)(SMALL_ARRAY, ARRAYS, **parts))
     instruction, payload = h.free("instruction", _INSTRUCTION), cta.i.payload
     names = [name for name, _ in _INSTRUCTION if name != "mark"]
     h.m.d.comb += [
@@ -131,7 +117,7 @@ def _order(h: Harness) -> None:
             right &= slots.stored[slot][f"{name}_column"] == of_slot.mark
         h.claim(f"columns_{slot}", ~model.occupied[slot] | (right & (~of_slot.pair | of_slot.last_panel[0])))
     claim_b(h, cta.parts, fetch, model, _OWN_B)
-    elsewhere = slots.a.wanted & ~model.of(slots.a.slot).a_shared
+    elsewhere = slots.a.pending & ~model.in_slot(slots.a.slot).a_shared
     stored_a, missing_a = claim_a(h, cta.parts, fetch, model, elsewhere)
     stored_columns, missing_words = _claim_columns(h, cta, columns, model)
     _claim_accumulators(h, cta, accumulators, model)
@@ -147,16 +133,13 @@ def _order(h: Harness) -> None:
 def _claim_columns(h: Harness, cta: Any, columns: ColumnReaderStandIn, model: SlotModel) -> tuple[list[Signal], Value]:
     """Claim that columns of tensor memory are requested for one slot after the other.
 
-    Returns
-    -------
-    (list of Signal, Value)
-        For each slot, the columns that are stored; and slots for which some columns are missing.
+    Return the columns that are stored for each slot, and the slots for which some columns are missing.
     """
     turn, requests, tag = cta.parts.slots.words, cta.parts.tensor_operands.i, columns.tag
     request: Any = requests.payload
     slot, left = model.turn("words", turn, columns.accepted)
     missing = model.missing("words", turn, left, h.named("words_complete", columns.complete << tag, SLOTS))
-    instruction, pending = model.of(slot), left.bit_select(slot, 1)
+    instruction, pending = model.in_slot(slot), left.bit_select(slot, 1)
     right = [
         request.sparse == instruction.control.sparse,
         request.wide == _is_wide(instruction),
@@ -170,7 +153,7 @@ def _claim_columns(h: Harness, cta: Any, columns: ColumnReaderStandIn, model: Sl
     of_tag_missing, of_tag_left = missing.bit_select(tag, 1), left.bit_select(tag, 1)
     right = [
         of_tag_missing,
-        columns.mark == model.of(tag).mark,
+        columns.mark == model.in_slot(tag).mark,
         columns.place < ALL_COLUMNS,
         Mux(columns.complete, ~of_tag_left, pending & (tag == slot)),
     ]
@@ -183,12 +166,9 @@ def _claim_columns(h: Harness, cta: Any, columns: ColumnReaderStandIn, model: Sl
         of_number, arrives = Signal(ALL_COLUMNS, name=f"columns_of_{number}"), Mux(tag == number, arriving, 0)
         so_far = h.named(f"columns_so_far_{number}", of_number | arrives, ALL_COLUMNS)
         h.m.d.sync += of_number.eq(Mux(model.filled[number], 0, so_far))
-        needed = h.named(
-            f"columns_needed_{number}",
-            needed_columns(
-                of_slot.control.sparse, _is_wide(of_slot), _is_scaled(of_slot), of_slot.last_panel, of_slot.a_shared
-            ),
-        )
+        kind = of_slot.control.sparse, _is_wide(of_slot), _is_scaled(of_slot)
+        needed = needed_columns(*kind, of_slot.last_panel, of_slot.a_shared)
+        needed = h.named(f"columns_needed_{number}", needed)
         in_progress, complete = pending & (slot == number), columns.complete & (tag == number)
         h.claim(f"columns_read_{number}", ~in_progress | (so_far == columns.done))
         h.claim(f"no_column_{number}", ~left[number] | in_progress | (of_number == 0))
@@ -203,9 +183,8 @@ def _claim_accumulators(h: Harness, cta: Any, accumulators: AccumulatorsStandIn,
     """Claim that accumulators are requested panel by panel, and multiplied in order."""
     requests = cta.parts.accumulators.i
     request: Any = requests.payload
-    instruction, place = claim_stream(
-        h, model, "d", cta.parts.slots.d, requests, accumulators.panels, number=_number_of_d
-    )
+    turn, queue = cta.parts.slots.d, accumulators.panels
+    instruction, place = claim_stream(h, model, "d", turn, requests, queue, number=_number_of_d)
     right = [
         request.column == Cat(Const(0, 3), _number_of_d(instruction, place[:5]), instruction.mark),
         request.add == instruction.add,
@@ -225,12 +204,8 @@ def _claim_stored_a(
     """
     fragments, mark = cta.parts.stored_a.fragments[slot], instruction.mark
     for panel, segment in product(range(2 * ARRAYS), range(SEGMENTS)):
-        right = []
-        for row, word in product(range(8), range(4)):
-            place = array, lane, register = lane_register(panel, segment, row, word)
-            right.append(fragments[array][lane][register] == label(mark, place_of_a(*place)))
-        there = core_matrices[SEGMENTS * panel + segment] & instruction.a_shared
-        h.claim(f"a_{slot}_{panel}_{segment}", ~there | Cat(right).all())
+        present = core_matrices[SEGMENTS * panel + segment] & instruction.a_shared
+        h.claim(f"a_{slot}_{panel}_{segment}", ~present | holds_core_matrix(fragments, mark, panel, segment))
     for column in range(COLUMNS_OF[Operand.A]):
         segment, thread = divmod(column, 4)
         right = []
@@ -238,8 +213,8 @@ def _claim_stored_a(
             half, group = divmod(row % ROWS, 8)
             word = fragments[row // ROWS][4 * group + thread][2 * segment + half]
             right.append(word == word_of_column(mark, Operand.A, column, row))
-        there = columns[FIRST_OF[Operand.A] + column] & ~instruction.a_shared
-        h.claim(f"a_{slot}_column_{column}", ~there | Cat(right).all())
+        present = columns[FIRST_OF[Operand.A] + column] & ~instruction.a_shared
+        h.claim(f"a_{slot}_column_{column}", ~present | Cat(right).all())
 
 
 def _claim_stored_words(h: Harness, cta: Any, slot: int, instruction: Any, columns: Signal) -> None:
@@ -249,23 +224,21 @@ def _claim_stored_words(h: Harness, cta: Any, slot: int, instruction: Any, colum
     elements each pair has its own. Block scales of 32 rows or columns share a column, with one lane each (PTX ISA
     9.7.16.10.8.4; CUTLASS ``tmem_e_frg``, ``tmem_sf_frg``).
     """
-    words, wide = cta.parts.words, _is_wide(instruction)
+    words, wide, mark = cta.parts.words, _is_wide(instruction), instruction.mark
+
+    def holds(name: str, operand: Operand, number: int, first: int, lanes: int) -> Value:
+        stored, lanes_of_column = words.signal(f"{name}_{slot}"), range(lanes)
+        expected = [word_of_column(mark, operand, number, lane) for lane in lanes_of_column]
+        return Cat(stored.word_select(first + lane, WORD) == expected[lane] for lane in lanes_of_column).all()
+
     for number, pair, applies in ((0, 0, Const(1)), (0, 1, wide), (1, 1, ~wide)):
-        stored = words.signal(f"metadata_{pair}_{slot}")
-        right = [
-            stored.word_select(row, WORD) == word_of_column(instruction.mark, Operand.METADATA, number, row)
-            for row in range(ROWS_OF_ARRAYS)
-        ]
-        there = columns[FIRST_OF[Operand.METADATA] + number] & applies
-        h.claim(f"metadata_{slot}_{number}_{pair}", ~there | Cat(right).all())
+        present = columns[FIRST_OF[Operand.METADATA] + number] & applies
+        right = holds(f"metadata_{pair}", Operand.METADATA, number, 0, ROWS_OF_ARRAYS)
+        h.claim(f"metadata_{slot}_{number}_{pair}", ~present | right)
     for operand, name in ((Operand.SCALE_A, "scale_a"), (Operand.SCALE_B, "scale_b")):
-        stored = words.signal(f"{name}_{slot}")
         for number in range(COLUMNS_OF[operand]):
-            right = [
-                stored.word_select(32 * number + lane, WORD) == word_of_column(instruction.mark, operand, number, lane)
-                for lane in range(32)
-            ]
-            h.claim(f"{name}_{slot}_{number}", ~columns[FIRST_OF[operand] + number] | Cat(right).all())
+            right = holds(name, operand, number, 32 * number, 32)
+            h.claim(f"{name}_{slot}_{number}", ~columns[FIRST_OF[operand] + number] | right)
 
 
 def _claim_arrays(h: Harness, cta: Any, model: SlotModel, multiplied: Value, of_other_cta: tuple[Value, Value]) -> None:

@@ -7,22 +7,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
-from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import data
 
 from ..rtl.config import CoreConfig
 from ..rtl.tensor_core import TensorCore
 from ..rtl.warp import Warp
-from .harness import Harness, Opened
+from .harness import Harness, opened
 from .properties import Parameters, Topic
 from .sizes import LANES, REGISTERS, ROWS
+from .stand_ins import DEPTH, Queue
 from .streams import Flow, bare
 
-__all__ = ["DEPTH", "TENSOR_CORE", "Echo", "words_of_result"]
+__all__ = ["TENSOR_CORE", "Echo", "EchoEverywhere", "words_of_result"]
 
 TENSOR_CORE = Topic("tensor_core")
-#: Items that the stand-in for the array holds.
-DEPTH = 2
 #: Cycles from the start of an instruction to the next start, by sparsity and by whether A takes four registers:
 #: measured on an H200, and written here independently of the hardware.
 _PACES = {(0, 0): 4, (0, 1): 6, (1, 0): 6, (1, 1): 8}
@@ -36,20 +35,10 @@ class Echo(Warp):
 
     def elaborate(self, platform: object) -> Module:
         """Build the queue."""
-        m = Module()
-        shown = self.shown()
-        first, second, count = Signal(self.bits), Signal(self.bits), Signal(range(DEPTH + 1))
-        taken, given = self.i.valid & self.i.ready, self.o.valid & self.o.ready
-        m.d.comb += [self.i.ready.eq(count != DEPTH), self.o.valid.eq(count != 0)]
-        self.show(m, first)
-        m.d.sync += count.eq(count + taken - given)
-        with m.If(given):
-            m.d.sync += first.eq(second)
-        with m.If(taken):
-            with m.If(count == given):
-                m.d.sync += first.eq(shown)
-            with m.Else():
-                m.d.sync += second.eq(shown)
+        m, queue = Module(), Queue("items", self.bits, reset_less=False)
+        m.d.comb += [self.i.ready.eq(queue.count != DEPTH), self.o.valid.eq(queue.count != 0)]
+        self.show(m, queue.entries[0])
+        queue.build(m, self.i.valid & self.i.ready, self.o.valid & self.o.ready, self.shown())
         return m
 
     def shown(self) -> Value:
@@ -61,16 +50,23 @@ class Echo(Warp):
         m.d.comb += self.o.payload.d[0][0].eq(first)
 
 
+class EchoEverywhere(Echo):
+    """An echo of four bits, which every word of the result shows, with its own place."""
+
+    bits = 4
+
+    def show(self, m: Module, first: Value) -> None:
+        """Drive every word of the result."""
+        for place, word in words_of_result(self.o.payload):
+            m.d.comb += word.eq(Cat(first, Const(place, 8)))
+
+
 def words_of_result(result: data.View) -> Iterator[tuple[int, Value]]:
     """Yield every word of a result with a number of its own: registers of all lanes, and flags of all rows."""
     for lane, register in product(range(LANES), range(REGISTERS)):
         yield lane * REGISTERS + register, result.d[lane][register]
     for row in range(ROWS):
         yield LANES * REGISTERS + row, result.illegal[row]
-
-
-class _Core(Opened, TensorCore):
-    """A tensor core with a visible input of its array."""
 
 
 def _streams(config: CoreConfig) -> Iterator[Parameters]:
@@ -80,12 +76,8 @@ def _streams(config: CoreConfig) -> Iterator[Parameters]:
         yield from ((array, of_panels) for of_panels in (False, True))
 
 
-def _cycles(*_: object) -> int:
-    """Cycles in which two instructions begin and leave."""
-    return 16
-
-
-@TENSOR_CORE.property("order", _streams, cycles=_cycles)
+# The covers are reached once two instructions begin and leave.
+@TENSOR_CORE.property("order", _streams, cycles=16)
 def _order(h: Harness, config: CoreConfig, of_panels: bool) -> None:
     """Every result returns to the stream of its operands, in order, whatever the other stream does.
 
@@ -93,7 +85,7 @@ def _order(h: Harness, config: CoreConfig, of_panels: bool) -> None:
     instruction begins as soon as no panel waits, its operands are delivered and the array accepts it.
     """
     reset = h.clocked()
-    core = h.add("core", _Core(config, warp_class=Echo))
+    core = h.add("core", opened(TensorCore)(config, warp_class=Echo))
     own, other = (core.panel, core.i) if of_panels else (core.i, core.panel)
     own_result, other_result = (core.panel_result, core.o) if of_panels else (core.o, core.panel_result)
     flow = Flow(h, reset, own, own_result, DEPTH)
@@ -115,9 +107,9 @@ def _order(h: Harness, config: CoreConfig, of_panels: bool) -> None:
     h.claim("own", ~own_result.valid | (shown[1] == of_panels))
     h.claim("not_the_others", ~other_result.valid | (other_result.payload.d[0][0][1] != of_panels))
 
-    given = core.parts.warp.i
-    whole = Value.cast(given.payload) == Value.cast(own.payload)
-    h.claim("whole", ~(own.valid & own.ready) | (given.valid & whole))
+    warp = core.parts.warp
+    whole = Value.cast(warp.i.payload) == Value.cast(own.payload)
+    h.claim("whole", ~(own.valid & own.ready) | (warp.i.valid & whole))
     begins = h.named("begins", core.i.valid & core.i.ready)
     h.claim("panels_first", ~(begins & waits))
     left = Signal(range(max(_PACES.values())), name="left")
@@ -129,11 +121,11 @@ def _order(h: Harness, config: CoreConfig, of_panels: bool) -> None:
         h.m.d.sync += left.eq(left - 1)
     h.claim("pace", ~begins | (left == 0))
     # Items of both streams together, at most those of the stand-in.
-    held = Signal(range(DEPTH + 1), name="held")
+    count = Signal(range(DEPTH + 1), name="count")
     taken = Cat(stream.valid & stream.ready for stream in (core.i, core.panel)).any()
-    given = Cat(stream.valid & stream.ready for stream in (core.o, core.panel_result)).any()
-    h.m.d.sync += held.eq(held + taken - given)
-    h.claim("begins_at_once", ~(core.i.valid & ~waits & (left == 0) & (held != DEPTH)) | begins)
-    h.claim("takes_panels", ~(core.panel.valid & (held != DEPTH)) | core.panel.ready)
-    h.claim("offers", (held == 0) | core.o.valid | core.panel_result.valid)
-    h.cover("beside", own_result.valid & (held == DEPTH) & (flow.inside == 1))
+    delivered = Cat(stream.valid & stream.ready for stream in (core.o, core.panel_result)).any()
+    h.m.d.sync += count.eq(count + taken - delivered)
+    h.claim("begins_at_once", ~(core.i.valid & ~waits & (left == 0) & (count != DEPTH)) | begins)
+    h.claim("takes_panels", ~(core.panel.valid & (count != DEPTH)) | core.panel.ready)
+    h.claim("offers", (count == 0) | core.o.valid | core.panel_result.valid)
+    h.cover("beside", own_result.valid & (count == DEPTH) & (flow.inside == 1))

@@ -1,13 +1,10 @@
 """Operands in tensor memory: which columns an instruction reads, in which order, and when they are complete."""
 
-from collections.abc import Iterator
-
 from amaranth.hdl import Cat, Mux, Signal
 
-from ..rtl.config import CoreConfig
 from ..rtl.tensor_operands import Operand, TensorOperands
 from .harness import Harness
-from .properties import Parameters, Topic
+from .properties import Topic, once
 from .sizes import COLUMN_BITS
 from .streams import offered
 
@@ -16,16 +13,8 @@ __all__ = ["TENSOR_OPERANDS"]
 TENSOR_OPERANDS = Topic("tensor_operands")
 
 
-def _once(config: CoreConfig) -> Iterator[Parameters]:
-    yield ()
-
-
-def _cycles(*_: object) -> int:
-    """Cycles of the longest instruction, which has 22 columns, and of the begin of another one."""
-    return 26
-
-
-@TENSOR_OPERANDS.property("columns", _once, cycles=_cycles)
+# The covers are reached in the longest instruction, which has 22 columns, and at the begin of another one.
+@TENSOR_OPERANDS.property("columns", once, cycles=26)
 def _columns(h: Harness) -> None:
     """Every instruction reads all its columns, each once, in order and without a gap, and labels each by its operand.
 
@@ -37,7 +26,7 @@ def _columns(h: Harness) -> None:
     reset = h.clocked()
     operands = h.add("operands", TensorOperands())
     request, _, _ = offered(h, "request", operands.i, reset)
-    h.m.d.comb += [operands.i.payload.eq(request), operands.i.valid.eq(h.free("i_valid") & ~reset)]
+    h.m.d.comb += operands.i.valid.eq(h.free("i_valid") & ~reset)
     memory = operands.memory
     accepts = h.named("accepts", operands.i.valid & operands.i.ready)
     # Number of columns of each operand, zero for an absent one, written here independently of the hardware.
@@ -59,27 +48,25 @@ def _columns(h: Harness) -> None:
     h.claim("reads", memory.read == (operands.i.valid & (total != 0)))
     h.claim("accepts", accepts == (operands.i.valid & ((place + 1 == total) | (total == 0))))
     h.claim("in_range", (place == 0) | reset | (place < total))
-    begin, said = 0, Signal(operands.column.shape(), reset_less=True, name="said")
+    begin, expected = 0, Signal(operands.column.shape(), reset_less=True, name="expected")
     read, done = Signal(name="was_read"), Signal(name="was_accepted")
     h.m.d.sync += [read.eq(memory.read), done.eq(accepts)]
     for operand, count in counts.items():
         number = place - begin
-        mine = (place >= begin) & (place < begin + count)
-        h.claim(
-            f"column_{operand.name}", ~(memory.read & mine) | (memory.column == (first[operand] + number)[:COLUMN_BITS])
-        )
-        with h.m.If(mine):
-            h.m.d.sync += [said.operand.eq(operand), said.number.eq(number)]
-        h.cover(
-            f"reads_{operand.name}", memory.read & mine & (number != 0) if operand is not Operand.METADATA else mine
-        )
+        runs = (place >= begin) & (place < begin + count)
+        right = memory.column == (first[operand] + number)[:COLUMN_BITS]
+        h.claim(f"column_{operand.name}", ~(memory.read & runs) | right)
+        with h.m.If(runs):
+            h.m.d.sync += [expected.operand.eq(operand), expected.number.eq(number)]
+        later = runs if operand is Operand.METADATA else memory.read & runs & (number != 0)
+        h.cover(f"reads_{operand.name}", later)
         begin = begin + count
-    h.m.d.sync += said.tag.eq(request.tag)
+    h.m.d.sync += expected.tag.eq(request.tag)
     column = operands.column
     h.claim("arrives", operands.arriving == read)
     h.claim("complete", operands.complete == done)
-    h.claim("tag", ~(read | done) | (column.tag == said.tag))
-    h.claim("said", ~read | ((column.operand == said.operand) & (column.number == said.number)))
-    h.claim("words", Cat(mine == given for mine, given in zip(operands.words, memory.data, strict=True)).all())
+    h.claim("tag", ~(read | done) | (column.tag == expected.tag))
+    h.claim("label", ~read | ((column.operand == expected.operand) & (column.number == expected.number)))
+    h.claim("words", Cat(word == read for word, read in zip(operands.words, memory.data, strict=True)).all())
     h.cover("nothing", accepts & (total == 0))
     h.cover("all", accepts & (total == 22))

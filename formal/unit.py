@@ -14,13 +14,13 @@ from ..rtl.metadata import MetadataStage, RuleCode
 from ..rtl.reduce import ReduceStage
 from ..rtl.round import ResultCode
 from ..rtl.unit import Unit
-from .harness import Harness, Opened
+from .harness import Harness, opened
 from .numerics import integer_place
 from .operands import Definition
 from .properties import Topic
 from .rounding import Rounded
 
-__all__ = ["UNIT", "OpenUnit"]
+__all__ = ["UNIT"]
 
 UNIT = Topic("unit")
 _EXPONENT = signed(10)
@@ -29,26 +29,15 @@ _ALIGNMENT_BITS = 12
 
 
 def _reduced(config: CoreConfig, *formats: str) -> CoreConfig:
-    return CoreConfig(
-        name="reduced",
-        formats=formats,
-        step_bytes=4,
-        alignment_bits=_ALIGNMENT_BITS,
-        fp8_alignment_bits=_ALIGNMENT_BITS,
-        mux=config.mux,
-        cuts=(),
-    )
-
-
-class OpenUnit(Opened, Unit):
-    """A unit with visible stages."""
+    bits = dict.fromkeys(("alignment_bits", "fp8_alignment_bits"), _ALIGNMENT_BITS)
+    return CoreConfig(name="reduced", formats=formats, step_bytes=4, mux=config.mux, cuts=(), **bits)
 
 
 class _Operands:
     """A decoder and a unit with free operands, and the pair that each slot multiplies by the rules of the metadata."""
 
     def __init__(self, h: Harness, config: CoreConfig, result: ResultCode, rules: tuple[RuleCode, ...]) -> None:
-        unit = self.unit = h.add("unit", OpenUnit(config), enable=1)
+        unit = self.unit = h.add("unit", opened(Unit)(config), enable=1)
         control, step = unit.step.control, unit.step
         bits = 8 * config.step_bytes
         a, b, metadata = h.free("a", bits), h.free("b", 2 * bits), h.free("metadata", 4 * config.chunks)

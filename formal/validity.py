@@ -15,11 +15,11 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from ..rtl.config import CoreConfig
 from ..rtl.unit import Unit
 from ..rtl.warp import Warp
-from .gathering import Block, Held, OpenWarp, counted, offer
-from .harness import Harness
+from .gathering import Block, IssuedInstruction, counted, offer
+from .harness import Harness, opened, stand_in
 from .properties import Parameters, Topic
 from .routing import flags
-from .selection import assume_held_width
+from .selection import assume_possible_width
 from .sizes import ROWS
 from .streams import assume_a_rule, bare, few_blocks
 
@@ -29,20 +29,8 @@ VALIDITY = Topic("validity")
 _CHUNKS = 16
 
 
-class _Silent(Unit):
-    """Stands for a unit; its results are not checked."""
-
-    def elaborate(self, platform: object) -> Module:
-        return Module()
-
-
-def _of_blocks(h: Harness, name: str, block: Value, size: int, each: Sequence[Value]) -> list[Signal]:
-    """Return the entries of the rows or columns of the current block, from those of all blocks."""
-    return [h.named(f"{name}{index}", Array(each[index::size])[block]) for index in range(size)]
-
-
 def _claim_flags(
-    h: Harness, config: CoreConfig, warp: Warp, block: Block, nibbles: Sequence[Value], held: Held
+    h: Harness, config: CoreConfig, warp: Warp, block: Block, nibbles: Sequence[Value], instruction: IssuedInstruction
 ) -> None:
     """Claim that a result has the flags of its instruction, which the harness records row by row.
 
@@ -50,13 +38,13 @@ def _claim_flags(
     an issued block comes back in the same cycle. A second step's flags are those of the second half of the chunks.
     """
     for i, row_nibbles in enumerate(nibbles):
-        found = flags(config, row_nibbles, held.words.control, held.wide)
-        second = Mux(held.wide, Cat(Const(0, config.chunks // 2), found), Cat(Const(0, config.chunks), found))
+        first = flags(config, row_nibbles, instruction.words.control, instruction.wide)
+        second = Mux(instruction.wide, Cat(Const(0, config.chunks // 2), first), Cat(Const(0, config.chunks), first))
         for number in range(ROWS // config.rows):
             row = number * config.rows + i
             kept = Signal(_CHUNKS, reset_less=True, name=f"flags_{row}")
             with h.m.If(block.happens & (block.row == number)):
-                h.m.d.sync += kept.eq(Mux(block.step[0], kept | second, found))
+                h.m.d.sync += kept.eq(Mux(block.step[0], kept | second, first))
             h.claim(f"flags{row}", warp.o.payload.illegal[row] == kept)
     h.cover("flagged", warp.o.valid & warp.o.payload.illegal[ROWS - 1][-1])
 
@@ -66,12 +54,8 @@ def _warps(config: CoreConfig) -> Iterator[Parameters]:
         yield (few_blocks(replace(bare(config), cuts=(), mux=config.mux)),)
 
 
-def _warp_cycles(config: CoreConfig) -> int:
-    """Cycles in which a warp takes an instruction and delivers its result, and three more."""
-    return 2 * config.warp_blocks + 4
-
-
-@VALIDITY.property("warp", _warps, cycles=_warp_cycles)
+# The covers are reached once a warp takes an instruction and delivers its result, with three cycles more.
+@VALIDITY.property("warp", _warps, cycles=lambda config: 2 * config.warp_blocks + 4)
 def _of_registers(h: Harness, config: CoreConfig) -> None:
     """The flags of a result name exactly the chunks whose nibble, in the metadata registers, the rule does not define.
 
@@ -79,12 +63,13 @@ def _of_registers(h: Harness, config: CoreConfig) -> None:
     flags.
     """
     h.assume(~h.clocked())
-    warp = h.add("warp", OpenWarp(config, _Silent))
+    warp = h.add("warp", opened(Warp)(config, stand_in(Unit, lambda _: Module())))
     h.m.d.comb += [warp.i.valid.eq(h.free("i_valid")), warp.o.ready.eq(h.free("o_ready"))]
     offer(h, warp, "e")
-    held, core = Held(h, config, warp), warp.parts.core
-    assume_held_width(h, config, held.wide)
+    instruction, core = IssuedInstruction(h, config, warp), warp.parts.core
+    assume_possible_width(h, config, instruction.wide)
     assume_a_rule(h, warp.i.payload.control)
     block = counted(h, "issued", config, core.i.valid & core.i.ready, core.i.payload.tag.last)
-    nibbles = [held.metadata(row, block.step[0]) for row in range(ROWS)]
-    _claim_flags(h, config, warp, block, _of_blocks(h, "nibbles", block.row, config.rows, nibbles), held)
+    of_rows = [instruction.metadata(row, block.step[0]) for row in range(ROWS)]
+    nibbles = [h.named(f"nibbles{i}", Array(of_rows[i :: config.rows])[block.row]) for i in range(config.rows)]
+    _claim_flags(h, config, warp, block, nibbles, instruction)

@@ -3,23 +3,23 @@
 Arrays are replaced by stand-ins, since they are proved separately, and the register file takes few cycles.
 """
 
-from collections.abc import Iterator
+from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Mux, Signal, Value
 from amaranth.lib import data
 
 from ..isa.timing import RegisterCycles
-from ..rtl.config import CoreConfig
 from ..rtl.life_cycle import Operation
 from ..rtl.round import ResultCode
 from ..rtl.warpgroup import Warpgroup
 from .fetch import NAMED_FETCH
 from .harness import Harness
-from .progress import Held, claim_progress, decided
+from .progress import PendingPanels, claim_progress, decided
 from .properties import Parameters
 from .sizes import WARPS
+from .stand_ins import DEPTH
 from .streams import SMALL_ARRAY, Flow
-from .tensor_core import DEPTH, Echo, words_of_result
+from .tensor_core import Echo, EchoEverywhere, words_of_result
 from .wgmma import WGMMA
 
 __all__ = ["WGMMA"]
@@ -29,39 +29,38 @@ _REGISTERS = RegisterCycles(1, 2, 2, {(False, False): 1, (False, True): 2, (True
 _QUIET = 9
 
 
-def _lengths(config: CoreConfig) -> Iterator[Parameters]:
-    """Instructions of one panel or of two."""
-    yield from ((panels,) for panels in (1, 2))
+#: Instructions of one panel or of two.
+_LENGTHS: list[Parameters] = [(1,), (2,)]
+#: Cycles in which an instruction with A in shared memory is multiplied.
+_CYCLES = 40
+#: Fields that influence the timing, beside the number of panels.
+_FIELDS = data.StructLayout(dict.fromkeys(("a_shared", "sparse", "half"), 1))
 
 
-def _cycles(*_: object) -> int:
-    """Cycles in which an instruction with A in shared memory is multiplied."""
-    return 40
+def _multiply(h: Harness, name: str, source: Any, panels: int, reset: Value, *others: Any) -> None:
+    """Offer any multiplications of so many panels; `others` are further assignments to their fields."""
+    payload, fields = source.payload, decided(h, name, source, _FIELDS, reset)
+    h.m.d.comb += [
+        payload.operation.eq(Operation.MULTIPLY),
+        payload.last_panel.eq(panels - 1),
+        payload.a_shared.eq(fields.a_shared),
+        *others,
+        payload.control.sparse.eq(fields.sparse),
+        payload.control.result.eq(Mux(fields.half, ResultCode.F16, ResultCode.F32)),
+    ]
 
 
-def _decides() -> data.StructLayout:
-    """Return the layout of the fields that influence the timing, beside the number of panels."""
-    return data.StructLayout(dict.fromkeys(("a_shared", "sparse", "half"), 1))
-
-
-class _Shown(Echo):
+class _Shown(EchoEverywhere):
     """Shows the lowest bit of C and of the metadata, and the warp number, of each item."""
-
-    bits = 4
 
     def shown(self) -> Value:
         """Return the bits that are shown."""
         return Cat(self.i.payload.c[0][0][0], self.i.payload.e[0][0], self.i.payload.c[0][1][:2])
 
-    def show(self, m: Module, first: Value) -> None:
-        """Drive every word of the result with these bits and its own place."""
-        for place, word in words_of_result(self.o.payload):
-            m.d.comb += word.eq(Cat(first, Const(place, 8)))
 
-
-@WGMMA.property("progress", _lengths, cycles=_cycles)
+@WGMMA.property("progress", lambda _: _LENGTHS, cycles=_CYCLES)
 def _progress(h: Harness, panels: int) -> None:
-    """While a multiplication is held or offered, something is read, multiplied, delivered or taken.
+    """While a multiplication is in a slot or offered, something is read, multiplied, delivered or taken.
 
     It happens within nine cycles in which accumulators are offered and results are taken, whatever lies between, and
     whatever an array multiplies for other warps. No result comes out that was not requested. A commit or a wait that is
@@ -69,16 +68,11 @@ def _progress(h: Harness, panels: int) -> None:
     """
     reset = h.clocked()
     group = h.add("group", Warpgroup(SMALL_ARRAY, _REGISTERS, warp_class=Echo, fetch_class=NAMED_FETCH))
-    told, asked = group.i.payload, decided(h, "told", group.i, _decides(), reset)
+    _multiply(h, "command", group.i, panels, reset)
     fair = h.named("fair", h.free("environment") & ~reset)
     c_waits = Signal(name="c_waits")
     h.m.d.sync += c_waits.eq(group.c.valid & ~group.c.ready)
     h.m.d.comb += [
-        told.operation.eq(Operation.MULTIPLY),
-        told.last_panel.eq(panels - 1),
-        told.a_shared.eq(asked.a_shared),
-        told.control.sparse.eq(asked.sparse),
-        told.control.result.eq(Mux(asked.half, ResultCode.F16, ResultCode.F32)),
         group.c.valid.eq((fair | c_waits) & ~reset),
         group.o.ready.eq(fair),
         *(result.ready.eq(fair) for result in group.mma_result),
@@ -89,16 +83,16 @@ def _progress(h: Harness, panels: int) -> None:
     delivered = h.named("delivered", group.o.valid & group.o.ready)
     inside = Signal(range(DEPTH + 1), name="inside")
     h.m.d.sync += inside.eq(inside + multiplied - delivered)
-    owed = h.named("owed", (Held(h, taken, multiplied, panels).left != 0) | (inside != 0))
+    owed = h.named("owed", (PendingPanels(h, taken, multiplied, panels).left != 0) | (inside != 0))
     moves = Cat(taken, multiplied, delivered, group.memory.read).any()
-    claim_progress(h, moves, fair, group.i.valid | owed, reset, _QUIET)
+    h.cover("is_quiet", claim_progress(h, "moves", moves | reset | ~(group.i.valid | owed), fair, _QUIET) != 0)
     h.claim("nothing_from_nothing", ~group.o.valid | owed)
     passed = Signal(name="passed")
     h.m.d.sync += passed.eq(passed | delivered)
     h.cover("beside", passed & ~owed & Cat(result.valid for result in group.mma_result).any())
 
 
-@WGMMA.property("shared", _lengths, cycles=_cycles)
+@WGMMA.property("shared", lambda _: _LENGTHS, cycles=_CYCLES)
 def _shared(h: Harness, panels: int) -> None:
     """Two warpgroups that share the tensor cores each get their own results, once and in order, and their turn.
 
@@ -110,16 +104,8 @@ def _shared(h: Harness, panels: int) -> None:
     shared = h.add("shared", Warpgroup(SMALL_ARRAY, _REGISTERS, 2, warp_class=_Shown, fetch_class=NAMED_FETCH))
     flow = Flow(h, reset, shared.c[0], shared.o[0], DEPTH)
     for number, i in enumerate(shared.i):
-        told, asked = i.payload, decided(h, f"told_{number}", i, _decides(), reset)
-        h.m.d.comb += [
-            told.operation.eq(Operation.MULTIPLY),
-            told.last_panel.eq(panels - 1),
-            told.a_shared.eq(asked.a_shared),
-            *(told.e[warp][0][0].eq(number) for warp in range(WARPS)),
-            told.add.eq(1),
-            told.control.sparse.eq(asked.sparse),
-            told.control.result.eq(Mux(asked.half, ResultCode.F16, ResultCode.F32)),
-        ]
+        marks = [i.payload.e[warp][0][0].eq(number) for warp in range(WARPS)]
+        _multiply(h, f"command_{number}", i, panels, reset, *marks, i.payload.add.eq(1))
     for warp in range(WARPS):
         h.m.d.comb += [
             shared.c[0].payload[warp][0][0][0].eq(flow.marks),

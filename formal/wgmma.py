@@ -8,14 +8,15 @@ So a word that is dropped, exchanged with another, or from another instruction s
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 from amaranth.hdl import Cat, Const, Mux, Value
 
 from ..rtl.config import CoreConfig
 from ..rtl.panel_operands import PanelOperands
 from ..rtl.tensor_cores import TensorCores
-from .harness import Harness, Opened
-from .properties import Parameters, Topic
+from .harness import Harness, opened
+from .properties import Parameters, Topic, once
 from .sizes import LANES, REGISTERS, SLOTS, WARPS
 from .slot_model import SlotModel, claim_a, claim_b, claim_slots, instruction_layout
 from .stand_ins import (
@@ -25,9 +26,9 @@ from .stand_ins import (
     FetchStandIn,
     array_stand_in,
     descriptor,
+    holds_core_matrix,
     label,
     label_of_b,
-    lane_register,
     place_of_a,
 )
 from .streams import SMALL_ARRAY
@@ -41,20 +42,8 @@ _A_PANELS = 8
 _INSTRUCTION = instruction_layout(sparsity_selector=2)
 
 
-class _Cores(Opened, TensorCores):
-    """The tensor cores with visible parts."""
-
-
-def _once(config: CoreConfig) -> Iterator[Parameters]:
-    yield ()
-
-
-def _cycles(*_: object) -> int:
-    """Cycles in which an instruction with A in shared memory is fetched and multiplied."""
-    return 24
-
-
-@WGMMA.property("order", _once, cycles=_cycles)
+# The covers are reached once an instruction with A in shared memory is fetched and multiplied.
+@WGMMA.property("order", once, cycles=24)
 def _order(h: Harness) -> None:
     """Every array receives the next columns of B, its rows of A, and the metadata and control of its instruction.
 
@@ -65,8 +54,8 @@ def _order(h: Harness) -> None:
     """
     reset = h.clocked()
     fetch = FetchStandIn(h, _A_PANELS)
-    parts = {"warp_class": array_stand_in(h, WARPS), "fetch_class": fetch.component()}
-    cores = h.add("cores", _Cores(SMALL_ARRAY, **parts))
+    parts = {"warp_class": array_stand_in(h, WARPS), "fetch_class": fetch.component}
+    cores = h.add("cores", opened(TensorCores)(SMALL_ARRAY, **parts))
     instruction = h.free("instruction", _INSTRUCTION)
     payload, c_mark = cores.i.payload, h.free("accumulator")
     names = [name for name, _ in _INSTRUCTION if name != "mark"]
@@ -104,12 +93,9 @@ def _order(h: Harness) -> None:
     h.claim("ready", slots.ready == model.at_current(model.occupied & ~missing))
     _claim_cores(h, cores, model, multiplied, c_mark)
     for slot, panel, segment in product(range(SLOTS), range(_A_PANELS), range(SEGMENTS)):
-        mark, right = model.instructions[slot].mark, []
-        for row, word in product(range(8), range(4)):
-            target = warp, lane, register = lane_register(panel, segment, row, word)
-            fragment = cores.parts.stored_a.fragments[slot][warp]
-            right.append(_same(fragment[lane][register], label(mark, place_of_a(*target))))
-        h.claim(f"a_{slot}_{panel}_{segment}", ~stored[slot][SEGMENTS * panel + segment] | Cat(right).all())
+        fragments, mark = cores.parts.stored_a.fragments[slot], model.instructions[slot].mark
+        right = holds_core_matrix(fragments, mark, panel, segment, PLACE_BITS + 1)
+        h.claim(f"a_{slot}_{panel}_{segment}", ~stored[slot][SEGMENTS * panel + segment] | right)
     h.cover("from_memory", multiplied & model.current.a_shared & model.occupied.all())
     h.cover("second_panel", multiplied & (model.panel == 1) & ~model.current.a_shared)
 
@@ -119,7 +105,7 @@ def _same(word: Value, expected: Value) -> Value:
     return word[: PLACE_BITS + 1] == expected[: PLACE_BITS + 1]
 
 
-def _claim_cores(h: Harness, cores: _Cores, model: SlotModel, multiplied: Value, c_mark: Value) -> None:
+def _claim_cores(h: Harness, cores: Any, model: SlotModel, multiplied: Value, c_mark: Value) -> None:
     """Claim which operands each tensor core receives with a panel."""
     current = model.current
     for warp in range(WARPS):

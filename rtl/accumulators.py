@@ -6,12 +6,12 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .described import DescribedLayout, DescribedSignature
+from .cells.described import DescribedLayout, DescribedSignature
 from .due import DueList
 from .panel_operands import fragment_layout
 from .tensor_core import IN_FLIGHT
-from .tensor_memory import COLUMN_BITS, TENSOR_LANES, WORD_BITS
-from .warp import COLUMNS, LANES, REGISTERS, ROWS
+from .tensor_memory import COLUMN_BITS, TENSOR_LANES
+from .warp import COLUMNS, LANES, REGISTERS, ROWS, WORD_BITS
 
 __all__ = ["ARRAYS", "Accumulators", "accumulator_memory_signature", "accumulator_request_layout"]
 
@@ -62,17 +62,6 @@ class Accumulators(wiring.Component):
     most : int
         Most panels with a pending result.
 
-    Members
-    -------
-    i : In(stream of accumulator_request_layout())
-        Requests for eight columns, in the order in which they are multiplied.
-    c : Out(stream of 8 x fragment_layout())
-        Contents of the columns, as registers of each array.
-    o : In(stream of 8 x fragment_layout())
-        Results as registers of each array, in the same order; always accepted.
-    memory : Out(accumulator_memory_signature())
-        Port to tensor memory.
-
     Notes
     -----
     Source: PTX ISA, layouts A and D with one row of D per lane, and the packing of D. PTX's pipelining of
@@ -82,14 +71,14 @@ class Accumulators(wiring.Component):
     def __init__(self, arrays: int = ARRAYS, most: int = IN_FLIGHT + _BUFFERS) -> None:
         self.arrays, self.most = arrays, most
         registers = stream.Signature(data.ArrayLayout(fragment_layout(), arrays))
-        super().__init__(
-            {
-                "i": In(stream.Signature(accumulator_request_layout())),
-                "c": Out(registers),
-                "o": In(registers),
-                "memory": Out(accumulator_memory_signature(arrays)),
-            }
-        )
+        i = "Requests for eight columns, in the order in which they are multiplied."
+        ports = {
+            "i": (In(stream.Signature(accumulator_request_layout())), i),
+            "c": (Out(registers), "Contents of the columns, as registers of each array."),
+            "o": (In(registers), "Results as registers of each array, in the same order; always accepted."),
+            "memory": (Out(accumulator_memory_signature(arrays)), "Port to tensor memory."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the FIFO of pending results, the two buffers, and the wiring to registers."""
@@ -102,21 +91,23 @@ class Accumulators(wiring.Component):
         m.submodules.due = due = DueList(accumulator_request_layout(), self.most)
         # Panels that are requested and not yet multiplied.
         kept = Signal(range(_BUFFERS + 1))
-        asked, written = Signal(), self.o.valid
-        overlaps = [(place < due.count) & _overlap(one.column, request.column) for place, one in enumerate(due.entries)]
-        given = self.c.valid & self.c.ready
+        requested, written = Signal(), self.o.valid
+        overlaps = [
+            (place < due.count) & _overlap(entry.column, request.column) for place, entry in enumerate(due.entries)
+        ]
+        taken = self.c.valid & self.c.ready
         m.d.comb += [
             self.i.ready.eq(
-                ((kept != _BUFFERS) | given) & (due.count != self.most) & ~(request.add & Cat(overlaps).any())
+                ((kept != _BUFFERS) | taken) & (due.count != self.most) & ~(request.add & Cat(overlaps).any())
             ),
-            asked.eq(self.i.valid & self.i.ready),
-            memory.read.eq(asked & request.add),
+            requested.eq(self.i.valid & self.i.ready),
+            memory.read.eq(requested & request.add),
             memory.read_column.eq(request.column),
-            due.push.eq(asked),
+            due.push.eq(requested),
             due.entry.eq(request),
             due.pop.eq(written),
         ]
-        self._give(m, asked, given, kept)
+        self._buffer(m, requested, taken, kept)
         oldest = due.entries[0]
         result = [self.o.payload[array] for array in range(self.arrays)]
         m.d.comb += [
@@ -128,27 +119,27 @@ class Accumulators(wiring.Component):
         ]
         return m
 
-    def _give(self, m: Module, asked: Value, given: Value, kept: Signal) -> None:
+    def _buffer(self, m: Module, requested: Value, taken: Value, kept: Signal) -> None:
         """Build the buffers, which hold contents that arrive until they are taken, the oldest first."""
         arriving, half = Signal(), Signal(reset_less=True)
-        here = Signal(range(_BUFFERS + 1))
-        behind = here - given
+        stored = Signal(range(_BUFFERS + 1))
+        behind = stored - taken
         layout = self.c.payload.shape()
         buffers = [Signal(layout, name=f"accumulators_{place}", reset_less=True) for place in range(_BUFFERS)]
         words = self.memory.read_data
         registers = Mux(half, Cat(_registers(words, half=True)), Cat(_registers(words, half=False)))
-        m.d.comb += [self.c.valid.eq(here != 0), self.c.payload.eq(buffers[0])]
+        m.d.comb += [self.c.valid.eq(stored != 0), self.c.payload.eq(buffers[0])]
         m.d.sync += [
-            arriving.eq(asked),
+            arriving.eq(requested),
             half.eq(self.i.payload.half),
-            kept.eq(kept + asked - given),
-            here.eq(behind + arriving),
+            kept.eq(kept + requested - taken),
+            stored.eq(behind + arriving),
         ]
         for place, buffer in enumerate(buffers):
             with m.If(arriving & (behind == place)):
                 m.d.sync += buffer.eq(registers)
             if place + 1 < _BUFFERS:
-                with m.Elif(given):
+                with m.Elif(taken):
                     m.d.sync += buffer.eq(buffers[place + 1])
 
 
@@ -165,24 +156,24 @@ def _registers(words: data.View, *, half: bool) -> list[Value]:
     Source: PTX ISA, fragments of ``mma``: register 2 h + s of lane 4 g + t has row 8 h + g and column 2 t + s; of 16
     bits, register h has both.
     """
-    found: list[Value] = []
+    result: list[Value] = []
     for array in range(len(words) // ROWS):
         for lane in range(LANES):
             g, t = divmod(lane, 4)
             rows = [words[ROWS * array + 8 * h + g] for h in range(2)]
             whole = [row[2 * t + side] for row in rows for side in range(2)]
             halves = [word[:_HALF] for word in whole]
-            found += [*halves, Const(0, (REGISTERS - len(rows)) * WORD_BITS)] if half else whole
-    return found
+            result += [*halves, Const(0, (REGISTERS - len(rows)) * WORD_BITS)] if half else whole
+    return result
 
 
 def _columns(registers: Sequence[data.View], *, half: bool) -> list[Value]:
     """Return the words of eight columns of all lanes, from the registers of each array's lanes."""
-    found: list[Value] = []
+    result: list[Value] = []
     for row in range(ROWS * len(registers)):
         h, g = divmod(row % ROWS, 8)
         for column in range(COLUMNS):
             t, side = divmod(column, 2)
             lane = registers[row // ROWS][4 * g + t]
-            found.append(Cat(lane[h].word_select(side, _HALF), Const(0, _HALF)) if half else lane[2 * h + side])
-    return found
+            result.append(Cat(lane[h].word_select(side, _HALF), Const(0, _HALF)) if half else lane[2 * h + side])
+    return result

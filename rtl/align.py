@@ -5,6 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa.numerics import BLOCK_GROUP
+from .cells.described import DescribedSignature
 from .cells.max_exponent import ALIGNED_EXPONENT_BITS, LEAST_EXPONENT, MaxExponent
 from .cells.raw import PRODUCT_EXPONENT_BITS
 from .cells.shifter import AlignmentShifter
@@ -13,6 +14,7 @@ from .config import CoreConfig, Element
 from .multiply import products_signature
 from .product_group import SCALED_GROUP_BITS, SCALED_GROUP_FRACTION_BITS, ProductGroup
 from .reduce import addends_signature
+from .round import SPECIAL_VALUES
 from .slots import Slot
 from .step import control_layout
 from .unpack import ACCUMULATOR_SIGNIFICAND_BITS
@@ -25,27 +27,14 @@ _EXPONENT = signed(ALIGNED_EXPONENT_BITS)
 _INTEGER_EXPONENT = 2
 
 
-def aligned_signature(config: CoreConfig) -> wiring.Signature:
-    """Return the output signature of the align stage, as the stage sees it.
-
-    Members
-    -------
-    addends : Out(addends_signature(config))
-        Aligned terms.
-    headroom : Out(11)
-        Exponents from the smallest normal number of the result up to the sign bit of the sum.
-    nan, positive_inf, negative_inf : Out(1)
-        Special values that decide the result.
-    """
-    members: dict[str, wiring.Member] = {"addends": Out(addends_signature(config))}
+def aligned_signature(config: CoreConfig) -> DescribedSignature:
+    """Return the output signature of the align stage, as the stage sees it."""
+    headroom = "Exponents from the smallest normal number of the result up to the sign bit of the sum."
+    ports = {"addends": (Out(addends_signature(config)), "Aligned terms.")}
     if Widths(config).floating:
-        members |= {
-            "headroom": Out(ALIGNED_EXPONENT_BITS),
-            "nan": Out(1),
-            "positive_inf": Out(1),
-            "negative_inf": Out(1),
-        }
-    return wiring.Signature(members)
+        ports["headroom"] = Out(ALIGNED_EXPONENT_BITS), headroom
+        ports |= {name: (Out(1), meaning) for name, meaning in SPECIAL_VALUES.items()}
+    return DescribedSignature(ports)
 
 
 class AlignStage(wiring.Component):
@@ -56,19 +45,6 @@ class AlignStage(wiring.Component):
     config : CoreConfig
         The datapath.
 
-    Members
-    -------
-    control : In(control_layout())
-        Control word of the step.
-    i : In(products_signature(config))
-        Outputs of the multiply stage.
-    c : In(33)
-        Accumulator; bit 32 is its sign, also after the previous step exceeded 32 bits.
-    scale_a, scale_b : In(32)
-        Block scales, one byte for each group.
-    o : Out(aligned_signature(config))
-        Aligned terms, headroom and special values.
-
     Notes
     -----
     Source: each term, the accumulator included, is truncated toward zero on its magnitude, without a sticky bit
@@ -78,16 +54,15 @@ class AlignStage(wiring.Component):
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
         self.widths = Widths(config)
-        super().__init__(
-            {
-                "control": In(control_layout()),
-                "i": In(products_signature(config)),
-                "c": In(signed(33)),
-                "scale_a": In(32),
-                "scale_b": In(32),
-                "o": Out(aligned_signature(config)),
-            }
-        )
+        ports = {
+            "control": (In(control_layout()), "Control word of the step."),
+            "i": (In(products_signature(config)), "Outputs of the multiply stage."),
+            "c": (In(signed(33)), "Accumulator; bit 32 is its sign, also after the previous step exceeded 32 bits."),
+            "scale_a": (In(32), "Block scales of A, one byte for each group."),
+            "scale_b": (In(32), "As scale_a, of B."),
+            "o": (Out(aligned_signature(config)), "Aligned terms, headroom and special values."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the shifters and the groups."""
@@ -209,10 +184,7 @@ class AlignStage(wiring.Component):
         m.submodules[f"align{slot.index}"] = align = AlignmentShifter(
             len(magnitude), slot.padding, slot.shift_amount_bits, slot.float_bits
         )
-        m.d.comb += [
-            align.magnitude.eq(magnitude),
-            align.shift_amount.eq(e_max - self.i.exponents[slot.index]),
-        ]
+        m.d.comb += [align.magnitude.eq(magnitude), align.shift_amount.eq(e_max - self.i.exponents[slot.index])]
         return align.output
 
     def _align_c(self, m: Module, integer: Value, e_max: Value) -> None:

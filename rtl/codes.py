@@ -18,7 +18,7 @@ def is_one_of(config: CoreConfig, code: Value, elements: Sequence[Element]) -> V
     if len(elements) == len(config.elements):
         return Const(1)
     codes = [config.elements.index(element) for element in elements]
-    return Cat(code == wanted for wanted in codes).any() if codes else Const(0)
+    return Cat(code == number for number in codes).any() if codes else Const(0)
 
 
 def is_wide(config: CoreConfig, code: Value) -> Value:

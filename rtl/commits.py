@@ -4,13 +4,15 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from .cells.described import DescribedSignature
 from .operand_slots import SLOTS
 from .tensor_core import IN_FLIGHT
 
-__all__ = ["GROUPS", "Commits"]
+__all__ = ["GROUPS", "PENDING_BITS", "Commits"]
 
-#: Most committed groups that may be pending; N of ``wait_group`` has three bits here.
-GROUPS = 8
+#: Width of N of ``wait_group``, and most committed groups that may be pending.
+PENDING_BITS = 3
+GROUPS = 1 << PENDING_BITS
 
 
 class Commits(wiring.Component):
@@ -20,33 +22,28 @@ class Commits(wiring.Component):
     ----------
     in_flight : int
         Most panels that are multiplied and not yet delivered.
-
-    Members
-    -------
-    issued : In(1)
-        An instruction is accepted.
-    multiplied, last : In(1)
-        A panel is multiplied; it is the last one of its instruction.
-    delivered : In(1)
-        A panel of results is delivered.
-    commit : In(1)
-        The instructions since the last commit become a group; only while `room`, and not together with `issued`.
-    room : Out(1)
-        Another group can be committed.
-    pending : Out(range(9))
-        Groups that are not finished.
-    remaining : Out(range), eight
-        For each pending group, the oldest first: instructions that it waits for; undefined from `pending` on.
-    finished : Out(1)
-        The oldest pending group is finished; `pending` counts it for the last time in this cycle.
     """
 
     def __init__(self, in_flight: int = IN_FLIGHT) -> None:
         self.in_flight = in_flight
         self.most = SLOTS + in_flight
-        inputs = dict.fromkeys(("issued", "multiplied", "last", "delivered", "commit"), In(1))
-        outputs = {"room": Out(1), "pending": Out(range(GROUPS + 1)), "finished": Out(1)}
-        super().__init__(inputs | outputs | {"remaining": Out(range(self.most + 1)).array(GROUPS)})
+        commit = "The instructions since the last commit become a group; only while room, and not together with issued."
+        remaining = (
+            "For each pending group, the oldest first: instructions that it waits for; undefined from pending on."
+        )
+        finished = "The oldest pending group is finished; pending counts it for the last time in this cycle."
+        ports = {
+            "issued": (In(1), "An instruction is accepted."),
+            "multiplied": (In(1), "A panel is multiplied."),
+            "last": (In(1), "It is the last one of its instruction."),
+            "delivered": (In(1), "A panel of results is delivered."),
+            "commit": (In(1), commit),
+            "room": (Out(1), "Another group can be committed."),
+            "pending": (Out(range(GROUPS + 1)), "Groups that are not finished."),
+            "finished": (Out(1), finished),
+            "remaining": (Out(range(self.most + 1)).array(GROUPS), remaining),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the FIFO of panels, the count of instructions, and the FIFO of groups."""

@@ -125,9 +125,9 @@ class CoreConfig:
     sparse: bool = True
 
     def __post_init__(self) -> None:
-        def need(condition: bool, field: str, wanted: str) -> None:
+        def need(condition: bool, field: str, expected: str) -> None:
             if not condition:
-                raise ConfigError(f"{field} must be {wanted}, not {getattr(self, field)!r}")
+                raise ConfigError(f"{field} must be {expected}, not {getattr(self, field)!r}")
 
         need(isinstance(self.formats, tuple) and len(self.formats) > 0, "formats", "a tuple of at least one format")
         need(all(isinstance(word, str) for word in self.formats), "formats", "a tuple of words such as 'f16'")
@@ -146,32 +146,22 @@ class CoreConfig:
         need(not packed or bool(self.scales), "scales", "given for packed e2m1, which has no unscaled instruction")
         narrow = any(element.container_bits == 4 for element in elements)
         need(not narrow or self.step_bytes % 8 == 0, "step_bytes", "a multiple of 8 to hold whole groups of 16")
-        need(
-            not packed or self.step_bytes <= 32, "step_bytes", "at most 32, since a step carries scales for four groups"
-        )
+        at_most = "at most 32, since a step carries scales for four groups"
+        need(not packed or self.step_bytes <= 32, "step_bytes", at_most)
         floats8 = any(element.container_bits == 8 and not element.format.is_integer for element in elements)
-        need(
-            not self.scales or packed or floats8,
-            "scales",
-            "empty without a format that is block-scaled (fp8 or e2m1/4)",
-        )
+        without = "empty without a format that is block-scaled (fp8 or e2m1/4)"
+        need(not self.scales or packed or floats8, "scales", without)
         need("ue4m3" not in self.scales or packed, "scales", "without 'ue4m3' unless e2m1/4 is held")
         for field in ("alignment_bits", "fp8_alignment_bits", "block_alignment_bits"):
             value = getattr(self, field)
             need(isinstance(value, int) and 8 <= value <= 40, field, "an integer from 8 to 40")
-        need(
-            not packed or self.block_alignment_bits >= self.alignment_bits,
-            "block_alignment_bits",
-            "at least alignment_bits",
-        )
+        bits = self.alignment_bits
+        need(not packed or self.block_alignment_bits >= bits, "block_alignment_bits", "at least alignment_bits")
         widest = max(element.significand_bits for element in elements)
         has_float = any(not element.fixed_point for element in elements)
-        need(
-            not has_float or self.alignment_bits >= 2 * (widest - 1),
-            "alignment_bits",
-            f"at least {2 * (widest - 1)}, the fraction bits of a product of these formats",
-        )
-        need(self.fp8_alignment_bits <= self.alignment_bits, "fp8_alignment_bits", "at most alignment_bits")
+        at_least = f"at least {2 * (widest - 1)}, the fraction bits of a product of these formats"
+        need(not has_float or bits >= 2 * (widest - 1), "alignment_bits", at_least)
+        need(self.fp8_alignment_bits <= bits, "fp8_alignment_bits", "at most alignment_bits")
         need(isinstance(self.sparse, bool), "sparse", "True or False")
 
     @cached_property
@@ -187,10 +177,10 @@ class CoreConfig:
         ConfigError
             This datapath does not have the element.
         """
-        wanted = Element(fmt, container_bits)
-        if wanted not in self.elements:
-            raise ConfigError(f"formats of {self.name} ({', '.join(self.formats)}) do not include {wanted}")
-        return self.elements.index(wanted)
+        element = Element(fmt, container_bits)
+        if element not in self.elements:
+            raise ConfigError(f"formats of {self.name} ({', '.join(self.formats)}) do not include {element}")
+        return self.elements.index(element)
 
     def slots_of(self, element: Element) -> int:
         """Return the number of products of an element in a step."""
@@ -241,7 +231,7 @@ class CoreConfig:
         Raises
         ------
         ConfigError
-            Blocks do not fill 16 x 8 outputs, or a step is neither one segment nor two.
+            Blocks do not fill 16 x 8 outputs, or a step is neither one segment nor two, or not two with packed e2m1.
         """
         if WARP_ROWS % self.rows or WARP_COLUMNS % self.columns:
             raise ConfigError(
@@ -250,6 +240,9 @@ class CoreConfig:
             )
         if self.step_bytes not in (WARP_SEGMENT_BYTES, 2 * WARP_SEGMENT_BYTES):
             raise ConfigError(f"step_bytes must be 16 or 32 to serve a warp, not {self.step_bytes}")
+        # A warp hands the same block scales to both steps of an instruction.
+        if self.step_bytes == WARP_SEGMENT_BYTES and any(element.packed_float for element in self.elements):
+            raise ConfigError(f"step_bytes must be 32 to serve a warp with e2m1/4, not {self.step_bytes}")
 
     @property
     def serves_warp(self) -> bool:

@@ -6,10 +6,10 @@ from amaranth.hdl import Cat, Module, ShapeLike, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from .cells.described import DescribedLayout, DescribedSignature
 from .cells.pipeline import delayed
 from .codes import is_wide
 from .config import CoreConfig
-from .described import DescribedLayout, DescribedSignature
 from .metadata import MetadataStage
 from .order import ColumnOrder, RowOrder
 from .step import control_layout
@@ -76,14 +76,11 @@ class Core(wiring.Component):
         self.config = config
         self.unit_class = unit_class
         self.tag_shape = tag_shape
-        super().__init__(
-            DescribedSignature(
-                {
-                    "i": (In(stream.Signature(tile_layout(config, tag_shape))), "Tiles."),
-                    "o": (Out(stream.Signature(tile_result_layout(config, tag_shape))), "Results."),
-                }
-            )
-        )
+        ports = {
+            "i": (In(stream.Signature(tile_layout(config, tag_shape))), "Tiles."),
+            "o": (Out(stream.Signature(tile_result_layout(config, tag_shape))), "Results."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the array and the pipeline control."""

@@ -4,6 +4,8 @@ from amaranth.hdl import Module, Mux, ShapeLike
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from .cells.described import DescribedSignature
+
 __all__ = ["DueList"]
 
 
@@ -16,30 +18,18 @@ class DueList(wiring.Component):
         Shape of an entry.
     most : int
         Capacity. Push into a full FIFO only together with a pop; pop only with `count` above zero.
-
-    Members
-    -------
-    push, pop : In(1)
-        Append `entry`; remove the oldest entry.
-    entry : In(shape)
-        Entry to append.
-    entries : Out(shape), so many
-        Entries, the oldest first; from `count` on they are undefined.
-    count : Out(range)
-        Number of entries.
     """
 
     def __init__(self, shape: ShapeLike, most: int) -> None:
         self.most = most
-        super().__init__(
-            {
-                "push": In(1),
-                "pop": In(1),
-                "entry": In(shape),
-                "entries": Out(shape).array(most),
-                "count": Out(range(most + 1)),
-            }
-        )
+        ports = {
+            "push": (In(1), "Append entry."),
+            "pop": (In(1), "Remove the oldest entry."),
+            "entry": (In(shape), "Entry to append."),
+            "entries": (Out(shape).array(most), "Entries, the oldest first; from count on they are undefined."),
+            "count": (Out(range(most + 1)), "Number of entries."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the shift register; a new entry goes behind the last one that stays."""

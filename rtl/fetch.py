@@ -11,11 +11,12 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, wiring
 from amaranth.lib.wiring import In, Out
 
-from .described import DescribedLayout, DescribedSignature
+from .cells.described import DescribedLayout, DescribedSignature
 
 __all__ = [
     "ADDRESS_BITS",
     "CORE_MATRICES",
+    "PANEL_BITS",
     "PANEL_ROWS",
     "UNIT_BITS",
     "CoreMatrixAddress",
@@ -34,6 +35,8 @@ CORE_MATRICES = 4
 #: Bits of an address, in units of 16 bytes.
 ADDRESS_BITS = 14
 UNIT_BITS = 128
+#: Bits of the number of a panel: eight columns of up to 256.
+PANEL_BITS = 5
 _ELEMENT_BITS = 16  #: width of the elements of operands that may be MN-major
 
 
@@ -76,7 +79,7 @@ def panel_request_layout() -> DescribedLayout:
     return DescribedLayout(
         {
             "descriptor": (descriptor_layout(), "Matrix descriptor of the operand."),
-            "panel": (5, "Number of the panel: which eight rows of A or columns of B."),
+            "panel": (PANEL_BITS, "Number of the panel: which eight rows of A or columns of B."),
             "mn_major": (1, mn_major),
             "short": (1, short),
         }
@@ -103,28 +106,19 @@ def shared_memory_signature() -> DescribedSignature:
 class CoreMatrixAddress(wiring.Component):
     """Compute the addresses of the eight units of a core matrix. Combinational; addresses wrap at 2**18 bytes.
 
-    Members
-    -------
-    request : In(panel_request_layout())
-        Operand and panel.
-    segment : In(2)
-        Number of the core matrix in the panel, along K.
-    address : Out(14).array(8)
-        Addresses of units: one for each row of the panel if K-major, one for each of eight consecutive k if MN-major.
-
     Notes
     -----
     Source: PTX ISA canonical layouts; every formula read out element by element on an H200.
     """
 
     def __init__(self) -> None:
-        super().__init__(
-            {
-                "request": In(panel_request_layout()),
-                "segment": In(range(CORE_MATRICES)),
-                "address": Out(ADDRESS_BITS).array(PANEL_ROWS),
-            }
-        )
+        address = "Addresses of units: one for each row of the panel if K-major, one for each of eight k if MN-major."
+        ports = {
+            "request": (In(panel_request_layout()), "Operand and panel."),
+            "segment": (In(range(CORE_MATRICES)), "Number of the core matrix in the panel, along K."),
+            "address": (Out(ADDRESS_BITS).array(PANEL_ROWS), address),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the base of the core matrix, its eight rows and the swizzle."""

@@ -4,17 +4,14 @@ from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
+from .cells.described import DescribedLayout, DescribedSignature
 from .codes import is_one_of
+from .commits import GROUPS, PENDING_BITS
 from .config import CoreConfig
-from .described import DescribedLayout
-from .fetch import descriptor_layout, sets_reserved
+from .fetch import PANEL_BITS, descriptor_layout, sets_reserved
 from .step import control_layout
 
 __all__ = ["LifeCycle", "Operation", "life_cycle_layout"]
-
-#: Bits for committed groups: seven, as many as a ``wait_group`` here can leave pending, and one for all older groups.
-_GROUPS = 8
-_PENDING_BITS = 3
 
 
 class Operation(enum.Enum, shape=2):
@@ -54,27 +51,6 @@ class LifeCycle(wiring.Component):
     config : CoreConfig
         Configuration that defines the element codes of the control word.
 
-    Members
-    -------
-    taken : In(1)
-        A command is accepted in this cycle.
-    operation : In(Operation)
-        Operation of the command.
-    control : In(control_layout())
-        Control word of a multiplication.
-    last_panel : In(5)
-        N / 8 - 1 of a multiplication.
-    a_shared : In(1)
-        A of a multiplication is in shared memory.
-    a_descriptor, b_descriptor : In(descriptor_layout())
-        Matrix descriptors of a multiplication.
-    pending : In(3)
-        Committed groups that may still be pending after a wait.
-    accessed : In(1)
-        Threads read or write registers of multiplications.
-    undefined : Out(life_cycle_layout())
-        Undefined behaviour in this cycle.
-
     Notes
     -----
     Source: PTX ISA 9.7.15.7, as in :class:`sptc.isa.life_cycle.WgmmaSequence`.
@@ -82,20 +58,19 @@ class LifeCycle(wiring.Component):
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
-        super().__init__(
-            {
-                "taken": In(1),
-                "operation": In(Operation),
-                "control": In(control_layout()),
-                "last_panel": In(5),
-                "a_shared": In(1),
-                "a_descriptor": In(descriptor_layout()),
-                "b_descriptor": In(descriptor_layout()),
-                "pending": In(_PENDING_BITS),
-                "accessed": In(1),
-                "undefined": Out(life_cycle_layout()),
-            }
-        )
+        ports = {
+            "taken": (In(1), "A command is accepted in this cycle."),
+            "operation": (In(Operation), "Operation of the command."),
+            "control": (In(control_layout()), "Control word of a multiplication."),
+            "last_panel": (In(PANEL_BITS), "N / 8 - 1 of a multiplication."),
+            "a_shared": (In(1), "A of a multiplication is in shared memory."),
+            "a_descriptor": (In(descriptor_layout()), "Matrix descriptor of A of a multiplication."),
+            "b_descriptor": (In(descriptor_layout()), "Matrix descriptor of B of a multiplication."),
+            "pending": (In(PENDING_BITS), "Committed groups that may still be pending after a wait."),
+            "accessed": (In(1), "Threads read or write registers of multiplications."),
+            "undefined": (Out(life_cycle_layout()), "Undefined behaviour in this cycle."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the state of fences, and of groups that were not waited for."""
@@ -105,8 +80,8 @@ class LifeCycle(wiring.Component):
         shape = Cat(self.last_panel, self._doublings())
         before = Signal(len(shape), name="shape_before", reset_less=True)
         # Set if a group has a multiplication: for the open group, and for each committed group that was not waited for,
-        # the newest lowest.
-        is_open, groups = Signal(), Signal(_GROUPS)
+        # the newest lowest. A wait can leave all but the highest bit pending, which stands for all older groups.
+        is_open, groups = Signal(), Signal(GROUPS)
         is_of = {operation: self.taken & (self.operation == operation) for operation in Operation}
         multiplies, commits, waits, fences = (is_of[operation] for operation in Operation)
         m.d.comb += [
@@ -130,13 +105,13 @@ class LifeCycle(wiring.Component):
             #     next `groups`    bit 7 or bit 6      bits 5 ... 0    is_open
             m.d.sync += groups.eq(Cat(is_open, groups[:-2], groups[-2:].any()))
         with m.Elif(waits):
-            m.d.sync += groups.eq(groups & ((1 << self.pending) - 1)[:_GROUPS])
+            m.d.sync += groups.eq(groups & ((1 << self.pending) - 1)[:GROUPS])
         return m
 
     def _doublings(self) -> Value:
         """Return log2(K) - 3. Elements half as wide double K, and so does sparsity."""
         elements = self.config.elements
-        found: Value = Const(0, 2)
+        doublings: Value = Const(0, 2)
         for narrow in (16, 8):
-            found += is_one_of(self.config, self.control.a, [e for e in elements if e.container_bits <= narrow])
-        return (found + self.control.sparse)[:2]
+            doublings += is_one_of(self.config, self.control.a, [e for e in elements if e.container_bits <= narrow])
+        return (doublings + self.control.sparse)[:2]

@@ -5,6 +5,7 @@ from amaranth.lib import data, enum, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa import metadata as isa
+from .cells.described import DescribedSignature
 from .config import MUXES, CoreConfig
 
 __all__ = ["KEPT_UNITS", "MetadataStage", "NibbleDecoder", "RuleCode", "selects_layout"]
@@ -36,21 +37,6 @@ class NibbleDecoder(wiring.Component):
     mux : str
         ``mux4`` or ``mux3``.
 
-    Members
-    -------
-    nibble : In(4)
-        Metadata.
-    rule : In(RuleCode)
-        Rule of the running instruction; under a code without a rule no nibble is legal.
-    index0, index1 : Out(2)
-        Unit indices, after any exchange.
-    select0, select1 : Out(4)
-        The same indices one-hot; zero for an unreachable unit.
-    swap : Out(1)
-        The two stored units of A must be exchanged.
-    legal : Out(1)
-        The rule defines the nibble.
-
     Notes
     -----
     Source: PTX ISA 9.7.14.6.1 (rules); measured on an H200 for all sixteen nibbles (two independent 4:1 multiplexers);
@@ -61,18 +47,17 @@ class NibbleDecoder(wiring.Component):
         if mux not in MUXES:
             raise ValueError(f"mux must be {' or '.join(map(repr, MUXES))}, not {mux!r}")
         self.mux = mux
-        super().__init__(
-            {
-                "nibble": In(4),
-                "rule": In(RuleCode),
-                "index0": Out(2),
-                "index1": Out(2),
-                "select0": Out(4),
-                "select1": Out(4),
-                "swap": Out(1),
-                "legal": Out(1),
-            }
-        )
+        ports = {
+            "nibble": (In(4), "Metadata."),
+            "rule": (In(RuleCode), "Rule of the running instruction; under a code without a rule no nibble is legal."),
+            "index0": (Out(2), "Unit index of slot 0, after any exchange."),
+            "index1": (Out(2), "Unit index of slot 1, after any exchange."),
+            "select0": (Out(4), "index0 one-hot; zero for an unreachable unit."),
+            "select1": (Out(4), "index1 one-hot; zero for an unreachable unit."),
+            "swap": (Out(1), "The two stored units of A must be exchanged."),
+            "legal": (Out(1), "The rule defines the nibble."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the decoder."""
@@ -126,26 +111,6 @@ class MetadataStage(wiring.Component):
     config : CoreConfig
         Step size, multiplexers, and which unit widths its formats need.
 
-    Members
-    -------
-    a : In(8 * step_bytes)
-        Stored elements of A.
-    nibbles : In(4 * chunks)
-        Metadata in the order of :func:`~sptc.rtl.order.nibble_order`; in dense steps each nibble is
-        :data:`~sptc.rtl.order.DENSE_NIBBLE`.
-    wide : In(1)
-        Elements take 16 bits or more.
-    sparse : In(1)
-        Metadata selects B.
-    rule : In(RuleCode)
-        Rule that nibbles are checked against.
-    stored : Out(8 * step_bytes)
-        Stored elements; in a ``mux3`` build the two units of a chunk are exchanged where its slots are.
-    selects : Out(selects_layout(config))
-        Selects of the stored slots.
-    illegal : Out(chunks)
-        Chunks whose nibble the rule does not define; none for dense steps.
-
     Notes
     -----
     Source: which elements of B a row of A meets depends only on the metadata of the row (measured on an H200).
@@ -154,18 +119,19 @@ class MetadataStage(wiring.Component):
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
         bits = 8 * config.step_bytes
-        super().__init__(
-            {
-                "a": In(bits),
-                "nibbles": In(4 * config.chunks),
-                "wide": In(1),
-                "sparse": In(1),
-                "rule": In(RuleCode),
-                "stored": Out(bits),
-                "selects": Out(selects_layout(config)),
-                "illegal": Out(config.chunks),
-            }
-        )
+        nibbles = "Metadata in the order of nibble_order; in dense steps each nibble is DENSE_NIBBLE."
+        stored = "Stored elements; in a mux3 build the two units of a chunk are exchanged where its slots are."
+        ports = {
+            "a": (In(bits), "Stored elements of A."),
+            "nibbles": (In(4 * config.chunks), nibbles),
+            "wide": (In(1), "Elements take 16 bits or more."),
+            "sparse": (In(1), "Metadata selects B."),
+            "rule": (In(RuleCode), "Rule that nibbles are checked against."),
+            "stored": (Out(bits), stored),
+            "selects": (Out(selects_layout(config)), "Selects of the stored slots."),
+            "illegal": (Out(config.chunks), "Chunks whose nibble the rule does not define; none for dense steps."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the decoders, and in a ``mux3`` build the exchange."""

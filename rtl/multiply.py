@@ -10,13 +10,14 @@ from amaranth.lib.wiring import In, Out, PureInterface
 
 from ..isa.formats import FORMATS
 from ..isa.numerics import zero_exponent_for
+from .cells.described import DescribedSignature
 from .cells.max_exponent import ALIGNED_EXPONENT_BITS, LEAST_EXPONENT, MaxExponent
 from .cells.pipeline import delayed
 from .cells.raw import PRODUCT_EXPONENT_BITS
 from .cells.slot_multiplier import SlotMultiplier
 from .codes import is_one_of
 from .config import CoreConfig
-from .round import ResultCode
+from .round import SPECIAL_VALUES, ResultCode
 from .scale import ExponentOffset, ScaleCode
 from .slots import kept_bits
 from .step import control_layout
@@ -28,41 +29,30 @@ __all__ = ["MultiplyStage", "products_signature"]
 _EXPONENT = signed(ALIGNED_EXPONENT_BITS)
 
 
-def products_signature(config: CoreConfig) -> wiring.Signature:
-    """Return the output signature of the multiply stage, as the stage sees it.
-
-    Members
-    -------
-    signs : Out(1).array(slots)
-        Signs of products of floats.
-    exponents : Out(9).array(float slots)
-        Sums of biased exponents; zero where the product does not participate, two for integers.
-    significands : Out(signed(Slot.product_bits)).array(slots)
-        Exact products of significands, sign-extended to the widest.
-    c_sign, c_significand : Out(1), Out(24)
-        The accumulator as a float.
-    c_grid_exponent : Out(signed(11))
-        Exponent of the accumulator, biased like a product, less the grid bits that the running format does not have:
-        e_max less this is the shift amount of the accumulator.
-    e_max : Out(signed(11))
-        Largest exponent of the products, the accumulator and e_zero, biased like a product. Groups are not included.
-    headroom_offset : Out(signed(11))
-        Headroom less the e_max of all terms.
-    nan, positive_inf, negative_inf : Out(1)
-        Special values that decide the result.
-    """
+def products_signature(config: CoreConfig) -> DescribedSignature:
+    """Return the output signature of the multiply stage, as the stage sees it."""
     widths = Widths(config)
     product_bits = max(slot.product_bits for slot in widths.slots)
-    members: dict[str, wiring.Member] = {"significands": Out(signed(product_bits)).array(config.slots)}
+    significands = "Exact products of significands, sign-extended to the widest."
+    exponents = "Sums of biased exponents; zero where the product does not participate, two for integers."
+    c_grid_exponent = (
+        "Exponent of the accumulator, biased like a product, less the grid bits that the running format does not have: "
+        "e_max less this is the shift amount of the accumulator."
+    )
+    e_max = "Largest exponent of products, accumulator and e_zero, biased like a product. Groups are not included."
+    ports = {"significands": (Out(signed(product_bits)).array(config.slots), significands)}
     if widths.floating:
-        members |= {
-            "signs": Out(1).array(config.slots),
-            "exponents": Out(PRODUCT_EXPONENT_BITS).array(widths.float_slots),
+        ports |= {
+            "signs": (Out(1).array(config.slots), "Signs of products of floats."),
+            "exponents": (Out(PRODUCT_EXPONENT_BITS).array(widths.float_slots), exponents),
+            "c_sign": (Out(1), "Sign of the accumulator as a float."),
+            "c_significand": (Out(ACCUMULATOR_SIGNIFICAND_BITS), "Significand of the accumulator as a float."),
+            "c_grid_exponent": (Out(_EXPONENT), c_grid_exponent),
+            "e_max": (Out(_EXPONENT), e_max),
+            "headroom_offset": (Out(_EXPONENT), "Headroom less the e_max of all terms."),
+            **{name: (Out(1), meaning) for name, meaning in SPECIAL_VALUES.items()},
         }
-        members |= {"c_sign": Out(1), "c_significand": Out(ACCUMULATOR_SIGNIFICAND_BITS)}
-        members |= {name: Out(_EXPONENT) for name in ("c_grid_exponent", "e_max", "headroom_offset")}
-        members |= {name: Out(1) for name in ("nan", "positive_inf", "negative_inf")}
-    return wiring.Signature(members)
+    return DescribedSignature(ports)
 
 
 class MultiplyStage(wiring.Component):
@@ -75,21 +65,6 @@ class MultiplyStage(wiring.Component):
     config : CoreConfig
         The datapath; its cut ``product`` is in this stage.
 
-    Members
-    -------
-    enable : In(1)
-        The register advances.
-    control : In(control_layout())
-        Control word of the step.
-    a, b : In(8 * step_bytes)
-        Stored elements of A, and the elements of B that meet them.
-    c : In(32)
-        Accumulator.
-    scale_a, scale_b : In(8)
-        Block scales of the step.
-    o : Out(products_signature(config))
-        Products, exponents and special values.
-
     Notes
     -----
     Source: products are exact and not normalised, E = max(product exponents, exp(c), e_zero), the priority of NaN and
@@ -100,18 +75,17 @@ class MultiplyStage(wiring.Component):
         self.config = config
         self.widths = Widths(config)
         bits = 8 * config.step_bytes
-        super().__init__(
-            {
-                "enable": In(1, init=1),
-                "control": In(control_layout()),
-                "a": In(bits),
-                "b": In(bits),
-                "c": In(32),
-                "scale_a": In(8),
-                "scale_b": In(8),
-                "o": Out(products_signature(config)),
-            }
-        )
+        ports = {
+            "enable": (In(1, init=1), "The register advances."),
+            "control": (In(control_layout()), "Control word of the step."),
+            "a": (In(bits), "Stored elements of A."),
+            "b": (In(bits), "Elements of B that meet them."),
+            "c": (In(32), "Accumulator."),
+            "scale_a": (In(8), "Block scale of A of the step."),
+            "scale_b": (In(8), "Block scale of B of the step."),
+            "o": (Out(products_signature(config)), "Products, exponents and special values."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the slots and their shared logic."""
@@ -176,10 +150,10 @@ class MultiplyStage(wiring.Component):
         exponents = list(self.o.exponents)
         for port, product in zip(exponents, floats, strict=True):
             self._hand_on(m, port, Mux(product.zero | packed, 0, product.exponent))
-        floor = e_max = self._held(m, self._largest(m, "floor", candidates, _EXPONENT).e_max)
+        floor = e_max = self._registered(m, self._largest(m, "floor", candidates, _EXPONENT).e_max)
         if floats:
             tree = self._largest(m, "largest_of_products", exponents, PRODUCT_EXPONENT_BITS)
-            any_product = self._held(m, ~(Cat(product.zero for product in floats).all() | packed))
+            any_product = self._registered(m, ~(Cat(product.zero for product in floats).all() | packed))
             # The high bits of the floor are compared early; only the low bits wait for the products.
             low, beyond = floor[:PRODUCT_EXPONENT_BITS], floor[PRODUCT_EXPONENT_BITS:-1].any()
             higher = Cat(exponent > low for exponent in tree.finalists).any()
@@ -208,9 +182,9 @@ class MultiplyStage(wiring.Component):
 
     def _hand_on(self, m: Module, port: Value, value: Value) -> None:
         """Connect an output that does not depend on e_max, through the register if there is one."""
-        m.d.comb += port.eq(self._held(m, value))
+        m.d.comb += port.eq(self._registered(m, value))
 
-    def _held(self, m: Module, value: Value) -> Value:
+    def _registered(self, m: Module, value: Value) -> Value:
         """Return a value behind the register, if there is one."""
         return delayed(m, value, int("product" in self.config.cuts), self.enable, "product")
 

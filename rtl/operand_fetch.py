@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .described import DescribedLayout
+from .cells.described import DescribedLayout, DescribedSignature
 from .fetch import (
     CORE_MATRICES,
     PANEL_ROWS,
@@ -50,38 +50,22 @@ class OperandFetch(wiring.Component):
         Panels of A.
     address_class : type
         Class that computes addresses: :class:`~sptc.rtl.fetch.CoreMatrixAddress`, or a component with the same ports.
-
-    Members
-    -------
-    b : In(stream of panel_request_layout())
-        Requests for panels of B, in order; a request is accepted with its last read.
-    a : In(stream of panel_request_layout())
-        Requests for panels of A, which are short; accepted likewise.
-    a_tag : In(1)
-        Returned with the core matrices of the request at `a`.
-    panels : Out(stream of panel_layout())
-        Panels of B.
-    arriving : Out(1)
-        A core matrix of A arrives in this cycle.
-    core_matrix : Out(core_matrix_layout(a_panels))
-        The core matrix that arrives.
-    memory : Out(shared_memory_signature())
-        Port to shared memory.
     """
 
     def __init__(self, a_panels: int = 8, address_class: type[CoreMatrixAddress] = CoreMatrixAddress) -> None:
         self.address_class = address_class
-        super().__init__(
-            {
-                "b": In(stream.Signature(panel_request_layout())),
-                "a": In(stream.Signature(panel_request_layout())),
-                "a_tag": In(1),
-                "panels": Out(stream.Signature(panel_layout())),
-                "arriving": Out(1),
-                "core_matrix": Out(core_matrix_layout(a_panels)),
-                "memory": Out(shared_memory_signature()),
-            }
-        )
+        b = "Requests for panels of B, in order; a request is accepted with its last read."
+        a = "Requests for panels of A, which are short; accepted likewise."
+        ports = {
+            "b": (In(stream.Signature(panel_request_layout())), b),
+            "a": (In(stream.Signature(panel_request_layout())), a),
+            "a_tag": (In(1), "Returned with the core matrices of the request at a."),
+            "panels": (Out(stream.Signature(panel_layout())), "Panels of B."),
+            "arriving": (Out(1), "A core matrix of A arrives in this cycle."),
+            "core_matrix": (Out(core_matrix_layout(a_panels)), "The core matrix that arrives."),
+            "memory": (Out(shared_memory_signature()), "Port to shared memory."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the arbitration of reads, the address, and the two panel buffers."""

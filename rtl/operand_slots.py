@@ -6,17 +6,16 @@ from amaranth.hdl import Array, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .fetch import descriptor_layout, panel_request_layout
+from .cells.described import DescribedSignature
+from .fetch import PANEL_BITS, descriptor_layout, panel_request_layout
 
-__all__ = ["PANEL_BITS", "SLOTS", "OperandSlots", "PanelRequests", "turn_signature"]
+__all__ = ["SLOTS", "OperandSlots", "PanelRequests", "turn_signature"]
 
 #: Instruction slots.
 SLOTS = 2
-#: Bits of the number of a panel: eight columns of up to 256.
-PANEL_BITS = 5
 
 
-def turn_signature(instruction: data.StructLayout, *, awaited: bool) -> wiring.Signature:
+def turn_signature(instruction: data.StructLayout, *, awaited: bool) -> DescribedSignature:
     """Return the port for requests of one operand, which serves the slots round-robin.
 
     Parameters
@@ -25,32 +24,20 @@ def turn_signature(instruction: data.StructLayout, *, awaited: bool) -> wiring.S
         As for :class:`OperandSlots`.
     awaited : bool
         No panel is multiplied before all of the operand has arrived.
-
-    Members
-    -------
-    slot : Out(1)
-        Slot that is served.
-    wanted : Out(1)
-        The slot is occupied, and part of its operand remains to be requested.
-    left : Out(2)
-        For each slot: part of the operand remains to be requested.
-    instruction : Out(instruction)
-        Instruction in the slot.
-    end : In(1)
-        The rest is requested in this cycle; the other slot is served next.
-    missing : Out(2)
-        For each slot: part of the operand remains to arrive. Only if `awaited`.
-    arrived : In(2)
-        For each slot: the rest of the operand arrives in this cycle. Only if `awaited`.
     """
-    members = {
-        "slot": Out(range(SLOTS)),
-        "wanted": Out(1),
-        "left": Out(SLOTS),
-        "instruction": Out(instruction),
-        "end": In(1),
+    ports = {
+        "slot": (Out(range(SLOTS)), "Slot that is served."),
+        "pending": (Out(1), "The slot is occupied, and part of its operand remains to be requested."),
+        "left": (Out(SLOTS), "For each slot: part of the operand remains to be requested."),
+        "instruction": (Out(instruction), "Instruction in the slot."),
+        "end": (In(1), "The rest is requested in this cycle; the other slot is served next."),
     }
-    return wiring.Signature(members | ({"missing": Out(SLOTS), "arrived": In(SLOTS)} if awaited else {}))
+    if awaited:
+        ports |= {
+            "missing": (Out(SLOTS), "For each slot: part of the operand remains to arrive."),
+            "arrived": (In(SLOTS), "For each slot: the rest of the operand arrives in this cycle."),
+        }
+    return DescribedSignature(ports)
 
 
 class OperandSlots(wiring.Component):
@@ -66,48 +53,27 @@ class OperandSlots(wiring.Component):
     operands : dict of str to bool
         Name of each operand, which becomes a port of :func:`turn_signature`, and whether it is awaited. Operands that
         are not awaited come as streams.
-
-    Members
-    -------
-    i : In(stream of instruction)
-        Instructions.
-    next_slot : Out(1)
-        Slot of the next instruction.
-    occupied : Out(2)
-        For each slot: it stores an instruction.
-    stored : Out(instruction), two
-        Contents of the slots.
-    slot : Out(1)
-        Slot that is multiplied.
-    instruction : Out(instruction)
-        Its contents.
-    ready : Out(1)
-        The slot is occupied, and all awaited operands have arrived.
-    panel : Out(5)
-        Number of panels of that instruction that have been multiplied.
-    last : Out(1)
-        The next panel is its last.
-    multiply : In(1)
-        A panel is multiplied in this cycle; only while `ready`.
     """
 
     def __init__(self, instruction: data.StructLayout, operands: Mapping[str, bool]) -> None:
         self._operands = dict(operands)
-        super().__init__(
-            {
-                "i": In(stream.Signature(instruction)),
-                "next_slot": Out(range(SLOTS)),
-                "occupied": Out(SLOTS),
-                "stored": Out(instruction).array(SLOTS),
-                "slot": Out(range(SLOTS)),
-                "instruction": Out(instruction),
-                "ready": Out(1),
-                "panel": Out(PANEL_BITS),
-                "last": Out(1),
-                "multiply": In(1),
-            }
-            | {name: Out(turn_signature(instruction, awaited=awaited)) for name, awaited in operands.items()}
-        )
+        ports = {
+            "i": (In(stream.Signature(instruction)), "Instructions."),
+            "next_slot": (Out(range(SLOTS)), "Slot of the next instruction."),
+            "occupied": (Out(SLOTS), "For each slot: it stores an instruction."),
+            "stored": (Out(instruction).array(SLOTS), "Contents of the slots."),
+            "slot": (Out(range(SLOTS)), "Slot that is multiplied."),
+            "instruction": (Out(instruction), "Contents of that slot."),
+            "ready": (Out(1), "The slot is occupied, and all awaited operands have arrived."),
+            "panel": (Out(PANEL_BITS), "Number of panels of that instruction that have been multiplied."),
+            "last": (Out(1), "The next panel is its last."),
+            "multiply": (In(1), "A panel is multiplied in this cycle; only while ready."),
+        }
+        turns = {
+            name: (Out(turn_signature(instruction, awaited=awaited)), "Requests of this operand.")
+            for name, awaited in operands.items()
+        }
+        super().__init__(DescribedSignature(ports | turns))
 
     def elaborate(self, platform: object) -> Module:
         """Build the slots, and the round-robin pointers of multiplication and of each operand."""
@@ -144,7 +110,7 @@ class OperandSlots(wiring.Component):
         for name, awaited in self._operands.items():
             turn = getattr(self, name)
             m.d.comb += [
-                turn.wanted.eq(turn.left.bit_select(turn.slot, 1)),
+                turn.pending.eq(turn.left.bit_select(turn.slot, 1)),
                 turn.instruction.eq(Array(self.stored)[turn.slot]),
             ]
             m.d.sync += [
@@ -165,42 +131,26 @@ class PanelRequests(wiring.Component):
     ----------
     panels : int
         Most panels that an operand has.
-
-    Members
-    -------
-    wanted : In(1)
-        There are panels to request; this input and those below stay constant until `end`.
-    descriptor : In(descriptor_layout())
-        Matrix descriptor of the operand.
-    mn_major, short : In(1)
-        As in :func:`~sptc.rtl.fetch.panel_request_layout`.
-    last : In(range(panels))
-        Number of the last panel.
-    o : Out(stream of panel_request_layout())
-        The requests.
-    end : Out(1)
-        The last request is accepted in this cycle.
     """
 
     def __init__(self, panels: int) -> None:
-        super().__init__(
-            {
-                "wanted": In(1),
-                "descriptor": In(descriptor_layout()),
-                "mn_major": In(1),
-                "short": In(1),
-                "last": In(range(panels)),
-                "o": Out(stream.Signature(panel_request_layout())),
-                "end": Out(1),
-            }
-        )
+        ports = {
+            "pending": (In(1), "There are panels to request; this input and those below stay constant until end."),
+            "descriptor": (In(descriptor_layout()), "Matrix descriptor of the operand."),
+            "mn_major": (In(1), "Field mn_major of the requests."),
+            "short": (In(1), "Field short of the requests."),
+            "last": (In(range(panels)), "Number of the last panel."),
+            "o": (Out(stream.Signature(panel_request_layout())), "The requests."),
+            "end": (Out(1), "The last request is accepted in this cycle."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the panel counter."""
         m = Module()
         panel, taken = Signal.like(self.last, name="panel"), Signal()
         m.d.comb += [
-            self.o.valid.eq(self.wanted),
+            self.o.valid.eq(self.pending),
             self.o.payload.descriptor.eq(self.descriptor),
             self.o.payload.panel.eq(panel),
             self.o.payload.mn_major.eq(self.mn_major),

@@ -5,23 +5,17 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa.metadata import UNITS_PER_CHUNK
+from .cells.described import DescribedSignature
 from .config import CoreConfig
-from .metadata import MetadataStage, RuleCode
+from .metadata import KEPT_UNITS, MetadataStage, RuleCode
 from .select import SelectStage
 
-__all__ = [
-    "DENSE_NIBBLE",
-    "ColumnOrder",
-    "OrderedSelect",
-    "RowOrder",
-    "byte_order",
-    "nibble_order",
-    "selected_byte",
-]
+__all__ = ["DENSE_NIBBLE", "ColumnOrder", "OrderedSelect", "RowOrder", "byte_order", "nibble_order", "selected_byte"]
 
 #: Metadata of dense steps: selects the first two units of a chunk.
 DENSE_NIBBLE = 0b0100
-_KEPT_UNITS = 2
+#: Ports that say how elements are ordered.
+_WIDE_AND_SPARSE = {"wide": (In(1), "Elements take 16 bits or more."), "sparse": (In(1), "Metadata selects B.")}
 
 
 def byte_order(config: CoreConfig, *, wide: bool, sparse: bool) -> list[int | None]:
@@ -45,7 +39,7 @@ def byte_order(config: CoreConfig, *, wide: bool, sparse: bool) -> list[int | No
     list of int or None
         Byte of the column for each byte of ``step.b``; None where the unit does not use the byte.
     """
-    units = UNITS_PER_CHUNK if sparse else _KEPT_UNITS
+    units = UNITS_PER_CHUNK if sparse else KEPT_UNITS
     # Bytes of the column in each group of eight bytes, where wide and narrow elements share multiplexers:
     #
     #     byte of the group    7    6    5    4    3    2    1    0
@@ -93,21 +87,17 @@ class ColumnOrder(wiring.Component):
     ----------
     config : CoreConfig
         The datapath.
-
-    Members
-    -------
-    natural : In(16 * step_bytes)
-        B, lowest k first; a dense step uses the low half.
-    wide, sparse : In(1)
-        Elements take 16 bits or more; metadata selects B.
-    ordered : Out(16 * step_bytes)
-        B in the order of :func:`byte_order`.
     """
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
         bits = 16 * config.step_bytes
-        super().__init__({"natural": In(bits), "wide": In(1), "sparse": In(1), "ordered": Out(bits)})
+        ports = {
+            "natural": (In(bits), "B, lowest k first; a dense step uses the low half."),
+            **_WIDE_AND_SPARSE,
+            "ordered": (Out(bits), "B in the order of byte_order."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the multiplexers."""
@@ -134,21 +124,18 @@ class RowOrder(wiring.Component):
     ----------
     config : CoreConfig
         The datapath.
-
-    Members
-    -------
-    natural : In(4 * chunks)
-        Metadata, chunk 0 lowest; wide elements use the lower half.
-    wide, sparse : In(1)
-        Elements take 16 bits or more; metadata selects B.
-    ordered : Out(4 * chunks)
-        Metadata in the order of :func:`nibble_order`; :data:`DENSE_NIBBLE` for every chunk of a dense step.
     """
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
         bits = 4 * config.chunks
-        super().__init__({"natural": In(bits), "wide": In(1), "sparse": In(1), "ordered": Out(bits)})
+        ordered = "Metadata in the order of nibble_order; DENSE_NIBBLE for every chunk of a dense step."
+        ports = {
+            "natural": (In(bits), "Metadata, chunk 0 lowest; wide elements use the lower half."),
+            **_WIDE_AND_SPARSE,
+            "ordered": (Out(bits), ordered),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the multiplexers."""
@@ -171,35 +158,22 @@ class OrderedSelect(wiring.Component):
     ----------
     config : CoreConfig
         The datapath.
-
-    Members
-    -------
-    a, b, nibbles : In(8 * step_bytes), In(16 * step_bytes), In(4 * chunks)
-        Stored elements, a column of B, metadata; all lowest k first.
-    wide, sparse, rule : In(1), In(1), In(RuleCode)
-        Elements take 16 bits or more; metadata selects B; rule that nibbles are checked against.
-    stored, selected : Out(8 * step_bytes)
-        Stored A, and the byte of B that meets each byte of it.
-    illegal : Out(chunks)
-        Chunks whose nibble the rule does not define; none for dense steps.
     """
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
         bits = 8 * config.step_bytes
-        super().__init__(
-            {
-                "a": In(bits),
-                "b": In(2 * bits),
-                "nibbles": In(4 * config.chunks),
-                "wide": In(1),
-                "sparse": In(1),
-                "rule": In(RuleCode),
-                "stored": Out(bits),
-                "selected": Out(bits),
-                "illegal": Out(config.chunks),
-            }
-        )
+        ports = {
+            "a": (In(bits), "Stored elements, lowest k first."),
+            "b": (In(2 * bits), "A column of B, lowest k first."),
+            "nibbles": (In(4 * config.chunks), "Metadata, lowest k first."),
+            **_WIDE_AND_SPARSE,
+            "rule": (In(RuleCode), "Rule that nibbles are checked against."),
+            "stored": (Out(bits), "Stored A."),
+            "selected": (Out(bits), "The byte of B that meets each byte of stored A."),
+            "illegal": (Out(config.chunks), "Chunks whose nibble the rule does not define; none for dense steps."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Connect the four components."""

@@ -7,15 +7,13 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa.formats import low_bit
+from .cells.described import DescribedLayout, DescribedSignature
 from .config import CoreConfig
-from .described import DescribedLayout
 from .fetch import panel_layout
 from .step import control_layout
-from .warp import LANES, REGISTERS, warp_operands_layout
+from .warp import LANES, REGISTERS, WORD_BITS, warp_operands_layout
 
 __all__ = ["PanelOperands", "fragment_layout", "panel_instruction_layout", "segment_words"]
-
-_WORD = 32
 
 
 def fragment_layout() -> data.ArrayLayout:
@@ -23,7 +21,7 @@ def fragment_layout() -> data.ArrayLayout:
 
     Accumulators of f16 use the first two registers.
     """
-    return data.ArrayLayout(data.ArrayLayout(_WORD, REGISTERS), LANES)
+    return data.ArrayLayout(data.ArrayLayout(WORD_BITS, REGISTERS), LANES)
 
 
 def panel_instruction_layout() -> DescribedLayout:
@@ -44,7 +42,7 @@ def segment_words(rows: Sequence[Value], segment: int) -> list[Value]:
 
     Source: PTX ISA, fragments of ``mma``: a quad of lanes has a row, each lane four bytes of a segment.
     """
-    return [rows[lane // 4].word_select(4 * segment + lane % 4, _WORD) for lane in range(LANES)]
+    return [rows[lane // 4].word_select(4 * segment + lane % 4, WORD_BITS) for lane in range(LANES)]
 
 
 class PanelOperands(wiring.Component):
@@ -54,35 +52,19 @@ class PanelOperands(wiring.Component):
     ----------
     config : CoreConfig
         Configuration of the array, which defines the element codes.
-
-    Members
-    -------
-    instruction : In(panel_instruction_layout())
-        Fields of the instruction.
-    e : In(32), 32 lanes
-        Metadata.
-    a : In(fragment_layout())
-        A, as registers.
-    panel : In(panel_layout())
-        B; bytes 16 r to 16 r + 15 of a column are register r of its quad.
-    c : In(fragment_layout())
-        Accumulators.
-    o : Out(warp_operands_layout())
-        Input of the array, without block scales.
     """
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
-        super().__init__(
-            {
-                "instruction": In(panel_instruction_layout()),
-                "e": In(data.ArrayLayout(_WORD, LANES)),
-                "a": In(fragment_layout()),
-                "panel": In(panel_layout()),
-                "c": In(fragment_layout()),
-                "o": Out(warp_operands_layout()),
-            }
-        )
+        ports = {
+            "instruction": (In(panel_instruction_layout()), "Fields of the instruction."),
+            "e": (In(data.ArrayLayout(WORD_BITS, LANES)), "Metadata."),
+            "a": (In(fragment_layout()), "A, as registers."),
+            "panel": (In(panel_layout()), "B; bytes 16 r to 16 r + 15 of a column are register r of its quad."),
+            "c": (In(fragment_layout()), "Accumulators."),
+            "o": (Out(warp_operands_layout()), "Input of the array, without block scales."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the wiring, the signs and the zeros."""
@@ -108,10 +90,10 @@ class PanelOperands(wiring.Component):
         #     f16, bf16          10000000 00000000 10000000 00000000
         #     e4m3, e5m2         10000000 10000000 10000000 10000000
         #     6 bits, or e2m1    00100000 00100000 00100000 00100000     in bytes
-        signs: Value = Const(0, _WORD)
+        signs: Value = Const(0, WORD_BITS)
         for code, element in enumerate(self.config.elements):
             if not element.format.is_integer:
                 sign = low_bit(element.format, element.container_bits) + element.format.bits - 1
-                places = range(sign, _WORD, element.container_bits)
+                places = range(sign, WORD_BITS, element.container_bits)
                 signs = Mux(self.instruction.control.a == code, sum(1 << place for place in places), signs)
         return signs

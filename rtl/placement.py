@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from .described import DescribedLayout
+from .cells.described import DescribedLayout, DescribedSignature
 from .fetch import descriptor_layout, sets_reserved
 from .tensor_memory import COLUMN_BITS
 from .tensor_operands import Operand, columns_of, operand_request_layout
@@ -33,19 +33,6 @@ def placement_layout() -> DescribedLayout:
 class Placement(wiring.Component):
     """Flag undefined placement of an instruction's operands. Combinational. Results do not depend on the flags.
 
-    Members
-    -------
-    taken : In(1)
-        An instruction is accepted in this cycle.
-    request : In(operand_request_layout())
-        Its operands in tensor memory.
-    d_column : In(9)
-        Its first column of D.
-    a_descriptor, b_descriptor : In(descriptor_layout())
-        Matrix descriptors of its operands in shared memory.
-    undefined : Out(placement_layout())
-        Undefined placement of the instruction.
-
     Notes
     -----
     Source: PTX ISA, matrix descriptor of ``tcgen05`` and data path layouts. D must not overlap other operands, as
@@ -54,16 +41,15 @@ class Placement(wiring.Component):
     """
 
     def __init__(self) -> None:
-        super().__init__(
-            {
-                "taken": In(1),
-                "request": In(operand_request_layout()),
-                "d_column": In(COLUMN_BITS),
-                "a_descriptor": In(descriptor_layout()),
-                "b_descriptor": In(descriptor_layout()),
-                "undefined": Out(placement_layout()),
-            }
-        )
+        ports = {
+            "taken": (In(1), "An instruction is accepted in this cycle."),
+            "request": (In(operand_request_layout()), "Its operands in tensor memory."),
+            "d_column": (In(COLUMN_BITS), "Its first column of D."),
+            "a_descriptor": (In(descriptor_layout()), "Matrix descriptor of A, if that is in shared memory."),
+            "b_descriptor": (In(descriptor_layout()), "Matrix descriptor of B."),
+            "undefined": (Out(placement_layout()), "Undefined placement of the instruction."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the comparisons of column ranges."""

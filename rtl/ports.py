@@ -12,9 +12,9 @@ from typing import Any
 from amaranth.hdl import Shape, UnusedElaboratable
 from amaranth.lib import data, wiring
 
+from .cells.described import DescribedLayout, DescribedSignature
 from .codes import ELEMENT_CODE_BITS
 from .config import CoreConfig
-from .described import DescribedLayout, DescribedSignature
 from .emit import COMPONENTS
 from .step import control_layout
 
@@ -105,13 +105,13 @@ def ports(config: CoreConfig, top: str) -> list[Port]:
         gc.collect()  # frees it here, where its warning is ignored: it refers to itself
     codes = tuple((word.replace("/", "_").upper(), code) for code, word in enumerate(config.formats))
     elements = Enumeration("ElementCode", ELEMENT_CODE_BITS, codes)
-    found = []
+    result = []
     if config.cuts or top not in _MAY_BE_COMBINATIONAL:
-        found += [Port("clk", True, Bits(1), "Clock."), Port("rst", True, Bits(1), "Synchronous reset.")]
+        result += [Port("clk", True, Bits(1), "Clock."), Port("rst", True, Bits(1), "Synchronous reset.")]
     for path, member in members:
         kind, names = _type(member.shape, elements), list(map(str, path))
-        found.append(Port("__".join(names), member.flow is wiring.In, kind, _meaning(signature, names)))
-    return found
+        result.append(Port("__".join(names), member.flow is wiring.In, kind, _meaning(signature, names)))
+    return result
 
 
 def _meaning(signature: DescribedSignature, path: list[str]) -> str:

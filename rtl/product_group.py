@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..isa.numerics import BLOCK_GROUP
 from .cells.carry_save_tree import CarrySaveTree, sum_bits
+from .cells.described import DescribedSignature
 from .cells.max_exponent import ALIGNED_EXPONENT_BITS
 from .config import CoreConfig
 from .scale import GROUP_SCALE_FRACTION_BITS, GroupScale, ScaleCode
@@ -44,21 +45,6 @@ class ProductGroup(wiring.Component):
     config : CoreConfig
         Without block scales only `total` is built.
 
-    Members
-    -------
-    signs : In(16)
-        Signs of the products of floats.
-    products : In(signed(9)).array(16)
-        Products of the significands; those of integers have their sign.
-    scale : In(ScaleCode), scale_a, scale_b : In(8)
-        The group's block scales.
-    total : Out(signed(13))
-        Exact sum.
-    participates : Out(1)
-        A product and both scales are not zero: the group's exponent enters the maximum, even if the sum cancels.
-    sign, magnitude, exponent, nan : Out(1), Out(19), Out(signed(11)), Out(1)
-        The scaled group, and whether a scale is NaN.
-
     Notes
     -----
     Source: published models of kinds mxf4 and mxf4nvf4 (modelled).
@@ -66,21 +52,22 @@ class ProductGroup(wiring.Component):
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
-        super().__init__(
-            {
-                "signs": In(BLOCK_GROUP),
-                "products": In(signed(GROUP_PRODUCT_BITS)).array(BLOCK_GROUP),
-                "scale": In(ScaleCode),
-                "scale_a": In(8),
-                "scale_b": In(8),
-                "total": Out(signed(GROUP_SUM_BITS)),
-                "participates": Out(1),
-                "sign": Out(1),
-                "magnitude": Out(SCALED_GROUP_BITS),
-                "exponent": Out(signed(ALIGNED_EXPONENT_BITS)),
-                "nan": Out(1),
-            }
-        )
+        products = "Products of the significands; those of integers have their sign."
+        participates = "A product and both scales are not zero: the exponent counts in e_max, even if the sum cancels."
+        ports = {
+            "signs": (In(BLOCK_GROUP), "Signs of the products of floats."),
+            "products": (In(signed(GROUP_PRODUCT_BITS)).array(BLOCK_GROUP), products),
+            "scale": (In(ScaleCode), "Format of the group's block scales."),
+            "scale_a": (In(8), "Block scale of A."),
+            "scale_b": (In(8), "Block scale of B."),
+            "total": (Out(signed(GROUP_SUM_BITS)), "Exact sum."),
+            "participates": (Out(1), participates),
+            "sign": (Out(1), "Sign of the scaled group."),
+            "magnitude": (Out(SCALED_GROUP_BITS), "Magnitude of the scaled group."),
+            "exponent": (Out(signed(ALIGNED_EXPONENT_BITS)), "Exponent of the scaled group."),
+            "nan": (Out(1), "A scale is NaN."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the tree and the scaling."""

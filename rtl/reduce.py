@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from .cells.adder import Adder
 from .cells.carry_save_tree import CarrySaveTree
+from .cells.described import DescribedSignature
 from .config import CoreConfig
 from .product_group import GROUP_SUM_BITS
 from .widths import Widths
@@ -19,32 +20,21 @@ __all__ = ["ReduceStage", "addends_signature"]
 _REGISTERED_LEVEL = 3
 
 
-def addends_signature(config: CoreConfig) -> wiring.Signature:
-    """Return the terms of a step, as the align stage sees them. A negative term is a complement with an increment.
-
-    Members
-    -------
-    terms : Out(signed(Widths.term_bits)).array(config.term_slots)
-        Aligned products in units of the grid, integers in units of ``2**integer_bits``, sign-extended to the widest.
-    increments : Out(1).array(config.term_slots)
-        Ones to add: one for each term that is a complement.
-    group_sums : Out(signed(13)).array(groups)
-        Exact sums of 16 products of 4-bit elements.
-    group_terms, group_increments : Out(signed(Widths.group_term_bits)).array(groups), Out(groups)
-        Aligned scaled groups of packed e2m1 in units of the grid, and their increments.
-    c_term, c_increment : Out(signed(Widths.total_bits)), Out(1)
-        Aligned accumulator, and its increment.
-    """
+def addends_signature(config: CoreConfig) -> DescribedSignature:
+    """Return the terms of a step, as the align stage sees them. A negative term is a complement with an increment."""
     widths = Widths(config)
-    return wiring.Signature(
+    term, group = Out(signed(widths.term_bits)), Out(signed(widths.group_term_bits))
+    terms = "Aligned products in units of the grid, integers in units of 2**integer_bits, sign-extended to the widest."
+    group_sums = "Exact sums of 16 products of 4-bit elements."
+    return DescribedSignature(
         {
-            "terms": Out(signed(widths.term_bits)).array(config.term_slots),
-            "increments": Out(1).array(config.term_slots),
-            "group_sums": Out(signed(GROUP_SUM_BITS)).array(widths.integer_groups),
-            "group_terms": Out(signed(widths.group_term_bits)).array(widths.scaled_groups),
-            "group_increments": Out(widths.scaled_groups),
-            "c_term": Out(signed(widths.total_bits)),
-            "c_increment": Out(1),
+            "terms": (term.array(config.term_slots), terms),
+            "increments": (Out(1).array(config.term_slots), "Ones to add: one for each term that is a complement."),
+            "group_sums": (Out(signed(GROUP_SUM_BITS)).array(widths.integer_groups), group_sums),
+            "group_terms": (group.array(widths.scaled_groups), "Aligned scaled groups in units of the grid."),
+            "group_increments": (Out(widths.scaled_groups), "Increments of the scaled groups."),
+            "c_term": (Out(signed(widths.total_bits)), "Aligned accumulator."),
+            "c_increment": (Out(1), "Increment of the accumulator."),
         }
     )
 
@@ -62,17 +52,6 @@ class ReduceStage(wiring.Component):
     cuts : collection of str, optional
         Registers: ``align`` is within the adder tree, ``tree`` behind it.
 
-    Members
-    -------
-    enable : In(1)
-        The registers advance.
-    i : In(addends_signature(config))
-        Terms to add.
-    integer_groups : In(1)
-        The 4-bit elements are integers.
-    total : Out(signed(Widths.total_bits))
-        The exact sum.
-
     Notes
     -----
     Source: sums inside a step are exact and without intermediate normalisation (measured on an H200).
@@ -82,14 +61,13 @@ class ReduceStage(wiring.Component):
         self.config = config
         self.cuts = cuts
         self.widths = Widths(config)
-        super().__init__(
-            {
-                "enable": In(1, init=1),
-                "i": In(addends_signature(config)),
-                "integer_groups": In(1),
-                "total": Out(signed(self.widths.total_bits)),
-            }
-        )
+        ports = {
+            "enable": (In(1, init=1), "The registers advance."),
+            "i": (In(addends_signature(config)), "Terms to add."),
+            "integer_groups": (In(1), "The 4-bit elements are integers."),
+            "total": (Out(signed(self.widths.total_bits)), "The exact sum."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the tree and the adder."""

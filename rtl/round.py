@@ -10,11 +10,12 @@ from amaranth.lib.wiring import In, Out
 
 from ..isa.formats import FORMATS
 from .cells.adder import Adder
+from .cells.described import DescribedSignature
 from .cells.leading_zeros import LeadingZeros
 from .cells.max_exponent import ALIGNED_EXPONENT_BITS
 from .cells.pipeline import delayed
 
-__all__ = ["ResultCode", "RoundStage", "normalised_bits"]
+__all__ = ["SPECIAL_VALUES", "ResultCode", "RoundStage", "normalised_bits"]
 
 _F32, _F16 = FORMATS["f32"], FORMATS["f16"]
 _DROPPED_E8M13_BITS = 10
@@ -22,6 +23,12 @@ _DROPPED_E8M13_BITS = 10
 _HALF_PLACE = _F32.fraction_bits - _F16.fraction_bits
 #: Cuts with registers in this stage.
 _CUTS = ("reduce", "count", "normalise")
+#: Ports for special values that decide the result, and their meanings.
+SPECIAL_VALUES = {
+    "nan": "The result is NaN.",
+    "positive_inf": "The result is Inf; NaN together with negative_inf.",
+    "negative_inf": "The result is -Inf; NaN together with positive_inf.",
+}
 _CANONICAL_NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF}
 
 
@@ -88,25 +95,6 @@ class RoundStage(wiring.Component):
     cuts : collection of str, optional
         Registers: ``reduce`` is in front, ``count`` behind the count of leading digits, ``normalise`` behind the shift.
 
-    Members
-    -------
-    enable : In(1)
-        The registers advance.
-    total : In(signed(total_bits))
-        Exact sum of the step.
-    headroom : In(11)
-        Places that the sum can be shifted left until its sign bit has the weight of the smallest normal number.
-    result : In(ResultCode)
-        Result format.
-    saturate : In(1)
-        Clamp an integer to 32 bits instead of wrapping.
-    nan, positive_inf, negative_inf : In(1)
-        Special results; both infinities together are NaN.
-    output : Out(32)
-        Result register; f16 in its low half.
-    overflow : Out(1)
-        An integer sum exceeded 32 bits and was not clamped.
-
     Notes
     -----
     Source: RZ-f32, RZ-E8M13 and RNE-f16, +0 for every zero, the canonical NaNs, and the clamp are measured on an H200.
@@ -120,20 +108,18 @@ class RoundStage(wiring.Component):
         self.results = frozenset(results)
         self.cuts = cuts
         self.normalised_bits = normalised_bits(total_bits)
-        super().__init__(
-            {
-                "enable": In(1, init=1),
-                "total": In(signed(total_bits)),
-                "headroom": In(ALIGNED_EXPONENT_BITS),
-                "result": In(ResultCode),
-                "saturate": In(1),
-                "nan": In(1),
-                "positive_inf": In(1),
-                "negative_inf": In(1),
-                "output": Out(32),
-                "overflow": Out(1),
-            }
-        )
+        headroom = "Left shift of the sum after which its sign bit has the weight of the smallest normal number."
+        ports = {
+            "enable": (In(1, init=1), "The registers advance."),
+            "total": (In(signed(total_bits)), "Exact sum of the step."),
+            "headroom": (In(ALIGNED_EXPONENT_BITS), headroom),
+            "result": (In(ResultCode), "Result format."),
+            "saturate": (In(1), "Clamp an integer to 32 bits instead of wrapping."),
+            **{name: (In(1), meaning) for name, meaning in SPECIAL_VALUES.items()},
+            "output": (Out(32), "Result register; f16 in its low half."),
+            "overflow": (Out(1), "An integer sum exceeded 32 bits and was not clamped."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the roundings of `results`."""
@@ -263,21 +249,12 @@ class RoundStage(wiring.Component):
                 single = Mux(i.result == ResultCode.E8M13, shortened, body)
             outputs.append(self._special(m, i, negative, single, field >= 0xFF, nan, infinite, "f32"))
         if halves:
-            outputs.append(
-                self._special(m, i, negative, body[_HALF_PLACE:][: _F16.bits - 1], field >= 0x1F, nan, infinite, "f16")
-            )
+            short = body[_HALF_PLACE:][: _F16.bits - 1]
+            outputs.append(self._special(m, i, negative, short, field >= 0x1F, nan, infinite, "f16"))
         return outputs[0] if len(outputs) == 1 else Mux(half, outputs[1], outputs[0])
 
     def _special(
-        self,
-        m: Module,
-        i: _Inputs,
-        negative: Value,
-        body: Value,
-        overflow: Value,
-        nan: Value,
-        infinite: Value,
-        name: str,
+        self, m: Module, i: _Inputs, negative: Value, body: Value, overflow: Value, nan: Value, inf: Value, name: str
     ) -> Value:
         """Return a result register: a rounded magnitude with its sign, or Inf, or NaN."""
         fmt = FORMATS[name]
@@ -285,4 +262,4 @@ class RoundStage(wiring.Component):
         finite = Signal(fmt.bits - 1)
         m.d.comb += finite.eq(Mux(overflow, inf_body, body))
         ordinary = Cat(finite, negative & finite.any())
-        return Mux(nan, Const(_CANONICAL_NAN[name], fmt.bits), Mux(infinite, Cat(inf_body, i.negative_inf), ordinary))
+        return Mux(nan, Const(_CANONICAL_NAN[name], fmt.bits), Mux(inf, Cat(inf_body, i.negative_inf), ordinary))

@@ -4,10 +4,10 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from .cells.described import DescribedSignature
 from .cells.pipeline import delayed
 from .codes import is_wide
 from .config import CoreConfig
-from .described import DescribedSignature
 from .metadata import MetadataStage
 from .step import row_result_layout, row_step_layout
 from .unit import Unit
@@ -34,15 +34,12 @@ class Row(wiring.Component):
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
         result = "Result of the step of config.latency enabled cycles ago."
-        super().__init__(
-            DescribedSignature(
-                {
-                    "step": (In(row_step_layout(config)), "Operands and control word of a step."),
-                    "enable": (In(1, init=1), "The pipeline advances."),
-                    "result": (Out(row_result_layout(config)), result),
-                }
-            )
-        )
+        ports = {
+            "step": (In(row_step_layout(config)), "Operands and control word of a step."),
+            "enable": (In(1, init=1), "The pipeline advances."),
+            "result": (Out(row_result_layout(config)), result),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Connect the parts."""

@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Value, signed
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
+from .cells.described import DescribedSignature
 from .cells.max_exponent import ALIGNED_EXPONENT_BITS
 from .codes import ELEMENT_CODE_BITS, is_one_of
 from .config import CoreConfig
@@ -35,19 +36,6 @@ class ExponentOffset(wiring.Component):
     config : CoreConfig
         Configuration that defines the element codes and the scale formats.
 
-    Members
-    -------
-    a, b : In(4)
-        Element codes; integers and packed e2m1 have no bias.
-    enable : In(1)
-        The scales apply.
-    scale_a, scale_b : In(8)
-        ue8m0 codes.
-    offset : Out(signed(11))
-        Subtract it from a biased product exponent to get the true one.
-    nan : Out(1)
-        A scale is NaN (0xFF).
-
     Notes
     -----
     Source: published models of kind mxf8f6f4 (modelled). Code 0x00 is 2**-127, not zero (OCP MX v1.0).
@@ -55,17 +43,17 @@ class ExponentOffset(wiring.Component):
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
-        super().__init__(
-            {
-                "a": In(ELEMENT_CODE_BITS),
-                "b": In(ELEMENT_CODE_BITS),
-                "enable": In(1),
-                "scale_a": In(8),
-                "scale_b": In(8),
-                "offset": Out(signed(ALIGNED_EXPONENT_BITS)),
-                "nan": Out(1),
-            }
-        )
+        offset = "Subtract it from a biased product exponent to get the true one."
+        ports = {
+            "a": (In(ELEMENT_CODE_BITS), "Element code of A; integers and packed e2m1 have no bias."),
+            "b": (In(ELEMENT_CODE_BITS), "Element code of B."),
+            "enable": (In(1), "The scales apply."),
+            "scale_a": (In(8), "ue8m0 code of A."),
+            "scale_b": (In(8), "ue8m0 code of B."),
+            "offset": (Out(signed(ALIGNED_EXPONENT_BITS)), offset),
+            "nan": (Out(1), "A scale is NaN (0xFF)."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def _bias(self, m: Module, element: Value) -> Value:
         value: Value = Const(0, 8)
@@ -99,19 +87,6 @@ class GroupScale(wiring.Component):
     config : CoreConfig
         Configuration with the scale formats.
 
-    Members
-    -------
-    scale : In(ScaleCode)
-        Format of both scales.
-    scale_a, scale_b : In(8)
-        Codes; the sign bit of ue4m3 is ignored.
-    significand : Out(8)
-        Exact product of the significands.
-    exponent : Out(signed(11))
-        Sum of the exponents.
-    nan : Out(1)
-        A scale is NaN.
-
     Notes
     -----
     Source: published models of kinds mxf4 and mxf4nvf4 (modelled).
@@ -119,16 +94,15 @@ class GroupScale(wiring.Component):
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
-        super().__init__(
-            {
-                "scale": In(ScaleCode),
-                "scale_a": In(8),
-                "scale_b": In(8),
-                "significand": Out(8),
-                "exponent": Out(signed(ALIGNED_EXPONENT_BITS)),
-                "nan": Out(1),
-            }
-        )
+        ports = {
+            "scale": (In(ScaleCode), "Format of both scales."),
+            "scale_a": (In(8), "Code of A; the sign bit of ue4m3 is ignored."),
+            "scale_b": (In(8), "Code of B; the sign bit of ue4m3 is ignored."),
+            "significand": (Out(8), "Exact product of the significands."),
+            "exponent": (Out(signed(ALIGNED_EXPONENT_BITS)), "Sum of the exponents."),
+            "nan": (Out(1), "A scale is NaN."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the decoders and the small multiplier."""

@@ -5,6 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa.metadata import UNITS_PER_CHUNK
+from .cells.described import DescribedSignature
 from .cells.operand_mux import OperandMux
 from .config import CoreConfig
 from .metadata import KEPT_UNITS, selects_layout
@@ -24,15 +25,6 @@ class SelectStage(wiring.Component):
     config : CoreConfig
         Step size, and which unit widths its formats need.
 
-    Members
-    -------
-    b : In(16 * step_bytes)
-        B in the order of :func:`~sptc.rtl.order.byte_order`.
-    selects : In(selects_layout(config))
-        Selects from :class:`~sptc.rtl.metadata.MetadataStage`.
-    selected : Out(8 * step_bytes)
-        The B operand of each stored element, at the byte that :func:`~sptc.rtl.order.selected_byte` returns.
-
     Notes
     -----
     Source: one circuit serves every granularity (measured on an H200).
@@ -41,7 +33,12 @@ class SelectStage(wiring.Component):
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
         bits = 8 * config.step_bytes
-        super().__init__({"b": In(2 * bits), "selects": In(selects_layout(config)), "selected": Out(bits)})
+        ports = {
+            "b": (In(2 * bits), "B in the order of byte_order."),
+            "selects": (In(selects_layout(config)), "Selects from MetadataStage."),
+            "selected": (Out(bits), "The B operand of each stored element, at the byte that selected_byte returns."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the multiplexers."""

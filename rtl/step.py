@@ -2,9 +2,9 @@
 
 from amaranth.hdl import ShapeLike
 
+from .cells.described import DescribedLayout
 from .codes import ELEMENT_CODE_BITS
 from .config import CoreConfig
-from .described import DescribedLayout
 from .metadata import RuleCode, selects_layout
 from .round import ResultCode
 from .scale import ScaleCode

@@ -4,16 +4,16 @@ from amaranth.hdl import Array, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from .cells.described import DescribedSignature
 from .operand_fetch import core_matrix_layout
 from .operand_slots import SLOTS
 from .panel_operands import fragment_layout, segment_words
-from .warp import LANES, ROWS
+from .warp import LANES, ROWS, WORD_BITS
 
 __all__ = ["A_PANELS_OF_ARRAY", "StoredA"]
 
 #: Panels of eight rows of A that an array of 16 rows takes.
 A_PANELS_OF_ARRAY = 2
-_WORD = 32
 #: Columns of tensor memory that hold A: 32 stored bytes a row.
 _COLUMNS = 8
 
@@ -30,31 +30,6 @@ class StoredA(wiring.Component):
     from_registers, from_columns : bool
         Build the ports for registers and for tensor memory; those for shared memory are always there.
 
-    Members
-    -------
-    load : In(2)
-        For each slot: store `registers`. With ``from_registers``.
-    registers : In(fragment_layout()), one an array
-        A of each array's lanes. With ``from_registers``.
-    arriving : In(1)
-        `core_matrix` is valid.
-    core_matrix : In(core_matrix_layout(2 * arrays))
-        Core matrix of the slot in its tag.
-    complete : Out(2)
-        For each slot: its last core matrix arrives in this cycle.
-    column : In(2)
-        For each slot: a column of tensor memory arrives in this cycle. With ``from_columns``.
-    number : In(3)
-        Number of the column. With ``from_columns``.
-    words : In(32), one a row
-        Word of the column in each row. With ``from_columns``.
-    fragments : Out(fragment_layout()), by slot and array
-        Contents of both slots.
-    slot : In(1)
-        Slot that is multiplied.
-    a : Out(fragment_layout()), one an array
-        A of the slot that is multiplied.
-
     Notes
     -----
     Source: PTX ISA, fragments of ``mma``: lane 4 g + t has bytes 4 t to 4 t + 3 of a segment of 16 bytes of rows g and
@@ -65,19 +40,26 @@ class StoredA(wiring.Component):
         self._arrays, self._from_registers, self._from_columns = arrays, from_registers, from_columns
         self._panels = A_PANELS_OF_ARRAY * arrays
         fragment = fragment_layout()
-        members = {
-            "arriving": In(1),
-            "core_matrix": In(core_matrix_layout(self._panels)),
-            "complete": Out(SLOTS),
-            "fragments": Out(fragment).array(SLOTS, arrays),
-            "slot": In(range(SLOTS)),
-            "a": Out(fragment).array(arrays),
+        ports = {
+            "arriving": (In(1), "core_matrix is valid."),
+            "core_matrix": (In(core_matrix_layout(self._panels)), "Core matrix of the slot in its tag."),
+            "complete": (Out(SLOTS), "For each slot: its last core matrix arrives in this cycle."),
+            "fragments": (Out(fragment).array(SLOTS, arrays), "Contents of both slots, for each array."),
+            "slot": (In(range(SLOTS)), "Slot that is multiplied."),
+            "a": (Out(fragment).array(arrays), "A of that slot, for each array."),
         }
         if from_registers:
-            members |= {"load": In(SLOTS), "registers": In(fragment).array(arrays)}
+            ports |= {
+                "load": (In(SLOTS), "For each slot: store registers."),
+                "registers": (In(fragment).array(arrays), "A of each array's lanes."),
+            }
         if from_columns:
-            members |= {"column": In(SLOTS), "number": In(range(_COLUMNS)), "words": In(_WORD).array(ROWS * arrays)}
-        super().__init__(members)
+            ports |= {
+                "column": (In(SLOTS), "For each slot: a column of tensor memory arrives in this cycle."),
+                "number": (In(range(_COLUMNS)), "Number of the column."),
+                "words": (In(WORD_BITS).array(ROWS * arrays), "Word of the column in each row."),
+            }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the registers and their write ports."""

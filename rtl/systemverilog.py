@@ -19,9 +19,8 @@ def package(config: CoreConfig, top: str, name: str) -> str:
     config, top, name
         As for :func:`~sptc.rtl.emit.emit`. The package is ``NAME_pkg``, the module ``NAME_typed``.
     """
-    found = ports(config, top)
     types = _Types()
-    groups = list(_groups(found))
+    groups = list(_groups(ports(config, top)))
     for group in groups:
         if group.type.width > 1:
             types.enter(f"{group.name}_t", group.type)
@@ -59,20 +58,20 @@ class _Group:
     connections: list[tuple[str, str]]
 
 
-def _groups(found: Iterable[Port]) -> Iterator[_Group]:
-    for stem, members in _numbered(found):
-        first, name = members[0], stem.replace("__", "_")
+def _groups(members: Iterable[Port]) -> Iterator[_Group]:
+    for stem, alike in _numbered(members):
+        first, name = alike[0], stem.replace("__", "_")
         if first.name == stem:
             yield _Group(name, first.is_input, first.type, [(stem, name)])
         else:
-            connections = [(port.name, f"{name}[{number}]") for number, port in enumerate(members)]
-            yield _Group(name, first.is_input, Array(first.type, len(members)), connections)
+            connections = [(port.name, f"{name}[{number}]") for number, port in enumerate(alike)]
+            yield _Group(name, first.is_input, Array(first.type, len(alike)), connections)
 
 
-def _numbered(found: Iterable[Port]) -> Iterator[tuple[str, list[Port]]]:
+def _numbered(members: Iterable[Port]) -> Iterator[tuple[str, list[Port]]]:
     """Yield ports by the name without a number; ports that differ only in their number come together."""
-    for stem, members in groupby(found, key=lambda port: re.sub(r"__\d+$", "", port.name)):
-        yield stem, list(members)
+    for stem, alike in groupby(members, key=lambda port: re.sub(r"__\d+$", "", port.name)):
+        yield stem, list(alike)
 
 
 def _word(group: _Group) -> str:
@@ -146,10 +145,10 @@ def _remark(field: Field) -> str:
     return f"  // [{field.low + field.type.width - 1}:{field.low}] {field.meaning}".rstrip()
 
 
-def lines_of_ports(found: Iterable[Port]) -> list[str]:
+def lines_of_ports(members: Iterable[Port]) -> list[str]:
     """Return a table of ports and their fields, with the bits of each."""
     rows = [("port", "bits", "what", "meaning")]
-    for name, each in _numbered(found):
+    for name, each in _numbered(members):
         first = each[0]
         shown = first.name if first.name == name else f"{name}__0 to {name}__{len(each) - 1}"
         direction = "input" if first.is_input else "output"

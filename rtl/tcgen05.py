@@ -10,13 +10,13 @@ from amaranth.lib.wiring import In, Out
 
 from ..isa.formats import low_bit
 from .accumulators import ARRAYS, Accumulators, accumulator_memory_signature
+from .cells.described import DescribedLayout, DescribedSignature
 from .codes import is_one_of, is_wide
 from .commits import GROUPS, Commits
-from .config import PRESETS, CoreConfig, Element
-from .described import DescribedLayout, DescribedSignature
-from .fetch import UNIT_BITS, descriptor_layout, panel_layout, shared_memory_signature
+from .config import PRESETS, ConfigError, CoreConfig, Element
+from .fetch import PANEL_BITS, UNIT_BITS, descriptor_layout, panel_layout, shared_memory_signature
 from .operand_fetch import OperandFetch
-from .operand_slots import PANEL_BITS, OperandSlots, PanelRequests
+from .operand_slots import OperandSlots, PanelRequests
 from .panel_operands import PanelOperands, panel_instruction_layout
 from .placement import Placement, placement_layout
 from .round import ResultCode
@@ -24,7 +24,7 @@ from .scale import ScaleCode
 from .step import control_layout
 from .stored_a import A_PANELS_OF_ARRAY, StoredA
 from .tensor_memory import COLUMN_BITS, tensor_memory_signature
-from .tensor_operands import Operand, TensorOperands
+from .tensor_operands import COLUMN_FIELDS, Operand, TensorOperands
 from .tensor_words import TensorWords
 from .unit import Unit
 from .warp import CHUNKS, COLUMNS, ROWS, ScaleSizeCode, Warp
@@ -48,16 +48,6 @@ def tcgen05_layout() -> DescribedLayout:
     """Return the layout of a command."""
     not_built = "The 128-byte swizzle with atoms of 32 bytes is not built."
     pair = "cta_group::2: the two CTAs provide B in turn, eight columns at a time; N is a multiple of 16."
-    columns = {
-        f"{name}_column": (COLUMN_BITS, f"First column of {operand} in tensor memory.")
-        for name, operand in (
-            ("d", "D"),
-            ("a", "A"),
-            ("metadata", "the metadata"),
-            ("scale_a", "the block scales of A"),
-            ("scale_b", "the block scales of B"),
-        )
-    }
     return DescribedLayout(
         {
             "operation": (CtaOperation, "tcgen05.mma or tcgen05.commit."),
@@ -71,7 +61,8 @@ def tcgen05_layout() -> DescribedLayout:
             "add": (1, "enable-input-d: D is added."),
             "last_panel": (PANEL_BITS, "N / 8 - 1."),
             "sparsity_selector": (1, "PTX's sparsity selector, for elements of 16 or 32 bits."),
-            **columns,
+            "d_column": (COLUMN_BITS, "First column of D in tensor memory."),
+            **COLUMN_FIELDS,
             "scale_size": (ScaleSizeCode, "Block scales of each row of A and column of B."),
             "byte_a": (2, "Byte of the 32-bit word where the block scales of A start."),
             "byte_b": (2, "Byte of the 32-bit word where the block scales of B start."),
@@ -122,7 +113,8 @@ class Tcgen05(wiring.Component):
     config : CoreConfig
         The array, as for :class:`~sptc.rtl.warp.Warp`.
     arrays : int
-        Arrays of 16 rows and 16 lanes of tensor memory each. Eight make a whole CTA; fewer are quicker to build.
+        Arrays of 16 rows and 16 lanes of tensor memory each. Eight make a whole CTA; fewer are quicker to build. An
+        even number with block scales, which are stored for 32 rows at a time.
     unit_class, warp_class : type
         Component classes of the units and of the arrays.
     fetch_class : callable
@@ -150,6 +142,8 @@ class Tcgen05(wiring.Component):
         accumulators_class: Callable[[int], Accumulators] = Accumulators,
         words_class: Callable[[int], TensorWords] = TensorWords,
     ) -> None:
+        if config.scales and arrays % 2:
+            raise ConfigError(f"arrays must be an even number with block scales, not {arrays}")
         self.config = config
         self.arrays = arrays
         self.unit_class = unit_class
@@ -213,7 +207,7 @@ class Tcgen05(wiring.Component):
         instruction = turn.instruction
         wiring.connect(m, requests.o, fetch.b)
         m.d.comb += [
-            requests.wanted.eq(turn.wanted),
+            requests.pending.eq(turn.pending),
             requests.descriptor.eq(instruction.b_descriptor),
             requests.mn_major.eq(instruction.b_transposed),
             requests.short.eq(~instruction.control.sparse),
@@ -230,8 +224,8 @@ class Tcgen05(wiring.Component):
         code = Array(slots.stored)[arrived.tag].control.a
         m.d.comb += [
             # The turn of A in tensor memory ends at once: its columns come in the turn of the words.
-            elsewhere.eq(turn.wanted & ~instruction.a_shared),
-            requests.wanted.eq(turn.wanted & instruction.a_shared),
+            elsewhere.eq(turn.pending & ~instruction.a_shared),
+            requests.pending.eq(turn.pending & instruction.a_shared),
             requests.descriptor.eq(instruction.a_descriptor),
             requests.mn_major.eq(instruction.a_transposed),
             requests.short.eq(1),
@@ -252,7 +246,7 @@ class Tcgen05(wiring.Component):
         turn, request, column = slots.words, operands.i.payload, operands.column
         tag = 1 << column.tag
         m.d.comb += [
-            operands.i.valid.eq(turn.wanted),
+            operands.i.valid.eq(turn.pending),
             *self._request(request, turn.instruction),
             request.tag.eq(turn.slot),
             turn.end.eq(operands.i.valid & operands.i.ready),
@@ -264,14 +258,15 @@ class Tcgen05(wiring.Component):
             words.panel.eq(_panel_number(slots.instruction, slots.panel)),
             stored.column.eq(Mux(operands.arriving & (column.operand == Operand.A), tag, 0)),
             stored.number.eq(column.number),
-            *(port.eq(word) for of in (words, stored) for port, word in zip(of.words, operands.words, strict=True)),
+            *(port.eq(word) for port, word in zip(words.words, operands.words, strict=True)),
+            *(port.eq(word) for port, word in zip(stored.words, operands.words, strict=True)),
         ]
 
     def _request(self, request: data.View, instruction: data.View) -> list[Any]:
         """Return the assignments of a request for an instruction's operands in tensor memory."""
-        names = ("a_column", "metadata_column", "scale_a_column", "scale_b_column", "a_shared", "sparsity_selector")
+        names = (*COLUMN_FIELDS, "a_shared", "sparsity_selector", "last_panel")
         return [
-            *(request[name].eq(instruction[name]) for name in (*names, "last_panel")),
+            *(request[name].eq(instruction[name]) for name in names),
             request.sparse.eq(instruction.control.sparse),
             request.wide.eq(is_wide(self.config, instruction.control.a)),
             request.scaled.eq(instruction.control.scale != ScaleCode.NONE),
@@ -296,7 +291,7 @@ class Tcgen05(wiring.Component):
         instruction = turn.instruction
         last = requested == instruction.last_panel
         m.d.comb += [
-            store.i.valid.eq(turn.wanted),
+            store.i.valid.eq(turn.pending),
             store.i.payload.column.eq(
                 instruction.d_column + (_panel_number(instruction, requested) << COLUMNS.bit_length() - 1)
             ),

@@ -7,6 +7,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa.timing import RegisterCycles
+from .cells.described import DescribedSignature
 from .config import PRESETS, CoreConfig
 from .unit import Unit
 from .warp import Warp, warp_operands_layout, warp_result_layout
@@ -29,23 +30,8 @@ class TensorCore(wiring.Component):
 
     Parameters
     ----------
-    config : CoreConfig
-        The array, as for :class:`~sptc.rtl.warp.Warp`.
-    registers : RegisterCycles
-        Cycles in which the register file delivers the operands of an instruction.
-    unit_class, warp_class : type
-        Component classes of the units, and of the array with its operand gathering.
-
-    Members
-    -------
-    panel_waits : In(1)
-        A panel of ``wgmma`` is available; other arrays may not be ready for it yet.
-    panel : In(stream of warp_operands_layout())
-        Panels of ``wgmma``, each as an ``mma`` instruction.
-    i : In(stream of warp_operands_layout())
-        ``mma`` instructions with their registers.
-    panel_result, o : Out(stream of warp_result_layout())
-        Results of panels, and of ``mma`` instructions, each in order.
+    config, registers, unit_class, warp_class
+        As for :class:`~sptc.rtl.warpgroup.Warpgroup`.
     """
 
     def __init__(
@@ -60,15 +46,14 @@ class TensorCore(wiring.Component):
         self.unit_class = unit_class
         self.warp_class = warp_class
         operands, results = stream.Signature(warp_operands_layout()), stream.Signature(warp_result_layout())
-        super().__init__(
-            {
-                "panel_waits": In(1),
-                "panel": In(operands),
-                "i": In(operands),
-                "panel_result": Out(results),
-                "o": Out(results),
-            }
-        )
+        ports = {
+            "panel_waits": (In(1), "A panel of wgmma is available; other arrays may not be ready for it yet."),
+            "panel": (In(operands), "Panels of wgmma, each as an mma instruction."),
+            "i": (In(operands), "mma instructions with their registers."),
+            "panel_result": (Out(results), "Results of panels, in order."),
+            "o": (Out(results), "Results of mma instructions, in order."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the input multiplexer, the register-file interval, and the routing of results."""
@@ -76,7 +61,7 @@ class TensorCore(wiring.Component):
         m.submodules.warp = warp = self.warp_class(self.config, self.unit_class)
         # One bit for each entry in the array, the oldest lowest: the entry is an `mma` and not a panel.
         sources, inside = Signal(IN_FLIGHT), Signal(range(IN_FLIGHT + 1))
-        taken, given = Signal(), Signal()
+        taken, delivered = Signal(), Signal()
         # A sparse `mma` with four registers of A has the pace 8, and the array takes four cycles for it or a panel:
         #
         #     cycle     0      1 ... 3    4        5 ... 7    8
@@ -96,16 +81,16 @@ class TensorCore(wiring.Component):
             warp.i.valid.eq(self.panel.valid | (self.i.valid & from_registers & (left == 0))),
             warp.i.payload.eq(Mux(self.panel.valid, self.panel.payload, self.i.payload)),
             taken.eq(warp.i.valid & warp.i.ready),
-            given.eq(warp.o.valid & warp.o.ready),
+            delivered.eq(warp.o.valid & warp.o.ready),
         ]
         m.d.sync += left.eq(Mux(begins, pace[Cat(control.sparse, self.i.payload.long)], left - (left != 0)))
         m.d.sync += [
-            inside.eq(inside + taken - given),
-            sources.eq((sources | (begins << inside)) >> given),
+            inside.eq(inside + taken - delivered),
+            sources.eq((sources | (begins << inside)) >> delivered),
         ]
         for is_instruction, results in enumerate((self.panel_result, self.o)):
-            mine = sources[0] == is_instruction
-            m.d.comb += [results.valid.eq(warp.o.valid & mine), results.payload.eq(warp.o.payload)]
-            with m.If(mine):
+            is_own = sources[0] == is_instruction
+            m.d.comb += [results.valid.eq(warp.o.valid & is_own), results.payload.eq(warp.o.payload)]
+            with m.If(is_own):
                 m.d.comb += warp.o.ready.eq(results.ready)
         return m

@@ -7,23 +7,22 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa.timing import RegisterCycles
+from .cells.described import DescribedLayout, DescribedSignature
 from .config import CoreConfig
-from .described import DescribedLayout, DescribedSignature
-from .fetch import descriptor_layout, shared_memory_signature
+from .fetch import PANEL_BITS, descriptor_layout, shared_memory_signature
 from .operand_fetch import OperandFetch
-from .operand_slots import PANEL_BITS, OperandSlots, PanelRequests
+from .operand_slots import OperandSlots, PanelRequests
 from .panel_operands import PanelOperands, fragment_layout, panel_instruction_layout
 from .round import ResultCode
 from .stored_a import A_PANELS_OF_ARRAY, StoredA
 from .tensor_core import TensorCore
 from .unit import Unit
-from .warp import LANES, Warp, warp_operands_layout, warp_result_layout
+from .warp import LANES, WORD_BITS, Warp, warp_operands_layout, warp_result_layout
 
 __all__ = ["WARPS", "TensorCores", "mma_layout", "multiplication_layout", "ready_cycles", "shared_members"]
 
 #: Warps per warpgroup. Each has its own tensor core.
 WARPS = 4
-_WORD = 32
 #: Panels of A per instruction, eight rows each.
 _A_PANELS = WARPS * A_PANELS_OF_ARRAY
 #: Shared-memory reads per panel of A. Panels of B that are read before A: all that
@@ -37,7 +36,7 @@ def multiplication_layout() -> DescribedLayout:
     return DescribedLayout(
         {
             "a": (data.ArrayLayout(fragment_layout(), WARPS), "A of each warp, unless it is in shared memory."),
-            "e": (data.ArrayLayout(data.ArrayLayout(_WORD, LANES), WARPS), "Metadata of each warp."),
+            "e": (data.ArrayLayout(data.ArrayLayout(WORD_BITS, LANES), WARPS), "Metadata of each warp."),
             "control": common["control"],
             "a_descriptor": (descriptor_layout(), "Matrix descriptor of A in shared memory."),
             "b_descriptor": (descriptor_layout(), "Matrix descriptor of B in shared memory."),
@@ -96,22 +95,17 @@ class RegisterDelivery(wiring.Component):
     ----------
     registers : RegisterCycles
         Number of cycles for each kind of instruction.
-
-    Members
-    -------
-    wanted : In(1)
-        Operands are being delivered; this input and those below stay constant until `end`.
-    sparse : In(1)
-        The instruction has metadata.
-    narrow : In(1)
-        Results are f16, or N is 8.
-    end : Out(1)
-        Last cycle of the delivery.
     """
 
     def __init__(self, registers: RegisterCycles) -> None:
         self.registers = registers
-        super().__init__({"wanted": In(1), "sparse": In(1), "narrow": In(1), "end": Out(1)})
+        ports = {
+            "pending": (In(1), "Operands are being delivered; this input and those below stay constant until end."),
+            "sparse": (In(1), "The instruction has metadata."),
+            "narrow": (In(1), "Results are f16, or N is 8."),
+            "end": (Out(1), "Last cycle of the delivery."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the counter."""
@@ -119,8 +113,8 @@ class RegisterDelivery(wiring.Component):
         registers = self.registers
         cycle = Signal(range(max(registers.dense, registers.narrow, registers.wide)))
         cycles = Mux(self.sparse, Mux(self.narrow, registers.narrow, registers.wide), registers.dense)
-        m.d.comb += self.end.eq(self.wanted & (cycle == cycles - 1))
-        with m.If(self.wanted):
+        m.d.comb += self.end.eq(self.pending & (cycle == cycles - 1))
+        with m.If(self.pending):
             m.d.sync += cycle.eq(Mux(self.end, 0, cycle + 1))
         return m
 
@@ -140,15 +134,8 @@ class TensorCores(wiring.Component):
 
     Parameters
     ----------
-    config : CoreConfig
-        The array of one warp, as for :class:`~sptc.rtl.warp.Warp`.
-    registers : RegisterCycles
-        Cycles in which the register file delivers operands. A parameter, since the cause of these cycles in silicon
-        is not known.
-    unit_class, warp_class : type
-        Component classes of the units and of the arrays.
-    fetch_class : callable
-        Takes the number of panels of A; returns the component that fetches operands from shared memory.
+    config, registers, unit_class, warp_class, fetch_class
+        As for :class:`~sptc.rtl.warpgroup.Warpgroup`.
     """
 
     def __init__(
@@ -166,17 +153,13 @@ class TensorCores(wiring.Component):
         self.fetch_class = fetch_class
         accumulators = In(stream.Signature(data.ArrayLayout(fragment_layout(), WARPS)))
         results = Out(stream.Signature(data.ArrayLayout(warp_result_layout(), WARPS)))
-        super().__init__(
-            DescribedSignature(
-                {
-                    "i": (In(stream.Signature(multiplication_layout())), "Multiplications, in program order."),
-                    "c": (accumulators, "Accumulators of one panel for each warp, in order of columns."),
-                    "last": (Out(1), "The next panel to be taken from c is the last of its instruction."),
-                    "o": (results, "Results, in the same order."),
-                }
-                | shared_members()
-            )
-        )
+        ports = {
+            "i": (In(stream.Signature(multiplication_layout())), "Multiplications, in program order."),
+            "c": (accumulators, "Accumulators of one panel for each warp, in order of columns."),
+            "last": (Out(1), "The next panel to be taken from c is the last of its instruction."),
+            "o": (results, "Results, in the same order."),
+        }
+        super().__init__(DescribedSignature(ports | shared_members()))
 
     def elaborate(self, platform: object) -> Module:
         """Build the instruction slots, the operand fetch and the four tensor cores."""
@@ -248,19 +231,19 @@ class TensorCores(wiring.Component):
         wiring.connect(m, requests_a.o, fetch.a)
         a, b = slots.a.instruction, slots.b.instruction
         m.d.comb += [
-            requests_b.wanted.eq(slots.b.wanted),
+            requests_b.pending.eq(slots.b.pending),
             requests_b.descriptor.eq(b.b_descriptor),
             requests_b.mn_major.eq(b.b_transposed),
             requests_b.short.eq(~b.control.sparse),
             requests_b.last.eq(b.last_panel),
             slots.b.end.eq(requests_b.end),
-            requests_a.wanted.eq(slots.a.wanted & a.a_shared),
+            requests_a.pending.eq(slots.a.pending & a.a_shared),
             requests_a.descriptor.eq(a.a_descriptor),
             requests_a.mn_major.eq(a.a_transposed),
             requests_a.short.eq(1),
             requests_a.last.eq(_A_PANELS - 1),
             fetch.a_tag.eq(slots.a.slot),
-            delivery.wanted.eq(slots.a.wanted & ~a.a_shared),
+            delivery.pending.eq(slots.a.pending & ~a.a_shared),
             delivery.sparse.eq(a.control.sparse),
             delivery.narrow.eq((a.control.result == ResultCode.F16) | (a.last_panel == 0)),
             slots.a.end.eq(requests_a.end | delivery.end),

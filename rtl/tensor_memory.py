@@ -2,13 +2,13 @@
 
 from amaranth.lib.wiring import In, Out
 
-from .described import DescribedSignature
+from .cells.described import DescribedSignature
+from .warp import WORD_BITS
 
-__all__ = ["COLUMN_BITS", "TENSOR_LANES", "WORD_BITS", "tensor_memory_signature"]
+__all__ = ["COLUMN_BITS", "TENSOR_LANES", "tensor_memory_signature"]
 
 TENSOR_LANES = 128
 COLUMN_BITS = 9
-WORD_BITS = 32
 
 
 def tensor_memory_signature(lanes: int = TENSOR_LANES) -> DescribedSignature:

@@ -4,10 +4,12 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .described import DescribedLayout
-from .tensor_memory import COLUMN_BITS, TENSOR_LANES, WORD_BITS, tensor_memory_signature
+from .cells.described import DescribedLayout, DescribedSignature
+from .fetch import PANEL_BITS
+from .tensor_memory import COLUMN_BITS, TENSOR_LANES, tensor_memory_signature
+from .warp import WORD_BITS
 
-__all__ = ["Operand", "TensorOperands", "columns_of", "operand_request_layout", "tensor_column_layout"]
+__all__ = ["COLUMN_FIELDS", "Operand", "TensorOperands", "columns_of", "operand_request_layout", "tensor_column_layout"]
 
 #: Columns of A (32 stored bytes a row), and of the block scales of 128 rows.
 _A_COLUMNS, _SCALE_COLUMNS = 8, 4
@@ -25,20 +27,29 @@ class Operand(enum.Enum, shape=2):
     A = 3
 
 
+#: Fields of an instruction for its operands in tensor memory.
+COLUMN_FIELDS = {
+    f"{name}_column": (COLUMN_BITS, f"First column of {operand} in tensor memory.")
+    for name, operand in (
+        ("a", "A"),
+        ("metadata", "the metadata"),
+        ("scale_a", "the block scales of A"),
+        ("scale_b", "the block scales of B"),
+    )
+}
+
+
 def operand_request_layout() -> DescribedLayout:
     """Return the layout of a request for an instruction's operands in tensor memory."""
     return DescribedLayout(
         {
-            "a_column": (COLUMN_BITS, "First column of A."),
-            "metadata_column": (COLUMN_BITS, "First column of the metadata."),
-            "scale_a_column": (COLUMN_BITS, "First column of the block scales of A."),
-            "scale_b_column": (COLUMN_BITS, "First column of the block scales of B."),
+            **COLUMN_FIELDS,
             "a_shared": (1, "A is in shared memory, not in tensor memory."),
             "sparse": (1, "The instruction has metadata."),
             "wide": (1, "Elements have 16 or 32 bits, with one column of metadata; otherwise metadata has two."),
             "sparsity_selector": (1, "With wide elements, which of two columns holds the metadata."),
             "scaled": (1, "The instruction has block scales."),
-            "last_panel": (5, "N / 8 - 1."),
+            "last_panel": (PANEL_BITS, "N / 8 - 1."),
             "tag": (1, "Returned with each column."),
         }
     )
@@ -89,21 +100,6 @@ class TensorOperands(wiring.Component):
     lanes : int
         Lanes of the memory.
 
-    Members
-    -------
-    i : In(stream of operand_request_layout())
-        Requests; a request is accepted with its last read.
-    arriving : Out(1)
-        A column arrives in this cycle.
-    column : Out(tensor_column_layout())
-        Identification of that column.
-    words : Out(32).array(lanes)
-        Word of the column in each lane.
-    complete : Out(1)
-        The last column of a request arrives in this cycle, if the request has any; `column.tag` is its tag.
-    memory : Out(tensor_memory_signature())
-        Port to tensor memory.
-
     Notes
     -----
     Source: CUTLASS ``tmem_e_frg``, with which JAX agrees, for metadata; PTX ISA, scale factor A and B ID, and CUTLASS
@@ -111,16 +107,17 @@ class TensorOperands(wiring.Component):
     """
 
     def __init__(self, lanes: int = TENSOR_LANES) -> None:
-        super().__init__(
-            {
-                "i": In(stream.Signature(operand_request_layout())),
-                "arriving": Out(1),
-                "column": Out(tensor_column_layout()),
-                "words": Out(WORD_BITS).array(lanes),
-                "complete": Out(1),
-                "memory": Out(tensor_memory_signature(lanes)),
-            }
-        )
+        i = "Requests; a request is accepted with its last read."
+        complete = "The last column of a request arrives in this cycle, if the request has any; column.tag is its tag."
+        ports = {
+            "i": (In(stream.Signature(operand_request_layout())), i),
+            "arriving": (Out(1), "A column arrives in this cycle."),
+            "column": (Out(tensor_column_layout()), "Identification of that column."),
+            "words": (Out(WORD_BITS).array(lanes), "Word of the column in each lane."),
+            "complete": (Out(1), complete),
+            "memory": (Out(tensor_memory_signature(lanes)), "Port to tensor memory."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the choice of the operand, the column counter, and the outputs for an arriving column."""

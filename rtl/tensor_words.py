@@ -7,10 +7,11 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from .accumulators import ARRAYS
-from .operand_slots import PANEL_BITS, SLOTS
-from .tensor_memory import WORD_BITS
+from .cells.described import DescribedSignature
+from .fetch import PANEL_BITS
+from .operand_slots import SLOTS
 from .tensor_operands import Operand, tensor_column_layout
-from .warp import COLUMNS, LANES, ROWS
+from .warp import COLUMNS, LANES, ROWS, WORD_BITS
 
 __all__ = ["TensorWords"]
 
@@ -30,25 +31,6 @@ class TensorWords(wiring.Component):
     arrays : int
         Arrays of 16 rows each, which take 16 lanes of tensor memory.
 
-    Members
-    -------
-    arriving : In(1)
-        `column` and `words` are valid.
-    column : In(tensor_column_layout())
-        Operand and number of the column; its tag is the slot.
-    words : In(32), 16 lanes an array
-        Word of the column in each lane.
-    wide : In(2)
-        For each slot: elements of 16 or 32 bits, whose metadata is one column.
-    slot : In(1)
-        Slot that is multiplied.
-    panel : In(5)
-        Number of the panel of B that is multiplied.
-    e, scales_a : Out(32 lanes of 32 bits), one an array
-        Registers of that slot's rows.
-    scales_b : Out(32 lanes of 32 bits)
-        Registers of the panel's columns, the same for all arrays.
-
     Notes
     -----
     Source: CUTLASS ``tmem_e_frg``, with which JAX agrees, for metadata; PTX ISA, scale factor A and B ID, and CUTLASS
@@ -57,19 +39,18 @@ class TensorWords(wiring.Component):
 
     def __init__(self, arrays: int = ARRAYS) -> None:
         self.arrays = arrays
-        super().__init__(
-            {
-                "arriving": In(1),
-                "column": In(tensor_column_layout()),
-                "words": In(WORD_BITS).array(ROWS * arrays),
-                "wide": In(SLOTS),
-                "slot": In(range(SLOTS)),
-                "panel": In(PANEL_BITS),
-                "e": Out(_lanes_layout()).array(arrays),
-                "scales_a": Out(_lanes_layout()).array(arrays),
-                "scales_b": Out(_lanes_layout()),
-            }
-        )
+        ports = {
+            "arriving": (In(1), "column and words are valid."),
+            "column": (In(tensor_column_layout()), "Operand and number of the column; its tag is the slot."),
+            "words": (In(WORD_BITS).array(ROWS * arrays), "Word of the column in each lane."),
+            "wide": (In(SLOTS), "For each slot: elements of 16 or 32 bits, whose metadata is one column."),
+            "slot": (In(range(SLOTS)), "Slot that is multiplied."),
+            "panel": (In(PANEL_BITS), "Number of the panel of B that is multiplied."),
+            "e": (Out(_lanes_layout()).array(arrays), "Metadata of that slot, as registers of each array."),
+            "scales_a": (Out(_lanes_layout()).array(arrays), "Block scales of A of that slot, likewise."),
+            "scales_b": (Out(_lanes_layout()), "Block scales of the panel's columns, the same for all arrays."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the registers, and the wiring to lanes."""
@@ -117,5 +98,5 @@ class TensorWords(wiring.Component):
     def _of_slot(self, m: Module, name: str, stored: Sequence[Signal]) -> Value:
         """Return the contents of the slot that is multiplied."""
         chosen = Signal(len(Value.cast(stored[0])), name=name)
-        m.d.comb += chosen.eq(Array(Value.cast(of) for of in stored)[self.slot])
+        m.d.comb += chosen.eq(Array(map(Value.cast, stored))[self.slot])
         return chosen

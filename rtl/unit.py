@@ -7,13 +7,13 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, PureInterface
 
 from .align import AlignStage
+from .cells.described import DescribedSignature
 from .cells.pipeline import delayed
 from .codes import is_one_of
 from .config import CoreConfig
-from .described import DescribedSignature
 from .multiply import MultiplyStage
 from .reduce import ReduceStage
-from .round import RoundStage
+from .round import SPECIAL_VALUES, RoundStage
 from .select import SelectStage
 from .step import unit_result_layout, unit_step_layout
 from .widths import Widths
@@ -22,7 +22,7 @@ __all__ = ["Unit"]
 
 _T = TypeVar("_T", bound=ValueLike)
 #: Outputs of the align stage that bypass the reduce stage and go to the round stage.
-_ROUNDED = ("headroom", "nan", "positive_inf", "negative_inf")
+_ROUNDED = ("headroom", *SPECIAL_VALUES)
 
 
 class Unit(wiring.Component):
@@ -47,15 +47,12 @@ class Unit(wiring.Component):
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
         self.widths = Widths(config)
-        super().__init__(
-            DescribedSignature(
-                {
-                    "step": (In(unit_step_layout(config)), "Operands and control word of a step."),
-                    "enable": (In(1, init=1), "The pipeline advances."),
-                    "result": (Out(unit_result_layout()), "Result of the step of config.latency enabled cycles ago."),
-                }
-            )
-        )
+        ports = {
+            "step": (In(unit_step_layout(config)), "Operands and control word of a step."),
+            "enable": (In(1, init=1), "The pipeline advances."),
+            "result": (Out(unit_result_layout()), "Result of the step of config.latency enabled cycles ago."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the stages and the registers between them."""
@@ -91,12 +88,7 @@ class Unit(wiring.Component):
             control, c, scale_a, scale_b = (self._cut(m, cut, value) for value in (control, c, scale_a, scale_b))
         m.submodules.align = align = AlignStage(config)
         self._connect(m, "multiply", multiply.o, align.i)
-        m.d.comb += [
-            align.control.eq(control),
-            align.c.eq(c),
-            align.scale_a.eq(scale_a),
-            align.scale_b.eq(scale_b),
-        ]
+        m.d.comb += [align.control.eq(control), align.c.eq(c), align.scale_a.eq(scale_a), align.scale_b.eq(scale_b)]
         m.submodules.reduce = accumulate = ReduceStage(config, config.cuts)
         wiring.connect(m, align.o.addends, accumulate.i)
         integers = [element for element in self.widths.narrow if element.format.is_integer]

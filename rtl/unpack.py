@@ -5,20 +5,14 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa.formats import FORMATS, Format, Specials
+from .cells.described import DescribedLayout, DescribedSignature
 from .cells.raw import EXPONENT_BITS, raw_signature
 from .codes import ELEMENT_CODE_BITS, case
 from .config import CoreConfig, Element
-from .described import DescribedLayout
 from .order import selected_byte
 from .slots import Slot, kept_bits
 
-__all__ = [
-    "ACCUMULATOR_SIGNIFICAND_BITS",
-    "FormatDecoder",
-    "Unpack",
-    "UnpackAccumulator",
-    "traits_layout",
-]
+__all__ = ["ACCUMULATOR_SIGNIFICAND_BITS", "FormatDecoder", "Unpack", "UnpackAccumulator", "traits_layout"]
 
 #: Fraction bits of the format whose only special value is a NaN of all ones, e4m3.
 _LONE_NAN_FRACTION_BITS = FORMATS["e4m3"].fraction_bits
@@ -44,26 +38,22 @@ def traits_layout() -> DescribedLayout:
 class FormatDecoder(wiring.Component):
     """Decode the traits of the running format, once for all slots. Combinational.
 
+    Traits are zero for integers and for formats without special values, except `shorter`. These never look special,
+    since their eight exponent bits are never all ones.
+
     Parameters
     ----------
     config : CoreConfig
         Configuration that defines the element codes.
-
-    Members
-    -------
-    element : In(4)
-        Element code.
-    traits : Out(traits_layout())
-        Traits of the format; zero for integers and formats without special values, except `shorter`. These never look
-        special, since their eight exponent bits are never all ones.
     """
-
-    element: In(ELEMENT_CODE_BITS)
-    traits: Out(traits_layout())
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
-        super().__init__()
+        ports = {
+            "element": (In(ELEMENT_CODE_BITS), "Element code."),
+            "traits": (Out(traits_layout()), "Traits of the format."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the table."""
@@ -104,17 +94,6 @@ class Unpack(wiring.Component):
     operand_name : str
         ``a`` or ``b``.
 
-    Members
-    -------
-    operand : In(8 * step_bytes)
-        All elements of a step: A lowest k first, or B in the order of the select stage's output.
-    element : In(4)
-        Element code; for a format that the slot does not serve, the element is zero.
-    traits : In(traits_layout())
-        Traits from :class:`FormatDecoder` for the same code.
-    raw : Out(raw_signature(significand_bits))
-        The unpacked element of the slot.
-
     Notes
     -----
     Source: numerics of operand formats, measured on an H200 for f16, bf16, tf32, e4m3, e5m2, s8, u8.
@@ -126,14 +105,15 @@ class Unpack(wiring.Component):
         self.operand_name = operand_name
         self.slot = slot = Slot(config, index)
         self.points = {element: slot.point(element, operand_name) for element in slot.floats}
-        super().__init__(
-            {
-                "operand": In(8 * config.step_bytes),
-                "element": In(ELEMENT_CODE_BITS),
-                "traits": In(traits_layout()),
-                "raw": Out(raw_signature(slot.significand_bits)),
-            }
-        )
+        operand = "All elements of a step: A lowest k first, or B in the order of the select stage's output."
+        element = "Element code; for a format that the slot does not serve, the element is zero."
+        ports = {
+            "operand": (In(8 * config.step_bytes), operand),
+            "element": (In(ELEMENT_CODE_BITS), element),
+            "traits": (In(traits_layout()), "Traits from FormatDecoder for the same code."),
+            "raw": (Out(raw_signature(slot.significand_bits)), "The unpacked element of the slot."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Gather the fields of the running format, then decode them once."""
@@ -216,30 +196,19 @@ def _extend(value: Value, width: int) -> Value:
 
 
 class UnpackAccumulator(wiring.Component):
-    """Unpack a float accumulator. Combinational.
+    """Unpack a float accumulator. Combinational."""
 
-    Members
-    -------
-    word : In(32)
-        Accumulator register; f16 in its low half.
-    half : In(1)
-        The accumulator is an f16.
-    sign, zero, inf, nan : Out(1)
-        Sign, and flags of zero, Inf and NaN.
-    exponent : Out(signed(9))
-        True exponent; for subnormals and zero the least exponent of the format.
-    significand : Out(24)
-        Hidden bit on top; zero for Inf and NaN.
-    """
-
-    word: In(32)
-    half: In(1)
-    sign: Out(1)
-    zero: Out(1)
-    inf: Out(1)
-    nan: Out(1)
-    exponent: Out(signed(EXPONENT_BITS + 1))
-    significand: Out(ACCUMULATOR_SIGNIFICAND_BITS)
+    def __init__(self) -> None:
+        exponent = "True exponent; for subnormals and zero the least exponent of the format."
+        ports = {
+            "word": (In(32), "Accumulator register; f16 in its low half."),
+            "half": (In(1), "The accumulator is an f16."),
+            "sign": (Out(1), "Sign."),
+            **{name: (Out(1), f"The accumulator is {name}.") for name in ("zero", "inf", "nan")},
+            "exponent": (Out(signed(EXPONENT_BITS + 1)), exponent),
+            "significand": (Out(ACCUMULATOR_SIGNIFICAND_BITS), "Hidden bit on top; zero for Inf and NaN."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build both decoders."""

@@ -7,10 +7,10 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from .cells.described import DescribedLayout, DescribedSignature
 from .codes import is_wide
 from .config import WARP_COLUMNS, WARP_ROWS, WARP_SEGMENT_BYTES, CoreConfig
 from .core import Core
-from .described import DescribedLayout, DescribedSignature
 from .round import ResultCode
 from .step import control_layout
 from .unit import Unit
@@ -21,6 +21,7 @@ __all__ = [
     "LANES",
     "REGISTERS",
     "ROWS",
+    "WORD_BITS",
     "ScaleSizeCode",
     "Warp",
     "warp_operands_layout",
@@ -29,6 +30,9 @@ __all__ = [
 
 ROWS, COLUMNS = WARP_ROWS, WARP_COLUMNS
 LANES, REGISTERS, CHUNKS = 32, 4, 16
+#: Width of a register, and of a word of tensor memory.
+WORD_BITS = 32
+_FRAGMENT = data.ArrayLayout(data.ArrayLayout(WORD_BITS, REGISTERS), LANES)
 #: Tag of a block in the core: the properties of its instruction that are needed to store the result.
 _TAG = data.StructLayout({"half": 1, "wide": 1, "step": 1, "last": 1})
 
@@ -43,11 +47,8 @@ class ScaleSizeCode(enum.Enum, shape=2):
 
 def warp_operands_layout() -> DescribedLayout:
     """Return the layout of one instruction and the registers it reads."""
-    fragment = (
-        data.ArrayLayout(data.ArrayLayout(32, REGISTERS), LANES),
-        "Operand registers; those that the instruction does not use are ignored.",
-    )
-    lanes = (data.ArrayLayout(32, LANES), "Metadata and block scale registers.")
+    fragment = _FRAGMENT, "Operand registers; those that the instruction does not use are ignored."
+    lanes = data.ArrayLayout(WORD_BITS, LANES), "Metadata and block scale registers."
     place = "PTX's byte-id and thread-id: where in the scale registers of a quad the block scales are."
     return DescribedLayout(
         {
@@ -71,11 +72,10 @@ def warp_operands_layout() -> DescribedLayout:
 
 def warp_result_layout() -> DescribedLayout:
     """Return the layout of an instruction's result: registers, and flags of 16 rows."""
-    registers = data.ArrayLayout(data.ArrayLayout(32, REGISTERS), LANES)
     illegal = "Chunks of each row whose nibble the rule of the instruction does not define."
     return DescribedLayout(
         {
-            "d": (registers, "Result registers; f16 results fill the first two and leave the others zero."),
+            "d": (_FRAGMENT, "Result registers; f16 results fill the first two and leave the others zero."),
             "illegal": (data.ArrayLayout(CHUNKS, ROWS), illegal),
         }
     )
@@ -123,26 +123,18 @@ class Warp(wiring.Component):
         self.unit_class = unit_class
         self.row_blocks = ROWS // config.rows
         self.column_blocks = COLUMNS // config.columns
-        super().__init__(
-            DescribedSignature(
-                {
-                    "i": (In(stream.Signature(warp_operands_layout())), "Instructions with their registers."),
-                    "o": (Out(stream.Signature(warp_result_layout())), "Results, in order."),
-                }
-            )
-        )
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of outputs, and so the cycles of one step of K."""
-        return self.config.warp_blocks
+        ports = {
+            "i": (In(stream.Signature(warp_operands_layout())), "Instructions with their registers."),
+            "o": (Out(stream.Signature(warp_result_layout())), "Results, in order."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the operand registers, the gathering, the issue and the collection."""
         m = Module()
         config = self.config
         m.submodules.core = core = Core(config, _TAG, self.unit_class)
-        held = Signal(warp_operands_layout(), reset_less=True)
+        operands = Signal(warp_operands_layout(), reset_less=True)
         busy = Signal()
         # Results of all blocks: accumulators of the next step, and after the last step the registers of the output.
         outputs = _Outputs(
@@ -155,7 +147,7 @@ class Warp(wiring.Component):
         column_block = Signal(range(self.column_blocks))
         two_steps = config.step_bytes == WARP_SEGMENT_BYTES
         step = Signal() if two_steps else Const(0)
-        last_step = held.long if two_steps else Const(0)
+        last_step = operands.long if two_steps else Const(0)
         last_block = (row_block == self.row_blocks - 1) & (column_block == self.column_blocks - 1)
         issue = Signal()
         collect = Signal()
@@ -173,15 +165,15 @@ class Warp(wiring.Component):
         with m.If(self.i.ready):
             m.d.sync += busy.eq(self.i.valid)
         with m.If(self.i.valid & self.i.ready):
-            m.d.sync += held.eq(self.i.payload)
+            m.d.sync += operands.eq(self.i.payload)
         tag = core.i.payload.tag
         m.d.comb += [
-            tag.half.eq(held.control.result == ResultCode.F16),
-            tag.wide.eq(is_wide(config, held.control.a)),
+            tag.half.eq(operands.control.result == ResultCode.F16),
+            tag.wide.eq(is_wide(config, operands.control.a)),
             tag.step.eq(step),
             tag.last.eq(last_block & (step == last_step)),
         ]
-        self._feed(m, core, held, _Position(step, last_step, row_block, column_block), outputs)
+        self._feed(m, core, operands, _Position(step, last_step, row_block, column_block), outputs)
         self._collect(m, core, collect, outputs)
         return m
 
@@ -190,7 +182,7 @@ class Warp(wiring.Component):
 
         With more blocks than cycles of latency it always has.
         """
-        if self.config.step_bytes != WARP_SEGMENT_BYTES or self.blocks > self.config.latency:
+        if self.config.step_bytes != WARP_SEGMENT_BYTES or self.config.warp_blocks > self.config.latency:
             return Const(1)
         # For example 8 x 4 units with steps of 16 bytes and a latency of five. Blocks are written as step.block:
         #
@@ -199,7 +191,7 @@ class Warp(wiring.Component):
         #     collect                                        0.0    0.1    0.2    0.3
         outstanding = Signal(range(self.config.latency + 1))
         m.d.sync += outstanding.eq(outstanding + issue - collect)
-        return (step == 0) | (outstanding < self.blocks)
+        return (step == 0) | (outstanding < self.config.warp_blocks)
 
     def _advance(self, m: Module, row_block: Signal, column_block: Signal) -> None:
         """Advance to the next block, columns first."""
@@ -209,19 +201,19 @@ class Warp(wiring.Component):
         with m.Else():
             m.d.sync += column_block.eq(column_block + 1)
 
-    def _feed(self, m: Module, core: Core, held: data.View, position: _Position, outputs: _Outputs) -> None:
+    def _feed(self, m: Module, core: Core, operands: data.View, position: _Position, outputs: _Outputs) -> None:
         """Gather the operands of one block."""
         config, tile = self.config, core.i.payload
         step, row_block, column_block = position.step, position.row_block, position.column_block
         m.d.comb += [
-            tile.control.eq(held.control),
-            tile.control.saturate.eq(held.control.saturate & (step == position.last_step)),
+            tile.control.eq(operands.control),
+            tile.control.saturate.eq(operands.control.saturate & (step == position.last_step)),
         ]
-        a_rows = [self._a_row(held, row, step) for row in range(ROWS)]
-        metadata = [self._metadata_row(held, row, step) for row in range(ROWS)]
-        b_columns = [self._b_column(held, column, step) for column in range(COLUMNS)]
-        scales_a = [self._scales(held, "a", row) for row in range(ROWS)]
-        scales_b = [self._scales(held, "b", column) for column in range(COLUMNS)]
+        a_rows = [self._a_row(operands, row, step) for row in range(ROWS)]
+        metadata = [self._metadata_row(operands, row, step) for row in range(ROWS)]
+        b_columns = [self._b_column(operands, column, step) for column in range(COLUMNS)]
+        scales_a = [self._scales(operands, "a", row) for row in range(ROWS)]
+        scales_b = [self._scales(operands, "b", column) for column in range(COLUMNS)]
         for i in range(config.rows):
             rows = [block * config.rows + i for block in range(self.row_blocks)]
             m.d.comb += [
@@ -235,7 +227,7 @@ class Warp(wiring.Component):
                 tile.b[j].eq(Array(b_columns[column] for column in columns)[column_block]),
                 tile.scale_b[j].eq(Array(scales_b[column] for column in columns)[column_block]),
             ]
-        half = held.control.result == ResultCode.F16
+        half = operands.control.result == ResultCode.F16
         for i in range(config.rows):
             for j in range(config.columns):
                 output = i * config.columns + j
@@ -245,7 +237,7 @@ class Warp(wiring.Component):
                     for c in range(self.column_blocks)
                 ]
                 block = row_block * self.column_blocks + column_block
-                initial = Array(self._accumulator(held, half, row, column) for row, column in places)[block]
+                initial = Array(self._accumulator(operands, half, row, column) for row, column in places)[block]
                 earlier = Array(outputs.words[row * COLUMNS + column] for row, column in places)[block]
                 overflow = Array(outputs.overflows[row * COLUMNS + column] for row, column in places)[block]
                 m.d.comb += [
@@ -253,30 +245,30 @@ class Warp(wiring.Component):
                     tile.overflow[output].eq(Mux(step == 0, 0, overflow)),
                 ]
 
-    def _a_row(self, held: data.View, row: int, step: Value) -> Value:
+    def _a_row(self, operands: data.View, row: int, step: Value) -> Value:
         """Return stored A of a row: bytes 16 h to 16 h + 15 are register 2 h + (row >= 8) of its quad."""
         lanes = [4 * (row % 8) + t for t in range(4)]
-        first, second = (Cat(held.a[lane][2 * h + row // 8] for lane in lanes) for h in range(2))
+        first, second = (Cat(operands.a[lane][2 * h + row // 8] for lane in lanes) for h in range(2))
         if self.config.step_bytes == WARP_SEGMENT_BYTES:
             return Mux(step, second, first)
-        return Cat(first, Mux(held.long, second, 0))
+        return Cat(first, Mux(operands.long, second, 0))
 
-    def _b_column(self, held: data.View, column: int, step: Value) -> Value:
+    def _b_column(self, operands: data.View, column: int, step: Value) -> Value:
         """Return B of a column: bytes 16 r to 16 r + 15 are register r of its quad."""
         #     register         3    2    1    0
         #     step, sparse     1    1    0    0     if a step has 16 stored bytes
         #     step, dense      -    -    1    0
-        quad = [held.b[4 * column + t] for t in range(4)]
+        quad = [operands.b[4 * column + t] for t in range(4)]
         words = [Cat(lane[register] for lane in quad) for register in range(REGISTERS)]
-        sparse, long = held.control.sparse, held.long
+        sparse, long = operands.control.sparse, operands.long
         low, high = Cat(words[0], words[1]), Mux(long, Cat(words[2], words[3]), 0)
         if self.config.step_bytes == WARP_SEGMENT_BYTES:
             return Mux(sparse, Mux(step, high, low), Mux(step, words[1], words[0]))
         return Mux(sparse, Cat(low, high), Cat(words[0], Mux(long, words[1], 0)))
 
-    def _metadata_row(self, held: data.View, row: int, step: Value) -> Value:
+    def _metadata_row(self, operands: data.View, row: int, step: Value) -> Value:
         """Return the nibbles of a row from its quad; chunks that the instruction does not use get a legal nibble."""
-        quad = [held.e[4 * (row % 8) + t] for t in range(4)]
+        quad = [operands.e[4 * (row % 8) + t] for t in range(4)]
         upper = row // 8
         half_words = Array(word.word_select(upper, 16) for word in quad)
         # Words of the quad of rows g and g + 8, with h = 0 for row g and h = 1 for row g + 8:
@@ -284,41 +276,41 @@ class Warp(wiring.Component):
         #     elements     bits 31 ... 16           bits 15 ... 0         threads, short    threads, long
         #     wide         4 chunks of row g + 8    4 chunks of row g     f                 2 f[0], 2 f[0] + 1
         #     narrow       8 chunks of row g + 8 h                        2 f[0] + h        h, 2 + h
-        f = held.sparsity_selector
+        f = operands.sparsity_selector
         unused = Const(0x44444444, 32)
         wide_long = Cat(half_words[Cat(Const(0, 1), f[0])], half_words[Cat(Const(1, 1), f[0])])
-        wide = Mux(held.long, wide_long, Cat(half_words[f], unused[:16]))
+        wide = Mux(operands.long, wide_long, Cat(half_words[f], unused[:16]))
         narrow_short = Cat(Array(quad)[Cat(Const(upper, 1), f[0])], unused)
-        narrow = Mux(held.long, Cat(quad[upper], quad[2 + upper]), narrow_short)
-        wide_element = is_wide(self.config, held.control.a)
+        narrow = Mux(operands.long, Cat(quad[upper], quad[2 + upper]), narrow_short)
+        wide_element = is_wide(self.config, operands.control.a)
         if self.config.step_bytes == WARP_SEGMENT_BYTES:
             return Mux(wide_element, Mux(step, wide[16:], wide[:16]), Mux(step, narrow[32:], narrow[:32]))
         return Mux(wide_element, wide, narrow)
 
-    def _scales(self, held: data.View, operand: str, index: int) -> Value:
+    def _scales(self, operands: data.View, operand: str, index: int) -> Value:
         """Return one scale byte for each group of 16 products of a row of A or a column of B."""
         if not self.config.scales:
             return Const(0, 32)
         if operand == "a":
             base = 4 * (index % 8) + index // 8
-            word = Mux(held.thread_a, held.scale_a[base + 2], held.scale_a[base])
-            shifted = (word >> Cat(Const(0, 3), held.byte_a))[:32]
+            word = Mux(operands.thread_a, operands.scale_a[base + 2], operands.scale_a[base])
+            shifted = (word >> Cat(Const(0, 3), operands.byte_a))[:32]
         else:
-            word = Array(held.scale_b[4 * index + t] for t in range(4))[held.thread_b]
-            shifted = (word >> Cat(Const(0, 3), held.byte_b))[:32]
+            word = Array(operands.scale_b[4 * index + t] for t in range(4))[operands.thread_b]
+            shifted = (word >> Cat(Const(0, 3), operands.byte_b))[:32]
         #     group of 16    3     2     1     0
         #     4X             s3    s2    s1    s0
         #     2X             s1    s1    s0    s0
         #     1X             -     -     -     s0     for all products; the other bytes have no effect
         pairs = Cat(shifted[:8], shifted[:8], shifted[8:16], shifted[8:16])
-        return Mux(held.scale_size == ScaleSizeCode.X2, pairs, shifted)
+        return Mux(operands.scale_size == ScaleSizeCode.X2, pairs, shifted)
 
-    def _accumulator(self, held: data.View, half: Value, row: int, column: int) -> Value:
+    def _accumulator(self, operands: data.View, half: Value, row: int, column: int) -> Value:
         """Return C of one output. f32 and s32 fill a register, f16 half of one; no unit reads the bits above an f16."""
         #     register       3                 2             1                 0
         #     f32, s32       g + 8, 2 t + 1    g + 8, 2 t    g, 2 t + 1        g, 2 t      row, column
         #     f16                                            g + 8, both       g, both
-        lane = held.c[4 * (row % 8) + column // 2]
+        lane = operands.c[4 * (row % 8) + column // 2]
         register = lane[2 * (row // 8) + column % 2]
         return Cat(Mux(half, lane[row // 8].word_select(column % 2, 16), register[:16]), register[16:])
 

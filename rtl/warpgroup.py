@@ -7,9 +7,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa.timing import RegisterCycles
-from .commits import GROUPS, Commits
+from .cells.described import DescribedLayout, DescribedSignature
+from .commits import GROUPS, PENDING_BITS, Commits
 from .config import CoreConfig
-from .described import DescribedLayout, DescribedSignature
 from .due import DueList
 from .life_cycle import LifeCycle, Operation, life_cycle_layout
 from .operand_fetch import OperandFetch
@@ -29,7 +29,7 @@ def warpgroup_layout() -> DescribedLayout:
     registers = {name: multiplication.pop(name) for name in ("a", "e")}
     operation = "wgmma.mma_async, wgmma.commit_group, wgmma.wait_group or wgmma.fence."
     pending = "N of wgmma.wait_group: committed groups that may still be pending after the wait."
-    own = {"operation": (Operation, operation), "pending": (3, pending)}
+    own = {"operation": (Operation, operation), "pending": (PENDING_BITS, pending)}
     return DescribedLayout(registers | own | multiplication)
 
 
@@ -64,32 +64,23 @@ class Commands(wiring.Component):
     ----------
     config : CoreConfig
         Configuration that defines the element codes of the control word.
-
-    Members
-    -------
-    i : In(stream of fields of warpgroup_layout())
-        Commands, without operands. A wait is accepted once at most `pending` groups are unfinished.
-    room : In(1)
-        A multiplication of this warpgroup would be accepted in this cycle.
-    multiplied, last, delivered : In(1)
-        A panel of this warpgroup is multiplied; it is the last one of its instruction; a panel of results is delivered.
-    accessed : In(1)
-        Threads read or write registers that hold accumulators or A.
-    multiplies : Out(1)
-        A multiplication is offered.
-    pending : Out(range(9))
-        Committed groups that are not finished.
-    undefined : Out(life_cycle_layout())
-        Undefined behaviour in this cycle.
     """
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
-        super().__init__(
-            {"i": In(stream.Signature(_command_layout()))}
-            | dict.fromkeys(("room", "multiplied", "last", "delivered", "accessed"), In(1))
-            | {"multiplies": Out(1), "pending": Out(range(GROUPS + 1)), "undefined": Out(life_cycle_layout())}
-        )
+        own = _own_ports()
+        ports = {
+            "i": (In(stream.Signature(_command_layout())), "Commands, without operands, as of a warpgroup."),
+            "room": (In(1), "A multiplication of this warpgroup would be accepted in this cycle."),
+            "multiplied": (In(1), "A panel of this warpgroup is multiplied."),
+            "last": (In(1), "It is the last one of its instruction."),
+            "delivered": (In(1), "A panel of results of this warpgroup is delivered."),
+            "accessed": own["accessed"],
+            "multiplies": (Out(1), "A multiplication is offered."),
+            "pending": own["pending"],
+            "undefined": own["undefined"],
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the readiness of each operation, the groups and the flags."""
@@ -127,20 +118,16 @@ class Arbiter(wiring.Component):
     ----------
     count : int
         Warpgroups.
-
-    Members
-    -------
-    requests : In(count)
-        For each warpgroup: it offers a multiplication.
-    accepted : In(1)
-        The multiplication of `chosen` is accepted.
-    chosen : Out(range(count))
-        Warpgroup that is served; constant until its multiplication is accepted.
     """
 
     def __init__(self, count: int) -> None:
         self.count = count
-        super().__init__({"requests": In(count), "accepted": In(1), "chosen": Out(range(count))})
+        ports = {
+            "requests": (In(count), "For each warpgroup: it offers a multiplication."),
+            "accepted": (In(1), "The multiplication of chosen is accepted."),
+            "chosen": (Out(range(count)), "Warpgroup that is served; constant until its multiplication is accepted."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the search, which starts behind the warpgroup that was served last."""
@@ -167,25 +154,21 @@ class Owners(wiring.Component):
     ----------
     count : int
         Warpgroups.
-
-    Members
-    -------
-    issued, owner : In(1), In(range(count))
-        A multiplication is accepted, and its warpgroup.
-    multiplied, last, delivered : In(1)
-        As in :class:`~sptc.rtl.commits.Commits`.
-    multiplies : Out(count)
-        One-hot: warpgroup of the instruction that is multiplied; zero without one.
-    delivers : Out(range(count))
-        Warpgroup of the next panel of results.
     """
 
     def __init__(self, count: int) -> None:
         self.count = count
-        super().__init__(
-            dict.fromkeys(("issued", "multiplied", "last", "delivered"), In(1))
-            | {"owner": In(range(count)), "multiplies": Out(count), "delivers": Out(range(count))}
-        )
+        multiplies = "One-hot: warpgroup of the instruction that is multiplied; zero without one."
+        ports = {
+            "issued": (In(1), "A multiplication is accepted."),
+            "owner": (In(range(count)), "Warpgroup of that multiplication."),
+            "multiplied": (In(1), "A panel is multiplied."),
+            "last": (In(1), "It is the last one of its instruction."),
+            "delivered": (In(1), "A panel of results is delivered."),
+            "multiplies": (Out(count), multiplies),
+            "delivers": (Out(range(count)), "Warpgroup of the next panel of results."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the two FIFOs."""

@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from .described import DescribedSignature
 from .platforms import has_operators
 
 __all__ = ["Adder", "kept"]
@@ -33,20 +34,17 @@ class Adder(wiring.Component):
     ----------
     bits : int
         Width of the words.
-
-    Members
-    -------
-    word0, word1 : In(bits)
-        Summands.
-    carry : In(1)
-        A one to add.
-    total : Out(bits)
-        Their sum.
     """
 
     def __init__(self, bits: int) -> None:
         self.bits = bits
-        super().__init__({"word0": In(bits), "word1": In(bits), "carry": In(1), "total": Out(bits)})
+        ports = {
+            "word0": (In(bits), "First summand."),
+            "word1": (In(bits), "Second summand."),
+            "carry": (In(1), "A one to add."),
+            "total": (Out(bits), "Their sum."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the groups."""

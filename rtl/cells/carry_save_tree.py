@@ -6,6 +6,7 @@ from amaranth.hdl import Cat, Const, Module, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from .described import DescribedSignature
 from .pipeline import delayed
 from .platforms import has_operators
 
@@ -39,17 +40,6 @@ class CarrySaveTree(wiring.Component):
     registered : bool
         Whether there is a register behind all levels.
 
-    Members
-    -------
-    enable : In(1)
-        The registers advance.
-    term0, term1, ... : In(signed(term_bits[i]))
-        Terms.
-    increments : In(count)
-        Ones to add, one for each term.
-    word0, word1, carry : Out(total_bits), Out(total_bits), Out(1)
-        Their sum in carry-save form.
-
     Notes
     -----
     Source: sums inside a step are exact and without intermediate normalisation (measured on an H200); so their order
@@ -57,26 +47,22 @@ class CarrySaveTree(wiring.Component):
     """
 
     def __init__(
-        self,
-        term_bits: Sequence[int],
-        total_bits: int,
-        registered_level: int | None = None,
-        registered: bool = False,
+        self, term_bits: Sequence[int], total_bits: int, registered_level: int | None = None, registered: bool = False
     ) -> None:
         self.term_bits = tuple(term_bits)
         self.total_bits = total_bits
         self.registered_level = registered_level
         self.registered = registered
-        super().__init__(
-            {
-                "enable": In(1, init=1),
-                **{f"term{index}": In(signed(bits)) for index, bits in enumerate(self.term_bits)},
-                "increments": In(len(self.term_bits)),
-                "word0": Out(total_bits),
-                "word1": Out(total_bits),
-                "carry": Out(1),
-            }
-        )
+        terms = {f"term{index}": (In(signed(bits)), "A term.") for index, bits in enumerate(self.term_bits)}
+        ports = {
+            "enable": (In(1, init=1), "The registers advance."),
+            **terms,
+            "increments": (In(len(self.term_bits)), "Ones to add, one for each term."),
+            "word0": (Out(total_bits), "First word of the sum in carry-save form."),
+            "word1": (Out(total_bits), "Second word."),
+            "carry": (Out(1), "A one to add to the words."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     @property
     def terms(self) -> list[Value]:
@@ -98,7 +84,8 @@ class CarrySaveTree(wiring.Component):
         level, waiting = 0, self.registered_level is not None
         while waiting or len(words) > 2:
             if waiting and (level == self.registered_level or len(words) <= 2):
-                words, increments, waiting = self._held(m, words), self._held(m, increments), False
+                words, increments = self._registered(m, words), self._registered(m, increments)
+                waiting = False
                 continue
             following: list[Value] = []
             for first, second, third in zip(words[::3], words[1::3], words[2::3], strict=False):
@@ -109,14 +96,14 @@ class CarrySaveTree(wiring.Component):
         # There is one row less than increments: the last increment is the carry.
         outputs: list[Value] = [*words, *increments]
         if self.registered:
-            outputs = self._held(m, outputs)
+            outputs = self._registered(m, outputs)
         m.d.comb += [port.eq(value) for port, value in zip((self.word0, self.word1, self.carry), outputs, strict=True)]
         return m
 
     def _total(self, m: Module, words: list[Value], increments: list[Value]) -> Value:
         """Return the sum by additions of two words and an increment."""
         if self.registered_level is not None:
-            words, increments = self._held(m, words), self._held(m, increments)
+            words, increments = self._registered(m, words), self._registered(m, increments)
         levels = (len(words) - 1).bit_length()
         for level in range(levels):
             following: list[Value] = []
@@ -126,12 +113,14 @@ class CarrySaveTree(wiring.Component):
                 following.append(total)
             words = [*following, *words[len(words) // 2 * 2 :]]
             if self.registered and level == (levels - 1) // 2:
-                words, increments = self._held(m, words), self._held(m, increments)
+                words, increments = self._registered(m, words), self._registered(m, increments)
         return words[0]
 
-    def _held(self, m: Module, values: list[Value]) -> list[Value]:
+    def _registered(self, m: Module, values: list[Value]) -> list[Value]:
         """Return values behind a register."""
-        return [value if isinstance(value, Const) else delayed(m, value, 1, self.enable, "held") for value in values]
+        return [
+            value if isinstance(value, Const) else delayed(m, value, 1, self.enable, "register") for value in values
+        ]
 
     def _row(self, m: Module, first: Value, second: Value, third: Value, lowest: Value) -> tuple[Value, Value]:
         """Return the sum bits of three words and their carries above a lowest bit."""

@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from .described import DescribedSignature
 from .platforms import OPERATORS
 
 __all__ = ["LeadingZeros"]
@@ -19,18 +20,15 @@ class LeadingZeros(wiring.Component):
     ----------
     bits : int
         Width of the word.
-
-    Members
-    -------
-    word : In(bits)
-        The word; `count` is undefined if it is zero.
-    count : Out(range(bits + 1))
-        Number of leading zeros.
     """
 
     def __init__(self, bits: int) -> None:
         self.bits = bits
-        super().__init__({"word": In(bits), "count": Out(range(bits + 1))})
+        ports = {
+            "word": (In(bits), "The word; count is undefined if it is zero."),
+            "count": (Out(range(bits + 1)), "Number of leading zeros."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the tree."""

@@ -4,6 +4,8 @@ from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from .described import DescribedSignature
+
 __all__ = ["ALIGNED_EXPONENT_BITS", "LEAST_EXPONENT", "MaxExponent"]
 
 #: Signed width of exponents that include biases and block scales.
@@ -22,15 +24,6 @@ class MaxExponent(wiring.Component):
     shape : shape-like
         Shape of an exponent.
 
-    Members
-    -------
-    exponents : In(shape).array(count)
-        Exponents; that of a term that does not participate is the least of the shape.
-    finalists : Out(shape).array(2), or one
-        The last two candidates, for logic that cannot wait for `e_max`.
-    e_max : Out(shape)
-        Maximum of the exponents.
-
     Notes
     -----
     Source: E = max(product exponents, exp(c), e_zero), measured on an H200.
@@ -39,13 +32,14 @@ class MaxExponent(wiring.Component):
     def __init__(self, count: int, shape: ShapeLike) -> None:
         self.count = count
         self.shape = shape
-        super().__init__(
-            {
-                "exponents": In(shape).array(count),
-                "finalists": Out(shape).array(min(count, 2)),
-                "e_max": Out(shape),
-            }
-        )
+        exponents = "Exponents; that of a term that does not participate is the least of the shape."
+        finalists = "The last two candidates, for logic that cannot wait for e_max."
+        ports = {
+            "exponents": (In(shape).array(count), exponents),
+            "finalists": (Out(shape).array(min(count, 2)), finalists),
+            "e_max": (Out(shape), "Maximum of the exponents."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the tree, with one named signal per node."""

@@ -7,6 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from .compressor import compress
+from .described import DescribedSignature
 from .platforms import has_operators
 
 __all__ = ["Multiplier"]
@@ -34,20 +35,18 @@ class Multiplier(wiring.Component):
         Width of the operands.
     signed : bool
         Whether they have a sign.
-
-    Members
-    -------
-    a, b : In(signed(bits)) or In(bits)
-        Operands.
-    product : Out(signed(2 * bits)) or Out(2 * bits)
-        Their product.
     """
 
     def __init__(self, bits: int, *, signed: bool) -> None:
         self.bits = bits
         self.signed = signed
         operand = Shape(bits, signed)
-        super().__init__({"a": In(operand), "b": In(operand), "product": Out(Shape(2 * bits, signed))})
+        ports = {
+            "a": (In(operand), "First operand."),
+            "b": (In(operand), "Second operand, whose digits select multiples of a."),
+            "product": (Out(Shape(2 * bits, signed)), "Their product."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the rows and add them."""

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ...isa.metadata import UNITS_PER_CHUNK
 from .adder import kept
+from .described import DescribedSignature
 
 __all__ = ["OperandMux"]
 
@@ -22,15 +23,6 @@ class OperandMux(wiring.Component):
     parts : int
         Parts of a unit that are selected separately: the two bytes where two chunks are interleaved.
 
-    Members
-    -------
-    units : In(unit_bits).array(4)
-        The chunk, lowest k first.
-    select : In(parts).array(4)
-        Select of each unit, with one bit for each part; at most one unit is selected for a part.
-    output : Out(unit_bits)
-        Selected unit.
-
     Notes
     -----
     Source: measured on an H200 for 8- and 16-bit units and all sixteen nibbles.
@@ -39,13 +31,13 @@ class OperandMux(wiring.Component):
     def __init__(self, unit_bits: int, parts: int = 1) -> None:
         self.unit_bits = unit_bits
         self.parts = parts
-        super().__init__(
-            {
-                "units": In(unit_bits).array(UNITS_PER_CHUNK),
-                "select": In(parts).array(UNITS_PER_CHUNK),
-                "output": Out(unit_bits),
-            }
-        )
+        select = "Select of each unit, with one bit for each part; at most one unit is selected for a part."
+        ports = {
+            "units": (In(unit_bits).array(UNITS_PER_CHUNK), "The chunk, lowest k first."),
+            "select": (In(parts).array(UNITS_PER_CHUNK), select),
+            "output": (Out(unit_bits), "Selected unit."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the gates."""

@@ -4,6 +4,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from .described import DescribedSignature
+
 __all__ = ["AlignmentShifter"]
 
 
@@ -24,15 +26,6 @@ class AlignmentShifter(wiring.Component):
     shifted_bits : int, optional
         Low bits of the output that are shifted; all by default.
 
-    Members
-    -------
-    magnitude : In(magnitude_bits)
-        Unsigned significand.
-    shift_amount : In(shift_amount_bits)
-        e_max less the exponent of the term.
-    output : Out(magnitude_bits + padding)
-        The shifted magnitude.
-
     Notes
     -----
     Source: no sticky bit, each term truncated on its magnitude (measured on an H200).
@@ -46,13 +39,12 @@ class AlignmentShifter(wiring.Component):
         self.shift_amount_bits = shift_amount_bits
         self.output_bits = magnitude_bits + padding
         self.shifted_bits = self.output_bits if shifted_bits is None else min(shifted_bits, self.output_bits)
-        super().__init__(
-            {
-                "magnitude": In(magnitude_bits),
-                "shift_amount": In(shift_amount_bits),
-                "output": Out(self.output_bits),
-            }
-        )
+        ports = {
+            "magnitude": (In(magnitude_bits), "Unsigned significand."),
+            "shift_amount": (In(shift_amount_bits), "e_max less the exponent of the term."),
+            "output": (Out(self.output_bits), "The shifted magnitude."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the shifter."""

@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Shape, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from .described import DescribedSignature
 from .multiplier import Multiplier
 from .raw import product_signature, raw_signature
 
@@ -24,13 +25,6 @@ class SlotMultiplier(wiring.Component):
     factor : Shape, optional
         Shape of the significands that are multiplied, where operands need less than the full width or no sign.
 
-    Members
-    -------
-    a, b : In(raw_signature(significand))
-        Operands.
-    product : Out(product_signature(significand))
-        Their product.
-
     Notes
     -----
     Source: products are exact and not normalised (measured on an H200).
@@ -39,13 +33,12 @@ class SlotMultiplier(wiring.Component):
     def __init__(self, significand: int, factor: Shape | None = None) -> None:
         self.significand = significand
         self.factor = signed(significand + 1) if factor is None else factor
-        super().__init__(
-            {
-                "a": In(raw_signature(significand)),
-                "b": In(raw_signature(significand)),
-                "product": Out(product_signature(significand)),
-            }
-        )
+        ports = {
+            "a": (In(raw_signature(significand)), "Operand of A."),
+            "b": (In(raw_signature(significand)), "Operand of B."),
+            "product": (Out(product_signature(significand)), "Their product."),
+        }
+        super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
         """Build the multiplier."""

@@ -105,13 +105,13 @@ def _(reduce: Any, change: Change) -> None:
     read_otherwise(change, reduce.ReduceStage, lambda self: {"integer_groups": Const(1)})
 
 
-@instead("rtl.carry_save_tree.register", "rtl.cells.carry_save_tree", "CarrySaveTree._held")
+@instead("rtl.carry_save_tree.register", "rtl.cells.carry_save_tree", "CarrySaveTree._registered")
 def _(carry_save_tree: Any, right: Any, self: Any, m: Module, values: list[Value]) -> list[Value]:
     """Ones that are still to be added pass by the register of the words."""
     return values if all(len(value) == 1 for value in values) else right(self, m, values)
 
 
-@instead("rtl.multiply.register", "rtl.multiply", "MultiplyStage._held")
+@instead("rtl.multiply.register", "rtl.multiply", "MultiplyStage._registered")
 def _(multiply: Any, right: Any, self: Any, m: Module, value: Value) -> Value:
     """The floor of e_max passes by the register behind the products."""
     return value if value.shape() == multiply._EXPONENT else right(self, m, value)

@@ -2,7 +2,7 @@
 
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
-from sptc.rtl.described import DescribedLayout, DescribedSignature
+from sptc.rtl.cells.described import DescribedLayout, DescribedSignature
 
 
 def test_layout() -> None:

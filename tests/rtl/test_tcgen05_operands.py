@@ -1,7 +1,8 @@
 """What the tensor cores of a CTA hand to their arrays, by the index maps: of a CTA of half as many rows."""
 
+import gc
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -15,6 +16,7 @@ from sptc.isa.tcgen05 import parse_shaped
 from sptc.isa.tensor_memory import LAYOUTS, a_map, metadata_map, scale_map
 from sptc.operands.registers import unpack_nibbles, unpack_scales
 from sptc.operands.tensor_memory import gather_tensor
+from sptc.rtl.config import ConfigError
 from sptc.rtl.fetch import descriptor_layout
 from sptc.rtl.step import control_layout
 from sptc.rtl.tcgen05 import TCGEN05_ARRAY, CtaOperation, Tcgen05
@@ -355,3 +357,12 @@ def test_every_array_gets_what_the_maps_say(
     )
     simulate_clocked(dut, bench, tensor_memory, *memories)
     np.testing.assert_array_equal(accumulators, model)
+
+
+@pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
+def test_block_scales_need_an_even_number_of_arrays() -> None:
+    for arrays in (1, 3):
+        with pytest.raises(ConfigError, match=f"^arrays must be an even number with block scales, not {arrays}$"):
+            Tcgen05(TCGEN05_ARRAY, arrays)
+        assert Tcgen05(replace(TCGEN05_ARRAY, formats=("f16",), scales=()), arrays).arrays == arrays
+    gc.collect()  # the half-made components complain of being unused; let them do so here

@@ -135,6 +135,7 @@ def test_what_cannot_serve_a_warp() -> None:
         ({"columns": 16}, f"{rows_and_columns} to serve a warp, not 1 and 16"),
         ({"step_bytes": 8}, f"{step_bytes} to serve a warp, not 8"),
         ({"step_bytes": 64}, f"{step_bytes} to serve a warp, not 64"),
+        ({"formats": ("e2m1/4",), "scales": ("ue4m3",)}, "step_bytes must be 32 to serve a warp with e2m1/4, not 16"),
     ):
         with pytest.raises(ConfigError, match=f"^{message}$"):
             Warp(replace(TINY, **changes))

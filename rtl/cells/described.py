@@ -23,7 +23,7 @@ class DescribedLayout(data.StructLayout):
 
 
 class DescribedSignature(wiring.Signature):
-    """A signature with the meaning of each member.
+    """A signature with the meaning of each member, which documents the ports of a component.
 
     Parameters
     ----------
