@@ -31,8 +31,7 @@ from ..sim.benches.jobs import Job
 from ..sim.benches.random_operands import distributions
 from ..sim.benches.tcgen05_items import CtaPanel, CtaTask, CtaWork, columns_from, joined_words, units_of
 from ..sim.engine.echo import EchoBackend
-from ..sim.engine.tcgen05_commands import COMMIT, CtaCommand, cta_command
-from ..sim.engine.tcgen05_work import CtaProgram
+from ..sim.engine.tcgen05_commands import COMMIT, CtaCommand, CtaProgram, cta_command
 from ..sim.engine.warpgroup_commands import wgmma_fields
 from .register_file import RegisterFile
 from .stimulus import random_register_file

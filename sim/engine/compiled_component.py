@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...infra.verilator import compile_library
 from ...rtl.convert import to_verilog
-from .driver import driver
+from .driver import CompiledModel, driver
 from .ports import Port, port_dtype, ports_of
 
 __all__ = ["CompiledComponent", "ComponentLibrary"]
@@ -25,7 +25,7 @@ class _Vectors(ctypes.Structure):
     _fields_ = (("places", ctypes.c_void_p), ("count", ctypes.c_size_t), ("bytes", ctypes.c_size_t))
 
 
-class ComponentLibrary:
+class ComponentLibrary(CompiledModel):
     """Combinational components of one compiled model.
 
     Parameters
@@ -36,18 +36,12 @@ class ComponentLibrary:
         Ports of the model, in the order of its configuration.
     """
 
-    def __init__(self, library: Path, ports: Sequence[str]) -> None:
-        self._library = ctypes.CDLL(str(library))
-        self._numbers = {port: number for number, port in enumerate(ports)}
-        pointer = ctypes.c_void_p
-        self._library.components_create.restype = pointer
-        self._library.components_destroy.argtypes = [pointer]
-        self._library.components_run.argtypes = [pointer, ctypes.c_size_t, *[pointer] * 4]
-        self._handle = self._library.components_create()
+    prefix, checks = "components", False
+    arguments = (ctypes.c_size_t, *[ctypes.c_void_p] * 4)
 
-    def __del__(self) -> None:
-        if handle := getattr(self, "_handle", None):
-            self._library.components_destroy(handle)
+    def __init__(self, library: Path, ports: Sequence[str]) -> None:
+        super().__init__(ctypes.CDLL(str(library)))
+        self._numbers = {port: number for number, port in enumerate(ports)}
 
     def run(self, vectors: NDArray, outputs: np.dtype) -> NDArray:
         """Return the outputs for vectors of some inputs, shape (count,), as an array of the type `outputs`."""
@@ -55,9 +49,7 @@ class ComponentLibrary:
         answers = np.zeros(len(vectors), outputs)
         # `_in` and `_out` keep the arrays of places alive during the call.
         (_in, given), (_out, got) = (self._described(layout) for layout in (vectors.dtype, outputs))
-        self._library.components_run(
-            self._handle, len(vectors), ctypes.byref(given), vectors.ctypes.data, ctypes.byref(got), answers.ctypes.data
-        )
+        self.run_driver(len(vectors), ctypes.byref(given), vectors.ctypes.data, ctypes.byref(got), answers.ctypes.data)
         return answers
 
     def _described(self, layout: np.dtype) -> tuple[NDArray[np.int32], _Vectors]:
@@ -67,10 +59,6 @@ class ComponentLibrary:
             [(self._numbers[port], offset, field.itemsize) for port, (field, offset, *_) in fields.items()], np.int32
         )
         return places, _Vectors(places.ctypes.data, len(places), layout.itemsize)
-
-    def select_fault(self, number: int) -> None:
-        """Activate a fault of a model that has faults; zero for none."""
-        self._library.select_fault(ctypes.c_void_p(self._handle), number)
 
 
 class CompiledComponent:

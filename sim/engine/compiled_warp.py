@@ -1,34 +1,24 @@
 """A warp compiled by Verilator: instructions of ``mma`` with their registers in, results and their cycles out."""
 
-import ctypes
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...infra.cache import built
-from ...infra.compiler import progress
-from ...infra.verilator import compile_library
 from ...isa.instructions import Instruction
 from ...isa.operands import HeldOperands
-from ...rtl.cells.platforms import OPERATORS
 from ...rtl.config import CoreConfig
-from ...rtl.emit import emit
-from ...rtl.warp import CHUNKS, COLUMNS, LANES, REGISTERS, ROWS, Warp
-from .array_units import UNIT, unit_drivers, unit_module
-from .fingerprint import Sources, fingerprint
-from .libraries import Libraries
-from .pattern import CycleBits
-from .ports import ports_only
+from ...rtl.warp import COLUMNS, ROWS, Warp
+from .array_units import CompiledTop
+from .driver import CycleBits
 from .steps import control_word
 from .stream_model import StreamModel, stream_driver
-from .warp_operands import warp_words
+from .warp_operands import RESULT_WORDS, warp_results, warp_words
 
 __all__ = ["CompiledWarp", "WarpRun"]
 
-_TOP = "warp"
-_RESULT_WORDS = LANES * REGISTERS + ROWS * CHUNKS // 32
 #: Cycles without a due result after which the warp counts as hung.
 _PATIENCE = 1 << 14
 #: An instruction is offered and a result taken in every cycle.
@@ -47,40 +37,16 @@ class WarpRun:
     done: NDArray[np.int64]
 
 
-class CompiledWarp:
-    """A warp compiled by Verilator, loaded into this process.
+class CompiledWarp(CompiledTop[StreamModel]):
+    """A warp; parameters as for :class:`~sptc.sim.engine.array_units.CompiledTop`."""
 
-    Parameters
-    ----------
-    config : CoreConfig
-        Datapath of the warp. It is built on first use and cached in :func:`~sptc.infra.cache.cache_folder`.
-
-    Raises
-    ------
-    BackendError
-        The simulator or a compiler is missing or fails; one sentence that says what to install.
-    """
+    top = title = "warp"
 
     def __init__(self, config: CoreConfig) -> None:
-        self.config = config
-        sources = stream_driver(ports_only(lambda: Warp(config)), _TOP)
-        library = built(f"warp-{fingerprint(config, sources)}.so", lambda path: self._build(sources, path))
-        self._library = ctypes.CDLL(str(library))
-        self._units = Libraries(config, "unit", UNIT, *unit_drivers(config, 1))
-        self._units.of_every_instruction()
-        self._models: dict[Path, StreamModel] = {}
+        super().__init__(config, partial(Warp, config), stream_driver, arrays=1)
 
-    def _build(self, sources: Sources, library: Path) -> None:
-        progress(f"building the {self.config.name} warp: elaborating")
-        warp = emit(self.config, "warp", _TOP, platform=OPERATORS, with_unit=False)
-        compile_library(warp + unit_module(self.config, _TOP), _TOP, sources, library)
-
-    def _model(self, control: int, steps: int) -> StreamModel:
-        """Return the warp with the best units for `steps` steps of one control word."""
-        path = self._units.of({control: steps})
-        if path not in self._models:
-            self._models[path] = StreamModel(self._library, path)
-        return self._models[path]
+    def _create(self, units: Path) -> StreamModel:
+        return StreamModel(self._library, units)
 
     def run(self, instruction: Instruction, operands: HeldOperands) -> WarpRun:
         """Execute an instruction on each case of its operands, one after the other from reset on.
@@ -99,18 +65,10 @@ class CompiledWarp:
         """
         words = warp_words(self.config, instruction, operands)
         cases, step_bytes = len(words), self.config.step_bytes
-        results = np.zeros((cases, _RESULT_WORDS), np.uint32)
+        results = np.zeros((cases, RESULT_WORDS), np.uint32)
         accepted, done = np.zeros(cases, np.int64), np.zeros(cases, np.int64)
         steps = -(-instruction.stored_k * instruction.container_bits // (8 * step_bytes)) * ROWS * COLUMNS * cases
-        model = self._model(control_word(self.config, instruction, last=True), steps)
+        model = self._model({control_word(self.config, instruction, last=True): steps})
         broken = model.record(words, results, accepted, done, _ALWAYS, _PATIENCE)
         assert not broken, f"the warp {broken}"
-        d, flags = np.split(results, [LANES * REGISTERS], axis=1)
-        registers = operands.arrays["c"].shape[2]
-        illegal = np.unpackbits(np.ascontiguousarray(flags).view(np.uint8), axis=1, bitorder="little")
-        return WarpRun(
-            d.reshape(cases, LANES, REGISTERS)[..., :registers],
-            illegal.astype(np.bool_).reshape(cases, ROWS, CHUNKS),
-            accepted,
-            done,
-        )
+        return WarpRun(*warp_results(results, operands.arrays["c"].shape[2]), accepted, done)

@@ -4,9 +4,9 @@ The driver adds the surroundings in an SM: a shared memory, which answers in the
 accumulator is read from the registers once the previous multiplication has written it.
 """
 
-import ctypes
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,88 +14,50 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...infra.cache import built
-from ...infra.compiler import progress
-from ...infra.verilator import compile_library
-from ...rtl.cells.platforms import OPERATORS
+from ...isa.memory import UNIT_BYTES
 from ...rtl.config import CoreConfig
-from ...rtl.convert import to_verilog
-from ...rtl.emit import emit
 from ...rtl.fetch import ADDRESS_BITS, descriptor_layout
 from ...rtl.tensor_core import TENSOR_CORE
 from ...rtl.tensor_cores import WARPS
 from ...rtl.warp import CHUNKS, COLUMNS, LANES, REGISTERS, ROWS
 from ...rtl.warpgroup import Warpgroup, warpgroup_layout
-from .array_units import UNIT, StandIn, unit_drivers, unit_module
-from .fingerprint import Sources, fingerprint
-from .libraries import Libraries
-from .pattern import CycleBits
-from .ports import ports_only
+from .array_units import CompiledTop, StandIn
+from .driver import CycleBits
+from .ports import payload_words
+from .warp_operands import RESULT_WORDS, warp_results
 from .warpgroup_commands import Command, Completion, WarpInstruction
-from .warpgroup_driver import WARP_WORDS, CArray, CCommand, CInstruction, CWork, GroupModel, group_driver
+from .warpgroup_driver import CArray, CCommand, CInstruction, CWork, GroupModel, group_driver
 
 __all__ = ["CompiledWarpgroup"]
 
-_UNIT_BYTES = 16
 #: Units of 16 bytes in half of the shared memory that a descriptor can address; every second image is there.
 _HALF = 1 << ADDRESS_BITS - 1
 _PANEL_OUTPUTS = ROWS * COLUMNS
-#: Top module.
-TOP = "warpgroup"
 #: Cycles without a transfer after which a run is given up; longer than any gap in a pattern.
 _PATIENCE = 1 << 14
 
 
-class CompiledWarpgroup:
-    """A warpgroup compiled by Verilator, loaded into this process.
+class CompiledWarpgroup(CompiledTop[GroupModel]):
+    """A warpgroup.
 
     Parameters
     ----------
     config : CoreConfig
-        Datapath of a warp's array, by default that of a tensor core of sm_90. It is built on first use and cached in
-        :func:`~sptc.infra.cache.cache_folder`.
+        Datapath of a warp's array, by default that of a tensor core of sm_90.
     threads : int
         With 2, a second thread computes batches of unit steps (``drivers/computed_units.cpp``).
-
     stand_in : StandIn, optional
-        Replaces the arrays; results are then those of the stand-in.
-
-    Raises
-    ------
-    BackendError
-        The simulator or a compiler is missing or fails; one sentence that says what to install.
+        As for :class:`~sptc.sim.engine.array_units.CompiledTop`.
     """
 
+    top = title = "warpgroup"
+
     def __init__(self, config: CoreConfig = TENSOR_CORE, threads: int = 1, stand_in: StandIn | None = None) -> None:
-        self.config, self._threads, self._stand_in = config, threads, stand_in
-        self._layout = warpgroup_layout()
-        self._payload_words = -(-self._layout.size // 32)
-        sources = group_driver(ports_only(lambda: Warpgroup(config)), TOP)
-        others = () if stand_in is None else (stand_in.module, *stand_in.optimisation)
-        name = f"warpgroup-{fingerprint(config, sources, *others)}.so"
-        library = built(name, lambda path: self._build(sources, path))
-        self._library = ctypes.CDLL(str(library))
-        self._units = Libraries(config, "unit", UNIT, *unit_drivers(config, WARPS))
-        self._models: dict[Path, GroupModel] = {}
-        if stand_in is None:
-            self._units.of_every_instruction()
+        self._threads = threads
+        super().__init__(config, partial(Warpgroup, config), group_driver, WARPS, stand_in)
 
-    def _build(self, sources: Sources, library: Path) -> None:
-        progress(f"building the {self.config.name} warpgroup: elaborating")
-        if self._stand_in is not None:
-            component = Warpgroup(self.config, warp_class=self._stand_in.warp_class)
-            warpgroup = to_verilog(component, TOP, platform=OPERATORS) + self._stand_in.module
-            compile_library(warpgroup, TOP, sources, library, optimisation=self._stand_in.optimisation)
-            return
-        warpgroup = emit(self.config, "warpgroup", TOP, platform=OPERATORS, with_unit=False)
-        compile_library(warpgroup + unit_module(self.config, TOP), TOP, sources, library)
-
-    def _model(self, steps: Mapping[int, int]) -> GroupModel:
-        """Return the warpgroup with the best units for `steps`, the number of steps by control word."""
-        path = self._units.of(steps) if self._stand_in is None else self._stand_in.library
-        if path not in self._models:
-            self._models[path] = GroupModel(self._library, path, self._threads)
-        return self._models[path]
+    def _create(self, units: Path) -> GroupModel:
+        return GroupModel(self._library, units, self._threads)
 
     def run(self, commands: Sequence[Command], pattern: NDArray[np.uint8] | None = None) -> list[Completion]:
         """Run commands from reset until all results are out; see :meth:`run_beside`."""
@@ -127,21 +89,21 @@ class CompiledWarpgroup:
         """
         given, kept, multiplied, columns = (CCommand * len(commands))(), [], 0, 0
         for command, of in zip(commands, given, strict=True):
-            second = multiplied % 2 == 1 and command.image.size <= _HALF * _UNIT_BYTES
-            payload, image = self._payload(command, second), np.ascontiguousarray(command.image)
+            second = multiplied % 2 == 1 and command.image.size <= _HALF * UNIT_BYTES
+            payload, image = _payload(command, second), np.ascontiguousarray(command.image)
             panels = command.n // COLUMNS
             if panels:
                 assert command.c is not None or command.n == columns, "results go on as accumulators of as many columns"
                 multiplied, columns = multiplied + 1, command.n
             c = None if command.c is None else _panels(command.c, panels)
             # The last unit of an image may be incomplete.
-            image = np.concatenate([image, np.full(-image.size % _UNIT_BYTES, 0xFF, np.uint8)])
-            results = np.zeros((panels, WARPS, WARP_WORDS), np.uint32)
+            image = np.concatenate([image, np.full(-image.size % UNIT_BYTES, 0xFF, np.uint8)])
+            results = np.zeros((panels, WARPS, RESULT_WORDS), np.uint32)
             kept.append((payload, image, c, results))
             of.payload, of.image, of.results = (array.ctypes.data for array in (payload, image, results))
             of.c = None if c is None else c.ctypes.data
             of.operation, of.pending = command.fields["operation"].value, command.fields.get("pending", 0)
-            of.panels, of.first_unit, of.image_units = panels, _HALF * second, image.size // _UNIT_BYTES
+            of.panels, of.first_unit, of.image_units = panels, _HALF * second, image.size // UNIT_BYTES
             of.reads, of.ready, of.taken, of.done = -1, -1, -1, -1
         arrays, answers = (CArray * WARPS)(), [_issued(of_array) for of_array in instructions]
         for place, (issued, _) in zip(arrays, answers, strict=True):
@@ -157,7 +119,7 @@ class CompiledWarpgroup:
             for command, of, (*_, results) in zip(commands, given, kept, strict=True)
         ], [
             [
-                Completion(of.taken, of.done, *_registers(result, one.registers))
+                Completion(of.taken, of.done, *_results(result[None, None], one.registers))
                 for one, of, result in zip(of_array, issued, results, strict=True)
             ]
             for of_array, (issued, results) in zip(instructions, answers, strict=True)
@@ -169,23 +131,20 @@ class CompiledWarpgroup:
         _, of_arrays = self.run_beside([], dealt)
         return [of_arrays[number % WARPS][number // WARPS] for number in range(len(instructions))]
 
-    def _payload(self, command: Command, second: bool) -> NDArray[np.uint32]:
-        """Return the payload words of a command; `second` puts its image into the second half of the memory."""
-        words = np.zeros(self._payload_words, np.uint32)
-        for name, registers in (("a", command.a), ("e", command.e)):
-            if registers is not None:
-                first = self._layout[name].offset // 32
-                words[first : first + registers.size] = registers.ravel()
-        fields = dict(command.fields)
-        if second:
-            for name in ("a_descriptor", "b_descriptor"):
-                if name in fields:
-                    fields[name] = descriptor_layout().from_bits(fields[name].as_bits() ^ _HALF)
-        first = self._layout["operation"].offset // 32
-        rest = int(self._layout.const(fields).as_value().value) >> 32 * first
-        size = self._payload_words - first
-        words[first:] = np.frombuffer(rest.to_bytes(4 * size, "little"), np.uint32)
-        return words
+
+def _payload(command: Command, second: bool) -> NDArray[np.uint32]:
+    """Return the payload words of a command; `second` puts its image into the second half of the memory."""
+    layout = warpgroup_layout()
+    words = np.zeros(-(-layout.size // 32), np.uint32)
+    for name, registers in (("a", command.a), ("e", command.e)):
+        if registers is not None:
+            first = layout[name].offset // 32
+            words[first : first + registers.size] = registers.ravel()
+    fields = dict(command.fields)
+    for name in {"a_descriptor", "b_descriptor"} & fields.keys() if second else ():
+        fields[name] = descriptor_layout().from_bits(fields[name].as_bits() ^ _HALF)
+    words[layout["operation"].offset // 32 :] = payload_words(layout, fields, "operation")
+    return words
 
 
 def _bits(pattern: NDArray[np.uint8]) -> NDArray[np.uint16]:
@@ -196,7 +155,7 @@ def _bits(pattern: NDArray[np.uint8]) -> NDArray[np.uint16]:
 
 def _issued(instructions: Sequence[WarpInstruction]) -> tuple[Any, NDArray[np.uint32]]:
     """Return instructions as the driver takes them, and the array for their results."""
-    issued, results = (CInstruction * len(instructions))(), np.zeros((len(instructions), WARP_WORDS), np.uint32)
+    issued, results = (CInstruction * len(instructions))(), np.zeros((len(instructions), RESULT_WORDS), np.uint32)
     for number, (one, of) in enumerate(zip(instructions, issued, strict=True)):
         assert one.after is None or one.after < number, "C comes from an earlier instruction"
         of.payload, of.result = one.words.ctypes.data, results[number].ctypes.data
@@ -216,13 +175,6 @@ def _steps(commands: Sequence[Command], instructions: Sequence[Sequence[WarpInst
     return steps
 
 
-def _registers(words: NDArray[np.uint32], registers: int) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-    """Return the registers of 32 lanes, and the flags of 16 rows in the shape of one panel."""
-    d = words[: LANES * REGISTERS].reshape(LANES, REGISTERS)[:, :registers]
-    flags = np.unpackbits(words[LANES * REGISTERS :].view(np.uint8), bitorder="little")
-    return d, flags.astype(np.bool_).reshape(1, ROWS, CHUNKS)
-
-
 def _panels(registers: NDArray[np.uint32], panels: int) -> NDArray[np.uint32]:
     """Return accumulators of 128 threads as panels of eight columns, shape (panels, 4, 32, 4)."""
     of_thread = registers.reshape(WARPS, LANES, panels, -1)
@@ -232,9 +184,8 @@ def _panels(registers: NDArray[np.uint32], panels: int) -> NDArray[np.uint32]:
 
 
 def _results(words: NDArray[np.uint32], registers: int) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-    """Return the registers of 128 threads, and the flags of every panel."""
-    panels = len(words)
-    d = words[..., : LANES * REGISTERS].reshape(panels, WARPS, LANES, REGISTERS)[..., :registers]
-    flags = np.unpackbits(np.ascontiguousarray(words[..., LANES * REGISTERS :]).view(np.uint8), bitorder="little")
-    d = d.transpose(1, 2, 0, 3).reshape(WARPS * LANES, panels * registers)
-    return d, flags.astype(np.bool_).reshape(panels, WARPS * ROWS, CHUNKS)
+    """Return the registers of all threads, and the flags of every panel, of results of shape (panels, warps, words)."""
+    panels, warps = words.shape[:2]
+    d, flags = warp_results(words, registers)
+    d = d.transpose(1, 2, 0, 3).reshape(warps * LANES, panels * registers)
+    return d, flags.reshape(panels, warps * ROWS, CHUNKS)

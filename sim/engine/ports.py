@@ -1,16 +1,34 @@
-"""Ports of a component as numpy structured arrays: one field for each port, one element for each vector."""
+"""Values of ports as numpy arrays.
+
+The ports of a component are the fields of a structured array, with one element for each vector. The payload of a stream
+is an array of 32-bit words.
+"""
 
 import gc
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from amaranth.hdl import UnusedElaboratable, Value
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from numpy.typing import NDArray
 
-__all__ = ["Port", "clocked_ports", "integers", "joined", "port_dtype", "ports_of", "ports_only", "split"]
+__all__ = [
+    "Port",
+    "clocked_ports",
+    "flags_of",
+    "integers",
+    "joined",
+    "payload_bits",
+    "payload_words",
+    "port_dtype",
+    "ports_of",
+    "ports_only",
+    "split",
+    "words_of",
+]
 
 _WORD = 32
 
@@ -107,3 +125,24 @@ def joined(field: NDArray) -> list[int]:
     if field.ndim == 1:
         return [int(value) for value in field]
     return [int.from_bytes(row.tobytes(), "little") for row in field]
+
+
+def payload_bits(layout: data.Layout, fields: Any) -> int:
+    """Return a payload, given by its fields, as an integer."""
+    return int(layout.const(fields).as_value().value)
+
+
+def payload_words(layout: data.Layout, fields: Mapping[str, Any], first: str = "") -> NDArray[np.uint32]:
+    """Return a payload as words, from that of the field `first` on."""
+    start = layout[first].offset // _WORD if first else 0
+    return words_of(payload_bits(layout, fields) >> _WORD * start, layout.size - _WORD * start)
+
+
+def words_of(payload: int, bits: int) -> NDArray[np.uint32]:
+    """Return a payload of a number of bits as words."""
+    return np.frombuffer(payload.to_bytes(4 * -(-bits // _WORD), "little"), np.uint32)
+
+
+def flags_of(words: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Return the bits of words, along the last axis."""
+    return np.unpackbits(np.ascontiguousarray(words).view(np.uint8), axis=-1, bitorder="little").astype(np.bool_)

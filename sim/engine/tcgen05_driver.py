@@ -11,8 +11,9 @@ from ...rtl.config import WARP_COLUMNS
 from ...rtl.fetch import PANEL_ROWS
 from ...rtl.tcgen05 import tcgen05_layout
 from ...rtl.warp import CHUNKS
-from .array_units import FUNCTIONS, unit_functions
-from .driver import driver
+from .array_units import unit_functions
+from .driver import CompiledModel, driver
+from .ports import flags_of, payload_words
 from .tcgen05_commands import CtaCommand, CtaRun
 
 __all__ = ["CtaModel", "cta_driver", "run_ctas"]
@@ -20,6 +21,8 @@ __all__ = ["CtaModel", "cta_driver", "run_ctas"]
 #: Cycles without a transfer after which a run is given up; longer than any gap in a pattern.
 _PATIENCE = 1 << 14
 _FOREVER = np.iinfo(np.int64).max
+#: Fields of the record of a run that the driver fills for each command, and for the whole run.
+_OF_COMMANDS, _OF_RUN = ("taken", "done", "undefined"), ("arrivals", "reads", "columns")
 
 
 class _CCommand(ctypes.Structure):
@@ -41,56 +44,31 @@ class _CWork(ctypes.Structure):
         ("tensors", ctypes.c_void_p * 2),
         ("pattern", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in ("ctas", "count", "image_bytes", "pattern_cycles", "cycles", "patience")),
-        *((name, ctypes.c_int64 * 2) for name in ("arrivals", "reads", "columns")),
+        *((name, ctypes.c_int64 * 2) for name in _OF_RUN),
     )
 
 
-def cta_driver(ports: Sequence[str], lanes: int, top: str, more: Sequence[str] = ()) -> dict[str, str]:
+def cta_driver(ports: Sequence[str], top: str, more: Sequence[str] = (), *, lanes: int) -> dict[str, str]:
     """Return the C++ that drives a model of :class:`~sptc.rtl.tcgen05.Tcgen05`.
 
     Parameters
     ----------
-    ports : sequence of str
-        Ports of the model.
+    ports, top, more
+        As for :func:`~sptc.sim.engine.driver.driver`.
     lanes : int
         Lanes of tensor memory.
-    top : str
-        Top module.
-    more : sequence of str
-        Further driver files for the same model.
     """
     constants = {"rows": PANEL_ROWS, "lanes": lanes, "flag_words": lanes * CHUNKS // 32}
     return driver("tcgen05.cpp", constants, top=top, ports=ports, more=more)
 
 
-class CtaModel:
-    """The tensor cores of one CTA, from a compiled library.
+class CtaModel(CompiledModel):
+    """The tensor cores of one CTA, from a library built with ``drivers/tcgen05.cpp`` and the library of their units."""
 
-    Parameters
-    ----------
-    library : ctypes.CDLL
-        Library built with ``drivers/tcgen05.cpp``.
-    units : Path
-        Library of their units.
-    """
+    prefix, arguments = "cta", (ctypes.c_void_p,)
 
     def __init__(self, library: ctypes.CDLL, units: Path) -> None:
-        self.library = library
-        pointer = ctypes.c_void_p
-        library.cta_create.restype = pointer
-        library.cta_create.argtypes = [pointer] * len(FUNCTIONS)
-        library.cta_destroy.argtypes = [pointer]
-        library.cta_run.restype = ctypes.c_char_p
-        library.cta_run.argtypes = [pointer] * 2
-        self.handle = library.cta_create(*unit_functions(units))
-
-    def select_fault(self, number: int) -> None:
-        """Activate a fault of a model that has faults; zero for none."""
-        self.library.select_fault(ctypes.c_void_p(self.handle), number)
-
-    def __del__(self) -> None:
-        if handle := getattr(self, "handle", None):
-            self.library.cta_destroy(handle)
+        super().__init__(library, *unit_functions(units))
 
 
 def run_ctas(
@@ -124,7 +102,8 @@ def run_ctas(
     for command, of in zip(commands, given, strict=True):
         of.panels = command.n // WARP_COLUMNS
         flags = np.zeros((ctas, of.panels, lanes * CHUNKS // 32), np.uint32)
-        payloads = [_payload(command, cta) for cta in range(ctas)]
+        numbers = [{"odd": cta} if command.n else {} for cta in range(ctas)]
+        payloads = [payload_words(tcgen05_layout(), command.fields | number) for number in numbers]
         kept.append((flags, payloads))
         for cta in range(ctas):
             of.payload[cta], of.flags[cta] = payloads[cta].ctypes.data, flags[cta].ctypes.data
@@ -136,26 +115,10 @@ def run_ctas(
         work.images[cta], work.tensors[cta] = images[cta].ctypes.data, tensors[cta].ctypes.data
     handles = (ctypes.c_void_p * ctas)(*(model.handle for model in models))
     broken = models[0].library.cta_run(handles, ctypes.byref(work))
-    arrivals, reads, columns = (np.array(list(counts)[:ctas]) for counts in (work.arrivals, work.reads, work.columns))
     return CtaRun(
         tmem=tensors,
-        taken=np.array([list(of.taken)[:ctas] for of in given]),
-        done=np.array([list(of.done)[:ctas] for of in given]),
-        illegal=[_flags(flags, lanes) for flags, _ in kept],
-        arrivals=arrivals,
-        reads=reads,
-        columns=columns,
-        undefined=np.array([list(of.undefined)[:ctas] for of in given]),
+        illegal=[flags_of(flags).reshape(*flags.shape[:-1], lanes, CHUNKS) for flags, _ in kept],
         broken=(broken or b"").decode(),
+        **{name: np.array([list(getattr(of, name))[:ctas] for of in given]) for name in _OF_COMMANDS},
+        **{name: np.array(list(getattr(work, name))[:ctas]) for name in _OF_RUN},
     )
-
-
-def _payload(command: CtaCommand, cta: int) -> NDArray[np.uint32]:
-    layout = tcgen05_layout()
-    bits = int(layout.const(command.fields | ({"odd": cta} if command.n else {})).as_value().value)
-    return np.frombuffer(bits.to_bytes(4 * -(-layout.size // 32), "little"), np.uint32)
-
-
-def _flags(words: NDArray[np.uint32], lanes: int) -> NDArray[np.bool_]:
-    bits = np.unpackbits(words.view(np.uint8), axis=-1, bitorder="little")
-    return bits.astype(np.bool_).reshape(*words.shape[:-1], lanes, CHUNKS)

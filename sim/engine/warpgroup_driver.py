@@ -7,15 +7,12 @@ from pathlib import Path
 from ...rtl.fetch import PANEL_ROWS
 from ...rtl.life_cycle import Operation
 from ...rtl.tensor_cores import WARPS, mma_layout
-from ...rtl.warp import CHUNKS, LANES, REGISTERS, ROWS, warp_operands_layout
-from .array_units import FUNCTIONS, unit_functions
-from .driver import driver
-from .pattern import pattern_constants
+from ...rtl.warp import LANES, REGISTERS, warp_operands_layout
+from .array_units import unit_functions
+from .driver import CompiledModel, driver, pattern_constants
+from .warp_operands import RESULT_WORDS
 
-__all__ = ["PANEL_WORDS", "WARP_WORDS", "CArray", "CCommand", "CInstruction", "CWork", "GroupModel", "group_driver"]
-
-PANEL_WORDS = WARPS * LANES * REGISTERS
-WARP_WORDS = LANES * REGISTERS + ROWS * CHUNKS // 32
+__all__ = ["CArray", "CCommand", "CInstruction", "CWork", "GroupModel", "group_driver"]
 
 
 def _pointers(*names: str) -> list[tuple[str, type]]:
@@ -68,21 +65,11 @@ class CWork(ctypes.Structure):
 
 
 def group_driver(ports: Sequence[str], top: str, more: Sequence[str] = ()) -> dict[str, str]:
-    """Return the C++ that drives a model of :class:`~sptc.rtl.warpgroup.Warpgroup`.
-
-    Parameters
-    ----------
-    ports : sequence of str
-        Ports of the model.
-    top : str
-        Top module.
-    more : sequence of str
-        Further driver files for the same model.
-    """
+    """Return the C++ that drives a :class:`~sptc.rtl.warpgroup.Warpgroup`; as for :func:`.driver.driver`."""
     operations = {name.lower(): operation.value for name, operation in Operation.__members__.items()}
     constants = operations | {
-        "panel_words": PANEL_WORDS,
-        "warp_words": WARP_WORDS,
+        "panel_words": WARPS * LANES * REGISTERS,
+        "warp_words": RESULT_WORDS,
         "c_word": warp_operands_layout()["c"].offset // 32,
         "core_bit": mma_layout()["core"].offset,
         "warps": WARPS,
@@ -92,7 +79,7 @@ def group_driver(ports: Sequence[str], top: str, more: Sequence[str] = ()) -> di
     return driver("warpgroup.cpp", constants, top=top, ports=ports, more=more)
 
 
-class GroupModel:
+class GroupModel(CompiledModel):
     """One warpgroup of a compiled library.
 
     Parameters
@@ -105,26 +92,12 @@ class GroupModel:
         Number of threads that compute the units.
     """
 
+    prefix, arguments = "group", (ctypes.c_void_p, ctypes.c_void_p)
+
     def __init__(self, library: ctypes.CDLL, units: Path | None = None, threads: int = 1) -> None:
-        self._library = library
-        pointer = ctypes.c_void_p
-        library.group_create.restype = pointer
-        library.group_create.argtypes = [*[pointer] * len(FUNCTIONS), ctypes.c_int]
-        library.group_destroy.argtypes = [pointer]
-        library.group_run.restype = ctypes.c_char_p
-        library.group_run.argtypes = [pointer] * 3
-        self._handle = library.group_create(*unit_functions(units), threads)
+        super().__init__(library, *unit_functions(units), threads)
 
     def run(self, work: CWork) -> tuple[str, int]:
         """Run work; return the broken rule, empty for none, and the number of accumulator panels that were taken."""
         taken = ctypes.c_int64()
-        broken = self._library.group_run(self._handle, ctypes.byref(work), ctypes.byref(taken))
-        return (broken or b"").decode(), taken.value
-
-    def select_fault(self, number: int) -> None:
-        """Activate a fault of a model that has faults; zero for none."""
-        self._library.select_fault(ctypes.c_void_p(self._handle), number)
-
-    def __del__(self) -> None:
-        if handle := getattr(self, "_handle", None):
-            self._library.group_destroy(handle)
+        return self.run_driver(ctypes.byref(work), ctypes.byref(taken)), taken.value

@@ -15,9 +15,8 @@ from ...rtl.warp import ROWS
 from ..benches.settings import Settings
 from ..engine.echo import ECHOING_PORTS, echoing_arrays
 from ..engine.ports import clocked_ports
-from ..engine.tcgen05_commands import CtaRun
+from ..engine.tcgen05_commands import CtaProgram, CtaRun
 from ..engine.tcgen05_driver import CtaModel, cta_driver, run_ctas
-from ..engine.tcgen05_work import CtaProgram
 from .assumptions import AssumedStream
 from .compiled import LIBRARY, SELECTING, TOP, compile_faulty
 from .mutants import REST, UNTOUCHED, Fault, mutated
@@ -47,7 +46,7 @@ class CtaRegression:
     Parameters
     ----------
     settings : Settings
-        Datapath, and the file of a :class:`~sptc.sim.engine.tcgen05_work.CtaProgram`.
+        Datapath, and the file of a :class:`~sptc.sim.engine.tcgen05_commands.CtaProgram`.
     faults : int
         Number of single faults to draw.
     seed : int
@@ -64,7 +63,7 @@ class CtaRegression:
         ports, lanes = clocked_ports(design), ROWS * _ARRAYS
         self.netlist = mutated(to_rtlil(design, TOP) + ECHOING_PORTS, TOP, _COMPONENTS, faults, seed, folder)
         faulty = replace(self.netlist, verilog=self.netlist.verilog + stand_in.module)
-        compile_faulty(faulty, cta_driver(ports, lanes, TOP, SELECTING), folder)
+        compile_faulty(faulty, cta_driver(ports, TOP, SELECTING, lanes=lanes), folder)
         library = ctypes.CDLL(str(folder / LIBRARY))
         self._models = [CtaModel(library, stand_in.library) for _ in range(2)]
         program = CtaProgram.read(Path(settings.jobs))

@@ -22,17 +22,10 @@ from ..benches.items import Item, warp_items
 from ..benches.jobs import Job, read_jobs
 from ..benches.settings import Settings
 from ..benches.warpgroup_items import Command, commands
-from ..engine.pattern import CycleBits
+from ..engine.driver import CycleBits
 from ..engine.ports import clocked_ports
-from ..engine.warpgroup_driver import (
-    WARP_WORDS,
-    CArray,
-    CCommand,
-    CInstruction,
-    CWork,
-    GroupModel,
-    group_driver,
-)
+from ..engine.warp_operands import RESULT_WORDS
+from ..engine.warpgroup_driver import CArray, CCommand, CInstruction, CWork, GroupModel, group_driver
 from .assumptions import AssumedStream, assumed_control
 from .compiled import LIBRARY, SELECTING, TOP, compile_faulty
 from .mutants import REST, UNTOUCHED, Fault, mutated
@@ -130,7 +123,7 @@ class WarpgroupRegression:
                 ([item.expected for item in items], warp_result_layout().size),
             )
         )
-        answer = self._address(np.zeros(WARP_WORDS, np.uint32))
+        answer = self._address(np.zeros(RESULT_WORDS, np.uint32))
         intervals = [_interval(registers, item) for item in items]
         offered = pattern[pattern & CycleBits.OFFER_MMA != 0] // CycleBits.ARRAY % WARPS
         arrays = (CArray * WARPS)()
