@@ -35,6 +35,13 @@ class Cycle:
         return self.i_valid and self.i_ready and not self.reset
 
     @property
+    def states(self) -> tuple[int, int]:
+        """States of input and output: 0 for nothing valid, 1 for a transfer, 2 for a wait."""
+        streams = (self.i_valid, self.i_ready), (self.o_valid, self.o_ready)
+        first, second = (valid * (2 - ready) for valid, ready in streams)
+        return first, second
+
+    @property
     def delivers(self) -> bool:
         """Whether a result is transferred."""
         return self.o_valid and self.o_ready and not self.reset

@@ -16,8 +16,8 @@ from ...rtl.warp import COLUMNS
 from .memories import ColumnMemory, SharedMemory
 from .scoreboard import Cycle, Pattern, ViolationError
 from .settings import Settings
+from .stream_coverage import CTA, CommandCoverage, Commit, Pair
 from .streams import start_clock
-from .tcgen05_coverage import CtaCoverage
 from .tcgen05_items import CtaPanel, CtaTask, CtaWork, columns_from, joined_words, write_panel
 
 __all__ = ["every_panel_once"]
@@ -199,7 +199,7 @@ async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
     rng, config = np.random.default_rng([cocotb.RANDOM_SEED, resets]), SETTINGS.config
     pace = config.warp_blocks
     work = CtaWork.read(Path(SETTINGS.jobs))
-    instructions, coverage = _Instructions(top, work), CtaCoverage(config.name)
+    instructions, coverage = _Instructions(top, work), CommandCoverage(config.name, CTA)
     shared, operands = SharedMemory(top, rng), ColumnMemory(top, rng, "tensor")
     accumulators, other = _Accumulators(top, rng), _OtherCta(top, rng)
     # Resets between instructions are rarer than resets among the panels of one.
@@ -232,13 +232,13 @@ async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
             reads = columns = silent = 0
             continue
         if instructions.pairs:
-            coverage.observe_pair(waits, other.waits, instructions.pairs[0].other is None)
+            coverage.sample(Pair(waits, other.waits, instructions.pairs[0].other is None))
         other.follow(instructions.pairs, waits)
         reads, columns = reads + asked[0], columns + asked[1]
         if int(top.pending.value) != instructions.commits:
             raise ViolationError(f"{int(top.pending.value)} commits are said to be pending, not {instructions.commits}")
         if int(top.arrive.value):
-            coverage.observe_arrival(instructions.commits)
+            coverage.sample(Commit(instructions.commits))
             instructions.arrive()
         silent = 0 if writes or cycle.accepts or waits or not (instructions.held or cycle.i_valid) else silent + 1
         if writes:

@@ -19,8 +19,8 @@ from .jobs import Job, read_jobs
 from .memories import SharedMemory
 from .scoreboard import Cycle, Pattern, Scoreboard, ViolationError
 from .settings import Settings
+from .stream_coverage import WARPGROUP, CommandCoverage, Mma
 from .streams import StreamMonitor, rare_meetings, start_clock
-from .warpgroup_coverage import WarpgroupCoverage
 from .warpgroup_items import Command, commands
 
 __all__ = ["every_result_once"]
@@ -189,7 +189,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
     scoreboard = Scoreboard(longest_wait)
     instructions = _Instructions(top, commands(read_jobs(Path(SETTINGS.jobs)), rng))
     beside = _Beside(top, warp_items(config, SETTINGS.arch, rng), rng, 1_000 * pace)
-    memory, coverage = SharedMemory(top, rng), WarpgroupCoverage(config.name)
+    memory, coverage = SharedMemory(top, rng), CommandCoverage(config.name, WARPGROUP)
     of_instructions, of_panels, of_warps = (
         iter(Pattern(rng, pace=pace, resets=resets and not number)) for number in range(3)
     )
@@ -223,8 +223,11 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
         cycle, results = of_i.sample(), of_c.sample()
         reads += memory.sample(None if reset else instructions.read)
         scoreboard.observe(results, instructions.panel)
-        coverage.observe(cycle, results, instructions.held, _operation(instructions.offered))
-        coverage.observe_beside(beside.observe(), results, beside.core)
+        operation = instructions.offered.operation.value if instructions.offered else None
+        coverage.observe(cycle, instructions.held, operation, results.states)
+        mma = beside.observe()
+        if not reset:
+            coverage.sample(Mma(beside.core, mma.states[0], results.states[0]))
         if reset:
             instructions.forget()
             reads = instructions.reads = waited = 0
@@ -245,7 +248,3 @@ def _phases(rng: np.random.Generator, share: float, cycles: int) -> Iterator[boo
     """Yield without end whether a phase is chosen, with probability `share`; phases have `cycles` cycles on average."""
     while True:
         yield from [bool(rng.random() < share)] * int(rng.integers(1, 2 * cycles))
-
-
-def _operation(command: Command | None) -> int | None:
-    return command.operation.value if command else None
