@@ -15,14 +15,13 @@ from ...golden.matrix import multiply
 from ...isa.formats import Format, Specials
 from ...isa.instructions import Instruction, every_instruction
 from ...isa.metadata import RULES, split_nibbles
-from ...isa.numerics import Method, numerics
 from ...isa.operands import MatrixOperands
 from ...operands.registers import CONTAINERS
 from ...rtl.config import WARP_COLUMNS, WARP_ROWS, CoreConfig
 from ...rtl.metadata import RuleCode
 from ...rtl.order import nibble_order
 from ...rtl.step import control_layout, row_result_layout
-from ..engine.steps import step_words, steps_of
+from ..engine.steps import executes, step_words, steps_of
 from .directed import directed_operands
 from .random_operands import distributions, random_codes, special_codes
 
@@ -67,9 +66,7 @@ def native(config: CoreConfig, arch: str) -> tuple[Instruction, ...]:
     """
     found: dict[tuple[object, ...], Instruction] = {}
     for whole in every_instruction():
-        if arch not in whole.architectures or not config.holds(whole):
-            continue
-        if numerics(whole, arch).method is Method.EMULATED:
+        if arch not in whole.architectures or not executes(config, whole, arch):
             continue
         steps = max(1, whole.stored_k * whole.container_bits // (8 * config.step_bytes))
         scale_size = whole.scale_size // steps if whole.scale_size and steps > 1 else whole.scale_size

@@ -13,12 +13,13 @@ from ...rtl.fetch import CORE_MATRICES, PANEL_ROWS, UNIT_BITS
 from ...rtl.tcgen05 import CtaOperation
 from ...rtl.tensor_memory import TENSOR_LANES
 from ...rtl.warp import COLUMNS
+from .items import joined_words
 from .memories import ColumnMemory, SharedMemory
 from .scoreboard import Cycle, Pattern, ViolationError
 from .settings import Settings
 from .stream_coverage import CTA, CommandCoverage, Commit, Pair
 from .streams import start_clock
-from .tcgen05_items import CtaPanel, CtaTask, CtaWork, columns_from, joined_words, write_panel
+from .tcgen05_items import CtaPanel, CtaTask, CtaWork, columns_from, write_panel
 
 __all__ = ["every_panel_once"]
 

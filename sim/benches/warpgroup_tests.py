@@ -15,13 +15,12 @@ from ...rtl.fetch import ADDRESS_BITS
 from ...rtl.life_cycle import Operation
 from ...rtl.tensor_cores import WARPS, mma_layout
 from .items import Item, warp_items
-from .jobs import Job, read_jobs
 from .memories import SharedMemory
 from .scoreboard import Cycle, Pattern, Scoreboard, ViolationError
 from .settings import Settings
 from .stream_coverage import WARPGROUP, CommandCoverage, Mma
 from .streams import StreamMonitor, rare_meetings, start_clock
-from .warpgroup_items import Command, commands
+from .warpgroup_items import Command, Job, commands, read_jobs
 
 __all__ = ["every_result_once"]
 

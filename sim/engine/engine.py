@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 
 from ...errors import BackendError
 from ...isa.instructions import Instruction
-from ...isa.numerics import Method, numerics
 from ...isa.operands import MatrixOperands, Product, StepFlags
 from ...rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, CoreConfig
 from . import emulation
 from .row_interface import row_interface
-from .steps import step_words, steps_of
+from .steps import executes, step_words, steps_of
 
 __all__ = [
     "Engine",
@@ -236,7 +235,7 @@ def multiply_with(
     BackendError
         The datapath lacks a format.
     """
-    emulated = not config.holds(instruction) or numerics(instruction, arch).method is Method.EMULATED
+    emulated = not executes(config, instruction, arch)
     flags: list[StepFlags] = []
 
     def execute_step(instruction: Instruction, operands: MatrixOperands) -> NDArray:

@@ -7,12 +7,12 @@ from numpy.typing import NDArray
 
 from ...isa.instructions import Instruction
 from ...isa.metadata import join_nibbles
-from ...isa.numerics import BLOCK_GROUP
+from ...isa.numerics import BLOCK_GROUP, Method, numerics
 from ...isa.operands import MatrixOperands
 from ...rtl.config import CoreConfig
 from .row_interface import row_interface
 
-__all__ = ["StepWords", "control_word", "octets", "step_words", "steps_of"]
+__all__ = ["StepWords", "control_word", "executes", "octets", "step_words", "steps_of"]
 
 _BYTE = 8
 _WORD = 32
@@ -53,6 +53,11 @@ def step_words(config: CoreConfig) -> StepWords:
     overflow = layout["overflow"].offset - fields["control"].start * _WORD
     total = max(-(-(field.offset + field.width) // _WORD) for field in layout.values())
     return StepWords(**fields, overflow_bit=overflow, total=total)
+
+
+def executes(config: CoreConfig, instruction: Instruction, arch: str) -> bool:
+    """Return whether a datapath computes an instruction of an architecture by itself, without emulation."""
+    return config.holds(instruction) and numerics(instruction, arch).method is not Method.EMULATED
 
 
 def control_word(config: CoreConfig, instruction: Instruction, last: bool) -> int:

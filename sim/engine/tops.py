@@ -4,7 +4,6 @@ from functools import lru_cache
 
 from ...errors import BackendError
 from ...isa.instructions import Instruction
-from ...isa.numerics import Method, numerics
 from ...isa.operands import TensorMemoryOperands
 from ...isa.timing import ARCHITECTURE
 from ...rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, WARP_ROWS, CoreConfig
@@ -13,6 +12,7 @@ from ...rtl.tcgen05 import TCGEN05_ARRAY
 from .compiled_tcgen05 import CompiledTcgen05
 from .compiled_warp import CompiledWarp
 from .compiled_warpgroup import CompiledWarpgroup
+from .steps import executes
 from .tcgen05_commands import CtaCommand, cta_command
 from .warpgroup_commands import is_executed
 
@@ -32,8 +32,8 @@ def tops_of(instruction: Instruction, arch: str) -> tuple[str, ...]:
     if instruction.family == "tcgen05":
         return ("tcgen05",)
     names = []
-    if instruction.family == "mma" and instruction.m == WARP_ROWS and _config(arch).holds(instruction):
-        names += ["warp"] if numerics(instruction, arch).method is not Method.EMULATED else []
+    if instruction.family == "mma" and instruction.m == WARP_ROWS and executes(_config(arch), instruction, arch):
+        names.append("warp")
     if arch == ARCHITECTURE and is_executed(instruction):
         names.append("warpgroup")
     return tuple(names)

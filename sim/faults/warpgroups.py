@@ -19,9 +19,8 @@ from ...rtl.unit import Unit
 from ...rtl.warp import warp_operands_layout, warp_result_layout
 from ...rtl.warpgroup import Warpgroup, warpgroup_layout
 from ..benches.items import Item, warp_items
-from ..benches.jobs import Job, read_jobs
 from ..benches.settings import Settings
-from ..benches.warpgroup_items import Command, commands
+from ..benches.warpgroup_items import Command, Job, commands, read_jobs
 from ..engine.driver import CycleBits
 from ..engine.ports import clocked_ports
 from ..engine.warp_operands import RESULT_WORDS
