@@ -82,19 +82,8 @@ def arithmetic_benches(config: CoreConfig) -> dict[str, ComponentBench]:
 class AddedTree(wiring.Component):
     """A tree of carry-save adders followed by the adder of its two words, as neither has a defined output of its own.
 
-    Parameters
-    ----------
-    term_bits : sequence of int
-        Signed width of each term.
-
-    Members
-    -------
-    term0, term1, ... : In(signed(term_bits[i]))
-        Terms.
-    increments : In(count)
-        Ones added in the last place.
-    total : Out(signed(...))
-        Sum of terms and increments.
+    Ports are the terms ``term0``, ``term1``, ..., signed and of `term_bits` bits, ``increments``, a one for each term
+    that is added in the last place, and ``total``, the sum of both.
     """
 
     def __init__(self, term_bits: Sequence[int]) -> None:

@@ -279,16 +279,8 @@ def undefined_chunks(
 ) -> NDArray[np.uint64]:
     """Return the flags of every chunk of steps, bit c for chunk c; chunks beyond a short instruction have flags too.
 
-    Parameters
-    ----------
-    config, instruction : CoreConfig, Instruction
-        Datapath and instruction.
-    metadata : ndarray of uint32, shape (..., words)
-        Metadata words of the steps.
-    rule : int
-        Rule code; a code of no rule defines no nibble.
-    ordered : bool
-        Whether the nibbles have the order of the row's input.
+    The metadata words have the shape (..., words). With `ordered`, the nibbles have the order of the row's input. A
+    rule code of no rule defines no nibble.
     """
     if not instruction.rule:
         return np.zeros(metadata.shape[:-1], np.uint64)

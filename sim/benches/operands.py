@@ -68,23 +68,10 @@ def slots_of_each_kind(config: CoreConfig) -> list[Slot]:
 
 
 class FormattedUnpack(wiring.Component):
-    """The unpacker of one slot with the format decoder that controls it.
+    """The unpacker of operand ``a`` or ``b`` in one slot, with the format decoder that controls it.
 
-    Parameters
-    ----------
-    slot : Slot
-        Slot; it decides the place of the element in the operand, and its formats.
-    side : str
-        ``a`` or ``b``.
-
-    Members
-    -------
-    operand : In(8 * step_bytes)
-        All elements of a step, lowest first.
-    element : In(4)
-        Control code.
-    raw : Out(raw_signature(slot.significand_bits))
-        Element in raw form.
+    The slot decides the place of the element in ``operand``, which are all elements of a step, lowest first.
+    ``element`` is a control code, and ``raw`` the element in raw form.
     """
 
     def __init__(self, slot: Slot, side: str) -> None:

@@ -95,19 +95,7 @@ def special_codes(fmt: Format, shape: tuple[int, ...], rng: np.random.Generator)
 
 
 def random_codes(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.int64]:
-    """Draw random codes of a format.
-
-    Parameters
-    ----------
-    fmt : Format
-        Format.
-    distribution : str
-        One of :data:`FLOAT_DISTRIBUTIONS` or :data:`INTEGER_DISTRIBUTIONS`.
-    shape : tuple of int
-        Shape of the result.
-    rng : Generator
-        Source of randomness.
-    """
+    """Draw random codes of a format from one of :data:`FLOAT_DISTRIBUTIONS` or :data:`INTEGER_DISTRIBUTIONS`."""
     if distribution in ("uniform", "bits"):
         return rng.integers(0, 1 << fmt.bits, shape)
     if distribution == "extreme":
@@ -172,20 +160,8 @@ def random_operands(
 ) -> Operands:
     """Draw the registers of random tiles of an ``mma`` instruction.
 
-    Parameters
-    ----------
-    instruction : Instruction
-        An ``mma`` instruction.
-    distribution : str
-        One of :func:`distributions`.
-    cases : int
-        Number of tiles.
-    rng : Generator
-        Source of randomness.
-    sparsity_selector : int
-        Sparsity selector.
-    any_nibble : bool
-        Draw from all sixteen nibbles, not only from legal ones.
+    The distribution is one of :func:`distributions`, and `cases` the number of tiles. With `any_nibble`, metadata are
+    drawn from all sixteen nibbles, not only from legal ones.
     """
     a, b, c = random_matrices(instruction, distribution, cases, rng)
     return Operands(

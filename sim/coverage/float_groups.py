@@ -246,16 +246,7 @@ def alignment(mode: str, operations: Operations) -> Covergroup:
 def _distances(exponents: range, others: tuple[int, ...], zero_exponent: int, last: int) -> NDArray[np.bool_]:
     """Return which distances a term can have; the last element stands for all beyond `last`.
 
-    Parameters
-    ----------
-    exponents : range
-        Exponents of the term.
-    others : tuple of int
-        Possible exponents of the other terms.
-    zero_exponent : int
-        Least value of e_max.
-    last : int
-        Last distance with a bin of its own.
+    `exponents` are those of the term and `others` those of the other terms; e_max is at least `zero_exponent`.
     """
     own = np.array(exponents)
     reachable = np.zeros(last + 2, np.bool_)

@@ -28,12 +28,8 @@ class _Vectors(ctypes.Structure):
 class ComponentLibrary(CompiledModel):
     """Combinational components of one compiled model.
 
-    Parameters
-    ----------
-    library : Path
-        Library built with ``drivers/components.cpp``.
-    ports : sequence of str
-        Ports of the model, in the order of its configuration.
+    The library is built with ``drivers/components.cpp``; `ports` are those of the model, in the order of its
+    configuration.
     """
 
     prefix, checks = "components", False
@@ -62,26 +58,10 @@ class ComponentLibrary(CompiledModel):
 
 
 class CompiledComponent:
-    """A combinational component compiled by Verilator, loaded into this process.
+    """A combinational component compiled by Verilator to a library, loaded into this process.
 
-    Parameters
-    ----------
-    component : wiring.Component
-        The component.
-    library : Path
-        Path of the library to build. No other library may have been loaded from this path.
-    platform : object
-        Platform for elaboration, as for :func:`~sptc.rtl.convert.to_rtlil`.
-
-    Attributes
-    ----------
-    inputs, outputs : list of Port
-        Its ports.
-
-    Raises
-    ------
-    BackendError
-        Verilator or a compiler is missing or fails; one sentence that says what to install.
+    `inputs` and `outputs` are its ports, and `platform` is one for elaboration. No other library may have been loaded
+    from the path of this one.
     """
 
     def __init__(self, component: wiring.Component, library: Path, *, platform: object = None) -> None:

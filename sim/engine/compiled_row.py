@@ -24,14 +24,9 @@ def row_driver(config: CoreConfig, *, top: str = TOP, more: Sequence[str] = ()) 
 
 
 class RowModel(CompiledModel):
-    """One row of a compiled library.
+    """One row of a library built with ``drivers/row.cpp`` or ``drivers/computed_row.cpp``.
 
-    Parameters
-    ----------
-    library : Path
-        Library built with ``drivers/row.cpp`` or ``drivers/computed_row.cpp``.
-    latency : int
-        The result of the step that enters in cycle t is recorded in cycle t + `latency`.
+    The result of the step that enters in cycle t is recorded in cycle t + `latency`.
     """
 
     prefix, checks = "row", False
@@ -56,16 +51,10 @@ class RowModel(CompiledModel):
 
 
 class CompiledRow:
-    """A row compiled by Verilator, loaded into this process.
+    """A row compiled by Verilator, loaded into this process, whose steps have a number of 32-bit words.
 
-    A batch of steps with one common control word can run on a model that is specialised for this word.
-
-    Parameters
-    ----------
-    config : CoreConfig
-        Datapath. It is built on first use and cached in :func:`~sptc.infra.cache.cache_folder`.
-    words : int
-        32-bit words of a step.
+    It is built on first use and cached in :func:`~sptc.infra.cache.cache_folder`. A batch of steps with one common
+    control word can run on a model that is specialised for this word.
 
     Raises
     ------

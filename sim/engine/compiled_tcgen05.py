@@ -20,16 +20,9 @@ __all__ = ["CompiledTcgen05"]
 
 
 class CompiledTcgen05(CompiledTop[list[CtaModel]]):
-    """The tensor cores of two CTAs.
+    """The tensor cores of two CTAs, by default with half of a tensor core of sm_100 as an array of 16 rows.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        Datapath of an array of 16 rows, by default half of a tensor core of sm_100.
-    stand_in : StandIn, optional
-        As for :class:`~sptc.sim.engine.array_units.CompiledTop`.
-    arrays : int
-        Number of arrays, each with 16 lanes of tensor memory. Fewer than all need a stand-in.
+    Each array has 16 lanes of tensor memory. Fewer arrays than all need a stand-in.
     """
 
     top, title = "tcgen05", "tensor cores of a CTA"
@@ -51,17 +44,9 @@ class CompiledTcgen05(CompiledTop[list[CtaModel]]):
         smem: NDArray[np.uint8],
         pattern: NDArray[np.uint8] | None = None,
     ) -> CtaRun:
-        """Run commands on one CTA or a pair from reset, until all results are written.
+        """Run commands on one CTA or a pair from reset, until all results are written; see :func:`.run_ctas`.
 
-        Parameters
-        ----------
-        commands, tmem, smem, pattern
-            As for :func:`~sptc.sim.engine.tcgen05_driver.run_ctas`.
-
-        Raises
-        ------
-        AssertionError
-            The hardware breaks a rule, or does not finish.
+        An AssertionError says that the hardware breaks a rule, or does not finish.
         """
         steps: Counter[int] = Counter()
         for command in commands:

@@ -51,17 +51,8 @@ class CompiledWarp(CompiledTop[StreamModel]):
     def run(self, instruction: Instruction, operands: HeldOperands) -> WarpRun:
         """Execute an instruction on each case of its operands, one after the other from reset on.
 
-        Parameters
-        ----------
-        instruction : Instruction
-            Instruction of ``mma`` with 16 rows, whose formats the datapath has.
-        operands : HeldOperands
-            Registers and immediates.
-
-        Raises
-        ------
-        AssertionError
-            The hardware breaks a rule of its streams, or gives no result.
+        The instruction is one of ``mma`` with 16 rows, whose formats the datapath has. An AssertionError says that the
+        hardware breaks a rule of its streams, or gives no result.
         """
         words = warp_words(self.config, instruction, operands)
         cases, step_bytes = len(words), self.config.step_bytes

@@ -38,16 +38,9 @@ _PATIENCE = 1 << 14
 
 
 class CompiledWarpgroup(CompiledTop[GroupModel]):
-    """A warpgroup.
+    """A warpgroup, by default with tensor cores of sm_90 as arrays.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        Datapath of a warp's array, by default that of a tensor core of sm_90.
-    threads : int
-        With 2, a second thread computes batches of unit steps (``drivers/computed_units.cpp``).
-    stand_in : StandIn, optional
-        As for :class:`~sptc.sim.engine.array_units.CompiledTop`.
+    With two `threads`, the second one computes batches of unit steps (``drivers/computed_units.cpp``).
     """
 
     top = title = "warpgroup"
@@ -71,21 +64,10 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
     ) -> tuple[list[Completion], list[list[Completion]]]:
         """Run a warpgroup's commands beside ``mma`` of other warps, from reset until all results are out.
 
-        Parameters
-        ----------
-        commands : sequence of Command
-            Commands in order.
-        instructions : sequence of four sequences of WarpInstruction
-            Instructions of each array, in order.
-        pattern : ndarray of uint8, optional
-            Events of each cycle; the pattern repeats. Bit 0: the next command is offered. Bit 1: accumulators are
-            offered. Bit 2: results are taken. Bit 3: ``mma`` instructions are offered. Bit 4: results of ``mma`` are
-            taken. By default all bits are set.
-
-        Raises
-        ------
-        AssertionError
-            The hardware breaks a rule, or does not finish.
+        Commands, and the instructions of each array, run in order. The pattern has the events of each cycle, and
+        repeats. Bit 0: the next command is offered. Bit 1: accumulators are offered. Bit 2: results are taken. Bit 3:
+        ``mma`` instructions are offered. Bit 4: results of ``mma`` are taken. By default all bits are set. An
+        AssertionError says that the hardware breaks a rule, or does not finish.
         """
         given, kept, multiplied, columns = (CCommand * len(commands))(), [], 0, 0
         for command, of in zip(commands, given, strict=True):

@@ -25,16 +25,7 @@ _NAN = {np.dtype(np.uint16): 0x7FFF, np.dtype(np.uint32): 0x7FFFFFFF}
 
 
 def run(multiply: Multiply, instruction: Instruction, operands: MatrixOperands) -> NDArray:
-    """Compute D of an emulated instruction.
-
-    Parameters
-    ----------
-    multiply : callable
-        Runs one instruction of the datapath.
-    instruction : Instruction
-        fp8 or 4-bit integer ``mma``.
-    operands : MatrixOperands
-        As for :meth:`sptc.sim.engine.engine.Engine.multiply`.
+    """Compute D of an emulated instruction, fp8 or 4-bit integer ``mma``; `multiply` runs one that the datapath has.
 
     Raises
     ------

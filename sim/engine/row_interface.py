@@ -52,11 +52,6 @@ class RowInterface:
 def row_interface(config: CoreConfig) -> RowInterface:
     """Return the interface of a datapath's row: from the RTL if Amaranth is imported, else from the cache.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        The datapath.
-
     Raises
     ------
     BackendError

@@ -86,12 +86,8 @@ def steps_of(
 
     Parameters
     ----------
-    config : CoreConfig
-        Datapath.
-    instruction : Instruction
-        Instruction; the datapath must have its formats.
-    operands : MatrixOperands
-        Operands of one instruction.
+    config, instruction, operands
+        Datapath, an instruction whose formats it has, and the operands of each.
     ordered : bool
         If true, B and metadata are in the order that a row takes, see :mod:`sptc.rtl.order`. Otherwise they are in
         their original order, for an array, which reorders them itself.

@@ -19,15 +19,7 @@ def stream_driver(ports: Sequence[str], top: str, more: Sequence[str] = ()) -> d
 
 
 class StreamModel(CompiledModel):
-    """One component of a compiled library.
-
-    Parameters
-    ----------
-    library : ctypes.CDLL
-        Library built with ``drivers/stream.cpp``.
-    units : Path, optional
-        Library of its units; None if `library` contains them.
-    """
+    """One component of a library built with ``drivers/stream.cpp``; its units may be in another library."""
 
     prefix = "stream"
     arguments = (*[ctypes.c_void_p] * 5, ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p)
@@ -38,18 +30,10 @@ class StreamModel(CompiledModel):
     def check(
         self, items: bytes, expected: bytes, count: int, pattern: NDArray[np.uint16], longest_wait: int
     ) -> tuple[str, int]:
-        """Compare results in at most as many cycles as the pattern has; return the broken rule and the items taken.
+        """Run `count` items and compare results; return the broken rule, empty for none, and the number of items taken.
 
-        Parameters
-        ----------
-        items, expected : bytes
-            Payloads of `count` items and of their results.
-        count : int
-            Number of items.
-        pattern : ndarray of uint16
-            :class:`~sptc.sim.engine.driver.CycleBits` of every cycle.
-        longest_wait : int
-            Largest number of cycles for which a result may be late, and for which an item may be refused.
+        `items` and `expected` are payloads. The pattern has the :class:`~sptc.sim.engine.driver.CycleBits` of each
+        cycle that may run. A result may be late, and an item refused, for `longest_wait` cycles.
         """
         taken = ctypes.c_int64()
         limits = len(pattern), len(pattern), longest_wait
@@ -67,14 +51,8 @@ class StreamModel(CompiledModel):
     ) -> str:
         """Run until every item has its result; return the broken rule, empty for none.
 
-        Parameters
-        ----------
-        items : ndarray of uint32, shape (count, words)
-            Payloads of the items.
-        results, accepted, done : ndarray, with an element for each item
-            Filled with the results, and with the cycles in which each item and its result were taken.
-        pattern, longest_wait
-            As in :meth:`check`; the pattern has no resets and repeats.
+        `results`, and the cycles `accepted` and `done` in which each item and its result were taken, are filled, with
+        an element for each item. The pattern repeats and has no resets.
         """
         filled = (array.ctypes.data for array in (results, accepted, done))
         limits = len(pattern), np.iinfo(np.int64).max, longest_wait

@@ -109,17 +109,8 @@ def cta_command(
 ) -> CtaCommand | None:
     """Return the command for an instruction, None if the hardware does not execute the instruction.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        The datapath of an array.
-    opcode, descriptor : Opcode, InstructionDescriptor
-        Instruction and instruction descriptor.
-    operands : dict of str to int
-        Descriptors and addresses of `a`, `b` and `d`, and of `e`, `scale_a` and `scale_b` where the instruction has
-        them, as for :func:`sptc.tcgen05_mma`.
-    enable_input_d : bool
-        Whether D is added to the product.
+    The operands, for :func:`sptc.tcgen05_mma`, are descriptors and addresses of `a`, `b` and `d`, and of `e`, `scale_a`
+    and `scale_b` where the instruction has them. With `enable_input_d`, D is added to the product.
     """
     i, shared = descriptor.instruction, operands["a"] >= _SMALLEST_DESCRIPTOR
     in_shared = [("b", descriptor.transpose_b), *([("a", descriptor.transpose_a)] if shared else [])]

@@ -49,15 +49,7 @@ class _CWork(ctypes.Structure):
 
 
 def cta_driver(ports: Sequence[str], top: str, more: Sequence[str] = (), *, lanes: int) -> dict[str, str]:
-    """Return the C++ that drives a model of :class:`~sptc.rtl.tcgen05.Tcgen05`.
-
-    Parameters
-    ----------
-    ports, top, more
-        As for :func:`~sptc.sim.engine.driver.driver`.
-    lanes : int
-        Lanes of tensor memory.
-    """
+    """Return the C++ that drives a :class:`~sptc.rtl.tcgen05.Tcgen05`; as for :func:`.driver.driver`."""
     constants = {"rows": PANEL_ROWS, "lanes": lanes, "flag_words": lanes * CHUNKS // 32}
     return driver("tcgen05.cpp", constants, top=top, ports=ports, more=more)
 
@@ -87,10 +79,8 @@ def run_ctas(
         One model, or two of the same library for a pair.
     commands : sequence of CtaCommand
         Commands in order; both CTAs of a pair get all of them.
-    tmem : ndarray of uint32, shape (CTAs, lanes, 512)
-        Initial tensor memory, with as many lanes as the models have.
-    smem : ndarray of uint8, shape (CTAs, bytes)
-        Shared memory.
+    tmem, smem : ndarray of uint32, shape (CTAs, lanes, 512), and of uint8, shape (CTAs, bytes)
+        Initial tensor memory, with as many lanes as the models have, and shared memory.
     pattern : ndarray of uint8, optional
         For each cycle, bit c: the next command is offered to CTA c. The pattern repeats. By default both bits are set.
     cycles : int

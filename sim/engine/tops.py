@@ -20,14 +20,9 @@ __all__ = ["command_of", "refusal", "tcgen05", "tops_of", "undefined_names", "wa
 
 
 def tops_of(instruction: Instruction, arch: str) -> tuple[str, ...]:
-    """Return the names of the tops, and thereby back ends, that execute an instruction.
+    """Return the names of the tops, and thereby back ends, that execute an instruction of an architecture.
 
-    Parameters
-    ----------
-    instruction : Instruction
-        For ``tcgen05.mma`` the operands decide as well: see :func:`command_of`.
-    arch : str
-        Architecture whose numerics apply.
+    For ``tcgen05.mma`` the operands decide as well: see :func:`command_of`.
     """
     if instruction.family == "tcgen05":
         return ("tcgen05",)
@@ -73,13 +68,7 @@ def tcgen05() -> CompiledTcgen05:
 
 
 def command_of(operands: TensorMemoryOperands) -> CtaCommand:
-    """Return the command of the hardware for an instruction of ``tcgen05.mma``.
-
-    Raises
-    ------
-    BackendError
-        The hardware does not execute the instruction.
-    """
+    """Return the command for a ``tcgen05.mma``; a BackendError says that the hardware does not execute it."""
     command = cta_command(
         TCGEN05_ARRAY,
         operands.opcode,

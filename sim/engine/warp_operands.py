@@ -21,16 +21,7 @@ def warp_words(
 ) -> NDArray[np.uint32]:
     """Return payloads of a warp, :func:`~sptc.rtl.warp.warp_operands_layout`, shape (cases, words).
 
-    Parameters
-    ----------
-    config : CoreConfig
-        Datapath of the warp.
-    instruction : Instruction
-        Instruction of family ``mma``, of 16 rows.
-    operands : HeldOperands
-        Registers and immediates.
-    cases : slice
-        Cases of the operands, all by default.
+    The instruction is of family ``mma``, with 16 rows; all cases of the operands are converted by default.
     """
     layout = warp_operands_layout()
     arrays = {name: array[cases] for name, array in operands.arrays.items()}

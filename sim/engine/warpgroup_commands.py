@@ -97,19 +97,7 @@ def wait(pending: int) -> Command:
 
 
 def multiplication(config: CoreConfig, instruction: Instruction, held: HeldOperands, case: int) -> Command:
-    """Return the command for an instruction of ``wgmma`` and one case of its operands.
-
-    Parameters
-    ----------
-    config : CoreConfig
-        The datapath.
-    instruction : Instruction
-        Instruction of family ``wgmma``.
-    held : HeldOperands
-        Registers, image, immediates and descriptors.
-    case : int
-        Number of the case.
-    """
+    """Return the command for an instruction of ``wgmma`` and one case of its operands."""
     arrays, layout = held.arrays, descriptor_layout()
     a_descriptor, b_descriptor = (layout.from_bits(descriptor) for descriptor in held.descriptors)
     fields = {"operation": Operation.MULTIPLY, "a_descriptor": a_descriptor, "b_descriptor": b_descriptor}
@@ -139,20 +127,9 @@ def wgmma_fields(config: CoreConfig, instruction: Instruction, immediates: Immed
 def warp_instruction(
     config: CoreConfig, instruction: Instruction, held: HeldOperands, case: int, after: int | None = None
 ) -> WarpInstruction:
-    """Return an instruction of ``mma`` with one case of its operands.
+    """Return an instruction of ``mma`` with one case of its operands; `after` is as in :class:`WarpInstruction`.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        The datapath.
-    instruction : Instruction
-        Instruction of family ``mma`` with 16 rows and without block scales.
-    held : HeldOperands
-        Registers and immediates.
-    case : int
-        Number of the case.
-    after : int, optional
-        As in :class:`WarpInstruction`.
+    The instruction has 16 rows and no block scales.
     """
     (of_warp,) = warp_words(config, instruction, held, slice(case, case + 1))
     words = np.zeros(-(-mma_layout().size // 32), np.uint32)

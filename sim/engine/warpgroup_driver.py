@@ -80,16 +80,9 @@ def group_driver(ports: Sequence[str], top: str, more: Sequence[str] = ()) -> di
 
 
 class GroupModel(CompiledModel):
-    """One warpgroup of a compiled library.
+    """One warpgroup of a library built with ``drivers/warpgroup.cpp``.
 
-    Parameters
-    ----------
-    library : ctypes.CDLL
-        Library built with ``drivers/warpgroup.cpp``.
-    units : Path, optional
-        Library of its units; None if `library` contains them.
-    threads : int
-        Number of threads that compute the units.
+    Its units are in a library of their own, unless `library` contains them, and are computed by a number of threads.
     """
 
     prefix, arguments = "group", (ctypes.c_void_p, ctypes.c_void_p)

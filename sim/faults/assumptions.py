@@ -71,12 +71,7 @@ def assumed_control(control: Any, config: CoreConfig, arch: str) -> Module:
 def step_pipeline(config: CoreConfig, arch: str, layout: data.StructLayout) -> Pipeline:
     """Return the description of :class:`AssumedSteps` for proofs: a case for each pair of element codes.
 
-    Parameters
-    ----------
-    config, arch : CoreConfig, str
-        Datapath, and the architecture whose instructions it executes.
-    layout : StructLayout
-        Layout of a step.
+    The datapath executes the instructions of `arch`; `layout` is that of a step.
     """
     fields, offset = control_layout(), layout["control"].offset
     elements = {codes[: _DECIDED.index("result")] for codes in _decided(config, arch)}
@@ -113,18 +108,10 @@ class AssumedSteps(Elaboratable):
 class AssumedStream(wiring.Component):
     """A stream component whose inputs are assumed to be streams of existing instructions, with masked outputs.
 
-    A payload that waits at an input stays. Outputs that nobody reads are zero: payloads that are not valid, addresses
-    without a read, and the ready of an input during reset.
-
-    Parameters
-    ----------
-    design : wiring.Component
-        Component with a stream ``i``, perhaps with ``o``, ``c``, ``mma`` and ports to memories; it becomes a submodule
-        ``design``.
-    assumed : Module, optional
-        Further assumptions.
-    looked_at : Value, optional
-        Mask of the bits of an output's payload that have a meaning.
+    The design, which becomes a submodule ``design``, has a stream ``i``, perhaps ``o``, ``c`` and ``mma``, and ports to
+    memories. A payload that waits at an input stays. Outputs that nobody reads are zero: payloads that are not valid,
+    addresses without a read, and the ready of an input during reset. The module `assumed` makes further assumptions,
+    and `looked_at` is a mask of the bits of the payload of ``o`` that have a meaning.
     """
 
     def __init__(self, design: wiring.Component, assumed: Module | None = None, looked_at: Value | None = None) -> None:

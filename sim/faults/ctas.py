@@ -41,19 +41,7 @@ _PATTERN_CYCLES, _CUT_SHORT = 997, 300
 
 
 class CtaRegression:
-    """Regression of the tensor cores of a CTA.
-
-    Parameters
-    ----------
-    settings : Settings
-        Datapath, and the file of a :class:`~sptc.sim.engine.tcgen05_commands.CtaProgram`.
-    faults : int
-        Number of single faults to draw.
-    seed : int
-        Seed of the faults and gaps.
-    folder : Path
-        Folder in which the library is built.
-    """
+    """Regression of the tensor cores of a CTA, with a :class:`~sptc.sim.engine.tcgen05_commands.CtaProgram`."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         rng = np.random.default_rng(seed)

@@ -114,12 +114,8 @@ def settled(
 
     Parameters
     ----------
-    top : str
-        Top module of the design; ``$assume`` cells constrain its inputs.
-    fault : Fault
-        Fault of the design.
-    folder : Path
-        Folder in which the faults were drawn.
+    top, fault, folder : str, Fault, Path
+        Top module, whose inputs ``$assume`` cells constrain, its fault, and the folder in which faults were drawn.
     timeout : float
         Time limit of each search in seconds.
     pipeline : Pipeline, optional

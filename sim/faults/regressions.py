@@ -58,10 +58,8 @@ def regression(settings: Settings, faults: int, seed: int, folder: Path) -> Regr
     ----------
     settings : Settings
         Top, datapath, and number of vectors of each component, of steps, tiles or instructions.
-    faults : int
-        Number of single faults to draw, divided among the top's components in proportion to their areas.
-    seed : int
-        Seed of the faults and vectors.
+    faults, seed : int
+        Number of single faults, divided among the top's components in proportion to their areas; seed of all draws.
     folder : Path
         Folder in which the library is built.
     """
@@ -116,12 +114,7 @@ def _octets(vectors: NDArray) -> NDArray[np.uint8]:
 def faulty_row(config: CoreConfig, arch: str, faults: int, seed: int, folder: Path) -> Netlist:
     """Put single faults into a row: into its decoder, the stages of its unit, and the cells between them.
 
-    Parameters
-    ----------
-    config, arch : CoreConfig, str
-        Datapath, and the architecture whose instructions it is assumed to execute.
-    faults, seed, folder
-        As for :func:`~.mutants.mutated`.
+    The row is assumed to execute the instructions of `arch`. Other parameters are those of :func:`~.mutants.mutated`.
     """
     steps = AssumedSteps(Row(config), arch)
     text = to_rtlil(steps, TOP, ports=steps.ports)

@@ -82,19 +82,7 @@ _TOPS = {"core": _core, "warp": _warp}
 
 
 class StreamRegression:
-    """Regression of a core or a warp.
-
-    Parameters
-    ----------
-    settings : Settings
-        Top, datapath, and number of items.
-    faults : int
-        Number of single faults to draw.
-    seed : int
-        Seed of the faults and items.
-    folder : Path
-        Folder in which the library is built.
-    """
+    """Regression of a core or a warp."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         rng = np.random.default_rng(seed)
@@ -126,14 +114,7 @@ def joined(payloads: Iterable[int], bits: int) -> bytes:
 def stream_pattern(rng: np.random.Generator, pace: int, cycles: int) -> NDArray[np.uint16]:
     """Return random events of `cycles` cycles: gaps before items and accumulators, stalls of results, and resets.
 
-    Parameters
-    ----------
-    rng : Generator
-        Source of randomness.
-    pace : int
-        Cycles of an item.
-    cycles : int
-        Number of cycles.
+    `pace` is the number of cycles of an item.
     """
     patterns = Pattern(rng, pace=pace, resets=True), Pattern(rng, pace=pace)
     bits = [

@@ -47,19 +47,7 @@ _COMPONENTS = {
 
 
 class WarpgroupRegression:
-    """Regression of a warpgroup: faults outside its warps, for which the regression of a warp is.
-
-    Parameters
-    ----------
-    settings : Settings
-        Datapath, number of jobs, and the file of the jobs.
-    faults : int
-        Number of single faults to draw.
-    seed : int
-        Seed of the faults, of commits and waits, and of ``mma``.
-    folder : Path
-        Folder in which the library is built.
-    """
+    """Regression of a warpgroup: faults outside its warps, for which the regression of a warp is."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         rng, config = np.random.default_rng(seed), settings.config
