@@ -32,12 +32,14 @@ class Axis:
 class Group:
     """Bins over the cross of several axes, with their hits; a bin is one value of each property."""
 
-    configuration: str
-    name: str
-    meaning: str
+    configuration: str  #: Name of the datapath
+    name: str  #: Unique within a configuration
+    meaning: str  #: Condition to hit a bin, in a sentence or two
     axes: tuple[Axis, ...]
+    #: Hit count of each bin, with one dimension for each axis.
     hits: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    reasons: list[str] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)  #: Reasons why bins are unreachable, one sentence each
+    #: 0 for a reachable bin, else one more than the index in `reasons`.
     reason: NDArray[np.int16] = field(default_factory=lambda: np.zeros(0, np.int16))
 
     def __post_init__(self) -> None:

@@ -33,8 +33,8 @@ class Operation:
     config: CoreConfig
     a: Element
     b: Element
-    result: str
-    scale: str
+    result: str  #: ``f32``, ``e8m13``, ``f16`` or ``s32``
+    scale: str  #: Block scale format, or ``none``
 
     def __str__(self) -> str:
         scaled = f" with {self.scale}" if self.scale != "none" else ""

@@ -1,24 +1,16 @@
-"""Combinational components compiled by Verilator: structured arrays of inputs in, of outputs out."""
+"""Python interface of ``drivers/components.cpp``: structured arrays of inputs in, of outputs out."""
 
 import ctypes
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from amaranth.hdl import Cat, Const, Elaboratable, Module, Signal, Value
-from amaranth.lib import wiring
 from numpy.typing import NDArray
 
-from ...infra.verilator import compile_library
-from ...rtl.convert import to_verilog
-from .driver import CompiledModel, driver
-from .ports import Port, port_dtype, ports_of
+from .driver import CompiledModel
 
-__all__ = ["CompiledComponent", "ComponentLibrary"]
-
-#: C++ compiler options for models that run briefly: short compile time instead of fast code.
-_OPTIMISATION = ("-O0",)
+__all__ = ["ComponentLibrary"]
 
 
 class _Vectors(ctypes.Structure):
@@ -55,62 +47,3 @@ class ComponentLibrary(CompiledModel):
             [(self._numbers[port], offset, field.itemsize) for port, (field, offset, *_) in fields.items()], np.int32
         )
         return places, _Vectors(places.ctypes.data, len(places), layout.itemsize)
-
-
-class CompiledComponent:
-    """A combinational component compiled by Verilator to a library, loaded into this process.
-
-    `inputs` and `outputs` are its ports, and `platform` is one for elaboration. No other library may have been loaded
-    from the path of this one.
-    """
-
-    def __init__(self, component: wiring.Component, library: Path, *, platform: object = None) -> None:
-        top = _Packed(component)
-        self.inputs, self.outputs = top.inputs, top.outputs
-        text = to_verilog(top, "top", ports=[top.i, top.o], platform=platform)
-        self._packed = [np.dtype([(name, f"V{len(port) // 8}")]) for name, port in (("i", top.i), ("o", top.o))]
-        compile_library(
-            text, "top", driver("components.cpp", {}, top="top", ports=("i", "o")), library, optimisation=_OPTIMISATION
-        )
-        self._library = ComponentLibrary(library, ("i", "o"))
-
-    def run(self, vectors: NDArray) -> NDArray:
-        """Return the outputs for input vectors, shape (count,)."""
-        assert vectors.dtype == port_dtype(self.inputs)
-        given, answered = self._packed
-        return self._library.run(vectors.view(given), answered).view(port_dtype(self.outputs))
-
-
-class _Packed(Elaboratable):
-    """A component with one wide input and one wide output, laid out like structured arrays of its ports.
-
-    A model with two wide ports compiles much faster than one with hundreds of narrow ports.
-    """
-
-    def __init__(self, component: wiring.Component) -> None:
-        self._component = component
-        ports = ports_of(component)
-        self.inputs = [port for port in ports if port.is_input]
-        self.outputs = [port for port in ports if not port.is_input]
-        self.i = Signal(8 * port_dtype(self.inputs).itemsize)
-        self.o = Signal(8 * port_dtype(self.outputs).itemsize)
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        m.submodules.component = self._component
-        for port, start in self._places(self.inputs):
-            m.d.comb += port.value.eq(self.i[start : start + port.bits])
-        parts: list[Value] = []
-        end = 0
-        for port, start in self._places(self.outputs):
-            parts += [Const(0, start - end), port.value]
-            end = start + port.bits
-        m.d.comb += self.o.eq(Cat(parts))
-        return m
-
-    @staticmethod
-    def _places(ports: list[Port]) -> Iterator[tuple[Port, int]]:
-        """Yield each port with its first bit in the wide port."""
-        fields = port_dtype(ports).fields
-        assert fields
-        return ((port, 8 * fields[port.name][1]) for port in ports)

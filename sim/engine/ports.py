@@ -6,7 +6,7 @@ is an array of 32-bit words.
 
 import gc
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,6 @@ __all__ = [
     "Port",
     "clocked_ports",
     "flags_of",
-    "integers",
     "joined",
     "payload_bits",
     "payload_words",
@@ -103,21 +102,6 @@ def split(values: Mapping[str, NDArray], ports: list[Port], prefix: str = "") ->
             octets = b"".join((int(value) & mask).to_bytes(size, "little") for value in given)
             vectors[port.name] = np.frombuffer(octets, "<u4").reshape(count, -1)
     return vectors
-
-
-def integers(vectors: NDArray, ports: Iterable[Port]) -> dict[str, NDArray]:
-    """Return the signed or unsigned integers of each port; Python integers above 64 bits. Inverse of :func:`split`."""
-    values = {}
-    for port in ports:
-        field = vectors[port.name]
-        sign = 1 << port.bits - 1 if port.signed else 0
-        if port.bits > 2 * _WORD:
-            values[port.name] = np.array([(value ^ sign) - sign for value in joined(field)], object)
-        elif port.bits == 2 * _WORD:
-            values[port.name] = field.view(np.int64) if port.signed else field
-        else:
-            values[port.name] = (field.astype(np.int64) ^ sign) - sign
-    return values
 
 
 def joined(field: NDArray) -> list[int]:
