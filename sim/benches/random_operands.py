@@ -20,6 +20,7 @@ __all__ = [
     "FLOAT_DISTRIBUTIONS",
     "INTEGER_DISTRIBUTIONS",
     "Operands",
+    "container",
     "distributions",
     "random_codes",
     "random_matrices",
@@ -117,7 +118,7 @@ def random_codes(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np
     return codes
 
 
-def _container(instruction: Instruction, fmt: Format, codes: NDArray[np.int64], rng: np.random.Generator) -> NDArray:
+def container(instruction: Instruction, fmt: Format, codes: NDArray[np.int64], rng: np.random.Generator) -> NDArray:
     """Place codes in their containers; other container bits are random."""
     low_bit = instruction.low_bit(fmt)
     noise = rng.integers(0, 1 << instruction.container_bits, codes.shape) & ~(((1 << fmt.bits) - 1) << low_bit)
@@ -187,7 +188,7 @@ def random_matrices(
     c = _accumulator_codes(instruction, distribution, c_shape, rng)
     if distribution == "cancelling":
         c = np.where(rng.random(c_shape) < 0.5, _accumulator_codes(instruction, "tiny", c_shape, rng), c)
-    return _container(instruction, instruction.a, a, rng), _container(instruction, instruction.b, b, rng), c
+    return container(instruction, instruction.a, a, rng), container(instruction, instruction.b, b, rng), c
 
 
 def random_metadata(

@@ -20,8 +20,6 @@ _ROUNDINGS = {
     ResultCode.E8M13: Rounding.RZ_E8M13,
     ResultCode.F16: Rounding.RNE_F16,
 }
-_NAN = {ResultCode.F32: 0x7FFFFFFF, ResultCode.E8M13: 0x7FFFFFFF, ResultCode.F16: 0x7FFF}
-_INF = {ResultCode.F32: 0x7F800000, ResultCode.E8M13: 0x7F800000, ResultCode.F16: 0x7C00}
 _FORMAT_OF_RESULT = {ResultCode.F32: FORMATS["f32"], ResultCode.E8M13: FORMATS["f32"], ResultCode.F16: FORMATS["f16"]}
 #: Exponent that turns any nonzero sum into an infinity and is within float64.
 _FAR = 512
@@ -102,13 +100,11 @@ def rounded(rounder: RoundStage, given: Values) -> Values:
             continue
         scale = given["headroom"][where] + _FORMAT_OF_RESULT[code].minimum_exponent - (rounder.total_bits - 1)
         exact = np.ldexp(total.astype(np.float64), np.minimum(scale, _FAR))
-        floats = round_sum(exact, _ROUNDINGS[code])
-        codes: NDArray = floats.view(np.uint32)
-        if code is ResultCode.F16:
-            codes = floats.astype(np.float16).view(np.uint16)
+        floats, fmt = round_sum(exact, _ROUNDINGS[code]), _FORMAT_OF_RESULT[code]
+        codes: NDArray = floats.astype(np.float16).view(np.uint16) if fmt.bits == 16 else floats.view(np.uint32)
+        sign, infinity = 1 << fmt.bits - 1, (1 << fmt.exponent_bits) - 1 << fmt.fraction_bits
         positive, negative = given["positive_inf"][where] == 1, given["negative_inf"][where] == 1
-        sign = 1 << (15 if code is ResultCode.F16 else 31)
-        special = np.where(positive, _INF[code], np.where(negative, _INF[code] | sign, codes))
+        special = np.where(positive, infinity, np.where(negative, infinity | sign, codes))
         nan = (given["nan"][where] == 1) | (positive & negative)
-        output[where] = np.where(nan, _NAN[code], special)
+        output[where] = np.where(nan, sign - 1, special)
     return {"output": output, "overflow": overflow}
