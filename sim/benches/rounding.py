@@ -15,11 +15,7 @@ from .bench import Values
 
 __all__ = ["rounded", "rounding_inputs"]
 
-_ROUNDINGS = {
-    ResultCode.F32: Rounding.RZ_F32,
-    ResultCode.E8M13: Rounding.RZ_E8M13,
-    ResultCode.F16: Rounding.RNE_F16,
-}
+_ROUNDINGS = {ResultCode.F32: Rounding.RZ_F32, ResultCode.E8M13: Rounding.RZ_E8M13, ResultCode.F16: Rounding.RNE_F16}
 _FORMAT_OF_RESULT = {ResultCode.F32: FORMATS["f32"], ResultCode.E8M13: FORMATS["f32"], ResultCode.F16: FORMATS["f16"]}
 #: Exponent that turns any nonzero sum into an infinity and is within float64.
 _FAR = 512
@@ -63,12 +59,7 @@ def rounding_inputs(config: CoreConfig, rounder: RoundStage, rng: np.random.Gene
     flags = {name: rng.random(count) < 0.03 for name in ("nan", "positive_inf", "negative_inf")}
     flags = {name: (flag & ~integer).astype(np.int64) for name, flag in flags.items()}
     headroom = np.where(integer, rng.integers(0, 1 << ALIGNED_EXPONENT_BITS, count), headroom)
-    return {
-        "total": total,
-        "headroom": headroom,
-        "result": result,
-        "saturate": rng.integers(0, 2, count),
-    } | flags
+    return {"total": total, "headroom": headroom, "result": result, "saturate": rng.integers(0, 2, count)} | flags
 
 
 def _grids(config: CoreConfig, half: NDArray[np.bool_], rng: np.random.Generator) -> tuple[NDArray, NDArray]:

@@ -1,5 +1,6 @@
 """Tensor cores of a CTA, or of a CTA pair, compiled by Verilator: commands and memories in, tensor memory out."""
 
+import ctypes
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -9,14 +10,107 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...rtl.accumulators import ARRAYS
-from ...rtl.config import CoreConfig
-from ...rtl.tcgen05 import TCGEN05_ARRAY, Tcgen05
-from ...rtl.warp import ROWS
-from .array_units import CompiledTop, StandIn
+from ...rtl.config import WARP_COLUMNS, CoreConfig
+from ...rtl.fetch import PANEL_ROWS
+from ...rtl.tcgen05 import TCGEN05_ARRAY, Tcgen05, tcgen05_layout
+from ...rtl.warp import CHUNKS, ROWS
+from .array_units import CompiledTop, StandIn, unit_functions
+from .driver import CompiledModel, driver, members
+from .ports import flags_of, payload_words
 from .tcgen05_commands import CtaCommand, CtaRun
-from .tcgen05_driver import CtaModel, cta_driver, run_ctas
 
-__all__ = ["CompiledTcgen05"]
+__all__ = ["CompiledTcgen05", "CtaModel", "cta_driver", "run_ctas"]
+
+#: Cycles without a transfer after which a run is given up; longer than any gap in a pattern.
+_PATIENCE = 1 << 14
+_FOREVER = np.iinfo(np.int64).max
+#: Fields of the record of a run that the driver fills for each command, and for the whole run.
+_OF_COMMANDS, _OF_RUN = ("taken", "done", "undefined"), ("arrivals", "reads", "columns")
+
+
+class _CCommand(ctypes.Structure):
+    _fields_ = (
+        *members(ctypes.c_void_p * 2, "payload", "flags"),
+        *members(ctypes.c_int32, "panels"),
+        *members(ctypes.c_int32 * 2, "written", "undefined"),
+        *members(ctypes.c_int64 * 2, "taken", "done"),
+    )
+
+
+class _CWork(ctypes.Structure):
+    _fields_ = (
+        ("commands", ctypes.POINTER(_CCommand)),
+        *members(ctypes.c_void_p * 2, "images", "tensors"),
+        *members(ctypes.c_void_p, "pattern"),
+        *members(ctypes.c_int64, "ctas", "count", "image_bytes", "pattern_cycles", "cycles", "patience"),
+        *members(ctypes.c_int64 * 2, *_OF_RUN),
+    )
+
+
+def cta_driver(ports: Sequence[str], top: str, more: Sequence[str] = (), *, lanes: int) -> dict[str, str]:
+    """Return the C++ that drives a :class:`~sptc.rtl.tcgen05.Tcgen05`; as for :func:`.driver.driver`."""
+    constants = {"rows": PANEL_ROWS, "lanes": lanes, "flag_words": lanes * CHUNKS // 32}
+    return driver("tcgen05.cpp", constants, top=top, ports=ports, more=more)
+
+
+class CtaModel(CompiledModel):
+    """The tensor cores of one CTA, from a library built with ``drivers/tcgen05.cpp`` and the library of their units."""
+
+    prefix, arguments = "cta", (ctypes.c_void_p,)
+
+    def __init__(self, library: ctypes.CDLL, units: Path) -> None:
+        super().__init__(library, *unit_functions(units))
+
+
+def run_ctas(
+    models: Sequence[CtaModel],
+    commands: Sequence[CtaCommand],
+    tmem: NDArray[np.uint32],
+    smem: NDArray[np.uint8],
+    pattern: NDArray[np.uint8] | None = None,
+    cycles: int = _FOREVER,
+) -> CtaRun:
+    """Run commands on one CTA or a pair from reset, until all results are written and all commits have arrived.
+
+    Parameters
+    ----------
+    models : sequence of CtaModel
+        One model, or two of the same library for a pair.
+    commands : sequence of CtaCommand
+        Commands in order; both CTAs of a pair get all of them.
+    tmem, smem : ndarray of uint32, shape (CTAs, lanes, 512), and of uint8, shape (CTAs, bytes)
+        Initial tensor memory, with as many lanes as the models have, and shared memory.
+    pattern : ndarray of uint8, optional
+        For each cycle, bit c: the next command is offered to CTA c. The pattern repeats. By default both bits are set.
+    cycles : int
+        Limit after which the run is given up.
+    """
+    ctas, lanes = tmem.shape[:2]
+    pattern = np.full(1, 3, np.uint8) if pattern is None else pattern
+    given, kept = (_CCommand * len(commands))(), []
+    for command, of in zip(commands, given, strict=True):
+        of.panels = command.n // WARP_COLUMNS
+        flags = np.zeros((ctas, of.panels, lanes * CHUNKS // 32), np.uint32)
+        numbers = [{"odd": cta} if command.n else {} for cta in range(ctas)]
+        payloads = [payload_words(tcgen05_layout(), command.fields | number) for number in numbers]
+        kept.append((flags, payloads))
+        for cta in range(ctas):
+            of.payload[cta], of.flags[cta] = payloads[cta].ctypes.data, flags[cta].ctypes.data
+        of.taken[:], of.done[:] = [-1, -1], [-1, -1]
+    tensors, images = np.array(tmem, order="C"), np.array(smem, order="C")
+    work = _CWork(given, pattern=pattern.ctypes.data, ctas=ctas, count=len(commands), image_bytes=images.shape[1])
+    work.pattern_cycles, work.cycles, work.patience = len(pattern), cycles, _PATIENCE
+    for cta in range(ctas):
+        work.images[cta], work.tensors[cta] = images[cta].ctypes.data, tensors[cta].ctypes.data
+    handles = (ctypes.c_void_p * ctas)(*(model.handle for model in models))
+    broken = models[0].library.cta_run(handles, ctypes.byref(work))
+    return CtaRun(
+        tmem=tensors,
+        illegal=[flags_of(flags).reshape(*flags.shape[:-1], lanes, CHUNKS) for flags, _ in kept],
+        broken=(broken or b"").decode(),
+        **{name: np.array([list(getattr(of, name))[:ctas] for of in given]) for name in _OF_COMMANDS},
+        **{name: np.array(list(getattr(work, name))[:ctas]) for name in _OF_RUN},
+    )
 
 
 class CompiledTcgen05(CompiledTop[list[CtaModel]]):

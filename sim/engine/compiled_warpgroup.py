@@ -4,6 +4,7 @@ The driver adds the surroundings in an SM: a shared memory, which answers in the
 accumulator is read from the registers once the previous multiplication has written it.
 """
 
+import ctypes
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -16,25 +17,98 @@ from numpy.typing import NDArray
 
 from ...isa.memory import UNIT_BYTES
 from ...rtl.config import CoreConfig
-from ...rtl.fetch import ADDRESS_BITS, descriptor_layout
+from ...rtl.fetch import ADDRESS_BITS, PANEL_ROWS, descriptor_layout
+from ...rtl.life_cycle import Operation
 from ...rtl.tensor_core import TENSOR_CORE
-from ...rtl.tensor_cores import WARPS
-from ...rtl.warp import CHUNKS, COLUMNS, LANES, REGISTERS, ROWS
+from ...rtl.tensor_cores import WARPS, mma_layout
+from ...rtl.warp import CHUNKS, COLUMNS, LANES, REGISTERS, ROWS, warp_operands_layout
 from ...rtl.warpgroup import Warpgroup, warpgroup_layout
-from .array_units import CompiledTop, StandIn
-from .driver import CycleBits
+from .array_units import CompiledTop, StandIn, unit_functions
+from .driver import CompiledModel, CycleBits, driver, members, pattern_constants
 from .ports import payload_words
 from .warp_operands import RESULT_WORDS, warp_results
 from .warpgroup_commands import Command, Completion, WarpInstruction
-from .warpgroup_driver import CArray, CCommand, CInstruction, CWork, GroupModel, group_driver
 
-__all__ = ["CompiledWarpgroup"]
+__all__ = ["CArray", "CCommand", "CInstruction", "CWork", "CompiledWarpgroup", "GroupModel", "group_driver"]
 
 #: Units of 16 bytes in half of the shared memory that a descriptor can address; every second image is there.
 _HALF = 1 << ADDRESS_BITS - 1
 _PANEL_OUTPUTS = ROWS * COLUMNS
 #: Cycles without a transfer after which a run is given up; longer than any gap in a pattern.
 _PATIENCE = 1 << 14
+
+
+class CCommand(ctypes.Structure):
+    """``Command`` of the driver."""
+
+    _fields_ = (
+        *members(ctypes.c_void_p, "payload", "image", "c", "expected", "results"),
+        *members(ctypes.c_int32, "operation", "pending", "panels", "first_unit", "image_units", "reads", "ready"),
+        *members(ctypes.c_int64, "taken", "done"),
+    )
+
+
+class CInstruction(ctypes.Structure):
+    """``Instruction`` of the driver."""
+
+    _fields_ = (
+        *members(ctypes.c_void_p, "payload", "expected", "result"),
+        *members(ctypes.c_int32, "after", "surroundings", "interval"),
+        *members(ctypes.c_int64, "taken", "done"),
+    )
+
+
+class CArray(ctypes.Structure):
+    """``Array`` of the driver."""
+
+    _fields_ = (
+        ("instructions", ctypes.POINTER(CInstruction)),
+        *members(ctypes.c_int32, "count", "issued", "answered"),
+    )
+
+
+class CWork(ctypes.Structure):
+    """``Work`` of the driver."""
+
+    _fields_ = (
+        ("commands", ctypes.POINTER(CCommand)),
+        ("arrays", ctypes.POINTER(CArray)),
+        *members(ctypes.c_void_p, "pattern"),
+        *members(ctypes.c_int64, "count", "pattern_cycles", "cycles", "patience", "longest_wait", "longest_silence"),
+        *members(ctypes.c_int64, "ends_with_commands"),
+    )
+
+
+def group_driver(ports: Sequence[str], top: str, more: Sequence[str] = ()) -> dict[str, str]:
+    """Return the C++ that drives a :class:`~sptc.rtl.warpgroup.Warpgroup`; as for :func:`.driver.driver`."""
+    operations = {name.lower(): operation.value for name, operation in Operation.__members__.items()}
+    constants = operations | {
+        "panel_words": WARPS * LANES * REGISTERS,
+        "warp_words": RESULT_WORDS,
+        "c_word": warp_operands_layout()["c"].offset // 32,
+        "core_bit": mma_layout()["core"].offset,
+        "warps": WARPS,
+        "rows": PANEL_ROWS,
+    }
+    constants |= pattern_constants()
+    return driver("warpgroup.cpp", constants, top=top, ports=ports, more=more)
+
+
+class GroupModel(CompiledModel):
+    """One warpgroup of a library built with ``drivers/warpgroup.cpp``.
+
+    Its units are in a library of their own, unless `library` contains them, and are computed by a number of threads.
+    """
+
+    prefix, arguments = "group", (ctypes.c_void_p, ctypes.c_void_p)
+
+    def __init__(self, library: ctypes.CDLL, units: Path | None = None, threads: int = 1) -> None:
+        super().__init__(library, *unit_functions(units), threads)
+
+    def run(self, work: CWork) -> tuple[str, int]:
+        """Run work; return the broken rule, empty for none, and the number of accumulator panels that were taken."""
+        taken = ctypes.c_int64()
+        return self.run_driver(ctypes.byref(work), ctypes.byref(taken)), taken.value
 
 
 class CompiledWarpgroup(CompiledTop[GroupModel]):

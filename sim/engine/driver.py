@@ -10,7 +10,7 @@ from enum import IntFlag
 from pathlib import Path
 from typing import Any, ClassVar
 
-__all__ = ["CompiledModel", "CycleBits", "driver", "pattern_constants"]
+__all__ = ["CompiledModel", "CycleBits", "driver", "members", "pattern_constants"]
 
 _FOLDER = Path(__file__).with_name("drivers")
 _INCLUDED = re.compile(r'^#include "(\w+\.h)"$', re.M)
@@ -53,6 +53,11 @@ class CycleBits(IntFlag):
 def pattern_constants() -> dict[str, int]:
     """Return the bits as constants of a driver: ``pattern_offer`` and so on."""
     return {f"pattern_{bit.name.lower()}": bit.value for bit in CycleBits if bit.name}
+
+
+def members(kind: type, *names: str) -> list[tuple[str, type]]:
+    """Return members of one type for the fields of a ctypes structure."""
+    return [(name, kind) for name in names]
 
 
 class CompiledModel:

@@ -18,15 +18,7 @@ from . import emulation
 from .row_interface import row_interface
 from .steps import executes, step_words, steps_of
 
-__all__ = [
-    "Engine",
-    "Execution",
-    "HardwareBackend",
-    "Simulator",
-    "engine",
-    "engine_for",
-    "multiply_with",
-]
+__all__ = ["Engine", "Execution", "HardwareBackend", "Simulator", "engine", "engine_for", "multiply_with"]
 
 #: ``verilator``: compiled and fast. ``amaranth``: slow, but needs no compiler.
 Simulator = Literal["verilator", "amaranth"]

@@ -70,11 +70,7 @@ def tcgen05() -> CompiledTcgen05:
 def command_of(operands: TensorMemoryOperands) -> CtaCommand:
     """Return the command for a ``tcgen05.mma``; a BackendError says that the hardware does not execute it."""
     command = cta_command(
-        TCGEN05_ARRAY,
-        operands.opcode,
-        operands.descriptor,
-        operands.addresses,
-        enable_input_d=operands.enable_input_d,
+        TCGEN05_ARRAY, operands.opcode, operands.descriptor, operands.addresses, enable_input_d=operands.enable_input_d
     )
     if command is None or operands.options:
         options = "".join(f" with {name}" for name in operands.options)

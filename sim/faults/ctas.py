@@ -13,10 +13,10 @@ from ...rtl.convert import to_rtlil
 from ...rtl.tcgen05 import TCGEN05_ARRAY, Tcgen05
 from ...rtl.warp import ROWS
 from ..benches.settings import Settings
+from ..engine.compiled_tcgen05 import CtaModel, cta_driver, run_ctas
 from ..engine.echo import ECHOING_PORTS, echoing_arrays
 from ..engine.ports import clocked_ports
 from ..engine.tcgen05_commands import CtaProgram, CtaRun
-from ..engine.tcgen05_driver import CtaModel, cta_driver, run_ctas
 from .assumptions import AssumedStream
 from .compiled import LIBRARY, SELECTING, TOP, compile_faulty
 from .mutants import REST, UNTOUCHED, Fault, mutated

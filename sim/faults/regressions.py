@@ -20,10 +20,9 @@ from ...rtl.step import row_result_layout
 from ..benches.blocks import random_blocks
 from ..benches.components import component_benches
 from ..benches.settings import Settings
-from ..engine.compiled_component import ComponentLibrary
 from ..engine.compiled_row import RowModel, row_driver
 from ..engine.driver import driver
-from ..engine.ports import port_dtype, split
+from ..engine.ports import ComponentLibrary, port_dtype, split
 from ..engine.steps import step_words
 from .assumptions import AssumedComponents, AssumedSteps
 from .compiled import LIBRARY, SELECTING, TOP, compile_faulty

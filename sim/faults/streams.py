@@ -17,9 +17,9 @@ from ...rtl.warp import Warp, warp_operands_layout, warp_result_layout
 from ..benches.items import TAG, Item, tiles, warp_items
 from ..benches.scoreboard import Pattern
 from ..benches.settings import Settings
+from ..engine.compiled_warp import StreamModel, stream_driver
 from ..engine.driver import CycleBits
 from ..engine.ports import clocked_ports
-from ..engine.stream_model import StreamModel, stream_driver
 from .assumptions import AssumedStream, assumed_control
 from .compiled import LIBRARY, SELECTING, TOP, compile_faulty
 from .mutants import REST, UNTOUCHED, Fault, mutated

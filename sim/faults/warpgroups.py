@@ -21,10 +21,10 @@ from ...rtl.warpgroup import Warpgroup, warpgroup_layout
 from ..benches.items import Item, warp_items
 from ..benches.settings import Settings
 from ..benches.warpgroup_items import Command, Job, commands, read_jobs
+from ..engine.compiled_warpgroup import CArray, CCommand, CInstruction, CWork, GroupModel, group_driver
 from ..engine.driver import CycleBits
 from ..engine.ports import clocked_ports
 from ..engine.warp_operands import RESULT_WORDS
-from ..engine.warpgroup_driver import CArray, CCommand, CInstruction, CWork, GroupModel, group_driver
 from .assumptions import AssumedStream, assumed_control
 from .compiled import LIBRARY, SELECTING, TOP, compile_faulty
 from .mutants import REST, UNTOUCHED, Fault, mutated

@@ -9,9 +9,8 @@ from amaranth.lib import wiring
 from numpy.typing import NDArray
 from sptc.infra.verilator import compile_library
 from sptc.rtl.convert import to_verilog
-from sptc.sim.engine.compiled_component import ComponentLibrary
 from sptc.sim.engine.driver import driver
-from sptc.sim.engine.ports import Port, joined, port_dtype, ports_of
+from sptc.sim.engine.ports import ComponentLibrary, Port, joined, port_dtype, ports_of
 
 __all__ = ["CompiledComponent", "integers"]
 
