@@ -189,43 +189,31 @@ def _containers(unpack: FormattedUnpack, rng: np.random.Generator, count: int) -
     for element in unpack.slot.elements:
         where = np.flatnonzero(codes == config.elements.index(element))
         names = INTEGER_DISTRIBUTIONS if element.format.is_integer else FLOAT_DISTRIBUTIONS
+        words, place, shift = _container(unpack, octets, element)
+        replaced = words.dtype.type(((1 << element.format.bits) - 1) << element.low_bit + shift)
         for name, part in zip(names, np.array_split(where, len(names)), strict=True):
-            fresh = random_codes(element.format, name, (len(part),), rng) << element.low_bit
-            kept = ((1 << element.format.bits) - 1) << element.low_bit
-            _replace(octets, part, unpack, element, fresh, kept)
+            fresh = random_codes(element.format, name, (len(part),), rng) << element.low_bit + shift
+            words[part, place] = words[part, place] & ~replaced | fresh.astype(words.dtype)
     return {"operand": _join(octets), "element": codes}
 
 
-def _first_byte(unpack: FormattedUnpack, element: Element) -> int:
-    """Return the first byte of the slot's container; the selection may move narrow containers of B."""
-    byte = unpack.slot.index * element.container_bits // 8
-    if unpack.side == "a" or element.container_bits > 8:
-        return byte
-    return selected_byte(unpack.slot.config, byte, wide=False)
+def _container(unpack: FormattedUnpack, octets: NDArray[np.uint8], element: Element) -> tuple[NDArray, int, int]:
+    """Return operands as words, and the word and the bit where the container of the slot begins.
 
-
-def _replace(
-    octets: NDArray[np.uint8], rows: NDArray, unpack: FormattedUnpack, element: Element, fresh: NDArray, kept: int
-) -> None:
-    byte, bits = _first_byte(unpack, element), element.container_bits
-    if bits == 4:
-        shift = 4 * (unpack.slot.index % 2)
-        octets[rows, byte] = octets[rows, byte] & ~np.uint8(15 << shift) | (fresh << shift).astype(np.uint8)
-        return
-    words = octets.view(f"<u{bits // 8}")
-    place = 8 * byte // bits
-    words[rows, place] = words[rows, place] & ~words.dtype.type(kept) | fresh.astype(words.dtype)
+    The selection may move containers of B of at most eight bits.
+    """
+    bits, slot = element.container_bits, unpack.slot
+    byte = slot.index * bits // 8
+    if unpack.side == "b" and bits <= 8:
+        byte = selected_byte(slot.config, byte, wide=False)
+    word_bits = max(8, bits)
+    return octets.view(f"<u{word_bits // 8}"), 8 * byte // word_bits, slot.index * bits % word_bits
 
 
 def _element_codes(unpack: FormattedUnpack, operand: NDArray, element: Element) -> NDArray:
-    octets, byte, bits = (
-        _cut(operand, unpack.slot.config.step_bytes),
-        _first_byte(unpack, element),
-        element.container_bits,
-    )
-    if bits == 4:
-        return octets[:, byte] >> np.uint8(4 * (unpack.slot.index % 2)) & np.uint8(15)
-    return np.ascontiguousarray(octets.view(f"<u{bits // 8}")[:, 8 * byte // bits])
+    words, place, shift = _container(unpack, _cut(operand, unpack.slot.config.step_bytes), element)
+    unsigned = words.dtype.type
+    return np.ascontiguousarray(words[:, place] >> unsigned(shift) & unsigned((1 << element.container_bits) - 1))
 
 
 def _unpacked(unpack: FormattedUnpack, given: Values) -> Values:
