@@ -266,20 +266,21 @@ def _operations(top: str, operations: Iterable[Any], illegal: Sequence[tuple[str
     )
 
 
-def _held_by_cta(s: _Command) -> int:
-    return min(s.in_flight, _MOST_HELD)
+def _in_flight_of_cta(s: _Command) -> int:
+    return min(s.in_flight, _MOST_IN_FLIGHT)
 
 
 #: Most instructions that a warpgroup holds; a CTA may hold more, which share a bin.
-_MOST_HELD = 2
-_HELD = "instructions held"
-_WARPGROUP_HELD, _CTA_HELD = Axis(_HELD, ("0", "1", "2")), Axis(_HELD, ("0", "1", "2 or more"))
+_MOST_IN_FLIGHT = 2
+_IN_FLIGHT = "instructions held"
+_WARPGROUP_IN_FLIGHT, _CTA_IN_FLIGHT = Axis(_IN_FLIGHT, ("0", "1", "2")), Axis(_IN_FLIGHT, ("0", "1", "2 or more"))
 _ACCUMULATORS, _RESULTS = Axis("accumulators", _STATES), Axis("results", _STATES)
 _NONE_OR_THERE = ("none", "there")
 _BOTH_STREAMS = "A cycle in which so many instructions were held and both streams did this."
-#: Masks over the instructions held, in groups of three axes, and over the operations of a warpgroup.
-_NONE_HELD = np.arange(_MOST_HELD + 1)[:, None, None] == 0
+#: Masks over the instructions in flight and a stream, in groups of three axes; over operations, and over a stream.
+_NONE_IN_FLIGHT = np.arange(_MOST_IN_FLIGHT + 1)[:, None, None] == 0
 _IS_FENCE = np.arange(len(Operation))[:, None] == Operation.FENCE.value
+_IS_OFFERED = np.arange(len(_STATES))[:, None] > 0
 _IS_TAKEN = np.arange(len(_STATES)) == _STATES.index("taken")
 
 #: Covergroups of a warpgroup: waits, commits, concurrent ``mma``, and resets.
@@ -287,18 +288,21 @@ WARPGROUP = (
     Covergroup(
         name="warpgroup instructions",
         meaning=_BOTH_STREAMS,
-        axes=(_WARPGROUP_HELD, Axis("instructions", _STATES), _RESULTS),
+        axes=(_WARPGROUP_IN_FLIGHT, Axis("instructions", _STATES), _RESULTS),
         iff=_runs,
         sample=lambda s: (s.in_flight, s.instructions, s.others[1]),
     ),
     Covergroup(
         name="warpgroup accumulators",
         meaning=_BOTH_STREAMS,
-        axes=(_WARPGROUP_HELD, _ACCUMULATORS, _RESULTS),
+        axes=(_WARPGROUP_IN_FLIGHT, _ACCUMULATORS, _RESULTS),
         iff=_runs,
         sample=lambda s: (s.in_flight, *s.others),
         illegal=(
-            ("Accumulators are offered for instructions that were taken.", _NONE_HELD & (np.arange(3)[:, None] > 0)),
+            (
+                "Accumulators are offered for instructions that were taken.",
+                _NONE_IN_FLIGHT & (np.arange(3)[:, None] > 0),
+            ),
         ),
     ),
     _operations("warpgroup", Operation, [("A fence is taken at once.", _IS_FENCE & (np.arange(4) > 0))]),
@@ -313,7 +317,7 @@ WARPGROUP = (
     Covergroup(
         name="warpgroup resets",
         meaning="A reset came while so many instructions were held and a result was there or not.",
-        axes=(_WARPGROUP_HELD, Axis("result", _NONE_OR_THERE)),
+        axes=(_WARPGROUP_IN_FLIGHT, Axis("result", _NONE_OR_THERE)),
         iff=_resets,
         sample=lambda s: (s.in_flight, s.others[1] > 0),
     ),
@@ -323,10 +327,10 @@ CTA = (
     Covergroup(
         name="cta instructions",
         meaning="A cycle in which so many instructions were held, the stream did this, and D was written or not.",
-        axes=(_CTA_HELD, Axis("instructions", _STATES), Axis("D written", _NONE_OR_THERE)),
+        axes=(_CTA_IN_FLIGHT, Axis("instructions", _STATES), Axis("D written", _NONE_OR_THERE)),
         iff=_runs,
-        sample=lambda s: (_held_by_cta(s), s.instructions, s.others[-1]),
-        illegal=(("Nothing is held until its last result is written.", _NONE_HELD & (np.arange(2) == 1)),),
+        sample=lambda s: (_in_flight_of_cta(s), s.instructions, s.others[-1]),
+        illegal=(("Nothing is held until its last result is written.", _NONE_IN_FLIGHT & (np.arange(2) == 1)),),
     ),
     _operations("cta", CtaOperation),
     Covergroup(
@@ -353,8 +357,8 @@ CTA = (
     Covergroup(
         name="cta resets",
         meaning="A reset came while so many instructions were held.",
-        axes=(_CTA_HELD,),
+        axes=(_CTA_IN_FLIGHT,),
         iff=_resets,
-        sample=lambda s: (_held_by_cta(s),),
+        sample=lambda s: (_in_flight_of_cta(s),),
     ),
 )

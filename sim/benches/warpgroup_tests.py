@@ -35,8 +35,8 @@ class _Instructions:
     reads of the accepted instructions.
     """
 
-    def __init__(self, top: Any, told: Iterator[Command]) -> None:
-        self._top, self._commands = top, told
+    def __init__(self, top: Any, stream: Iterator[Command]) -> None:
+        self._top, self._commands = top, stream
         self.finished = False
         self.reads = self.accepted = 0
         self.offered: Command | None = None

@@ -87,18 +87,18 @@ def run_ctas(
     """
     ctas, lanes = tmem.shape[:2]
     pattern = np.full(1, 3, np.uint8) if pattern is None else pattern
-    given, kept = (_CCommand * len(commands))(), []
-    for command, of in zip(commands, given, strict=True):
-        of.panels = command.n // WARP_COLUMNS
-        flags = np.zeros((ctas, of.panels, lanes * CHUNKS // 32), np.uint32)
+    entries, buffers = (_CCommand * len(commands))(), []
+    for command, entry in zip(commands, entries, strict=True):
+        entry.panels = command.n // WARP_COLUMNS
+        flags = np.zeros((ctas, entry.panels, lanes * CHUNKS // 32), np.uint32)
         numbers = [{"odd": cta} if command.n else {} for cta in range(ctas)]
         payloads = [payload_words(tcgen05_layout(), command.fields | number) for number in numbers]
-        kept.append((flags, payloads))
+        buffers.append((flags, payloads))
         for cta in range(ctas):
-            of.payload[cta], of.flags[cta] = payloads[cta].ctypes.data, flags[cta].ctypes.data
-        of.taken[:], of.done[:] = [-1, -1], [-1, -1]
+            entry.payload[cta], entry.flags[cta] = payloads[cta].ctypes.data, flags[cta].ctypes.data
+        entry.taken[:], entry.done[:] = [-1, -1], [-1, -1]
     tensors, images = np.array(tmem, order="C"), np.array(smem, order="C")
-    work = _CWork(given, pattern=pattern.ctypes.data, ctas=ctas, count=len(commands), image_bytes=images.shape[1])
+    work = _CWork(entries, pattern=pattern.ctypes.data, ctas=ctas, count=len(commands), image_bytes=images.shape[1])
     work.pattern_cycles, work.cycles, work.patience = len(pattern), cycles, _PATIENCE
     for cta in range(ctas):
         work.images[cta], work.tensors[cta] = images[cta].ctypes.data, tensors[cta].ctypes.data
@@ -106,9 +106,9 @@ def run_ctas(
     broken = models[0].library.cta_run(handles, ctypes.byref(work))
     return CtaRun(
         tmem=tensors,
-        illegal=[flags_of(flags).reshape(*flags.shape[:-1], lanes, CHUNKS) for flags, _ in kept],
+        illegal=[flags_of(flags).reshape(*flags.shape[:-1], lanes, CHUNKS) for flags, _ in buffers],
         broken=(broken or b"").decode(),
-        **{name: np.array([list(getattr(of, name))[:ctas] for of in given]) for name in _OF_COMMANDS},
+        **{name: np.array([list(getattr(entry, name))[:ctas] for entry in entries]) for name in _OF_COMMANDS},
         **{name: np.array(list(getattr(work, name))[:ctas]) for name in _OF_RUN},
     )
 

@@ -143,8 +143,8 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
         ``mma`` instructions are offered. Bit 4: results of ``mma`` are taken. By default all bits are set. An
         AssertionError says that the hardware breaks a rule, or does not finish.
         """
-        given, kept, multiplied, columns = (CCommand * len(commands))(), [], 0, 0
-        for command, of in zip(commands, given, strict=True):
+        entries, buffers, multiplied, columns = (CCommand * len(commands))(), [], 0, 0
+        for command, entry in zip(commands, entries, strict=True):
             second = multiplied % 2 == 1 and command.image.size <= _HALF * UNIT_BYTES
             payload, image = _payload(command, second), np.ascontiguousarray(command.image)
             panels = command.n // COLUMNS
@@ -155,28 +155,28 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
             # The last unit of an image may be incomplete.
             image = np.concatenate([image, np.full(-image.size % UNIT_BYTES, 0xFF, np.uint8)])
             results = np.zeros((panels, WARPS, RESULT_WORDS), np.uint32)
-            kept.append((payload, image, c, results))
-            of.payload, of.image, of.results = (array.ctypes.data for array in (payload, image, results))
-            of.c = None if c is None else c.ctypes.data
-            of.operation, of.pending = command.fields["operation"].value, command.fields.get("pending", 0)
-            of.panels, of.first_unit, of.image_units = panels, _HALF * second, image.size // UNIT_BYTES
-            of.reads, of.ready, of.taken, of.done = -1, -1, -1, -1
+            buffers.append((payload, image, c, results))
+            entry.payload, entry.image, entry.results = (array.ctypes.data for array in (payload, image, results))
+            entry.c = None if c is None else c.ctypes.data
+            entry.operation, entry.pending = command.fields["operation"].value, command.fields.get("pending", 0)
+            entry.panels, entry.first_unit, entry.image_units = panels, _HALF * second, image.size // UNIT_BYTES
+            entry.reads, entry.ready, entry.taken, entry.done = -1, -1, -1, -1
         arrays, answers = (CArray * WARPS)(), [_issued(of_array) for of_array in instructions]
         for place, (issued, _) in zip(arrays, answers, strict=True):
             place.instructions, place.count = issued, len(issued)
         bits = _bits(np.full(1, 31, np.uint8) if pattern is None else pattern)
-        work = CWork(given, arrays, bits.ctypes.data, len(commands), len(bits))
+        work = CWork(entries, arrays, bits.ctypes.data, len(commands), len(bits))
         work.cycles = work.longest_wait = work.longest_silence = np.iinfo(np.int64).max
         work.patience = _PATIENCE
         broken, _ = self._model(_steps(commands, instructions)).run(work)
         assert not broken, f"the warpgroup {broken}"
         return [
-            Completion(of.taken, of.done, *_results(results, command.registers))
-            for command, of, (*_, results) in zip(commands, given, kept, strict=True)
+            Completion(entry.taken, entry.done, *_results(results, command.registers))
+            for command, entry, (*_, results) in zip(commands, entries, buffers, strict=True)
         ], [
             [
-                Completion(of.taken, of.done, *_results(result[None, None], one.registers))
-                for one, of, result in zip(of_array, issued, results, strict=True)
+                Completion(entry.taken, entry.done, *_results(result[None, None], one.registers))
+                for one, entry, result in zip(of_array, issued, results, strict=True)
             ]
             for of_array, (issued, results) in zip(instructions, answers, strict=True)
         ]
@@ -212,11 +212,11 @@ def _bits(pattern: NDArray[np.uint8]) -> NDArray[np.uint16]:
 def _issued(instructions: Sequence[WarpInstruction]) -> tuple[Any, NDArray[np.uint32]]:
     """Return instructions as the driver takes them, and the array for their results."""
     issued, results = (CInstruction * len(instructions))(), np.zeros((len(instructions), RESULT_WORDS), np.uint32)
-    for number, (one, of) in enumerate(zip(instructions, issued, strict=True)):
+    for number, (one, entry) in enumerate(zip(instructions, issued, strict=True)):
         assert one.after is None or one.after < number, "C comes from an earlier instruction"
-        of.payload, of.result = one.words.ctypes.data, results[number].ctypes.data
-        of.after, of.surroundings = -1 if one.after is None else one.after, one.surroundings
-        of.interval = -1
+        entry.payload, entry.result = one.words.ctypes.data, results[number].ctypes.data
+        entry.after, entry.surroundings = -1 if one.after is None else one.after, one.surroundings
+        entry.interval = -1
     return issued, results
 
 
