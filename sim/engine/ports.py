@@ -55,6 +55,12 @@ class Port:
         """Whether the port is a number in two's complement."""
         return bool(self.value.shape().signed)
 
+    @property
+    def numbers(self) -> range:
+        """Numbers that fit the port."""
+        half = 1 << self.bits - 1
+        return range(-half, half) if self.signed else range(2 * half)
+
 
 def ports_of(component: wiring.Component, *, prefix: str = "") -> list[Port]:
     """Return the ports of a component, in the order of its signature, without those of zero bits."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...isa.memory import UNIT_BYTES
 from ...isa.timing import RegisterCycles
 from ...rtl.convert import to_rtlil
 from ...rtl.emit import unit_instance, unit_of
@@ -36,7 +37,6 @@ __all__ = ["WarpgroupRegression"]
 _CORES = "design.tensor_cores"
 #: Number of different ``mma`` instructions, which are offered in turn.
 _BESIDE = 64
-_UNIT_BYTES = 16
 #: Warps have a regression of their own. The life-cycle checker only raises flags, and has tests of its own.
 _COMPONENTS = {
     UNTOUCHED: (*(f"{_CORES}.core_{core}.warp" for core in range(WARPS)), "design.commands_0.life_cycle"),
@@ -93,7 +93,7 @@ class WarpgroupRegression:
         described.operation, described.pending = command.operation.value, command.pending
         if (job := command.job) is None:
             return
-        described.image = self._address(b"".join(unit.to_bytes(_UNIT_BYTES, "little") for unit in job.memory))
+        described.image = self._address(joined(job.memory, 8 * UNIT_BYTES))
         described.c = self._address(joined((panel.payload for panel in job.panels), WARPS * fragment_layout().size))
         expected = joined((panel.expected for panel in job.panels), WARPS * warp_result_layout().size)
         described.expected = self._address(expected)
