@@ -206,12 +206,7 @@ class Commit(NamedTuple):
 class CommandCoverage:
     """Functional coverage of a top that takes commands; `coverage` is what was observed so far.
 
-    Parameters
-    ----------
-    name : str
-        Datapath.
-    covergroups : iterable of Covergroup
-        :data:`WARPGROUP` or :data:`CTA`.
+    The covergroups are :data:`WARPGROUP` or :data:`CTA`.
     """
 
     def __init__(self, name: str, covergroups: Iterable[Covergroup]) -> None:
@@ -220,19 +215,11 @@ class CommandCoverage:
         self._waited = 0
 
     def observe(self, cycle: Cycle, in_flight: int, operation: int | None, others: tuple[int, ...]) -> None:
-        """Count one cycle.
+        """Count one cycle, with the handshakes of the instruction stream and the offered operation.
 
-        Parameters
-        ----------
-        cycle : Cycle
-            Handshakes of the instruction stream.
-        in_flight : int
-            Instructions accepted, but of a warpgroup not all accumulators accepted, of a CTA not all results written.
-        operation : int or None
-            Offered operation.
-        others : tuple of int
-            Of a warpgroup, the states of accumulators and results. Of a CTA, whether shared memory, operands and
-            accumulators are read, and whether D is written.
+        An instruction is in flight until all accumulators are accepted by a warpgroup, or all results are written by a
+        CTA. The others are, of a warpgroup, the states of accumulators and results. Of a CTA, they are whether shared
+        memory, operands and accumulators are read, and whether D is written.
         """
         stream, _ = cycle.states
         accepted = operation if cycle.accepts else None

@@ -63,12 +63,7 @@ class StandIn:
 def unit_drivers(config: CoreConfig, arrays: int) -> tuple[dict[str, str], dict[str, str]]:
     """Return the C++ of two libraries of units: around Verilator's model, and around a function of one step.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        The datapath of an array.
-    arrays : int
-        Arrays that are clocked together.
+    The units are those of arrays that are clocked together.
     """
     step, result = (-(-layout.size // 32) for layout in (unit_step_layout(config), unit_result_layout()))
     units = arrays * config.rows * config.columns

@@ -15,14 +15,12 @@ from ...rtl.fetch import PANEL_ROWS
 from ...rtl.tcgen05 import TCGEN05_ARRAY, Tcgen05, tcgen05_layout
 from ...rtl.warp import CHUNKS, ROWS
 from .array_units import CompiledTop, StandIn, unit_functions
-from .driver import CompiledModel, driver, members
+from .driver import PATIENCE, CompiledModel, driver, members
 from .ports import flags_of, payload_words
 from .tcgen05_commands import CtaCommand, CtaRun
 
 __all__ = ["CompiledTcgen05", "CtaModel", "cta_driver", "run_ctas"]
 
-#: Cycles without a transfer after which a run is given up; longer than any gap in a pattern.
-_PATIENCE = 1 << 14
 _FOREVER = np.iinfo(np.int64).max
 #: Fields of the record of a run that the driver fills for each command, and for the whole run.
 _OF_COMMANDS, _OF_RUN = ("taken", "done", "undefined"), ("arrivals", "reads", "columns")
@@ -99,7 +97,7 @@ def run_ctas(
         entry.taken[:], entry.done[:] = [-1, -1], [-1, -1]
     tensors, images = np.array(tmem, order="C"), np.array(smem, order="C")
     work = _CWork(entries, pattern=pattern.ctypes.data, ctas=ctas, count=len(commands), image_bytes=images.shape[1])
-    work.pattern_cycles, work.cycles, work.patience = len(pattern), cycles, _PATIENCE
+    work.pattern_cycles, work.cycles, work.patience = len(pattern), cycles, PATIENCE
     for cta in range(ctas):
         work.images[cta], work.tensors[cta] = images[cta].ctypes.data, tensors[cta].ctypes.data
     handles = (ctypes.c_void_p * ctas)(*(model.handle for model in models))

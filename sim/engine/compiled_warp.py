@@ -17,14 +17,12 @@ from ...isa.operands import HeldOperands
 from ...rtl.config import CoreConfig
 from ...rtl.warp import COLUMNS, ROWS, Warp
 from .array_units import CompiledTop, unit_functions
-from .driver import CompiledModel, CycleBits, driver, pattern_constants
+from .driver import PATIENCE, CompiledModel, CycleBits, driver, pattern_constants
 from .steps import control_word
 from .warp_operands import RESULT_WORDS, warp_results, warp_words
 
 __all__ = ["CompiledWarp", "StreamModel", "WarpRun", "stream_driver"]
 
-#: Cycles without a due result after which the warp counts as hung.
-_PATIENCE = 1 << 14
 #: An instruction is offered and a result taken in every cycle.
 _ALWAYS = np.array([CycleBits.OFFER | CycleBits.TAKE], np.uint16)
 
@@ -113,6 +111,6 @@ class CompiledWarp(CompiledTop[StreamModel]):
         accepted, done = np.zeros(cases, np.int64), np.zeros(cases, np.int64)
         steps = -(-instruction.stored_k * instruction.container_bits // (8 * step_bytes)) * ROWS * COLUMNS * cases
         model = self._model({control_word(self.config, instruction, last=True): steps})
-        broken = model.record(words, results, accepted, done, _ALWAYS, _PATIENCE)
+        broken = model.record(words, results, accepted, done, _ALWAYS, PATIENCE)
         assert not broken, f"the warp {broken}"
         return WarpRun(*warp_results(results, operands.arrays["c"].shape[2]), accepted, done)

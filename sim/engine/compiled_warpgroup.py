@@ -24,7 +24,7 @@ from ...rtl.tensor_cores import WARPS, mma_layout
 from ...rtl.warp import CHUNKS, COLUMNS, LANES, REGISTERS, ROWS, warp_operands_layout
 from ...rtl.warpgroup import Warpgroup, warpgroup_layout
 from .array_units import CompiledTop, StandIn, unit_functions
-from .driver import CompiledModel, CycleBits, driver, members, pattern_constants
+from .driver import PATIENCE, CompiledModel, CycleBits, driver, members, pattern_constants
 from .ports import payload_words
 from .warp_operands import RESULT_WORDS, warp_results
 from .warpgroup_commands import Command, Completion, WarpInstruction
@@ -34,8 +34,6 @@ __all__ = ["CArray", "CCommand", "CInstruction", "CWork", "CompiledWarpgroup", "
 #: Units of 16 bytes in half of the shared memory that a descriptor can address; every second image is there.
 _HALF = 1 << ADDRESS_BITS - 1
 _PANEL_OUTPUTS = ROWS * COLUMNS
-#: Cycles without a transfer after which a run is given up; longer than any gap in a pattern.
-_PATIENCE = 1 << 14
 
 
 class CCommand(ctypes.Structure):
@@ -167,7 +165,7 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
         bits = _bits(np.full(1, 31, np.uint8) if pattern is None else pattern)
         work = CWork(entries, arrays, bits.ctypes.data, len(commands), len(bits))
         work.cycles = work.longest_wait = work.longest_silence = np.iinfo(np.int64).max
-        work.patience = _PATIENCE
+        work.patience = PATIENCE
         broken, _ = self._model(_steps(commands, instructions)).run(work)
         assert not broken, f"the warpgroup {broken}"
         return [

@@ -10,8 +10,10 @@ from enum import IntFlag
 from pathlib import Path
 from typing import Any, ClassVar
 
-__all__ = ["CompiledModel", "CycleBits", "driver", "members", "pattern_constants"]
+__all__ = ["PATIENCE", "CompiledModel", "CycleBits", "driver", "members", "pattern_constants"]
 
+#: Cycles without a transfer or a due result after which a run is given up; longer than any gap in a pattern.
+PATIENCE = 1 << 14
 _FOLDER = Path(__file__).with_name("drivers")
 _INCLUDED = re.compile(r'^#include "(\w+\.h)"$', re.M)
 _NUMBER = re.compile(r"__(\d+)(?=__|$)")

@@ -48,10 +48,7 @@ def hardware_fingerprint(config: CoreConfig, *others: str) -> str:
 def require_hashed_hardware() -> None:
     """Import the hardware and check that it is the hashed one, before its data are cached under a fingerprint.
 
-    Raises
-    ------
-    BackendError
-        The sources of the hardware have changed since the fingerprint was taken.
+    A BackendError says that the sources of the hardware have changed since the fingerprint was taken.
     """
     if _IS_IMPORTED_LATE and not _is_hashed():
         raise BackendError("the sources of the hardware have changed since this process began: start it again")

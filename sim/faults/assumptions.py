@@ -132,8 +132,9 @@ class AssumedStream(wiring.Component):
                 m.d.comb += Value.cast(inner).eq(Value.cast(outer))
             else:
                 assumption.d.comb += Value.cast(outer).eq(self._meant(path, Value.cast(inner)))
-        for name in {"i", "c", "mma"} & self.signature.members.keys():
-            self._stays(assumption, name, getattr(self, name))
+        for name in ("i", "c", "mma"):  # in this order, so that the netlist of a top is always the same
+            if name in self.signature.members:
+                self._stays(assumption, name, getattr(self, name))
         return m
 
     def _meant(self, path: tuple[str | int, ...], inner: Value) -> Value:

@@ -51,16 +51,10 @@ class Regression(Protocol):
 
 
 def regression(settings: Settings, faults: int, seed: int, folder: Path) -> Regression:
-    """Build a top with faults and draw its vectors.
+    """Build a top with faults in a folder, and draw its vectors.
 
-    Parameters
-    ----------
-    settings : Settings
-        Top, datapath, and number of vectors of each component, of steps, tiles or instructions.
-    faults, seed : int
-        Number of single faults, divided among the top's components in proportion to their areas; seed of all draws.
-    folder : Path
-        Folder in which the library is built.
+    The settings have the number of vectors of each component, of steps, tiles or instructions. The single faults are
+    divided among the top's components in proportion to their areas; all draws have the same seed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     return _REGRESSIONS[settings.top](settings, faults, seed, folder)
