@@ -64,7 +64,7 @@ def native(config: CoreConfig, arch: str) -> tuple[Instruction, ...]:
 
     An instruction that takes several steps is cut to its first step. ``wgmma`` provides the fp8 of sm_90.
     """
-    found: dict[tuple[object, ...], Instruction] = {}
+    by_use: dict[tuple[object, ...], Instruction] = {}
     for whole in every_instruction():
         if arch not in whole.architectures or not executes(config, whole, arch):
             continue
@@ -72,8 +72,8 @@ def native(config: CoreConfig, arch: str) -> tuple[Instruction, ...]:
         scale_size = whole.scale_size // steps if whole.scale_size and steps > 1 else whole.scale_size
         instruction = replace(whole, k=whole.k // steps, m=WARP_ROWS, n=WARP_COLUMNS, scale_size=scale_size)
         key = (instruction.a, instruction.b, instruction.d, instruction.k, instruction.sparse, instruction.kind)
-        found.setdefault((*key, instruction.satfinite, instruction.scale_format, scale_size), instruction)
-    return tuple(found.values())
+        by_use.setdefault((*key, instruction.satfinite, instruction.scale_format, scale_size), instruction)
+    return tuple(by_use.values())
 
 
 def random_blocks(

@@ -75,27 +75,27 @@ def _grids(config: CoreConfig, half: NDArray[np.bool_], rng: np.random.Generator
     return grids[drawn, 0], grids[drawn, 1 + half]
 
 
-def rounded(rounder: RoundStage, given: Values) -> Values:
+def rounded(rounder: RoundStage, inputs: Values) -> Values:
     """Return the expected outputs, and whether an integer that is not clamped exceeds 32 bits."""
-    count = len(given["total"])
+    count = len(inputs["total"])
     output, overflow = np.zeros(count, np.int64), np.zeros(count, bool)
     for code in rounder.results:
-        where = given["result"] == code.value
-        total = given["total"][where]
+        where = inputs["result"] == code.value
+        total = inputs["total"][where]
         if code is ResultCode.S32:
             whole = total >> rounder.integer_bits
             clamped = whole.clip(-(1 << 31), (1 << 31) - 1)
-            saturate = given["saturate"][where] == 1
+            saturate = inputs["saturate"][where] == 1
             output[where] = np.where(saturate, clamped, whole) & 0xFFFFFFFF
             overflow[where] = ~saturate & (whole != clamped)
             continue
-        scale = given["headroom"][where] + _FORMAT_OF_RESULT[code].minimum_exponent - (rounder.total_bits - 1)
+        scale = inputs["headroom"][where] + _FORMAT_OF_RESULT[code].minimum_exponent - (rounder.total_bits - 1)
         exact = np.ldexp(total.astype(np.float64), np.minimum(scale, _FAR))
         floats, fmt = round_sum(exact, _ROUNDINGS[code]), _FORMAT_OF_RESULT[code]
         codes: NDArray = floats.astype(np.float16).view(np.uint16) if fmt.bits == 16 else floats.view(np.uint32)
         sign, infinity = 1 << fmt.bits - 1, (1 << fmt.exponent_bits) - 1 << fmt.fraction_bits
-        positive, negative = given["positive_inf"][where] == 1, given["negative_inf"][where] == 1
+        positive, negative = inputs["positive_inf"][where] == 1, inputs["negative_inf"][where] == 1
         special = np.where(positive, infinity, np.where(negative, infinity | sign, codes))
-        nan = (given["nan"][where] == 1) | (positive & negative)
+        nan = (inputs["nan"][where] == 1) | (positive & negative)
         output[where] = np.where(nan, sign - 1, special)
     return {"output": output, "overflow": overflow}

@@ -108,7 +108,7 @@ class _Instructions:
             self._finished = number
 
     @property
-    def held(self) -> int:
+    def in_flight(self) -> int:
         """Number of accepted instructions whose results are not all written."""
         return len(self._taken)
 
@@ -198,7 +198,7 @@ async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
         await ReadOnly()
         valid, ready = (bool(int(port.value)) for port in (top.i__valid, top.i__ready))
         cycle = Cycle(reset, valid, ready, o_valid=False, o_ready=False, result=0)
-        asked = (
+        accesses = (
             shared.sample(None if reset else work.shared.__getitem__),
             operands.sample(None if reset else instructions.tensor),
             accumulators.sample(None if reset else instructions.tensor),
@@ -206,7 +206,7 @@ async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
         writes, waits = (not reset and bool(int(port.value)) for port in (top.accumulators__write, top.waits))
         task = instructions.offered
         operation = None if task is None else (CtaOperation.MULTIPLY if task.panels else CtaOperation.COMMIT).value
-        coverage.observe(cycle, instructions.held, operation, (*map(int, asked), int(writes)))
+        coverage.observe(cycle, instructions.in_flight, operation, (*map(int, accesses), int(writes)))
         if reset:
             instructions.forget()
             reads = columns = silent = 0
@@ -214,13 +214,13 @@ async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
         if instructions.pairs:
             coverage.sample(Pair(waits, other.waits, instructions.pairs[0].other is None))
         other.follow(instructions.pairs, waits)
-        reads, columns = reads + asked[0], columns + asked[1]
+        reads, columns = reads + accesses[0], columns + accesses[1]
         if int(top.pending.value) != instructions.commits:
             raise ViolationError(f"{int(top.pending.value)} commits are said to be pending, not {instructions.commits}")
         if int(top.arrive.value):
             coverage.sample(Commit(instructions.commits))
             instructions.arrive()
-        silent = 0 if writes or cycle.accepts or waits or not (instructions.held or cycle.i_valid) else silent + 1
+        silent = 0 if writes or cycle.accepts or waits or not (instructions.in_flight or cycle.i_valid) else silent + 1
         if writes:
             instructions.write()
         if cycle.accepts:

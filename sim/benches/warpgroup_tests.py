@@ -101,7 +101,7 @@ class _Instructions:
             raise ViolationError(f"a wait for all but {command.pending} groups was taken with {self.pending} pending")
 
     @property
-    def held(self) -> int:
+    def in_flight(self) -> int:
         """Number of accepted instructions whose accumulators are not all accepted."""
         return len(self._left)
 
@@ -160,7 +160,7 @@ class _Beside:
         return sum(board.under_way for board in self.boards)
 
     @property
-    def wanted(self) -> bool:
+    def incomplete(self) -> bool:
         """Whether an array has not yet delivered a result; resets and panels may delay it for long."""
         return not all(board.delivered for board in self.boards)
 
@@ -187,7 +187,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
     results: Cycle | None = None
     of_i, of_c = StreamMonitor(top), StreamMonitor(top, "c")
     start_clock(top)
-    while not instructions.idle or scoreboard.under_way or beside.under_way or beside.wanted:
+    while not instructions.idle or scoreboard.under_way or beside.under_way or beside.incomplete:
         await FallingEdge(top.clk)
         offer, take, reset = next(of_instructions)
         offer_panel, _, _ = next(of_panels)
@@ -204,14 +204,14 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
         top.rst.value = int(reset)
         top.o__ready.value = int((take or draining) and not reset)
         instructions.drive(offer, offer_panel, reset)
-        none_beside = not beside.wanted if draining else next(quiet)
+        none_beside = not beside.incomplete if draining else next(quiet)
         beside.drive(offer_warp and not none_beside, take_warp or none_beside, reset)
         await ReadOnly()
         cycle, results = of_i.sample(), of_c.sample()
         reads += memory.sample(None if reset else instructions.read)
         scoreboard.observe(results, instructions.panel)
         operation = instructions.offered.operation.value if instructions.offered else None
-        coverage.observe(cycle, instructions.held, operation, results.states)
+        coverage.observe(cycle, instructions.in_flight, operation, results.states)
         mma = beside.observe()
         if not reset:
             coverage.sample(Mma(beside.core, mma.states[0], results.states[0]))

@@ -186,6 +186,6 @@ def multiply_with(
 
     d = operands.c
     for step in operands.steps(instruction):
-        given = replace(step, c=d)
-        d = emulation.run(execute_step, instruction, given) if emulated else execute_step(instruction, given)
+        with_c = replace(step, c=d)
+        d = emulation.run(execute_step, instruction, with_c) if emulated else execute_step(instruction, with_c)
     return Product(d, tuple(flags))

@@ -57,11 +57,11 @@ def _decided(config: CoreConfig, arch: str) -> list[tuple[int, ...]]:
 def assumed_control(control: Any, config: CoreConfig, arch: str) -> Module:
     """Return a module that assumes that a control word belongs to some instruction of the datapath."""
     layout = control_layout()
-    said = Cat(Value.cast(control[name]) for name in _DECIDED)
+    decided = Cat(Value.cast(control[name]) for name in _DECIDED)
     m = Module()
     m.d.comb += Assume(
         Cat(
-            said == Cat(Const(code, layout[name].width) for name, code in zip(_DECIDED, codes, strict=True))
+            decided == Cat(Const(code, layout[name].width) for name, code in zip(_DECIDED, codes, strict=True))
             for codes in _decided(config, arch)
         ).any()
     )

@@ -132,14 +132,14 @@ def _drawn(areas: Mapping[str, int], count: int, seed: int, folder: Path) -> tup
 def _selections(components: Mapping[str, Sequence[str]], top: str) -> dict[str, str]:
     """Return the Yosys selection of each component's cells; cells of two components belong to the first."""
     claimed = _cells_of("assumption", top)
-    found = {}
+    selections = {}
     for name, paths in sorted(components.items(), key=lambda item: item[1] == REST):
         own = f"{top}/c:*"
         if paths != REST:
             own = " ".join([_cells_of(paths[0], top), *(f"{_cells_of(path, top)} %u" for path in paths[1:])])
-        found[name] = f"{own} {claimed} %d"
+        selections[name] = f"{own} {claimed} %d"
         claimed = f"{claimed} {own} %u"
-    return {name: found[name] for name in components if name != UNTOUCHED}
+    return {name: selections[name] for name in components if name != UNTOUCHED}
 
 
 def _cells_of(path: str, top: str) -> str:
