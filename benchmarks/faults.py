@@ -25,8 +25,8 @@ from sptc.errors import Error
 from sptc.rtl.config import PRESETS
 from sptc.rtl.step import row_step_layout
 from sptc.rtl.tcgen05 import TCGEN05_ARRAY
-from sptc.sim.benches.jobs import write_jobs
 from sptc.sim.benches.settings import Settings
+from sptc.sim.benches.warpgroup_items import write_jobs
 from sptc.sim.engine.echo import ECHOING_ARRAY
 from sptc.sim.faults.assumptions import step_pipeline
 from sptc.sim.faults.compiled import TOP

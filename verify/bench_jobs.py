@@ -26,13 +26,13 @@ from ..rtl.tcgen05 import tcgen05_layout
 from ..rtl.warp import LANES as WARP_LANES
 from ..rtl.warp import REGISTERS, warp_result_layout
 from ..rtl.warpgroup import warpgroup_layout
-from ..sim.benches.items import Item
-from ..sim.benches.jobs import Job
+from ..sim.benches.items import Item, joined_words, units_of
 from ..sim.benches.random_operands import distributions
-from ..sim.benches.tcgen05_items import CtaPanel, CtaTask, CtaWork, columns_from, joined_words, units_of
+from ..sim.benches.tcgen05_items import CtaPanel, CtaTask, CtaWork, columns_from
+from ..sim.benches.warpgroup_items import Job
 from ..sim.engine.echo import EchoBackend
-from ..sim.engine.tcgen05_commands import COMMIT, CtaCommand, cta_command
-from ..sim.engine.tcgen05_work import CtaProgram
+from ..sim.engine.ports import payload_bits
+from ..sim.engine.tcgen05_commands import COMMIT, CtaCommand, CtaProgram, cta_command
 from ..sim.engine.warpgroup_commands import wgmma_fields
 from .register_file import RegisterFile
 from .stimulus import random_register_file
@@ -100,7 +100,7 @@ def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Gen
             a_registers.append(a.tolist())
             metadata.append(e[case, lanes].tolist())
             for panel, registers in enumerate(_panels(file.c[case, lanes], i.n, rng)):
-                payload = int(fragment_layout().const(registers.tolist()).as_value().value)
+                payload = payload_bits(fragment_layout(), registers.tolist())
                 accumulators[panel] += payload << fragment_layout().size * warp
             for panel, registers in enumerate(_panels(d[case, lanes], i.n, None)):
                 results[panel] += (joined_words(registers) | flags) << warp_result_layout().size * warp
@@ -108,12 +108,12 @@ def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Gen
             "a_descriptor": _moved(int(a_descriptor), base),
             "b_descriptor": _moved(int(file.b_descriptor[case]), base),
         }
-        command = warpgroup_layout().const(fields | descriptors | {"a": a_registers, "e": metadata})
+        command = payload_bits(warpgroup_layout(), fields | descriptors | {"a": a_registers, "e": metadata})
         panels = [
             Item(f"{i}, case {case}, columns {WARP_COLUMNS * panel} to {WARP_COLUMNS * panel + 7}", *payloads, element)
             for panel, payloads in enumerate(zip(accumulators, results, strict=True))
         ]
-        yield Job(int(command.as_value().value), _units(file.b[case]), base, reads, panels)
+        yield Job(command, units_of(file.b[case].tobytes()), base, reads, panels)
 
 
 def random_warpgroup_jobs(config: CoreConfig, rng: np.random.Generator) -> Iterator[Job]:
@@ -162,11 +162,6 @@ def _reads(file: RegisterFile, rows: int) -> int:
     i = file.instruction
     elements = i.n * i.k + (rows * i.stored_k if file.a is None else 0)
     return elements * i.container_bits // 8 // (_UNIT_BYTES * PANEL_ROWS)
-
-
-def _units(words: NDArray[np.uint32]) -> list[int]:
-    octets = words.tobytes()
-    return [int.from_bytes(octets[i : i + _UNIT_BYTES], "little") for i in range(0, len(octets), _UNIT_BYTES)]
 
 
 def _panels(registers: NDArray[np.uint32], n: int, rng: np.random.Generator | None) -> list[NDArray[np.uint32]]:
@@ -331,11 +326,7 @@ def echoing_program(config: CoreConfig, instructions: int, rng: np.random.Genera
 
 
 def _commit() -> CtaTask:
-    return CtaTask("commit", _payload(COMMIT.fields), [])
-
-
-def _payload(fields: dict[str, Any]) -> int:
-    return int(tcgen05_layout().const(fields).as_value().value)
+    return CtaTask("commit", payload_bits(tcgen05_layout(), COMMIT.fields), [])
 
 
 def _task(
@@ -363,7 +354,13 @@ def _task(
     columns = (2 if i.container_bits < 16 else 1) * bool(i.sparse) + in_tensor * _A_COLUMNS
     columns += _SCALE_COLUMNS + -(-count // _SCALED_PANELS) if i.scale_size else 0
     name = f"{instruction.opcode} ({i.shape_and_types})"
-    return CtaTask(name, _payload(fields), panels, reads + (0 if in_tensor else _A_PANELS * _A_READS), columns)
+    return CtaTask(
+        name,
+        payload_bits(tcgen05_layout(), fields),
+        panels,
+        reads + (0 if in_tensor else _A_PANELS * _A_READS),
+        columns,
+    )
 
 
 def _illegal(instruction: CtaInstruction, tensor: NDArray[np.uint32]) -> int:

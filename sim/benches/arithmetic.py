@@ -82,19 +82,8 @@ def arithmetic_benches(config: CoreConfig) -> dict[str, ComponentBench]:
 class AddedTree(wiring.Component):
     """A tree of carry-save adders followed by the adder of its two words, as neither has a defined output of its own.
 
-    Parameters
-    ----------
-    term_bits : sequence of int
-        Signed width of each term.
-
-    Members
-    -------
-    term0, term1, ... : In(signed(term_bits[i]))
-        Terms.
-    increments : In(count)
-        Ones added in the last place.
-    total : Out(signed(...))
-        Sum of terms and increments.
+    Ports are the terms ``term0``, ``term1``, ..., signed and of `term_bits` bits, ``increments``, a one for each term
+    that is added in the last place, and ``total``, the sum of both.
     """
 
     def __init__(self, term_bits: Sequence[int]) -> None:
@@ -120,7 +109,7 @@ class AddedTree(wiring.Component):
         return m
 
 
-def _held_scales(config: CoreConfig) -> list[ScaleCode]:
+def _scale_codes(config: CoreConfig) -> list[ScaleCode]:
     return [code for code in _SCALE_FORMATS if code.name.lower() in config.scales]
 
 
@@ -133,14 +122,14 @@ def _offset_inputs(config: CoreConfig, rng: np.random.Generator, count: int) -> 
     return elements | scales | {"enable": enable}
 
 
-def _offsets(config: CoreConfig, given: Values) -> Values:
+def _offsets(config: CoreConfig, inputs: Values) -> Values:
     biases = np.array([0 if element.fixed_point else element.format.bias for element in config.elements])
-    offset = biases[given["a"]] + biases[given["b"]]
+    offset = biases[inputs["a"]] + biases[inputs["b"]]
     nan = np.zeros(len(offset), bool)
     for side in "ab":
-        significand, exponent = decode_scale(given[f"scale_{side}"].astype(np.uint8), FORMATS["ue8m0"])
-        offset = offset - np.where(given["enable"], exponent, 0)
-        nan |= np.isnan(significand) & (given["enable"] == 1)
+        significand, exponent = decode_scale(inputs[f"scale_{side}"].astype(np.uint8), FORMATS["ue8m0"])
+        offset = offset - np.where(inputs["enable"], exponent, 0)
+        nan |= np.isnan(significand) & (inputs["enable"] == 1)
     return {"offset": np.ma.array(offset, mask=nan), "nan": nan}
 
 
@@ -158,8 +147,8 @@ def _exponents(count: int, shape: Shape, rng: np.random.Generator, vectors: int)
     return {f"exponents__{i}": exponents[:, i] for i in range(count)}
 
 
-def _largest(given: Values) -> Values:
-    return {"e_max": np.max(list(given.values()), axis=0)}
+def _largest(inputs: Values) -> Values:
+    return {"e_max": np.max(list(inputs.values()), axis=0)}
 
 
 def _shifters(config: CoreConfig, widths: Widths) -> dict[str, AlignmentShifter]:
@@ -195,9 +184,9 @@ def _magnitudes(align: AlignmentShifter, rng: np.random.Generator, count: int) -
     return {"magnitude": magnitude, "shift_amount": np.minimum(shift_amount, (1 << align.shift_amount_bits) - 1)}
 
 
-def _shifted(align: AlignmentShifter, given: Values) -> Values:
-    shift_amount = np.minimum(given["shift_amount"], 62)
-    padded = given["magnitude"] << align.padding if align.padding >= 0 else given["magnitude"] >> -align.padding
+def _shifted(align: AlignmentShifter, inputs: Values) -> Values:
+    shift_amount = np.minimum(inputs["shift_amount"], 62)
+    padded = inputs["magnitude"] << align.padding if align.padding >= 0 else inputs["magnitude"] >> -align.padding
     # Bits beyond the range of the shifter are not moved.
     shifted = padded & (1 << align.shifted_bits) - 1
     return {"output": padded - shifted | shifted >> shift_amount}
@@ -221,20 +210,20 @@ def _groups(config: CoreConfig, rng: np.random.Generator, count: int) -> Values:
     # The sign of a float product is a separate bit; that of an integer product is part of it. The least integer product
     # is -15 * 8, of one signed and one unsigned element.
     products = np.where(scaled[:, None], magnitudes, np.where(signs, np.maximum(-magnitudes, -120), magnitudes))
-    given = {f"products__{i}": products[:, i] for i in range(BLOCK_GROUP)}
-    given["signs"] = np.where(scaled, (signs << np.arange(BLOCK_GROUP)).sum(axis=1), 0)
+    inputs = {f"products__{i}": products[:, i] for i in range(BLOCK_GROUP)}
+    inputs["signs"] = np.where(scaled, (signs << np.arange(BLOCK_GROUP)).sum(axis=1), 0)
     scales = _scales(config, rng, count)
-    return given | scales | {"scale": np.where(scaled, scales["scale"], ScaleCode.NONE.value)}
+    return inputs | scales | {"scale": np.where(scaled, scales["scale"], ScaleCode.NONE.value)}
 
 
-def _group_sums(config: CoreConfig, given: Values) -> Values:
-    products = np.stack([given[f"products__{i}"] for i in range(BLOCK_GROUP)], 1)
-    signs = given["signs"][:, None] >> np.arange(BLOCK_GROUP) & 1
+def _group_sums(config: CoreConfig, inputs: Values) -> Values:
+    products = np.stack([inputs[f"products__{i}"] for i in range(BLOCK_GROUP)], 1)
+    signs = inputs["signs"][:, None] >> np.arange(BLOCK_GROUP) & 1
     total = np.where(signs, -products, products).sum(axis=1)
     if not config.scales:
         return {"total": total}
-    scales = _scale_products(given)
-    of_integers = given["scale"] == ScaleCode.NONE.value
+    scales = _scale_products(inputs)
+    of_integers = inputs["scale"] == ScaleCode.NONE.value
     unscaled = of_integers | np.ma.filled(scales["nan"], 1).astype(bool)
     significand = np.ma.filled(scales["significand"], 0)
     masked = {
@@ -249,29 +238,29 @@ def _group_sums(config: CoreConfig, given: Values) -> Values:
 
 
 def _scales(config: CoreConfig, rng: np.random.Generator, count: int) -> Values:
-    held = [code.value for code in _held_scales(config)] or [ScaleCode.NONE.value]
-    given = {"scale": np.array(held)[rng.integers(0, len(held), count)]}
+    codes = [code.value for code in _scale_codes(config)] or [ScaleCode.NONE.value]
+    inputs = {"scale": np.array(codes)[rng.integers(0, len(codes), count)]}
     for side in "ab":
         code = rng.integers(0, 256, count)
         code = np.where(rng.random(count) < 0.2, rng.integers(0, 8, count), code)  # zero and subnormal ue4m3
-        given[f"scale_{side}"] = np.where(rng.random(count) < 0.03, rng.choice([0x7F, 0xFF], count), code)
-    return given
+        inputs[f"scale_{side}"] = np.where(rng.random(count) < 0.03, rng.choice([0x7F, 0xFF], count), code)
+    return inputs
 
 
-def _scale_products(given: Values) -> Values:
-    count = len(given["scale"])
+def _scale_products(inputs: Values) -> Values:
+    count = len(inputs["scale"])
     significand, exponent, nan = (np.ma.array(np.zeros(count, np.int64), mask=True) for _ in range(3))
     for code, fmt in _SCALE_FORMATS.items():
-        where = given["scale"] == code.value
+        where = inputs["scale"] == code.value
         (a, a_exponent), (b, b_exponent) = (
-            decode_scale(given[f"scale_{side}"][where].astype(np.uint8), fmt) for side in "ab"
+            decode_scale(inputs[f"scale_{side}"][where].astype(np.uint8), fmt) for side in "ab"
         )
         unscaled = np.isnan(a) | np.isnan(b)
         product = np.where(unscaled, 0, a * b) * (1 << GROUP_SCALE_FRACTION_BITS)
         significand[where] = np.ma.array(product.astype(np.int64), mask=unscaled)
         exponent[where] = np.ma.array(a_exponent + b_exponent, mask=unscaled)
         nan[where] = unscaled
-    nan[given["scale"] == ScaleCode.NONE.value] = 0
+    nan[inputs["scale"] == ScaleCode.NONE.value] = 0
     return {"significand": significand, "exponent": exponent, "nan": nan}
 
 
@@ -304,9 +293,9 @@ def _tree_terms(tree: AddedTree, rng: np.random.Generator, vectors: int) -> Valu
     return terms | {"increments": _joined(_ones(rng, len(terms), vectors))}
 
 
-def _sums(given: Values) -> Values:
-    terms = [values for name, values in given.items() if name != "increments"]
-    return {"total": np.sum(terms, axis=0) + _number_of_ones(given["increments"])}
+def _sums(inputs: Values) -> Values:
+    terms = [values for name, values in inputs.items() if name != "increments"]
+    return {"total": np.sum(terms, axis=0) + _number_of_ones(inputs["increments"])}
 
 
 def _summands(bits: int, rng: np.random.Generator, count: int) -> Values:
@@ -317,8 +306,8 @@ def _summands(bits: int, rng: np.random.Generator, count: int) -> Values:
     return {"word0": word0, "word1": word1 & ~run | ~word0 & run, "carry": rng.integers(0, 2, count)}
 
 
-def _added(bits: int, given: Values) -> Values:
-    return {"total": given["word0"] + given["word1"] + given["carry"] & (1 << bits) - 1}
+def _added(bits: int, inputs: Values) -> Values:
+    return {"total": inputs["word0"] + inputs["word1"] + inputs["carry"] & (1 << bits) - 1}
 
 
 def _words(bits: int, rng: np.random.Generator, count: int) -> Values:
@@ -328,8 +317,8 @@ def _words(bits: int, rng: np.random.Generator, count: int) -> Values:
     return {"word": 1 << top | rest & (1 << top) - 1}
 
 
-def _zeros(bits: int, given: Values) -> Values:
-    return {"count": np.array([bits - int(word).bit_length() for word in given["word"]])}
+def _zeros(bits: int, inputs: Values) -> Values:
+    return {"count": np.array([bits - int(word).bit_length() for word in inputs["word"]])}
 
 
 def _addends(accumulate: ReduceStage, rng: np.random.Generator, count: int) -> Values:
@@ -342,20 +331,20 @@ def _addends(accumulate: ReduceStage, rng: np.random.Generator, count: int) -> V
     }
     names = [f"i__{name}__{index}" for name, bits in members.items() for index in range(len(bits))] + ["i__c_term"]
     terms = _terms([bits for some in members.values() for bits in some] + [widths.total_bits], rng, count)
-    given: Values = dict(zip(names, terms, strict=True))
+    inputs: Values = dict(zip(names, terms, strict=True))
     ones = _ones(rng, len(members["terms"]), count)
-    given |= {f"i__increments__{place}": bits for place, bits in enumerate(ones.T)}
+    inputs |= {f"i__increments__{place}": bits for place, bits in enumerate(ones.T)}
     if members["group_terms"]:
-        given["i__group_increments"] = _joined(_ones(rng, len(members["group_terms"]), count))
-    return given | {"i__c_increment": rng.integers(0, 2, count), "integer_groups": rng.integers(0, 2, count)}
+        inputs["i__group_increments"] = _joined(_ones(rng, len(members["group_terms"]), count))
+    return inputs | {"i__c_increment": rng.integers(0, 2, count), "integer_groups": rng.integers(0, 2, count)}
 
 
-def _accumulated(accumulate: ReduceStage, given: Values) -> Values:
+def _accumulated(accumulate: ReduceStage, inputs: Values) -> Values:
     """Add the inputs. A sum that does not fit wraps; no unit can form such a sum."""
-    total = given["i__c_term"] + given["i__c_increment"]
-    for name, values in given.items():
+    total = inputs["i__c_term"] + inputs["i__c_increment"]
+    for name, values in inputs.items():
         if name.startswith("i__group_sums"):
-            total = total + (np.where(given["integer_groups"], values, 0) << accumulate.widths.integer_bits)
+            total = total + (np.where(inputs["integer_groups"], values, 0) << accumulate.widths.integer_bits)
         elif name.startswith(("i__terms", "i__group_terms", "i__increments")):
             total = total + values
         elif name == "i__group_increments":

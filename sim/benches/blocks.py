@@ -15,16 +15,15 @@ from ...golden.matrix import multiply
 from ...isa.formats import Format, Specials
 from ...isa.instructions import Instruction, every_instruction
 from ...isa.metadata import RULES, split_nibbles
-from ...isa.numerics import Method, numerics
 from ...isa.operands import MatrixOperands
 from ...operands.registers import CONTAINERS
 from ...rtl.config import WARP_COLUMNS, WARP_ROWS, CoreConfig
 from ...rtl.metadata import RuleCode
 from ...rtl.order import nibble_order
 from ...rtl.step import control_layout, row_result_layout
-from ..engine.steps import step_words, steps_of
+from ..engine.steps import executes, step_words, steps_of
 from .directed import directed_operands
-from .random_operands import distributions, random_codes, special_codes
+from .random_operands import container, distributions, random_codes, special_codes
 
 __all__ = ["ARCHITECTURE_OF_PRESET", "Block", "integer_results", "native", "random_blocks", "undefined_chunks"]
 
@@ -65,18 +64,16 @@ def native(config: CoreConfig, arch: str) -> tuple[Instruction, ...]:
 
     An instruction that takes several steps is cut to its first step. ``wgmma`` provides the fp8 of sm_90.
     """
-    found: dict[tuple[object, ...], Instruction] = {}
+    by_use: dict[tuple[object, ...], Instruction] = {}
     for whole in every_instruction():
-        if arch not in whole.architectures or not config.holds(whole):
-            continue
-        if numerics(whole, arch).method is Method.EMULATED:
+        if arch not in whole.architectures or not executes(config, whole, arch):
             continue
         steps = max(1, whole.stored_k * whole.container_bits // (8 * config.step_bytes))
         scale_size = whole.scale_size // steps if whole.scale_size and steps > 1 else whole.scale_size
         instruction = replace(whole, k=whole.k // steps, m=WARP_ROWS, n=WARP_COLUMNS, scale_size=scale_size)
         key = (instruction.a, instruction.b, instruction.d, instruction.k, instruction.sparse, instruction.kind)
-        found.setdefault((*key, instruction.satfinite, instruction.scale_format, scale_size), instruction)
-    return tuple(found.values())
+        by_use.setdefault((*key, instruction.satfinite, instruction.scale_format, scale_size), instruction)
+    return tuple(by_use.values())
 
 
 def random_blocks(
@@ -101,16 +98,9 @@ def random_blocks(
             yield _block(config, arch, instruction, rng, distribution, operands, ordered)
 
 
-@dataclass(frozen=True, eq=False)
-class _Outputs:
-    """Inputs and results of the outputs of a block, by the golden model: arrays of shape (rows, columns).
-
-    `c` is the accumulator port, `overflow` whether the earlier sum exceeds 32 bits, `results` are result words.
-    """
-
-    c: NDArray[np.int64]
-    overflow: NDArray[np.bool_]
-    results: NDArray[np.uint64]
+#: Accumulator port, whether the earlier sum exceeds 32 bits, and result words of the outputs of a block, by the golden
+#: model; all of shape (rows, columns).
+_Outputs = tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.uint64]]
 
 
 def _block(
@@ -125,8 +115,9 @@ def _block(
     rows, columns = operands.c.shape[1:]
     (steps,) = steps_of(config, instruction, operands, ordered=ordered)
     step, words = steps[0], step_words(config)
-    outputs = (_integer_outputs if instruction.d.is_integer else _float_outputs)(arch, instruction, operands, rng)
-    step[..., words.c] = outputs.c[..., None]
+    outputs_of = _integer_outputs if instruction.d.is_integer else _float_outputs
+    c, overflow, results = outputs_of(arch, instruction, operands, rng)
+    step[..., words.c] = c[..., None]
     if not instruction.scale_format:
         step[..., words.scale_a] = rng.integers(0, 1 << 32, (rows, 1, 1))
         step[..., words.scale_b] = rng.integers(0, 1 << 32, (1, columns, 1))
@@ -135,10 +126,10 @@ def _block(
     noise = 0 if instruction.d.is_integer else int(rng.integers(2)) << control["saturate"].offset
     step[..., words.control] &= ~np.uint32(7 << control["rule"].offset)
     step[..., words.control] |= np.uint32(rule << control["rule"].offset | noise)
-    step[..., words.control] |= outputs.overflow[..., None].astype(np.uint32) << np.uint32(words.overflow_bit)
+    step[..., words.control] |= overflow[..., None].astype(np.uint32) << np.uint32(words.overflow_bit)
     flags = undefined_chunks(config, instruction, step[..., words.metadata], rule, ordered)
-    results = outputs.results | flags << np.uint64(row_result_layout(config)["illegal"].offset)
-    return Block(f"{instruction} {distribution}", step, results)
+    flags <<= np.uint64(row_result_layout(config)["illegal"].offset)
+    return Block(f"{instruction} {distribution}", step, results | flags)
 
 
 def _matrices(
@@ -147,14 +138,11 @@ def _matrices(
     """Return random operands of a block, with random container bits beside the elements."""
     rows, columns = shape
 
-    def codes(operand: str, *shape: int) -> NDArray:
-        fmt = getattr(instruction, operand)
-        drawn = random_codes(fmt, distribution, (1, *shape), rng) << instruction.low_bit(fmt)
-        noise = rng.integers(0, 1 << instruction.container_bits, drawn.shape)
-        kept = ((1 << fmt.bits) - 1) << instruction.low_bit(fmt)
-        return (drawn | noise & ~kept).astype(CONTAINERS[instruction.container_bits])
+    def codes(fmt: Format, *shape: int) -> NDArray:
+        drawn = random_codes(fmt, distribution, (1, *shape), rng)
+        return container(instruction, fmt, drawn, rng).astype(CONTAINERS[instruction.container_bits])
 
-    a, b = codes("a", rows, instruction.stored_k), codes("b", instruction.k, columns)
+    a, b = codes(instruction.a, rows, instruction.stored_k), codes(instruction.b, instruction.k, columns)
     if distribution == "cancelling":
         a[..., 1::2] = a[..., ::2] ^ a.dtype.type(1 << instruction.low_bit(instruction.a) + instruction.a.bits - 1)
         b[:, 1:] = b[:, :1]
@@ -191,7 +179,7 @@ def _integer_outputs(
     unclamped = replace(instruction, satfinite=False)
     products = multiply(unclamped, arch, replace(operands, c=np.zeros_like(operands.c)))
     results = integer_results(accumulators + products[0].view(np.int32), instruction.satfinite)
-    return _Outputs(accumulators & 0xFFFFFFFF, accumulators != accumulators.astype(np.int32), results)
+    return accumulators & 0xFFFFFFFF, accumulators != accumulators.astype(np.int32), results
 
 
 def _float_outputs(arch: str, instruction: Instruction, operands: MatrixOperands, rng: np.random.Generator) -> _Outputs:
@@ -200,7 +188,7 @@ def _float_outputs(arch: str, instruction: Instruction, operands: MatrixOperands
     overflow = rng.integers(0, 2, c.shape) == 1
     results = multiply(instruction, arch, operands)[0].astype(np.uint64)
     noise = rng.integers(0, 1 << 32, c.shape) >> instruction.c.bits << instruction.c.bits
-    return _Outputs(c.astype(np.int64) | noise, overflow, results)
+    return c.astype(np.int64) | noise, overflow, results
 
 
 def _with_residues(
@@ -282,16 +270,8 @@ def undefined_chunks(
 ) -> NDArray[np.uint64]:
     """Return the flags of every chunk of steps, bit c for chunk c; chunks beyond a short instruction have flags too.
 
-    Parameters
-    ----------
-    config, instruction : CoreConfig, Instruction
-        Datapath and instruction.
-    metadata : ndarray of uint32, shape (..., words)
-        Metadata words of the steps.
-    rule : int
-        Rule code; a code of no rule defines no nibble.
-    ordered : bool
-        Whether the nibbles have the order of the row's input.
+    The metadata words have the shape (..., words). With `ordered`, the nibbles have the order of the row's input. A
+    rule code of no rule defines no nibble.
     """
     if not instruction.rule:
         return np.zeros(metadata.shape[:-1], np.uint64)

@@ -25,12 +25,12 @@ async def answers_as_the_golden_model(top: HierarchyObject, component: str) -> N
     """Drive the vectors in sequence; an output must not depend on the previous vector."""
     bench = BENCHES[component]
     rng = np.random.default_rng([cocotb.RANDOM_SEED, zlib.crc32(component.encode())])
-    given = bench.stimulus(rng, SETTINGS.items)
-    wanted = bench.model(given)
+    vectors = bench.stimulus(rng, SETTINGS.items)
+    expected = bench.model(vectors)
     ports = ports_of(bench.component)
-    inputs = {name: joined(split(given, ports)[name]) for name in given}
-    answers = {name: joined(split({name: np.ma.filled(wanted[name], 0)}, ports)[name]) for name in wanted}
-    means = {name: ~np.ma.getmaskarray(wanted[name]) for name in wanted}
+    inputs = {name: joined(split(vectors, ports)[name]) for name in vectors}
+    answers = {name: joined(split({name: np.ma.filled(expected[name], 0)}, ports)[name]) for name in expected}
+    means = {name: ~np.ma.getmaskarray(expected[name]) for name in expected}
     handles = {name: getattr(top, f"{component}__{name}") for name in {**inputs, **answers}}
     for number in range(SETTINGS.items):
         for name, values in inputs.items():
@@ -38,9 +38,9 @@ async def answers_as_the_golden_model(top: HierarchyObject, component: str) -> N
         await Timer(1, "ns")
         for name, values in answers.items():
             if means[name][number]:
-                got = int(handles[name].value)
+                actual = int(handles[name].value)
                 vector = ", ".join(f"{port} {column[number]:#x}" for port, column in inputs.items())
-                assert got == values[number], f"{name} is {got:#x}, not {values[number]:#x}, for {vector}"
+                assert actual == values[number], f"{name} is {actual:#x}, not {values[number]:#x}, for {vector}"
 
 
 def _test_of(component: str) -> object:

@@ -22,13 +22,7 @@ def component_benches(config: CoreConfig) -> dict[str, ComponentBench]:
 
 
 class Harness(Elaboratable):
-    """Top with all components; it has each of their ports as ``component__port``.
-
-    Parameters
-    ----------
-    components : mapping of str to wiring.Component
-        Combinational components by name.
-    """
+    """Top with the combinational `components`, by name; it has each of their ports as ``component__port``."""
 
     def __init__(self, components: Mapping[str, wiring.Component]) -> None:
         self.components = dict(components)

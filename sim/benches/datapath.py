@@ -7,12 +7,11 @@ from amaranth.lib import data
 from ...isa.formats import Format, Specials
 from ...isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from ...isa.instructions import Instruction, every_instruction
-from ...isa.numerics import Method, numerics
 from ...rtl.config import CoreConfig
 from ...rtl.order import byte_order, nibble_order
 from ...rtl.step import row_result_layout, row_step_layout
 from ...rtl.warp import warp_operands_layout, warp_result_layout
-from ..engine.steps import control_word
+from ..engine.steps import control_word, executes
 from .items import warp_instructions
 
 __all__ = ["row_package", "single_steps", "warp_package"]
@@ -26,13 +25,12 @@ _Tables = Mapping[str, Sequence[Sequence[int]]]
 
 def single_steps(config: CoreConfig, arch: str) -> list[Instruction]:
     """Return one single-step instruction without block scales for each way to use a row."""
-    found: dict[tuple[int, int], Instruction] = {}
+    by_use: dict[tuple[int, int], Instruction] = {}
     for i in every_instruction():
-        if arch not in i.architectures or not config.holds(i) or i.stored_k * i.container_bits != 8 * config.step_bytes:
-            continue
-        if numerics(i, arch).method is not Method.EMULATED and not i.scale_format:
-            found.setdefault((control_word(config, i, True), i.k), i)
-    return list(found.values())
+        is_one_step = i.stored_k * i.container_bits == 8 * config.step_bytes and not i.scale_format
+        if arch in i.architectures and is_one_step and executes(config, i, arch):
+            by_use.setdefault((control_word(config, i, True), i.k), i)
+    return list(by_use.values())
 
 
 def row_package(config: CoreConfig, arch: str) -> str:

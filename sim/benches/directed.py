@@ -83,11 +83,6 @@ def _stored() -> dict[str, list[dict[str, Any]]]:
     return stored
 
 
-def _vectors(component: str) -> list[dict[str, int]]:
-    """Return the stored vectors of a component."""
-    return [vector["ports"] for vector in _stored()["components"] if vector["component"] == component]
-
-
 @cache
 def dot_products() -> tuple[DotProduct, ...]:
     """Return all stored dot products."""
@@ -104,7 +99,8 @@ def directed_operands(instruction: Instruction, rows: int, columns: int) -> Iter
 
 def with_directed_vectors(config: CoreConfig, name: str, bench: ComponentBench) -> ComponentBench:
     """Return a bench that starts with the stored vectors of its component that fit its ports."""
-    vectors = [vector for vector in _vectors(name) if _can_carry(config, bench, vector)]
+    of_component = [vector["ports"] for vector in _stored()["components"] if vector["component"] == name]
+    vectors = [vector for vector in of_component if _can_carry(config, bench, vector)]
     return replace(bench, stimulus=partial(_with_first, bench, vectors)) if vectors else bench
 
 
@@ -116,12 +112,7 @@ def _can_carry(config: CoreConfig, bench: ComponentBench, vector: dict[str, int]
     if isinstance(bench.component, RoundStage) and ResultCode(vector["result"]) not in bench.component.results:
         return False
     has_codes = all(vector[port] < len(config.elements) for port in bench.codes)
-    return has_codes and all(
-        -(1 << ports[name].bits - 1) <= value < 1 << ports[name].bits - 1
-        if ports[name].signed
-        else 0 <= value < 1 << ports[name].bits
-        for name, value in vector.items()
-    )
+    return has_codes and all(value in ports[name].numbers for name, value in vector.items())
 
 
 def _with_first(bench: ComponentBench, vectors: list[dict[str, int]], rng: np.random.Generator, count: int) -> Values:

@@ -4,7 +4,8 @@ It is independent of any simulator. Formats, rules, granularity and result chang
 undefined.
 """
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from ...golden.matrix import multiply
 from ...isa.fragments import accumulator_fragment
 from ...isa.instructions import Instruction, every_instruction
-from ...isa.numerics import Method, numerics
+from ...isa.memory import UNIT_BYTES
 from ...isa.operands import MatrixOperands
 from ...operands.registers import gather_warp, pack_nibbles, to_registers
 from ...rtl.config import CoreConfig
@@ -23,11 +24,23 @@ from ...rtl.core import tile_layout, tile_result_layout
 from ...rtl.metadata import RuleCode
 from ...rtl.step import control_layout, row_result_layout, row_step_layout
 from ...rtl.warp import ScaleSizeCode, warp_operands_layout, warp_result_layout
-from ..engine.steps import control_word, step_words
+from ..engine.ports import payload_bits
+from ..engine.steps import control_word, executes, step_words
 from .blocks import random_blocks
 from .random_operands import Operands, distributions, random_operands
 
-__all__ = ["TAG", "Item", "tiles", "warp_instructions", "warp_item", "warp_items"]
+__all__ = [
+    "TAG",
+    "Item",
+    "joined_words",
+    "json_line",
+    "of_json",
+    "tiles",
+    "units_of",
+    "warp_instructions",
+    "warp_item",
+    "warp_items",
+]
 
 #: Bits of the tag of a tile in a core under test.
 TAG = 9
@@ -45,18 +58,34 @@ class Item:
     element: int  #: Element code of A
 
 
-def tiles(config: CoreConfig, arch: str, rng: np.random.Generator) -> Iterator[Item]:
-    """Yield random tiles of a core with their results, each with a random tag.
+def json_line(record: dict[str, Any]) -> str:
+    """Return a record as a line of JSON; its integers, which may be wide, are hexadecimal texts."""
+    return json.dumps(_converted(record, lambda value: hex(value) if type(value) is int else value)) + "\n"
 
-    Parameters
-    ----------
-    config : CoreConfig
-        Configuration of the core, whose tags have :data:`TAG` bits.
-    arch : str
-        Architecture whose numerics apply.
-    rng : Generator
-        Source of randomness.
-    """
+
+def of_json(line: str) -> Any:
+    """Return the record in a line of :func:`json_line`."""
+    return _converted(json.loads(line), lambda value: int(value, 16) if str(value).startswith("0x") else value)
+
+
+def _converted(value: Any, convert: Callable[[Any], Any]) -> Any:
+    if isinstance(value, dict):
+        return {name: _converted(member, convert) for name, member in value.items()}
+    return [_converted(member, convert) for member in value] if isinstance(value, list) else convert(value)
+
+
+def joined_words(words: NDArray[np.uint32]) -> int:
+    """Concatenate 32-bit words; the first is lowest."""
+    return int.from_bytes(np.ascontiguousarray(words, np.uint32).tobytes(), "little")
+
+
+def units_of(shared: bytes) -> list[int]:
+    """Return shared memory as units of 16 bytes."""
+    return [int.from_bytes(shared[place : place + UNIT_BYTES], "little") for place in range(0, len(shared), UNIT_BYTES)]
+
+
+def tiles(config: CoreConfig, arch: str, rng: np.random.Generator) -> Iterator[Item]:
+    """Yield random tiles of a core, whose tags have :data:`TAG` bits, with their results, each with a random tag."""
     words, layout = step_words(config), tile_layout(config, TAG)
     result = tile_result_layout(config, TAG)
     step, of_unit = row_step_layout(config), row_result_layout(config)
@@ -65,31 +94,22 @@ def tiles(config: CoreConfig, arch: str, rng: np.random.Generator) -> Iterator[I
         lines |= {"b": block.steps[0], "scale_b": block.steps[0]}
         outputs = block.steps.reshape(-1, words.total)
         tag = int(rng.integers(1 << TAG))
-        payload = layout.const(
-            {name: [_integer(line[getattr(words, name)]) for line in of_field] for name, of_field in lines.items()}
-            | {
-                "c": [int(c) for c in outputs[:, words.c.start]],
-                "overflow": _bits(outputs[:, words.control.start] >> np.uint32(words.overflow_bit) & np.uint32(1)),
-                "tag": tag,
-            }
-        )
-        control = _integer(outputs[0, words.control]) & (1 << step["control"].width) - 1
+        fields: dict[str, Any] = {
+            name: [joined_words(line[getattr(words, name)]) for line in of_field] for name, of_field in lines.items()
+        }
+        fields["c"] = [int(c) for c in outputs[:, words.c.start]]
+        fields["overflow"] = _bits(outputs[:, words.control.start] >> np.uint32(words.overflow_bit) & np.uint32(1))
+        control = joined_words(outputs[0, words.control]) & (1 << step["control"].width) - 1
+        payload = payload_bits(layout, fields | {"tag": tag}) | control << layout["control"].offset
         of_row, of_output = block.results[:, 0].tolist(), block.results.ravel()
-        expected = result.const(
-            {
-                "d": [int(word) & 0xFFFFFFFF for word in of_output],
-                "overflow": _bits(of_output >> np.uint64(of_unit["overflow"].offset) & np.uint64(1)),
-                "illegal": [word >> of_unit["illegal"].offset for word in of_row],
-                "tag": tag,
-            }
-        )
-        bits = int(payload.as_value().value) | control << layout["control"].offset
+        expected = {
+            "d": [int(word) & 0xFFFFFFFF for word in of_output],
+            "overflow": _bits(of_output >> np.uint64(of_unit["overflow"].offset) & np.uint64(1)),
+            "illegal": [word >> of_unit["illegal"].offset for word in of_row],
+            "tag": tag,
+        }
         element = control & (1 << step["control"].shape["a"].width) - 1
-        yield Item(block.name, bits, int(expected.as_value().value), element)
-
-
-def _integer(words: NDArray[np.uint32]) -> int:
-    return int.from_bytes(np.ascontiguousarray(words).tobytes(), "little")
+        yield Item(block.name, payload, payload_bits(result, expected), element)
 
 
 def _bits(flags: NDArray) -> int:
@@ -101,10 +121,7 @@ def warp_instructions(config: CoreConfig, arch: str) -> list[Instruction]:
     return [
         instruction
         for instruction in every_instruction("mma")
-        if arch in instruction.architectures
-        and instruction.m == _ROWS
-        and config.holds(instruction)
-        and numerics(instruction, arch).method is not Method.EMULATED
+        if arch in instruction.architectures and instruction.m == _ROWS and executes(config, instruction, arch)
     ]
 
 
@@ -112,15 +129,6 @@ def warp_items(config: CoreConfig, arch: str, rng: np.random.Generator) -> Itera
     """Yield random instructions of a warp with their results; each round visits every instruction of the datapath once.
 
     Registers that an instruction does not read are random; metadata has all sixteen nibbles.
-
-    Parameters
-    ----------
-    config : CoreConfig
-        Configuration of the warp.
-    arch : str
-        Architecture whose instructions and numerics apply.
-    rng : Generator
-        Source of randomness.
     """
     instructions = warp_instructions(config, arch)
     while True:
@@ -137,19 +145,7 @@ def warp_item(
     sparsity_selector: int | None = None,
     operands: Operands | None = None,
 ) -> Item:
-    """Return one instruction of a warp.
-
-    Parameters
-    ----------
-    config, arch, rng
-        As for :func:`warp_items`.
-    instruction : Instruction
-        Instruction with shape m16n8.
-    sparsity_selector : int, optional
-        Sparsity selector; a random one by default.
-    operands : Operands, optional
-        Registers; random ones by default.
-    """
+    """Return one instruction of shape m16n8; sparsity selector and registers are random unless they are passed."""
     if sparsity_selector is None:
         sparsity_selector = int(rng.integers(instruction.sparsity_selectors))
     if operands is None:
@@ -160,14 +156,13 @@ def warp_item(
     matrices = gather_warp(instruction, operands.held)
     d = to_registers(multiply(instruction, arch, matrices), accumulator_fragment(instruction))[0]
     fields = _warp_fields(config, instruction, sparsity_selector, operands, rng)
-    payload = warp_operands_layout().const(fields).as_value().value
     registers = np.zeros((_LANES, _REGISTERS), np.uint32)
     registers[:, : d.shape[1]] = d
     flags = sum(row << 16 * place for place, row in enumerate(_illegal_chunks(instruction, matrices)))
     return Item(
         f"{instruction} selector {sparsity_selector}",
-        int(payload),
-        _integer(registers) | flags << warp_result_layout()["illegal"].offset,
+        payload_bits(warp_operands_layout(), fields),
+        joined_words(registers) | flags << warp_result_layout()["illegal"].offset,
         config.element_code(instruction.a, instruction.container_bits),
     )
 

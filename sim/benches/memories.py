@@ -13,15 +13,7 @@ __all__ = ["ColumnMemory", "SharedMemory"]
 
 
 class SharedMemory:
-    """Shared memory that answers the reads of one cycle in the next.
-
-    Parameters
-    ----------
-    top : handle
-        Top with the ports of the memory.
-    rng : Generator
-        Draws the data of the port in cycles without an answer.
-    """
+    """Shared memory that answers the reads of one cycle in the next; in other cycles its data are random."""
 
     def __init__(self, top: Any, rng: np.random.Generator) -> None:
         self._data = [getattr(top, f"memory__data__{row}") for row in range(PANEL_ROWS)]
@@ -46,17 +38,7 @@ class SharedMemory:
 
 
 class ColumnMemory:
-    """Memory that answers the read of a column in one cycle in the next.
-
-    Parameters
-    ----------
-    top : handle
-        Top with the ports of the memory.
-    rng : Generator
-        Draws the data of the port in cycles without an answer.
-    port : str
-        Name of the port.
-    """
+    """Memory that answers the read of a column in one cycle in the next; in other cycles its data are random."""
 
     def __init__(self, top: Any, rng: np.random.Generator, port: str) -> None:
         self._data = [getattr(top, f"{port}__data__{lane}") for lane in range(TENSOR_LANES)]

@@ -68,23 +68,10 @@ def slots_of_each_kind(config: CoreConfig) -> list[Slot]:
 
 
 class FormattedUnpack(wiring.Component):
-    """The unpacker of one slot with the format decoder that controls it.
+    """The unpacker of operand ``a`` or ``b`` in one slot, with the format decoder that controls it.
 
-    Parameters
-    ----------
-    slot : Slot
-        Slot; it decides the place of the element in the operand, and its formats.
-    side : str
-        ``a`` or ``b``.
-
-    Members
-    -------
-    operand : In(8 * step_bytes)
-        All elements of a step, lowest first.
-    element : In(4)
-        Control code.
-    raw : Out(raw_signature(slot.significand_bits))
-        Element in raw form.
+    The slot decides the place of the element in ``operand``, which are all elements of a step, lowest first.
+    ``element`` is a control code, and ``raw`` the element in raw form.
     """
 
     def __init__(self, slot: Slot, side: str) -> None:
@@ -119,9 +106,9 @@ def _nibbles(rng: np.random.Generator, count: int) -> Values:
     return {"nibble": drawn % 16, "rule": drawn // 16}
 
 
-def _decoded_nibbles(mux: str, given: Values) -> Values:
+def _decoded_nibbles(mux: str, inputs: Values) -> Values:
     rows = []
-    for nibble, code in zip(given["nibble"].tolist(), given["rule"].tolist(), strict=True):
+    for nibble, code in zip(inputs["nibble"].tolist(), inputs["rule"].tolist(), strict=True):
         rule, legal = _RULES[code]
         swapped = mux == "mux3" and rule == "plain" and swap_for_mux3(nibble)
         i0, i1 = indices(nibble)[:: -1 if swapped else 1]
@@ -137,8 +124,8 @@ def _units(bits: int, rng: np.random.Generator, count: int) -> Values:
     return units | {f"select__{i}": (chosen == i).astype(np.int64) for i in range(UNITS_PER_CHUNK)}
 
 
-def _selected_units(given: Values) -> Values:
-    return {"output": np.sum([given[f"units__{i}"] * given[f"select__{i}"] for i in range(UNITS_PER_CHUNK)], axis=0)}
+def _selected_units(inputs: Values) -> Values:
+    return {"output": np.sum([inputs[f"units__{i}"] * inputs[f"select__{i}"] for i in range(UNITS_PER_CHUNK)], axis=0)}
 
 
 def _step_operands(config: CoreConfig, widths: list[int], rng: np.random.Generator, count: int) -> Values:
@@ -164,16 +151,16 @@ def _cut(words: NDArray, size: int) -> NDArray[np.uint8]:
     return np.frombuffer(octets, np.uint8).reshape(len(words), size)
 
 
-def _selected_operands(config: CoreConfig, given: Values) -> Values:
+def _selected_operands(config: CoreConfig, inputs: Values) -> Values:
     """Select the rows of B that the golden model keeps, in elements of 16 or 8 bits."""
-    a, b = _cut(given["a"], config.step_bytes), _cut(given["b"], 2 * config.step_bytes)
-    packed = _cut(given["nibbles"], config.chunks // 2)
+    a, b = _cut(inputs["a"], config.step_bytes), _cut(inputs["b"], 2 * config.step_bytes)
+    packed = _cut(inputs["nibbles"], config.chunks // 2)
     nibbles = split_nibbles(packed)
     stored, selected = a.copy(), b[:, : config.step_bytes].copy()
     illegal = np.zeros(len(a), np.int64)
     for width in (2, 1):
         for code, (name, legal) in enumerate(_RULES):
-            of_kind = (given["wide"] == (width == 2)) & (given["sparse"] == 1) & (given["rule"] == code)
+            of_kind = (inputs["wide"] == (width == 2)) & (inputs["sparse"] == 1) & (inputs["rule"] == code)
             where = np.flatnonzero(of_kind)
             if not where.size:
                 continue
@@ -202,55 +189,43 @@ def _containers(unpack: FormattedUnpack, rng: np.random.Generator, count: int) -
     for element in unpack.slot.elements:
         where = np.flatnonzero(codes == config.elements.index(element))
         names = INTEGER_DISTRIBUTIONS if element.format.is_integer else FLOAT_DISTRIBUTIONS
+        words, place, shift = _container(unpack, octets, element)
+        replaced = words.dtype.type(((1 << element.format.bits) - 1) << element.low_bit + shift)
         for name, part in zip(names, np.array_split(where, len(names)), strict=True):
-            fresh = random_codes(element.format, name, (len(part),), rng) << element.low_bit
-            kept = ((1 << element.format.bits) - 1) << element.low_bit
-            _replace(octets, part, unpack, element, fresh, kept)
+            fresh = random_codes(element.format, name, (len(part),), rng) << element.low_bit + shift
+            words[part, place] = words[part, place] & ~replaced | fresh.astype(words.dtype)
     return {"operand": _join(octets), "element": codes}
 
 
-def _first_byte(unpack: FormattedUnpack, element: Element) -> int:
-    """Return the first byte of the slot's container; the selection may move narrow containers of B."""
-    byte = unpack.slot.index * element.container_bits // 8
-    if unpack.side == "a" or element.container_bits > 8:
-        return byte
-    return selected_byte(unpack.slot.config, byte, wide=False)
+def _container(unpack: FormattedUnpack, octets: NDArray[np.uint8], element: Element) -> tuple[NDArray, int, int]:
+    """Return operands as words, and the word and the bit where the container of the slot begins.
 
-
-def _replace(
-    octets: NDArray[np.uint8], rows: NDArray, unpack: FormattedUnpack, element: Element, fresh: NDArray, kept: int
-) -> None:
-    byte, bits = _first_byte(unpack, element), element.container_bits
-    if bits == 4:
-        shift = 4 * (unpack.slot.index % 2)
-        octets[rows, byte] = octets[rows, byte] & ~np.uint8(15 << shift) | (fresh << shift).astype(np.uint8)
-        return
-    words = octets.view(f"<u{bits // 8}")
-    place = 8 * byte // bits
-    words[rows, place] = words[rows, place] & ~words.dtype.type(kept) | fresh.astype(words.dtype)
+    The selection may move containers of B of at most eight bits.
+    """
+    bits, slot = element.container_bits, unpack.slot
+    byte = slot.index * bits // 8
+    if unpack.side == "b" and bits <= 8:
+        byte = selected_byte(slot.config, byte, wide=False)
+    word_bits = max(8, bits)
+    return octets.view(f"<u{word_bits // 8}"), 8 * byte // word_bits, slot.index * bits % word_bits
 
 
 def _element_codes(unpack: FormattedUnpack, operand: NDArray, element: Element) -> NDArray:
-    octets, byte, bits = (
-        _cut(operand, unpack.slot.config.step_bytes),
-        _first_byte(unpack, element),
-        element.container_bits,
-    )
-    if bits == 4:
-        return octets[:, byte] >> np.uint8(4 * (unpack.slot.index % 2)) & np.uint8(15)
-    return np.ascontiguousarray(octets.view(f"<u{bits // 8}")[:, 8 * byte // bits])
+    words, place, shift = _container(unpack, _cut(operand, unpack.slot.config.step_bytes), element)
+    unsigned = words.dtype.type
+    return np.ascontiguousarray(words[:, place] >> unsigned(shift) & unsigned((1 << element.container_bits) - 1))
 
 
-def _unpacked(unpack: FormattedUnpack, given: Values) -> Values:
+def _unpacked(unpack: FormattedUnpack, inputs: Values) -> Values:
     slot = unpack.slot
-    count = len(given["element"])
+    count = len(inputs["element"])
     names = ("sign", "exponent", "significand", "zero", "special", "inf", "nan")
     fields = {name: np.ma.zeros(count, np.int64) for name in names}
     fields["zero"][:] = 1
     absent = np.ones(count, bool)
     for element in slot.elements:
-        where = given["element"] == slot.config.elements.index(element)
-        codes = _element_codes(unpack, given["operand"][where], element)
+        where = inputs["element"] == slot.config.elements.index(element)
+        codes = _element_codes(unpack, inputs["operand"][where], element)
         point = 0 if element.fixed_point else slot.point(element, unpack.side)
         for name, values in _raw(element, codes, point).items():
             fields[name][where] = values
@@ -297,7 +272,7 @@ def _raw_pairs(slot: Slot, rng: np.random.Generator, count: int) -> Values:
     highest = max(((1 << fmt.bits - fmt.signed) - 1 for fmt in formats), default=0)
     integer = rng.random(count) < (0.4 if formats else 0)
     magnitude_bits = slot.factor.width - slot.factor.signed
-    given: Values = {}
+    inputs: Values = {}
     for side in ("a", "b"):
         kind = rng.choice(4, count, p=(0.8, 0.1, 0.05, 0.05))  # ordinary, zero, Inf, NaN
         kind = np.where(integer, np.minimum(kind, 1), kind)
@@ -313,7 +288,7 @@ def _raw_pairs(slot: Slot, rng: np.random.Generator, count: int) -> Values:
         signed = rng.integers(1, largest, count, endpoint=True) * rng.choice([-1, 1][not slot.factor.signed :], count)
         whole = np.where(rng.random(count) < 0.3, signed, whole)
         significand = np.where(integer, whole, significand)
-        given |= {
+        inputs |= {
             f"{side}__sign": np.where(integer, 0, rng.integers(0, 2, count)),
             f"{side}__exponent": rng.integers(0, 256, count),
             f"{side}__significand": np.where(kind == 1, 0, significand),
@@ -322,11 +297,11 @@ def _raw_pairs(slot: Slot, rng: np.random.Generator, count: int) -> Values:
             f"{side}__inf": kind == 2,
             f"{side}__nan": kind == 3,
         }
-    return {name: values.astype(np.int64) for name, values in given.items()}
+    return {name: values.astype(np.int64) for name, values in inputs.items()}
 
 
-def _products(given: Values) -> Values:
-    a, b = ({name[3:]: given[name] for name in given if name.startswith(side)} for side in ("a__", "b__"))
+def _products(inputs: Values) -> Values:
+    a, b = ({name[3:]: inputs[name] for name in inputs if name.startswith(side)} for side in ("a__", "b__"))
     value = [np.where(x["nan"], np.nan, np.where(x["inf"], np.inf, x["significand"])) for x in (a, b)]
     with np.errstate(invalid="ignore"):
         product = value[0] * value[1]
@@ -355,10 +330,10 @@ def _accumulators(halves: bool, rng: np.random.Generator, count: int) -> Values:
     return {"word": word, "half": half}
 
 
-def _unpacked_accumulators(given: Values) -> Values:
-    half = given["half"].astype(bool)
-    halves = (given["word"] & 0xFFFF).astype(np.uint16).view(np.float16).astype(np.float32)
-    value = np.where(half, halves, given["word"].astype(np.uint32).view(np.float32))
+def _unpacked_accumulators(inputs: Values) -> Values:
+    half = inputs["half"].astype(bool)
+    halves = (inputs["word"] & 0xFFFF).astype(np.uint16).view(np.float16).astype(np.float32)
+    value = np.where(half, halves, inputs["word"].astype(np.uint32).view(np.float32))
     exponents = [accumulator_exponents(value, FORMATS[name], 0) for name in ("f32", "f16")]
     exponent = np.where(half, exponents[1], exponents[0]).astype(np.int64)
     finite = np.isfinite(value)

@@ -20,6 +20,7 @@ __all__ = [
     "FLOAT_DISTRIBUTIONS",
     "INTEGER_DISTRIBUTIONS",
     "Operands",
+    "container",
     "distributions",
     "random_codes",
     "random_matrices",
@@ -95,19 +96,7 @@ def special_codes(fmt: Format, shape: tuple[int, ...], rng: np.random.Generator)
 
 
 def random_codes(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.int64]:
-    """Draw random codes of a format.
-
-    Parameters
-    ----------
-    fmt : Format
-        Format.
-    distribution : str
-        One of :data:`FLOAT_DISTRIBUTIONS` or :data:`INTEGER_DISTRIBUTIONS`.
-    shape : tuple of int
-        Shape of the result.
-    rng : Generator
-        Source of randomness.
-    """
+    """Draw random codes of a format from one of :data:`FLOAT_DISTRIBUTIONS` or :data:`INTEGER_DISTRIBUTIONS`."""
     if distribution in ("uniform", "bits"):
         return rng.integers(0, 1 << fmt.bits, shape)
     if distribution == "extreme":
@@ -129,7 +118,7 @@ def random_codes(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np
     return codes
 
 
-def _container(instruction: Instruction, fmt: Format, codes: NDArray[np.int64], rng: np.random.Generator) -> NDArray:
+def container(instruction: Instruction, fmt: Format, codes: NDArray[np.int64], rng: np.random.Generator) -> NDArray:
     """Place codes in their containers; other container bits are random."""
     low_bit = instruction.low_bit(fmt)
     noise = rng.integers(0, 1 << instruction.container_bits, codes.shape) & ~(((1 << fmt.bits) - 1) << low_bit)
@@ -172,20 +161,8 @@ def random_operands(
 ) -> Operands:
     """Draw the registers of random tiles of an ``mma`` instruction.
 
-    Parameters
-    ----------
-    instruction : Instruction
-        An ``mma`` instruction.
-    distribution : str
-        One of :func:`distributions`.
-    cases : int
-        Number of tiles.
-    rng : Generator
-        Source of randomness.
-    sparsity_selector : int
-        Sparsity selector.
-    any_nibble : bool
-        Draw from all sixteen nibbles, not only from legal ones.
+    The distribution is one of :func:`distributions`, and `cases` the number of tiles. With `any_nibble`, metadata are
+    drawn from all sixteen nibbles, not only from legal ones.
     """
     a, b, c = random_matrices(instruction, distribution, cases, rng)
     return Operands(
@@ -211,7 +188,7 @@ def random_matrices(
     c = _accumulator_codes(instruction, distribution, c_shape, rng)
     if distribution == "cancelling":
         c = np.where(rng.random(c_shape) < 0.5, _accumulator_codes(instruction, "tiny", c_shape, rng), c)
-    return _container(instruction, instruction.a, a, rng), _container(instruction, instruction.b, b, rng), c
+    return container(instruction, instruction.a, a, rng), container(instruction, instruction.b, b, rng), c
 
 
 def random_metadata(

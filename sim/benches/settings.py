@@ -26,8 +26,8 @@ class Settings:
     top: str  #: One of :data:`TOPS`
     items: int  #: Number of vectors, steps, tiles or instructions of each test
     coverage: str = ""  #: File into which functional coverage is merged; empty for none
-    #: File with the work of the bench: of a warpgroup, as written by :func:`~sptc.sim.benches.jobs.write_jobs`; of the
-    #: tensor cores of a CTA, as written by :meth:`~sptc.sim.benches.tcgen05_items.CtaWork.write`.
+    #: File with the work of the bench: of a warpgroup, written by :func:`~.warpgroup_items.write_jobs`; of the tensor
+    #: cores of a CTA, written by :meth:`.tcgen05_items.CtaWork.write`.
     jobs: str = ""
     #: Rows and columns of units: by default a row of two, since the places of a larger array are alike.
     array: tuple[int, int] = (1, 2)

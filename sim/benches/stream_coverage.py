@@ -1,26 +1,30 @@
-"""Coverage of the streams of a core or a warp: gaps, back-pressure at each stage, resets, format changes."""
+"""Coverage of streams: gaps, back-pressure at each stage, resets, format changes, commands, and memory accesses."""
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ...rtl.config import CoreConfig
+from ...rtl.life_cycle import Operation
+from ...rtl.tcgen05 import CtaOperation
+from ...rtl.tensor_cores import WARPS
 from ..coverage.covergroups import Covergroup, Sampler
 from ..coverage.groups import Axis
 from .scoreboard import Cycle
 
-__all__ = ["LENGTHS", "LENGTH_LABELS", "STATES", "StreamCoverage", "length_bin", "state"]
+__all__ = ["CTA", "WARPGROUP", "CommandCoverage", "Commit", "Mma", "Pair", "StreamCoverage"]
 
-#: States of a stream in a cycle; see :func:`state`.
-STATES = ("nothing", "taken", "waits")
-#: Lower bounds in cycles of the bins of a wait, for an item of many cycles.
-LENGTHS, LENGTH_LABELS = (0, 1, 10, 100), ("none", "1 to 9", "10 to 99", "100 or more")
-
+#: States of a stream in a cycle; see :attr:`~sptc.sim.benches.scoreboard.Cycle.states`.
+_STATES = ("nothing", "taken", "waits")
 #: Lower bounds in cycles of the bins of a wait; an instruction of a warp takes about a hundred.
-_LENGTHS = {"core": (1, 2, 3, 10), "warp": (1, 10, 100)}
-_LABELS = {"core": ("1", "2", "3 to 9", "10 or more"), "warp": ("1 to 9", "10 to 99", "100 or more")}
+_LENGTHS = {"core": (1, 2, 3, 10), "warp": (1, 10, 100), "command": (0, 1, 10, 100)}
+_LABELS = {
+    "core": ("1", "2", "3 to 9", "10 or more"),
+    "warp": ("1 to 9", "10 to 99", "100 or more"),
+    "command": ("none", "1 to 9", "10 to 99", "100 or more"),
+}
 #: Instructions in a warp: one with waiting results, and one that is issued.
 _WARP_ITEMS = 2
 _EVENTS = ("moves", "held", "reset")
@@ -42,20 +46,7 @@ class _Sample(NamedTuple):
 
 
 class StreamCoverage:
-    """Functional coverage of the handshakes of a core or a warp.
-
-    Parameters
-    ----------
-    config : CoreConfig
-        Datapath.
-    top : str
-        ``core`` or ``warp``.
-
-    Attributes
-    ----------
-    coverage : Coverage
-        Coverage observed so far.
-    """
+    """Functional coverage of the handshakes of a core or a warp; `coverage` is what was observed so far."""
 
     def __init__(self, config: CoreConfig, top: str) -> None:
         self._core = top == "core"
@@ -71,17 +62,8 @@ class StreamCoverage:
         self._last: int | None = None
 
     def observe(self, cycle: Cycle, element: int | None) -> None:
-        """Count one cycle.
-
-        Parameters
-        ----------
-        cycle : Cycle
-            Handshakes of the cycle.
-        element : int or None
-            Element code of A of the item at the input.
-        """
-        streams = (cycle.i_valid, cycle.i_ready), (cycle.o_valid, cycle.o_ready)
-        taken, delivered = (valid and ready for valid, ready in streams)
+        """Count one cycle; `element` is the element code of A of the item at the input."""
+        taken, delivered = (state == _STATES.index("taken") for state in cycle.states)
         moves = cycle.o_ready or not cycle.o_valid
         formats = None
         if taken and not cycle.reset:
@@ -91,8 +73,8 @@ class StreamCoverage:
             _Sample(
                 reset=cycle.reset,
                 under_way=self._under_way,
-                input=state(*streams[0]),
-                output=state(*streams[1]),
+                input=cycle.states[0],
+                output=cycle.states[1],
                 waited=[count if done else 0 for done, count in zip((taken, delivered), self._waiting, strict=True)],
                 formats=formats,
                 stages=np.flatnonzero(self._occupied).tolist(),
@@ -103,8 +85,8 @@ class StreamCoverage:
             self._clear()
             return
         self._waiting = [
-            count + 1 if valid and not ready else 0
-            for (valid, ready), count in zip(streams, self._waiting, strict=True)
+            count + 1 if state == _STATES.index("waits") else 0
+            for state, count in zip(cycle.states, self._waiting, strict=True)
         ]
         if moves:
             self._occupied = [taken, *self._occupied][: self._latency]
@@ -123,7 +105,7 @@ def _covergroups(config: CoreConfig, top: str) -> Iterator[Covergroup]:
     yield Covergroup(
         name=f"{top} handshakes",
         meaning="A cycle in which so many items were under way and both streams did this.",
-        axes=(items, Axis("input", ("nothing offered", *STATES[1:])), Axis("output", ("no result", *STATES[1:]))),
+        axes=(items, Axis("input", ("nothing offered", *_STATES[1:])), Axis("output", ("no result", *_STATES[1:]))),
         iff=lambda s: not s.reset,
         sample=lambda s: (s.under_way, s.input, s.output),
         illegal=_illegal_handshakes(top, most),
@@ -187,11 +169,183 @@ def _illegal_handshakes(top: str, most: int) -> Sequence[tuple[str, ArrayLike]]:
     )
 
 
-def state(valid: bool, ready: bool) -> int:
-    """Return the index in :data:`STATES` of a stream's handshake."""
-    return 0 if not valid else 1 if ready else 2
+class _Command(NamedTuple):
+    """One cycle of a top that takes commands."""
+
+    reset: bool
+    in_flight: int
+    instructions: int  # state of the stream
+    operation: int | None  # the operation that is accepted
+    waited: int  # cycles that it waited
+    others: tuple[int, ...]  # states of the other streams, or accesses to memories
 
 
-def length_bin(cycles: int) -> int:
-    """Return the index in :data:`LENGTHS` of a wait."""
-    return int(np.searchsorted(LENGTHS, cycles, "right")) - 1
+class Mma(NamedTuple):
+    """One cycle of an array of a warpgroup to which an ``mma`` is offered."""
+
+    array: int
+    #: States of the streams.
+    mma: int
+    accumulators: int
+
+
+class Pair(NamedTuple):
+    """One cycle in which the next panel belongs to a pair of CTAs."""
+
+    waits: bool
+    other_waits: bool
+    own_b: bool  #: Whether B of the panel is in this CTA
+
+
+class Commit(NamedTuple):
+    """Arrival of a commit."""
+
+    pending: int
+
+
+class CommandCoverage:
+    """Functional coverage of a top that takes commands; `coverage` is what was observed so far.
+
+    The covergroups are :data:`WARPGROUP` or :data:`CTA`.
+    """
+
+    def __init__(self, name: str, covergroups: Iterable[Covergroup]) -> None:
+        self._sampler = Sampler(name, covergroups)
+        self.coverage = self._sampler.coverage
+        self._waited = 0
+
+    def observe(self, cycle: Cycle, in_flight: int, operation: int | None, others: tuple[int, ...]) -> None:
+        """Count one cycle, with the handshakes of the instruction stream and the offered operation.
+
+        An instruction is in flight until all accumulators are accepted by a warpgroup, or all results are written by a
+        CTA. The others are, of a warpgroup, the states of accumulators and results. Of a CTA, they are whether shared
+        memory, operands and accumulators are read, and whether D is written.
+        """
+        stream, _ = cycle.states
+        accepted = operation if cycle.accepts else None
+        self._sampler.sample(_Command(cycle.reset, in_flight, stream, accepted, self._waited, others))
+        self._waited = self._waited + 1 if _STATES[stream] == "waits" and not cycle.reset else 0
+
+    def sample(self, event: Mma | Pair | Commit) -> None:
+        """Count another event."""
+        self._sampler.sample(event)
+
+
+def _runs(s: Any) -> bool:
+    return isinstance(s, _Command) and not s.reset
+
+
+def _resets(s: Any) -> bool:
+    return isinstance(s, _Command) and s.reset
+
+
+def _operations(top: str, operations: Iterable[Any], illegal: Sequence[tuple[str, ArrayLike]] = ()) -> Covergroup:
+    return Covergroup(
+        name=f"{top} operations",
+        meaning="An operation waited for so many cycles before it was taken.",
+        axes=(
+            Axis("operation", tuple(operation.name.lower() for operation in operations)),
+            Axis("cycles", _LABELS["command"]),
+        ),
+        iff=lambda s: isinstance(s, _Command) and s.operation is not None,
+        sample=lambda s: (s.operation, np.searchsorted(_LENGTHS["command"], s.waited, "right") - 1),
+        illegal=illegal,
+    )
+
+
+def _in_flight_of_cta(s: _Command) -> int:
+    return min(s.in_flight, _MOST_IN_FLIGHT)
+
+
+#: Most instructions that a warpgroup holds; a CTA may hold more, which share a bin.
+_MOST_IN_FLIGHT = 2
+_IN_FLIGHT = "instructions held"
+_WARPGROUP_IN_FLIGHT, _CTA_IN_FLIGHT = Axis(_IN_FLIGHT, ("0", "1", "2")), Axis(_IN_FLIGHT, ("0", "1", "2 or more"))
+_ACCUMULATORS, _RESULTS = Axis("accumulators", _STATES), Axis("results", _STATES)
+_NONE_OR_THERE = ("none", "there")
+_BOTH_STREAMS = "A cycle in which so many instructions were held and both streams did this."
+#: Masks over the instructions in flight and a stream, in groups of three axes; over operations, and over a stream.
+_NONE_IN_FLIGHT = np.arange(_MOST_IN_FLIGHT + 1)[:, None, None] == 0
+_IS_FENCE = np.arange(len(Operation))[:, None] == Operation.FENCE.value
+_IS_OFFERED = np.arange(len(_STATES))[:, None] > 0
+_IS_TAKEN = np.arange(len(_STATES)) == _STATES.index("taken")
+
+#: Covergroups of a warpgroup: waits, commits, concurrent ``mma``, and resets.
+WARPGROUP = (
+    Covergroup(
+        name="warpgroup instructions",
+        meaning=_BOTH_STREAMS,
+        axes=(_WARPGROUP_IN_FLIGHT, Axis("instructions", _STATES), _RESULTS),
+        iff=_runs,
+        sample=lambda s: (s.in_flight, s.instructions, s.others[1]),
+    ),
+    Covergroup(
+        name="warpgroup accumulators",
+        meaning=_BOTH_STREAMS,
+        axes=(_WARPGROUP_IN_FLIGHT, _ACCUMULATORS, _RESULTS),
+        iff=_runs,
+        sample=lambda s: (s.in_flight, *s.others),
+        illegal=(
+            (
+                "Accumulators are offered for instructions that were taken.",
+                _NONE_IN_FLIGHT & (np.arange(3)[:, None] > 0),
+            ),
+        ),
+    ),
+    _operations("warpgroup", Operation, [("A fence is taken at once.", _IS_FENCE & (np.arange(4) > 0))]),
+    Covergroup(
+        name="warpgroup beside",
+        meaning="An mma for this array did this while the accumulators of wgmma did that.",
+        axes=(Axis("array", tuple(map(str, range(WARPS)))), Axis("mma", _STATES), _ACCUMULATORS),
+        iff=lambda s: isinstance(s, Mma),
+        sample=lambda s: (s.array, s.mma, s.accumulators),
+        illegal=(("While a panel of wgmma is multiplied, no mma begins.", _IS_TAKEN[:, None] & _IS_TAKEN),),
+    ),
+    Covergroup(
+        name="warpgroup resets",
+        meaning="A reset came while so many instructions were held and a result was there or not.",
+        axes=(_WARPGROUP_IN_FLIGHT, Axis("result", _NONE_OR_THERE)),
+        iff=_resets,
+        sample=lambda s: (s.in_flight, s.others[1] > 0),
+    ),
+)
+#: Covergroups of the tensor cores of a CTA: waits, simultaneous memory accesses, pairs, commits and resets.
+CTA = (
+    Covergroup(
+        name="cta instructions",
+        meaning="A cycle in which so many instructions were held, the stream did this, and D was written or not.",
+        axes=(_CTA_IN_FLIGHT, Axis("instructions", _STATES), Axis("D written", _NONE_OR_THERE)),
+        iff=_runs,
+        sample=lambda s: (_in_flight_of_cta(s), s.instructions, s.others[-1]),
+        illegal=(("Nothing is held until its last result is written.", _NONE_IN_FLIGHT & (np.arange(2) == 1)),),
+    ),
+    _operations("cta", CtaOperation),
+    Covergroup(
+        name="cta ports",
+        meaning="A cycle in which these were read, and D was written or not.",
+        axes=tuple(Axis(port, _NONE_OR_THERE) for port in ("shared memory", "operands", "accumulators", "D written")),
+        iff=_runs,
+        sample=lambda s: s.others,
+    ),
+    Covergroup(
+        name="cta pairs",
+        meaning="A cycle in which this CTA, the other one or both would multiply a panel of B of one of them.",
+        axes=(Axis("waits", ("this one", "the other one", "both")), Axis("B of", ("this one", "the other one"))),
+        iff=lambda s: isinstance(s, Pair) and (s.waits or s.other_waits),
+        sample=lambda s: (s.waits + 2 * s.other_waits - 1, not s.own_b),
+    ),
+    Covergroup(
+        name="cta commits",
+        meaning="A commit arrived while so many had not.",
+        axes=(Axis("commits", ("1", "2", "3 to 7", "8")),),
+        iff=lambda s: isinstance(s, Commit),
+        sample=lambda s: (np.searchsorted((1, 2, 3, 8), s.pending, "right") - 1,),
+    ),
+    Covergroup(
+        name="cta resets",
+        meaning="A reset came while so many instructions were held.",
+        axes=(_CTA_IN_FLIGHT,),
+        iff=_resets,
+        sample=lambda s: (_in_flight_of_cta(s),),
+    ),
+)

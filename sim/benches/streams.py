@@ -29,14 +29,7 @@ def rare_meetings(
 ) -> Callable[[Cycle], tuple[bool, bool, bool] | None]:
     """Return reactions for rare coincidences: both transfers right after a stall, and resets at either end of an item.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        Source of randomness.
-    resets : bool
-        Whether to reset.
-    stalls_end : float
-        Probability in each cycle that a stall ends, regardless of the pattern; small values give long stalls.
+    A stall ends in each cycle with probability `stalls_end`, regardless of the pattern; small values give long stalls.
     """
 
     def react(cycle: Cycle) -> tuple[bool, bool, bool] | None:
@@ -50,18 +43,10 @@ def rare_meetings(
 
 
 class StreamDriver:
-    """Driver that offers items in order and accepts results, as a pattern says for each cycle.
+    """Driver of stream ``i`` of a top that offers items in order and accepts the results of stream ``o``.
 
-    Parameters
-    ----------
-    top : handle
-        Top with ports ``i__valid``, ``i__payload``, ``o__ready`` and ``rst``.
-    items : iterator of Item
-        Items to offer.
-    pattern : iterable of (bool, bool, bool)
-        Whether to offer, to accept and to reset in each cycle.
-    react : callable (Cycle) -> (bool, bool, bool) or None
-        Replaces the pattern in the next cycle, depending on the last one; None keeps the pattern.
+    The pattern says for each cycle whether to offer, to accept and to reset. What `react` returns for the last cycle
+    replaces the pattern in the next one, unless it is None.
     """
 
     def __init__(
@@ -81,10 +66,7 @@ class StreamDriver:
     def drive(self, *, draining: bool = False) -> None:
         """Set the inputs of the next cycle; an offered item stays until it is accepted or reset.
 
-        Parameters
-        ----------
-        draining : bool
-            Offer no new item, accept every result and do not reset.
+        While `draining`, no new item is offered, every result is accepted, and nothing is reset.
         """
         drawn = next(self._pattern)
         offer, take, reset = (False, True, False) if draining else self._instead or drawn
@@ -103,15 +85,7 @@ class StreamDriver:
 
 
 class StreamMonitor:
-    """Monitor that samples two streams of a top in each cycle.
-
-    Parameters
-    ----------
-    top : handle
-        Top with the ports of the streams.
-    source, sink : str
-        Names of the input stream and of the stream of its results.
-    """
+    """Monitor that samples an input stream of a top and the stream of its results in each cycle."""
 
     def __init__(self, top: Any, source: str = "i", sink: str = "o") -> None:
         self._top = top

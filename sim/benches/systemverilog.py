@@ -28,13 +28,7 @@ def units_alike(top: str) -> str:
 
 
 def build_library(folder: Path) -> Path:
-    """Write libsptc with its SystemVerilog imports to a folder, build it, and return the folder.
-
-    Raises
-    ------
-    BackendError
-        A compiler is missing or fails.
-    """
+    """Write libsptc with its SystemVerilog imports to a folder, build it, and return the folder."""
     write_files(folder)
     run_tool(["make", "-s", "-j2", f"CXX={cxx_compiler()}", "build/libsptc.a"], folder, "make", "libsptc")
     return folder
@@ -43,21 +37,8 @@ def build_library(folder: Path) -> Path:
 def build_program(top: str, sources: list[Path], folder: Path, library: Path) -> Path:
     """Compile SystemVerilog that imports libsptc to a program; return its path.
 
-    Parameters
-    ----------
-    top : str
-        Top module.
-    sources : list of Path
-        Source files. Files that they include lie beside them or in `folder`.
-    folder : Path
-        Folder of the build.
-    library : Path
-        Folder of :func:`build_library`.
-
-    Raises
-    ------
-    BackendError
-        Verilator or a compiler is missing or fails.
+    The program is built in `folder`. Files that the sources include lie beside them or there; `library` is the folder
+    of :func:`build_library`. A BackendError says that Verilator or a compiler is missing or fails.
     """
     root = verilator_root()
     words = [str(root / "bin" / "verilator_bin"), *_OPTIONS, *ALIKE, "--top-module", top]
@@ -72,22 +53,10 @@ def build_program(top: str, sources: list[Path], folder: Path, library: Path) ->
 def build_bench(
     top: str, config: CoreConfig, arch: str, bench: Path, folder: Path, library: Path, *, design: str = ""
 ) -> Path:
-    """Build the bench of an emitted row or warp; return the path of the program.
+    """Build the bench of an emitted ``row`` or ``warp`` in a folder; return the path of the program.
 
-    Parameters
-    ----------
-    top : str
-        ``row`` or ``warp``.
-    config, arch : CoreConfig, str
-        Datapath, and architecture whose instructions are drawn.
-    bench : Path
-        File of the bench; its module has the same name.
-    folder : Path
-        Folder of the build; created if missing.
-    library : Path
-        Folder of :func:`build_library`.
-    design : str
-        Verilog in place of the emitted design: another or a faulty one.
+    The module of the file `bench` has the same name as the file. Instructions are those of `arch`; `library` is the
+    folder of :func:`build_library`, and `design` is Verilog in place of the emitted design: another or a faulty one.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "datapath.svh").write_text(_PACKAGES[top](config, arch), encoding="utf-8")

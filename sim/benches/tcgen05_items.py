@@ -3,11 +3,8 @@
 It is independent of any simulator. :mod:`sptc.verify.bench_jobs` draws random work.
 """
 
-import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +12,10 @@ from numpy.typing import NDArray
 from ...rtl.fetch import ADDRESS_BITS
 from ...rtl.tensor_memory import COLUMN_BITS, TENSOR_LANES
 from ...rtl.warp import COLUMNS
+from ..engine.ports import words_of
+from .items import json_line, of_json
 
-__all__ = ["CtaPanel", "CtaTask", "CtaWork", "columns_from", "joined_words", "units_of", "write_panel"]
-
-_UNIT_BYTES = 16
+__all__ = ["CtaPanel", "CtaTask", "CtaWork", "columns_from", "write_panel"]
 
 
 @dataclass(frozen=True)
@@ -53,48 +50,31 @@ class CtaWork:
     shared: list[int]  #: Shared memory in units of 16 bytes
     tasks: list[CtaTask]
 
+    def __post_init__(self) -> None:
+        assert len(self.shared) == 1 << ADDRESS_BITS, "shared memory is complete"
+
     def tensor_after(self, tasks: int) -> NDArray[np.uint32]:
         """Return tensor memory after a number of tasks."""
-        found = self.tensor.copy()
+        tensor = self.tensor.copy()
         for task in self.tasks[:tasks]:
             for panel in task.panels:
-                write_panel(found, panel)
-        return found
+                write_panel(tensor, panel)
+        return tensor
 
     def write(self, path: Path) -> None:
         """Write the work for a bench: memories, then one task on each line."""
+        memories = {"tensor": self.tensor.tobytes().hex(), "shared": self.shared}
         with path.open("w", encoding="utf-8") as file:
-            shared = b"".join(unit.to_bytes(_UNIT_BYTES, "little") for unit in self.shared)
-            file.write(json.dumps({"tensor": self.tensor.tobytes().hex(), "shared": shared.hex()}) + "\n")
-            for task in self.tasks:
-                panels = [_with(hex, asdict(panel)) for panel in task.panels]
-                file.write(json.dumps(asdict(task) | {"payload": hex(task.payload), "panels": panels}) + "\n")
+            file.writelines(map(json_line, [memories, *map(asdict, self.tasks)]))
 
     @classmethod
     def read(cls, path: Path) -> "CtaWork":
         """Read the work in a file of :meth:`write`."""
         with path.open(encoding="utf-8") as file:
-            memories = json.loads(next(file))
-            lines = [json.loads(line) for line in file]
+            memories, *tasks = map(of_json, file)
         tensor = np.frombuffer(bytes.fromhex(memories["tensor"]), np.uint32).reshape(TENSOR_LANES, -1)
-        tasks = []
-        for fields in lines:
-            panels = [CtaPanel(**_with(lambda text: int(text, 16), panel)) for panel in fields.pop("panels")]
-            tasks.append(CtaTask(payload=int(fields.pop("payload"), 16), panels=panels, **fields))
-        return cls(tensor, units_of(bytes.fromhex(memories["shared"])), tasks)
-
-
-def _with(change: Callable[[Any], Any], panel: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a panel; `change` is applied to wide ones."""
-    of_many_bits = {name: panel[name] for name in ("words", "illegal", "other") if panel[name] is not None}
-    return panel | {name: change(value) for name, value in of_many_bits.items()}
-
-
-def units_of(shared: bytes) -> list[int]:
-    """Return shared memory as units of 16 bytes."""
-    size = _UNIT_BYTES << ADDRESS_BITS
-    assert len(shared) == size, f"a shared memory has {size} bytes"
-    return [int.from_bytes(shared[place : place + _UNIT_BYTES], "little") for place in range(0, size, _UNIT_BYTES)]
+        read = [CtaTask(**task | {"panels": [CtaPanel(**panel) for panel in task["panels"]]}) for task in tasks]
+        return cls(tensor, memories["shared"], read)
 
 
 def columns_from(column: int) -> NDArray[np.intp]:
@@ -104,12 +84,6 @@ def columns_from(column: int) -> NDArray[np.intp]:
 
 def write_panel(tensor: NDArray[np.uint32], panel: CtaPanel) -> None:
     """Write eight columns of D into tensor memory."""
-    size = 4 * TENSOR_LANES * COLUMNS
-    words = np.frombuffer(panel.words.to_bytes(size, "little"), np.uint32).reshape(TENSOR_LANES, COLUMNS)
+    words = words_of(panel.words, 32 * TENSOR_LANES * COLUMNS).reshape(TENSOR_LANES, COLUMNS)
     where = columns_from(panel.column)
     tensor[:, where] = (tensor[:, where] & 0xFFFF0000 if panel.half else 0) | words
-
-
-def joined_words(words: NDArray[np.uint32]) -> int:
-    """Concatenate 32-bit words; the first is lowest."""
-    return int.from_bytes(np.ascontiguousarray(words, np.uint32).tobytes(), "little")

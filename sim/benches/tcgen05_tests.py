@@ -13,12 +13,13 @@ from ...rtl.fetch import CORE_MATRICES, PANEL_ROWS, UNIT_BITS
 from ...rtl.tcgen05 import CtaOperation
 from ...rtl.tensor_memory import TENSOR_LANES
 from ...rtl.warp import COLUMNS
+from .items import joined_words
 from .memories import ColumnMemory, SharedMemory
 from .scoreboard import Cycle, Pattern, ViolationError
 from .settings import Settings
+from .stream_coverage import CTA, CommandCoverage, Commit, Pair
 from .streams import start_clock
-from .tcgen05_coverage import CtaCoverage
-from .tcgen05_items import CtaPanel, CtaTask, CtaWork, columns_from, joined_words, write_panel
+from .tcgen05_items import CtaPanel, CtaTask, CtaWork, columns_from, write_panel
 
 __all__ = ["every_panel_once"]
 
@@ -30,18 +31,9 @@ _LOWER_HALVES = joined_words(np.full(TENSOR_LANES * COLUMNS, 0xFFFF, np.uint32))
 class _Instructions:
     """Driver of tasks; follows each accepted task until its last panel is written.
 
-    Attributes
-    ----------
-    tensor : ndarray of uint32, shape (128, 512)
-        Expected tensor memory.
-    offered : CtaTask or None
-        Task at the stream.
-    due : deque of CtaPanel
-        Expected writes of accepted tasks, in order.
-    pairs : deque of CtaPanel
-        Panels to be multiplied together with the other CTA.
-    reads, columns : int
-        Expected number of cycles with a read of shared memory, and of columns read from tensor memory beside D.
+    `tensor` is the expected tensor memory. `due` are the expected writes of accepted tasks, in order, and `pairs` the
+    panels to be multiplied together with the other CTA. `reads` and `columns` are the expected numbers of cycles with a
+    read of shared memory, and of columns read from tensor memory beside D.
     """
 
     def __init__(self, top: Any, work: CtaWork) -> None:
@@ -87,25 +79,13 @@ class _Instructions:
         self.columns += task.columns
 
     def arrive(self) -> None:
-        """Check and account for the arrival of a commit.
-
-        Raises
-        ------
-        ViolationError
-            The commit is too early or was not requested.
-        """
+        """Account for the arrival of a commit; a ViolationError says that it is too early or was not requested."""
         if not self._marks or self._marks[0] > self._done:
             raise ViolationError("a commit arrives before what was committed is written")
         self._marks.popleft()
 
     def write(self) -> None:
-        """Check and account for the write of this cycle.
-
-        Raises
-        ------
-        ViolationError
-            It is not the expected write.
-        """
+        """Account for the write of this cycle; a ViolationError says that it is not the expected one."""
         top = self._top
         if not self.due:
             raise ViolationError("columns are written that nothing asked for")
@@ -128,7 +108,7 @@ class _Instructions:
             self._finished = number
 
     @property
-    def held(self) -> int:
+    def in_flight(self) -> int:
         """Number of accepted instructions whose results are not all written."""
         return len(self._taken)
 
@@ -199,7 +179,7 @@ async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
     rng, config = np.random.default_rng([cocotb.RANDOM_SEED, resets]), SETTINGS.config
     pace = config.warp_blocks
     work = CtaWork.read(Path(SETTINGS.jobs))
-    instructions, coverage = _Instructions(top, work), CtaCoverage(config.name)
+    instructions, coverage = _Instructions(top, work), CommandCoverage(config.name, CTA)
     shared, operands = SharedMemory(top, rng), ColumnMemory(top, rng, "tensor")
     accumulators, other = _Accumulators(top, rng), _OtherCta(top, rng)
     # Resets between instructions are rarer than resets among the panels of one.
@@ -218,7 +198,7 @@ async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
         await ReadOnly()
         valid, ready = (bool(int(port.value)) for port in (top.i__valid, top.i__ready))
         cycle = Cycle(reset, valid, ready, o_valid=False, o_ready=False, result=0)
-        asked = (
+        accesses = (
             shared.sample(None if reset else work.shared.__getitem__),
             operands.sample(None if reset else instructions.tensor),
             accumulators.sample(None if reset else instructions.tensor),
@@ -226,21 +206,21 @@ async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
         writes, waits = (not reset and bool(int(port.value)) for port in (top.accumulators__write, top.waits))
         task = instructions.offered
         operation = None if task is None else (CtaOperation.MULTIPLY if task.panels else CtaOperation.COMMIT).value
-        coverage.observe(cycle, instructions.held, operation, (*map(int, asked), int(writes)))
+        coverage.observe(cycle, instructions.in_flight, operation, (*map(int, accesses), int(writes)))
         if reset:
             instructions.forget()
             reads = columns = silent = 0
             continue
         if instructions.pairs:
-            coverage.observe_pair(waits, other.waits, instructions.pairs[0].other is None)
+            coverage.sample(Pair(waits, other.waits, instructions.pairs[0].other is None))
         other.follow(instructions.pairs, waits)
-        reads, columns = reads + asked[0], columns + asked[1]
+        reads, columns = reads + accesses[0], columns + accesses[1]
         if int(top.pending.value) != instructions.commits:
             raise ViolationError(f"{int(top.pending.value)} commits are said to be pending, not {instructions.commits}")
         if int(top.arrive.value):
-            coverage.observe_arrival(instructions.commits)
+            coverage.sample(Commit(instructions.commits))
             instructions.arrive()
-        silent = 0 if writes or cycle.accepts or waits or not (instructions.held or cycle.i_valid) else silent + 1
+        silent = 0 if writes or cycle.accepts or waits or not (instructions.in_flight or cycle.i_valid) else silent + 1
         if writes:
             instructions.write()
         if cycle.accepts:

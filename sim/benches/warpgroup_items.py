@@ -1,22 +1,61 @@
-"""Command stream of a warpgroup in hardware: multiplications with fences, commits and waits in between.
+"""Jobs and commands of a warpgroup in hardware.
 
-It is independent of any simulator.
+A job is an instruction, its shared memory, and panels with their expected results. Commands are multiplications with
+fences, commits and waits in between. Both are independent of any simulator. :mod:`sptc.verify.bench_jobs` makes jobs
+from register files.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 
+from ...isa.memory import UNIT_BYTES
+from ...rtl.fetch import ADDRESS_BITS
 from ...rtl.life_cycle import Operation
 from ...rtl.warpgroup import warpgroup_layout
-from .jobs import Job
+from ..engine.ports import payload_bits
+from .items import Item, json_line, of_json
 
-__all__ = ["Command", "commands"]
+__all__ = ["Command", "Job", "commands", "read_jobs", "write_jobs"]
 
+_UNITS = 1 << ADDRESS_BITS
 #: Largest number of groups that a wait can leave pending.
 _MOST_PENDING = 7
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One instruction."""
+
+    instruction: int  #: Bits of the payload of the instruction
+    memory: list[int]  #: Content of the used part of shared memory, in units of 16 bytes
+    base: int  #: First unit of this part, which wraps around the 2**14 units of the memory
+    reads: int  #: Number of cycles with a read, each of eight units
+    panels: list[Item]  #: Accumulators of eight columns each, and their expected results
+
+    def read(self, unit: int) -> int:
+        """Return a unit of the memory; a unit outside the used part is all ones, NaN in any format."""
+        place = (unit - self.base) % _UNITS
+        return self.memory[place] if place < len(self.memory) else (1 << 8 * UNIT_BYTES) - 1
+
+
+def write_jobs(path: Path, jobs: Iterable[Job]) -> int:
+    """Write jobs for a bench, one on each line; return the number of their panels."""
+    panels = 0
+    with path.open("w", encoding="utf-8") as file:
+        for job in jobs:
+            panels += len(job.panels)
+            file.write(json_line(asdict(job)))
+    return panels
+
+
+def read_jobs(path: Path) -> Iterator[Job]:
+    """Yield the jobs in a file of :func:`write_jobs`."""
+    with path.open(encoding="utf-8") as file:
+        for fields in map(of_json, file):
+            yield Job(**fields | {"panels": [Item(**panel) for panel in fields["panels"]]})
 
 
 @dataclass(frozen=True)
@@ -32,23 +71,18 @@ class Command:
 def commands(jobs: Iterator[Job], rng: np.random.Generator) -> Iterator[Command]:
     """Yield jobs with fences, commits and waits in between, at times many in a row; at the end, wait for all."""
 
-    def of_layout(**fields: Any) -> int:
-        return int(warpgroup_layout().const(fields).as_value().value)
-
-    def commit() -> Command:
-        return Command(Operation.COMMIT, of_layout(operation=Operation.COMMIT))
-
-    def wait(pending: int) -> Command:
-        return Command(Operation.WAIT, of_layout(operation=Operation.WAIT, pending=pending), pending=pending)
+    def other(operation: Operation, pending: int = 0) -> Command:
+        payload = payload_bits(warpgroup_layout(), {"operation": operation, "pending": pending})
+        return Command(operation, payload, pending=pending)
 
     for job in jobs:
         if rng.random() < 0.3:
-            yield Command(Operation.FENCE, of_layout(operation=Operation.FENCE))
+            yield other(Operation.FENCE)
         yield Command(Operation.MULTIPLY, job.instruction, job)
         if rng.random() < 0.6:
             commits = 2 * (_MOST_PENDING + 1) if rng.random() < 0.25 else 1
-            yield from (commit() for _ in range(commits))
+            yield from [other(Operation.COMMIT)] * commits
         if rng.random() < 0.4:
-            yield wait(int(rng.choice([0, 0, 1, int(rng.integers(_MOST_PENDING + 1))])))
-    yield commit()
-    yield wait(0)
+            yield other(Operation.WAIT, int(rng.choice([0, 0, 1, int(rng.integers(_MOST_PENDING + 1))])))
+    yield other(Operation.COMMIT)
+    yield other(Operation.WAIT)

@@ -15,13 +15,12 @@ from ...rtl.fetch import ADDRESS_BITS
 from ...rtl.life_cycle import Operation
 from ...rtl.tensor_cores import WARPS, mma_layout
 from .items import Item, warp_items
-from .jobs import Job, read_jobs
 from .memories import SharedMemory
 from .scoreboard import Cycle, Pattern, Scoreboard, ViolationError
 from .settings import Settings
+from .stream_coverage import WARPGROUP, CommandCoverage, Mma
 from .streams import StreamMonitor, rare_meetings, start_clock
-from .warpgroup_coverage import WarpgroupCoverage
-from .warpgroup_items import Command, commands
+from .warpgroup_items import Command, Job, commands, read_jobs
 
 __all__ = ["every_result_once"]
 
@@ -32,18 +31,12 @@ _HALF_BITS = ADDRESS_BITS - 1
 class _Instructions:
     """Driver of commands and of the accumulators of accepted multiplications; follows groups until they complete.
 
-    Attributes
-    ----------
-    offered : Command or None
-        Command at the instruction stream.
-    panel : Item or None
-        Panel at the accumulator stream.
-    reads : int
-        Expected number of memory reads of the accepted instructions.
+    `offered` and `panel` are at the streams of instructions and accumulators; `reads` is the expected number of memory
+    reads of the accepted instructions.
     """
 
-    def __init__(self, top: Any, told: Iterator[Command]) -> None:
-        self._top, self._commands = top, told
+    def __init__(self, top: Any, stream: Iterator[Command]) -> None:
+        self._top, self._commands = top, stream
         self.finished = False
         self.reads = self.accepted = 0
         self.offered: Command | None = None
@@ -74,13 +67,7 @@ class _Instructions:
         top.c__valid.value = int(self.panel is not None and not reset)
 
     def update(self, cycle: Cycle, results: Cycle) -> None:
-        """Advance after a cycle without reset.
-
-        Raises
-        ------
-        ViolationError
-            A wait was accepted too early.
-        """
+        """Advance after a cycle without reset; a ViolationError says that a wait was accepted too early."""
         if results.accepts:
             self.panel = None
             self._left[0] -= 1
@@ -114,7 +101,7 @@ class _Instructions:
             raise ViolationError(f"a wait for all but {command.pending} groups was taken with {self.pending} pending")
 
     @property
-    def held(self) -> int:
+    def in_flight(self) -> int:
         """Number of accepted instructions whose accumulators are not all accepted."""
         return len(self._left)
 
@@ -173,7 +160,7 @@ class _Beside:
         return sum(board.under_way for board in self.boards)
 
     @property
-    def wanted(self) -> bool:
+    def incomplete(self) -> bool:
         """Whether an array has not yet delivered a result; resets and panels may delay it for long."""
         return not all(board.delivered for board in self.boards)
 
@@ -189,7 +176,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
     scoreboard = Scoreboard(longest_wait)
     instructions = _Instructions(top, commands(read_jobs(Path(SETTINGS.jobs)), rng))
     beside = _Beside(top, warp_items(config, SETTINGS.arch, rng), rng, 1_000 * pace)
-    memory, coverage = SharedMemory(top, rng), WarpgroupCoverage(config.name)
+    memory, coverage = SharedMemory(top, rng), CommandCoverage(config.name, WARPGROUP)
     of_instructions, of_panels, of_warps = (
         iter(Pattern(rng, pace=pace, resets=resets and not number)) for number in range(3)
     )
@@ -200,7 +187,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
     results: Cycle | None = None
     of_i, of_c = StreamMonitor(top), StreamMonitor(top, "c")
     start_clock(top)
-    while not instructions.idle or scoreboard.under_way or beside.under_way or beside.wanted:
+    while not instructions.idle or scoreboard.under_way or beside.under_way or beside.incomplete:
         await FallingEdge(top.clk)
         offer, take, reset = next(of_instructions)
         offer_panel, _, _ = next(of_panels)
@@ -217,14 +204,17 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
         top.rst.value = int(reset)
         top.o__ready.value = int((take or draining) and not reset)
         instructions.drive(offer, offer_panel, reset)
-        none_beside = not beside.wanted if draining else next(quiet)
+        none_beside = not beside.incomplete if draining else next(quiet)
         beside.drive(offer_warp and not none_beside, take_warp or none_beside, reset)
         await ReadOnly()
         cycle, results = of_i.sample(), of_c.sample()
         reads += memory.sample(None if reset else instructions.read)
         scoreboard.observe(results, instructions.panel)
-        coverage.observe(cycle, results, instructions.held, _operation(instructions.offered))
-        coverage.observe_beside(beside.observe(), results, beside.core)
+        operation = instructions.offered.operation.value if instructions.offered else None
+        coverage.observe(cycle, instructions.in_flight, operation, results.states)
+        mma = beside.observe()
+        if not reset:
+            coverage.sample(Mma(beside.core, mma.states[0], results.states[0]))
         if reset:
             instructions.forget()
             reads = instructions.reads = waited = 0
@@ -245,7 +235,3 @@ def _phases(rng: np.random.Generator, share: float, cycles: int) -> Iterator[boo
     """Yield without end whether a phase is chosen, with probability `share`; phases have `cycles` cycles on average."""
     while True:
         yield from [bool(rng.random() < share)] * int(rng.integers(1, 2 * cycles))
-
-
-def _operation(command: Command | None) -> int | None:
-    return command.operation.value if command else None

@@ -14,37 +14,19 @@ __all__ = ["Bin", "Covergroup", "Need", "Sampler", "bins_axis", "illegal_bins"]
 
 @dataclass(frozen=True, eq=False)
 class Need:
-    """Condition on the operations of a datapath without which bins are illegal.
+    """Condition on the operations of a datapath without which bins are illegal."""
 
-    Attributes
-    ----------
-    reason : str
-        Why the bins are illegal, in one sentence.
-    possible : callable
-        Whether one operation can hit the bins, as far as this condition goes.
-    """
-
-    reason: str
-    possible: Callable[[Any], bool]
+    reason: str  #: Why the bins are illegal, in one sentence
+    possible: Callable[[Any], bool]  #: Whether one operation can hit the bins, as far as this condition goes
 
 
 @dataclass(frozen=True, eq=False)
 class Bin:
-    """A bin with a condition of its own, on an axis whose bins may overlap.
-
-    Attributes
-    ----------
-    label : str
-        Label of the bin.
-    hit : callable
-        Function from sampled values to the mask of those that hit the bin.
-    needs : tuple of Need
-        Conditions that must all hold, or else the bin is illegal.
-    """
+    """A bin with a condition of its own, on an axis whose bins may overlap."""
 
     label: str
-    hit: Callable[[Any], NDArray[np.bool_]]
-    needs: tuple[Need, ...] = ()
+    hit: Callable[[Any], NDArray[np.bool_]]  #: Mask of the sampled values that hit the bin
+    needs: tuple[Need, ...] = ()  #: Conditions that must all hold, or else the bin is illegal
 
 
 def bins_axis(name: str, bins: Sequence[Bin]) -> Axis:
@@ -57,14 +39,8 @@ def illegal_bins(
 ) -> list[tuple[str, ArrayLike]]:
     """Return reasons and masks of the illegal bins of a cross of rows of operations with bins that have needs.
 
-    Parameters
-    ----------
-    rows : sequence of sequences
-        Operations of each row; a need is met in a row if one of its operations meets it.
-    bins : sequence of Bin
-        Bins of the last axis.
-    needs : sequence of Need, optional
-        Order of the reasons; by default the order of the bins.
+    A need is met in a row if one of its operations meets it. Reasons have the order of `needs`, by default that of the
+    bins.
     """
     return [
         (need.reason, (np.arange(len(rows)) == row)[:, None] & np.array([need in each.needs for each in bins]))
@@ -76,36 +52,20 @@ def illegal_bins(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Covergroup:
-    """Definition of a group of bins.
+    """Definition of a group of bins."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the group; unique within a configuration.
-    meaning : str
-        Condition to hit a bin, in a sentence or two.
-    axes : tuple of Axis
-        Axes whose cross are the bins.
-    iff : callable
-        Guard: whether sampled values count in this group at all.
-    sample : callable
-        Function from sampled values to an index along each axis. Indices broadcast; every element is one hit.
-    bins : sequence of Bin
-        Bins of the last axis if they may overlap. `sample` then returns the indices along the other axes.
-    where : callable, optional
-        Function from sampled values to the mask of the elements that count; broadcasts with the indices.
-    illegal : sequence of (str, array_like of bool)
-        Reason and mask of bins that cannot be hit. Masks broadcast over the axes; the first reason of a bin counts. An
-        illegal bin is not reachable, and a hit of it is a contradiction. No bin is merely ignored.
-    """
-
-    name: str
-    meaning: str
-    axes: tuple[Axis, ...]
+    name: str  #: Unique within a configuration
+    meaning: str  #: Condition to hit a bin, in a sentence or two
+    axes: tuple[Axis, ...]  #: Axes whose cross are the bins
+    #: Index along each axis for sampled values. Indices broadcast; every element is one hit.
     sample: Callable[[Any], tuple[ArrayLike, ...]]
-    iff: Callable[[Any], bool] = lambda values: True
+    iff: Callable[[Any], bool] = lambda values: True  #: Guard: whether sampled values count in this group at all
+    #: Mask of the elements that count; broadcasts with the indices.
     where: Callable[[Any], ArrayLike] | None = None
+    #: Bins of the last axis if they may overlap; `sample` then returns the indices along the other axes.
     bins: Sequence[Bin] = ()
+    #: Reason and mask of bins that cannot be hit. Masks broadcast over the axes; the first reason of a bin counts. An
+    #: illegal bin is not reachable, and a hit of it is a contradiction. No bin is merely ignored.
     illegal: Sequence[tuple[str, ArrayLike]] = ()
 
     def empty(self, configuration: str) -> "Group":

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from .covergroups import Bin, Covergroup, Need, bins_axis, illegal_bins
 from .groups import Axis
 from .operands import Operation
-from .values import FloatValues, Rounding, Specials
+from .values import FloatValues
 
 __all__ = ["CASES", "alignment", "float_groups"]
 
@@ -48,25 +48,24 @@ _TINY_SUM = Need(
 )
 
 
-def _alone(label: str, cause: Callable[[Specials], Any], *needs: Need) -> Bin:
-    """Return a bin for a cause of NaN, hit only where it is the only one, since any other would hide it."""
-    return Bin(label, lambda s: cause(s.specials) & s.specials.alone, needs)
+def _bin_maker(
+    values: Callable[[FloatValues], Any], guard: Callable[[FloatValues], Any] = lambda s: True
+) -> Callable[..., Bin]:
+    """Return a function that makes bins, hit only where a guard holds; their cases are functions of `values`."""
+
+    def make(label: str, case: Callable[[Any], Any], *needs: Need) -> Bin:
+        return Bin(label, lambda s: case(values(s)) & guard(s), needs)
+
+    return make
 
 
-def _infinite(label: str, cause: Callable[[Specials], Any], *needs: Need) -> Bin:
-    """Return a bin for a cause of Inf, hit only where nothing makes the result NaN."""
-    return Bin(label, lambda s: cause(s.specials) & s.specials.no_nan, needs)
-
-
-def _ordinary(label: str, case: Callable[[FloatValues], Any], *needs: Need) -> Bin:
-    """Return a bin that is hit only where the result is the rounded sum."""
-    return Bin(label, lambda s: case(s) & s.ordinary, needs)
-
-
-def _zero(label: str, cause: Callable[[FloatValues], Any], *needs: Need) -> Bin:
-    """Return a bin for a cause of a zero result."""
-    return Bin(label, lambda s: cause(s) & s.ordinary & (s.trace.result == 0), needs)
-
+#: A cause of NaN, where it is the only one, since any other would hide it; a cause of Inf, where nothing is NaN.
+_alone = _bin_maker(lambda s: s.specials, lambda s: s.specials.alone)
+_infinite = _bin_maker(lambda s: s.specials, lambda s: s.specials.no_nan)
+#: A case where the result is the rounded sum; a cause of a zero result.
+_ordinary = _bin_maker(lambda s: s, lambda s: s.ordinary)
+_zero = _bin_maker(lambda s: s, lambda s: s.ordinary & (s.trace.result == 0))
+_rounding_bin = _bin_maker(lambda s: s.rounding)
 
 _CASES = (
     _alone("NaN in A alone", lambda x: x.nan_a, _NAN_A),
@@ -145,10 +144,6 @@ def _special_cases(by_result: Mapping[str, Operations]) -> Covergroup:
 _QUARTER = Need("No sum has a bit a quarter as large as the smallest subnormal.", lambda o: o.last_sum_bit <= -2)
 _HALF = Need("No sum has a bit half as large as the smallest subnormal.", lambda o: o.last_sum_bit <= -1)
 _BELOW_SUBNORMAL = Need("No sum has a bit below the smallest subnormal.", lambda o: o.last_sum_bit < 0)
-
-
-def _rounding_bin(label: str, case: Callable[[Rounding], Any], *needs: Need) -> Bin:
-    return Bin(label, lambda s: case(s.rounding), needs)
 
 
 _TRUNCATED = (
@@ -246,16 +241,7 @@ def alignment(mode: str, operations: Operations) -> Covergroup:
 def _distances(exponents: range, others: tuple[int, ...], zero_exponent: int, last: int) -> NDArray[np.bool_]:
     """Return which distances a term can have; the last element stands for all beyond `last`.
 
-    Parameters
-    ----------
-    exponents : range
-        Exponents of the term.
-    others : tuple of int
-        Possible exponents of the other terms.
-    zero_exponent : int
-        Least value of e_max.
-    last : int
-        Last distance with a bin of its own.
+    `exponents` are those of the term and `others` those of the other terms; e_max is at least `zero_exponent`.
     """
     own = np.array(exponents)
     reachable = np.zeros(last + 2, np.bool_)

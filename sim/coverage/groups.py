@@ -22,15 +22,7 @@ _KIND = "sptc coverage"
 
 @dataclass(frozen=True)
 class Axis:
-    """A coverpoint: one property, with a bin for each of its values. The bins of a group are the cross of its axes.
-
-    Attributes
-    ----------
-    name : str
-        Name of the property.
-    labels : tuple of str
-        Labels of its bins.
-    """
+    """A coverpoint: one property, with a bin for each of its values. The bins of a group are the cross of its axes."""
 
     name: str
     labels: tuple[str, ...]
@@ -38,32 +30,16 @@ class Axis:
 
 @dataclass(eq=False)
 class Group:
-    """Bins over the cross of several axes, with their hits.
+    """Bins over the cross of several axes, with their hits; a bin is one value of each property."""
 
-    Attributes
-    ----------
-    configuration : str
-        Name of the datapath.
-    name : str
-        Name of the group; unique within a configuration.
-    meaning : str
-        Condition to hit a bin, in a sentence or two.
-    axes : tuple of Axis
-        Properties; a bin is one value of each.
-    hits : ndarray of int64
-        Hit count of each bin, with one dimension for each axis.
-    reasons : list of str
-        Reasons why bins are unreachable, one sentence each.
-    reason : ndarray of int16
-        0 for a reachable bin, else one more than the index in `reasons`.
-    """
-
-    configuration: str
-    name: str
-    meaning: str
+    configuration: str  #: Name of the datapath
+    name: str  #: Unique within a configuration
+    meaning: str  #: Condition to hit a bin, in a sentence or two
     axes: tuple[Axis, ...]
+    #: Hit count of each bin, with one dimension for each axis.
     hits: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    reasons: list[str] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)  #: Reasons why bins are unreachable, one sentence each
+    #: 0 for a reachable bin, else one more than the index in `reasons`.
     reason: NDArray[np.int16] = field(default_factory=lambda: np.zeros(0, np.int16))
 
     def __post_init__(self) -> None:
@@ -121,15 +97,7 @@ class Group:
             self.reason[mask] = self.reasons.index(reason) + 1
 
     def count(self, *indices: ArrayLike, where: NDArray[np.bool_] | None = None) -> None:
-        """Count hits.
-
-        Parameters
-        ----------
-        *indices : array_like of int
-            Indices along each axis; they broadcast, and every element is one hit.
-        where : ndarray of bool, optional
-            Mask of the elements that count; broadcasts with the indices.
-        """
+        """Count hits: indices along the axes broadcast, also with the mask `where`, and every element is one hit."""
         arrays = [np.asarray(index, np.intp) for index in indices]
         if where is not None:
             shape = np.broadcast_shapes(where.shape, *(array.shape for array in arrays))
@@ -165,13 +133,7 @@ class Group:
 
 
 class Coverage:
-    """Groups of any number of configurations, sorted by configuration and name.
-
-    Parameters
-    ----------
-    groups : iterable of Group
-        Groups with different keys.
-    """
+    """Groups of any number of configurations, with different keys, sorted by configuration and name."""
 
     def __init__(self, groups: Iterable[Group] = ()) -> None:
         self._groups: dict[tuple[str, str], Group] = {}

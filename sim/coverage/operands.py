@@ -28,25 +28,13 @@ _CONTAINERS: dict[int, np.dtype] = {8: np.dtype("u1"), 16: np.dtype("<u2"), 32: 
 
 @dataclass(frozen=True)
 class Operation:
-    """Formats of a step that some instruction uses on a datapath.
-
-    Attributes
-    ----------
-    config : CoreConfig
-        Datapath.
-    a, b : Element
-        Operand elements.
-    result : str
-        ``f32``, ``e8m13``, ``f16`` or ``s32``.
-    scale : str
-        Block scale format, or ``none``.
-    """
+    """Formats of a step that some instruction uses on a datapath."""
 
     config: CoreConfig
     a: Element
     b: Element
-    result: str
-    scale: str
+    result: str  #: ``f32``, ``e8m13``, ``f16`` or ``s32``
+    scale: str  #: Block scale format, or ``none``
 
     def __str__(self) -> str:
         scaled = f" with {self.scale}" if self.scale != "none" else ""

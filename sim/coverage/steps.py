@@ -24,27 +24,12 @@ _NIBBLE = Axis("nibble", tuple(f"nibble 0b{nibble:04b}" for nibble in range(16))
 
 
 class StepCoverage:
-    """Functional coverage of the steps that a datapath computes.
+    """Functional coverage of the steps that a datapath computes; `coverage` is what was sampled so far.
 
     The covergroups are those of operations and results, of selection and legality, of alignment, special cases and
     rounding, of integers, and of block scales, as far as the formats of the datapath need them. A step with formats
-    that no instruction combines (for example f16 times bf16) counts only for ``legality``.
-
-    Parameters
-    ----------
-    config : CoreConfig
-        Datapath.
-
-    Attributes
-    ----------
-    config : CoreConfig
-        Datapath.
-    coverage : Coverage
-        Coverage sampled so far.
-
-    Notes
-    -----
-    All expected values are computed from the step words with the golden model's arithmetic, never from the hardware.
+    that no instruction combines (for example f16 times bf16) counts only for ``legality``. All expected values are
+    computed from the step words with the golden model's arithmetic, never from the hardware.
     """
 
     def __init__(self, config: CoreConfig) -> None:
@@ -68,14 +53,7 @@ class StepCoverage:
         self.coverage = self._sampler.coverage
 
     def sample(self, steps: NDArray[np.uint32], results: NDArray[np.uint64]) -> None:
-        """Count steps and their results.
-
-        Parameters
-        ----------
-        steps : ndarray of uint32, shape (count, words)
-            Steps in the layout of :func:`sptc.sim.engine.steps.steps_of`.
-        results : ndarray of uint64, shape (count,)
-            Results in the layout of :func:`sptc.rtl.step.row_result_layout`.
+        """Count steps, words as of :func:`sptc.sim.engine.steps.steps_of`, and their results.
 
         Raises
         ------

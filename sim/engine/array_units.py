@@ -1,26 +1,36 @@
-"""Units of a compiled top as models in a library of their own, which the model of the top clocks.
+"""Tops compiled by Verilator, with their units as models in a library of their own, which the model of the top clocks.
 
 One Verilator model of a whole top would contain a copy of the code for each unit and take gigabytes. A library of its
 own can also be replaced by one for a single kind of instruction.
 """
 
 import ctypes
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
+from ...infra.cache import built
+from ...infra.compiler import progress
+from ...infra.verilator import compile_library
+from ...rtl.cells.platforms import OPERATORS
 from ...rtl.config import CoreConfig
-from ...rtl.emit import unit_of
+from ...rtl.convert import to_verilog
+from ...rtl.emit import emit, unit_of
 from ...rtl.step import unit_result_layout, unit_step_layout
 from ...rtl.warp import Warp
 from .driver import driver
+from .fingerprint import Sources, fingerprint
+from .libraries import Libraries
+from .ports import ports_only
 
-__all__ = ["FUNCTIONS", "UNIT", "StandIn", "unit_drivers", "unit_functions", "unit_module"]
+__all__ = ["CompiledTop", "StandIn", "unit_drivers", "unit_functions", "unit_module"]
 
+_Model = TypeVar("_Model")
 #: Module name of a unit.
-UNIT = "dot"
+_UNIT = "dot"
 #: Functions of a library of units, in the order of ``Library`` in ``drivers/units.h``.
-FUNCTIONS = ("create", "destroy", "add", "clock")
+_FUNCTIONS = ("create", "destroy", "add", "clock")
 #: Verilog of a unit in a top. Its results come out of registers, so no combinational path crosses it.
 _UNIT_MODULE = """
 module {name}(input [{step}:0] step, input clk, input rst, input enable, output reg [{result}:0] result);
@@ -46,36 +56,98 @@ class StandIn:
     warp_class: type[Warp]  #: Component that replaces an array: an instance of `module`
     #: Verilog of that module. It calls `unit_create` and `unit_clock`, as the module of a unit does.
     module: str
-    library: Path  #: Shared library with :data:`FUNCTIONS`
+    library: Path  #: Shared library with the functions of ``Library`` in ``drivers/units.h``
     optimisation: tuple[str, ...]  #: Options of the C++ compiler for the top
 
 
 def unit_drivers(config: CoreConfig, arrays: int) -> tuple[dict[str, str], dict[str, str]]:
     """Return the C++ of two libraries of units: around Verilator's model, and around a function of one step.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        The datapath of an array.
-    arrays : int
-        Arrays that are clocked together.
+    The units are those of arrays that are clocked together.
     """
     step, result = (-(-layout.size // 32) for layout in (unit_step_layout(config), unit_result_layout()))
     units = arrays * config.rows * config.columns
     constants = {"step_words": step, "result_words": result, "latency": config.latency, "batch": units}
-    return driver("clocked_units.cpp", {}, top=UNIT), driver("computed_units.cpp", constants)
+    return driver("clocked_units.cpp", {}, top=_UNIT), driver("computed_units.cpp", constants)
 
 
 def unit_functions(library: Path | None) -> list[Any]:
-    """Return pointers to :data:`FUNCTIONS` of a library of units; null pointers without a library."""
+    """Return pointers to the functions of a library of units; null pointers without a library."""
     if library is None:
-        return [None] * len(FUNCTIONS)
+        return [None] * len(_FUNCTIONS)
     units = ctypes.CDLL(str(library))
-    return [ctypes.cast(getattr(units, f"units_{name}"), ctypes.c_void_p) for name in FUNCTIONS]
+    return [ctypes.cast(getattr(units, f"units_{name}"), ctypes.c_void_p) for name in _FUNCTIONS]
 
 
 def unit_module(config: CoreConfig, top: str) -> str:
-    """Return the Verilog module that replaces the unit of a top and clocks a model of :data:`UNIT`."""
+    """Return the Verilog module that replaces the unit of a top and clocks a model of a unit."""
     assert config.cuts[-1:] == ("round",), "results must come out of registers"
     step, result = unit_step_layout(config).size - 1, unit_result_layout().size - 1
     return _UNIT_MODULE.format(name=unit_of(top), step=step, result=result)
+
+
+class CompiledTop(Generic[_Model]):
+    """A top compiled by Verilator, loaded into this process.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Datapath of an array. The top is built on first use and cached in :func:`~sptc.infra.cache.cache_folder`.
+    component : callable
+        Creates the top; only with a stand-in it is called with a `warp_class`.
+    sources_of : callable
+        Returns the C++ of the driver for the ports and the name of the top.
+    arrays : int
+        Number of arrays.
+    stand_in : StandIn, optional
+        Replaces the arrays; results are then those of the stand-in.
+
+    Raises
+    ------
+    BackendError
+        The simulator or a compiler is missing or fails; one sentence that says what to install.
+    """
+
+    #: Name of the top, and its name in messages.
+    top: ClassVar[str]
+    title: ClassVar[str]
+
+    def __init__(
+        self,
+        config: CoreConfig,
+        component: Callable[..., Any],
+        sources_of: Callable[[list[str], str], Sources],
+        arrays: int,
+        stand_in: StandIn | None = None,
+    ) -> None:
+        self.config, self._component, self._stand_in = config, component, stand_in
+        self._sources = sources_of(ports_only(component), self.top)
+        others = () if stand_in is None else (stand_in.module, *stand_in.optimisation)
+        name = f"{self.top}-{fingerprint(config, self._sources, *others)}.so"
+        self._library = ctypes.CDLL(str(built(name, self._build)))
+        self._units = Libraries(config, "unit", _UNIT, *unit_drivers(config, arrays))
+        self._models: dict[Path, _Model] = {}
+        if stand_in is None:
+            self._units.of_every_instruction()
+
+    def _build(self, library: Path) -> None:
+        progress(f"building the {self.config.name} {self.title}: elaborating")
+        if self._stand_in is None:
+            text = emit(self.config, self.top, self.top, platform=OPERATORS, with_unit=False)
+            compile_library(text + unit_module(self.config, self.top), self.top, self._sources, library)
+        else:
+            component = self._component(warp_class=self._stand_in.warp_class)
+            text = to_verilog(component, self.top, platform=OPERATORS) + self._stand_in.module
+            optimisation = self._stand_in.optimisation
+            compile_library(text, self.top, self._sources, library, optimisation=optimisation)
+
+    def _create(self, units: Path) -> _Model:
+        """Return a model of the top with this library of units."""
+        raise NotImplementedError
+
+    def _model(self, steps: Mapping[int, int]) -> _Model:
+        """Return the model with the best units for `steps`, the number of steps by control word."""
+        path = self._units.of(steps) if self._stand_in is None else self._stand_in.library
+        if path not in self._models:
+            self._models[path] = self._create(path)
+        return self._models[path]

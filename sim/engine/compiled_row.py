@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...rtl.config import CoreConfig
-from .driver import driver
+from .driver import CompiledModel, driver
 from .libraries import Libraries
 from .row_interface import row_interface
 
@@ -19,39 +19,22 @@ TOP = "row"
 
 
 def row_driver(config: CoreConfig, *, top: str = TOP, more: Sequence[str] = ()) -> dict[str, str]:
-    """Return the C++ that drives a model of a row.
-
-    Parameters
-    ----------
-    config : CoreConfig
-        Its datapath.
-    top : str
-        The model's top module.
-    more : sequence of str
-        Further driver files for the same model.
-    """
+    """Return the C++ that drives a model of a row; `top` and `more` as for :func:`~sptc.sim.engine.driver.driver`."""
     return driver("row.cpp", {"is_clocked": bool(config.cuts)}, top=top, more=more)
 
 
-class RowModel:
-    """One row of a compiled library.
+class RowModel(CompiledModel):
+    """One row of a library built with ``drivers/row.cpp`` or ``drivers/computed_row.cpp``.
 
-    Parameters
-    ----------
-    library : Path
-        Library built with ``drivers/row.cpp`` or ``drivers/computed_row.cpp``.
-    latency : int
-        The result of the step that enters in cycle t is recorded in cycle t + `latency`.
+    The result of the step that enters in cycle t is recorded in cycle t + `latency`.
     """
 
+    prefix, checks = "row", False
+    arguments = (ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p)
+
     def __init__(self, library: Path, latency: int = 0) -> None:
-        self._library = ctypes.CDLL(str(library))
+        super().__init__(ctypes.CDLL(str(library)))
         self._latency = latency
-        self._library.row_create.restype = ctypes.c_void_p
-        self._library.row_destroy.argtypes = [ctypes.c_void_p]
-        pointer, size = ctypes.c_void_p, ctypes.c_size_t
-        self._library.row_run.argtypes = [pointer, size, pointer, size, pointer, pointer]
-        self._handle = self._library.row_create()
 
     def run(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
         """Compute steps, shape (count, words), without gaps; return result words, shape (count,)."""
@@ -63,29 +46,15 @@ class RowModel:
         """Return the result word of every cycle, after its clock edge; without `enables` every cycle is enabled."""
         results = np.empty(cycles, np.uint64)
         enabled = None if enables is None else enables.ctypes.data
-        self._library.row_run(self._handle, len(steps), steps.ctypes.data, cycles, enabled, results.ctypes.data)
+        self.run_driver(len(steps), steps.ctypes.data, cycles, enabled, results.ctypes.data)
         return results
-
-    def select_fault(self, number: int) -> None:
-        """Activate a fault of a model that has faults; zero for none."""
-        self._library.select_fault(ctypes.c_void_p(self._handle), number)
-
-    def __del__(self) -> None:
-        if handle := getattr(self, "_handle", None):
-            self._library.row_destroy(handle)
 
 
 class CompiledRow:
-    """A row compiled by Verilator, loaded into this process.
+    """A row compiled by Verilator, loaded into this process, whose steps have a number of 32-bit words.
 
-    A batch of steps with one common control word can run on a model that is specialised for this word.
-
-    Parameters
-    ----------
-    config : CoreConfig
-        Datapath. It is built on first use and cached in :func:`~sptc.infra.cache.cache_folder`.
-    words : int
-        32-bit words of a step.
+    It is built on first use and cached in :func:`~sptc.infra.cache.cache_folder`. A batch of steps with one common
+    control word can run on a model that is specialised for this word.
 
     Raises
     ------

@@ -3,85 +3,131 @@
 import ctypes
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...infra.cache import built
-from ...infra.compiler import progress
-from ...infra.verilator import compile_library
 from ...rtl.accumulators import ARRAYS
-from ...rtl.cells.platforms import OPERATORS
-from ...rtl.config import CoreConfig
-from ...rtl.convert import to_verilog
-from ...rtl.emit import emit
-from ...rtl.tcgen05 import TCGEN05_ARRAY, Tcgen05
-from ...rtl.warp import ROWS
-from .array_units import UNIT, StandIn, unit_drivers, unit_module
-from .fingerprint import Sources, fingerprint
-from .libraries import Libraries
-from .ports import ports_only
+from ...rtl.config import WARP_COLUMNS, CoreConfig
+from ...rtl.fetch import PANEL_ROWS
+from ...rtl.tcgen05 import TCGEN05_ARRAY, Tcgen05, tcgen05_layout
+from ...rtl.warp import CHUNKS, ROWS
+from .array_units import CompiledTop, StandIn, unit_functions
+from .driver import PATIENCE, CompiledModel, driver, members
+from .ports import flags_of, payload_words
 from .tcgen05_commands import CtaCommand, CtaRun
-from .tcgen05_driver import CtaModel, cta_driver, run_ctas
 
-__all__ = ["CompiledTcgen05"]
+__all__ = ["CompiledTcgen05", "CtaModel", "cta_driver", "run_ctas"]
 
-#: Top module.
-TOP = "tcgen05"
+_FOREVER = np.iinfo(np.int64).max
+#: Fields of the record of a run that the driver fills for each command, and for the whole run.
+_OF_COMMANDS, _OF_RUN = ("taken", "done", "undefined"), ("arrivals", "reads", "columns")
 
 
-class CompiledTcgen05:
-    """The tensor cores of two CTAs compiled by Verilator, loaded into this process.
+class _CCommand(ctypes.Structure):
+    _fields_ = (
+        *members(ctypes.c_void_p * 2, "payload", "flags"),
+        *members(ctypes.c_int32, "panels"),
+        *members(ctypes.c_int32 * 2, "written", "undefined"),
+        *members(ctypes.c_int64 * 2, "taken", "done"),
+    )
+
+
+class _CWork(ctypes.Structure):
+    _fields_ = (
+        ("commands", ctypes.POINTER(_CCommand)),
+        *members(ctypes.c_void_p * 2, "images", "tensors"),
+        *members(ctypes.c_void_p, "pattern"),
+        *members(ctypes.c_int64, "ctas", "count", "image_bytes", "pattern_cycles", "cycles", "patience"),
+        *members(ctypes.c_int64 * 2, *_OF_RUN),
+    )
+
+
+def cta_driver(ports: Sequence[str], top: str, more: Sequence[str] = (), *, lanes: int) -> dict[str, str]:
+    """Return the C++ that drives a :class:`~sptc.rtl.tcgen05.Tcgen05`; as for :func:`.driver.driver`."""
+    constants = {"rows": PANEL_ROWS, "lanes": lanes, "flag_words": lanes * CHUNKS // 32}
+    return driver("tcgen05.cpp", constants, top=top, ports=ports, more=more)
+
+
+class CtaModel(CompiledModel):
+    """The tensor cores of one CTA, from a library built with ``drivers/tcgen05.cpp`` and the library of their units."""
+
+    prefix, arguments = "cta", (ctypes.c_void_p,)
+
+    def __init__(self, library: ctypes.CDLL, units: Path) -> None:
+        super().__init__(library, *unit_functions(units))
+
+
+def run_ctas(
+    models: Sequence[CtaModel],
+    commands: Sequence[CtaCommand],
+    tmem: NDArray[np.uint32],
+    smem: NDArray[np.uint8],
+    pattern: NDArray[np.uint8] | None = None,
+    cycles: int = _FOREVER,
+) -> CtaRun:
+    """Run commands on one CTA or a pair from reset, until all results are written and all commits have arrived.
 
     Parameters
     ----------
-    config : CoreConfig
-        Datapath of an array of 16 rows, by default half of a tensor core of sm_100. It is built on first use and cached
-        in :func:`~sptc.infra.cache.cache_folder`.
-
-    stand_in : StandIn, optional
-        Replaces the arrays; results are then those of the stand-in.
-    arrays : int
-        Number of arrays, each with 16 lanes of tensor memory. Fewer than all need a stand-in.
-
-    Raises
-    ------
-    BackendError
-        The simulator or a compiler is missing or fails; one sentence that says what to install.
+    models : sequence of CtaModel
+        One model, or two of the same library for a pair.
+    commands : sequence of CtaCommand
+        Commands in order; both CTAs of a pair get all of them.
+    tmem, smem : ndarray of uint32, shape (CTAs, lanes, 512), and of uint8, shape (CTAs, bytes)
+        Initial tensor memory, with as many lanes as the models have, and shared memory.
+    pattern : ndarray of uint8, optional
+        For each cycle, bit c: the next command is offered to CTA c. The pattern repeats. By default both bits are set.
+    cycles : int
+        Limit after which the run is given up.
     """
+    ctas, lanes = tmem.shape[:2]
+    pattern = np.full(1, 3, np.uint8) if pattern is None else pattern
+    entries, buffers = (_CCommand * len(commands))(), []
+    for command, entry in zip(commands, entries, strict=True):
+        entry.panels = command.n // WARP_COLUMNS
+        flags = np.zeros((ctas, entry.panels, lanes * CHUNKS // 32), np.uint32)
+        numbers = [{"odd": cta} if command.n else {} for cta in range(ctas)]
+        payloads = [payload_words(tcgen05_layout(), command.fields | number) for number in numbers]
+        buffers.append((flags, payloads))
+        for cta in range(ctas):
+            entry.payload[cta], entry.flags[cta] = payloads[cta].ctypes.data, flags[cta].ctypes.data
+        entry.taken[:], entry.done[:] = [-1, -1], [-1, -1]
+    tensors, images = np.array(tmem, order="C"), np.array(smem, order="C")
+    work = _CWork(entries, pattern=pattern.ctypes.data, ctas=ctas, count=len(commands), image_bytes=images.shape[1])
+    work.pattern_cycles, work.cycles, work.patience = len(pattern), cycles, PATIENCE
+    for cta in range(ctas):
+        work.images[cta], work.tensors[cta] = images[cta].ctypes.data, tensors[cta].ctypes.data
+    handles = (ctypes.c_void_p * ctas)(*(model.handle for model in models))
+    broken = models[0].library.cta_run(handles, ctypes.byref(work))
+    return CtaRun(
+        tmem=tensors,
+        illegal=[flags_of(flags).reshape(*flags.shape[:-1], lanes, CHUNKS) for flags, _ in buffers],
+        broken=(broken or b"").decode(),
+        **{name: np.array([list(getattr(entry, name))[:ctas] for entry in entries]) for name in _OF_COMMANDS},
+        **{name: np.array(list(getattr(work, name))[:ctas]) for name in _OF_RUN},
+    )
+
+
+class CompiledTcgen05(CompiledTop[list[CtaModel]]):
+    """The tensor cores of two CTAs, by default with half of a tensor core of sm_100 as an array of 16 rows.
+
+    Each array has 16 lanes of tensor memory. Fewer arrays than all need a stand-in.
+    """
+
+    top, title = "tcgen05", "tensor cores of a CTA"
 
     def __init__(
         self, config: CoreConfig = TCGEN05_ARRAY, stand_in: StandIn | None = None, arrays: int = ARRAYS
     ) -> None:
         assert stand_in or arrays == ARRAYS, "what is emitted has all arrays"
-        self.config, self._stand_in = config, stand_in
-        self._arrays = arrays
-        sources = cta_driver(ports_only(lambda: Tcgen05(config, arrays)), ROWS * arrays, TOP)
-        others = () if stand_in is None else (stand_in.module, *stand_in.optimisation)
-        library = built(f"tcgen05-{fingerprint(config, sources, *others)}.so", lambda path: self._build(sources, path))
-        self._library = ctypes.CDLL(str(library))
-        self._units = Libraries(config, "unit", UNIT, *unit_drivers(config, ARRAYS))
-        self._models: dict[Path, list[CtaModel]] = {}
-        if stand_in is None:
-            self._units.of_every_instruction()
+        driver = partial(cta_driver, lanes=ROWS * arrays)
+        super().__init__(config, partial(Tcgen05, config, arrays), driver, ARRAYS, stand_in)
 
-    def _build(self, sources: Sources, library: Path) -> None:
-        progress(f"building the {self.config.name} tensor cores of a CTA: elaborating")
-        if self._stand_in is not None:
-            component = Tcgen05(self.config, self._arrays, warp_class=self._stand_in.warp_class)
-            cores = to_verilog(component, TOP, platform=OPERATORS) + self._stand_in.module
-            compile_library(cores, TOP, sources, library, optimisation=self._stand_in.optimisation)
-            return
-        cores = emit(self.config, "tcgen05", TOP, platform=OPERATORS, with_unit=False)
-        compile_library(cores + unit_module(self.config, TOP), TOP, sources, library)
-
-    def _ctas(self, steps: Counter[int]) -> list[CtaModel]:
-        """Return the models of two CTAs with the best units for `steps`, the number of steps by control word."""
-        path = self._units.of(steps) if self._stand_in is None else self._stand_in.library
-        if path not in self._models:
-            self._models[path] = [CtaModel(self._library, path) for _ in range(2)]
-        return self._models[path]
+    def _create(self, units: Path) -> list[CtaModel]:
+        return [CtaModel(self._library, units) for _ in range(2)]
 
     def run(
         self,
@@ -90,22 +136,14 @@ class CompiledTcgen05:
         smem: NDArray[np.uint8],
         pattern: NDArray[np.uint8] | None = None,
     ) -> CtaRun:
-        """Run commands on one CTA or a pair from reset, until all results are written.
+        """Run commands on one CTA or a pair from reset, until all results are written; see :func:`.run_ctas`.
 
-        Parameters
-        ----------
-        commands, tmem, smem, pattern
-            As for :func:`~sptc.sim.engine.tcgen05_driver.run_ctas`.
-
-        Raises
-        ------
-        AssertionError
-            The hardware breaks a rule, or does not finish.
+        An AssertionError says that the hardware breaks a rule, or does not finish.
         """
         steps: Counter[int] = Counter()
         for command in commands:
             if command.n:
                 steps[int(command.fields["control"].as_bits())] += tmem.shape[0] * tmem.shape[1] * command.n
-        run = run_ctas(self._ctas(steps)[: len(tmem)], commands, tmem, smem, pattern)
+        run = run_ctas(self._model(steps)[: len(tmem)], commands, tmem, smem, pattern)
         assert not run.broken, f"the tensor cores of a CTA: {run.broken}"
         return run

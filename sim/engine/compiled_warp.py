@@ -1,38 +1,79 @@
-"""A warp compiled by Verilator: instructions of ``mma`` with their registers in, results and their cycles out."""
+"""A warp compiled by Verilator: instructions of ``mma`` with their registers in, results and their cycles out.
+
+The driver ``drivers/stream.cpp`` fits a core as well.
+"""
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...infra.cache import built
-from ...infra.compiler import progress
-from ...infra.verilator import compile_library
 from ...isa.instructions import Instruction
 from ...isa.operands import HeldOperands
-from ...rtl.cells.platforms import OPERATORS
 from ...rtl.config import CoreConfig
-from ...rtl.emit import emit
-from ...rtl.warp import CHUNKS, COLUMNS, LANES, REGISTERS, ROWS, Warp
-from .array_units import UNIT, unit_drivers, unit_module
-from .fingerprint import Sources, fingerprint
-from .libraries import Libraries
-from .pattern import CycleBits
-from .ports import ports_only
+from ...rtl.warp import COLUMNS, ROWS, Warp
+from .array_units import CompiledTop, unit_functions
+from .driver import PATIENCE, CompiledModel, CycleBits, driver, pattern_constants
 from .steps import control_word
-from .stream_model import StreamModel, stream_driver
-from .warp_operands import warp_words
+from .warp_operands import RESULT_WORDS, warp_results, warp_words
 
-__all__ = ["CompiledWarp", "WarpRun"]
+__all__ = ["CompiledWarp", "StreamModel", "WarpRun", "stream_driver"]
 
-_TOP = "warp"
-_RESULT_WORDS = LANES * REGISTERS + ROWS * CHUNKS // 32
-#: Cycles without a due result after which the warp counts as hung.
-_PATIENCE = 1 << 14
 #: An instruction is offered and a result taken in every cycle.
 _ALWAYS = np.array([CycleBits.OFFER | CycleBits.TAKE], np.uint16)
+
+
+def stream_driver(ports: Sequence[str], top: str, more: Sequence[str] = ()) -> dict[str, str]:
+    """Return the C++ that drives a model with one result for each item; parameters as for :func:`.driver.driver`."""
+    return driver("stream.cpp", pattern_constants(), top=top, ports=ports, more=more)
+
+
+class StreamModel(CompiledModel):
+    """One component of a library built with ``drivers/stream.cpp``; its units may be in another library."""
+
+    prefix = "stream"
+    arguments = (*[ctypes.c_void_p] * 5, ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p)
+
+    def __init__(self, library: ctypes.CDLL, units: Path | None = None) -> None:
+        super().__init__(library, *unit_functions(units))
+
+    def check(
+        self, items: bytes, expected: bytes, count: int, pattern: NDArray[np.uint16], longest_wait: int
+    ) -> tuple[str, int]:
+        """Run `count` items and compare results; return the broken rule, empty for none, and the number of items taken.
+
+        `items` and `expected` are payloads. The pattern has the :class:`~sptc.sim.engine.driver.CycleBits` of each
+        cycle that may run. A result may be late, and an item refused, for `longest_wait` cycles.
+        """
+        taken = ctypes.c_int64()
+        limits = len(pattern), len(pattern), longest_wait
+        broken = self.run_driver(items, expected, *[None] * 3, count, pattern.ctypes.data, *limits, ctypes.byref(taken))
+        return broken, taken.value
+
+    def record(
+        self,
+        items: NDArray[np.uint32],
+        results: NDArray[np.uint32],
+        accepted: NDArray[np.int64],
+        done: NDArray[np.int64],
+        pattern: NDArray[np.uint16],
+        longest_wait: int,
+    ) -> str:
+        """Run until every item has its result; return the broken rule, empty for none.
+
+        `results`, and the cycles `accepted` and `done` in which each item and its result were taken, are filled, with
+        an element for each item. The pattern repeats and has no resets.
+        """
+        filled = (array.ctypes.data for array in (results, accepted, done))
+        limits = len(pattern), np.iinfo(np.int64).max, longest_wait
+        taken = ctypes.c_int64()
+        return self.run_driver(
+            items.ctypes.data, None, *filled, len(items), pattern.ctypes.data, *limits, ctypes.byref(taken)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,70 +88,29 @@ class WarpRun:
     done: NDArray[np.int64]
 
 
-class CompiledWarp:
-    """A warp compiled by Verilator, loaded into this process.
+class CompiledWarp(CompiledTop[StreamModel]):
+    """A warp; parameters as for :class:`~sptc.sim.engine.array_units.CompiledTop`."""
 
-    Parameters
-    ----------
-    config : CoreConfig
-        Datapath of the warp. It is built on first use and cached in :func:`~sptc.infra.cache.cache_folder`.
-
-    Raises
-    ------
-    BackendError
-        The simulator or a compiler is missing or fails; one sentence that says what to install.
-    """
+    top = title = "warp"
 
     def __init__(self, config: CoreConfig) -> None:
-        self.config = config
-        sources = stream_driver(ports_only(lambda: Warp(config)), _TOP)
-        library = built(f"warp-{fingerprint(config, sources)}.so", lambda path: self._build(sources, path))
-        self._library = ctypes.CDLL(str(library))
-        self._units = Libraries(config, "unit", UNIT, *unit_drivers(config, 1))
-        self._units.of_every_instruction()
-        self._models: dict[Path, StreamModel] = {}
+        super().__init__(config, partial(Warp, config), stream_driver, arrays=1)
 
-    def _build(self, sources: Sources, library: Path) -> None:
-        progress(f"building the {self.config.name} warp: elaborating")
-        warp = emit(self.config, "warp", _TOP, platform=OPERATORS, with_unit=False)
-        compile_library(warp + unit_module(self.config, _TOP), _TOP, sources, library)
-
-    def _model(self, control: int, steps: int) -> StreamModel:
-        """Return the warp with the best units for `steps` steps of one control word."""
-        path = self._units.of({control: steps})
-        if path not in self._models:
-            self._models[path] = StreamModel(self._library, path)
-        return self._models[path]
+    def _create(self, units: Path) -> StreamModel:
+        return StreamModel(self._library, units)
 
     def run(self, instruction: Instruction, operands: HeldOperands) -> WarpRun:
         """Execute an instruction on each case of its operands, one after the other from reset on.
 
-        Parameters
-        ----------
-        instruction : Instruction
-            Instruction of ``mma`` with 16 rows, whose formats the datapath has.
-        operands : HeldOperands
-            Registers and immediates.
-
-        Raises
-        ------
-        AssertionError
-            The hardware breaks a rule of its streams, or gives no result.
+        The instruction is one of ``mma`` with 16 rows, whose formats the datapath has. An AssertionError says that the
+        hardware breaks a rule of its streams, or gives no result.
         """
         words = warp_words(self.config, instruction, operands)
         cases, step_bytes = len(words), self.config.step_bytes
-        results = np.zeros((cases, _RESULT_WORDS), np.uint32)
+        results = np.zeros((cases, RESULT_WORDS), np.uint32)
         accepted, done = np.zeros(cases, np.int64), np.zeros(cases, np.int64)
         steps = -(-instruction.stored_k * instruction.container_bits // (8 * step_bytes)) * ROWS * COLUMNS * cases
-        model = self._model(control_word(self.config, instruction, last=True), steps)
-        broken = model.record(words, results, accepted, done, _ALWAYS, _PATIENCE)
+        model = self._model({control_word(self.config, instruction, last=True): steps})
+        broken = model.record(words, results, accepted, done, _ALWAYS, PATIENCE)
         assert not broken, f"the warp {broken}"
-        d, flags = np.split(results, [LANES * REGISTERS], axis=1)
-        registers = operands.arrays["c"].shape[2]
-        illegal = np.unpackbits(np.ascontiguousarray(flags).view(np.uint8), axis=1, bitorder="little")
-        return WarpRun(
-            d.reshape(cases, LANES, REGISTERS)[..., :registers],
-            illegal.astype(np.bool_).reshape(cases, ROWS, CHUNKS),
-            accepted,
-            done,
-        )
+        return WarpRun(*warp_results(results, operands.arrays["c"].shape[2]), accepted, done)

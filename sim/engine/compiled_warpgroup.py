@@ -6,7 +6,8 @@ accumulator is read from the registers once the previous multiplication has writ
 
 import ctypes
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,88 +15,114 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...infra.cache import built
-from ...infra.compiler import progress
-from ...infra.verilator import compile_library
-from ...rtl.cells.platforms import OPERATORS
+from ...isa.memory import UNIT_BYTES
 from ...rtl.config import CoreConfig
-from ...rtl.convert import to_verilog
-from ...rtl.emit import emit
-from ...rtl.fetch import ADDRESS_BITS, descriptor_layout
+from ...rtl.fetch import ADDRESS_BITS, PANEL_ROWS, descriptor_layout
+from ...rtl.life_cycle import Operation
 from ...rtl.tensor_core import TENSOR_CORE
-from ...rtl.tensor_cores import WARPS
-from ...rtl.warp import CHUNKS, COLUMNS, LANES, REGISTERS, ROWS
+from ...rtl.tensor_cores import WARPS, mma_layout
+from ...rtl.warp import CHUNKS, COLUMNS, LANES, REGISTERS, ROWS, warp_operands_layout
 from ...rtl.warpgroup import Warpgroup, warpgroup_layout
-from .array_units import UNIT, StandIn, unit_drivers, unit_module
-from .fingerprint import Sources, fingerprint
-from .libraries import Libraries
-from .pattern import CycleBits
-from .ports import ports_only
+from .array_units import CompiledTop, StandIn, unit_functions
+from .driver import PATIENCE, CompiledModel, CycleBits, driver, members, pattern_constants
+from .ports import payload_words
+from .warp_operands import RESULT_WORDS, warp_results
 from .warpgroup_commands import Command, Completion, WarpInstruction
-from .warpgroup_driver import WARP_WORDS, CArray, CCommand, CInstruction, CWork, GroupModel, group_driver
 
-__all__ = ["CompiledWarpgroup"]
+__all__ = ["CArray", "CCommand", "CInstruction", "CWork", "CompiledWarpgroup", "GroupModel", "group_driver"]
 
-_UNIT_BYTES = 16
 #: Units of 16 bytes in half of the shared memory that a descriptor can address; every second image is there.
 _HALF = 1 << ADDRESS_BITS - 1
 _PANEL_OUTPUTS = ROWS * COLUMNS
-#: Top module.
-TOP = "warpgroup"
-#: Cycles without a transfer after which a run is given up; longer than any gap in a pattern.
-_PATIENCE = 1 << 14
 
 
-class CompiledWarpgroup:
-    """A warpgroup compiled by Verilator, loaded into this process.
+class CCommand(ctypes.Structure):
+    """``Command`` of the driver."""
 
-    Parameters
-    ----------
-    config : CoreConfig
-        Datapath of a warp's array, by default that of a tensor core of sm_90. It is built on first use and cached in
-        :func:`~sptc.infra.cache.cache_folder`.
-    threads : int
-        With 2, a second thread computes batches of unit steps (``drivers/computed_units.cpp``).
+    _fields_ = (
+        *members(ctypes.c_void_p, "payload", "image", "c", "expected", "results"),
+        *members(ctypes.c_int32, "operation", "pending", "panels", "first_unit", "image_units", "reads", "ready"),
+        *members(ctypes.c_int64, "taken", "done"),
+    )
 
-    stand_in : StandIn, optional
-        Replaces the arrays; results are then those of the stand-in.
 
-    Raises
-    ------
-    BackendError
-        The simulator or a compiler is missing or fails; one sentence that says what to install.
+class CInstruction(ctypes.Structure):
+    """``Instruction`` of the driver."""
+
+    _fields_ = (
+        *members(ctypes.c_void_p, "payload", "expected", "result"),
+        *members(ctypes.c_int32, "after", "surroundings", "interval"),
+        *members(ctypes.c_int64, "taken", "done"),
+    )
+
+
+class CArray(ctypes.Structure):
+    """``Array`` of the driver."""
+
+    _fields_ = (
+        ("instructions", ctypes.POINTER(CInstruction)),
+        *members(ctypes.c_int32, "count", "issued", "answered"),
+    )
+
+
+class CWork(ctypes.Structure):
+    """``Work`` of the driver."""
+
+    _fields_ = (
+        ("commands", ctypes.POINTER(CCommand)),
+        ("arrays", ctypes.POINTER(CArray)),
+        *members(ctypes.c_void_p, "pattern"),
+        *members(ctypes.c_int64, "count", "pattern_cycles", "cycles", "patience", "longest_wait", "longest_silence"),
+        *members(ctypes.c_int64, "ends_with_commands"),
+    )
+
+
+def group_driver(ports: Sequence[str], top: str, more: Sequence[str] = ()) -> dict[str, str]:
+    """Return the C++ that drives a :class:`~sptc.rtl.warpgroup.Warpgroup`; as for :func:`.driver.driver`."""
+    operations = {name.lower(): operation.value for name, operation in Operation.__members__.items()}
+    constants = operations | {
+        "panel_words": WARPS * LANES * REGISTERS,
+        "warp_words": RESULT_WORDS,
+        "c_word": warp_operands_layout()["c"].offset // 32,
+        "core_bit": mma_layout()["core"].offset,
+        "warps": WARPS,
+        "rows": PANEL_ROWS,
+    }
+    constants |= pattern_constants()
+    return driver("warpgroup.cpp", constants, top=top, ports=ports, more=more)
+
+
+class GroupModel(CompiledModel):
+    """One warpgroup of a library built with ``drivers/warpgroup.cpp``.
+
+    Its units are in a library of their own, unless `library` contains them, and are computed by a number of threads.
     """
 
+    prefix, arguments = "group", (ctypes.c_void_p, ctypes.c_void_p)
+
+    def __init__(self, library: ctypes.CDLL, units: Path | None = None, threads: int = 1) -> None:
+        super().__init__(library, *unit_functions(units), threads)
+
+    def run(self, work: CWork) -> tuple[str, int]:
+        """Run work; return the broken rule, empty for none, and the number of accumulator panels that were taken."""
+        taken = ctypes.c_int64()
+        return self.run_driver(ctypes.byref(work), ctypes.byref(taken)), taken.value
+
+
+class CompiledWarpgroup(CompiledTop[GroupModel]):
+    """A warpgroup, by default with tensor cores of sm_90 as arrays.
+
+    With two `threads`, the second one computes batches of unit steps (``drivers/computed_units.cpp``).
+    """
+
+    top = title = "warpgroup"
+
     def __init__(self, config: CoreConfig = TENSOR_CORE, threads: int = 1, stand_in: StandIn | None = None) -> None:
-        self.config, self._threads, self._stand_in = config, threads, stand_in
-        self._layout = warpgroup_layout()
-        self._payload_words = -(-self._layout.size // 32)
-        sources = group_driver(ports_only(lambda: Warpgroup(config)), TOP)
-        others = () if stand_in is None else (stand_in.module, *stand_in.optimisation)
-        name = f"warpgroup-{fingerprint(config, sources, *others)}.so"
-        library = built(name, lambda path: self._build(sources, path))
-        self._library = ctypes.CDLL(str(library))
-        self._units = Libraries(config, "unit", UNIT, *unit_drivers(config, WARPS))
-        self._models: dict[Path, GroupModel] = {}
-        if stand_in is None:
-            self._units.of_every_instruction()
+        self._threads = threads
+        super().__init__(config, partial(Warpgroup, config), group_driver, WARPS, stand_in)
 
-    def _build(self, sources: Sources, library: Path) -> None:
-        progress(f"building the {self.config.name} warpgroup: elaborating")
-        if self._stand_in is not None:
-            component = Warpgroup(self.config, warp_class=self._stand_in.warp_class)
-            warpgroup = to_verilog(component, TOP, platform=OPERATORS) + self._stand_in.module
-            compile_library(warpgroup, TOP, sources, library, optimisation=self._stand_in.optimisation)
-            return
-        warpgroup = emit(self.config, "warpgroup", TOP, platform=OPERATORS, with_unit=False)
-        compile_library(warpgroup + unit_module(self.config, TOP), TOP, sources, library)
-
-    def _model(self, steps: Mapping[int, int]) -> GroupModel:
-        """Return the warpgroup with the best units for `steps`, the number of steps by control word."""
-        path = self._units.of(steps) if self._stand_in is None else self._stand_in.library
-        if path not in self._models:
-            self._models[path] = GroupModel(self._library, path, self._threads)
-        return self._models[path]
+    def _create(self, units: Path) -> GroupModel:
+        return GroupModel(self._library, units, self._threads)
 
     def run(self, commands: Sequence[Command], pattern: NDArray[np.uint8] | None = None) -> list[Completion]:
         """Run commands from reset until all results are out; see :meth:`run_beside`."""
@@ -109,56 +136,45 @@ class CompiledWarpgroup:
     ) -> tuple[list[Completion], list[list[Completion]]]:
         """Run a warpgroup's commands beside ``mma`` of other warps, from reset until all results are out.
 
-        Parameters
-        ----------
-        commands : sequence of Command
-            Commands in order.
-        instructions : sequence of four sequences of WarpInstruction
-            Instructions of each array, in order.
-        pattern : ndarray of uint8, optional
-            Events of each cycle; the pattern repeats. Bit 0: the next command is offered. Bit 1: accumulators are
-            offered. Bit 2: results are taken. Bit 3: ``mma`` instructions are offered. Bit 4: results of ``mma`` are
-            taken. By default all bits are set.
-
-        Raises
-        ------
-        AssertionError
-            The hardware breaks a rule, or does not finish.
+        Commands, and the instructions of each array, run in order. The pattern has the events of each cycle, and
+        repeats. Bit 0: the next command is offered. Bit 1: accumulators are offered. Bit 2: results are taken. Bit 3:
+        ``mma`` instructions are offered. Bit 4: results of ``mma`` are taken. By default all bits are set. An
+        AssertionError says that the hardware breaks a rule, or does not finish.
         """
-        given, kept, multiplied, columns = (CCommand * len(commands))(), [], 0, 0
-        for command, of in zip(commands, given, strict=True):
-            second = multiplied % 2 == 1 and command.image.size <= _HALF * _UNIT_BYTES
-            payload, image = self._payload(command, second), np.ascontiguousarray(command.image)
+        entries, buffers, multiplied, columns = (CCommand * len(commands))(), [], 0, 0
+        for command, entry in zip(commands, entries, strict=True):
+            second = multiplied % 2 == 1 and command.image.size <= _HALF * UNIT_BYTES
+            payload, image = _payload(command, second), np.ascontiguousarray(command.image)
             panels = command.n // COLUMNS
             if panels:
                 assert command.c is not None or command.n == columns, "results go on as accumulators of as many columns"
                 multiplied, columns = multiplied + 1, command.n
             c = None if command.c is None else _panels(command.c, panels)
             # The last unit of an image may be incomplete.
-            image = np.concatenate([image, np.full(-image.size % _UNIT_BYTES, 0xFF, np.uint8)])
-            results = np.zeros((panels, WARPS, WARP_WORDS), np.uint32)
-            kept.append((payload, image, c, results))
-            of.payload, of.image, of.results = (array.ctypes.data for array in (payload, image, results))
-            of.c = None if c is None else c.ctypes.data
-            of.operation, of.pending = command.fields["operation"].value, command.fields.get("pending", 0)
-            of.panels, of.first_unit, of.image_units = panels, _HALF * second, image.size // _UNIT_BYTES
-            of.reads, of.ready, of.taken, of.done = -1, -1, -1, -1
+            image = np.concatenate([image, np.full(-image.size % UNIT_BYTES, 0xFF, np.uint8)])
+            results = np.zeros((panels, WARPS, RESULT_WORDS), np.uint32)
+            buffers.append((payload, image, c, results))
+            entry.payload, entry.image, entry.results = (array.ctypes.data for array in (payload, image, results))
+            entry.c = None if c is None else c.ctypes.data
+            entry.operation, entry.pending = command.fields["operation"].value, command.fields.get("pending", 0)
+            entry.panels, entry.first_unit, entry.image_units = panels, _HALF * second, image.size // UNIT_BYTES
+            entry.reads, entry.ready, entry.taken, entry.done = -1, -1, -1, -1
         arrays, answers = (CArray * WARPS)(), [_issued(of_array) for of_array in instructions]
         for place, (issued, _) in zip(arrays, answers, strict=True):
             place.instructions, place.count = issued, len(issued)
         bits = _bits(np.full(1, 31, np.uint8) if pattern is None else pattern)
-        work = CWork(given, arrays, bits.ctypes.data, len(commands), len(bits))
+        work = CWork(entries, arrays, bits.ctypes.data, len(commands), len(bits))
         work.cycles = work.longest_wait = work.longest_silence = np.iinfo(np.int64).max
-        work.patience = _PATIENCE
+        work.patience = PATIENCE
         broken, _ = self._model(_steps(commands, instructions)).run(work)
         assert not broken, f"the warpgroup {broken}"
         return [
-            Completion(of.taken, of.done, *_results(results, command.registers))
-            for command, of, (*_, results) in zip(commands, given, kept, strict=True)
+            Completion(entry.taken, entry.done, *_results(results, command.registers))
+            for command, entry, (*_, results) in zip(commands, entries, buffers, strict=True)
         ], [
             [
-                Completion(of.taken, of.done, *_registers(result, one.registers))
-                for one, of, result in zip(of_array, issued, results, strict=True)
+                Completion(entry.taken, entry.done, *_results(result[None, None], one.registers))
+                for one, entry, result in zip(of_array, issued, results, strict=True)
             ]
             for of_array, (issued, results) in zip(instructions, answers, strict=True)
         ]
@@ -169,23 +185,20 @@ class CompiledWarpgroup:
         _, of_arrays = self.run_beside([], dealt)
         return [of_arrays[number % WARPS][number // WARPS] for number in range(len(instructions))]
 
-    def _payload(self, command: Command, second: bool) -> NDArray[np.uint32]:
-        """Return the payload words of a command; `second` puts its image into the second half of the memory."""
-        words = np.zeros(self._payload_words, np.uint32)
-        for name, registers in (("a", command.a), ("e", command.e)):
-            if registers is not None:
-                first = self._layout[name].offset // 32
-                words[first : first + registers.size] = registers.ravel()
-        fields = dict(command.fields)
-        if second:
-            for name in ("a_descriptor", "b_descriptor"):
-                if name in fields:
-                    fields[name] = descriptor_layout().from_bits(fields[name].as_bits() ^ _HALF)
-        first = self._layout["operation"].offset // 32
-        rest = int(self._layout.const(fields).as_value().value) >> 32 * first
-        size = self._payload_words - first
-        words[first:] = np.frombuffer(rest.to_bytes(4 * size, "little"), np.uint32)
-        return words
+
+def _payload(command: Command, second: bool) -> NDArray[np.uint32]:
+    """Return the payload words of a command; `second` puts its image into the second half of the memory."""
+    layout = warpgroup_layout()
+    words = np.zeros(-(-layout.size // 32), np.uint32)
+    for name, registers in (("a", command.a), ("e", command.e)):
+        if registers is not None:
+            first = layout[name].offset // 32
+            words[first : first + registers.size] = registers.ravel()
+    fields = dict(command.fields)
+    for name in {"a_descriptor", "b_descriptor"} & fields.keys() if second else ():
+        fields[name] = descriptor_layout().from_bits(fields[name].as_bits() ^ _HALF)
+    words[layout["operation"].offset // 32 :] = payload_words(layout, fields, "operation")
+    return words
 
 
 def _bits(pattern: NDArray[np.uint8]) -> NDArray[np.uint16]:
@@ -196,12 +209,12 @@ def _bits(pattern: NDArray[np.uint8]) -> NDArray[np.uint16]:
 
 def _issued(instructions: Sequence[WarpInstruction]) -> tuple[Any, NDArray[np.uint32]]:
     """Return instructions as the driver takes them, and the array for their results."""
-    issued, results = (CInstruction * len(instructions))(), np.zeros((len(instructions), WARP_WORDS), np.uint32)
-    for number, (one, of) in enumerate(zip(instructions, issued, strict=True)):
+    issued, results = (CInstruction * len(instructions))(), np.zeros((len(instructions), RESULT_WORDS), np.uint32)
+    for number, (one, entry) in enumerate(zip(instructions, issued, strict=True)):
         assert one.after is None or one.after < number, "C comes from an earlier instruction"
-        of.payload, of.result = one.words.ctypes.data, results[number].ctypes.data
-        of.after, of.surroundings = -1 if one.after is None else one.after, one.surroundings
-        of.interval = -1
+        entry.payload, entry.result = one.words.ctypes.data, results[number].ctypes.data
+        entry.after, entry.surroundings = -1 if one.after is None else one.after, one.surroundings
+        entry.interval = -1
     return issued, results
 
 
@@ -216,13 +229,6 @@ def _steps(commands: Sequence[Command], instructions: Sequence[Sequence[WarpInst
     return steps
 
 
-def _registers(words: NDArray[np.uint32], registers: int) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-    """Return the registers of 32 lanes, and the flags of 16 rows in the shape of one panel."""
-    d = words[: LANES * REGISTERS].reshape(LANES, REGISTERS)[:, :registers]
-    flags = np.unpackbits(words[LANES * REGISTERS :].view(np.uint8), bitorder="little")
-    return d, flags.astype(np.bool_).reshape(1, ROWS, CHUNKS)
-
-
 def _panels(registers: NDArray[np.uint32], panels: int) -> NDArray[np.uint32]:
     """Return accumulators of 128 threads as panels of eight columns, shape (panels, 4, 32, 4)."""
     of_thread = registers.reshape(WARPS, LANES, panels, -1)
@@ -232,9 +238,8 @@ def _panels(registers: NDArray[np.uint32], panels: int) -> NDArray[np.uint32]:
 
 
 def _results(words: NDArray[np.uint32], registers: int) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-    """Return the registers of 128 threads, and the flags of every panel."""
-    panels = len(words)
-    d = words[..., : LANES * REGISTERS].reshape(panels, WARPS, LANES, REGISTERS)[..., :registers]
-    flags = np.unpackbits(np.ascontiguousarray(words[..., LANES * REGISTERS :]).view(np.uint8), bitorder="little")
-    d = d.transpose(1, 2, 0, 3).reshape(WARPS * LANES, panels * registers)
-    return d, flags.astype(np.bool_).reshape(panels, WARPS * ROWS, CHUNKS)
+    """Return the registers of all threads, and the flags of every panel, of results of shape (panels, warps, words)."""
+    panels, warps = words.shape[:2]
+    d, flags = warp_results(words, registers)
+    d = d.transpose(1, 2, 0, 3).reshape(warps * LANES, panels * registers)
+    return d, flags.reshape(panels, warps * ROWS, CHUNKS)

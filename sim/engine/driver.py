@@ -1,15 +1,25 @@
-"""C++ sources of drivers: files of ``drivers/``, and a generated header with the constants of a configuration."""
+"""C++ drivers of compiled models: their sources, the objects that they create, and the events of a cycle.
 
+The sources are files of ``drivers/`` and a generated header with the constants of a configuration.
+"""
+
+import ctypes
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from enum import IntFlag
 from pathlib import Path
+from typing import Any, ClassVar
 
-__all__ = ["driver"]
+__all__ = ["PATIENCE", "CompiledModel", "CycleBits", "driver", "members", "pattern_constants"]
 
+#: Cycles without a transfer or a due result after which a run is given up; longer than any gap in a pattern.
+PATIENCE = 1 << 14
 _FOLDER = Path(__file__).with_name("drivers")
 _INCLUDED = re.compile(r'^#include "(\w+\.h)"$', re.M)
 _NUMBER = re.compile(r"__(\d+)(?=__|$)")
 _CONFIGURATION = "configuration.h"
+#: Functions of a driver, after its prefix.
+_FUNCTIONS = ("create", "run", "destroy")
 _HEADER = """\
 // Generated: the model of a top, its ports, and numbers of its configuration.
 #ifndef SPTC_CONFIGURATION_H
@@ -23,6 +33,63 @@ _HEADER = """\
 
 #endif
 """
+
+
+class CycleBits(IntFlag):
+    """Events in a cycle of a stream test: bits that the C++ drivers and Python share."""
+
+    OFFER = 1 << 0  #: The next item or command is offered; it stays offered until it is taken
+    OFFER_C = 1 << 1  #: The next accumulators are offered, likewise
+    TAKE = 1 << 2  #: Results are taken
+    OFFER_MMA = 1 << 3  #: An instruction of ``mma`` is offered
+    #: Results of ``mma`` of the first array are taken; the next three bits are for the other arrays.
+    TAKE_MMA = 1 << 4
+    RESET = 1 << 8  #: Reset
+    MEET = 1 << 9  #: After a stalled result, everything is offered and taken in this cycle instead
+    MEET_RESET = 1 << 10  #: After a transfer, this cycle is a reset instead
+    #: The instruction of ``mma`` is offered to the array that the bits from ARRAY on name, whether or not it has room.
+    BLIND = 1 << 11
+    ARRAY = 1 << 12  #: Lowest bit of the number of that array
+
+
+def pattern_constants() -> dict[str, int]:
+    """Return the bits as constants of a driver: ``pattern_offer`` and so on."""
+    return {f"pattern_{bit.name.lower()}": bit.value for bit in CycleBits if bit.name}
+
+
+def members(kind: type, *names: str) -> list[tuple[str, type]]:
+    """Return members of one type for the fields of a ctypes structure."""
+    return [(name, kind) for name in names]
+
+
+class CompiledModel:
+    """An object that the driver in a compiled library creates and runs; `create` are the arguments of its creation."""
+
+    #: First word of the driver's functions, and types of the arguments of ``run`` after the object.
+    prefix: ClassVar[str]
+    arguments: ClassVar[tuple[type, ...]]
+    checks: ClassVar[bool] = True  #: Whether ``run`` returns the broken rule
+
+    def __init__(self, library: ctypes.CDLL, *create: object) -> None:
+        self.library = library
+        make, self._run, self._destroy = (getattr(library, f"{self.prefix}_{name}") for name in _FUNCTIONS)
+        make.restype = ctypes.c_void_p
+        self._run.restype = ctypes.c_char_p if self.checks else None
+        self._run.argtypes = [ctypes.c_void_p, *self.arguments]
+        self._destroy.argtypes = [ctypes.c_void_p]
+        self.handle = make(*create)
+
+    def run_driver(self, *arguments: Any) -> str:
+        """Run the object; return the broken rule, empty for none."""
+        return (self._run(self.handle, *arguments) or b"").decode()
+
+    def select_fault(self, number: int) -> None:
+        """Activate a fault of a model that has faults; zero for none."""
+        self.library.select_fault(ctypes.c_void_p(self.handle), number)
+
+    def __del__(self) -> None:
+        if handle := getattr(self, "handle", None):
+            self._destroy(handle)
 
 
 def driver(

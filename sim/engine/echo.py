@@ -90,12 +90,7 @@ class EchoingArray(Warp):
 def echoing_arrays(config: CoreConfig, optimisation: tuple[str, ...] = ("-O1",)) -> StandIn:
     """Return stand-ins that take and give panels in the same cycles as the arrays of a configuration.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        The datapath of an array.
-    optimisation : tuple of str
-        C++ compiler options for the top around the arrays; a lower level suits short runs.
+    A lower level of C++ optimisation suits short runs of the top around the arrays.
     """
     operands, control = warp_operands_layout(), control_layout()
     offsets = {f"at_{name}": operands[name].offset for name, _ in operands if name != "sparsity_selector"}
@@ -136,15 +131,7 @@ def _fold_all(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
 class EchoBackend:
     """A back end that returns the same hashes as the arrays.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        The datapath of an array.
-
-    Attributes
-    ----------
-    flags : list of ndarray of bool, shape (batch, panels, rows, 16)
-        Flags beside each panel of results, for each call.
+    `flags` are those beside each panel of results, shape (batch, panels, rows, 16), for each call.
     """
 
     def __init__(self, config: CoreConfig) -> None:

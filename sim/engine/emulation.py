@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import BackendError
-from ...isa.formats import FORMATS
+from ...isa.formats import FORMATS, Format
 from ...isa.instructions import Instruction
 from ...isa.operands import MatrixOperands
 
@@ -25,16 +25,7 @@ _NAN = {np.dtype(np.uint16): 0x7FFF, np.dtype(np.uint32): 0x7FFFFFFF}
 
 
 def run(multiply: Multiply, instruction: Instruction, operands: MatrixOperands) -> NDArray:
-    """Compute D of an emulated instruction.
-
-    Parameters
-    ----------
-    multiply : callable
-        Runs one instruction of the datapath.
-    instruction : Instruction
-        fp8 or 4-bit integer ``mma``.
-    operands : MatrixOperands
-        As for :meth:`sptc.sim.engine.engine.Engine.multiply`.
+    """Compute D of an emulated instruction, fp8 or 4-bit integer ``mma``; `multiply` runs one that the datapath has.
 
     Raises
     ------
@@ -43,7 +34,35 @@ def run(multiply: Multiply, instruction: Instruction, operands: MatrixOperands) 
     """
     if instruction.family != "mma" or instruction.kind:
         raise BackendError(f"this datapath does not hold the formats of {instruction}")
-    return (_four_bit if instruction.a.is_integer else _fp8)(multiply, instruction, operands)
+    narrow, integer, c = (instruction.a, instruction.b), instruction.a.is_integer, operands.c
+    wide = [FORMATS[fmt.name.replace("4", "8") if integer else "f16"] for fmt in narrow]
+    part = replace(instruction, a=wide[0], b=wide[1], k=instruction.k // 2, satfinite=False)
+    # For fp8, two stored slots and, sparse, four rows of B make a chunk; dense, two of each make a pair.
+    lengths = (1, 1) if integer else (2, 4 if instruction.sparse else 2)
+    d = np.zeros_like(c)
+    for odd in (0, 1):
+        a, b = (
+            _widened(taken(codes, length, odd, axis), fmt)
+            for codes, length, axis, fmt in zip((operands.a, operands.b), lengths, (2, 1), narrow, strict=True)
+        )
+        nibbles = operands.nibbles
+        if nibbles is not None and not integer:
+            nibbles = nibbles[..., odd::2]
+        d = multiply(part, MatrixOperands(a, b, d, nibbles))
+    if integer:
+        total = c.view(np.int32).astype(np.int64) + d.view(np.int32)
+        return (np.clip(total, -(2**31), 2**31 - 1) if instruction.satfinite else total).astype(np.uint32)
+    floats = np.float16 if c.dtype == np.uint16 else np.float32
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = c.view(floats) + d.view(floats)
+    return np.where(np.isnan(sums), c.dtype.type(_NAN[c.dtype]), sums.view(c.dtype))
+
+
+def _widened(codes: NDArray[np.uint8], fmt: Format) -> NDArray:
+    """Convert fp8 to f16, and 4-bit integers to 8-bit ones."""
+    if not fmt.is_integer:
+        return widen_fp8(codes, fmt.name)
+    return (codes ^ 8) - np.uint8(8) if fmt.signed else codes
 
 
 def widen_fp8(codes: NDArray[np.uint8], name: str) -> NDArray[np.uint16]:
@@ -58,49 +77,7 @@ def widen_fp8(codes: NDArray[np.uint8], name: str) -> NDArray[np.uint16]:
     return np.asarray(bits | sign << 8, np.uint16)
 
 
-def _fp8(multiply: Multiply, instruction: Instruction, operands: MatrixOperands) -> NDArray:
-    a, b, c, nibbles = operands.a, operands.b, operands.c, operands.nibbles
-    part = replace(instruction, a=FORMATS["f16"], b=FORMATS["f16"], k=instruction.k // 2)
-    # Two stored slots and, sparse, four rows of B make a chunk; dense, two of each make a pair.
-    rows_of_pair = 4 if instruction.sparse else 2
-    d = np.zeros_like(c)
-    for odd in (0, 1):
-        a_part = widen_fp8(taken(a, 2, odd, axis=2), instruction.a.name)
-        b_part = widen_fp8(taken(b, rows_of_pair, odd, axis=1), instruction.b.name)
-        of_part = MatrixOperands(a_part, b_part, d, None if nibbles is None else nibbles[..., odd::2])
-        d = multiply(part, of_part)
-    floats = np.float16 if c.dtype == np.uint16 else np.float32
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = c.view(floats) + d.view(floats)
-    return np.where(np.isnan(total), c.dtype.type(_NAN[c.dtype]), total.view(c.dtype))
-
-
 def taken(matrix: NDArray, run_length: int, odd: int, axis: int) -> NDArray:
     """Return every other run of `run_length` neighbours along an axis, from the first or, if `odd`, from the second."""
     index = np.arange(matrix.shape[axis]).reshape(-1, run_length)[odd::2].reshape(-1)
     return matrix.take(index, axis=axis)
-
-
-def _four_bit(multiply: Multiply, instruction: Instruction, operands: MatrixOperands) -> NDArray:
-    a, b, c, nibbles = operands.a, operands.b, operands.c, operands.nibbles
-    names = {"s4": "s8", "u4": "u8"}
-    part = replace(
-        instruction,
-        a=FORMATS[names[instruction.a.name]],
-        b=FORMATS[names[instruction.b.name]],
-        k=instruction.k // 2,
-        satfinite=False,
-    )
-    d = np.zeros_like(c)
-    for odd in (0, 1):
-        a_part = _widen_four_bit(taken(a, 1, odd, axis=2), instruction.a.signed)
-        b_part = _widen_four_bit(taken(b, 1, odd, axis=1), instruction.b.signed)
-        d = multiply(part, MatrixOperands(a_part, b_part, d, nibbles))
-    total = c.view(np.int32).astype(np.int64) + d.view(np.int32)
-    if instruction.satfinite:
-        total = np.clip(total, -(2**31), 2**31 - 1)
-    return total.astype(np.uint32)
-
-
-def _widen_four_bit(codes: NDArray[np.uint8], signed: bool) -> NDArray[np.uint8]:
-    return (codes ^ 8) - np.uint8(8) if signed else codes

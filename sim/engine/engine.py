@@ -12,22 +12,13 @@ from numpy.typing import NDArray
 
 from ...errors import BackendError
 from ...isa.instructions import Instruction
-from ...isa.numerics import Method, numerics
 from ...isa.operands import MatrixOperands, Product, StepFlags
 from ...rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, CoreConfig
 from . import emulation
 from .row_interface import row_interface
-from .steps import step_words, steps_of
+from .steps import executes, step_words, steps_of
 
-__all__ = [
-    "Engine",
-    "Execution",
-    "HardwareBackend",
-    "Simulator",
-    "engine",
-    "engine_for",
-    "multiply_with",
-]
+__all__ = ["Engine", "Execution", "HardwareBackend", "Simulator", "engine", "engine_for", "multiply_with"]
 
 #: ``verilator``: compiled and fast. ``amaranth``: slow, but needs no compiler.
 Simulator = Literal["verilator", "amaranth"]
@@ -53,15 +44,7 @@ class Execution:
 
 
 class Engine:
-    """One datapath, ready to compute.
-
-    Parameters
-    ----------
-    config : CoreConfig
-        Datapath.
-    simulator : str
-        ``"verilator"`` (compiled, fast) or ``"amaranth"`` (needs no compiler, slow).
-    """
+    """One datapath, ready to compute with a :data:`Simulator`."""
 
     def __init__(self, config: CoreConfig, simulator: Simulator = "verilator") -> None:
         self.config = config
@@ -102,12 +85,8 @@ class Engine:
         """Write the waveforms of this engine to a VCD file inside the context.
 
         The context gives the period, in units of :data:`~sptc.sim.engine.python_simulator.PERIOD`, in which each step
-        was at the inputs.
-
-        Raises
-        ------
-        BackendError
-            The engine does not use Amaranth's simulator, the only one that writes waveforms.
+        was at the inputs. A BackendError says that the engine does not use Amaranth's simulator, the only one that
+        writes waveforms.
         """
         from .python_simulator import SimulatedRow
 
@@ -117,20 +96,7 @@ class Engine:
             yield self._model.entered
 
     def multiply(self, instruction: Instruction, operands: MatrixOperands) -> Execution:
-        """Compute a batch of instructions whose formats the datapath has.
-
-        Parameters
-        ----------
-        instruction : Instruction
-            Instruction; K of the operands is its k.
-        operands : MatrixOperands
-            Matrices of the batch.
-
-        Raises
-        ------
-        ConfigError
-            The datapath lacks a format.
-        """
+        """Compute a batch of instructions; a ConfigError says that the datapath lacks a format."""
         d = np.empty_like(operands.c)
         tiles, m, n = d.shape
         illegal = np.zeros((tiles, m, instruction.chunks), np.bool_)
@@ -175,34 +141,17 @@ def engine_for(arch: str, simulator: Simulator = "verilator") -> Engine:
 
 
 class HardwareBackend:
-    """Back end that runs the datapath of each architecture, and emulates formats that it lacks as the assembler does.
-
-    Parameters
-    ----------
-    simulator : str
-        As for :class:`Engine`.
-    """
+    """Back end that runs the datapath of each architecture, and emulates formats that it lacks as an assembler does."""
 
     def __init__(self, simulator: Simulator) -> None:
         self.simulator = simulator
 
     def make_ready(self, arch: str) -> None:
-        """Build the datapath of an architecture.
-
-        Raises
-        ------
-        BackendError
-            The simulator or a compiler is missing.
-        """
+        """Build the datapath of an architecture; a BackendError says that the simulator or a compiler is missing."""
         engine_for(arch, self.simulator)
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Compute D with instructions one after the other along K.
-
-        Parameters
-        ----------
-        instruction, arch, operands
-            As for :func:`sptc.golden.matrix.multiply`.
+        """Compute D as :func:`sptc.golden.matrix.multiply` does, with instructions one after the other along K.
 
         Raises
         ------
@@ -220,23 +169,14 @@ def multiply_with(
     arch: str,
     operands: MatrixOperands,
 ) -> Product:
-    """Compute D with the instructions that a datapath has, one after the other along K.
-
-    Parameters
-    ----------
-    execute : callable
-        Computes one instruction.
-    config : CoreConfig
-        The datapath.
-    instruction, arch, operands
-        As for :meth:`HardwareBackend.multiply`.
+    """Compute D with the instructions that a datapath has, one after the other along K; `execute` computes one of them.
 
     Raises
     ------
     BackendError
         The datapath lacks a format.
     """
-    emulated = not config.holds(instruction) or numerics(instruction, arch).method is Method.EMULATED
+    emulated = not executes(config, instruction, arch)
     flags: list[StepFlags] = []
 
     def execute_step(instruction: Instruction, operands: MatrixOperands) -> NDArray:
@@ -246,6 +186,6 @@ def multiply_with(
 
     d = operands.c
     for step in operands.steps(instruction):
-        given = replace(step, c=d)
-        d = emulation.run(execute_step, instruction, given) if emulated else execute_step(instruction, given)
+        with_c = replace(step, c=d)
+        d = emulation.run(execute_step, instruction, with_c) if emulated else execute_step(instruction, with_c)
     return Product(d, tuple(flags))

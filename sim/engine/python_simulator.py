@@ -24,15 +24,7 @@ PERIOD = 1e-9
 class SimulatedRow:
     """A row in Amaranth's simulator; all batches run in one simulation, until :meth:`waves` starts a new one.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        Datapath.
-
-    Attributes
-    ----------
-    entered : list of int
-        Period in which each step was at the inputs, counted from the start of the simulation.
+    `entered` is the period in which each step was at the inputs, counted from the start of the simulation.
     """
 
     def __init__(self, config: CoreConfig) -> None:

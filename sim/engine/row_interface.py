@@ -52,11 +52,6 @@ class RowInterface:
 def row_interface(config: CoreConfig) -> RowInterface:
     """Return the interface of a datapath's row: from the RTL if Amaranth is imported, else from the cache.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        The datapath.
-
     Raises
     ------
     BackendError
@@ -66,21 +61,21 @@ def row_interface(config: CoreConfig) -> RowInterface:
         return _of_hardware(config)
     entry = f"row-{hardware_fingerprint(config, _WRITTEN)}.json"
     data = recall(entry)
-    found = None if data is None else _read(data, entry)
-    if found is None:
+    interface = None if data is None else _read(data, entry)
+    if interface is None:
         require_hashed_hardware()
-        found = _of_hardware(config)
-        store(entry, json.dumps(asdict(found)).encode())
-    return found
+        interface = _of_hardware(config)
+        store(entry, json.dumps(asdict(interface)).encode())
+    return interface
 
 
 def _read(data: bytes, entry: str) -> RowInterface | None:
     """Return the interface in a cache entry, None if the entry is damaged."""
     try:
-        kept = parse_json(data, entry)
+        fields = parse_json(data, entry)
         for layout in ("step", "result", "control"):
-            kept[layout] = {name: Field(*place) for name, place in kept[layout].items()}
-        return RowInterface(**kept)
+            fields[layout] = {name: Field(*place) for name, place in fields[layout].items()}
+        return RowInterface(**fields)
     except (FileError, AttributeError, KeyError, TypeError):
         return None
 

@@ -47,29 +47,18 @@ class Signals:
 
 
 class WatchedRow:
-    """A datapath without pipeline registers in Amaranth's simulator, with all signals recorded.
+    """A datapath in Amaranth's simulator, with all signals recorded.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        Datapath. Its pipeline registers are removed, so that all signals of a step are valid at the same time.
+    Its pipeline registers are removed, so that all signals of a step are valid at the same time.
     """
 
     def __init__(self, config: CoreConfig) -> None:
         self._engine = Engine(replace(config, cuts=()), "amaranth")
 
     def run(self, multiply: Callable[[Engine], _T]) -> tuple[_T, list[Signals]]:
-        """Run a computation from the start of a simulation, and record all signals.
+        """Run a computation on the engine of the datapath, from the start of a simulation.
 
-        Parameters
-        ----------
-        multiply : callable
-            Computation on the engine of the datapath.
-
-        Returns
-        -------
-        tuple of object and list of Signals
-            Result of `multiply`, and the signals of each step, in the order in which steps were pushed.
+        Return its result, and the signals of each step, in the order in which steps were pushed.
         """
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "row.vcd"

@@ -7,12 +7,12 @@ from numpy.typing import NDArray
 
 from ...isa.instructions import Instruction
 from ...isa.metadata import join_nibbles
-from ...isa.numerics import BLOCK_GROUP
+from ...isa.numerics import BLOCK_GROUP, Method, numerics
 from ...isa.operands import MatrixOperands
 from ...rtl.config import CoreConfig
 from .row_interface import row_interface
 
-__all__ = ["StepWords", "control_word", "octets", "step_words", "steps_of"]
+__all__ = ["StepWords", "control_word", "executes", "octets", "step_words", "steps_of"]
 
 _BYTE = 8
 _WORD = 32
@@ -55,6 +55,11 @@ def step_words(config: CoreConfig) -> StepWords:
     return StepWords(**fields, overflow_bit=overflow, total=total)
 
 
+def executes(config: CoreConfig, instruction: Instruction, arch: str) -> bool:
+    """Return whether a datapath computes an instruction of an architecture by itself, without emulation."""
+    return config.holds(instruction) and numerics(instruction, arch).method is not Method.EMULATED
+
+
 def control_word(config: CoreConfig, instruction: Instruction, last: bool) -> int:
     """Return the control word of one step of an instruction; only the `last` step may clamp."""
     interface = row_interface(config)
@@ -81,12 +86,8 @@ def steps_of(
 
     Parameters
     ----------
-    config : CoreConfig
-        Datapath.
-    instruction : Instruction
-        Instruction; the datapath must have its formats.
-    operands : MatrixOperands
-        Operands of one instruction.
+    config, instruction, operands
+        Datapath, an instruction whose formats it has, and the operands of each.
     ordered : bool
         If true, B and metadata are in the order that a row takes, see :mod:`sptc.rtl.order`. Otherwise they are in
         their original order, for an array, which reorders them itself.

@@ -1,6 +1,7 @@
-"""Commands for the compiled tensor cores of a CTA or a CTA pair, and the record of a run."""
+"""Commands for the compiled tensor cores of a CTA or a CTA pair, the record of a run, and test programs in files."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,12 @@ from ...isa.tensor_memory import COLUMNS, LANES
 from ...rtl.config import WARP_COLUMNS, CoreConfig
 from ...rtl.fetch import descriptor_layout
 from ...rtl.step import control_layout
-from ...rtl.tcgen05 import CtaOperation
+from ...rtl.tcgen05 import CtaOperation, tcgen05_layout
 from ...rtl.warp import ScaleSizeCode
+from .ports import payload_words
 from .steps import control_word
 
-__all__ = ["COMMIT", "CtaCommand", "CtaRun", "cta_command"]
+__all__ = ["COMMIT", "CtaCommand", "CtaProgram", "CtaRun", "cta_command"]
 
 #: Bits of a shared-memory descriptor that the hardware does not support: atoms of 32 bytes, absolute leading address.
 _NOT_BUILT = 1 << 61 | 1 << 52
@@ -58,6 +60,42 @@ class CtaRun:
     broken: str  #: Rule that the hardware broke; empty for none
 
 
+@dataclass(frozen=True, eq=False)
+class CtaProgram:
+    """Commands that both CTAs of a pair execute in order, with their memories and expected results."""
+
+    commands: list[CtaCommand]
+    tmem: NDArray[np.uint32]  #: Initial tensor memory, shape (2, 128, 512)
+    smem: NDArray[np.uint8]  #: Shared memory, shape (2, bytes)
+    expected: NDArray[np.uint32]  #: Tensor memory after the last command, shape (2, 128, 512)
+    #: Flags of undefined nibbles of every panel of D that is written, in order; shape (2, panels, 128, 16).
+    flags: NDArray[np.bool_]
+
+    def write(self, path: Path) -> None:
+        """Write the program to a file of numpy arrays (npz)."""
+        with path.open("wb") as file:
+            np.savez(
+                file,
+                payloads=[payload_words(tcgen05_layout(), command.fields) for command in self.commands],
+                columns=[command.n for command in self.commands],
+                tmem=self.tmem,
+                smem=self.smem,
+                expected=self.expected,
+                flags=self.flags,
+            )
+
+    @classmethod
+    def read(cls, path: Path) -> "CtaProgram":
+        """Read a program that :meth:`write` wrote."""
+        layout = tcgen05_layout()
+        with np.load(path) as arrays:
+            commands = []
+            for payload, n in zip(arrays["payloads"], arrays["columns"].tolist(), strict=True):
+                view = layout.from_bits(int.from_bytes(payload.tobytes(), "little"))
+                commands.append(CtaCommand({str(name): view[name] for name, _ in layout if name != "odd"}, n))
+            return cls(commands, *(arrays[name] for name in ("tmem", "smem", "expected", "flags")))
+
+
 COMMIT = CtaCommand({"operation": CtaOperation.COMMIT})
 
 
@@ -71,17 +109,8 @@ def cta_command(
 ) -> CtaCommand | None:
     """Return the command for an instruction, None if the hardware does not execute the instruction.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        The datapath of an array.
-    opcode, descriptor : Opcode, InstructionDescriptor
-        Instruction and instruction descriptor.
-    operands : dict of str to int
-        Descriptors and addresses of `a`, `b` and `d`, and of `e`, `scale_a` and `scale_b` where the instruction has
-        them, as for :func:`sptc.tcgen05_mma`.
-    enable_input_d : bool
-        Whether D is added to the product.
+    The operands, for :func:`sptc.tcgen05_mma`, are descriptors and addresses of `a`, `b` and `d`, and of `e`, `scale_a`
+    and `scale_b` where the instruction has them. With `enable_input_d`, D is added to the product.
     """
     i, shared = descriptor.instruction, operands["a"] >= _SMALLEST_DESCRIPTOR
     in_shared = [("b", descriptor.transpose_b), *([("a", descriptor.transpose_a)] if shared else [])]

@@ -4,7 +4,6 @@ from functools import lru_cache
 
 from ...errors import BackendError
 from ...isa.instructions import Instruction
-from ...isa.numerics import Method, numerics
 from ...isa.operands import TensorMemoryOperands
 from ...isa.timing import ARCHITECTURE
 from ...rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, WARP_ROWS, CoreConfig
@@ -13,6 +12,7 @@ from ...rtl.tcgen05 import TCGEN05_ARRAY
 from .compiled_tcgen05 import CompiledTcgen05
 from .compiled_warp import CompiledWarp
 from .compiled_warpgroup import CompiledWarpgroup
+from .steps import executes
 from .tcgen05_commands import CtaCommand, cta_command
 from .warpgroup_commands import is_executed
 
@@ -20,20 +20,15 @@ __all__ = ["command_of", "refusal", "tcgen05", "tops_of", "undefined_names", "wa
 
 
 def tops_of(instruction: Instruction, arch: str) -> tuple[str, ...]:
-    """Return the names of the tops, and thereby back ends, that execute an instruction.
+    """Return the names of the tops, and thereby back ends, that execute an instruction of an architecture.
 
-    Parameters
-    ----------
-    instruction : Instruction
-        For ``tcgen05.mma`` the operands decide as well: see :func:`command_of`.
-    arch : str
-        Architecture whose numerics apply.
+    For ``tcgen05.mma`` the operands decide as well: see :func:`command_of`.
     """
     if instruction.family == "tcgen05":
         return ("tcgen05",)
     names = []
-    if instruction.family == "mma" and instruction.m == WARP_ROWS and _config(arch).holds(instruction):
-        names += ["warp"] if numerics(instruction, arch).method is not Method.EMULATED else []
+    if instruction.family == "mma" and instruction.m == WARP_ROWS and executes(_config(arch), instruction, arch):
+        names.append("warp")
     if arch == ARCHITECTURE and is_executed(instruction):
         names.append("warpgroup")
     return tuple(names)
@@ -73,19 +68,9 @@ def tcgen05() -> CompiledTcgen05:
 
 
 def command_of(operands: TensorMemoryOperands) -> CtaCommand:
-    """Return the command of the hardware for an instruction of ``tcgen05.mma``.
-
-    Raises
-    ------
-    BackendError
-        The hardware does not execute the instruction.
-    """
+    """Return the command for a ``tcgen05.mma``; a BackendError says that the hardware does not execute it."""
     command = cta_command(
-        TCGEN05_ARRAY,
-        operands.opcode,
-        operands.descriptor,
-        operands.addresses,
-        enable_input_d=operands.enable_input_d,
+        TCGEN05_ARRAY, operands.opcode, operands.descriptor, operands.addresses, enable_input_d=operands.enable_input_d
     )
     if command is None or operands.options:
         options = "".join(f" with {name}" for name in operands.options)

@@ -1,4 +1,4 @@
-"""Convert instructions of ``mma`` and their registers to the payloads of a warp."""
+"""Convert instructions of ``mma`` and their registers to the payloads of a warp, and its results to registers."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,10 +7,13 @@ from ...isa.instructions import Instruction
 from ...isa.operands import HeldOperands
 from ...rtl.config import CoreConfig
 from ...rtl.step import control_layout
-from ...rtl.warp import LANES, REGISTERS, ScaleSizeCode, warp_operands_layout
+from ...rtl.warp import CHUNKS, LANES, REGISTERS, ROWS, ScaleSizeCode, warp_operands_layout, warp_result_layout
+from .ports import flags_of, payload_words
 from .steps import control_word
 
-__all__ = ["warp_words"]
+__all__ = ["RESULT_WORDS", "warp_results", "warp_words"]
+
+RESULT_WORDS = warp_result_layout().size // 32
 
 
 def warp_words(
@@ -18,16 +21,7 @@ def warp_words(
 ) -> NDArray[np.uint32]:
     """Return payloads of a warp, :func:`~sptc.rtl.warp.warp_operands_layout`, shape (cases, words).
 
-    Parameters
-    ----------
-    config : CoreConfig
-        Datapath of the warp.
-    instruction : Instruction
-        Instruction of family ``mma``, of 16 rows.
-    operands : HeldOperands
-        Registers and immediates.
-    cases : slice
-        Cases of the operands, all by default.
+    The instruction is of family ``mma``, with 16 rows; all cases of the operands are converted by default.
     """
     layout = warp_operands_layout()
     arrays = {name: array[cases] for name, array in operands.arrays.items()}
@@ -50,7 +44,12 @@ def warp_words(
         "byte_b": byte_b,
         "thread_b": thread_b,
     }
-    first = layout["control"].offset // 32
-    rest = int(layout.const(fields).as_value().value) >> 32 * first
-    words[:, first:] = np.frombuffer(rest.to_bytes(4 * (words.shape[1] - first), "little"), np.uint32)
+    words[:, layout["control"].offset // 32 :] = payload_words(layout, fields, "control")
     return words
+
+
+def warp_results(words: NDArray[np.uint32], registers: int) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
+    """Return the result registers, shape (..., 32, registers), and the flags, shape (..., 16, 16), of results."""
+    d, flags = np.split(words, [LANES * REGISTERS], axis=-1)
+    of_lanes = d.reshape(*d.shape[:-1], LANES, REGISTERS)[..., :registers]
+    return of_lanes, flags_of(flags).reshape(*flags.shape[:-1], ROWS, CHUNKS)

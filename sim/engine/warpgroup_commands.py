@@ -86,8 +86,8 @@ COMMIT = Command({"operation": Operation.COMMIT})
 def is_executed(instruction: Instruction) -> bool:
     """Return whether a warpgroup executes an instruction."""
     if instruction.family == "mma":
-        held = ARCHITECTURE in instruction.architectures and not is_sequence(instruction, ARCHITECTURE)
-        return instruction.m == ROWS and held
+        is_single = ARCHITECTURE in instruction.architectures and not is_sequence(instruction, ARCHITECTURE)
+        return instruction.m == ROWS and is_single
     return instruction.family == "wgmma"
 
 
@@ -96,24 +96,12 @@ def wait(pending: int) -> Command:
     return Command({"operation": Operation.WAIT, "pending": pending})
 
 
-def multiplication(config: CoreConfig, instruction: Instruction, held: HeldOperands, case: int) -> Command:
-    """Return the command for an instruction of ``wgmma`` and one case of its operands.
-
-    Parameters
-    ----------
-    config : CoreConfig
-        The datapath.
-    instruction : Instruction
-        Instruction of family ``wgmma``.
-    held : HeldOperands
-        Registers, image, immediates and descriptors.
-    case : int
-        Number of the case.
-    """
-    arrays, layout = held.arrays, descriptor_layout()
-    a_descriptor, b_descriptor = (layout.from_bits(descriptor) for descriptor in held.descriptors)
+def multiplication(config: CoreConfig, instruction: Instruction, operands: HeldOperands, case: int) -> Command:
+    """Return the command for an instruction of ``wgmma`` and one case of its operands."""
+    arrays, layout = operands.arrays, descriptor_layout()
+    a_descriptor, b_descriptor = (layout.from_bits(descriptor) for descriptor in operands.descriptors)
     fields = {"operation": Operation.MULTIPLY, "a_descriptor": a_descriptor, "b_descriptor": b_descriptor}
-    fields |= wgmma_fields(config, instruction, held.immediates)
+    fields |= wgmma_fields(config, instruction, operands.immediates)
     a, e = (arrays[name][case] if name in arrays else None for name in ("a", "e"))
     registers = REGISTERS * instruction.d.bits // 32
     # The memory is written in units of 16 bytes, and no descriptor reaches beyond the address space.
@@ -137,28 +125,17 @@ def wgmma_fields(config: CoreConfig, instruction: Instruction, immediates: Immed
 
 
 def warp_instruction(
-    config: CoreConfig, instruction: Instruction, held: HeldOperands, case: int, after: int | None = None
+    config: CoreConfig, instruction: Instruction, operands: HeldOperands, case: int, after: int | None = None
 ) -> WarpInstruction:
-    """Return an instruction of ``mma`` with one case of its operands.
+    """Return an instruction of ``mma`` with one case of its operands; `after` is as in :class:`WarpInstruction`.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        The datapath.
-    instruction : Instruction
-        Instruction of family ``mma`` with 16 rows and without block scales.
-    held : HeldOperands
-        Registers and immediates.
-    case : int
-        Number of the case.
-    after : int, optional
-        As in :class:`WarpInstruction`.
+    The instruction has 16 rows and no block scales.
     """
-    (of_warp,) = warp_words(config, instruction, held, slice(case, case + 1))
+    (of_warp,) = warp_words(config, instruction, operands, slice(case, case + 1))
     words = np.zeros(-(-mma_layout().size // 32), np.uint32)
     words[: len(of_warp)] = of_warp
     control = control_word(config, instruction, last=True)
     measured = timing(instruction, ARCHITECTURE)
     assert measured
     surroundings = int(measured.latency) - config.warp_latency(1)
-    return WarpInstruction(words, control, held.arrays["c"].shape[2], surroundings, after)
+    return WarpInstruction(words, control, operands.arrays["c"].shape[2], surroundings, after)

@@ -57,11 +57,11 @@ def _decided(config: CoreConfig, arch: str) -> list[tuple[int, ...]]:
 def assumed_control(control: Any, config: CoreConfig, arch: str) -> Module:
     """Return a module that assumes that a control word belongs to some instruction of the datapath."""
     layout = control_layout()
-    said = Cat(Value.cast(control[name]) for name in _DECIDED)
+    decided = Cat(Value.cast(control[name]) for name in _DECIDED)
     m = Module()
     m.d.comb += Assume(
         Cat(
-            said == Cat(Const(code, layout[name].width) for name, code in zip(_DECIDED, codes, strict=True))
+            decided == Cat(Const(code, layout[name].width) for name, code in zip(_DECIDED, codes, strict=True))
             for codes in _decided(config, arch)
         ).any()
     )
@@ -71,12 +71,7 @@ def assumed_control(control: Any, config: CoreConfig, arch: str) -> Module:
 def step_pipeline(config: CoreConfig, arch: str, layout: data.StructLayout) -> Pipeline:
     """Return the description of :class:`AssumedSteps` for proofs: a case for each pair of element codes.
 
-    Parameters
-    ----------
-    config, arch : CoreConfig, str
-        Datapath, and the architecture whose instructions it executes.
-    layout : StructLayout
-        Layout of a step.
+    The datapath executes the instructions of `arch`; `layout` is that of a step.
     """
     fields, offset = control_layout(), layout["control"].offset
     elements = {codes[: _DECIDED.index("result")] for codes in _decided(config, arch)}
@@ -113,18 +108,10 @@ class AssumedSteps(Elaboratable):
 class AssumedStream(wiring.Component):
     """A stream component whose inputs are assumed to be streams of existing instructions, with masked outputs.
 
-    A payload that waits at an input stays. Outputs that nobody reads are zero: payloads that are not valid, addresses
-    without a read, and the ready of an input during reset.
-
-    Parameters
-    ----------
-    design : wiring.Component
-        Component with a stream ``i``, perhaps with ``o``, ``c``, ``mma`` and ports to memories; it becomes a submodule
-        ``design``.
-    assumed : Module, optional
-        Further assumptions.
-    looked_at : Value, optional
-        Mask of the bits of an output's payload that have a meaning.
+    The design, which becomes a submodule ``design``, has a stream ``i``, perhaps ``o``, ``c`` and ``mma``, and ports to
+    memories. A payload that waits at an input stays. Outputs that nobody reads are zero: payloads that are not valid,
+    addresses without a read, and the ready of an input during reset. The module `assumed` makes further assumptions,
+    and `looked_at` is a mask of the bits of the payload of ``o`` that have a meaning.
     """
 
     def __init__(self, design: wiring.Component, assumed: Module | None = None, looked_at: Value | None = None) -> None:
@@ -145,8 +132,9 @@ class AssumedStream(wiring.Component):
                 m.d.comb += Value.cast(inner).eq(Value.cast(outer))
             else:
                 assumption.d.comb += Value.cast(outer).eq(self._meant(path, Value.cast(inner)))
-        for name in {"i", "c", "mma"} & self.signature.members.keys():
-            self._stays(assumption, name, getattr(self, name))
+        for name in ("i", "c", "mma"):  # in this order, so that the netlist of a top is always the same
+            if name in self.signature.members:
+                self._stays(assumption, name, getattr(self, name))
         return m
 
     def _meant(self, path: tuple[str | int, ...], inner: Value) -> Value:

@@ -13,11 +13,10 @@ from ...rtl.convert import to_rtlil
 from ...rtl.tcgen05 import TCGEN05_ARRAY, Tcgen05
 from ...rtl.warp import ROWS
 from ..benches.settings import Settings
+from ..engine.compiled_tcgen05 import CtaModel, cta_driver, run_ctas
 from ..engine.echo import ECHOING_PORTS, echoing_arrays
 from ..engine.ports import clocked_ports
-from ..engine.tcgen05_commands import CtaRun
-from ..engine.tcgen05_driver import CtaModel, cta_driver, run_ctas
-from ..engine.tcgen05_work import CtaProgram
+from ..engine.tcgen05_commands import CtaProgram, CtaRun
 from .assumptions import AssumedStream
 from .compiled import LIBRARY, SELECTING, TOP, compile_faulty
 from .mutants import REST, UNTOUCHED, Fault, mutated
@@ -42,19 +41,7 @@ _PATTERN_CYCLES, _CUT_SHORT = 997, 300
 
 
 class CtaRegression:
-    """Regression of the tensor cores of a CTA.
-
-    Parameters
-    ----------
-    settings : Settings
-        Datapath, and the file of a :class:`~sptc.sim.engine.tcgen05_work.CtaProgram`.
-    faults : int
-        Number of single faults to draw.
-    seed : int
-        Seed of the faults and gaps.
-    folder : Path
-        Folder in which the library is built.
-    """
+    """Regression of the tensor cores of a CTA, with a :class:`~sptc.sim.engine.tcgen05_commands.CtaProgram`."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         rng = np.random.default_rng(seed)
@@ -64,7 +51,7 @@ class CtaRegression:
         ports, lanes = clocked_ports(design), ROWS * _ARRAYS
         self.netlist = mutated(to_rtlil(design, TOP) + ECHOING_PORTS, TOP, _COMPONENTS, faults, seed, folder)
         faulty = replace(self.netlist, verilog=self.netlist.verilog + stand_in.module)
-        compile_faulty(faulty, cta_driver(ports, lanes, TOP, SELECTING), folder)
+        compile_faulty(faulty, cta_driver(ports, TOP, SELECTING, lanes=lanes), folder)
         library = ctypes.CDLL(str(folder / LIBRARY))
         self._models = [CtaModel(library, stand_in.library) for _ in range(2)]
         program = CtaProgram.read(Path(settings.jobs))

@@ -114,12 +114,8 @@ def settled(
 
     Parameters
     ----------
-    top : str
-        Top module of the design; ``$assume`` cells constrain its inputs.
-    fault : Fault
-        Fault of the design.
-    folder : Path
-        Folder in which the faults were drawn.
+    top, fault, folder : str, Fault, Path
+        Top module, whose inputs ``$assume`` cells constrain, its fault, and the folder in which faults were drawn.
     timeout : float
         Time limit of each search in seconds.
     pipeline : Pipeline, optional
@@ -130,19 +126,19 @@ def settled(
     text = (folder / FLAT).read_text(encoding="utf-8")
     part = box or unit_of(top)
     closed = [_CLOSED.format(top=top, part=part)] if f"module \\{part}\n" in text else []
-    found = Verdict.UNDECIDED
+    verdict = Verdict.UNDECIDED
     with TemporaryDirectory(dir=folder) as scratch:
         place = Path(scratch)
         if pipeline and _ENABLE not in fault.command and _is_pipeline(top, pipeline, place):
-            found = _by_cases(top, fault, place, timeout, pipeline)
-            if found is not Verdict.UNDECIDED:
-                return found
+            verdict = _by_cases(top, fault, place, timeout, pipeline)
+            if verdict is not Verdict.UNDECIDED:
+                return verdict
         for prepare in closed if box else (*closed, _WHOLE):
             for behind, before in _LEVELS:
-                found = _of_cone(top, fault, place, timeout, prepare, behind, before)
-                if found is Verdict.EQUIVALENT:
-                    return found
-    return found
+                verdict = _of_cone(top, fault, place, timeout, prepare, behind, before)
+                if verdict is Verdict.EQUIVALENT:
+                    return verdict
+    return verdict
 
 
 def _is_pipeline(top: str, pipeline: Pipeline, place: Path) -> bool:

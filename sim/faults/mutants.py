@@ -87,31 +87,18 @@ def mutated(
 
     Parameters
     ----------
-    rtlil : str
-        The design.
-    top : str
-        Its top module.
+    rtlil, top : str
+        The design, and its top module.
     components : mapping of str to sequence of str
         For each component its submodules, such as ``row.unit.align``, or :data:`REST`. The entry :data:`UNTOUCHED` has
         the submodules without faults.
-    count : int
-        Number of faults to draw; each component gets at least a quarter of an equal share.
-    seed : int
-        Seed of the draw.
+    count, seed : int
+        Number of faults to draw, and seed of the draw. Each component gets at least a quarter of an equal share, but no
+        more faults than it has. One without cells raises a BackendError.
     folder : Path
         Folder in which Yosys writes; the design without faults stays there for :func:`~.equivalence.settled`.
     whole : str
         Module that is not flattened; faults are drawn outside its instances only.
-
-    Returns
-    -------
-    Netlist
-        Fewer faults than asked for where a component has fewer candidates.
-
-    Raises
-    ------
-    BackendError
-        A component has no cells.
     """
     (folder / "design.il").write_text(rtlil, encoding="utf-8")
     cells = _selections(components, top)
@@ -145,14 +132,14 @@ def _drawn(areas: Mapping[str, int], count: int, seed: int, folder: Path) -> tup
 def _selections(components: Mapping[str, Sequence[str]], top: str) -> dict[str, str]:
     """Return the Yosys selection of each component's cells; cells of two components belong to the first."""
     claimed = _cells_of("assumption", top)
-    found = {}
+    selections = {}
     for name, paths in sorted(components.items(), key=lambda item: item[1] == REST):
         own = f"{top}/c:*"
         if paths != REST:
             own = " ".join([_cells_of(paths[0], top), *(f"{_cells_of(path, top)} %u" for path in paths[1:])])
-        found[name] = f"{own} {claimed} %d"
+        selections[name] = f"{own} {claimed} %d"
         claimed = f"{claimed} {own} %u"
-    return {name: found[name] for name in components if name != UNTOUCHED}
+    return {name: selections[name] for name in components if name != UNTOUCHED}
 
 
 def _cells_of(path: str, top: str) -> str:

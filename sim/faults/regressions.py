@@ -20,10 +20,9 @@ from ...rtl.step import row_result_layout
 from ..benches.blocks import random_blocks
 from ..benches.components import component_benches
 from ..benches.settings import Settings
-from ..engine.compiled_component import ComponentLibrary
 from ..engine.compiled_row import RowModel, row_driver
 from ..engine.driver import driver
-from ..engine.ports import port_dtype, split
+from ..engine.ports import ComponentLibrary, port_dtype, split
 from ..engine.steps import step_words
 from .assumptions import AssumedComponents, AssumedSteps
 from .compiled import LIBRARY, SELECTING, TOP, compile_faulty
@@ -52,18 +51,10 @@ class Regression(Protocol):
 
 
 def regression(settings: Settings, faults: int, seed: int, folder: Path) -> Regression:
-    """Build a top with faults and draw its vectors.
+    """Build a top with faults in a folder, and draw its vectors.
 
-    Parameters
-    ----------
-    settings : Settings
-        Top, datapath, and number of vectors of each component, of steps, tiles or instructions.
-    faults : int
-        Number of single faults to draw, divided among the top's components in proportion to their areas.
-    seed : int
-        Seed of the faults and vectors.
-    folder : Path
-        Folder in which the library is built.
+    The settings have the number of vectors of each component, of steps, tiles or instructions. The single faults are
+    divided among the top's components in proportion to their areas; all draws have the same seed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     return _REGRESSIONS[settings.top](settings, faults, seed, folder)
@@ -82,13 +73,13 @@ class _Components:
         for name, bench in benches.items():
             inputs, outputs = ([port for port in harness.of(name) if port.is_input == side] for side in (True, False))
             rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
-            given = bench.stimulus(rng, settings.items)
-            wanted = bench.model(given)
-            means = {port: np.where(np.ma.getmaskarray(values), 0, -1) for port, values in wanted.items()}
-            plain = {port: np.ma.filled(values, 0) for port, values in wanted.items()}
+            stimulus = bench.stimulus(rng, settings.items)
+            expected = bench.model(stimulus)
+            means = {port: np.where(np.ma.getmaskarray(values), 0, -1) for port, values in expected.items()}
+            plain = {port: np.ma.filled(values, 0) for port, values in expected.items()}
             prefix = f"{name}__"
             self._vectors[name] = (
-                split(given, inputs, prefix), split(plain, outputs, prefix), split(means, outputs, prefix),
+                split(stimulus, inputs, prefix), split(plain, outputs, prefix), split(means, outputs, prefix),
             )  # fmt: skip
             self._answers[name] = port_dtype(outputs)
         ports = [port.name for port in harness.ports]
@@ -99,11 +90,11 @@ class _Components:
         """Run the vectors of the fault's component; without a fault, those of all components."""
         self._library.select_fault(fault.number if fault else 0)
         for name in [fault.component] if fault else self._vectors:
-            given, wanted, means = self._vectors[name]
-            for start in range(0, len(given), _CHUNK_VECTORS):
+            stimulus, expected, means = self._vectors[name]
+            for start in range(0, len(stimulus), _CHUNK_VECTORS):
                 chunk = slice(start, start + _CHUNK_VECTORS)
-                got = self._library.run(given[chunk], self._answers[name])
-                wrong = ((_octets(got) ^ _octets(wanted[chunk])) & _octets(means[chunk])).any(axis=1)
+                actual = self._library.run(stimulus[chunk], self._answers[name])
+                wrong = ((_octets(actual) ^ _octets(expected[chunk])) & _octets(means[chunk])).any(axis=1)
                 if wrong.any():
                     return start + int(wrong.argmax())
         return None
@@ -116,12 +107,7 @@ def _octets(vectors: NDArray) -> NDArray[np.uint8]:
 def faulty_row(config: CoreConfig, arch: str, faults: int, seed: int, folder: Path) -> Netlist:
     """Put single faults into a row: into its decoder, the stages of its unit, and the cells between them.
 
-    Parameters
-    ----------
-    config, arch : CoreConfig, str
-        Datapath, and the architecture whose instructions it is assumed to execute.
-    faults, seed, folder
-        As for :func:`~.mutants.mutated`.
+    The row is assumed to execute the instructions of `arch`. Other parameters are those of :func:`~.mutants.mutated`.
     """
     steps = AssumedSteps(Row(config), arch)
     text = to_rtlil(steps, TOP, ports=steps.ports)
@@ -156,10 +142,10 @@ class _Row:
             enables = self._enables[start : start + look]
             if not enables.size:
                 break
-            got = self._row.run_cycles(self._steps[entered:], len(enables), enables)
+            actual = self._row.run_cycles(self._steps[entered:], len(enables), enables)
             # Number of the step whose result is at the output after each clock edge.
             through = entered + np.cumsum(enables, dtype=np.int64) - self._latency
-            wrong = (through >= 0) & ((got ^ self._results[through]) & self._mask != 0)
+            wrong = (through >= 0) & ((actual ^ self._results[through]) & self._mask != 0)
             if wrong.any():
                 return entered + int(np.count_nonzero(enables[: wrong.argmax() + 1]))
             start, entered = start + look, entered + int(np.count_nonzero(enables))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...isa.memory import UNIT_BYTES
 from ...isa.timing import RegisterCycles
 from ...rtl.convert import to_rtlil
 from ...rtl.emit import unit_instance, unit_of
@@ -19,20 +20,12 @@ from ...rtl.unit import Unit
 from ...rtl.warp import warp_operands_layout, warp_result_layout
 from ...rtl.warpgroup import Warpgroup, warpgroup_layout
 from ..benches.items import Item, warp_items
-from ..benches.jobs import Job, read_jobs
 from ..benches.settings import Settings
-from ..benches.warpgroup_items import Command, commands
-from ..engine.pattern import CycleBits
+from ..benches.warpgroup_items import Command, Job, commands, read_jobs
+from ..engine.compiled_warpgroup import CArray, CCommand, CInstruction, CWork, GroupModel, group_driver
+from ..engine.driver import CycleBits
 from ..engine.ports import clocked_ports
-from ..engine.warpgroup_driver import (
-    WARP_WORDS,
-    CArray,
-    CCommand,
-    CInstruction,
-    CWork,
-    GroupModel,
-    group_driver,
-)
+from ..engine.warp_operands import RESULT_WORDS
 from .assumptions import AssumedStream, assumed_control
 from .compiled import LIBRARY, SELECTING, TOP, compile_faulty
 from .mutants import REST, UNTOUCHED, Fault, mutated
@@ -44,7 +37,6 @@ __all__ = ["WarpgroupRegression"]
 _CORES = "design.tensor_cores"
 #: Number of different ``mma`` instructions, which are offered in turn.
 _BESIDE = 64
-_UNIT_BYTES = 16
 #: Warps have a regression of their own. The life-cycle checker only raises flags, and has tests of its own.
 _COMPONENTS = {
     UNTOUCHED: (*(f"{_CORES}.core_{core}.warp" for core in range(WARPS)), "design.commands_0.life_cycle"),
@@ -55,19 +47,7 @@ _COMPONENTS = {
 
 
 class WarpgroupRegression:
-    """Regression of a warpgroup: faults outside its warps, for which the regression of a warp is.
-
-    Parameters
-    ----------
-    settings : Settings
-        Datapath, number of jobs, and the file of the jobs.
-    faults : int
-        Number of single faults to draw.
-    seed : int
-        Seed of the faults, of commits and waits, and of ``mma``.
-    folder : Path
-        Folder in which the library is built.
-    """
+    """Regression of a warpgroup: faults outside its warps, for which the regression of a warp is."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         rng, config = np.random.default_rng(seed), settings.config
@@ -113,7 +93,7 @@ class WarpgroupRegression:
         described.operation, described.pending = command.operation.value, command.pending
         if (job := command.job) is None:
             return
-        described.image = self._address(b"".join(unit.to_bytes(_UNIT_BYTES, "little") for unit in job.memory))
+        described.image = self._address(joined(job.memory, 8 * UNIT_BYTES))
         described.c = self._address(joined((panel.payload for panel in job.panels), WARPS * fragment_layout().size))
         expected = joined((panel.expected for panel in job.panels), WARPS * warp_result_layout().size)
         described.expected = self._address(expected)
@@ -130,7 +110,7 @@ class WarpgroupRegression:
                 ([item.expected for item in items], warp_result_layout().size),
             )
         )
-        answer = self._address(np.zeros(WARP_WORDS, np.uint32))
+        answer = self._address(np.zeros(RESULT_WORDS, np.uint32))
         intervals = [_interval(registers, item) for item in items]
         offered = pattern[pattern & CycleBits.OFFER_MMA != 0] // CycleBits.ARRAY % WARPS
         arrays = (CArray * WARPS)()

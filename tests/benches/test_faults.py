@@ -15,8 +15,8 @@ from sptc.rtl.convert import to_rtlil
 from sptc.rtl.step import row_result_layout, row_step_layout
 from sptc.rtl.tcgen05 import TCGEN05_ARRAY
 from sptc.sim.benches.components import Harness
-from sptc.sim.benches.jobs import write_jobs
 from sptc.sim.benches.settings import Settings
+from sptc.sim.benches.warpgroup_items import write_jobs
 from sptc.sim.engine.echo import ECHOING_ARRAY
 from sptc.sim.faults import equivalence, mutants, regressions
 from sptc.sim.faults.assumptions import AssumedComponents, step_pipeline

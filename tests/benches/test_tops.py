@@ -17,9 +17,9 @@ from sptc.rtl.operand_fetch import OperandFetch
 from sptc.rtl.tcgen05 import Tcgen05
 from sptc.rtl.unit import Unit
 from sptc.rtl.warpgroup import Warpgroup
-from sptc.sim.benches.jobs import write_jobs
 from sptc.sim.benches.runner import Failure, build
 from sptc.sim.benches.settings import Settings
+from sptc.sim.benches.warpgroup_items import write_jobs
 from sptc.sim.coverage.groups import Coverage
 from sptc.verify.bench_jobs import random_warpgroup_jobs, random_work
 

@@ -26,9 +26,9 @@ from sptc.rtl.cells.platforms import OPERATORS
 from sptc.rtl.cells.raw import PRODUCT_EXPONENT_BITS
 from sptc.rtl.cells.shifter import AlignmentShifter
 from sptc.rtl.convert import to_rtlil
-from sptc.sim.engine.compiled_component import CompiledComponent
-from sptc.sim.engine.ports import integers, split
+from sptc.sim.engine.ports import split
 from sptc.tests.rtl.conftest import Results, columns, matrices
+from sptc.tests.sim.compiled_component import CompiledComponent, integers
 
 Random = np.random.Generator
 PLATFORMS = {"structure": None, "simulation": OPERATORS}

@@ -5,8 +5,8 @@ import pytest
 from amaranth.hdl import Module, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from sptc.sim.engine.compiled_component import CompiledComponent
-from sptc.sim.engine.ports import integers, joined, port_dtype, split
+from sptc.sim.engine.ports import joined, port_dtype, split
+from sptc.tests.sim.compiled_component import CompiledComponent, integers
 
 WIDTHS = (1, 5, 8, 13, 16, 31, 32, 33, 63, 64, 65, 96, 130)
 COUNT = 300

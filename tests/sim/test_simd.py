@@ -16,7 +16,6 @@ from sptc.rtl.convert import to_rtlil
 from sptc.rtl.step import row_result_layout, row_step_layout
 from sptc.sim.benches.blocks import native
 from sptc.sim.engine import libraries
-from sptc.sim.engine.compiled_component import CompiledComponent
 from sptc.sim.engine.compiled_row import CompiledRow
 from sptc.sim.engine.driver import driver
 from sptc.sim.engine.libraries import can_be_specialised
@@ -24,6 +23,7 @@ from sptc.sim.engine.ports import port_dtype
 from sptc.sim.engine.simd import LANES, OPTIMISATION, PREPARED, vectorised
 from sptc.sim.engine.specialised import control_place
 from sptc.sim.engine.steps import control_word, step_words
+from sptc.tests.sim.compiled_component import CompiledComponent
 
 pytestmark = pytest.mark.skipif(not can_be_specialised(), reason="Yosys is not installed")
 Random = np.random.Generator
