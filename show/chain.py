@@ -27,51 +27,27 @@ _SHOWN = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """One instruction of a chain.
+    """One instruction of a chain."""
 
-    Attributes
-    ----------
-    slice, chain : int
-        Slice of K, and chain in it.
-    instruction : int
-        Index of the instruction along K.
-    c, d : int
-        Codes of the accumulator and of the result.
-    products : float or int
-        Exact sum of the products, rounded once to a float.
-    wanted : bool
-        Whether this result would be stored as the expected code of Y.
-    """
-
+    #: Slice of K, and chain in it.
     slice: int
     chain: int
-    instruction: int
+    instruction: int  #: Index of the instruction along K
+    #: Codes of the accumulator and of the result.
     c: int
-    products: float | int
+    products: float | int  #: Exact sum of the products, rounded once to a float
     d: int
-    wanted: bool
+    wanted: bool  #: Whether this result would be stored as the expected code of Y
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputChain:
-    """All instructions of the first output that differs, as the nearest way computes it.
+    """All instructions of the first output that differs, as the nearest way computes it."""
 
-    Attributes
-    ----------
-    miss : Miss
-        The output and the way.
-    links : tuple of Link
-        All instructions in the order of the slices.
-    slices : tuple of (float or int)
-        Result of each slice.
-    exact : float or int
-        Exact sum of all products.
-    """
-
-    miss: Miss
-    links: tuple[Link, ...]
-    slices: tuple[float | int, ...]
-    exact: float | int
+    miss: Miss  #: The output and the way
+    links: tuple[Link, ...]  #: All instructions in the order of the slices
+    slices: tuple[float | int, ...]  #: Result of each slice
+    exact: float | int  #: Exact sum of all products
 
     @property
     def shown(self) -> tuple[Link, ...]:

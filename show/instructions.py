@@ -17,23 +17,14 @@ __all__ = ["EVIDENCE_LEVELS", "instruction_rows", "instructions_as_dicts", "mark
 
 @dataclass(frozen=True, kw_only=True)
 class _Row:
-    """A row of the table.
+    """A row of the table."""
 
-    Attributes
-    ----------
-    name, shapes, types : str
-        Cells of the row, as printed.
-    instructions : tuple of Instruction
-        Instructions of the row, which share architectures and sparsity.
-    spelled : tuple of str
-        Names of the instructions.
-    """
-
+    #: Cells of the row, as printed.
     name: str
     shapes: str
     types: str
-    instructions: tuple[Instruction, ...]
-    spelled: tuple[str, ...]
+    instructions: tuple[Instruction, ...]  #: Instructions of the row, which share architectures and sparsity
+    spelled: tuple[str, ...]  #: Names of the instructions
 
     @property
     def sparsity(self) -> str:

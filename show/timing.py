@@ -21,24 +21,12 @@ _LISTED_KINDS = (("f16", "bf16"), ("i8", "s8"), ("mxf4", "e2m1"))
 
 @dataclass(frozen=True)
 class Row:
-    """Timing of an instruction with A in one place.
+    """Timing of an instruction with A in one place."""
 
-    Attributes
-    ----------
-    text : str
-        The instruction in PTX syntax.
-    instruction : Instruction
-        The instruction.
-    a_from : str
-        Place of A: a key of the timing laws, such as ``registers`` or ``shared``.
-    timing : Timing
-        Interval, latency and the resource that limits them.
-    """
-
-    text: str
+    text: str  #: The instruction in PTX syntax
     instruction: Instruction
-    a_from: str
-    timing: Timing
+    a_from: str  #: Place of A: a key of the timing laws, such as ``registers`` or ``shared``
+    timing: Timing  #: Interval, latency and the resource that limits them
 
     def as_dict(self) -> dict[str, object]:
         """Return the row as JSON values."""

@@ -191,24 +191,12 @@ _SCALED_PANELS = 4
 
 @dataclass(frozen=True, eq=False)
 class CtaInstruction:
-    """An instruction with its arguments, in the forms of the front door and of the hardware.
-
-    Attributes
-    ----------
-    opcode : Opcode
-        Opcode.
-    descriptor : InstructionDescriptor
-        Decoded instruction descriptor.
-    arguments : dict
-        Arguments of :func:`sptc.tcgen05_mma`, except the memories.
-    command : CtaCommand
-        Command for the hardware.
-    """
+    """An instruction with its arguments, in the forms of the front door and of the hardware."""
 
     opcode: Opcode
-    descriptor: InstructionDescriptor
-    arguments: dict[str, Any]
-    command: CtaCommand
+    descriptor: InstructionDescriptor  #: Decoded instruction descriptor
+    arguments: dict[str, Any]  #: Arguments of :func:`sptc.tcgen05_mma`, except the memories
+    command: CtaCommand  #: Command for the hardware
 
     @property
     def placement(self) -> Placement:

@@ -48,14 +48,9 @@ _INTERVAL = 1.0
 
 @dataclass
 class Totals:
-    """Counts for one pair of formats on one datapath, or for the whole campaign.
+    """Counts for one pair of formats on one datapath, or for the whole campaign."""
 
-    Attributes
-    ----------
-    shards, outputs, mismatches : int
-        Shards finished, outputs compared, outputs that differ.
-    """
-
+    #: Shards finished, outputs compared, outputs that differ.
     shards: int = 0
     outputs: int = 0
     mismatches: int = 0

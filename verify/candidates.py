@@ -24,18 +24,10 @@ _PLAIN = {True: "uniform", False: "mid"}
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """A batch of candidate tiles.
+    """A batch of candidate tiles."""
 
-    Attributes
-    ----------
-    given : Given
-        Operands of the tiles.
-    any_nibble : bool
-        Whether the metadata has undefined nibbles, too.
-    """
-
-    given: Given
-    any_nibble: bool = False
+    given: Given  #: Operands of the tiles
+    any_nibble: bool = False  #: Whether the metadata has undefined nibbles, too
 
 
 def draw_candidates(

@@ -53,48 +53,23 @@ _KEY = "conformance"
 
 @dataclass(frozen=True)
 class Apart:
-    """Difference between one neighbour and the right model in a pack.
+    """Difference between one neighbour and the right model in a pack."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the neighbour.
-    outputs : tuple of int
-        Number of differing outputs in each case.
-    digest : str
-        SHA-256 of all outputs of the neighbour.
-    """
-
-    name: str
-    outputs: tuple[int, ...]
-    digest: str
+    name: str  #: Name of the neighbour
+    outputs: tuple[int, ...]  #: Number of differing outputs in each case
+    digest: str  #: SHA-256 of all outputs of the neighbour
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Pack:
-    """A conformance pack.
+    """A conformance pack."""
 
-    Attributes
-    ----------
-    file : Replayable
-        Operands, and the D of the right model.
-    seed : int
-        Seed of the pack.
-    candidates : int
-        Number of tiles among which the cases were chosen.
-    neighbours : tuple of Apart
-        Every neighbour that may differ, including those that do not differ in any case.
-    same : dict of str to str
-        Neighbours that give the right result for all operands, and the reason.
-    alike : tuple of tuple of str
-        Groups of neighbours that the pack does not tell from each other, as their results are equal.
-    """
-
-    file: Replayable
+    file: Replayable  #: Operands, and the D of the right model
     seed: int
-    candidates: int
-    neighbours: tuple[Apart, ...]
-    same: dict[str, str]
+    candidates: int  #: Number of tiles among which the cases were chosen
+    neighbours: tuple[Apart, ...]  #: Every neighbour that may differ, including those that do not differ in any case
+    same: dict[str, str]  #: Neighbours that give the right result for all operands, and the reason
+    #: Groups of neighbours that the pack does not tell from each other, as their results are equal.
     alike: tuple[tuple[str, ...], ...]
 
     @property
@@ -294,31 +269,17 @@ _WORD_BITS = 32
 
 @dataclass(frozen=True)
 class Judgement:
-    """Comparison of results with the right model and its neighbours.
+    """Comparison of results with the right model and its neighbours."""
 
-    Attributes
-    ----------
-    outputs, differing : int
-        Outputs compared, and those that differ from D.
-    first : Mismatch or None
-        First differing output.
-    beside : int
-        Words of tensor memory that differ outside D.
-    explained_by : tuple of str
-        If outputs differ, the neighbours that reproduce every output.
-    nearest : str
-        Neighbour that reproduces the most outputs, if these are more than the right model reproduces; else empty.
-    explained : int
-        Outputs that `nearest` reproduces, or else the right model.
-    """
-
+    #: Outputs compared, and those that differ from D.
     outputs: int
     differing: int
-    first: Mismatch | None
-    beside: int
-    explained_by: tuple[str, ...]
+    first: Mismatch | None  #: First differing output
+    beside: int  #: Words of tensor memory that differ outside D
+    explained_by: tuple[str, ...]  #: If outputs differ, the neighbours that reproduce every output
+    #: Neighbour that reproduces the most outputs, if these are more than the right model reproduces; else empty.
     nearest: str
-    explained: int
+    explained: int  #: Outputs that `nearest` reproduces, or else the right model
 
     @property
     def right(self) -> bool:

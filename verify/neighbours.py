@@ -26,30 +26,14 @@ __all__ = ["Model", "neighbours_of", "right_model", "same_alignment", "same_floo
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A model of one instruction: the right model or a neighbour.
+    """A model of one instruction: the right model or a neighbour."""
 
-    Attributes
-    ----------
-    name : str
-        What differs, for example "F = 24"; unique among the neighbours of an instruction.
-    instruction : Instruction
-        Instruction that it computes.
-    numerics : Numerics
-        Parameters of its numerics.
-    mux : str
-        Its multiplexers, ``mux4`` or ``mux3``.
-    alter : callable
-        Changes the operands before the multiplication.
-    same : str
-        Reason why it gives the right result for all operands; empty if it may differ.
-    """
-
-    name: str
-    instruction: Instruction
-    numerics: Numerics
-    mux: str
-    alter: Callable[[Given], MatrixOperands] = attrgetter("matrices")
-    same: str = ""
+    name: str  #: What differs, for example "F = 24"; unique among the neighbours of an instruction
+    instruction: Instruction  #: Instruction that it computes
+    numerics: Numerics  #: Parameters of its numerics
+    mux: str  #: Its multiplexers, ``mux4`` or ``mux3``
+    alter: Callable[[Given], MatrixOperands] = attrgetter("matrices")  #: Changes the operands before the multiplication
+    same: str = ""  #: Reason why it gives the right result for all operands; empty if it may differ
 
     def multiply(self, operands: Given) -> NDArray:
         """Return the codes of D that the model computes, shape (cases, m, n)."""
@@ -193,19 +177,12 @@ def _scale_neighbours(right: Model) -> Iterator[Model]:
 
 @dataclass(frozen=True)
 class _Exponents:
-    """Bounds on the exponents of one kind of finite nonzero term.
+    """Bounds on the exponents of one kind of finite nonzero term."""
 
-    Attributes
-    ----------
-    least, largest : int
-        Bounds of the exponents that enter the maximum.
-    last : int
-        Every bit of every term is worth at least ``2**last``.
-    """
-
+    #: Bounds of the exponents that enter the maximum.
     least: int
     largest: int
-    last: int
+    last: int  #: Every bit of every term is worth at least ``2**last``
 
 
 def _number_exponents(fmt: Format) -> _Exponents:

@@ -39,18 +39,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Subject:
-    """Instruction of a pack.
+    """Instruction of a pack."""
 
-    Attributes
-    ----------
-    instruction : Instruction
-        Shape and types.
-    opcode : Opcode or None
-        PTX opcode of a ``tcgen05`` instruction.
-    """
-
-    instruction: Instruction
-    opcode: Opcode | None = None
+    instruction: Instruction  #: Shape and types
+    opcode: Opcode | None = None  #: PTX opcode of a ``tcgen05`` instruction
 
     @property
     def name(self) -> str:

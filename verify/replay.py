@@ -21,74 +21,41 @@ __all__ = ["Mismatch", "Outcome", "as_number", "compare", "flags_and_rules", "re
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A difference: an output, a word of tensor memory beside D, or a flag of the hardware.
+    """A difference: an output, a word of tensor memory beside D, or a flag of the hardware."""
 
-    Attributes
-    ----------
-    case, row, column : int
-        Place of the output; for a word beside D, its case, lane and column.
-    computed, expected : int
-        Codes from the back end and from the reference. In a word beside D, the bits of D are 0.
-    reference : str
-        ``"recorded"`` or ``"golden model"``; ``"before the instruction"`` for a changed word beside D;
-        ``"metadata rule"`` for a flag.
-    cta : int or None
-        CTA whose tensor memory holds a word beside D; None for an output.
-    is_flag : bool
-        Whether this is the flag of undefined metadata of a chunk; `column` is then the chunk.
-    """
-
+    #: Place of the output; for a word beside D, its case, lane and column.
     case: int
     row: int
     column: int
+    #: Codes from the back end and from the reference. In a word beside D, the bits of D are 0.
     computed: int
     expected: int
+    #: ``"recorded"`` or ``"golden model"``; ``"before the instruction"`` for a changed word beside D; ``"metadata
+    #: rule"`` for a flag.
     reference: str
-    cta: int | None = None
-    is_flag: bool = False
+    cta: int | None = None  #: CTA whose tensor memory holds a word beside D; None for an output
+    is_flag: bool = False  #: Whether this is the flag of undefined metadata of a chunk; `column` is then the chunk
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of the replay of one register file or one set of dot products.
-
-    Attributes
-    ----------
-    path : Path
-        The file.
-    name : str
-        Name of the instruction.
-    instruction : Instruction
-        Shape and types.
-    arch : str
-        Architecture whose numerics were applied.
-    a_from : str or None
-        Location of A, as in the file.
-    evidence : Evidence
-        Level of evidence for the model of this form.
-    tiles, outputs, mismatches : int
-        Tiles computed; outputs compared with the recording, the golden model or both, 0 if with neither; and all
-        differences: outputs that differ from either, words of tensor memory beside D that differ or changed, and flags.
-    flags : int
-        Flags of undefined metadata compared with the rule, one for each chunk.
-    first : Mismatch or None
-        First difference; its case counts the tiles that ran.
-    cycles : int or None
-        Clock cycles of all tiles on a simulated top, as counted in :class:`~sptc.isa.operands.Product`; None from
-        other back ends.
-    """
+    """Result of the replay of one register file or one set of dot products."""
 
     path: Path
-    name: str
-    instruction: Instruction
-    arch: str
-    a_from: str | None
-    evidence: Evidence
+    name: str  #: Name of the instruction
+    instruction: Instruction  #: Shape and types
+    arch: str  #: Architecture whose numerics were applied
+    a_from: str | None  #: Location of A, as in the file
+    evidence: Evidence  #: Level of evidence for the model of this form
+    #: Tiles computed; outputs compared with the recording, the golden model or both, 0 if with neither; and all
+    #: differences: outputs that differ from either, words of tensor memory beside D that differ or changed, and flags.
     tiles: int
     outputs: int
     mismatches: int
-    flags: int
-    first: Mismatch | None
+    flags: int  #: Flags of undefined metadata compared with the rule, one for each chunk
+    first: Mismatch | None  #: First difference; its case counts the tiles that ran
+    #: Clock cycles of all tiles on a simulated top, as counted in :class:`~sptc.isa.operands.Product`; None from other
+    #: back ends.
     cycles: int | None = None
 
 

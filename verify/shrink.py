@@ -23,36 +23,20 @@ _PASSES = 3
 
 @dataclass(frozen=True, eq=False)
 class Reproducer:
-    """The reduced form of a mismatch.
+    """The reduced form of a mismatch."""
 
-    Attributes
-    ----------
-    file : RegisterFile
-        One tile, or a few where the mismatch depends on earlier tiles; D is the golden model's result.
-    mismatch : Mismatch
-        First difference between hardware and golden model.
-    """
-
+    #: One tile, or a few where the mismatch depends on earlier tiles; D is the golden model's result.
     file: RegisterFile
-    mismatch: Mismatch
+    mismatch: Mismatch  #: First difference between hardware and golden model
 
 
 @dataclass(frozen=True, eq=False)
 class Atoms:
-    """Parts of an operand that can be cleared one by one.
+    """Parts of an operand that can be cleared one by one."""
 
-    Attributes
-    ----------
-    name : str
-        Operand, a field of the register file.
-    words : ndarray of intp, shape (count,)
-        Word of a case with the part.
-    masks, values : ndarray of uint32, shape (count,)
-        Bits of the part in that word, and their cleared value.
-    """
-
-    name: str
-    words: NDArray[np.intp]
+    name: str  #: Operand, a field of the register file
+    words: NDArray[np.intp]  #: Word of a case with the part, shape (count,)
+    #: Bits of the part in that word, and their cleared value, shape (count,).
     masks: NDArray[np.uint32]
     values: NDArray[np.uint32]
 

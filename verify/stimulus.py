@@ -38,18 +38,11 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """Operands of an instruction.
+    """Operands of an instruction."""
 
-    Attributes
-    ----------
-    matrices : MatrixOperands
-        Operands as the instruction multiplies them.
-    elsewhere : ndarray of uint8, shape of the nibbles, or None
-        Nibbles that the next sparsity selector reads from the same registers or tensor memory. None if the instruction
-        has only one selector or no metadata.
-    """
-
-    matrices: MatrixOperands
+    matrices: MatrixOperands  #: Operands as the instruction multiplies them
+    #: Nibbles that the next sparsity selector reads from the same registers or tensor memory. None if the instruction
+    #: has only one selector or no metadata.
     elsewhere: NDArray[np.uint8] | None = None
 
     @property

@@ -13,14 +13,9 @@ __all__ = ["Cycles", "modelled", "of_warpgroup", "unit_steps"]
 
 @dataclass(frozen=True)
 class Cycles:
-    """Cycles of one instruction.
+    """Cycles of one instruction."""
 
-    Attributes
-    ----------
-    interval, latency : float
-        Cycles between independent instructions; cycles from operands to result.
-    """
-
+    #: Cycles between independent instructions; cycles from operands to result.
     interval: float
     latency: float
 

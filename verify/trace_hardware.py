@@ -100,29 +100,17 @@ def _merged(steps: Sequence[Step], c: int, i: Instruction, d: int, emulated: boo
 
 @dataclass(frozen=True, eq=False)
 class _View:
-    """Interpretation of the signals of one step of one output.
-
-    Attributes
-    ----------
-    config : CoreConfig
-        Datapath.
-    instruction, part : Instruction
-        Traced instruction, and executed instruction: a part of an emulation, else the same.
-    signals : Signals
-        Signals of the step.
-    elements, rows : ndarray
-        Stored element and row of B of `instruction`, by index in `part`.
-    first : int
-        First stored element of `part` in this step.
-    """
+    """Interpretation of the signals of one step of one output."""
 
     config: CoreConfig
+    #: Traced instruction, and executed instruction: a part of an emulation, else the same.
     instruction: Instruction
     part: Instruction
     signals: Signals
+    #: Stored element and row of B of `instruction`, by index in `part`.
     elements: NDArray[np.intp]
     rows: NDArray[np.intp]
-    first: int
+    first: int  #: First stored element of `part` in this step
 
     @cached_property
     def _elements(self) -> tuple[Element, Element]:

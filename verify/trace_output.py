@@ -29,26 +29,15 @@ __all__ = ["TracedOutput", "trace", "trace_as_svg"]
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TracedOutput:
-    """Trace of one output of a register file; prints itself, and draws itself in a notebook.
+    """Trace of one output of a register file; prints itself, and draws itself in a notebook."""
 
-    Attributes
-    ----------
-    name : str
-        Instruction with all options that decide its result.
-    case, row, column : int
-        Place of the output.
-    golden : OutputTrace
-        Trace of the golden model.
-    hardware : OutputTrace or None
-        Trace of the hardware, if requested.
-    """
-
-    name: str
+    name: str  #: Instruction with all options that decide its result
+    #: Place of the output.
     case: int
     row: int
     column: int
-    golden: OutputTrace
-    hardware: OutputTrace | None
+    golden: OutputTrace  #: Trace of the golden model
+    hardware: OutputTrace | None  #: Trace of the hardware, if requested
 
     @cached_property
     def difference(self) -> Difference | None:
@@ -159,24 +148,12 @@ _KEPT, _CUT, _SUM, _ROUNDED = "#cfe2f3", "#eeeeee", "#d9ead3", "#fff2cc"
 
 @dataclass(frozen=True)
 class _Row:
-    """A number drawn as bits.
+    """A number drawn as bits."""
 
-    Attributes
-    ----------
-    label : str
-        Text before the bits.
-    value : Fraction
-        Value in units of the last bit kept.
-    colour : str
-        Colour of the kept bits.
-    note : str
-        Text after the bits.
-    """
-
-    label: str
-    value: Fraction
-    colour: str
-    note: str
+    label: str  #: Text before the bits
+    value: Fraction  #: Value in units of the last bit kept
+    colour: str  #: Colour of the kept bits
+    note: str  #: Text after the bits
 
 
 def trace_as_svg(title: str, golden: OutputTrace, hardware: OutputTrace | None) -> bytes:

@@ -220,50 +220,29 @@ BACKENDS = ("golden", "native")
 class VectorRequest:
     """A request of vectors, checked at construction.
 
-    Attributes
-    ----------
-    instruction : str
-        PTX opcode; for ``tcgen05`` followed by shape and types in brackets.
-    arch : str
-        Architecture that has the instruction.
-    tiles : int
-        Number of tiles, at least one; each is one instruction.
-    seed : int
-        Seed; equal requests give equal bytes.
-    format : str
-        ``npz``, ``hex``, ``json`` or ``svh``.
-    level : str
-        ``registers``: content of registers and memory; ``warp``: streams of the emitted warp; ``row``, ``unit``: steps
-        of these tops.
-    config : CoreConfig or None
-        Datapath for the other levels; None at level ``registers``.
-    distribution : str or None
-        One of :func:`~sptc.sim.benches.random_operands.distributions`; None cycles through all that fit.
-    nibbles : str
-        ``legal``; ``software``: also 0x0 for stored zeros, as libraries write it; ``all`` sixteen.
-    backend : str
-        Back end of the results at level ``registers``: ``golden``, or ``native`` with the same bits, which is several
-        times as fast. The other levels use the golden model.
-    bench : bool
-        Also write the Verilog of the top and a testbench for it, in format ``hex``.
-
     Raises
     ------
     Error
         No such vectors exist.
     """
 
-    instruction: str
-    arch: str
-    tiles: int
-    seed: int = 0
-    format: str = "npz"
+    instruction: str  #: PTX opcode; for ``tcgen05`` followed by shape and types in brackets
+    arch: str  #: Architecture that has the instruction
+    tiles: int  #: Number of tiles, at least one; each is one instruction
+    seed: int = 0  #: Seed; equal requests give equal bytes
+    format: str = "npz"  #: ``npz``, ``hex``, ``json`` or ``svh``
+    #: ``registers``: content of registers and memory; ``warp``: streams of the emitted warp; ``row``, ``unit``: steps
+    #: of these tops.
     level: str = "registers"
-    config: CoreConfig | None = None
+    config: CoreConfig | None = None  #: Datapath for the other levels; None at level ``registers``
+    #: One of :func:`~sptc.sim.benches.random_operands.distributions`; None cycles through all that fit.
     distribution: str | None = None
+    #: ``legal``; ``software``: also 0x0 for stored zeros, as libraries write it; ``all`` sixteen.
     nibbles: str = "legal"
+    #: Back end of the results at level ``registers``: ``golden``, or ``native`` with the same bits, which is several
+    #: times as fast. The other levels use the golden model.
     backend: str = "golden"
-    bench: bool = False
+    bench: bool = False  #: Also write the Verilog of the top and a testbench for it, in format ``hex``
 
     def __post_init__(self) -> None:
         choices = {"format": FORMATS, "level": LEVELS, "nibbles": tuple(NIBBLES), "backend": BACKENDS}
