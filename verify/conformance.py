@@ -87,21 +87,12 @@ class Pack:
 def choose_pack(subject: Subject, arch: str, seed: int) -> Pack:
     """Draw candidates, and choose a few cases that tell the right model and its neighbours apart from each other.
 
-    Parameters
-    ----------
-    subject : Subject
-        Instruction of the pack.
-    arch : str
-        Architecture.
-    seed : int
-        Seed; with instruction and architecture it decides the pack.
+    Instruction, architecture and seed decide the pack.
 
     Raises
     ------
-    InstructionError
-        The architecture does not have the instruction.
-    OperandError
-        No public source states the place of all operands.
+    InstructionError, OperandError
+        The architecture does not have the instruction; or no public source states the place of all operands.
     """
     i, narrow = subject.instruction, replace(subject.instruction, n=_COLUMNS)
     right, neighbours = right_model(narrow, arch), neighbours_of(narrow, arch)
@@ -122,15 +113,7 @@ def choose_pack(subject: Subject, arch: str, seed: int) -> Pack:
 
 
 class _Choice:
-    """Selection of cases among the candidates seen so far.
-
-    Attributes
-    ----------
-    operands : Given or None
-        Operands of the chosen cases.
-    seen : int
-        Number of candidates seen.
-    """
+    """Selection of cases among the candidates seen so far: their number, and the operands of the chosen cases."""
 
     def __init__(self, models: Sequence[Model]) -> None:
         self._models = models
@@ -181,11 +164,8 @@ class _Choice:
 def _described(pack: Pack, file: Replayable) -> Pack:
     """Return a pack for a file with D, with the results of its neighbours compared.
 
-    Raises
-    ------
-    Error
-        The file cannot be computed; or its D is not the result of the right model; or it uses a placement or negation
-        that packs do not have.
+    Raise an `Error` if the file cannot be computed; if its D is not the result of the right model; or if it uses a
+    placement or negation that packs do not have.
     """
     assert file.d is not None
     if (file.run() != file.d).any():  # run() also raises for wrong operands
@@ -208,13 +188,7 @@ def _described(pack: Pack, file: Replayable) -> Pack:
 
 
 def write_pack(path: Path, pack: Pack) -> None:
-    """Write a pack; equal packs give equal bytes.
-
-    Raises
-    ------
-    FileError
-        The file cannot be written.
-    """
+    """Write a pack; equal packs give equal bytes. Raise a `FileError` if the file cannot be written."""
     register_file.write(path, pack.file, **{_KEY: json.dumps(_manifest(pack))})
 
 
@@ -319,12 +293,7 @@ def judge(pack: Pack, results: NDArray[np.uint32]) -> Judgement:
 def read_results(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint32]:
     """Read results: key ``D`` of an ``.npz``, a JSON list of words, or hexadecimal words, one on each line.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    shape : tuple of int
-        Shape of D in the pack. A list may be nested like it or flat; lines are in C order.
+    `shape` is that of D in the pack. A list may be nested like it or flat; lines are in C order.
 
     Raises
     ------

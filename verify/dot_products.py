@@ -63,10 +63,8 @@ def interpret(archive: Archive) -> list[DotProducts]:
 
     Raises
     ------
-    FileError
-        A key is missing, or arrays do not fit together. The message names it in one sentence.
-    InstructionError
-        An instruction does not parse.
+    FileError, InstructionError
+        A key is missing, or arrays do not fit together; or an instruction does not parse.
     """
     table = parse_json(archive.string("sets", ""), f"{archive.path}:", "sets is no JSON")
     if not isinstance(table, list) or not table or not all(isinstance(row, dict) for row in table):

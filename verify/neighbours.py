@@ -41,13 +41,7 @@ class Model:
 
 
 def right_model(instruction: Instruction, arch: str) -> Model:
-    """Return the right model of an instruction on an architecture.
-
-    Raises
-    ------
-    InstructionError
-        The architecture does not have the instruction.
-    """
+    """Return the right model; raise an `InstructionError` if the architecture does not have the instruction."""
     return Model(
         name="the right model",
         instruction=instruction,
@@ -59,10 +53,7 @@ def right_model(instruction: Instruction, arch: str) -> Model:
 def neighbours_of(instruction: Instruction, arch: str) -> tuple[Model, ...]:
     """Return the neighbours of the right model, including those that cannot be told apart.
 
-    Raises
-    ------
-    InstructionError
-        The architecture does not have the instruction.
+    Errors are those of :func:`right_model`.
     """
     right = right_model(instruction, arch)
     arithmetic = _integer_neighbours if instruction.a.is_integer else _float_neighbours

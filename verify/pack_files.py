@@ -51,14 +51,9 @@ class Subject:
 
 
 def subject_named(text: str) -> Subject:
-    """Return the instruction with a name as :attr:`Subject.name` gives it.
+    """Return the instruction with a name as :attr:`Subject.name` gives it, or raise an `InstructionError`.
 
     A ``tcgen05`` opcode without shape and types stands for its instruction with the largest M and smallest N.
-
-    Raises
-    ------
-    InstructionError
-        The name does not parse, or the opcode has no instruction with the shape and types in brackets.
     """
     if not text.strip().startswith("tcgen05."):
         return Subject(parse(text))
@@ -83,12 +78,8 @@ def every_subject(arch: str) -> Iterator[Subject]:
 def require_placed(subject: Subject, arch: str) -> None:
     """Raise unless a pack of the instruction can be made.
 
-    Raises
-    ------
-    InstructionError
-        The architecture does not have the instruction.
-    OperandError
-        No public source states the place of all operands; or the instruction shifts A.
+    An `InstructionError` says that the architecture does not have the instruction, an `OperandError` that no public
+    source states the place of all operands, or that the instruction shifts A.
     """
     require_architecture(subject.instruction, arch)
     if subject.opcode and subject.opcode.shifts_a:
@@ -111,23 +102,8 @@ def file_of(
 ) -> RegisterFile | TensorMemoryFile:
     """Return a register file with these operands, without D, with metadata policy ``silicon``.
 
-    Parameters
-    ----------
-    subject : Subject
-        Instruction.
-    arch : str
-        Architecture that has the instruction.
-    given : Given
-        Content of registers and memory.
-    rng : Generator
-        Draws the same properties as :func:`~sptc.verify.stimulus.matrices_file`.
-    sparsity_selector : int
-        Sparsity selector.
-
-    Raises
-    ------
-    OperandError
-        No public source states the place of all operands.
+    `rng` draws the same properties as for :func:`~sptc.verify.stimulus.matrices_file`. Raise an `OperandError` if no
+    public source states the place of all operands.
     """
     i = subject.instruction
     if subject.opcode:
@@ -143,10 +119,7 @@ def file_of(
 def given_of(file: Replayable) -> Given:
     """Return the operands of a register file that :func:`file_of` made.
 
-    Raises
-    ------
-    FileError
-        The file differs from those of :func:`file_of`: other places of operands, negated products, or D not added.
+    Raise a `FileError` for any other file: other places of operands, negated products, or D not added.
     """
     if isinstance(file, TensorMemoryFile):
         return _of_tensor_memory(file)
@@ -249,24 +222,10 @@ def _every_name() -> dict[str, Counter[str]]:
 
 
 def subject_of_words(text: str) -> tuple[Subject | None, list[str]]:
-    """Return the instruction that has the given words, or the names of all that have them.
+    """Return the only instruction that has the given words; or None, and the names of all that have them.
 
-    Parameters
-    ----------
-    text : str
-        Complete name, as for :func:`~sptc.verify.pack_files.subject_named`, or some of its words in any order.
-
-    Returns
-    -------
-    Subject or None
-        The only instruction with these words; None if there are several.
-    list of str
-        Names of these several instructions.
-
-    Raises
-    ------
-    InstructionError
-        No instruction has the words, and the text is no name either.
+    The words are a complete name, as for :func:`subject_named`, or some of its words in any order. Raise an
+    `InstructionError` if no instruction has them and they are no name either.
     """
     try:
         return subject_named(text), []

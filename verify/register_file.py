@@ -163,21 +163,11 @@ _KEYS = {"A": "a", "B": "b", "C": "c", "D": "d", "E": "e", "scale_a": "scale_a",
 def read(path: str | Path) -> Replayable:
     """Read a register file of any instruction.
 
-    Parameters
-    ----------
-    path : str or Path
-        Path of the ``.npz``.
-
-    Returns
-    -------
-    RegisterFile or TensorMemoryFile
-
     Raises
     ------
-    FileError
-        The file is unreadable or truncated, or a key is missing; one sentence that names it.
-    InstructionError
-        The instruction does not parse.
+    FileError, InstructionError
+        The file is unreadable or truncated, or a key is missing (one sentence that names it); or the instruction does
+        not parse.
     """
     return interpret(load(path))
 
@@ -239,21 +229,10 @@ def _interpret(archive: Archive) -> RegisterFile:
 
 
 def write(path: str | Path, file: Replayable, **others: NDArray | str) -> None:
-    """Write a register file, whole or not at all; equal contents give equal bytes.
+    """Write a register file as ``.npz``, whole or not at all; equal contents give equal bytes.
 
-    Parameters
-    ----------
-    path : str or Path
-        Path with the suffix ``.npz``.
-    file : RegisterFile or TensorMemoryFile
-        Register file.
-    **others : ndarray or str
-        Further members of the archive; :func:`read` ignores them.
-
-    Raises
-    ------
-    FileError
-        The file cannot be written.
+    `others` are further members of the archive, which :func:`read` ignores. Raise a `FileError` if the file cannot be
+    written.
     """
     archive = BytesIO()
     np.savez_compressed(archive, allow_pickle=False, **file.contents(), **others)

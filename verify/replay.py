@@ -80,20 +80,13 @@ def replay(
     Parameters
     ----------
     path : Path
-        Register file, or archive of dot products.
+        Register file, which has one outcome, or archive of dot products, which has one for each set.
     backend : str
         As in :func:`sptc.mma`.
     arch, metadata : str, optional
         Replace the values in the file.
-    limit : int, optional
-        Most tiles of a register file, or dot products of a set; they are drawn with `seed`.
-    seed : int
-        Seed of that draw.
-
-    Returns
-    -------
-    list of Outcome
-        One for a register file; for an archive of dot products, one for each set.
+    limit, seed : int
+        Most tiles of a register file, or dot products of a set; they are drawn with the seed.
 
     Raises
     ------
@@ -153,12 +146,7 @@ def _replayed(path: Path, file: Recorded, backend: str) -> Outcome:
 def compare(computed: NDArray, references: Iterable[tuple[str, NDArray]]) -> tuple[int, Mismatch | None]:
     """Return the number of elements that differ from any reference, and the first difference from the first of these.
 
-    Parameters
-    ----------
-    computed : ndarray, shape (cases, rows, columns) or (cases, CTAs, lanes, columns)
-        Outputs, or words of tensor memory beside D.
-    references : iterable of (str, ndarray)
-        Name and content of each reference, of the same shape.
+    All arrays have the shape (cases, rows, columns), or (cases, CTAs, lanes, columns) for words beside D.
     """
     differs, first = np.zeros(computed.shape, np.bool_), None
     for name, expected in references:
@@ -172,16 +160,10 @@ def compare(computed: NDArray, references: Iterable[tuple[str, NDArray]]) -> tup
 
 
 def flags_and_rules(products: Sequence[Product], cases: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return the raised flags and the required flags, each of shape (cases, rows, chunks).
+    """Return the raised flags and the required flags of consecutive tiles, each of shape (cases, rows, chunks).
 
-    The last axis holds the chunks of all steps of a product. A back end without flags gives no chunks.
-
-    Parameters
-    ----------
-    products : sequence of Product
-        Products of consecutive tiles.
-    cases : int
-        Number of cases of the register file; each case may be several tiles.
+    The last axis holds the chunks of all steps of a product. A back end without flags gives no chunks. Each case of the
+    register file may be several tiles.
     """
     steps = [product.flags for product in products if product.flags]
     if not steps or not cases:

@@ -39,20 +39,7 @@ class Suite:
 
 
 def read_suites(data: bytes, path: Path) -> list[Suite]:
-    """Return the suites of a file.
-
-    Parameters
-    ----------
-    data : bytes
-        Content of the file.
-    path : Path
-        Path of the file, for messages.
-
-    Raises
-    ------
-    FileError
-        The content is no JUnit XML.
-    """
+    """Return the suites of a file; raise a `FileError` that names `path` if its content, `data`, is no JUnit XML."""
     if b"<!DOCTYPE" in data:  # JUnit XML needs none, and its entities can expand without bound
         raise FileError(f"{path} is no JUnit XML (it declares a document type)")
     try:
@@ -289,17 +276,9 @@ class Findings:
 
 
 def read_findings(folder: Path) -> Findings:
-    """Read a folder and its subfolders.
+    """Read a folder that ``make regression`` leaves, or any other with such files, and its subfolders.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder that ``make regression`` leaves, or any other with such files.
-
-    Raises
-    ------
-    FileError
-        It is no folder, cannot be listed, or holds no file for a report.
+    Raise a `FileError` if it is no folder, cannot be listed, or holds no file for a report.
     """
     findings = Findings(folder)
 

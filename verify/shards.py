@@ -133,10 +133,8 @@ class _Place:
 class Plan:
     """The endless sequence of shards of a campaign.
 
-    Raises
-    ------
-    InstructionError
-        An instruction does not parse, or no architecture has it; or an architecture has none of the instructions.
+    Raise an `InstructionError` if an instruction does not parse, or no architecture has it; or an architecture has none
+    of the instructions.
     """
 
     seed: int  #: Seed of the campaign
@@ -268,11 +266,6 @@ def run_shard(shard: Shard, sample: bool) -> ShardResult:
     """Run a shard on hardware and golden model, and sample coverage on request.
 
     With coverage, directed steps that no instruction gives run too. A wrong result of one is a contradicted bin.
-
-    Raises
-    ------
-    BackendError
-        The simulator or a compiler is missing.
     """
     file = draw(shard)
     if not sample:

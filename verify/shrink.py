@@ -60,14 +60,9 @@ class Atoms:
 
 
 def atoms(file: RegisterFile, row: int, column: int) -> Iterator[Atoms]:
-    """Yield the parts that can be cleared, least important for an output first.
+    """Yield the parts that can be cleared, least important for the output in `row` and `column` first.
 
-    Parameters
-    ----------
-    file : RegisterFile
-        Register file with the operands.
-    row, column : int
-        The output. First come bits that the instruction does not read, then other rows and columns, then its own.
+    First come bits that the instruction does not read, then other rows and columns, then its own.
     """
     parts = []
     for name, words, low_bits, bits, value, needed in _parts(file, row, column):
@@ -128,16 +123,9 @@ def _fails(file: RegisterFile, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> 
 
 
 def shrink(file: RegisterFile, row: int, column: int, fails: Callable[[RegisterFile], bool] = _fails) -> RegisterFile:
-    """Clear everything that a mismatch does not need.
+    """Clear everything that a mismatch does not need, first the parts on which the output does not depend.
 
-    Parameters
-    ----------
-    file : RegisterFile
-        Register file that fails.
-    row, column : int
-        Differing output. Parts that it does not depend on are cleared first.
-    fails : callable
-        Returns whether a register file still shows the mismatch.
+    `fails` returns whether a register file still shows the mismatch.
     """
 
     def clear(file: RegisterFile, parts: Atoms) -> RegisterFile:

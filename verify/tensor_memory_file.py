@@ -142,15 +142,7 @@ class TensorMemoryFile(Replayable):
 
 
 def interpret(archive: Archive) -> TensorMemoryFile:
-    """Return the register file in an archive whose instruction is a ``tcgen05.mma``.
-
-    Raises
-    ------
-    FileError
-        A key is missing or has another content; one sentence that names it.
-    InstructionError
-        The instruction does not parse.
-    """
+    """Return the register file in an archive of a ``tcgen05.mma``; errors are those of any register file."""
     opcode = parse_opcode(archive.string("instruction", ""))
     addresses = [*_ADDRESSES, *(("e",) if opcode.sparse else ()), *(_SCALES if opcode.scale_size else ())]
     archive.require(["idesc", "smem", "tmem", *addresses])
