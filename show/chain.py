@@ -95,10 +95,7 @@ class OutputChain:
 def chain_of(miss: Miss) -> OutputChain:
     """Recompute the first output that differs with the golden model, instruction by instruction.
 
-    Parameters
-    ----------
-    miss : Miss
-        The nearest way, from :func:`sptc.identify`.
+    `miss` is the nearest way, from :func:`sptc.identify`.
     """
     output = miss.output
     chains = Chains(output.factors, output.way.arch, backend("golden"))

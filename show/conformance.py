@@ -12,11 +12,8 @@ __all__ = ["judgement_as_dict", "packs_text", "packs_total"]
 def packs_total(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Return the sums over packs: packs, cases and pairs of instruction and neighbour.
 
-    Parameters
-    ----------
-    rows : sequence of mapping
-        One mapping per pack with the keys ``file``, ``instruction``, ``arch``, ``cases``, ``candidates``,
-        ``told_apart``, ``missed``, ``same`` and ``alike``.
+    Each row is of one pack, with the keys ``file``, ``instruction``, ``arch``, ``cases``, ``candidates``,
+    ``told_apart``, ``missed``, ``same`` and ``alike``.
     """
     counts = {key: sum(len(row[key]) for row in rows) for key in ("told_apart", "missed", "same")}
     return {"packs": len(rows), "cases": sum(row["cases"] for row in rows), **counts}
@@ -72,17 +69,7 @@ def judgement_as_dict(pack: Pack, judgement: Judgement) -> dict[str, object]:
 
 
 def _verdict(pack: Pack, judgement: Judgement, place: Mapping[str, object] | None) -> str:
-    """Return a judgement as text.
-
-    Parameters
-    ----------
-    pack : Pack
-        Pack that was computed.
-    judgement : Judgement
-        Judgement on its results.
-    place : mapping or None
-        Position and codes of the first difference, as in :func:`judgement_as_dict`.
-    """
+    """Return a judgement as text; `place` is ``first`` of :func:`judgement_as_dict`."""
     title, outputs = f"{pack.file.name} on {pack.file.arch}", judgement.outputs
     if judgement.right:
         return f"all {outputs} outputs of {title} are right; {len(pack.told_apart)} neighbours would have shown"

@@ -34,13 +34,7 @@ class Choice:
         return chosen
 
     def keep(self, found: Placements) -> Placements:
-        """Return the operands that have a chosen element.
-
-        Raises
-        ------
-        OperandError
-            No operand has one.
-        """
+        """Return the operands that have a chosen element; raise an `OperandError` if there are none."""
         if self.everything:
             return found
         kept = tuple(place for place in found.operands if self.of(place).any())

@@ -69,25 +69,12 @@ class _Panel:
 
 
 def layout_as_svg(i: Instruction, title: str, found: Placements, selector: int) -> bytes:
-    """Draw where the operands lie, as SVG.
-
-    Parameters
-    ----------
-    i : Instruction
-        The instruction.
-    title : str
-        Title of the picture.
-    found : Placements
-        Places of the operands; block scales are not drawn.
-    selector : int
-        Sparsity selector, shown in the heading of the metadata.
+    """Draw where the operands lie, as SVG; block scales are not drawn. The heading of the metadata has the selector.
 
     Raises
     ------
-    OperandError
-        None of the operands has a map.
-    BackendError
-        matplotlib is not installed.
+    OperandError, BackendError
+        None of the operands has a map; matplotlib is not installed.
     """
     shown = [place for place in found.operands if not place.operand.startswith("scale")]
     if not shown:

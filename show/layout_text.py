@@ -46,13 +46,7 @@ def span(first: int, last: int, high_first: bool = False) -> str:
 
 
 def numerics_as_dict(i: Instruction, arch: str) -> dict[str, object]:
-    """Return the numerics of an instruction on an architecture, as JSON data.
-
-    Raises
-    ------
-    InstructionError
-        The architecture is unknown or does not have the instruction.
-    """
+    """Return the numerics of an instruction on an architecture that has it, as JSON data."""
     found = numerics(i, arch)
     holds = PRESETS[PRESET_OF_ARCHITECTURE[arch]].holds(i)
     integer = found.method is Method.INTEGER
@@ -77,21 +71,7 @@ def layout_as_text(
     numbers: dict[str, object],
     choice: Choice,
 ) -> str:
-    """Return the layout as text.
-
-    Parameters
-    ----------
-    subject : Subject
-        The instruction.
-    found : Placements
-        Operands to show.
-    selector : int
-        Sparsity selector of the metadata.
-    numbers : dict
-        Result of :func:`numerics_as_dict`.
-    choice : Choice
-        Elements to show.
-    """
+    """Return the layout of the chosen elements as text; `numbers` is a result of :func:`numerics_as_dict`."""
     i = subject.instruction
     lines = [subject.name, *_heading(i, selector)]
     if any(place.memory is Memory.REGISTERS for place in found.operands):

@@ -108,14 +108,7 @@ def outcomes_as_dict(outcomes: Sequence[Outcome], files: int) -> dict[str, objec
 def outcomes_text(outcomes: Sequence[Outcome], files: int, limit: int | None) -> str:
     """Return a table with one line per instruction, the total and the first mismatch.
 
-    Parameters
-    ----------
-    outcomes : sequence of Outcome
-        Outcomes of replayed files.
-    files : int
-        Number of files.
-    limit : int or None
-        Number of random tiles that were replayed of each file; None if all were.
+    `limit` is the number of random tiles that were replayed of each file; None if all were.
     """
     rows, total = by_instruction(outcomes), _total(outcomes)
     width = max(len(str(row["instruction"])) for row in rows)

@@ -22,14 +22,12 @@ def draw_step(traced: TracedOutput, number: int = 0, theme: Theme = Theme.AUTO) 
     traced : TracedOutput
         Result of :func:`sptc.verify.trace_output.trace`. The values of its golden trace are drawn.
     number : int
-        Number of the step, from 0.
-    theme : Theme
-        Colours.
+        Step, from 0.
 
     Raises
     ------
     OperandError
-        The step does not exist.
+        The output has no such step.
     """
     steps = len(traced.golden.steps)
     if not 0 <= number < steps:

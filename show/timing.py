@@ -55,15 +55,7 @@ class Row:
 
 
 def timing_rows(text: str | None, arch: str | None) -> Iterator[Row]:
-    """Yield the timing of an instruction, or of all of an architecture, by the place of A.
-
-    Parameters
-    ----------
-    text : str or None
-        The instruction; None for all.
-    arch : str or None
-        Architecture whose instructions are listed if `text` is None (default sm_90).
-    """
+    """Yield the timing of an instruction, or of all of an architecture (default sm_90), by the place of A."""
     is_tcgen05 = arch == "sm_100" if text is None else text.strip().startswith("tcgen05.")
     if is_tcgen05:
         yield from _tcgen05_rows([parse_shaped(text)] if text else _every_tcgen05())

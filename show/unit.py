@@ -75,15 +75,7 @@ def right_of(column: str) -> float:
 
 
 def draw_unit(config: CoreConfig, theme: Theme) -> Diagram:
-    """Draw a unit.
-
-    Parameters
-    ----------
-    config : CoreConfig
-        Configuration of the datapath.
-    theme : Theme
-        Colours.
-    """
+    """Draw a unit."""
     return _UnitDrawing(config, theme).picture
 
 

@@ -89,14 +89,8 @@ def random_register_file(
 ) -> RegisterFile:
     """Return random tiles of an ``mma`` or ``wgmma``, with metadata policy ``silicon``.
 
-    Parameters
-    ----------
-    instruction, arch : Instruction, str
-        An ``mma`` or ``wgmma`` instruction, and an architecture that has it.
-    distribution, cases, rng, sparsity_selector, any_nibble
-        As for :func:`random_operands`.
-    spread : bool
-        As for :func:`~sptc.verify.images.random_image`, which places the operands of ``wgmma``.
+    Parameters are those of :func:`~sptc.sim.benches.random_operands.random_operands`; `spread` is that of
+    :func:`~sptc.operands.images.random_image`, which places the operands of ``wgmma``.
     """
     if instruction.family == "mma":
         operands = random_operands(
@@ -118,15 +112,8 @@ def matrices_file(
 ) -> RegisterFile:
     """Return a register file of matrices for an ``mma`` or ``wgmma``, with metadata policy ``silicon``.
 
-    Parameters
-    ----------
-    instruction, arch : Instruction, str
-        An ``mma`` or ``wgmma`` instruction, and an architecture that has it.
-    matrices : MatrixOperands
-        Content of registers and memory.
-    rng : Generator
-        Draws the bits beside metadata and scales in their registers, byte and thread ids, and for ``wgmma`` the same
-        properties as :func:`random_register_file`.
+    `rng` draws the bits beside metadata and scales in their registers, byte and thread ids, and for ``wgmma`` the same
+    properties as in :func:`random_register_file`.
     """
     e = _packed_metadata(instruction, matrices, sparsity_selector, rng)
     if instruction.family == "wgmma":
@@ -144,16 +131,9 @@ def matrices_file(
 
 
 def further_file(file: RegisterFile, matrices: MatrixOperands, rng: np.random.Generator) -> RegisterFile:
-    """Return a register file of other matrices in the same places as in `file`; without D.
+    """Return a register file of other matrices in the same places as in `file`, a result of :func:`matrices_file`.
 
-    Parameters
-    ----------
-    file : RegisterFile
-        Result of :func:`matrices_file`. Its selector, ids, descriptors and immediates are kept.
-    matrices : MatrixOperands
-        Content of registers and memory.
-    rng : Generator
-        Draws the bits beside the matrices.
+    It has the selector, ids, descriptors and immediates of `file`, and no D. `rng` draws the bits beside the matrices.
     """
     i = file.instruction
     e = _packed_metadata(i, matrices, file.sparsity_selector, rng)
@@ -274,10 +254,7 @@ _SCALE_DISTRIBUTIONS = ("wide", "bits")
 def drawn_distributions(instruction: Instruction, distribution: str | None) -> tuple[str, ...]:
     """Return the distributions of tiles 0, 1, ...; later tiles repeat them in turn. None stands for all that fit.
 
-    Raises
-    ------
-    OperandError
-        The distribution does not fit the instruction.
+    Raise an `OperandError` if the distribution does not fit the instruction.
     """
     fitting = distributions(instruction)
     if distribution is None:
@@ -290,14 +267,9 @@ def drawn_distributions(instruction: Instruction, distribution: str | None) -> t
 def draw_tiles(
     instruction: Instruction, names: tuple[str, ...], nibbles: str, tiles: int, rng: np.random.Generator, first: int = 0
 ) -> Given:
-    """Draw tiles with numbers from `first` on, which decide their distributions.
+    """Draw tiles with numbers from `first` on, which decide their distributions among `names`.
 
-    Parameters
-    ----------
-    names : tuple of str
-        Result of :func:`drawn_distributions`.
-    nibbles : str
-        Choice of nibbles, a key of :data:`NIBBLES`.
+    `names` is a result of :func:`drawn_distributions`, `nibbles` a key of :data:`NIBBLES`.
     """
     turns = np.arange(first, first + tiles) % len(names)
     counts = np.bincount(turns, minlength=len(names)).tolist()

@@ -180,16 +180,8 @@ _SHOW_WARP = """\
 def bench_files(config: CoreConfig, top: str, tables: Sequence[Table], seed: int) -> dict[str, str]:
     """Return the files of a testbench by name: the emitted top, and the bench that drives it.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        Datapath.
-    top : str
-        ``unit``, ``row`` or ``warp``.
-    tables : sequence of Table
-        Tables of the inputs and of the expected outputs, in files of these names.
-    seed : int
-        Decides the random gaps and stalls.
+    `top` is ``unit``, ``row`` or ``warp``. The tables are those of the inputs and of the expected outputs, in files of
+    their names. The seed decides the random gaps and stalls.
     """
     inputs, results = tables
     design = module_name(config, top)

@@ -25,14 +25,9 @@ __all__ = ["golden_traces"]
 
 
 def golden_traces(instruction: Instruction, arch: str, operands: MatrixOperands) -> Iterator[OutputTrace]:
-    """Yield the trace of every output, tile by tile and row by row.
+    """Yield the trace of every output, tile by tile and row by row, with the numerics of an architecture.
 
-    Parameters
-    ----------
-    instruction, arch : Instruction, str
-        Instruction, and architecture whose numerics apply.
-    operands : MatrixOperands
-        Tiles with any number of rows and columns; K is that of one instruction.
+    The tiles have any number of rows and columns; K is that of one instruction.
     """
     codes, steps = traced(instruction, arch, operands)
     parameters = numerics(instruction, arch)

@@ -32,19 +32,8 @@ def hardware_traces(
 ) -> Iterator[OutputTrace]:
     """Yield the trace of every output, tile by tile and row by row, as an architecture's datapath computes it.
 
-    Parameters
-    ----------
-    instruction, arch : Instruction, str
-        Instruction, and architecture whose datapath runs.
-    operands : MatrixOperands
-        Tiles with any number of rows and columns; K is that of one instruction.
-    row : WatchedRow, optional
-        Datapath of the architecture, if it is already built.
-
-    Raises
-    ------
-    BackendError
-        The datapath lacks a format.
+    Operands are those of :func:`~sptc.verify.trace_golden.golden_traces`. `row` is the datapath, if it is already
+    built. Raise a `BackendError` if the datapath lacks a format.
     """
     config = PRESETS[PRESET_OF_ARCHITECTURE[arch]]
     parts: list[Instruction] = []

@@ -62,13 +62,7 @@ class TracedOutput:
         }
 
     def as_svg(self) -> bytes:
-        """Return a picture of the bits of every term, as SVG.
-
-        Raises
-        ------
-        BackendError
-            matplotlib is not installed.
-        """
+        """Return a picture of the bits of every term, as SVG; raise a `BackendError` if matplotlib is not installed."""
         return trace_as_svg(self.title, self.golden, self.hardware)
 
     def __str__(self) -> str:
@@ -87,7 +81,7 @@ class TracedOutput:
 def trace(
     file: str | Path | Recorded, case: int = 0, row: int = 0, column: int = 0, *, hardware: bool = True
 ) -> TracedOutput:
-    """Trace one output of a register file.
+    """Trace one output of a register file: by the golden model and, on request, the hardware.
 
     Parameters
     ----------
@@ -98,17 +92,10 @@ def trace(
     hardware : bool
         Trace the hardware too. It is built in Amaranth's simulator, which takes some seconds.
 
-    Returns
-    -------
-    TracedOutput
-        Traces of the golden model and, on request, of the hardware.
-
     Raises
     ------
-    FileError
-        The file is no register file.
-    OperandError
-        The output does not exist.
+    FileError, OperandError
+        The file is no register file; or the output does not exist.
     InstructionError, MetadataError, BackendError
         The file cannot be computed.
     """
@@ -157,21 +144,9 @@ class _Row:
 
 
 def trace_as_svg(title: str, golden: OutputTrace, hardware: OutputTrace | None) -> bytes:
-    """Draw each step as SVG: terms, their sum and the result, bit by bit.
+    """Draw each step of the golden model as SVG: terms, their sum and the result, bit by bit.
 
-    Parameters
-    ----------
-    title : str
-        Title of the picture.
-    golden : OutputTrace
-        Trace to draw.
-    hardware : OutputTrace or None
-        Trace whose first difference is written below the picture.
-
-    Raises
-    ------
-    BackendError
-        matplotlib is not installed.
+    The first difference to the hardware is written below. Raise a `BackendError` if matplotlib is not installed.
     """
     steps = [(step, list(_rows(golden, step))) for step in golden.steps]
     spans = [_span(step, rows) for step, rows in steps]

@@ -107,21 +107,10 @@ class Drawn:
 
 
 def register_vectors(subject: Subject, arch: str, drawn: Drawn, backend: str) -> Vectors:
-    """Return vectors of registers and memory, with D.
+    """Return vectors of registers and memory, with D of the back end.
 
-    Parameters
-    ----------
-    subject, arch : Subject, str
-        Instruction and architecture.
-    drawn : Drawn
-        Tiles. Its seed also decides the selector, the places of operands, and the bits beside them.
-    backend : str
-        Back end that computes D.
-
-    Raises
-    ------
-    OperandError
-        No public source states the place of all operands.
+    The seed of the tiles also decides the selector, the places of operands, and the bits beside them. Raise an
+    `OperandError` if no public source states the place of all operands.
     """
 
     def finished(file: File) -> File:
@@ -204,19 +193,9 @@ def joined(files: list[File]) -> File:
 
 
 def top_vectors(level: str, config: CoreConfig, subject: Subject, arch: str, drawn: Drawn) -> Vectors:
-    """Return vectors of the inputs and outputs of a top; other parameters as for :func:`register_vectors`.
+    """Return vectors of the inputs and outputs of a top: level ``warp``, ``row`` or ``unit`` of a datapath.
 
-    Parameters
-    ----------
-    level : str
-        ``warp``, ``row`` or ``unit``.
-    config : CoreConfig
-        Datapath of the top.
-
-    Raises
-    ------
-    Error
-        The top does not compute the instruction.
+    Raise an `Error` if the top does not compute the instruction.
     """
     i = subject.instruction
     parameters = datapath_numerics(config, i, arch)

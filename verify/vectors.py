@@ -49,13 +49,7 @@ _T = TypeVar("_T")
 
 
 class Folder:
-    """Output folder whose files appear together once all are written.
-
-    Attributes
-    ----------
-    digests : dict of str to dict
-        SHA-256 and size in bytes of each file, by name.
-    """
+    """Output folder whose files appear together once all are written; `digests` has SHA-256 and size by name."""
 
     def __init__(self, path: Path, stack: ExitStack) -> None:
         self.digests: dict[str, dict[str, Any]] = {}
@@ -107,23 +101,10 @@ def hex_lines(vectors: NDArray[np.uint32], bits: int) -> memoryview:
 
 
 def write_format(name: str, folder: Folder, vectors: Vectors, facts: dict[str, Any]) -> None:
-    """Write vectors in one format.
+    """Write vectors in one of :data:`FORMATS`; their blocks are computed here.
 
-    Parameters
-    ----------
-    name : str
-        One of :data:`FORMATS`.
-    folder : Folder
-        Output folder.
-    vectors : Vectors
-        Vectors; their blocks are computed here.
-    facts : dict
-        Description of the vectors, for the header of a file.
-
-    Raises
-    ------
-    OperandError
-        The vectors have too many words for the format.
+    `facts` describe the vectors, for the header of a file. Raise an `OperandError` if the vectors have too many words
+    for the format.
     """
     most, words = _MOST_WORDS.get(name), sum(table.count * table.words for table in vectors.tables)
     if most is not None and words > most:
@@ -218,13 +199,7 @@ BACKENDS = ("golden", "native")
 
 @dataclass(frozen=True, kw_only=True)
 class VectorRequest:
-    """A request of vectors, checked at construction.
-
-    Raises
-    ------
-    Error
-        No such vectors exist.
-    """
+    """A request of vectors, checked at construction; raise an `Error` if no such vectors exist."""
 
     instruction: str  #: PTX opcode; for ``tcgen05`` followed by shape and types in brackets
     arch: str  #: Architecture that has the instruction
@@ -271,15 +246,9 @@ class VectorRequest:
 
 
 def write_vectors(request: VectorRequest, folder: Path) -> dict[str, Any]:
-    """Write vectors and their manifest to a folder.
+    """Write vectors and their manifest to a folder, which is created if missing.
 
-    Parameters
-    ----------
-    request : VectorRequest
-        The request.
-    folder : Path
-        Output folder; created if missing. Files of the same names are replaced after all new ones are written, the
-        manifest last.
+    Files of the same names are replaced after all new ones are written, the manifest last.
 
     Returns
     -------
