@@ -22,10 +22,7 @@ def by_instruction(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
         {
             "instruction": instruction,
             "arch": arch,
-            "tiles": sum(outcome.tiles for outcome in group),
-            "outputs": sum(outcome.outputs for outcome in group),
-            "mismatches": sum(outcome.mismatches for outcome in group),
-            "flags": sum(outcome.flags for outcome in group),
+            **_total(group),
             "cycles": _by_place(group, arch, _hardware),
             "silicon_cycles": _by_place(group, arch, _silicon),
             **_simulated_cycles(group),

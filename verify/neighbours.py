@@ -4,7 +4,7 @@ The golden model computes a neighbour with one parameter of its numerics changed
 decoder would pass them on. A neighbour that gives the right result for all operands is marked, with the reason.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
@@ -77,24 +77,18 @@ def _integer_neighbours(right: Model, arch: str) -> Iterator[Model]:
 def _float_neighbours(right: Model, arch: str) -> Iterator[Model]:
     """Yield other F, alignment rounding, L, e_zero, rounding and method."""
     i, p = right.instruction, right.numerics
-    for bits in (p.alignment_bits - 1, p.alignment_bits + 1):
-        changed = replace(p, alignment_bits=bits)
-        yield replace(right, name=f"F = {bits}", numerics=changed, same=same_alignment(i, p, changed))
-    for alignment in Alignment:
-        if alignment is not p.alignment:
-            changed = replace(p, alignment=alignment)
-            name = f"terms rounded {alignment.value} in the alignment"
-            yield replace(right, name=name, numerics=changed, same=same_alignment(i, p, changed))
-    for step in (p.step // 2, p.step * 2):
-        changed = replace(p, step=step)
-        yield replace(right, name=f"L = {step}", numerics=changed, same=same_steps(i, p, changed))
-    for floor in (p.zero_exponent - 1, p.zero_exponent + 1):
-        changed = replace(p, zero_exponent=floor)
-        yield replace(right, name=f"e_zero = {floor}", numerics=changed, same=same_floor(i, p, changed))
-    for rounding in _ROUNDINGS[i.d.name]:
-        if rounding is not p.rounding:
-            changed = replace(p, rounding=rounding)
-            yield replace(right, name=f"rounding {rounding.value}", numerics=changed)
+    changes: tuple[tuple[str, str, Iterable[Any], Callable[..., str]], ...] = (
+        ("alignment_bits", "F = {}", (p.alignment_bits - 1, p.alignment_bits + 1), same_alignment),
+        ("alignment", "terms rounded {.value} in the alignment", Alignment, same_alignment),
+        ("step", "L = {}", (p.step // 2, p.step * 2), same_steps),
+        ("zero_exponent", "e_zero = {}", (p.zero_exponent - 1, p.zero_exponent + 1), same_floor),
+        ("rounding", "rounding {.value}", _ROUNDINGS[i.d.name], lambda *_: ""),
+    )
+    for field, name, values, why_same in changes:
+        for value in values:
+            if value != getattr(p, field):
+                changed = replace(p, **{field: value})
+                yield replace(right, name=name.format(value), numerics=changed, same=why_same(i, p, changed))
     yield from _method_neighbours(right, arch)
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from ..errors import FileError, InstructionError, OperandError
 from ..isa.fragments import a_fragment, accumulator_fragment
 from ..isa.instructions import Instruction, every_instruction, parse, require_architecture
-from ..isa.memory import decode_descriptor, operand_map
 from ..isa.operands import HeldOperands, Immediates, MatrixOperands
 from ..isa.tcgen05 import Opcode, every_opcode, instructions_of, parse_shaped
 from ..isa.tensor_memory import COLUMNS, LANES, TensorMap, layout_for, metadata_map
@@ -183,16 +182,10 @@ def _of_mma(file: RegisterFile) -> MatrixOperands:
 
 def _of_wgmma(file: RegisterFile) -> MatrixOperands:
     i, smem = file.instruction, np.ascontiguousarray(file.b).view(np.uint8)
-    shared = {}
-    for name, descriptors, transposed in (
-        ("a", file.a_descriptor, file.imm_trans[0]),
-        ("b", file.b_descriptor, file.imm_trans[1]),
-    ):
-        if descriptors is not None:
-            if (descriptors != descriptors[0]).any():
-                raise FileError(f"a pack of {i} has one descriptor of {name}")
-            where = operand_map(i, name, decode_descriptor(int(descriptors[0])), transposed=bool(transposed))
-            shared[name] = gather_shared(smem, where)
+    for name, descriptors in (("a", file.a_descriptor), ("b", file.b_descriptor)):
+        if descriptors is not None and (descriptors != descriptors[0]).any():
+            raise FileError(f"a pack of {i} has one descriptor of {name}")
+    shared = {name: gather_shared(smem, where) for name, where in file.shared_maps.items()}
     return MatrixOperands(
         shared["a"] if file.a is None else from_registers(file.a, a_fragment(i)),
         shared["b"].swapaxes(1, 2),

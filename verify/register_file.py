@@ -32,6 +32,7 @@ from ..infra.files import write_whole
 from ..isa.architectures import same_numerics
 from ..isa.fragments import accumulator_fragment
 from ..isa.instructions import Instruction, parse
+from ..isa.memory import SharedMap, decode_descriptor, operand_map
 from ..operands.registers import from_registers
 from . import tensor_memory_file
 from .archive import Archive, Replayable, load
@@ -82,6 +83,18 @@ class RegisterFile(Replayable):
     def before(self) -> Registers:
         """The accumulator before the instruction."""
         return self.c
+
+    @property
+    def shared_maps(self) -> dict[str, SharedMap]:
+        """Places of the operands that descriptors address, by name; the descriptors are those of the first case."""
+        maps = {}
+        for name, descriptors, transposed in zip(
+            "ab", (self.a_descriptor, self.b_descriptor), self.imm_trans, strict=True
+        ):
+            if descriptors is not None:
+                descriptor = decode_descriptor(int(descriptors[0]))
+                maps[name] = operand_map(self.instruction, name, descriptor, transposed=bool(transposed))
+        return maps
 
     def run(self, backend: str | Backend = "golden") -> Registers:
         """Compute D on a back end."""

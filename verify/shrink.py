@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..isa.fragments import Fragment, a_fragment, accumulator_fragment, b_fragment, metadata_map, scale_map
-from ..isa.memory import decode_descriptor, operand_map
 from ..isa.metadata import nibble
 from .register_file import RegisterFile
 from .replay import Mismatch, compare
@@ -92,13 +91,9 @@ def _parts(file: RegisterFile, row: int, column: int) -> Iterator[_Part]:
         yield "a", *_places(a_fragment(i)), bits, 0, rows
     if i.family == "mma":
         yield "b", *_places(b_fragment(i)), bits, 0, columns
-    for operand, descriptor, transposed, needed in (
-        ("a", file.a_descriptor, file.imm_trans[0], rows),
-        ("b", file.b_descriptor, file.imm_trans[1], columns[:, None]),
-    ):
-        if descriptor is not None:
-            place = operand_map(i, operand, decode_descriptor(int(descriptor[0])), transposed=bool(transposed))
-            yield "b", place.addresses // 4, place.addresses % 4 * 8, bits, 0, needed
+    for operand, place in file.shared_maps.items():
+        needed = rows if operand == "a" else columns[:, None]
+        yield "b", place.addresses // 4, place.addresses % 4 * 8, bits, 0, needed
     yield "c", *_places(accumulator_fragment(i)), i.c.bits, 0, rows & columns
     if i.rule and nibble(0, 1) in i.rule.legal:
         metadata = metadata_map(i, file.sparsity_selector)
