@@ -109,15 +109,11 @@ def _subjects(instructions: Sequence[str], architectures: Sequence[str] | None) 
 
 def _written(jobs: list[_Job], processes: int) -> Iterator[dict[str, Any]]:
     """Write packs on several processes; yield the row of each in order of completion."""
-    waiting = iter(jobs)
+    done = 0
     with progress_bar("pack") as progress, local_pool(min(processes, len(jobs))) as pool:
-        done = 0
-        while done < len(jobs):
-            while pool.accepts and (job := next(waiting, None)):
-                pool.submit(_write_one, job)
-            for row in pool.collect():
-                done += 1
-                yield row
+        for rows in pool.run(_write_one, ((job,) for job in jobs)):
+            yield from rows
+            done += len(rows)
             progress(done, len(jobs))
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from ..verify.conformance import Judgement, Pack
 from ..verify.replay import as_number
+from ..verify.trace import as_code
 
 __all__ = ["judgement_as_dict", "packs_text", "packs_total"]
 
@@ -50,7 +51,7 @@ def judgement_as_dict(pack: Pack, judgement: Judgement) -> dict[str, object]:
             "case": first.case,
             "row": first.row,
             "column": first.column,
-            **{name: f"0x{code:0{fmt.bits // 4}x}" for name, code in codes.items()},
+            **{name: as_code(code, fmt.bits) for name, code in codes.items()},
             **{f"{name}_number": repr(as_number(code, fmt)) for name, code in codes.items()},
         }
     return {

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -349,17 +350,14 @@ def run(
         A shard cannot be run; the cluster is lost.
     """
     end = None if seconds is None else time.monotonic() + seconds
-    sample = record.coverage is not None
+
+    def due() -> Iterator[tuple[Shard, bool]]:
+        while record.failed is None and (end is None or time.monotonic() < end) and (shard := next(shards, None)):
+            yield shard, record.coverage is not None
+
     try:
-        while True:
-            while pool.accepts and record.failed is None and (end is None or time.monotonic() < end):
-                shard = next(shards, None)
-                if shard is None:
-                    break
-                pool.submit(run_shard, shard, sample)
-            if not pool.busy:
-                break
-            for result in pool.collect():
+        for results in pool.run(run_shard, due()):
+            for result in results:
                 record.add(result)
             finished()
     finally:
@@ -368,7 +366,5 @@ def run(
 
 def reproducer(shard: Shard, pool: Pool) -> Reproducer | None:
     """Reduce the mismatch of a shard on the back end that showed it; None if it does not reproduce."""
-    pool.submit(reproduce, shard)
-    while not (results := pool.collect()):
-        pass
-    return results[0]
+    [reproduced] = chain.from_iterable(pool.run(reproduce, [(shard,)]))
+    return reproduced

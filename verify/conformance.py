@@ -107,9 +107,7 @@ def choose_pack(subject: Subject, arch: str, seed: int) -> Pack:
             choice.consider(candidates.given, candidates.any_nibble)
     assert choice.operands is not None
     file = file_of(subject, arch, choice.operands.widened(i.n), rng, int(rng.integers(i.sparsity_selectors)))
-    same = {neighbour.name: neighbour.same for neighbour in neighbours if neighbour.same}
-    pack = Pack(file=file, seed=seed, candidates=choice.seen, neighbours=(), same=same, alike=())
-    return _described(pack, replace(file, d=file.run()))
+    return _described(replace(file, d=file.run()), seed, choice.seen)
 
 
 class _Choice:
@@ -161,7 +159,7 @@ class _Choice:
         return np.array(chosen)
 
 
-def _described(pack: Pack, file: Replayable) -> Pack:
+def _described(file: Replayable, seed: int, candidates: int) -> Pack:
     """Return a pack for a file with D, with the results of its neighbours compared.
 
     Raise an `Error` if the file cannot be computed; if its D is not the result of the right model; or if it uses a
@@ -173,10 +171,12 @@ def _described(pack: Pack, file: Replayable) -> Pack:
     operands, expected = given_of(file), file.matrix(file.d)
     if (right_model(file.instruction, file.arch).multiply(operands) != expected).any():
         raise FileError(f"a pack of {file.name} has none of its options")
-    differences: list[Apart] = []
+    differences, same = [], {}
     groups: dict[str, list[str]] = {}
     for neighbour in neighbours_of(file.instruction, file.arch):
-        if not neighbour.same:
+        if neighbour.same:
+            same[neighbour.name] = neighbour.same
+        else:
             results = neighbour.multiply(operands)
             outputs = np.count_nonzero((results != expected).reshape(file.cases, -1), axis=1)
             digest = hashlib.sha256(np.ascontiguousarray(results).tobytes()).hexdigest()
@@ -184,7 +184,7 @@ def _described(pack: Pack, file: Replayable) -> Pack:
             if outputs.any():
                 groups.setdefault(digest, []).append(neighbour.name)
     alike = tuple(tuple(names) for names in groups.values() if len(names) > 1)
-    return replace(pack, file=file, neighbours=tuple(differences), alike=alike)
+    return Pack(file=file, seed=seed, candidates=candidates, neighbours=tuple(differences), same=same, alike=alike)
 
 
 def write_pack(path: Path, pack: Pack) -> None:
@@ -222,13 +222,10 @@ def read_pack(path: Path) -> Pack:
     seed, candidates = manifest.get("seed"), manifest.get("candidates")
     if not isinstance(seed, int) or not isinstance(candidates, int):
         raise FileError(f"{path}: {_KEY} must say the seed and the number of candidates")
-    neighbours = neighbours_of(file.instruction, file.arch)
-    same = {neighbour.name: neighbour.same for neighbour in neighbours if neighbour.same}
     if file.d is None:
         raise FileError(f"{path} lacks the key 'D'")
-    pack = Pack(file=file, seed=seed, candidates=candidates, neighbours=(), same=same, alike=())
     try:
-        pack = _described(pack, file)
+        pack = _described(file, seed, candidates)
     except Error as error:
         raise FileError(f"{path}: {error}") from None
     if _manifest(pack)["neighbours"] != manifest.get("neighbours"):

@@ -112,9 +112,14 @@ def _places(fragment: Fragment) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return bit // _WORD_BITS, bit % _WORD_BITS
 
 
-def _fails(file: RegisterFile, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> bool:
+def _mismatch(file: RegisterFile, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> Mismatch | None:
+    """Return the first difference between hardware and golden model."""
     hardware, golden = both(file, backends)
-    return bool((hardware != golden).any())
+    return compare(hardware, [("golden model", golden)])[1]
+
+
+def _fails(file: RegisterFile, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> bool:
+    return _mismatch(file, backends) is not None
 
 
 def shrink(file: RegisterFile, row: int, column: int, fails: Callable[[RegisterFile], bool] = _fails) -> RegisterFile:
@@ -146,8 +151,7 @@ def shrink(file: RegisterFile, row: int, column: int, fails: Callable[[RegisterF
 def reproduce(shard: Shard) -> Reproducer | None:
     """Find the mismatch of a shard again and reduce it; None if hardware and golden model agree."""
     file, backends = draw(shard), shard.backends
-    hardware, golden = both(file, backends)
-    _, mismatch = compare(hardware, [("golden model", golden)])
+    mismatch = _mismatch(file, backends)
     if mismatch is None:
         return None
     case, row, column = mismatch.case, mismatch.row, mismatch.column
@@ -159,8 +163,7 @@ def reproduce(shard: Shard) -> Reproducer | None:
     if _fails(small, backends):
         small = shrink(small, row, column, partial(_fails, backends=backends))
     file = replace(small, d=small.run("golden"))
-    hardware, golden = both(file, backends)
-    _, mismatch = compare(hardware, [("golden model", golden)])
+    mismatch = _mismatch(file, backends)
     if mismatch is None:
         return None
     if (chunk := mismatch.column - file.instruction.n) >= 0:

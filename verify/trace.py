@@ -25,6 +25,7 @@ __all__ = [
     "Term",
     "as_code",
     "as_decimal",
+    "as_json",
     "first_difference",
     "integer_step",
     "special_term",
@@ -172,13 +173,14 @@ def _step_as_dict(step: Step, bits: int) -> dict[str, object]:
             product[name] = f"0x{product[name]:x}"
         if product["nibble"] is not None:
             product["nibble"] = f"{product['nibble']:04b}"
-        product["value"] = _number(product["value"])
+        product["value"] = as_json(product["value"])
     for term in entry["terms"]:
-        term["value"] = _number(term["value"])
+        term["value"] = as_json(term["value"])
     return entry
 
 
-def _number(value: float | int) -> float | int | str:
+def as_json(value: float | int) -> float | int | str:
+    """Return a number as a JSON value: NaN and Inf as strings."""
     return value if isinstance(value, int) or isfinite(value) else repr(value)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from ..api.backends import backend
 from ..api.recorder import Recorder
 from ..errors import Error, OperandError
-from ..infra.figures import drawn, figure
+from ..infra.figures import drawn, sheet
 from ..isa.operands import MatrixOperands
 from . import register_file
 from .archive import Recorded
@@ -152,11 +152,7 @@ def trace_as_svg(title: str, golden: OutputTrace, hardware: OutputTrace | None) 
     spans = [_span(step, rows) for step, rows in steps]
     width = _LEFT + _RIGHT + max(high - low for high, low in spans) * _CELL
     height = _TOP + sum(_GAP + len(rows) * _CELL for _, rows in steps) + 0.4
-    with figure(width, height, **{"font.family": "DejaVu Sans"}) as whole:
-        axes = whole.add_axes((0, 0, 1, 1))
-        axes.set_xlim(0, width)
-        axes.set_ylim(height, 0)
-        axes.set_axis_off()
+    with sheet(width, height) as axes:
         axes.text(0.1, 0.2, title, fontsize=min(9, 130 * width / len(title)), weight="bold", va="center")
         top = _TOP
         for number, ((step, rows), (high, low)) in enumerate(zip(steps, spans, strict=True)):
@@ -164,7 +160,7 @@ def trace_as_svg(title: str, golden: OutputTrace, hardware: OutputTrace | None) 
             _draw(axes, step, rows, (high, low), top + 0.3)
             top += _GAP + len(rows) * _CELL
         axes.text(0.1, top, _verdict(golden, hardware), fontsize=8, va="center")
-        return drawn(whole)
+        return drawn(axes.figure)
 
 
 def _heading(trace: OutputTrace, number: int, step: Step) -> str:
