@@ -313,7 +313,7 @@ def make_ready(backends: Sequence[str], arch: str) -> None:
 
 
 def unfinished(record: Record, *, shards: int | None = None, outputs: int | None = None) -> Iterator[Shard]:
-    """Yield the unfinished shards of a campaign, in order: those among the first `shards` of the plan.
+    """Yield the unfinished shards of a campaign, in order; with `shards`, only of that many first shards of the plan.
 
     With `outputs`, stop once the yielded shards and the finished ones before them compare this number of outputs.
     """

@@ -27,6 +27,7 @@ __all__ = [
     "Subject",
     "every_subject",
     "file_of",
+    "file_stem",
     "given_of",
     "has_words",
     "require_placed",
@@ -58,6 +59,11 @@ def subject_named(text: str) -> Subject:
         return Subject(parse(text))
     opcode, i = parse_shaped(text)
     return Subject(i, opcode)
+
+
+def file_stem(name: str) -> str:
+    """Return the name of an instruction as one of a file or folder, without suffix."""
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-")
 
 
 def every_subject(arch: str) -> Iterator[Subject]:
