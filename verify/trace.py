@@ -28,6 +28,7 @@ __all__ = [
     "as_json",
     "first_difference",
     "integer_step",
+    "selected_halves",
     "special_term",
     "trace_as_dict",
     "trace_as_html",
@@ -126,6 +127,13 @@ def integer_step(products: tuple[Product, ...], c: int, total: int, d: int, i: I
 def special_term(elements: tuple[int, ...]) -> Term:
     """Return a term of a step that a special value decides: it has no value and no alignment."""
     return Term(elements=elements, value=float("nan"), exponent=None, shift=None, kept=None, cut=None)
+
+
+def selected_halves(low: int | None, high: int | None) -> str:
+    """Return :attr:`Product.selected` of a tf32 that is combined of two halves; None for one that is not delivered."""
+    if low is not None and high == low + 1 and low % 2 == 0:
+        return str(low // 2)
+    return " and ".join("none" if half is None else f"half {half}" for half in (low, high))
 
 
 def first_difference(one: OutputTrace, other: OutputTrace) -> Difference | None:

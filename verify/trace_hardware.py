@@ -20,7 +20,7 @@ from ..sim.engine.emulation import taken, widen_fp8
 from ..sim.engine.engine import Engine, Execution, multiply_with
 from ..sim.engine.signals import Signals, WatchedRow
 from .replay import as_number
-from .trace import OutputTrace, Product, Step, Term, integer_step, special_term
+from .trace import OutputTrace, Product, Step, Term, integer_step, selected_halves, special_term
 
 __all__ = ["hardware_traces"]
 
@@ -204,10 +204,7 @@ class _View:
         before = self.first * (2 if self.part.sparse else 1) * bits // 8  # bytes of B in the steps before this one
         if bits == 32:
             sources = (self._source(byte), self._source(byte + 2))
-            low, high = halves = [None if source is None else (source + before) // 2 for source in sources]
-            if low is not None and high == low + 1 and low % 2 == 0:
-                return str(low // 2)
-            return " and ".join("none" if half is None else f"half {half}" for half in halves)
+            return selected_halves(*(None if source is None else (source + before) // 2 for source in sources))
         source = self._source(byte)
         if source is None:
             return "none"
