@@ -16,7 +16,6 @@ import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from measure import Row, options, show
@@ -138,13 +137,8 @@ def main() -> None:
         work = [(fmt, p, index) for fmt, p in prepared for index in range(block_count(p))]
         formats: dict[tuple[str, int], str] = {(p.folder, index): fmt for fmt, p, index in work}
         with tqdm(total=len(work), unit="block", disable=None, leave=False) as bar:
-            waiting: Any = iter(work)
-            while True:
-                while pool.accepts and (item := next(waiting, None)):
-                    pool.submit(placed, *item[1:])
-                if not pool.busy:
-                    break
-                for folder, block in pool.collect():
+            for results in pool.run(placed, ((p, index) for _, p, index in work)):
+                for folder, block in results:
                     found[formats[folder, block.index]].append(block)
                     bar.update()
     show(list(rows_of(found)), chosen.json)

@@ -245,7 +245,7 @@ def _prepared(options: argparse.Namespace, way: Way, folder: ProductFolder) -> P
 
 
 def _compute(options: argparse.Namespace, problem: Problem, folder: ProductFolder) -> None:
-    count, waiting = block_count(problem), folder.blocks(block_count(problem))
+    count = block_count(problem)
     for name in problem.backends:  # once, before the workers need it
         backend(name).make_ready(problem.way.arch)
     tqdm.monitor_interval = 0  # no monitor thread: the workers are forked
@@ -253,14 +253,10 @@ def _compute(options: argparse.Namespace, problem: Problem, folder: ProductFolde
         local_pool(options.jobs or cores()) as pool,
         tqdm(total=count, initial=len(folder.done), unit="block", leave=False, disable=None) as bar,
     ):
-        while True:
-            while pool.accepts and (index := next(waiting, None)) is not None:
-                pool.submit(compute_block, problem, index)
-            if not pool.busy:
-                return
-            try:
-                for block in pool.collect():
+        try:
+            for blocks in pool.run(compute_block, ((problem, index) for index in folder.blocks(count))):
+                for block in blocks:
                     folder.add(block)
-            except WorkError as error:
-                raise Error(f"a block {error.reason}") from error
-            bar.update(len(folder.done) - bar.n)
+                bar.update(len(folder.done) - bar.n)
+        except WorkError as error:
+            raise Error(f"a block {error.reason}") from error

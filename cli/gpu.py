@@ -4,6 +4,7 @@ import argparse
 import json
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -130,11 +131,7 @@ def _verify(options: argparse.Namespace) -> int:
         require_writable(options.record)
     # The process that forks the workers must not open the GPU. A separate process queries it.
     with local_pool(1) as pool:
-        pool.submit(device)
-        devices: list[Device] = []
-        while not devices:
-            devices = pool.collect()
-    (gpu,) = devices
+        [gpu] = chain.from_iterable(pool.run(device, [()]))
     if not options.json:
         print(f"{gpu.name}, {gpu.arch}, CUDA {gpu.cuda}", flush=True)
     plan = Plan(

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from ..infra.pools import cores, local_pool
 from ..isa.instructions import ARCHITECTURES
 from ..show.conformance import packs_text, packs_total
 from ..verify.conformance import choose_pack, write_pack
-from ..verify.pack_files import every_subject, require_placed, subject_named
+from ..verify.pack_files import every_subject, file_stem, require_placed, subject_named
 from .options import add, architecture
 from .progress import progress_bar
 
@@ -82,7 +81,7 @@ def write_packs(options: argparse.Namespace, instructions: Sequence[str]) -> int
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FileError(f"{folder} cannot be made a folder ({error.strerror})") from None
-        paths = [folder / f"{re.sub(r'[^A-Za-z0-9_.]+', '-', name).strip('-')}.{arch}.npz" for name, arch in subjects]
+        paths = [folder / f"{file_stem(name)}.{arch}.npz" for name, arch in subjects]
     jobs = [_Job(name, arch, options.seed, path) for (name, arch), path in zip(subjects, paths, strict=True)]
     rows = list(_written(jobs, options.jobs or cores()))
     places = {subject: place for place, subject in enumerate(subjects)}
@@ -109,15 +108,11 @@ def _subjects(instructions: Sequence[str], architectures: Sequence[str] | None) 
 
 def _written(jobs: list[_Job], processes: int) -> Iterator[dict[str, Any]]:
     """Write packs on several processes; yield the row of each in order of completion."""
-    waiting = iter(jobs)
+    done = 0
     with progress_bar("pack") as progress, local_pool(min(processes, len(jobs))) as pool:
-        done = 0
-        while done < len(jobs):
-            while pool.accepts and (job := next(waiting, None)):
-                pool.submit(_write_one, job)
-            for row in pool.collect():
-                done += 1
-                yield row
+        for rows in pool.run(_write_one, ((job,) for job in jobs)):
+            yield from rows
+            done += len(rows)
             progress(done, len(jobs))
 
 

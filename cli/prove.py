@@ -171,10 +171,8 @@ def _settled(proofs: list[Any], jobs: int, limit: float, recorder: _Recorder | N
     known = recorder.record.by_digest if recorder else {}
     waiting = sorted(proofs, key=expected_seconds, reverse=True)
     with local_pool(jobs) as pool, tqdm(total=len(proofs), unit="proof", disable=None, leave=False) as bar:
-        while waiting or pool.busy:
-            while waiting and pool.accepts:
-                pool.submit(settle_unless_recorded, waiting.pop(0), limit, known)
-            for outcome, proof in pool.collect():
+        for pairs in pool.run(settle_unless_recorded, ((case, limit, known) for case in waiting)):
+            for outcome, proof in pairs:
                 bar.update()
                 if recorder:
                     recorder.enter(outcome, proof)

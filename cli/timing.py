@@ -9,8 +9,7 @@ from ..errors import InstructionError, OperandError
 from ..infra.files import require_writable
 from ..isa.instructions import parse, require_architecture
 from ..isa.kernel_timing import Tile, dense_twin, product_timing
-from ..show.timing import ARCHITECTURE, product_table, timing_rows, timing_table
-from ..show.timing_plot import plot_rates
+from ..show.timing import ARCHITECTURE, plot_rates, product_table, timing_rows, timing_table
 from .options import add, integer
 
 __all__ = ["add_parser"]

@@ -2,14 +2,13 @@
 
 import argparse
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import OperandError
 from ..rtl.config import PRESET_OF_ARCHITECTURE
-from ..verify.pack_files import subject_named
+from ..verify.pack_files import file_stem, subject_named
 from ..verify.vector_levels import LEVELS
 from ..verify.vectors import BACKENDS, FORMATS, MANIFEST, VectorRequest, write_vectors
 from . import judge, pack
@@ -99,7 +98,7 @@ def _execute(options: argparse.Namespace) -> int:
         raise OperandError("--output FOLDER is required")
     requests = [_request(text, options) for text in dict.fromkeys(options.instruction)]
     folder: Path = options.output
-    folders = [folder] if len(requests) == 1 else [folder / _folder_name(request) for request in requests]
+    folders = [folder] if len(requests) == 1 else [folder / file_stem(request.subject.name) for request in requests]
     manifests = [write_vectors(request, place) for request, place in zip(requests, folders, strict=True)]
     if options.json:
         print(json.dumps({"manifests": manifests}, indent=1))
@@ -147,11 +146,6 @@ def _request(text: str, options: argparse.Namespace) -> VectorRequest:
     elif superfluous := _first_present(options, DATAPATH_OPTIONS):
         raise OperandError(f"{superfluous} needs --level {', '.join(LEVELS[1:-1])} or {LEVELS[-1]}")
     return VectorRequest(instruction=text, arch=arches[0], seed=options.seed, config=config, **{"tiles": 1, **choices})
-
-
-def _folder_name(request: VectorRequest) -> str:
-    """Return the folder name of an instruction."""
-    return re.sub(r"[^A-Za-z0-9_.]+", "-", request.subject.name).strip("-")
 
 
 def _summary(manifest: dict[str, Any], folder: Path) -> str:

@@ -12,7 +12,7 @@ from ..errors import BackendError
 from .files import write_whole
 from .installation import install_line
 
-__all__ = ["check_plotting", "drawn", "figure", "picture"]
+__all__ = ["check_plotting", "drawn", "figure", "picture", "sheet"]
 
 #: A fixed salt makes the bytes reproducible; text is stored as text, not as outlines.
 _STYLE = {"svg.hashsalt": "sptc", "svg.fonttype": "none"}
@@ -85,3 +85,14 @@ def picture(path: Path, width: float, height: float) -> Iterator[Any]:
         yield axes
         data = drawn(whole)
     write_whole(path, data)
+
+
+@contextmanager
+def sheet(width: float, height: float) -> Iterator[Any]:
+    """Yield axes without frame over a whole figure, in inches from its upper left corner; errors as for `figure`."""
+    with figure(width, height, **{"font.family": "DejaVu Sans"}) as whole:
+        axes = whole.add_axes((0, 0, 1, 1))
+        axes.set_xlim(0, width)
+        axes.set_ylim(height, 0)
+        axes.set_axis_off()
+        yield axes

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -134,6 +134,19 @@ class Pool:
         except BrokenExecutor:  # an idle worker died; this work is not the cause
             self._suspects.append(job)
             self._broken = True
+
+    def run(self, work: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[list[Any]]:
+        """Submit a function with many arguments, as many at once as are accepted; yield what :meth:`collect` returns.
+
+        The arguments may come from a generator, which can end at any time. The work then in flight is still collected.
+        """
+        waiting = iter(arguments)
+        while True:
+            while self.accepts and (one := next(waiting, None)) is not None:
+                self.submit(work, *one)
+            if not self.busy:
+                return
+            yield self.collect()
 
     def collect(self) -> list[Any]:
         """Wait briefly for work to end; return the results so far, in any order.

@@ -1,7 +1,7 @@
 """The chain of an output that differs: accumulator, products and result of each instruction."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import fsum, isfinite
 from typing import Any
 
@@ -16,7 +16,7 @@ from ..isa.operands import MatrixOperands
 from ..operands.registers import CONTAINERS
 from ..tensors.encode import decode_codes
 from ..verify.replay import as_number
-from ..verify.trace import Product
+from ..verify.trace import Product, as_code, as_json
 from ..verify.trace_golden import golden_traces
 
 __all__ = ["Link", "OutputChain", "chain_of"]
@@ -27,51 +27,27 @@ _SHOWN = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """One instruction of a chain.
+    """One instruction of a chain."""
 
-    Attributes
-    ----------
-    slice, chain : int
-        Slice of K, and chain in it.
-    instruction : int
-        Index of the instruction along K.
-    c, d : int
-        Codes of the accumulator and of the result.
-    products : float or int
-        Exact sum of the products, rounded once to a float.
-    wanted : bool
-        Whether this result would be stored as the expected code of Y.
-    """
-
+    #: Slice of K, and chain in it.
     slice: int
     chain: int
-    instruction: int
+    instruction: int  #: Index of the instruction along K
+    #: Codes of the accumulator and of the result.
     c: int
-    products: float | int
+    products: float | int  #: Exact sum of the products, rounded once to a float
     d: int
-    wanted: bool
+    wanted: bool  #: Whether this result would be stored as the expected code of Y
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputChain:
-    """All instructions of the first output that differs, as the nearest way computes it.
+    """All instructions of the first output that differs, as the nearest way computes it."""
 
-    Attributes
-    ----------
-    miss : Miss
-        The output and the way.
-    links : tuple of Link
-        All instructions in the order of the slices.
-    slices : tuple of (float or int)
-        Result of each slice.
-    exact : float or int
-        Exact sum of all products.
-    """
-
-    miss: Miss
-    links: tuple[Link, ...]
-    slices: tuple[float | int, ...]
-    exact: float | int
+    miss: Miss  #: The output and the way
+    links: tuple[Link, ...]  #: All instructions in the order of the slices
+    slices: tuple[float | int, ...]  #: Result of each slice
+    exact: float | int  #: Exact sum of all products
 
     @property
     def shown(self) -> tuple[Link, ...]:
@@ -84,14 +60,14 @@ class OutputChain:
         bits = self.miss.output.factors.instruction.d.bits
 
         def link_as_dict(link: Link) -> dict[str, Any]:
-            words = {name: f"0x{getattr(link, name):0{bits // 4}x}" for name in ("c", "d")}
-            return asdict(link) | words | {"products": _json(link.products)}
+            words = {name: as_code(getattr(link, name), bits) for name in ("c", "d")}
+            return asdict(link) | words | {"products": as_json(link.products)}
 
         return {
             "instructions": len(self.links),
             "shown": [link_as_dict(link) for link in self.shown],
-            "slices": [_json(value) for value in self.slices],
-            "exact": _json(self.exact),
+            "slices": [as_json(value) for value in self.slices],
+            "exact": as_json(self.exact),
         }
 
     def __str__(self) -> str:
@@ -119,10 +95,7 @@ class OutputChain:
 def chain_of(miss: Miss) -> OutputChain:
     """Recompute the first output that differs with the golden model, instruction by instruction.
 
-    Parameters
-    ----------
-    miss : Miss
-        The nearest way, from :func:`sptc.identify`.
+    `miss` is the nearest way, from :func:`sptc.identify`.
     """
     output = miss.output
     chains = Chains(output.factors, output.way.arch, backend("golden"))
@@ -137,20 +110,16 @@ def chain_of(miss: Miss) -> OutputChain:
 def _links(output: Output, wanted: int) -> Iterator[tuple[Link, list[float | int]]]:
     """Yield every instruction and the values of its products."""
     factors, i = output.factors, output.factors.instruction
+    zero = np.zeros((1, 1, 1), CONTAINERS[i.d.bits])
+    nibbles, scale_a, scale_b = (
+        None if x is None else x[None] for x in (factors.nibbles, factors.scale_a, factors.scale_b)
+    )
+    parts = list(MatrixOperands(factors.a[None], factors.b[None], zero, nibbles, scale_a, scale_b).steps(i))
     for number, chains_of_slice in enumerate(output.way.slices(factors.count)):
         for place, chain in enumerate(chains_of_slice):
-            accumulator = np.zeros((1, 1, 1), CONTAINERS[i.d.bits])
+            accumulator = zero
             for instruction in chain.tolist():
-                stored = slice(instruction * i.stored_k, (instruction + 1) * i.stored_k)
-                nibbles = factors.nibbles
-                if nibbles is not None:
-                    nibbles = nibbles[None, :, instruction * i.chunks : (instruction + 1) * i.chunks]
-                b = factors.b[None, instruction * i.k : (instruction + 1) * i.k]
-                blocks = slice(instruction * (i.scale_size or 0), (instruction + 1) * (i.scale_size or 0))
-                scale_a, scale_b = (
-                    None if scales is None else scales[None, :, blocks] for scales in (factors.scale_a, factors.scale_b)
-                )
-                operands = MatrixOperands(factors.a[None, :, stored], b, accumulator, nibbles, scale_a, scale_b)
+                operands = replace(parts[instruction], c=accumulator)
                 [trace] = golden_traces(i, output.way.arch, operands)
                 values = _scaled((product for step in trace.steps for product in step.products), i, operands)
                 c = int(accumulator[0, 0, 0])
@@ -179,7 +148,7 @@ def _scaled(products: Iterable[Product], i: Instruction, operands: MatrixOperand
 
 def _row(link: Link, name: str) -> tuple[str, ...]:
     fmt = FORMATS[name]
-    codes = [f"0x{code:0{fmt.bits // 4}x} ({_number(as_number(code, fmt))})" for code in (link.c, link.d)]
+    codes = [f"{as_code(code, fmt.bits)} ({_number(as_number(code, fmt))})" for code in (link.c, link.d)]
     return str(link.slice), str(link.instruction), codes[0], _number(link.products), codes[1]
 
 
@@ -195,7 +164,3 @@ def _value(code: int, result: str) -> float:
 
 def _number(value: float | int) -> str:
     return str(value) if isinstance(value, int) else f"{value:.9g}"
-
-
-def _json(value: float | int) -> float | int | str:
-    return value if isinstance(value, int) or isfinite(value) else repr(value)

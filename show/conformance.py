@@ -5,6 +5,7 @@ from typing import Any
 
 from ..verify.conformance import Judgement, Pack
 from ..verify.replay import as_number
+from ..verify.trace import as_code
 
 __all__ = ["judgement_as_dict", "packs_text", "packs_total"]
 
@@ -12,11 +13,8 @@ __all__ = ["judgement_as_dict", "packs_text", "packs_total"]
 def packs_total(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Return the sums over packs: packs, cases and pairs of instruction and neighbour.
 
-    Parameters
-    ----------
-    rows : sequence of mapping
-        One mapping per pack with the keys ``file``, ``instruction``, ``arch``, ``cases``, ``candidates``,
-        ``told_apart``, ``missed``, ``same`` and ``alike``.
+    Each row is of one pack, with the keys ``file``, ``instruction``, ``arch``, ``cases``, ``candidates``,
+    ``told_apart``, ``missed``, ``same`` and ``alike``.
     """
     counts = {key: sum(len(row[key]) for row in rows) for key in ("told_apart", "missed", "same")}
     return {"packs": len(rows), "cases": sum(row["cases"] for row in rows), **counts}
@@ -53,7 +51,7 @@ def judgement_as_dict(pack: Pack, judgement: Judgement) -> dict[str, object]:
             "case": first.case,
             "row": first.row,
             "column": first.column,
-            **{name: f"0x{code:0{fmt.bits // 4}x}" for name, code in codes.items()},
+            **{name: as_code(code, fmt.bits) for name, code in codes.items()},
             **{f"{name}_number": repr(as_number(code, fmt)) for name, code in codes.items()},
         }
     return {
@@ -72,17 +70,7 @@ def judgement_as_dict(pack: Pack, judgement: Judgement) -> dict[str, object]:
 
 
 def _verdict(pack: Pack, judgement: Judgement, place: Mapping[str, object] | None) -> str:
-    """Return a judgement as text.
-
-    Parameters
-    ----------
-    pack : Pack
-        Pack that was computed.
-    judgement : Judgement
-        Judgement on its results.
-    place : mapping or None
-        Position and codes of the first difference, as in :func:`judgement_as_dict`.
-    """
+    """Return a judgement as text; `place` is ``first`` of :func:`judgement_as_dict`."""
     title, outputs = f"{pack.file.name} on {pack.file.arch}", judgement.outputs
     if judgement.right:
         return f"all {outputs} outputs of {title} are right; {len(pack.told_apart)} neighbours would have shown"

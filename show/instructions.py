@@ -17,23 +17,14 @@ __all__ = ["EVIDENCE_LEVELS", "instruction_rows", "instructions_as_dicts", "mark
 
 @dataclass(frozen=True, kw_only=True)
 class _Row:
-    """A row of the table.
+    """A row of the table."""
 
-    Attributes
-    ----------
-    name, shapes, types : str
-        Cells of the row, as printed.
-    instructions : tuple of Instruction
-        Instructions of the row, which share architectures and sparsity.
-    spelled : tuple of str
-        Names of the instructions.
-    """
-
+    #: Cells of the row, as printed.
     name: str
     shapes: str
     types: str
-    instructions: tuple[Instruction, ...]
-    spelled: tuple[str, ...]
+    instructions: tuple[Instruction, ...]  #: Instructions of the row, which share architectures and sparsity
+    spelled: tuple[str, ...]  #: Names of the instructions
 
     @property
     def sparsity(self) -> str:
@@ -151,17 +142,7 @@ def instructions_as_dicts(words: "Counter[str]", arch: str | None, sparse: bool 
 
 
 def instruction_rows(words: "Counter[str]", arch: str | None, sparse: bool | None) -> list[_Row]:
-    """Return the rows of the table that the parameters select.
-
-    Parameters
-    ----------
-    words : Counter of str
-        Words that the name of an instruction must have.
-    arch : str or None
-        Architecture that must have the instruction; None for any.
-    sparse : bool or None
-        Whether A is sparse; None for either.
-    """
+    """Return the rows of instructions with all the words, of one architecture or any, and sparse or dense or any A."""
     return [row for row in _rows() if _matches(row.instructions[0], row.spelled, words, arch, sparse)]
 
 
@@ -185,13 +166,7 @@ def text_table(rows: Iterable[_Row], arch: str | None) -> str:
 
 
 def markdown_table(rows: Iterable[_Row] | None = None) -> str:
-    """Return the table in Markdown: one row per row of the PTX syntax, one column per architecture.
-
-    Parameters
-    ----------
-    rows : iterable of rows, optional
-        Rows to print (default: all).
-    """
+    """Return all rows, or these, in Markdown: one line per row of the PTX syntax, one column per architecture."""
     lines = [
         f"| instruction | shapes | types | A is | {' | '.join(ARCHITECTURES)} |",
         f"|{'---|' * (4 + len(ARCHITECTURES))}",

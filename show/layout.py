@@ -34,13 +34,7 @@ class Layout:
 
     @cached_property
     def placements(self) -> Placements:
-        """Places of the shown operands.
-
-        Raises
-        ------
-        OperandError
-            The selector or the operand does not exist, or no element is left to show.
-        """
+        """Places of the shown operands; raise an `OperandError` if the selector or the operand does not exist."""
         i = self.subject.instruction
         checked_selector(self.selector, i)
         found = placements(i, self.selector, self.subject.opcode)
@@ -48,13 +42,7 @@ class Layout:
 
     @cached_property
     def numerics(self) -> dict[str, object]:
-        """Numerics of the instruction on the architecture.
-
-        Raises
-        ------
-        InstructionError
-            The architecture does not have the instruction.
-        """
+        """Numerics on the architecture; raise an `InstructionError` if it does not have the instruction."""
         return numerics_as_dict(self.subject.instruction, self.arch)
 
     def as_dict(self) -> dict[str, Any]:
@@ -81,10 +69,8 @@ class Layout:
 
         Raises
         ------
-        OperandError
-            None of the operands has a map.
-        BackendError
-            matplotlib is not installed.
+        OperandError, BackendError
+            None of the operands has a map; matplotlib is not installed.
         """
         return layout_as_svg(self.subject.instruction, self.subject.name, self.placements, self.selector)
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from ..errors import OperandError
 from ..isa.placement import Memory, OperandPlacement, Placements
 
-__all__ = ["Choice"]
+__all__ = ["Choice", "by_word"]
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,7 @@ class Choice:
         return chosen
 
     def keep(self, found: Placements) -> Placements:
-        """Return the operands that have a chosen element.
-
-        Raises
-        ------
-        OperandError
-            No operand has one.
-        """
+        """Return the operands that have a chosen element; raise an `OperandError` if there are none."""
         if self.everything:
             return found
         kept = tuple(place for place in found.operands if self.of(place).any())
@@ -52,13 +46,18 @@ class Choice:
 
     def lines(self, place: OperandPlacement) -> Iterator[str]:
         """Yield one line for each lane and word: its chosen elements, lowest bits first."""
-        held: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
-        for row, column in np.argwhere(self.of(place)).tolist():
-            key = int(place.lanes[row, column]), int(place.words[row, column])
-            held.setdefault(key, []).append((int(place.low_bits[row, column]), row, column))
-        for (lane, word), entries in sorted(held.items()):
+        for (lane, word), entries in sorted(by_word(place, self.of(place)).items()):
             where = f"{place.memory.word} {word}"
             if place.memory is not Memory.SHARED:
                 where = f"lane {lane} {where}"
-            parts = (f"{low + place.bits - 1}:{low} = {row},{column}" for low, row, column in sorted(entries))
+            parts = (f"{low + place.bits - 1}:{low} = {row},{column}" for low, row, column in entries)
             yield f"{where}: {'  '.join(parts)}"
+
+
+def by_word(place: OperandPlacement, chosen: NDArray[np.bool_]) -> dict[tuple[int, int], list[tuple[int, int, int]]]:
+    """Return (low bit, row, column) of the chosen elements by lane and word, lowest bits first."""
+    words: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+    for row, column in np.argwhere(chosen).tolist():
+        at = row, column
+        words.setdefault((int(place.lanes[at]), int(place.words[at])), []).append((int(place.low_bits[at]), *at))
+    return {key: sorted(entries) for key, entries in words.items()}

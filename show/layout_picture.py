@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import OperandError
-from ..infra.figures import drawn, figure
+from ..infra.figures import drawn, sheet
 from ..isa.instructions import Instruction
 from ..isa.placement import Memory, OperandPlacement, Placements
 from .layout_text import name_of, span
@@ -47,6 +47,7 @@ class _Cell:
     last: int
     label: str  #: Name of the word that holds these elements
     colour: int  #: Index into the colours
+    meaning: str  #: Meaning of the colour in the legend; empty without a legend
 
 
 @dataclass(frozen=True)
@@ -69,25 +70,12 @@ class _Panel:
 
 
 def layout_as_svg(i: Instruction, title: str, found: Placements, selector: int) -> bytes:
-    """Draw where the operands lie, as SVG.
-
-    Parameters
-    ----------
-    i : Instruction
-        The instruction.
-    title : str
-        Title of the picture.
-    found : Placements
-        Places of the operands; block scales are not drawn.
-    selector : int
-        Sparsity selector, shown in the heading of the metadata.
+    """Draw where the operands lie, as SVG; block scales are not drawn. The heading of the metadata has the selector.
 
     Raises
     ------
-    OperandError
-        None of the operands has a map.
-    BackendError
-        matplotlib is not installed.
+    OperandError, BackendError
+        None of the operands has a map; matplotlib is not installed.
     """
     shown = [place for place in found.operands if not place.operand.startswith("scale")]
     if not shown:
@@ -95,11 +83,7 @@ def layout_as_svg(i: Instruction, title: str, found: Placements, selector: int) 
     panels = [_panel(place, i, selector) for place in shown]
     width = max(_LEAST_WIDTH, *(_LEFT + _RIGHT + panel.scale * _columns(panel) for panel in panels))
     height = _TITLE_HEIGHT + sum(panel.height for panel in panels)
-    with figure(width, height, **{"font.family": "DejaVu Sans"}) as whole:
-        axes = whole.add_axes((0, 0, 1, 1))
-        axes.set_xlim(0, width)
-        axes.set_ylim(height, 0)
-        axes.set_axis_off()
+    with sheet(width, height) as axes:
         axes.text(_LEFT / 3, 0.25, title, fontsize=_font(title, width, 11), weight="bold", va="center")
         memories = {place.memory for place in shown}
         keys = "; ".join(_KEYS[memory] for memory in Memory if memory in memories)
@@ -108,7 +92,7 @@ def layout_as_svg(i: Instruction, title: str, found: Placements, selector: int) 
         for panel in panels:
             _draw_panel(axes, panel, top)
             top += panel.height
-        return drawn(whole)
+        return drawn(axes.figure)
 
 
 def _columns(panel: _Panel) -> int:
@@ -154,6 +138,7 @@ def _panel(place: OperandPlacement, i: Instruction, selector: int) -> _Panel:
             else:
                 text = f"bits {bits[0]}, {bits[1]} \u2026 {bits[per_word - 1]}"
                 headers.append([(x, x + per_word, text) for x in words_of_row])
+    named = [cell for row in grid for cell in row if cell.meaning]  # the first of a colour gives its meaning
     return _Panel(
         heading=_heading(place, i, selector, (rows, columns), lanes.shape, per_word),
         down=down,
@@ -161,20 +146,22 @@ def _panel(place: OperandPlacement, i: Instruction, selector: int) -> _Panel:
         headers=headers,
         dividers=[float(x) for x in range(columns) if x % per_word],
         scale=scale,
-        legend=_legend(place, grid),
+        legend=sorted({cell.colour: cell.meaning for cell in reversed(named)}.items()),
     )
 
 
 def _cell(place: OperandPlacement, lane: int, word: int, low_bit: int, first: int, per_word: int) -> _Cell:
-    last = first + per_word - 1
+    last, in_registers = first + per_word - 1, place.memory is Memory.REGISTERS
     if place.memory is Memory.SHARED:
-        return _Cell(first, last, f"byte {word}", first // per_word % len(_COLOURS))
-    if place.operand == "metadata":
-        bits = span(low_bit, low_bit + place.bits - 1, high_first=True)
-        where = f"T{lane % 32}" if place.memory is Memory.REGISTERS else f"L{lane}:C{word}"
-        return _Cell(first, last, f"{where} {bits}", lane % 4 if place.memory is Memory.REGISTERS else word % 8)
-    letters = "TR" if place.memory is Memory.REGISTERS else "LC"
-    return _Cell(first, last, f"{letters[0]}{lane % 32}:{letters[1]}{word}", word % len(_COLOURS))
+        return _Cell(first, last, f"byte {word}", first // per_word % len(_COLOURS), "")
+    colour, meaning = word % len(_COLOURS), f"{'register' if in_registers else 'column'} {word}"
+    if place.operand != "metadata":
+        label = f"T{lane % 32}:R{word}" if in_registers else f"L{lane % 32}:C{word}"
+        return _Cell(first, last, label, colour, meaning)
+    bits = span(low_bit, low_bit + place.bits - 1, high_first=True)
+    if in_registers:
+        return _Cell(first, last, f"T{lane % 32} {bits}", lane % 4, f"lane {lane % 4} of a quad")
+    return _Cell(first, last, f"L{lane}:C{word} {bits}", colour, meaning)
 
 
 def _windows(columns: int, i: Instruction, nibbles: bool) -> list[tuple[float, float, str]]:
@@ -205,22 +192,6 @@ def _heading(
         if place.memory is Memory.REGISTERS and i.family == "wgmma":
             words.append("warp 0")
     return "; ".join([", ".join(words[:2]), *words[2:]])
-
-
-def _legend(place: OperandPlacement, grid: Sequence[Sequence[_Cell]]) -> list[tuple[int, str]]:
-    """Return the colours in use and their meaning."""
-    if place.memory is Memory.SHARED:
-        return []
-    found: dict[int, str] = {}
-    for cell in (cell for row in grid for cell in row):
-        if place.operand == "metadata" and place.memory is Memory.REGISTERS:
-            found[cell.colour] = f"lane {cell.colour} of a quad"
-        elif place.operand != "metadata":
-            kind = "register" if place.memory is Memory.REGISTERS else "column"
-            found.setdefault(cell.colour, f"{kind} {cell.label.split(':')[1][1:]}")
-        else:
-            found.setdefault(cell.colour, f"column {cell.label.split(':C')[1].split()[0]}")
-    return sorted(found.items())
 
 
 def _draw_panel(axes: Any, panel: _Panel, top: float) -> None:

@@ -12,7 +12,7 @@ from ..isa.numerics import Method, numerics
 from ..isa.placement import Memory, OperandPlacement, Placements
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
 from ..verify.pack_files import Subject
-from .layout_choice import Choice
+from .layout_choice import Choice, by_word
 
 __all__ = ["layout_as_text", "name_of", "numerics_as_dict", "span"]
 
@@ -46,13 +46,7 @@ def span(first: int, last: int, high_first: bool = False) -> str:
 
 
 def numerics_as_dict(i: Instruction, arch: str) -> dict[str, object]:
-    """Return the numerics of an instruction on an architecture, as JSON data.
-
-    Raises
-    ------
-    InstructionError
-        The architecture is unknown or does not have the instruction.
-    """
+    """Return the numerics of an instruction on an architecture that has it, as JSON data."""
     found = numerics(i, arch)
     holds = PRESETS[PRESET_OF_ARCHITECTURE[arch]].holds(i)
     integer = found.method is Method.INTEGER
@@ -77,21 +71,7 @@ def layout_as_text(
     numbers: dict[str, object],
     choice: Choice,
 ) -> str:
-    """Return the layout as text.
-
-    Parameters
-    ----------
-    subject : Subject
-        The instruction.
-    found : Placements
-        Operands to show.
-    selector : int
-        Sparsity selector of the metadata.
-    numbers : dict
-        Result of :func:`numerics_as_dict`.
-    choice : Choice
-        Elements to show.
-    """
+    """Return the layout of the chosen elements as text; `numbers` is a result of :func:`numerics_as_dict`."""
     i = subject.instruction
     lines = [subject.name, *_heading(i, selector)]
     if any(place.memory is Memory.REGISTERS for place in found.operands):
@@ -170,21 +150,11 @@ def _corners(place: OperandPlacement) -> list[str]:
     return [f"  {','.join(place.indices)}:", *(f"  {line}" for line in _grid(cells, 3))]
 
 
-def _held(place: OperandPlacement) -> dict[tuple[int, int], list[tuple[int, int, int]]]:
-    """Return (low bit, row, column) of each element, by lane and register, for the lanes of the first warp."""
-    held: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
-    rows, columns = (place.lanes < WARP_LANES).nonzero()
-    for at in zip(rows.tolist(), columns.tolist(), strict=True):
-        key = int(place.lanes[at]), int(place.words[at])
-        held.setdefault(key, []).append((int(place.low_bits[at]), *at))
-    return {key: sorted(entries) for key, entries in held.items()}
-
-
 def _by_register(place: OperandPlacement) -> list[str]:
     """Format the content of every lane as one block for each register, blocks side by side."""
-    held = _held(place)
-    registers = sorted({register for _, register in held})
-    per_register = len(held[0, 0])
+    words = by_word(place, place.lanes < WARP_LANES)
+    registers = sorted({register for _, register in words})
+    per_register = len(words[0, 0])
     bits = ", ".join(
         f"j = {j} in bits {span(place.bits * j, place.bits * (j + 1) - 1, high_first=True)}"
         for j in (range(per_register) if per_register <= _QUAD else (0, 1, per_register - 1))
@@ -197,7 +167,7 @@ def _by_register(place: OperandPlacement) -> list[str]:
     for register in registers[:_LISTED]:
         cells = []
         for lane in range(WARP_LANES):
-            entries = held[lane, register]
+            entries = words[lane, register]
             ends = [span(entries[0][axis], entries[-1][axis]) for axis in (1, 2)]
             cells.append(f"T{lane:<2} {','.join(ends)}")
         blocks.append([f"R{register}: {','.join(place.indices)}", *_grid(cells)])
@@ -206,11 +176,11 @@ def _by_register(place: OperandPlacement) -> list[str]:
 
 def _one_register(place: OperandPlacement) -> list[str]:
     """Format the lanes that hold metadata or scales: bits, row, and chunks or blocks."""
-    held = _held(place)
+    words = by_word(place, place.lanes < WARP_LANES)
     cells = []
-    for lane in sorted({lane for lane, _ in held}):
+    for lane in sorted({lane for lane, _ in words}):
         parts: dict[int, list[tuple[int, int]]] = {}
-        for low_bit, row, column in held[lane, 0]:
+        for low_bit, row, column in words[lane, 0]:
             parts.setdefault(row, []).append((low_bit, column))
         texts = [
             f"{span(entries[0][0], entries[-1][0] + place.bits - 1, high_first=True)} = "
@@ -220,7 +190,7 @@ def _one_register(place: OperandPlacement) -> list[str]:
         cells.append(f"T{lane:<2} {'  '.join(texts)}")
     which = " of warp 0" if place.lanes.max() >= WARP_LANES else ""
     heading = f"  lanes{which}, bits = {','.join(place.indices)}:"
-    columns = max(1, len({lane % _QUAD for lane, _ in held}))
+    columns = max(1, len({lane % _QUAD for lane, _ in words}))
     return [heading, *(f"  {line}" for line in _grid(cells, columns))]
 
 

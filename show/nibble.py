@@ -106,23 +106,11 @@ def _producers(value: int) -> list[tuple[str, str]]:
 
 
 def nibble_as_dict(value: int) -> dict[str, Any]:
-    """Return the legality, selection, multiplexers and producers of a nibble, as JSON data.
+    """Return the legality, selection, multiplexers and producers of a nibble, 0 to 15, as JSON data.
 
-    Parameters
-    ----------
-    value : int
-        0 to 15.
-
-    Returns
-    -------
-    dict
-        ``nibble``; ``indices``; ``rules``, one entry for each rule and granularity, with ``legal``, ``selects`` and
-        ``multiplexers`` by kind of mux; ``swapped``, the nibble that the assembler writes in place of a plain one for
-        3:1 multiplexers, or None; and ``producers``.
-
-    Notes
-    -----
-    Source: :mod:`sptc.isa.metadata` for rules and multiplexers. The nibbles that producers write
+    ``rules`` has one entry for each rule and granularity, with ``legal``, ``selects`` and ``multiplexers`` by kind of
+    mux. ``swapped`` is the nibble that the assembler writes in place of a plain one for 3:1 multiplexers, or None.
+    Rules and multiplexers are those of :mod:`sptc.isa.metadata`. The nibbles that producers write
     (:data:`sptc.tensors.sparsify.PRODUCERS`) were read off their sources.
     """
     rules = []

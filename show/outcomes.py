@@ -22,10 +22,7 @@ def by_instruction(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
         {
             "instruction": instruction,
             "arch": arch,
-            "tiles": sum(outcome.tiles for outcome in group),
-            "outputs": sum(outcome.outputs for outcome in group),
-            "mismatches": sum(outcome.mismatches for outcome in group),
-            "flags": sum(outcome.flags for outcome in group),
+            **_total(group),
             "cycles": _by_place(group, arch, _hardware),
             "silicon_cycles": _by_place(group, arch, _silicon),
             **_simulated_cycles(group),
@@ -108,14 +105,7 @@ def outcomes_as_dict(outcomes: Sequence[Outcome], files: int) -> dict[str, objec
 def outcomes_text(outcomes: Sequence[Outcome], files: int, limit: int | None) -> str:
     """Return a table with one line per instruction, the total and the first mismatch.
 
-    Parameters
-    ----------
-    outcomes : sequence of Outcome
-        Outcomes of replayed files.
-    files : int
-        Number of files.
-    limit : int or None
-        Number of random tiles that were replayed of each file; None if all were.
+    `limit` is the number of random tiles that were replayed of each file; None if all were.
     """
     rows, total = by_instruction(outcomes), _total(outcomes)
     width = max(len(str(row["instruction"])) for row in rows)

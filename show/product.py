@@ -17,15 +17,7 @@ __all__ = ["product_report", "product_text"]
 
 
 def product_report(problem: Problem, blocks: Iterable[Block]) -> dict[str, Any]:
-    """Return the report as JSON values.
-
-    Parameters
-    ----------
-    problem : Problem
-        The product.
-    blocks : iterable of Block
-        All blocks of the product, in any order.
-    """
+    """Return the report of a product as JSON values, from all of its blocks in any order."""
     done: list[Block] = sorted(blocks, key=lambda block: block.index)
     way, i, (m, n, k) = problem.way, problem.way.parsed, problem.shape
     products = m * n * k
@@ -62,15 +54,7 @@ def _cycles(problem: Problem, i: Instruction) -> dict[str, Any]:
 
 
 def product_text(report: Mapping[str, Any], way: Way) -> str:
-    """Return the report as text.
-
-    Parameters
-    ----------
-    report : mapping
-        Result of :func:`product_report`.
-    way : Way
-        Way in which the product was summed.
-    """
+    """Return the result of :func:`product_report` as text."""
     rows, columns, k = report["shape"]
     first, *others = report["backends"]
     lines = [f"{rows} x {columns} x {k}: {way}"]

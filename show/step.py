@@ -7,7 +7,7 @@ from ..infra.diagram import Diagram, Theme
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
 from ..verify.trace import OutputTrace, Product, Step, Term, as_code, as_decimal
 from ..verify.trace_output import TracedOutput
-from .unit import HEADS, begin, draw_cuts, right_of
+from .unit import HEADS, Stages
 
 __all__ = ["draw_step"]
 
@@ -22,22 +22,20 @@ def draw_step(traced: TracedOutput, number: int = 0, theme: Theme = Theme.AUTO) 
     traced : TracedOutput
         Result of :func:`sptc.verify.trace_output.trace`. The values of its golden trace are drawn.
     number : int
-        Number of the step, from 0.
-    theme : Theme
-        Colours.
+        Step, from 0.
 
     Raises
     ------
     OperandError
-        The step does not exist.
+        The output has no such step.
     """
     steps = len(traced.golden.steps)
     if not 0 <= number < steps:
         raise OperandError(f"step must be 0 to {steps - 1}, not {number}")
-    return _StepDrawing(traced.title, traced.golden, number, theme).picture
+    return _StepDrawing(traced.title, traced.golden, number, theme)
 
 
-class _StepDrawing:
+class _StepDrawing(Stages):
     """Drawing with one row for each product and a last row for the accumulator."""
 
     def __init__(self, title: str, trace: OutputTrace, number: int, theme: Theme) -> None:
@@ -45,8 +43,8 @@ class _StepDrawing:
         rows = len(self.step.products) + 1
         bottom = _TOP + rows * _PITCH
         words = f"step {number + 1} of {len(trace.steps)}, {trace.model}; {_scale(self.step)}"
-        self.picture = begin(title, words, bottom + 30, theme)
-        draw_cuts(self.picture, PRESETS[PRESET_OF_ARCHITECTURE[trace.arch]], bottom)
+        super().__init__(title, words, bottom + 30, theme)
+        self.draw_cuts(PRESETS[PRESET_OF_ARCHITECTURE[trace.arch]], bottom)
         for row, product in enumerate(self.step.products):
             self._draw_product(product, _TOP + row * _PITCH)
         self._draw_terms()
@@ -54,66 +52,52 @@ class _StepDrawing:
 
     def _draw_product(self, product: Product, top: float) -> None:
         """Draw the element of A, the element of B that metadata selects, and their product."""
-        picture, middle, bits = self.picture, top + _ROW / 2, self.trace.instruction.container_bits
-        left, width = HEADS["operands"]
-        words = [f"A[{product.element}] {as_code(product.a, bits)}"]
-        picture.arrow((left + width, top + _ROW - 2), (HEADS["multiply"][0], top + _ROW - 2))
-        picture.box((left, top, width, _ROW), words, "operand", size=10)
-        left, its_width = HEADS["select"]
+        middle, bits = top + _ROW / 2, self.trace.instruction.container_bits
+        self.connect("operands", "multiply", top + _ROW - 2)
+        self.stage("operands", top, _ROW, [f"A[{product.element}] {as_code(product.a, bits)}"], "operand", size=10)
         selected = f"B[{product.selected}] {as_code(product.b, bits)}"
         if product.nibble is None:
-            picture.box((left, top, its_width, _ROW - 5), [selected], "operand", size=10)
+            self.stage("select", top, _ROW - 5, [selected], "operand", size=10)
         else:
-            picture.multiplexer((left, top, its_width, _ROW - 5), [f"{product.nibble:04b}: {selected}"], size=9)
-        start = left + its_width
-        left, width = HEADS["multiply"]
-        picture.arrow((start, middle - 3), (left, middle - 3))
-        picture.box((left, top, width, _ROW), [as_decimal(product.value)], "logic", size=10)
+            left, width = HEADS["select"]
+            self.multiplexer((left, top, width, _ROW - 5), [f"{product.nibble:04b}: {selected}"], size=9)
+        self.connect("select", "multiply", middle - 3)
+        self.stage("multiply", top, _ROW, [as_decimal(product.value)], "logic", size=10)
 
     def _draw_terms(self) -> None:
         """Draw each term beside its products, and the accumulator in the last row."""
         rows = {product.element: row for row, product in enumerate(self.step.products)}
         of_c = len(rows)
-        left, width = HEADS["operands"]
-        top = _TOP + of_c * _PITCH
         code = as_code(self.step.c, self.trace.instruction.c.bits)
-        self.picture.box((left, top, width, _ROW), [f"C {code}"], "operand", size=10)
+        self.stage("operands", _TOP + of_c * _PITCH, _ROW, [f"C {code}"], "operand", size=10)
         for term in self.step.terms:
             first, last = (rows[term.elements[0]], rows[term.elements[-1]]) if term.elements else (of_c, of_c)
             self._draw_term(term, first, last)
         if not any(term.elements for term in self.step.terms):
             for row in rows.values():
-                middle = _TOP + row * _PITCH + _ROW / 2
-                self.picture.arrow((right_of("multiply"), middle), (HEADS["reduce"][0], middle))
+                self.connect("multiply", "reduce", _TOP + row * _PITCH + _ROW / 2)
 
     def _draw_term(self, term: Term, first: int, last: int) -> None:
-        picture, (left, width) = self.picture, HEADS["align"]
         top, height = _TOP + first * _PITCH, (last - first) * _PITCH + _ROW
         for row in range(first, last + 1):
-            middle = _TOP + row * _PITCH + _ROW / 2
-            picture.arrow((right_of("multiply" if term.elements else "operands"), middle), (left, middle))
+            source = "multiply" if term.elements else "operands"
+            self.connect(source, "align", _TOP + row * _PITCH + _ROW / 2)
         if term.shift is None or term.kept is None:
             words = [as_decimal(term.value)]
         else:
             words = [f">> {term.shift}: {term.kept}"]
-        fill = "logic" if term.cut in (None, 0) else "choice"
-        picture.box((left, top, width, height), words, fill, size=10)
-        middle = top + height / 2
-        picture.arrow((left + width, middle), (HEADS["reduce"][0], middle))
+        self.stage("align", top, height, words, "logic" if term.cut in (None, 0) else "choice", size=10)
+        self.connect("align", "reduce", top + height / 2)
 
     def _draw_result(self, bottom: float) -> None:
-        picture, step = self.picture, self.step
-        left, width = HEADS["reduce"]
+        step, middle, (left, width) = self.step, (_TOP + bottom) / 2, HEADS["result"]
         words = ["sum", str(step.total)] if step.total is not None else ["special value", "decides"]
-        picture.box((left, _TOP, width, bottom - _TOP - _PITCH + _ROW), words, "exact", size=10)
-        middle = (_TOP + bottom) / 2
-        left, width = HEADS["round"]
-        picture.arrow((right_of("reduce"), middle), (left, middle))
+        self.stage("reduce", _TOP, bottom - _TOP - _PITCH + _ROW, words, "exact", size=10)
+        self.connect("reduce", "round", middle)
+        self.stage("round", middle - 30, 60, wrap(step.rounding, 17), "result", size=10)
+        self.connect("round", "result", middle)
         code = as_code(step.d, self.trace.instruction.d.bits)
-        picture.box((left, middle - 30, width, 60), wrap(step.rounding, 17), "result", size=10)
-        left, width = HEADS["result"]
-        picture.arrow((right_of("round"), middle), (left, middle))
-        picture.box((left - 8, middle - 20, width + 16, 40), [code], "operand", size=10)
+        self.box((left - 8, middle - 20, width + 16, 40), [code], "operand", size=10)
 
 
 def _scale(step: Step) -> str:

@@ -1,14 +1,16 @@
-"""Cycles of instructions on silicon, as tables and as JSON values."""
+"""Cycles of instructions on silicon, as tables, as JSON values and as a plot."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from ..infra.figures import picture
 from ..isa.instructions import Instruction, every_instruction, parse, require_architecture
 from ..isa.kernel_timing import ProductTiming
 from ..isa.tcgen05 import Opcode, every_opcode, instructions_of, parse_shaped
-from ..isa.timing import A_PLACES, Timing, tcgen05_timing, timing
+from ..isa.timing import A_PLACES, Resource, Timing, tcgen05_timing, timing
 
-__all__ = ["ARCHITECTURE", "Row", "product_table", "timing_rows", "timing_table"]
+__all__ = ["ARCHITECTURE", "Row", "plot_rates", "product_table", "timing_rows", "timing_table"]
 
 #: Architecture of mma and wgmma with known cycles.
 ARCHITECTURE = "sm_90"
@@ -21,24 +23,12 @@ _LISTED_KINDS = (("f16", "bf16"), ("i8", "s8"), ("mxf4", "e2m1"))
 
 @dataclass(frozen=True)
 class Row:
-    """Timing of an instruction with A in one place.
+    """Timing of an instruction with A in one place."""
 
-    Attributes
-    ----------
-    text : str
-        The instruction in PTX syntax.
-    instruction : Instruction
-        The instruction.
-    a_from : str
-        Place of A: a key of the timing laws, such as ``registers`` or ``shared``.
-    timing : Timing
-        Interval, latency and the resource that limits them.
-    """
-
-    text: str
+    text: str  #: The instruction in PTX syntax
     instruction: Instruction
-    a_from: str
-    timing: Timing
+    a_from: str  #: Place of A: a key of the timing laws, such as ``registers`` or ``shared``
+    timing: Timing  #: Interval, latency and the resource that limits them
 
     def as_dict(self) -> dict[str, object]:
         """Return the row as JSON values."""
@@ -67,15 +57,7 @@ class Row:
 
 
 def timing_rows(text: str | None, arch: str | None) -> Iterator[Row]:
-    """Yield the timing of an instruction, or of all of an architecture, by the place of A.
-
-    Parameters
-    ----------
-    text : str or None
-        The instruction; None for all.
-    arch : str or None
-        Architecture whose instructions are listed if `text` is None (default sm_90).
-    """
+    """Yield the timing of an instruction, or of all of an architecture (default sm_90), by the place of A."""
     is_tcgen05 = arch == "sm_100" if text is None else text.strip().startswith("tcgen05.")
     if is_tcgen05:
         yield from _tcgen05_rows([parse_shaped(text)] if text else _every_tcgen05())
@@ -127,3 +109,39 @@ def product_table(instructions: Sequence[Instruction], timings: Sequence[Product
         gain = timings[1].cycles / timings[0].cycles
         lines.append(f"the sparse product takes {gain:.2f} times less; estimated, by the law and three fitted figures")
     return "\n".join(lines)
+
+
+#: The plot: instruction by sparsity, N and K; markers of resources; values of N.
+_PLOTTED = "wgmma.mma_async{}.sync.aligned.m64n{}k{}.f32.f16.f16"
+_MARKERS = {Resource.TENSOR_CORE: "o", Resource.SHARED_MEMORY: "s", Resource.REGISTER_FILE: "^"}
+_COLUMNS = range(8, 257, 8)
+
+
+def plot_rates(path: Path) -> None:
+    """Draw kept MACs per cycle of a tensor core over N: f16, sparse and dense, A in registers and in shared memory.
+
+    Raises
+    ------
+    BackendError, FileError
+        matplotlib is not installed; the SVG file cannot be written.
+    """
+    with picture(path, 9, 5) as axes:
+        for colour, (sparse, k) in enumerate((("", 16), (".sp", 32))):
+            for a_from, style in (("registers", "-"), ("shared", "--")):
+                timings = [(n, timing(parse(_PLOTTED.format(sparse, n, k)), ARCHITECTURE, a_from)) for n in _COLUMNS]
+                points = [(n, one.kept_mac_per_cycle, one.bound_by) for n, one in timings if one]
+                name = f"{'sparse' if sparse else 'dense'}, A from {a_from}"
+                axes.plot(
+                    [n for n, *_ in points], [rate for _, rate, _ in points], style, color=f"C{colour}", label=name
+                )
+                for resource, marker in _MARKERS.items():
+                    bound = [(n, rate) for n, rate, limit in points if limit is resource]
+                    columns, rates = zip(*bound, strict=True) if bound else ([], [])
+                    axes.plot(columns, rates, marker, color=f"C{colour}", markersize=4)
+        for resource, marker in _MARKERS.items():
+            axes.plot([], [], marker, color="gray", label=f"bound by {resource.value}")
+        axes.set_xlabel("columns N of wgmma.mma_async, f16")
+        axes.set_ylabel("kept MAC a cycle of a tensor core")
+        axes.set_xlim(0, _COLUMNS[-1] + 8)
+        axes.set_ylim(0)
+        axes.legend(frameon=False)

@@ -1,9 +1,10 @@
 """The diagram of a unit: its stages from left to right, their widths, and the pipeline registers between them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from textwrap import wrap
+from typing import Any
 
 from ..infra.diagram import Diagram, Theme
 from ..isa.metadata import UNITS_PER_CHUNK
@@ -16,9 +17,9 @@ from ..rtl.slots import Slot, kept_bits
 from ..rtl.unpack import ACCUMULATOR_SIGNIFICAND_BITS
 from ..rtl.widths import Widths
 
-__all__ = ["CUT_PLACES", "HEADS", "WIDTH", "begin", "draw_cuts", "draw_unit", "right_of"]
+__all__ = ["HEADS", "Stages", "draw_unit"]
 
-WIDTH = 1000
+_WIDTH = 1000
 #: Left edge and width of the column of each stage; the key is its title.
 HEADS: dict[str, tuple[float, float]] = {
     "operands": (14, 90),
@@ -30,7 +31,7 @@ HEADS: dict[str, tuple[float, float]] = {
     "result": (936, 52),
 }
 #: Horizontal position of each pipeline register; that of cut ``align`` is inside the sum.
-CUT_PLACES = {
+_CUT_PLACES = {
     "select": 276,
     "product": 424,
     "multiply": 462,
@@ -53,41 +54,42 @@ class _Lane:
     slot: Slot  #: The first of these slots
 
 
-def begin(title: str, words: str, height: float, theme: Theme) -> Diagram:
-    """Return a diagram with a title, a line of text below it, and the name of each stage above its column."""
-    picture = Diagram(WIDTH, height, title, words, theme)
-    picture.heading(HEADS["operands"][0], title, words)
-    for name, (left, width) in HEADS.items():
-        picture.text(left + width / 2, 76, name, size=13, kind="strong")
-    return picture
-
-
-def draw_cuts(picture: Diagram, config: CoreConfig, bottom: float) -> None:
-    """Draw the pipeline registers down to `bottom`, each labelled with the cycle that ends there."""
-    for cycle, cut in enumerate(config.cuts, 1):
-        picture.register(CUT_PLACES[cut], 62, bottom + 6, f"cycle {cycle}")
-
-
-def right_of(column: str) -> float:
+def _right_of(column: str) -> float:
     """Return the right edge of a stage's column."""
     left, width = HEADS[column]
     return left + width
 
 
+class Stages(Diagram):
+    """A diagram with a title, a line of text below it, and a column for each stage with its name above."""
+
+    def __init__(self, title: str, words: str, height: float, theme: Theme) -> None:
+        super().__init__(_WIDTH, height, title, words, theme)
+        self.heading(HEADS["operands"][0], title, words)
+        for name, (left, width) in HEADS.items():
+            self.text(left + width / 2, 76, name, size=13, kind="strong")
+
+    def draw_cuts(self, config: CoreConfig, bottom: float) -> None:
+        """Draw the pipeline registers down to `bottom`, each labelled with the cycle that ends there."""
+        for cycle, cut in enumerate(config.cuts, 1):
+            self.register(_CUT_PLACES[cut], 62, bottom + 6, f"cycle {cycle}")
+
+    def stage(self, column: str, top: float, height: float, lines: Sequence[str], fill: str, **style: Any) -> None:
+        """Draw a box over the width of a column."""
+        left, width = HEADS[column]
+        self.box((left, top, width, height), lines, fill, **style)
+
+    def connect(self, source: str, target: str, y: float) -> None:
+        """Draw an arrow from the right edge of one column to the left edge of another."""
+        self.arrow((_right_of(source), y), (HEADS[target][0], y))
+
+
 def draw_unit(config: CoreConfig, theme: Theme) -> Diagram:
-    """Draw a unit.
-
-    Parameters
-    ----------
-    config : CoreConfig
-        Configuration of the datapath.
-    theme : Theme
-        Colours.
-    """
-    return _UnitDrawing(config, theme).picture
+    """Draw a unit."""
+    return _UnitDrawing(config, theme)
 
 
-class _UnitDrawing:
+class _UnitDrawing(Stages):
     """Drawing with a row for each kind of slot, then the accumulator, groups of 4-bit products, and exponents."""
 
     def __init__(self, config: CoreConfig, theme: Theme) -> None:
@@ -97,8 +99,8 @@ class _UnitDrawing:
         bottom = _place(rows) - _GAP
         words = f"{config.slots} product slots and an accumulator, summed exactly and rounded once; "
         words += f"latency {config.latency} cycles, one step a cycle"
-        self.picture = begin(f"unit of {config.name}", words, bottom + 34, theme)
-        draw_cuts(self.picture, config, bottom)
+        super().__init__(f"unit of {config.name}", words, bottom + 34, theme)
+        self.draw_cuts(config, bottom)
         self._draw_operands()
         for number, lane in enumerate(self.lanes):
             self._draw_lane(lane, _place(number))
@@ -111,110 +113,103 @@ class _UnitDrawing:
 
     def _draw_operands(self) -> None:
         """Draw A, B and the multiplexers, with a bus from each to the slots."""
-        picture, config = self.picture, self.config
-        left, width = HEADS["operands"]
+        config, (left, width) = self.config, HEADS["operands"]
         height = _place(len(self.lanes)) - _GAP - _TOP
         of_b, bits = height * 0.6, 8 * config.step_bytes
         of_a = (left, _TOP + of_b + 10, width, height - of_b - 10)
-        picture.box((left, _TOP, width, of_b), ["B", f"{2 * bits} bits"], "operand")
-        picture.box(of_a, ["kept A", f"{bits} bits"] if of_a[3] > 30 else [f"A {bits} bits"], "operand")
+        self.box((left, _TOP, width, of_b), ["B", f"{2 * bits} bits"], "operand")
+        self.box(of_a, ["kept A", f"{bits} bits"] if of_a[3] > 30 else [f"A {bits} bits"], "operand")
         beside = {"b": _TOP + of_b / 2, "a": of_a[1] + of_a[3] / 2}
-        buses = {"b": CUT_PLACES["select"] - 16, "a": CUT_PLACES["select"] - 8}
-        picture.arrow((left + width, beside["b"]), (buses["b"], beside["b"]), head=False)
-        picture.arrow((left + width, beside["a"]), (buses["a"], beside["a"]), head=False)
+        buses = {"b": _CUT_PLACES["select"] - 16, "a": _CUT_PLACES["select"] - 8}
+        self.arrow((left + width, beside["b"]), (buses["b"], beside["b"]), head=False)
+        self.arrow((left + width, beside["a"]), (buses["a"], beside["a"]), head=False)
         self._draw_multiplexers(of_b)
         places = [_place(number) + _ROW / 2 for number in range(len(self.lanes))]
         for operand, shift in (("b", -10), ("a", 10)):
             ends = [beside[operand], *(place + shift for place in places)]
-            picture.arrow((buses[operand], min(ends)), (buses[operand], max(ends)), head=False)
+            self.arrow((buses[operand], min(ends)), (buses[operand], max(ends)), head=False)
             for place in places:
-                picture.arrow((buses[operand], place + shift), (HEADS["multiply"][0], place + shift))
+                self.arrow((buses[operand], place + shift), (HEADS["multiply"][0], place + shift))
 
     def _draw_multiplexers(self, height: float) -> None:
         config, (left, width) = self.config, HEADS["select"]
         if not config.sparse:
-            self.picture.text(left + width / 2, _TOP + height / 2 - 9, "low half, as it is", kind="quiet")
+            self.text(left + width / 2, _TOP + height / 2 - 9, "low half, as it is", kind="quiet")
             return
         parts, unit_bits = 2 if config.interleaved else 1, 16 if config.always_wide else 8
         nibbles = len(list(selects_layout(config)))
         inputs = UNITS_PER_CHUNK - (config.mux == "mux3")
         words = [f"{KEPT_UNITS * nibbles // parts} x {inputs}:1", f"units of {parts * unit_bits} bits"]
-        self.picture.multiplexer((left, _TOP, width, height), [*words, f"{nibbles} nibbles", "of metadata"])
+        self.multiplexer((left, _TOP, width, height), [*words, f"{nibbles} nibbles", "of metadata"])
 
     def _draw_lane(self, lane: _Lane, top: float) -> None:
         """Draw one kind of slot: its multipliers, and its shifters or the pass-through of its products."""
         slot, middle = lane.slot, top + _ROW / 2
-        left, width = HEADS["multiply"]
         words = [f"{lane.slots} x ({slot.significand_bits} x {slot.significand_bits} bits)"]
         words += wrap(" ".join(map(str, slot.elements)), 23)
-        self.picture.box((left, top, width, _ROW), words, "logic", copies=lane.slots, size=10)
-        left, width = HEADS["align"]
+        self.stage("multiply", top, _ROW, words, "logic", copies=lane.slots, size=10)
         if slot.index >= self.config.term_slots:
-            self.picture.text(left + width / 2, middle, "only in groups", size=10, kind="quiet")
+            left, width = HEADS["align"]
+            self.text(left + width / 2, middle, "only in groups", size=10, kind="quiet")
             return
         kept = sorted({kept_bits(self.config, element) for element in slot.floats})
         words = [f"{lane.slots} x {slot.term_bits} bits", "shifted right" if slot.floats else "as they are"]
         words += [f"F {' or '.join(map(str, kept))}"] if kept else []
-        self.picture.box((left, top, width, _ROW), words, "logic", copies=lane.slots, size=10)
-        self.picture.arrow((right_of("multiply"), middle), (left, middle))
-        self.picture.arrow((left + width, middle), (HEADS["reduce"][0], middle))
+        self.stage("align", top, _ROW, words, "logic", copies=lane.slots, size=10)
+        self.connect("multiply", "align", middle)
+        self.connect("align", "reduce", middle)
 
     def _draw_accumulator(self, top: float) -> None:
         middle = top + _ROW / 2
-        left, width = HEADS["operands"]
-        self.picture.box((left, top + 8, width, _ROW - 16), ["C", "32 bits"], "operand")
-        last, stages = left + width, {}
+        self.stage("operands", top + 8, _ROW - 16, ["C", "32 bits"], "operand")
+        last, stages = "operands", {}
         if self.widths.floating:
             stages["multiply"] = ["unpack C", f"{ACCUMULATOR_SIGNIFICAND_BITS} bits"]
             stages["align"] = ["shift C", f"{self.widths.total_bits} bits"]
         for column, words in stages.items():
-            left, width = HEADS[column]
-            self.picture.box((left, top + 8, width, _ROW - 16), words, "logic")
-            self.picture.arrow((last, middle), (left, middle))
-            last = left + width
-        self.picture.arrow((last, middle), (HEADS["reduce"][0], middle))
+            self.stage(column, top + 8, _ROW - 16, words, "logic")
+            self.connect(last, column, middle)
+            last = column
+        self.connect(last, "reduce", middle)
 
     def _draw_groups(self, top: float) -> None:
         """Draw the sums of groups of 16 products of 4-bit elements, scaled or not."""
-        picture, widths, middle = self.picture, self.widths, top + _ROW / 2
-        left, width = HEADS["align"]
+        widths, middle, left = self.widths, top + _ROW / 2, HEADS["align"][0]
         bits = SCALED_GROUP_BITS if widths.scaled_groups else GROUP_SUM_BITS
         words = [f"{widths.groups} groups of {BLOCK_GROUP}", f"4-bit products, {bits} bits"]
         if widths.scaled_groups:
             words.append(f"scaled, shifted, F {self.config.block_alignment_bits}")
-            start, its_width = HEADS["operands"]
-            picture.box((start, top + 8, its_width, _ROW - 16), ["scales", *self.config.scales], "operand", size=10)
-            picture.arrow((start + its_width, middle + 14), (left, middle + 14))
-        picture.box((left, top, width, _ROW), words, "logic", copies=widths.groups, size=10)
-        start = right_of("multiply")
-        picture.text(start, middle - 8, f"{BLOCK_GROUP * widths.groups} products", size=10, anchor="end", kind="quiet")
-        picture.arrow((start + 4, middle - 8), (left, middle - 8))
-        picture.arrow((left + width, middle), (HEADS["reduce"][0], middle))
+            self.stage("operands", top + 8, _ROW - 16, ["scales", *self.config.scales], "operand", size=10)
+            self.connect("operands", "align", middle + 14)
+        self.stage("align", top, _ROW, words, "logic", copies=widths.groups, size=10)
+        start = _right_of("multiply")
+        self.text(start, middle - 8, f"{BLOCK_GROUP * widths.groups} products", size=10, anchor="end", kind="quiet")
+        self.arrow((start + 4, middle - 8), (left, middle - 8))
+        self.connect("align", "reduce", middle)
 
     def _draw_exponents(self, top: float) -> None:
         """Draw the largest exponent and the signals that bypass the sum."""
-        picture, middle = self.picture, top + _ROW / 2
-        left, width = HEADS["multiply"]
+        middle, right = top + _ROW / 2, _right_of("multiply")
         words = ["e_max", f"largest of {self.widths.float_slots} exponents,", "of C's and e_zero"]
         words += ["(block scales offset these)"] if "ue8m0" in self.config.scales else []
-        picture.box((left, top, width, _ROW), words, "logic", size=10)
+        self.stage("multiply", top, _ROW, words, "logic", size=10)
         of_c = len(self.lanes)
         floats = [*(number for number, lane in enumerate(self.lanes) if lane.slot.floats), of_c]
-        exponents, shifts = CUT_PLACES["multiply"] - 12, HEADS["align"][0] - 12
+        exponents, shifts = _CUT_PLACES["multiply"] - 12, HEADS["align"][0] - 12
         for number in floats:
             place = _place(number) + _ROW / 2 + 14
-            picture.arrow((left + width, place), (exponents, place), head=False)
+            self.arrow((right, place), (exponents, place), head=False)
         first = _place(floats[0]) + _ROW / 2
-        picture.arrow((exponents, first + 14), (exponents, middle - 12), (left + width, middle - 12))
-        picture.arrow((left + width, middle), (shifts, middle), (shifts, first - 14), head=False)
+        self.arrow((exponents, first + 14), (exponents, middle - 12), (right, middle - 12))
+        self.arrow((right, middle), (shifts, middle), (shifts, first - 14), head=False)
         for number in [*floats, *([of_c + 1] if self.widths.scaled_groups else [])]:
             place = _place(number) + _ROW / 2 - 14
-            picture.arrow((shifts, place), (HEADS["align"][0], place))
+            self.arrow((shifts, place), (HEADS["align"][0], place))
         target = HEADS["round"][0] + HEADS["round"][1] / 2
         around = middle + 16
-        picture.arrow((left + width, around), (target, around), (target, self._rounding(top + _ROW)[1]))
+        self.arrow((right, around), (target, around), (target, self._rounding(top + _ROW)[1]))
         left, width = HEADS["align"]
-        picture.text(left + width / 2, around - 9, "headroom, NaN, infinities", size=10, kind="quiet")
+        self.text(left + width / 2, around - 9, "headroom, NaN, infinities", size=10, kind="quiet")
 
     def _rounding(self, bottom: float) -> tuple[float, float]:
         """Return the top and bottom edge of the rounding box."""
@@ -223,22 +218,19 @@ class _UnitDrawing:
 
     def _draw_sum(self, bottom: float) -> None:
         """Draw the sum, its rounding and the result."""
-        picture, widths = self.picture, self.widths
-        left, width = HEADS["reduce"]
+        widths = self.widths
         terms = self.config.term_slots + widths.groups + 1
         words = ["exact sum", f"{terms} terms", "carry-save tree", f"adder, {widths.total_bits} bits"]
         end = bottom - (_ROW + _GAP) * widths.floating
-        picture.box((left, _TOP, width, end - _TOP), words, "exact")
-        left, width = HEADS["round"]
+        self.stage("reduce", _TOP, end - _TOP, words, "exact")
         start, stop = self._rounding(bottom)
         middle = (start + stop) / 2
         results = [_RESULTS[code.name] for code in sorted(widths.results, key=lambda code: code.name)]
-        picture.arrow((right_of("reduce"), middle), (left, middle))
+        self.connect("reduce", "round", middle)
         words = ["round once", f"normalise, {normalised_bits(widths.total_bits)} bits", *results]
-        picture.box((left, start, width, stop - start), words, "result", size=10)
-        left, width = HEADS["result"]
-        picture.arrow((right_of("round"), middle), (left, middle))
-        picture.box((left, middle - 24, width, 48), ["D", "32 bits"], "operand")
+        self.stage("round", start, stop - start, words, "result", size=10)
+        self.connect("round", "result", middle)
+        self.stage("result", middle - 24, 48, ["D", "32 bits"], "operand")
 
 
 def _lanes(widths: Widths) -> Iterator[_Lane]:

@@ -7,11 +7,11 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,13 @@ from .. import __version__
 from ..errors import FileError
 from ..infra.cache import recall, store
 from ..infra.nextpnr import PLACING, nextpnr_version
-from ..infra.pools import Pool, local_pool
+from ..infra.pools import local_pool
 from ..infra.reading import parse_json
 from ..infra.yosys import run_yosys
 from .netlist import Netlist
 from .recipe import STATISTICS, Recipe, Route
 
-__all__ = ["Measurement", "Request", "in_pool", "measure", "measure_all", "versions"]
+__all__ = ["Measurement", "Request", "measure", "measure_all", "versions"]
 
 #: A netlist and its synthesis recipe.
 Request = tuple[Netlist, Recipe]
@@ -133,19 +133,11 @@ def measure_all(
     progress(0, len(order))
     # The folder outlives the pool: files of killed workers are removed after the workers have ended.
     with tempfile.TemporaryDirectory() as scratch, local_pool(jobs) as pool:
-        for key, measurement in in_pool(pool, _measure_one, [(*distinct[key], key, Path(scratch)) for key in order]):
+        arguments = ((*distinct[key], key, Path(scratch)) for key in order)
+        for key, measurement in chain.from_iterable(pool.run(_measure_one, arguments)):
             found[key] = measurement
             progress(len(found), len(order))
     return {name: found[key] for name, key in keys.items()}
-
-
-def in_pool(pool: Pool, work: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
-    """Yield the results of a function for many arguments, in arbitrary order."""
-    waiting = deque(arguments)
-    while waiting or pool.busy:
-        while waiting and pool.accepts:
-            pool.submit(work, *waiting.popleft())
-        yield from pool.collect()
 
 
 def _measure_one(netlist: Netlist, recipe: Recipe, key: str, scratch: Path) -> tuple[str, Measurement]:

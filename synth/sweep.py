@@ -4,14 +4,14 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 
 from ..errors import Error
 from ..infra.pools import cluster_pool, local_pool
 from ..rtl.config import BLOCK_SCALES, ConfigError, CoreConfig
 from .netlist import unit
-from .price import Measurement, in_pool, measure
+from .price import Measurement, measure
 from .recipe import Recipe
 
 __all__ = ["Grid", "Place", "Point", "points", "sweep"]
@@ -158,7 +158,7 @@ def sweep(
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         pool = stack.enter_context(cluster_pool(scheduler) if scheduler else local_pool(jobs))
         work = [(found[index], index, recipe, scratch) for index in wanted]
-        for done, (index, measurement) in enumerate(in_pool(pool, _measure_point, work), 1):
+        for done, (index, measurement) in enumerate(chain.from_iterable(pool.run(_measure_point, work)), 1):
             found[index] = replace(found[index], measurement=measurement)
             progress(done, len(wanted))
     return found

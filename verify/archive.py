@@ -1,8 +1,9 @@
-"""The common base of all register files: the archive they are read from, and the protocol of a replay."""
+"""The common base of all register files, and the archive they are read from."""
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,73 +19,80 @@ __all__ = ["Archive", "Recorded", "Replayable", "load"]
 _ARRAY_MAGIC = b"\x93NUMPY"
 _REFUSAL = "is not a readable .npz register file"
 _COUNTS = {2: "two", 4: "four"}
+_File = TypeVar("_File", bound="Recorded")
 
 
-class Recorded(Protocol):
-    """Protocol of a replay: one instruction, a batch of operands and, if known, the result."""
+class Recorded(ABC):
+    """Base of the dataclasses that a replay takes: one instruction, a batch of operands and, if known, the result."""
+
+    instruction: Instruction  #: Shape and types
+    arch: str
+    d: NDArray | None  #: Expected result of :meth:`run`; None if unknown
+    #: Names of the fields whose first axis is the case; the first of them is never None.
+    case_fields: ClassVar[tuple[str, ...]]
 
     @property
     def name(self) -> str:
         """Instruction with all options that decide its result."""
-
-    @property
-    def instruction(self) -> Instruction:
-        """Shape and types."""
-
-    @property
-    def arch(self) -> str:
-        """Architecture."""
+        return str(self.instruction)
 
     @property
     def a_from(self) -> str | None:
-        """Location of A, ``"registers"`` or ``"shared"``; None if the instruction fixes it."""
+        """Location of A, ``"registers"`` or ``"shared"``; None where the result does not depend on it."""
+        return None
 
     @property
     def cases(self) -> int:
-        """Number of tiles."""
+        """Number of tiles, or of dot products."""
+        return len(getattr(self, self.case_fields[0]))
 
     @property
+    @abstractmethod
     def before(self) -> NDArray:
         """Array like the result of :meth:`run`, before the instruction."""
 
-    @property
-    def d(self) -> NDArray | None:
-        """Expected result of :meth:`run`; None if unknown."""
-
-    def assuming(self, arch: str | None, metadata: str | None) -> "Recorded":
-        """Return the same file for another architecture or policy; None keeps that of the file."""
-
-    def take(self, cases: NDArray[np.intp] | slice) -> "Recorded":
+    def take(self: _File, cases: NDArray[np.intp] | slice) -> _File:
         """Return the same file with only some of its cases."""
+        file: Any = self
+        arrays = {name: getattr(self, name) for name in self.case_fields}
+        return replace(file, **{name: array[cases] for name, array in arrays.items() if array is not None})
 
+    def assuming(self: _File, arch: str | None, metadata: str | None) -> _File:
+        """Return the same file for another architecture or policy; None keeps that of the file."""
+        file: Any = self
+        options = {"arch": arch, "metadata": metadata}
+        return replace(file, **{name: value for name, value in options.items() if value and hasattr(self, name)})
+
+    @abstractmethod
     def run(self, backend: str | Backend = "golden") -> NDArray:
-        """Compute the results on a back end; the first axis is the case."""
+        """Compute the results on a back end; the first axis is the case.
 
+        Raises
+        ------
+        Error
+            The operands are wrong, the architecture lacks the instruction, or the back end cannot compute it.
+        """
+
+    @abstractmethod
     def matrix(self, result: NDArray) -> NDArray:
         """Return the codes of D in a result of :meth:`run`, shape (cases, m, n)."""
 
     def beside(self, result: NDArray) -> NDArray[np.uint32]:
         """Return the tensor memory of a result with the bits of D zeroed, shape (cases, CTAs, lanes, columns)."""
+        return np.zeros((len(result), 0, 0, 0), np.uint32)
 
 
-class Replayable(Recorded, Protocol):
-    """Protocol of a register file; each class documents its content."""
+class Replayable(Recorded):
+    """Base of the register files; each class documents its content."""
 
+    @abstractmethod
     def contents(self) -> dict[str, Any]:
         """Return the arrays of the archive by key."""
 
 
 @dataclass(frozen=True, eq=False)
 class Archive:
-    """Arrays by key, with checks whose errors name the file in one sentence.
-
-    Attributes
-    ----------
-    path : str
-        Path of the file.
-    arrays : dict of str to ndarray
-        Content of the file.
-    """
+    """Arrays by key, with checks whose errors name the file in one sentence."""
 
     path: str
     arrays: dict[str, NDArray[Any]]
@@ -103,23 +111,15 @@ class Archive:
 
     def integer(self, key: str, default: int | None = None) -> int:
         """Return a 0-d integer. A key without default must be present."""
-        value = self.arrays.get(key, np.array(default))
-        if value.ndim or value.dtype.kind not in "iu":
-            raise self.refuse(key, "a 0-d integer")
-        return int(value)
+        return int(self._checked(key, default, (), "iu", "a 0-d integer"))
 
     def string(self, key: str, default: str) -> str:
         """Return a 0-d string."""
-        value = self.arrays.get(key, np.array(default))
-        if value.ndim or value.dtype.kind != "U":
-            raise self.refuse(key, "a 0-d string")
-        return str(value)
+        return str(self._checked(key, default, (), "U", "a 0-d string"))
 
     def integers(self, key: str, default: tuple[int, ...]) -> tuple[int, ...]:
         """Return a tuple of integers, as many as in the default."""
-        value = self.arrays.get(key, np.array(default))
-        if value.shape != (len(default),) or value.dtype.kind not in "iu":
-            raise self.refuse(key, f"{_COUNTS[len(default)]} integers")
+        value = self._checked(key, default, (len(default),), "iu", f"{_COUNTS[len(default)]} integers")
         return tuple(int(number) for number in value)
 
     def flag(self, key: str, default: bool) -> bool:
@@ -128,6 +128,13 @@ class Archive:
         if value.ndim or value.dtype.kind not in "biu" or value not in (0, 1):
             raise FileError(f"{self.refuse(key, '0 or 1')}: {value!s:.20}")
         return bool(value)
+
+    def _checked(self, key: str, default: object, shape: tuple[int, ...], kinds: str, expected: str) -> NDArray[Any]:
+        """Return an array, `default` where it is missing; raise unless it has the shape and one of the kinds."""
+        value = self.arrays.get(key, np.array(default))
+        if value.shape != shape or value.dtype.kind not in kinds:
+            raise self.refuse(key, expected)
+        return value
 
     def policy(self) -> str:
         """Return the policy for undefined nibbles."""

@@ -60,16 +60,8 @@ _SPREAD_ONE_IN = 6
 def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Generator, base: int = 0) -> Iterator[Job]:
     """Yield every case of a register file as a job of a warpgroup.
 
-    Parameters
-    ----------
-    file : RegisterFile
-        Register file of a ``wgmma``. The expected results are its D or, without D, those of the golden model.
-    config : CoreConfig
-        Datapath that computes it.
-    rng : Generator
-        Draws registers that are not read.
-    base : int
-        Unit of shared memory to which the image is moved: a multiple of 64, the length of a swizzle pattern.
+    Results are the D of the file or, without D, those of the golden model. `rng` draws registers that are not read.
+    `base` is the unit of shared memory to which the image is moved: a multiple of 64, the length of a swizzle pattern.
     """
     reads = _reads(file, _WARPS * WARP_ROWS)
     i = file.instruction
@@ -186,24 +178,12 @@ _SCALED_PANELS = 4
 
 @dataclass(frozen=True, eq=False)
 class CtaInstruction:
-    """An instruction with its arguments, in the forms of the front door and of the hardware.
-
-    Attributes
-    ----------
-    opcode : Opcode
-        Opcode.
-    descriptor : InstructionDescriptor
-        Decoded instruction descriptor.
-    arguments : dict
-        Arguments of :func:`sptc.tcgen05_mma`, except the memories.
-    command : CtaCommand
-        Command for the hardware.
-    """
+    """An instruction with its arguments, in the forms of the front door and of the hardware."""
 
     opcode: Opcode
-    descriptor: InstructionDescriptor
-    arguments: dict[str, Any]
-    command: CtaCommand
+    descriptor: InstructionDescriptor  #: Decoded instruction descriptor
+    arguments: dict[str, Any]  #: Arguments of :func:`sptc.tcgen05_mma`, except the memories
+    command: CtaCommand  #: Command for the hardware
 
     @property
     def placement(self) -> Placement:
@@ -271,18 +251,10 @@ def random_instruction(
 def random_work(
     config: CoreConfig, opcodes: list[Opcode], instructions: int, rng: np.random.Generator, widest: int = 64
 ) -> CtaWork:
-    """Return random work of one CTA; a part of the instructions runs on a pair with another CTA.
+    """Return random work of one CTA; a part of the instructions, drawn from `opcodes`, runs on a pair with another CTA.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        Datapath of an array.
-    opcodes : list of Opcode
-        Opcodes to draw from.
-    instructions : int
-        Number of instructions. Commits follow some of them, at times many in a row; the last task is a commit.
-    widest : int
-        Most columns of an instruction.
+    Commits follow some of them, at times many in a row; the last task is a commit. An instruction has at most `widest`
+    columns.
     """
     (before, shared), cta = random_memories(2, rng), int(rng.integers(2))
     tensor, tasks = before, []

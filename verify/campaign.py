@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +49,9 @@ _INTERVAL = 1.0
 
 @dataclass
 class Totals:
-    """Counts for one pair of formats on one datapath, or for the whole campaign.
+    """Counts for one pair of formats on one datapath, or for the whole campaign."""
 
-    Attributes
-    ----------
-    shards, outputs, mismatches : int
-        Shards finished, outputs compared, outputs that differ.
-    """
-
+    #: Shards finished, outputs compared, outputs that differ.
     shards: int = 0
     outputs: int = 0
     mismatches: int = 0
@@ -82,12 +78,7 @@ def parameters(plan: Plan, sample: bool, version: str) -> dict[str, Any]:
 
 
 class StateFolder:
-    """Folder of a campaign, locked by one process at a time.
-
-    Parameters
-    ----------
-    path : Path
-        The folder; created if it does not exist.
+    """Folder of a campaign, created if it does not exist, and locked by one process at a time.
 
     Attributes
     ----------
@@ -112,13 +103,7 @@ class StateFolder:
         self.parameters: dict[str, Any] | None = task
 
     def begin(self, requested: Mapping[str, Any]) -> None:
-        """Enter the parameters of a new campaign, or compare them with those of the campaign to resume.
-
-        Raises
-        ------
-        FileError
-            The parameters differ; the message names them.
-        """
+        """Enter the parameters of a new campaign; raise a `FileError` that names those of another one in the folder."""
         if self.parameters is None:
             self._journal.begin(requested)
             self.parameters = dict(requested)
@@ -131,13 +116,7 @@ class StateFolder:
             raise FileError(f"{self.path} holds a campaign of other parameters: {'; '.join(differing)}")
 
     def records(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield the index and the record of each finished shard.
-
-        Raises
-        ------
-        FileError
-            An entry has an unknown form.
-        """
+        """Yield the index and the record of each finished shard; raise a `FileError` for a damaged entry."""
         for index, record in self._journal.entries():
             try:
                 yield index, {name: record[name] for name in ("instruction", "a_from", "mismatches")}
@@ -160,13 +139,7 @@ class StateFolder:
             self.write(coverage)
 
     def write(self, coverage: Coverage | None) -> None:
-        """Write coverage and the waiting entries.
-
-        Raises
-        ------
-        FileError
-            The folder cannot be written, for example because the disk is full.
-        """
+        """Write coverage and the waiting entries; raise a `FileError` if that fails, as on a full disk."""
         if coverage:
             coverage.write(self.path / _COVERAGE)
         self._journal.write(self._waiting)
@@ -199,23 +172,12 @@ def _spell(value: object) -> str:
 
 
 class Record:
-    """The finished shards of a campaign.
-
-    Parameters
-    ----------
-    plan : Plan
-        The campaign.
-    folder : StateFolder or None
-        Folder of the campaign; entries in it are counted first.
-    sample : bool
-        Whether coverage is sampled.
+    """The finished shards of a campaign; entries in its folder are counted first. With `sample`, coverage is sampled.
 
     Attributes
     ----------
-    pairs : dict of (preset, pair) to Totals
-        Counts by pair of formats.
-    forms : dict of Form to Totals
-        Counts by form of instruction.
+    pairs, forms : dict of Totals
+        Counts by datapath and pair of formats, and by form of instruction.
     total : Totals
         Counts of the whole campaign.
     coverage : Coverage or None
@@ -310,20 +272,11 @@ class Record:
 
 
 def campaign_record(record: Record, about: Mapping[str, str]) -> bytes:
-    """Return the counts of a campaign by form, as :mod:`sptc.isa.evidence` reads them.
+    """Return the counts of a campaign by form, as :mod:`sptc.isa.evidence` reads them: JSON, compressed with gzip.
 
-    Parameters
-    ----------
-    record : Record
-        Record of a plan for one architecture.
-    about : mapping of str to str
-        Version, GPU and date of the comparison.
-
-    Returns
-    -------
-    bytes
-        JSON, compressed with gzip: `about`, architecture, seed, tiles of a shard; and by instruction and location of A
-        the shards, tiles, outputs and mismatches.
+    It has `about` (version, GPU and date of the comparison), architecture, seed, and tiles of a shard; and by
+    instruction and location of A the shards, tiles, outputs and mismatches. The plan of the record is of one
+    architecture.
     """
     plan = record.plan
     instructions: dict[str, dict[str, dict[str, int]]] = {}
@@ -339,14 +292,7 @@ def campaign_record(record: Record, about: Mapping[str, str]) -> bytes:
 def prepare(record: Record, pool: Pool, here: bool) -> None:
     """Make back ends ready for all datapaths before the workers need them, and collect the empty coverage groups.
 
-    Parameters
-    ----------
-    record : Record
-        The campaign.
-    pool : Pool
-        Pool that compiles.
-    here : bool
-        Whether the workers run on this machine. Other workers compile a datapath when they first need it.
+    Unless the workers run `here`, on this machine, they compile a datapath when they first need it.
     """
     sample = record.coverage is not None
     for arch in record.plan.datapaths:
@@ -367,16 +313,9 @@ def make_ready(backends: Sequence[str], arch: str) -> None:
 
 
 def unfinished(record: Record, *, shards: int | None = None, outputs: int | None = None) -> Iterator[Shard]:
-    """Yield the unfinished shards of a campaign, in order.
+    """Yield the unfinished shards of a campaign, in order; with `shards`, only of that many first shards of the plan.
 
-    Parameters
-    ----------
-    record : Record
-        The campaign.
-    shards : int, optional
-        Stop after this number of shards of the plan.
-    outputs : int, optional
-        Stop once the yielded shards and the finished ones before them compare this number of outputs.
+    With `outputs`, stop once the yielded shards and the finished ones before them compare this number of outputs.
     """
     counted = 0
     for shard in record.plan.shards():
@@ -398,12 +337,8 @@ def run(
 
     Parameters
     ----------
-    record : Record
-        Record that takes the results.
-    pool : Pool
-        Pool that runs the shards.
-    shards : iterator of Shard
-        Shards to run.
+    record, pool, shards
+        Record that takes the results, pool that runs the shards, and the shards.
     seconds : float, optional
         Time after which no shard is started.
     finished : callable
@@ -411,23 +346,18 @@ def run(
 
     Raises
     ------
-    WorkError
-        A shard cannot be run.
-    PoolError
-        The cluster is lost.
+    WorkError, PoolError
+        A shard cannot be run; the cluster is lost.
     """
     end = None if seconds is None else time.monotonic() + seconds
-    sample = record.coverage is not None
+
+    def due() -> Iterator[tuple[Shard, bool]]:
+        while record.failed is None and (end is None or time.monotonic() < end) and (shard := next(shards, None)):
+            yield shard, record.coverage is not None
+
     try:
-        while True:
-            while pool.accepts and record.failed is None and (end is None or time.monotonic() < end):
-                shard = next(shards, None)
-                if shard is None:
-                    break
-                pool.submit(run_shard, shard, sample)
-            if not pool.busy:
-                break
-            for result in pool.collect():
+        for results in pool.run(run_shard, due()):
+            for result in results:
                 record.add(result)
             finished()
     finally:
@@ -436,7 +366,5 @@ def run(
 
 def reproducer(shard: Shard, pool: Pool) -> Reproducer | None:
     """Reduce the mismatch of a shard on the back end that showed it; None if it does not reproduce."""
-    pool.submit(reproduce, shard)
-    while not (results := pool.collect()):
-        pass
-    return results[0]
+    [reproduced] = chain.from_iterable(pool.run(reproduce, [(shard,)]))
+    return reproduced

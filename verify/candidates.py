@@ -24,33 +24,18 @@ _PLAIN = {True: "uniform", False: "mid"}
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """A batch of candidate tiles.
+    """A batch of candidate tiles."""
 
-    Attributes
-    ----------
-    given : Given
-        Operands of the tiles.
-    any_nibble : bool
-        Whether the metadata has undefined nibbles, too.
-    """
-
-    given: Given
-    any_nibble: bool = False
+    given: Given  #: Operands of the tiles
+    any_nibble: bool = False  #: Whether the metadata has undefined nibbles, too
 
 
 def draw_candidates(
     instruction: Instruction, numerics: Numerics, rng: np.random.Generator, cases: int
 ) -> Iterator[Candidates]:
-    """Yield batches of tiles, one for each distribution.
+    """Yield batches of tiles, one for each distribution, with `cases` tiles of each random one.
 
-    Parameters
-    ----------
-    instruction, numerics : Instruction, Numerics
-        Instruction, and the parameters of its right model.
-    rng : Generator
-        Source of randomness.
-    cases : int
-        Tiles of each random distribution.
+    `numerics` are the parameters of the right model.
     """
     i = instruction
     for distribution in distributions(i):
@@ -165,21 +150,12 @@ _TURNS = len(_FIRST) + 2
 
 
 def least_matrices(instruction: Instruction, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Return tiles near e_zero and near zero, which decide the result of sums that almost vanish.
+    """Return tiles of floats near e_zero and near zero, which decide the result of sums that almost vanish.
 
     A row of A has two products, both powers of two: one near the least subnormal number of D, and one from above to
     below the last bit that any alignment keeps. In every fifth tile both are zero. Accumulators are zeros of either
     sign, subnormal numbers, or the least normal numbers. Where a format cannot form so small a product, the
-    accumulators decide.
-
-    Parameters
-    ----------
-    instruction : Instruction
-        Float instruction.
-    rng : Generator
-        Source of randomness.
-    cases : int
-        Number of tiles; twenty contain every pair of products.
+    accumulators decide. Twenty tiles contain every pair of products.
     """
     i, draft = instruction, Draft(instruction, cases, rng)
     tiles = np.arange(cases)[:, None]

@@ -53,48 +53,23 @@ _KEY = "conformance"
 
 @dataclass(frozen=True)
 class Apart:
-    """Difference between one neighbour and the right model in a pack.
+    """Difference between one neighbour and the right model in a pack."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the neighbour.
-    outputs : tuple of int
-        Number of differing outputs in each case.
-    digest : str
-        SHA-256 of all outputs of the neighbour.
-    """
-
-    name: str
-    outputs: tuple[int, ...]
-    digest: str
+    name: str  #: Name of the neighbour
+    outputs: tuple[int, ...]  #: Number of differing outputs in each case
+    digest: str  #: SHA-256 of all outputs of the neighbour
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Pack:
-    """A conformance pack.
+    """A conformance pack."""
 
-    Attributes
-    ----------
-    file : Replayable
-        Operands, and the D of the right model.
-    seed : int
-        Seed of the pack.
-    candidates : int
-        Number of tiles among which the cases were chosen.
-    neighbours : tuple of Apart
-        Every neighbour that may differ, including those that do not differ in any case.
-    same : dict of str to str
-        Neighbours that give the right result for all operands, and the reason.
-    alike : tuple of tuple of str
-        Groups of neighbours that the pack does not tell from each other, as their results are equal.
-    """
-
-    file: Replayable
+    file: Replayable  #: Operands, and the D of the right model
     seed: int
-    candidates: int
-    neighbours: tuple[Apart, ...]
-    same: dict[str, str]
+    candidates: int  #: Number of tiles among which the cases were chosen
+    neighbours: tuple[Apart, ...]  #: Every neighbour that may differ, including those that do not differ in any case
+    same: dict[str, str]  #: Neighbours that give the right result for all operands, and the reason
+    #: Groups of neighbours that the pack does not tell from each other, as their results are equal.
     alike: tuple[tuple[str, ...], ...]
 
     @property
@@ -112,21 +87,12 @@ class Pack:
 def choose_pack(subject: Subject, arch: str, seed: int) -> Pack:
     """Draw candidates, and choose a few cases that tell the right model and its neighbours apart from each other.
 
-    Parameters
-    ----------
-    subject : Subject
-        Instruction of the pack.
-    arch : str
-        Architecture.
-    seed : int
-        Seed; with instruction and architecture it decides the pack.
+    Instruction, architecture and seed decide the pack.
 
     Raises
     ------
-    InstructionError
-        The architecture does not have the instruction.
-    OperandError
-        No public source states the place of all operands.
+    InstructionError, OperandError
+        The architecture does not have the instruction; or no public source states the place of all operands.
     """
     i, narrow = subject.instruction, replace(subject.instruction, n=_COLUMNS)
     right, neighbours = right_model(narrow, arch), neighbours_of(narrow, arch)
@@ -141,21 +107,11 @@ def choose_pack(subject: Subject, arch: str, seed: int) -> Pack:
             choice.consider(candidates.given, candidates.any_nibble)
     assert choice.operands is not None
     file = file_of(subject, arch, choice.operands.widened(i.n), rng, int(rng.integers(i.sparsity_selectors)))
-    same = {neighbour.name: neighbour.same for neighbour in neighbours if neighbour.same}
-    pack = Pack(file=file, seed=seed, candidates=choice.seen, neighbours=(), same=same, alike=())
-    return _described(pack, replace(file, d=file.run()))
+    return _described(replace(file, d=file.run()), seed, choice.seen)
 
 
 class _Choice:
-    """Selection of cases among the candidates seen so far.
-
-    Attributes
-    ----------
-    operands : Given or None
-        Operands of the chosen cases.
-    seen : int
-        Number of candidates seen.
-    """
+    """Selection of cases among the candidates seen so far: their number, and the operands of the chosen cases."""
 
     def __init__(self, models: Sequence[Model]) -> None:
         self._models = models
@@ -203,14 +159,11 @@ class _Choice:
         return np.array(chosen)
 
 
-def _described(pack: Pack, file: Replayable) -> Pack:
+def _described(file: Replayable, seed: int, candidates: int) -> Pack:
     """Return a pack for a file with D, with the results of its neighbours compared.
 
-    Raises
-    ------
-    Error
-        The file cannot be computed; or its D is not the result of the right model; or it uses a placement or negation
-        that packs do not have.
+    Raise an `Error` if the file cannot be computed; if its D is not the result of the right model; or if it uses a
+    placement or negation that packs do not have.
     """
     assert file.d is not None
     if (file.run() != file.d).any():  # run() also raises for wrong operands
@@ -218,10 +171,12 @@ def _described(pack: Pack, file: Replayable) -> Pack:
     operands, expected = given_of(file), file.matrix(file.d)
     if (right_model(file.instruction, file.arch).multiply(operands) != expected).any():
         raise FileError(f"a pack of {file.name} has none of its options")
-    differences: list[Apart] = []
+    differences, same = [], {}
     groups: dict[str, list[str]] = {}
     for neighbour in neighbours_of(file.instruction, file.arch):
-        if not neighbour.same:
+        if neighbour.same:
+            same[neighbour.name] = neighbour.same
+        else:
             results = neighbour.multiply(operands)
             outputs = np.count_nonzero((results != expected).reshape(file.cases, -1), axis=1)
             digest = hashlib.sha256(np.ascontiguousarray(results).tobytes()).hexdigest()
@@ -229,17 +184,11 @@ def _described(pack: Pack, file: Replayable) -> Pack:
             if outputs.any():
                 groups.setdefault(digest, []).append(neighbour.name)
     alike = tuple(tuple(names) for names in groups.values() if len(names) > 1)
-    return replace(pack, file=file, neighbours=tuple(differences), alike=alike)
+    return Pack(file=file, seed=seed, candidates=candidates, neighbours=tuple(differences), same=same, alike=alike)
 
 
 def write_pack(path: Path, pack: Pack) -> None:
-    """Write a pack; equal packs give equal bytes.
-
-    Raises
-    ------
-    FileError
-        The file cannot be written.
-    """
+    """Write a pack; equal packs give equal bytes. Raise a `FileError` if the file cannot be written."""
     register_file.write(path, pack.file, **{_KEY: json.dumps(_manifest(pack))})
 
 
@@ -273,13 +222,10 @@ def read_pack(path: Path) -> Pack:
     seed, candidates = manifest.get("seed"), manifest.get("candidates")
     if not isinstance(seed, int) or not isinstance(candidates, int):
         raise FileError(f"{path}: {_KEY} must say the seed and the number of candidates")
-    neighbours = neighbours_of(file.instruction, file.arch)
-    same = {neighbour.name: neighbour.same for neighbour in neighbours if neighbour.same}
     if file.d is None:
         raise FileError(f"{path} lacks the key 'D'")
-    pack = Pack(file=file, seed=seed, candidates=candidates, neighbours=(), same=same, alike=())
     try:
-        pack = _described(pack, file)
+        pack = _described(file, seed, candidates)
     except Error as error:
         raise FileError(f"{path}: {error}") from None
     if _manifest(pack)["neighbours"] != manifest.get("neighbours"):
@@ -294,31 +240,17 @@ _WORD_BITS = 32
 
 @dataclass(frozen=True)
 class Judgement:
-    """Comparison of results with the right model and its neighbours.
+    """Comparison of results with the right model and its neighbours."""
 
-    Attributes
-    ----------
-    outputs, differing : int
-        Outputs compared, and those that differ from D.
-    first : Mismatch or None
-        First differing output.
-    beside : int
-        Words of tensor memory that differ outside D.
-    explained_by : tuple of str
-        If outputs differ, the neighbours that reproduce every output.
-    nearest : str
-        Neighbour that reproduces the most outputs, if these are more than the right model reproduces; else empty.
-    explained : int
-        Outputs that `nearest` reproduces, or else the right model.
-    """
-
+    #: Outputs compared, and those that differ from D.
     outputs: int
     differing: int
-    first: Mismatch | None
-    beside: int
-    explained_by: tuple[str, ...]
+    first: Mismatch | None  #: First differing output
+    beside: int  #: Words of tensor memory that differ outside D
+    explained_by: tuple[str, ...]  #: If outputs differ, the neighbours that reproduce every output
+    #: Neighbour that reproduces the most outputs, if these are more than the right model reproduces; else empty.
     nearest: str
-    explained: int
+    explained: int  #: Outputs that `nearest` reproduces, or else the right model
 
     @property
     def right(self) -> bool:
@@ -358,12 +290,7 @@ def judge(pack: Pack, results: NDArray[np.uint32]) -> Judgement:
 def read_results(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint32]:
     """Read results: key ``D`` of an ``.npz``, a JSON list of words, or hexadecimal words, one on each line.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    shape : tuple of int
-        Shape of D in the pack. A list may be nested like it or flat; lines are in C order.
+    `shape` is that of D in the pack. A list may be nested like it or flat; lines are in C order.
 
     Raises
     ------

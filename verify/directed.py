@@ -354,17 +354,10 @@ def _drafted(instruction: Instruction, rng: np.random.Generator, cases: int) -> 
 
 
 def directed_matrices(instruction: Instruction, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Return directed tiles of any instruction as matrices.
+    """Return directed tiles of any instruction as matrices; a hundred use every recipe several times.
 
-    Parameters
-    ----------
-    instruction : Instruction
-        Any instruction, ``wgmma`` included.
-    rng : Generator
-        Source of randomness.
-    cases : int
-        Number of tiles; a hundred use every recipe several times. The first tile also has the stored dot products that
-        the instruction can compute: the first in row 0 and column 0, the next in row 1 and column 1, and so on.
+    The first tile also has the stored dot products that the instruction can compute: the first in row 0 and column 0,
+    the next in row 1 and column 1, and so on.
     """
     tiles = _drafted(instruction, rng, cases).matrices()
     stored = (one for one in dot_products() if one.fits(instruction))

@@ -5,7 +5,7 @@ codes it names: ``a``, ``b`` [dot product, element], ``c``, ``d`` [dot product].
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from ..errors import FileError
 from ..infra.reading import parse_json
 from ..isa.instructions import Instruction, parse, require_architecture
 from ..isa.operands import MatrixOperands
-from .archive import Archive
+from .archive import Archive, Recorded
 
 __all__ = ["DotProducts", "interpret", "shipped_dot_products"]
 
@@ -26,74 +26,36 @@ _FIELDS = ("gpu", "arch", "instruction", "a", "b", "c", "d")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class DotProducts:
-    """A set of dot products; each is one output of an instruction.
+class DotProducts(Recorded):
+    """A set of dot products; each is one output of an instruction."""
 
-    Attributes
-    ----------
-    gpu : str
-        GPU of the recording.
-    arch : str
-        Architecture.
-    instruction : Instruction
-        Dense instruction.
-    a, b : ndarray, shape (cases, elements)
-        Codes of the first elements; the others up to k of the instruction are zero.
-    before, d : ndarray, shape (cases, 1, 1)
-        Codes of the accumulators and of the recorded results.
-    """
+    case_fields = ("d", "a", "b", "c")
 
-    gpu: str
+    gpu: str  #: GPU of the recording
     arch: str
-    instruction: Instruction
+    instruction: Instruction  #: Dense instruction
+    #: Codes of the first elements, shape (cases, elements); the others up to k of the instruction are zero.
     a: NDArray
     b: NDArray
-    before: NDArray
+    #: Codes of the accumulators and of the recorded results, shape (cases, 1, 1).
+    c: NDArray
     d: NDArray
 
     @property
-    def name(self) -> str:
-        """Name of the instruction."""
-        return str(self.instruction)
-
-    @property
-    def a_from(self) -> None:
-        """None: the result does not depend on the location of A."""
-
-    @property
-    def cases(self) -> int:
-        """Number of dot products."""
-        return len(self.d)
-
-    def assuming(self, arch: str | None, metadata: str | None) -> "DotProducts":
-        """Return the same set for another architecture; None keeps its own. There is no metadata policy."""
-        return replace(self, arch=arch or self.arch)
-
-    def take(self, cases: NDArray[np.intp] | slice) -> "DotProducts":
-        """Return the same set with some of its dot products."""
-        parts = {name: getattr(self, name)[cases] for name in ("a", "b", "before", "d")}
-        return replace(self, **parts)
+    def before(self) -> NDArray:
+        """The accumulators before the instruction."""
+        return self.c
 
     def run(self, backend: str | Backend = "golden") -> NDArray:
-        """Compute the results on a back end, shape (cases, 1, 1).
-
-        Raises
-        ------
-        InstructionError, BackendError
-            The architecture does not have the instruction, or the back end cannot compute it.
-        """
+        """Compute the results on a back end, shape (cases, 1, 1)."""
         require_architecture(self.instruction, self.arch)
         a, b = (np.pad(x, ((0, 0), (0, self.instruction.k - x.shape[1]))) for x in (self.a, self.b))
-        operands = MatrixOperands(a[:, None, :], b[:, :, None], self.before, None)
+        operands = MatrixOperands(a[:, None, :], b[:, :, None], self.c, None)
         return backend_named(backend).multiply(self.instruction, self.arch, operands).d
 
     def matrix(self, result: NDArray) -> NDArray:
         """Return the result unchanged: it consists of codes of D."""
         return result
-
-    def beside(self, result: NDArray) -> NDArray[np.uint32]:
-        """Return an empty array: there is nothing beside D."""
-        return np.zeros((len(result), 0, 0, 0), np.uint32)
 
 
 def interpret(archive: Archive) -> list[DotProducts]:
@@ -101,10 +63,8 @@ def interpret(archive: Archive) -> list[DotProducts]:
 
     Raises
     ------
-    FileError
-        A key is missing, or arrays do not fit together. The message names it in one sentence.
-    InstructionError
-        An instruction does not parse.
+    FileError, InstructionError
+        A key is missing, or arrays do not fit together; or an instruction does not parse.
     """
     table = parse_json(archive.string("sets", ""), f"{archive.path}:", "sets is no JSON")
     if not isinstance(table, list) or not table or not all(isinstance(row, dict) for row in table):
@@ -133,8 +93,8 @@ def _set(archive: Archive, number: int, row: dict[str, object]) -> DotProducts:
     if not (a.shape == b.shape and a.shape[1] <= i.k and len(a) == len(c) == len(d) > 0):
         shapes = ", ".join(f"{field} {value.shape}" for field, value in arrays.items())
         raise FileError(f"{place}: the shapes of {i} do not fit together: {shapes}")
-    before, result_d = c[:, None, None], d[:, None, None]
-    return DotProducts(gpu=named["gpu"], arch=named["arch"], instruction=i, a=a, b=b, before=before, d=result_d)
+    c, d = (codes[:, None, None] for codes in (c, d))
+    return DotProducts(gpu=named["gpu"], arch=named["arch"], instruction=i, a=a, b=b, c=c, d=d)
 
 
 def shipped_dot_products() -> Iterator[Path]:

@@ -4,7 +4,7 @@ The golden model computes a neighbour with one parameter of its numerics changed
 decoder would pass them on. A neighbour that gives the right result for all operands is marked, with the reason.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
@@ -26,30 +26,14 @@ __all__ = ["Model", "neighbours_of", "right_model", "same_alignment", "same_floo
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A model of one instruction: the right model or a neighbour.
+    """A model of one instruction: the right model or a neighbour."""
 
-    Attributes
-    ----------
-    name : str
-        What differs, for example "F = 24"; unique among the neighbours of an instruction.
-    instruction : Instruction
-        Instruction that it computes.
-    numerics : Numerics
-        Parameters of its numerics.
-    mux : str
-        Its multiplexers, ``mux4`` or ``mux3``.
-    alter : callable
-        Changes the operands before the multiplication.
-    same : str
-        Reason why it gives the right result for all operands; empty if it may differ.
-    """
-
-    name: str
-    instruction: Instruction
-    numerics: Numerics
-    mux: str
-    alter: Callable[[Given], MatrixOperands] = attrgetter("matrices")
-    same: str = ""
+    name: str  #: What differs, for example "F = 24"; unique among the neighbours of an instruction
+    instruction: Instruction  #: Instruction that it computes
+    numerics: Numerics  #: Parameters of its numerics
+    mux: str  #: Its multiplexers, ``mux4`` or ``mux3``
+    alter: Callable[[Given], MatrixOperands] = attrgetter("matrices")  #: Changes the operands before the multiplication
+    same: str = ""  #: Reason why it gives the right result for all operands; empty if it may differ
 
     def multiply(self, operands: Given) -> NDArray:
         """Return the codes of D that the model computes, shape (cases, m, n)."""
@@ -57,13 +41,7 @@ class Model:
 
 
 def right_model(instruction: Instruction, arch: str) -> Model:
-    """Return the right model of an instruction on an architecture.
-
-    Raises
-    ------
-    InstructionError
-        The architecture does not have the instruction.
-    """
+    """Return the right model; raise an `InstructionError` if the architecture does not have the instruction."""
     return Model(
         name="the right model",
         instruction=instruction,
@@ -75,10 +53,7 @@ def right_model(instruction: Instruction, arch: str) -> Model:
 def neighbours_of(instruction: Instruction, arch: str) -> tuple[Model, ...]:
     """Return the neighbours of the right model, including those that cannot be told apart.
 
-    Raises
-    ------
-    InstructionError
-        The architecture does not have the instruction.
+    Errors are those of :func:`right_model`.
     """
     right = right_model(instruction, arch)
     arithmetic = _integer_neighbours if instruction.a.is_integer else _float_neighbours
@@ -102,24 +77,18 @@ def _integer_neighbours(right: Model, arch: str) -> Iterator[Model]:
 def _float_neighbours(right: Model, arch: str) -> Iterator[Model]:
     """Yield other F, alignment rounding, L, e_zero, rounding and method."""
     i, p = right.instruction, right.numerics
-    for bits in (p.alignment_bits - 1, p.alignment_bits + 1):
-        changed = replace(p, alignment_bits=bits)
-        yield replace(right, name=f"F = {bits}", numerics=changed, same=same_alignment(i, p, changed))
-    for alignment in Alignment:
-        if alignment is not p.alignment:
-            changed = replace(p, alignment=alignment)
-            name = f"terms rounded {alignment.value} in the alignment"
-            yield replace(right, name=name, numerics=changed, same=same_alignment(i, p, changed))
-    for step in (p.step // 2, p.step * 2):
-        changed = replace(p, step=step)
-        yield replace(right, name=f"L = {step}", numerics=changed, same=same_steps(i, p, changed))
-    for floor in (p.zero_exponent - 1, p.zero_exponent + 1):
-        changed = replace(p, zero_exponent=floor)
-        yield replace(right, name=f"e_zero = {floor}", numerics=changed, same=same_floor(i, p, changed))
-    for rounding in _ROUNDINGS[i.d.name]:
-        if rounding is not p.rounding:
-            changed = replace(p, rounding=rounding)
-            yield replace(right, name=f"rounding {rounding.value}", numerics=changed)
+    changes: tuple[tuple[str, str, Iterable[Any], Callable[..., str]], ...] = (
+        ("alignment_bits", "F = {}", (p.alignment_bits - 1, p.alignment_bits + 1), same_alignment),
+        ("alignment", "terms rounded {.value} in the alignment", Alignment, same_alignment),
+        ("step", "L = {}", (p.step // 2, p.step * 2), same_steps),
+        ("zero_exponent", "e_zero = {}", (p.zero_exponent - 1, p.zero_exponent + 1), same_floor),
+        ("rounding", "rounding {.value}", _ROUNDINGS[i.d.name], lambda *_: ""),
+    )
+    for field, name, values, why_same in changes:
+        for value in values:
+            if value != getattr(p, field):
+                changed = replace(p, **{field: value})
+                yield replace(right, name=name.format(value), numerics=changed, same=why_same(i, p, changed))
     yield from _method_neighbours(right, arch)
 
 
@@ -193,19 +162,12 @@ def _scale_neighbours(right: Model) -> Iterator[Model]:
 
 @dataclass(frozen=True)
 class _Exponents:
-    """Bounds on the exponents of one kind of finite nonzero term.
+    """Bounds on the exponents of one kind of finite nonzero term."""
 
-    Attributes
-    ----------
-    least, largest : int
-        Bounds of the exponents that enter the maximum.
-    last : int
-        Every bit of every term is worth at least ``2**last``.
-    """
-
+    #: Bounds of the exponents that enter the maximum.
     least: int
     largest: int
-    last: int
+    last: int  #: Every bit of every term is worth at least ``2**last``
 
 
 def _number_exponents(fmt: Format) -> _Exponents:

@@ -11,7 +11,6 @@ import numpy as np
 from ..errors import FileError, InstructionError, OperandError
 from ..isa.fragments import a_fragment, accumulator_fragment
 from ..isa.instructions import Instruction, every_instruction, parse, require_architecture
-from ..isa.memory import decode_descriptor, operand_map
 from ..isa.operands import HeldOperands, Immediates, MatrixOperands
 from ..isa.tcgen05 import Opcode, every_opcode, instructions_of, parse_shaped
 from ..isa.tensor_memory import COLUMNS, LANES, TensorMap, layout_for, metadata_map
@@ -28,6 +27,7 @@ __all__ = [
     "Subject",
     "every_subject",
     "file_of",
+    "file_stem",
     "given_of",
     "has_words",
     "require_placed",
@@ -39,18 +39,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Subject:
-    """Instruction of a pack.
+    """Instruction of a pack."""
 
-    Attributes
-    ----------
-    instruction : Instruction
-        Shape and types.
-    opcode : Opcode or None
-        PTX opcode of a ``tcgen05`` instruction.
-    """
-
-    instruction: Instruction
-    opcode: Opcode | None = None
+    instruction: Instruction  #: Shape and types
+    opcode: Opcode | None = None  #: PTX opcode of a ``tcgen05`` instruction
 
     @property
     def name(self) -> str:
@@ -59,19 +51,19 @@ class Subject:
 
 
 def subject_named(text: str) -> Subject:
-    """Return the instruction with a name as :attr:`Subject.name` gives it.
+    """Return the instruction with a name as :attr:`Subject.name` gives it, or raise an `InstructionError`.
 
     A ``tcgen05`` opcode without shape and types stands for its instruction with the largest M and smallest N.
-
-    Raises
-    ------
-    InstructionError
-        The name does not parse, or the opcode has no instruction with the shape and types in brackets.
     """
     if not text.strip().startswith("tcgen05."):
         return Subject(parse(text))
     opcode, i = parse_shaped(text)
     return Subject(i, opcode)
+
+
+def file_stem(name: str) -> str:
+    """Return the name of an instruction as one of a file or folder, without suffix."""
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-")
 
 
 def every_subject(arch: str) -> Iterator[Subject]:
@@ -91,12 +83,8 @@ def every_subject(arch: str) -> Iterator[Subject]:
 def require_placed(subject: Subject, arch: str) -> None:
     """Raise unless a pack of the instruction can be made.
 
-    Raises
-    ------
-    InstructionError
-        The architecture does not have the instruction.
-    OperandError
-        No public source states the place of all operands; or the instruction shifts A.
+    An `InstructionError` says that the architecture does not have the instruction, an `OperandError` that no public
+    source states the place of all operands, or that the instruction shifts A.
     """
     require_architecture(subject.instruction, arch)
     if subject.opcode and subject.opcode.shifts_a:
@@ -119,23 +107,8 @@ def file_of(
 ) -> RegisterFile | TensorMemoryFile:
     """Return a register file with these operands, without D, with metadata policy ``silicon``.
 
-    Parameters
-    ----------
-    subject : Subject
-        Instruction.
-    arch : str
-        Architecture that has the instruction.
-    given : Given
-        Content of registers and memory.
-    rng : Generator
-        Draws the same properties as :func:`~sptc.verify.stimulus.matrices_file`.
-    sparsity_selector : int
-        Sparsity selector.
-
-    Raises
-    ------
-    OperandError
-        No public source states the place of all operands.
+    `rng` draws the same properties as for :func:`~sptc.verify.stimulus.matrices_file`. Raise an `OperandError` if no
+    public source states the place of all operands.
     """
     i = subject.instruction
     if subject.opcode:
@@ -151,10 +124,7 @@ def file_of(
 def given_of(file: Replayable) -> Given:
     """Return the operands of a register file that :func:`file_of` made.
 
-    Raises
-    ------
-    FileError
-        The file differs from those of :func:`file_of`: other places of operands, negated products, or D not added.
+    Raise a `FileError` for any other file: other places of operands, negated products, or D not added.
     """
     if isinstance(file, TensorMemoryFile):
         return _of_tensor_memory(file)
@@ -218,16 +188,10 @@ def _of_mma(file: RegisterFile) -> MatrixOperands:
 
 def _of_wgmma(file: RegisterFile) -> MatrixOperands:
     i, smem = file.instruction, np.ascontiguousarray(file.b).view(np.uint8)
-    shared = {}
-    for name, descriptors, transposed in (
-        ("a", file.a_descriptor, file.imm_trans[0]),
-        ("b", file.b_descriptor, file.imm_trans[1]),
-    ):
-        if descriptors is not None:
-            if (descriptors != descriptors[0]).any():
-                raise FileError(f"a pack of {i} has one descriptor of {name}")
-            where = operand_map(i, name, decode_descriptor(int(descriptors[0])), transposed=bool(transposed))
-            shared[name] = gather_shared(smem, where)
+    for name, descriptors in (("a", file.a_descriptor), ("b", file.b_descriptor)):
+        if descriptors is not None and (descriptors != descriptors[0]).any():
+            raise FileError(f"a pack of {i} has one descriptor of {name}")
+    shared = {name: gather_shared(smem, where) for name, where in file.shared_maps.items()}
     return MatrixOperands(
         shared["a"] if file.a is None else from_registers(file.a, a_fragment(i)),
         shared["b"].swapaxes(1, 2),
@@ -257,24 +221,10 @@ def _every_name() -> dict[str, Counter[str]]:
 
 
 def subject_of_words(text: str) -> tuple[Subject | None, list[str]]:
-    """Return the instruction that has the given words, or the names of all that have them.
+    """Return the only instruction that has the given words; or None, and the names of all that have them.
 
-    Parameters
-    ----------
-    text : str
-        Complete name, as for :func:`~sptc.verify.pack_files.subject_named`, or some of its words in any order.
-
-    Returns
-    -------
-    Subject or None
-        The only instruction with these words; None if there are several.
-    list of str
-        Names of these several instructions.
-
-    Raises
-    ------
-    InstructionError
-        No instruction has the words, and the text is no name either.
+    The words are a complete name, as for :func:`subject_named`, or some of its words in any order. Raise an
+    `InstructionError` if no instruction has them and they are no name either.
     """
     try:
         return subject_named(text), []

@@ -15,7 +15,7 @@ word for each case, comma-separated).
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from importlib import resources
 from io import BytesIO
 from pathlib import Path
@@ -32,6 +32,7 @@ from ..infra.files import write_whole
 from ..isa.architectures import same_numerics
 from ..isa.fragments import accumulator_fragment
 from ..isa.instructions import Instruction, parse
+from ..isa.memory import SharedMap, decode_descriptor, operand_map
 from ..operands.registers import from_registers
 from . import tensor_memory_file
 from .archive import Archive, Replayable, load
@@ -43,62 +44,33 @@ _DEFAULT_ARCH = "sm_90"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class RegisterFile:
-    """Contents of a register file; see the module for the meaning of the fields.
+class RegisterFile(Replayable):
+    """Contents of a register file; see the module for the meaning of the fields."""
 
-    Attributes
-    ----------
-    instruction : Instruction
-        Instruction.
-    sparsity_selector : int
-        Sparsity selector; 0 for a dense instruction.
-    a, b, c : ndarray of uint32
-        Operands; the first axis is the case. `a` is None where a descriptor addresses A.
-    e : ndarray of uint32, shape (cases, threads), or None
-        Metadata.
-    d : ndarray of uint32 or None
-        Known result.
-    arch : str
-        Architecture.
-    metadata : str
-        Policy for undefined nibbles, as in :func:`sptc.mma`.
-    scale_a, scale_b : ndarray of uint32, shape (cases, 32), or None
-        Block scale data.
-    scale_ids : tuple of int
-        byte_a, thread_a, byte_b, thread_b.
-    a_descriptor, b_descriptor : ndarray of uint64, shape (cases,), or None
-        Shared-memory descriptors of A and B for ``wgmma``.
-    scale_d : bool
-        Whether ``wgmma`` adds D.
-    imm_scale, imm_trans : tuple of int
-        Values for A and B, as in :func:`sptc.wgmma`.
-    recorded : str
-        Place and date of the recording of D.
-    """
+    case_fields = ("c", "a", "b", "d", "e", "scale_a", "scale_b", "a_descriptor", "b_descriptor")
 
     instruction: Instruction
-    sparsity_selector: int
+    sparsity_selector: int  #: Sparsity selector; 0 for a dense instruction
+    #: Operands; the first axis is the case. `a` is None where a descriptor addresses A.
     a: Registers | None = None
     b: Registers
     c: Registers
-    e: Registers | None = None
-    d: Registers | None = None
+    e: Registers | None = None  #: Metadata, shape (cases, threads)
+    d: Registers | None = None  #: Known result
     arch: str = _DEFAULT_ARCH
-    metadata: str = "strict"
+    metadata: str = "strict"  #: Policy for undefined nibbles, as in :func:`sptc.mma`
+    #: Block scale data, shape (cases, 32).
     scale_a: Registers | None = None
     scale_b: Registers | None = None
-    scale_ids: tuple[int, int, int, int] = field(default=(0, 0, 0, 0))
+    scale_ids: tuple[int, int, int, int] = (0, 0, 0, 0)  #: byte_a, thread_a, byte_b, thread_b
+    #: Shared-memory descriptors of A and B for ``wgmma``, shape (cases,).
     a_descriptor: NDArray[np.uint64] | None = None
     b_descriptor: NDArray[np.uint64] | None = None
-    scale_d: bool = True
+    scale_d: bool = True  #: Whether ``wgmma`` adds D
+    #: Values for A and B, as in :func:`sptc.wgmma`.
     imm_scale: tuple[int, int] = (1, 1)
     imm_trans: tuple[int, int] = (0, 0)
-    recorded: str = ""
-
-    @property
-    def name(self) -> str:
-        """Name of the instruction."""
-        return str(self.instruction)
+    recorded: str = ""  #: Place and date of the recording of D
 
     @property
     def a_from(self) -> str | None:
@@ -108,33 +80,24 @@ class RegisterFile:
         return "registers" if self.a_descriptor is None else "shared"
 
     @property
-    def cases(self) -> int:
-        """Number of tiles."""
-        return len(self.c)
-
-    @property
     def before(self) -> Registers:
         """The accumulator before the instruction."""
         return self.c
 
-    def assuming(self, arch: str | None, metadata: str | None) -> "RegisterFile":
-        """Return the same file for another architecture or policy; None keeps that of the file."""
-        return replace(self, arch=arch or self.arch, metadata=metadata or self.metadata)
-
-    def take(self, cases: NDArray[np.intp] | slice) -> "RegisterFile":
-        """Return the same file with only some of its cases."""
-        names = (*_KEYS.values(), *_DESCRIPTORS)
-        parts = {name: getattr(self, name) for name in names}
-        return replace(self, **{name: part[cases] for name, part in parts.items() if part is not None})
+    @property
+    def shared_maps(self) -> dict[str, SharedMap]:
+        """Places of the operands that descriptors address, by name; the descriptors are those of the first case."""
+        maps = {}
+        for name, descriptors, transposed in zip(
+            "ab", (self.a_descriptor, self.b_descriptor), self.imm_trans, strict=True
+        ):
+            if descriptors is not None:
+                descriptor = decode_descriptor(int(descriptors[0]))
+                maps[name] = operand_map(self.instruction, name, descriptor, transposed=bool(transposed))
+        return maps
 
     def run(self, backend: str | Backend = "golden") -> Registers:
-        """Compute D on a back end.
-
-        Raises
-        ------
-        Error
-            As for :func:`sptc.mma` and :func:`sptc.wgmma`.
-        """
+        """Compute D on a back end."""
         if self.instruction.family == "wgmma":
             return self._run_wgmma(backend)
         assert self.a is not None
@@ -187,10 +150,6 @@ class RegisterFile:
         """Return the codes of D in accumulator registers, shape (cases, m, n)."""
         return from_registers(result, accumulator_fragment(self.instruction))
 
-    def beside(self, result: Registers) -> Registers:
-        """Return an empty array: D fills its registers."""
-        return np.zeros((len(result), 0, 0, 0), np.uint32)
-
     def contents(self) -> dict[str, Any]:
         """Return the arrays of the archive by key."""
         contents: dict[str, Any] = {
@@ -217,21 +176,11 @@ _KEYS = {"A": "a", "B": "b", "C": "c", "D": "d", "E": "e", "scale_a": "scale_a",
 def read(path: str | Path) -> Replayable:
     """Read a register file of any instruction.
 
-    Parameters
-    ----------
-    path : str or Path
-        Path of the ``.npz``.
-
-    Returns
-    -------
-    RegisterFile or TensorMemoryFile
-
     Raises
     ------
-    FileError
-        The file is unreadable or truncated, or a key is missing; one sentence that names it.
-    InstructionError
-        The instruction does not parse.
+    FileError, InstructionError
+        The file is unreadable or truncated, or a key is missing (one sentence that names it); or the instruction does
+        not parse.
     """
     return interpret(load(path))
 
@@ -293,21 +242,10 @@ def _interpret(archive: Archive) -> RegisterFile:
 
 
 def write(path: str | Path, file: Replayable, **others: NDArray | str) -> None:
-    """Write a register file, whole or not at all; equal contents give equal bytes.
+    """Write a register file as ``.npz``, whole or not at all; equal contents give equal bytes.
 
-    Parameters
-    ----------
-    path : str or Path
-        Path with the suffix ``.npz``.
-    file : RegisterFile or TensorMemoryFile
-        Register file.
-    **others : ndarray or str
-        Further members of the archive; :func:`read` ignores them.
-
-    Raises
-    ------
-    FileError
-        The file cannot be written.
+    `others` are further members of the archive, which :func:`read` ignores. Raise a `FileError` if the file cannot be
+    written.
     """
     archive = BytesIO()
     np.savez_compressed(archive, allow_pickle=False, **file.contents(), **others)

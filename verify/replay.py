@@ -21,74 +21,41 @@ __all__ = ["Mismatch", "Outcome", "as_number", "compare", "flags_and_rules", "re
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A difference: an output, a word of tensor memory beside D, or a flag of the hardware.
+    """A difference: an output, a word of tensor memory beside D, or a flag of the hardware."""
 
-    Attributes
-    ----------
-    case, row, column : int
-        Place of the output; for a word beside D, its case, lane and column.
-    computed, expected : int
-        Codes from the back end and from the reference. In a word beside D, the bits of D are 0.
-    reference : str
-        ``"recorded"`` or ``"golden model"``; ``"before the instruction"`` for a changed word beside D;
-        ``"metadata rule"`` for a flag.
-    cta : int or None
-        CTA whose tensor memory holds a word beside D; None for an output.
-    is_flag : bool
-        Whether this is the flag of undefined metadata of a chunk; `column` is then the chunk.
-    """
-
+    #: Place of the output; for a word beside D, its case, lane and column.
     case: int
     row: int
     column: int
+    #: Codes from the back end and from the reference. In a word beside D, the bits of D are 0.
     computed: int
     expected: int
+    #: ``"recorded"`` or ``"golden model"``; ``"before the instruction"`` for a changed word beside D; ``"metadata
+    #: rule"`` for a flag.
     reference: str
-    cta: int | None = None
-    is_flag: bool = False
+    cta: int | None = None  #: CTA whose tensor memory holds a word beside D; None for an output
+    is_flag: bool = False  #: Whether this is the flag of undefined metadata of a chunk; `column` is then the chunk
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of the replay of one register file or one set of dot products.
-
-    Attributes
-    ----------
-    path : Path
-        The file.
-    name : str
-        Name of the instruction.
-    instruction : Instruction
-        Shape and types.
-    arch : str
-        Architecture whose numerics were applied.
-    a_from : str or None
-        Location of A, as in the file.
-    evidence : Evidence
-        Level of evidence for the model of this form.
-    tiles, outputs, mismatches : int
-        Tiles computed; outputs compared with the recording, the golden model or both, 0 if with neither; and all
-        differences: outputs that differ from either, words of tensor memory beside D that differ or changed, and flags.
-    flags : int
-        Flags of undefined metadata compared with the rule, one for each chunk.
-    first : Mismatch or None
-        First difference; its case counts the tiles that ran.
-    cycles : int or None
-        Clock cycles of all tiles on a simulated top, as counted in :class:`~sptc.isa.operands.Product`; None from
-        other back ends.
-    """
+    """Result of the replay of one register file or one set of dot products."""
 
     path: Path
-    name: str
-    instruction: Instruction
-    arch: str
-    a_from: str | None
-    evidence: Evidence
+    name: str  #: Name of the instruction
+    instruction: Instruction  #: Shape and types
+    arch: str  #: Architecture whose numerics were applied
+    a_from: str | None  #: Location of A, as in the file
+    evidence: Evidence  #: Level of evidence for the model of this form
+    #: Tiles computed; outputs compared with the recording, the golden model or both, 0 if with neither; and all
+    #: differences: outputs that differ from either, words of tensor memory beside D that differ or changed, and flags.
     tiles: int
     outputs: int
     mismatches: int
-    flags: int
-    first: Mismatch | None
+    flags: int  #: Flags of undefined metadata compared with the rule, one for each chunk
+    first: Mismatch | None  #: First difference; its case counts the tiles that ran
+    #: Clock cycles of all tiles on a simulated top, as counted in :class:`~sptc.isa.operands.Product`; None from other
+    #: back ends.
     cycles: int | None = None
 
 
@@ -113,20 +80,13 @@ def replay(
     Parameters
     ----------
     path : Path
-        Register file, or archive of dot products.
+        Register file, which has one outcome, or archive of dot products, which has one for each set.
     backend : str
         As in :func:`sptc.mma`.
     arch, metadata : str, optional
         Replace the values in the file.
-    limit : int, optional
-        Most tiles of a register file, or dot products of a set; they are drawn with `seed`.
-    seed : int
-        Seed of that draw.
-
-    Returns
-    -------
-    list of Outcome
-        One for a register file; for an archive of dot products, one for each set.
+    limit, seed : int
+        Most tiles of a register file, or dot products of a set; they are drawn with the seed.
 
     Raises
     ------
@@ -186,12 +146,7 @@ def _replayed(path: Path, file: Recorded, backend: str) -> Outcome:
 def compare(computed: NDArray, references: Iterable[tuple[str, NDArray]]) -> tuple[int, Mismatch | None]:
     """Return the number of elements that differ from any reference, and the first difference from the first of these.
 
-    Parameters
-    ----------
-    computed : ndarray, shape (cases, rows, columns) or (cases, CTAs, lanes, columns)
-        Outputs, or words of tensor memory beside D.
-    references : iterable of (str, ndarray)
-        Name and content of each reference, of the same shape.
+    All arrays have the shape (cases, rows, columns), or (cases, CTAs, lanes, columns) for words beside D.
     """
     differs, first = np.zeros(computed.shape, np.bool_), None
     for name, expected in references:
@@ -205,16 +160,10 @@ def compare(computed: NDArray, references: Iterable[tuple[str, NDArray]]) -> tup
 
 
 def flags_and_rules(products: Sequence[Product], cases: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return the raised flags and the required flags, each of shape (cases, rows, chunks).
+    """Return the raised flags and the required flags of consecutive tiles, each of shape (cases, rows, chunks).
 
-    The last axis holds the chunks of all steps of a product. A back end without flags gives no chunks.
-
-    Parameters
-    ----------
-    products : sequence of Product
-        Products of consecutive tiles.
-    cases : int
-        Number of cases of the register file; each case may be several tiles.
+    The last axis holds the chunks of all steps of a product. A back end without flags gives no chunks. Each case of the
+    register file may be several tiles.
     """
     steps = [product.flags for product in products if product.flags]
     if not steps or not cases:

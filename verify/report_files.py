@@ -18,59 +18,28 @@ __all__ = ["Area", "Case", "Fault", "Figure", "Findings", "Proof", "Suite", "rea
 
 @dataclass(frozen=True)
 class Case:
-    """One test.
+    """One test."""
 
-    Attributes
-    ----------
-    group, name : str
-        File or topic of the test, with dots, and its name there.
-    seconds : float
-        Duration.
-    failure, skipped : str or None
-        Failure message, or reason of the skip; both None if it passed.
-    """
-
+    #: File or topic of the test, with dots, and its name there.
     group: str
     name: str
-    seconds: float = 0.0
+    seconds: float = 0.0  #: Duration
+    #: Failure message, or reason of the skip; both None if it passed.
     failure: str | None = None
     skipped: str | None = None
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Tests of one run.
+    """Tests of one run."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the test runner.
-    cases : tuple of Case
-        Tests in the order of the file.
-    seeds : tuple of str
-        Values of the properties named ``seed``.
-    """
-
-    name: str
-    cases: tuple[Case, ...]
-    seeds: tuple[str, ...] = ()
+    name: str  #: Name of the test runner
+    cases: tuple[Case, ...]  #: Tests in the order of the file
+    seeds: tuple[str, ...] = ()  #: Values of the properties named ``seed``
 
 
 def read_suites(data: bytes, path: Path) -> list[Suite]:
-    """Return the suites of a file.
-
-    Parameters
-    ----------
-    data : bytes
-        Content of the file.
-    path : Path
-        Path of the file, for messages.
-
-    Raises
-    ------
-    FileError
-        The content is no JUnit XML.
-    """
+    """Return the suites of a file; raise a `FileError` that names `path` if its content, `data`, is no JUnit XML."""
     if b"<!DOCTYPE" in data:  # JUnit XML needs none, and its entities can expand without bound
         raise FileError(f"{path} is no JUnit XML (it declares a document type)")
     try:
@@ -124,22 +93,13 @@ _FIGURE = {"name", "unit", "value"}
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault injected into the hardware, as ``benchmarks/faults.py`` stores it.
+    """A fault injected into the hardware, as ``benchmarks/faults.py`` stores it."""
 
-    Attributes
-    ----------
-    preset, top : str
-        Datapath and top of the fault.
-    command : str
-        Yosys command that injected it.
-    verdict : str
-        ``killed``, ``equivalent``, or the reason why it is neither.
-    """
-
+    #: Datapath and top of the fault.
     preset: str
     top: str
-    command: str
-    verdict: str
+    command: str  #: Yosys command that injected it
+    verdict: str  #: ``killed``, ``equivalent``, or the reason why it is neither
 
 
 @dataclass(frozen=True)
@@ -153,83 +113,39 @@ class Figure:
 
 @dataclass(frozen=True)
 class Proof:
-    """Result of ``sptc prove`` for one property.
+    """Result of ``sptc prove`` for one property."""
 
-    Attributes
-    ----------
-    name : str
-        Property, and the widths of the proof.
-    result : str
-        ``proved`` or another result.
-    seconds : float
-        Duration.
-    problem : str
-        Details of a result other than ``proved``.
-    """
-
-    name: str
-    result: str
-    seconds: float
-    problem: str = ""
+    name: str  #: Property, and the widths of the proof
+    result: str  #: ``proved`` or another result
+    seconds: float  #: Duration
+    problem: str = ""  #: Details of a result other than ``proved``
 
 
 @dataclass(frozen=True)
 class Area:
-    """Result of ``sptc area`` for one datapath.
+    """Result of ``sptc area`` for one datapath."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the datapath.
-    units : dict of str to str
-        Unit of each measured quantity.
-    parts : dict of str to dict
-        Amount of each quantity, by part.
-    sparsity : dict of str to float
-        Increase of the unit by sparsity, in per cent.
-    """
-
-    name: str
-    units: dict[str, str]
-    parts: dict[str, dict[str, float]]
-    sparsity: dict[str, float]
+    name: str  #: Datapath
+    units: dict[str, str]  #: Unit of each measured quantity
+    parts: dict[str, dict[str, float]]  #: Amount of each quantity, by part
+    sparsity: dict[str, float]  #: Increase of the unit by sparsity, in per cent
 
 
 @dataclass
 class Findings:
-    """Everything read from a folder.
-
-    Attributes
-    ----------
-    folder : Path
-        The folder.
-    cases : list of Case
-        Tests of every kind except proofs.
-    seeds : set of str
-        Seeds named in files.
-    coverage, code : Coverage, CodeCoverage
-        Coverage of all files, merged.
-    faults : dict of (str, str, int) to Fault
-        Faults by datapath, top and number.
-    figures : list of Figure
-        Rows of benchmarks.
-    proofs : dict of str to Proof
-        Proofs by name.
-    areas : list of Area
-        Areas in the order of the files.
-    read, passed_over : list of (str, str)
-        Names of files in the folder, each with its kind, or with the reason why it was not read.
-    """
+    """Everything read from a folder."""
 
     folder: Path
-    cases: list[Case] = field(default_factory=list)
-    seeds: set[str] = field(default_factory=set)
+    cases: list[Case] = field(default_factory=list)  #: Tests of every kind except proofs
+    seeds: set[str] = field(default_factory=set)  #: Seeds named in files
+    #: Coverage of all files, merged.
     coverage: Coverage = field(default_factory=Coverage)
     code: CodeCoverage = field(default_factory=lambda: CodeCoverage({}))
-    faults: dict[tuple[str, str, int], Fault] = field(default_factory=dict)
-    figures: list[Figure] = field(default_factory=list)
-    proofs: dict[str, Proof] = field(default_factory=dict)
-    areas: list[Area] = field(default_factory=list)
+    faults: dict[tuple[str, str, int], Fault] = field(default_factory=dict)  #: Faults by datapath, top and number
+    figures: list[Figure] = field(default_factory=list)  #: Rows of benchmarks
+    proofs: dict[str, Proof] = field(default_factory=dict)  #: Proofs by name
+    areas: list[Area] = field(default_factory=list)  #: Areas in the order of the files
+    #: Names of files in the folder, each with its kind, or with the reason why it was not read.
     read: list[tuple[str, str]] = field(default_factory=list)
     passed_over: list[tuple[str, str]] = field(default_factory=list)
     _outcomes: dict[str, list[Case]] = field(default_factory=dict)
@@ -360,17 +276,9 @@ class Findings:
 
 
 def read_findings(folder: Path) -> Findings:
-    """Read a folder and its subfolders.
+    """Read a folder that ``make regression`` leaves, or any other with such files, and its subfolders.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder that ``make regression`` leaves, or any other with such files.
-
-    Raises
-    ------
-    FileError
-        It is no folder, cannot be listed, or holds no file for a report.
+    Raise a `FileError` if it is no folder, cannot be listed, or holds no file for a report.
     """
     findings = Findings(folder)
 

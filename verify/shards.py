@@ -66,35 +66,19 @@ Hits = dict[tuple[str, str], tuple[NDArray[np.intp], NDArray[np.int64]]]
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """A number of tiles of one instruction with one distribution of operands.
+    """A number of tiles of one instruction with one distribution of operands."""
 
-    Attributes
-    ----------
-    seed, index : int
-        Seed of the campaign, and index in its plan; together they decide the operands.
-    arch : str
-        Architecture.
-    instruction : Instruction
-        Instruction.
-    distribution : str
-        Distribution of operands: one of :func:`~sptc.sim.benches.random_operands.distributions`, ``"directed"`` or
-        :data:`LEAST`.
-    any_nibble : bool
-        Draw metadata from all sixteen nibbles, not only from legal ones.
-    tiles : int
-        Number of tiles.
-    backends : tuple of str
-        Back ends that are compared with the golden model.
-    """
-
+    #: Seed of the campaign, and index in its plan; together they decide the operands.
     seed: int
     index: int
     arch: str
     instruction: Instruction
+    #: Distribution of operands: one of :func:`~sptc.sim.benches.random_operands.distributions`, ``"directed"`` or
+    #: :data:`LEAST`.
     distribution: str
-    any_nibble: bool
-    tiles: int
-    backends: tuple[str, ...] = (DEFAULT_BACKEND,)
+    any_nibble: bool  #: Draw metadata from all sixteen nibbles, not only from legal ones
+    tiles: int  #: Number of tiles
+    backends: tuple[str, ...] = (DEFAULT_BACKEND,)  #: Back ends that are compared with the golden model
 
     @property
     def preset(self) -> str:
@@ -114,24 +98,12 @@ class Shard:
 
 @dataclass(frozen=True)
 class ShardResult:
-    """Result of a shard.
-
-    Attributes
-    ----------
-    shard : Shard
-        The shard.
-    mismatches : int
-        Number of differing outputs and flags on the first back end that differs from the golden model.
-    a_from : str or None
-        Location of A, as in :class:`~sptc.verify.archive.Recorded`.
-    hits : Hits or None
-        Coverage, if it was sampled.
-    """
+    """Result of a shard."""
 
     shard: Shard
-    mismatches: int
-    a_from: str | None = None
-    hits: Hits | None = None
+    mismatches: int  #: Number of differing outputs and flags on the first back end that differs from the golden model
+    a_from: str | None = None  #: Location of A, as in :class:`~sptc.verify.archive.Recorded`
+    hits: Hits | None = None  #: Coverage, if it was sampled
 
 
 def pair_of(instruction: Instruction) -> str:
@@ -161,32 +133,16 @@ class _Place:
 class Plan:
     """The endless sequence of shards of a campaign.
 
-    Attributes
-    ----------
-    seed : int
-        Seed of the campaign.
-    architectures : tuple of str
-        Architectures; empty: all that have an instruction.
-    instructions : tuple of str
-        Instructions; empty: every ``mma``, and every ``wgmma`` with n = 8.
-    tiles : int
-        Tiles of a shard.
-    backends : tuple of str
-        Back ends that are compared with the golden model.
-    every_n : bool
-        Accept ``wgmma`` with every n; without `instructions`, use every ``mma`` and every ``wgmma``.
-
-    Raises
-    ------
-    InstructionError
-        An instruction does not parse, or no architecture has it; or an architecture has none of the instructions.
+    Raise an `InstructionError` if an instruction does not parse, or no architecture has it; or an architecture has none
+    of the instructions.
     """
 
-    seed: int
-    architectures: tuple[str, ...] = ()
-    instructions: tuple[str, ...] = ()
-    tiles: int = DEFAULT_TILES
-    backends: tuple[str, ...] = (DEFAULT_BACKEND,)
+    seed: int  #: Seed of the campaign
+    architectures: tuple[str, ...] = ()  #: Architectures; empty: all that have an instruction
+    instructions: tuple[str, ...] = ()  #: Instructions; empty: every ``mma``, and every ``wgmma`` with n = 8
+    tiles: int = DEFAULT_TILES  #: Tiles of a shard
+    backends: tuple[str, ...] = (DEFAULT_BACKEND,)  #: Back ends that are compared with the golden model
+    #: Accept ``wgmma`` with every n; without `instructions`, use every ``mma`` and every ``wgmma``.
     every_n: bool = False
 
     def __post_init__(self) -> None:
@@ -310,11 +266,6 @@ def run_shard(shard: Shard, sample: bool) -> ShardResult:
     """Run a shard on hardware and golden model, and sample coverage on request.
 
     With coverage, directed steps that no instruction gives run too. A wrong result of one is a contradicted bin.
-
-    Raises
-    ------
-    BackendError
-        The simulator or a compiler is missing.
     """
     file = draw(shard)
     if not sample:

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..isa.fragments import Fragment, a_fragment, accumulator_fragment, b_fragment, metadata_map, scale_map
-from ..isa.memory import decode_descriptor, operand_map
 from ..isa.metadata import nibble
 from .register_file import RegisterFile
 from .replay import Mismatch, compare
@@ -23,36 +22,20 @@ _PASSES = 3
 
 @dataclass(frozen=True, eq=False)
 class Reproducer:
-    """The reduced form of a mismatch.
+    """The reduced form of a mismatch."""
 
-    Attributes
-    ----------
-    file : RegisterFile
-        One tile, or a few where the mismatch depends on earlier tiles; D is the golden model's result.
-    mismatch : Mismatch
-        First difference between hardware and golden model.
-    """
-
+    #: One tile, or a few where the mismatch depends on earlier tiles; D is the golden model's result.
     file: RegisterFile
-    mismatch: Mismatch
+    mismatch: Mismatch  #: First difference between hardware and golden model
 
 
 @dataclass(frozen=True, eq=False)
 class Atoms:
-    """Parts of an operand that can be cleared one by one.
+    """Parts of an operand that can be cleared one by one."""
 
-    Attributes
-    ----------
-    name : str
-        Operand, a field of the register file.
-    words : ndarray of intp, shape (count,)
-        Word of a case with the part.
-    masks, values : ndarray of uint32, shape (count,)
-        Bits of the part in that word, and their cleared value.
-    """
-
-    name: str
-    words: NDArray[np.intp]
+    name: str  #: Operand, a field of the register file
+    words: NDArray[np.intp]  #: Word of a case with the part, shape (count,)
+    #: Bits of the part in that word, and their cleared value, shape (count,).
     masks: NDArray[np.uint32]
     values: NDArray[np.uint32]
 
@@ -76,14 +59,9 @@ class Atoms:
 
 
 def atoms(file: RegisterFile, row: int, column: int) -> Iterator[Atoms]:
-    """Yield the parts that can be cleared, least important for an output first.
+    """Yield the parts that can be cleared, least important for the output in `row` and `column` first.
 
-    Parameters
-    ----------
-    file : RegisterFile
-        Register file with the operands.
-    row, column : int
-        The output. First come bits that the instruction does not read, then other rows and columns, then its own.
+    First come bits that the instruction does not read, then other rows and columns, then its own.
     """
     parts = []
     for name, words, low_bits, bits, value, needed in _parts(file, row, column):
@@ -113,13 +91,9 @@ def _parts(file: RegisterFile, row: int, column: int) -> Iterator[_Part]:
         yield "a", *_places(a_fragment(i)), bits, 0, rows
     if i.family == "mma":
         yield "b", *_places(b_fragment(i)), bits, 0, columns
-    for operand, descriptor, transposed, needed in (
-        ("a", file.a_descriptor, file.imm_trans[0], rows),
-        ("b", file.b_descriptor, file.imm_trans[1], columns[:, None]),
-    ):
-        if descriptor is not None:
-            place = operand_map(i, operand, decode_descriptor(int(descriptor[0])), transposed=bool(transposed))
-            yield "b", place.addresses // 4, place.addresses % 4 * 8, bits, 0, needed
+    for operand, place in file.shared_maps.items():
+        needed = rows if operand == "a" else columns[:, None]
+        yield "b", place.addresses // 4, place.addresses % 4 * 8, bits, 0, needed
     yield "c", *_places(accumulator_fragment(i)), i.c.bits, 0, rows & columns
     if i.rule and nibble(0, 1) in i.rule.legal:
         metadata = metadata_map(i, file.sparsity_selector)
@@ -138,22 +112,20 @@ def _places(fragment: Fragment) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return bit // _WORD_BITS, bit % _WORD_BITS
 
 
-def _fails(file: RegisterFile, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> bool:
+def _mismatch(file: RegisterFile, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> Mismatch | None:
+    """Return the first difference between hardware and golden model."""
     hardware, golden = both(file, backends)
-    return bool((hardware != golden).any())
+    return compare(hardware, [("golden model", golden)])[1]
+
+
+def _fails(file: RegisterFile, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> bool:
+    return _mismatch(file, backends) is not None
 
 
 def shrink(file: RegisterFile, row: int, column: int, fails: Callable[[RegisterFile], bool] = _fails) -> RegisterFile:
-    """Clear everything that a mismatch does not need.
+    """Clear everything that a mismatch does not need, first the parts on which the output does not depend.
 
-    Parameters
-    ----------
-    file : RegisterFile
-        Register file that fails.
-    row, column : int
-        Differing output. Parts that it does not depend on are cleared first.
-    fails : callable
-        Returns whether a register file still shows the mismatch.
+    `fails` returns whether a register file still shows the mismatch.
     """
 
     def clear(file: RegisterFile, parts: Atoms) -> RegisterFile:
@@ -179,8 +151,7 @@ def shrink(file: RegisterFile, row: int, column: int, fails: Callable[[RegisterF
 def reproduce(shard: Shard) -> Reproducer | None:
     """Find the mismatch of a shard again and reduce it; None if hardware and golden model agree."""
     file, backends = draw(shard), shard.backends
-    hardware, golden = both(file, backends)
-    _, mismatch = compare(hardware, [("golden model", golden)])
+    mismatch = _mismatch(file, backends)
     if mismatch is None:
         return None
     case, row, column = mismatch.case, mismatch.row, mismatch.column
@@ -192,8 +163,7 @@ def reproduce(shard: Shard) -> Reproducer | None:
     if _fails(small, backends):
         small = shrink(small, row, column, partial(_fails, backends=backends))
     file = replace(small, d=small.run("golden"))
-    hardware, golden = both(file, backends)
-    _, mismatch = compare(hardware, [("golden model", golden)])
+    mismatch = _mismatch(file, backends)
     if mismatch is None:
         return None
     if (chunk := mismatch.column - file.instruction.n) >= 0:

@@ -14,7 +14,6 @@ from ..isa.operands import MatrixOperands
 from ..operands.images import Layout, image, random_image
 from ..operands.registers import CONTAINERS, pack_nibbles, pack_scales, to_registers
 from ..sim.benches.random_operands import (
-    Operands,
     distributions,
     random_codes,
     random_matrices,
@@ -38,18 +37,11 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """Operands of an instruction.
+    """Operands of an instruction."""
 
-    Attributes
-    ----------
-    matrices : MatrixOperands
-        Operands as the instruction multiplies them.
-    elsewhere : ndarray of uint8, shape of the nibbles, or None
-        Nibbles that the next sparsity selector reads from the same registers or tensor memory. None if the instruction
-        has only one selector or no metadata.
-    """
-
-    matrices: MatrixOperands
+    matrices: MatrixOperands  #: Operands as the instruction multiplies them
+    #: Nibbles that the next sparsity selector reads from the same registers or tensor memory. None if the instruction
+    #: has only one selector or no metadata.
     elsewhere: NDArray[np.uint8] | None = None
 
     @property
@@ -96,20 +88,18 @@ def random_register_file(
 ) -> RegisterFile:
     """Return random tiles of an ``mma`` or ``wgmma``, with metadata policy ``silicon``.
 
-    Parameters
-    ----------
-    instruction, arch : Instruction, str
-        An ``mma`` or ``wgmma`` instruction, and an architecture that has it.
-    distribution, cases, rng, sparsity_selector, any_nibble
-        As for :func:`random_operands`.
-    spread : bool
-        As for :func:`~sptc.verify.images.random_image`, which places the operands of ``wgmma``.
+    Parameters are those of :func:`~sptc.sim.benches.random_operands.random_operands`; `spread` is that of
+    :func:`~sptc.operands.images.random_image`, which places the operands of ``wgmma``.
     """
     if instruction.family == "mma":
         operands = random_operands(
             instruction, distribution, cases, rng, sparsity_selector=sparsity_selector, any_nibble=any_nibble
         )
-        return _mma_file(instruction, arch, operands)
+        fields: dict[str, Any] = {name: getattr(operands, name) for name in ("a", "b", "c", "e")}
+        if operands.scale_a and operands.scale_b:
+            (scale_a, *ids_a), (scale_b, *ids_b) = operands.scale_a, operands.scale_b
+            fields |= {"scale_a": scale_a, "scale_b": scale_b, "scale_ids": (*ids_a, *ids_b)}
+        return _mma_file(instruction, arch, sparsity_selector, fields)
     matrices = MatrixOperands(*random_matrices(instruction, distribution, cases, rng))
     e = random_metadata(instruction, sparsity_selector, any_nibble, cases, rng)
     return _wgmma_file(instruction, matrices, e, sparsity_selector, rng, spread)
@@ -125,52 +115,28 @@ def matrices_file(
 ) -> RegisterFile:
     """Return a register file of matrices for an ``mma`` or ``wgmma``, with metadata policy ``silicon``.
 
-    Parameters
-    ----------
-    instruction, arch : Instruction, str
-        An ``mma`` or ``wgmma`` instruction, and an architecture that has it.
-    matrices : MatrixOperands
-        Content of registers and memory.
-    rng : Generator
-        Draws the bits beside metadata and scales in their registers, byte and thread ids, and for ``wgmma`` the same
-        properties as :func:`random_register_file`.
+    `rng` draws the bits beside metadata and scales in their registers, byte and thread ids, and for ``wgmma`` the same
+    properties as in :func:`random_register_file`.
     """
     e = _packed_metadata(instruction, matrices, sparsity_selector, rng)
     if instruction.family == "wgmma":
         return _wgmma_file(instruction, matrices, e, sparsity_selector, rng)
-    operands = Operands(
-        to_registers(matrices.a, a_fragment(instruction)),
-        to_registers(matrices.b, b_fragment(instruction)),
-        to_registers(matrices.c, accumulator_fragment(instruction)),
-        e,
-        sparsity_selector,
-        _packed_scales(instruction, "a", matrices.scale_a, rng),
-        _packed_scales(instruction, "b", matrices.scale_b, rng),
-    )
-    return _mma_file(instruction, arch, operands)
+    fields = _mma_registers(instruction, matrices) | {"e": e} | _packed_scales(instruction, matrices, rng)
+    return _mma_file(instruction, arch, sparsity_selector, fields)
 
 
 def further_file(file: RegisterFile, matrices: MatrixOperands, rng: np.random.Generator) -> RegisterFile:
-    """Return a register file of other matrices in the same places as in `file`; without D.
+    """Return a register file of other matrices in the same places as in `file`, a result of :func:`matrices_file`.
 
-    Parameters
-    ----------
-    file : RegisterFile
-        Result of :func:`matrices_file`. Its selector, ids, descriptors and immediates are kept.
-    matrices : MatrixOperands
-        Content of registers and memory.
-    rng : Generator
-        Draws the bits beside the matrices.
+    It has the selector, ids, descriptors and immediates of `file`, and no D. `rng` draws the bits beside the matrices.
     """
     i = file.instruction
     e = _packed_metadata(i, matrices, file.sparsity_selector, rng)
+    if i.family == "mma":
+        scales = _packed_scales(i, matrices, rng, file.scale_ids)
+        return replace(file, e=e, d=None, **_mma_registers(i, matrices), **scales)
     a = None if file.a is None else to_registers(matrices.a, a_fragment(i))
     file = replace(file, a=a, c=to_registers(matrices.c, accumulator_fragment(i)), e=e, d=None)
-    if i.family == "mma":
-        byte_a, thread_a, byte_b, thread_b = file.scale_ids
-        scale_a = _scales_placed(i, "a", matrices.scale_a, (byte_a, thread_a), rng)
-        scale_b = _scales_placed(i, "b", matrices.scale_b, (byte_b, thread_b), rng)
-        return replace(file, b=to_registers(matrices.b, b_fragment(i)), scale_a=scale_a, scale_b=scale_b)
     case_descriptors = {"a": file.a_descriptor, "b": file.b_descriptor}
     descriptors = {name: int(array[0]) for name, array in case_descriptors.items() if array is not None}
     transposed = {name: bool(value) for name, value in zip("ab", file.imm_trans, strict=True)}
@@ -194,46 +160,37 @@ def _packed_metadata(
     return pack_nibbles(matrices.nibbles, instruction, sparsity_selector, unread)
 
 
+def _mma_registers(instruction: Instruction, matrices: MatrixOperands) -> dict[str, Any]:
+    return {
+        "a": to_registers(matrices.a, a_fragment(instruction)),
+        "b": to_registers(matrices.b, b_fragment(instruction)),
+        "c": to_registers(matrices.c, accumulator_fragment(instruction)),
+    }
+
+
 def _packed_scales(
-    instruction: Instruction, operand: str, scales: NDArray[np.uint8] | None, rng: np.random.Generator
-) -> tuple[NDArray[np.uint32], int, int] | None:
-    """Pack scales into registers with random byte and thread ids."""
-    if scales is None or instruction.scale_size is None:
-        return None
-    byte_id = instruction.scale_size * int(rng.integers(0, 4 // instruction.scale_size))
-    thread_id = int(rng.integers(0, 2 if operand == "a" else 4))
-    placed = _scales_placed(instruction, operand, scales, (byte_id, thread_id), rng)
-    assert placed is not None
-    return placed, byte_id, thread_id
+    instruction: Instruction, matrices: MatrixOperands, rng: np.random.Generator, ids: tuple[int, ...] | None = None
+) -> dict[str, Any]:
+    """Return the block scales as fields of a register file; without `ids`, byte and thread ids are drawn."""
+    if instruction.scale_size is None:
+        return {}
+    fields: dict[str, Any] = {"scale_ids": ()}
+    for number, (operand, threads) in enumerate((("a", 2), ("b", 4))):
+        if ids:
+            byte_id, thread_id = ids[2 * number : 2 * number + 2]
+        else:
+            byte_id = instruction.scale_size * int(rng.integers(0, 4 // instruction.scale_size))
+            thread_id = int(rng.integers(0, threads))
+        scales = getattr(matrices, f"scale_{operand}")
+        unread = rng.integers(0, 256, (len(scales), 32, 4), dtype=np.uint8)
+        fields[f"scale_{operand}"] = pack_scales(scales, instruction, operand, (byte_id, thread_id), unread)
+        fields["scale_ids"] += (byte_id, thread_id)
+    return fields
 
 
-def _scales_placed(
-    instruction: Instruction,
-    operand: str,
-    scales: NDArray[np.uint8] | None,
-    ids: tuple[int, int],
-    rng: np.random.Generator,
-) -> NDArray[np.uint32] | None:
-    if scales is None:
-        return None
-    return pack_scales(scales, instruction, operand, ids, rng.integers(0, 256, (len(scales), 32, 4), dtype=np.uint8))
-
-
-def _mma_file(instruction: Instruction, arch: str, operands: Operands) -> RegisterFile:
-    """Return a register file of ``mma`` operands, with metadata policy ``silicon``."""
-    scale_a, scale_b = operands.scale_a, operands.scale_b
+def _mma_file(instruction: Instruction, arch: str, sparsity_selector: int, fields: dict[str, Any]) -> RegisterFile:
     return RegisterFile(
-        instruction=instruction,
-        sparsity_selector=operands.sparsity_selector,
-        a=operands.a,
-        b=operands.b,
-        c=operands.c,
-        e=operands.e,
-        arch=arch,
-        metadata="silicon",
-        scale_a=scale_a and scale_a[0],
-        scale_b=scale_b and scale_b[0],
-        scale_ids=(*scale_a[1:], *scale_b[1:]) if scale_a and scale_b else (0, 0, 0, 0),
+        instruction=instruction, arch=arch, sparsity_selector=sparsity_selector, metadata="silicon", **fields
     )
 
 
@@ -281,10 +238,7 @@ _SCALE_DISTRIBUTIONS = ("wide", "bits")
 def drawn_distributions(instruction: Instruction, distribution: str | None) -> tuple[str, ...]:
     """Return the distributions of tiles 0, 1, ...; later tiles repeat them in turn. None stands for all that fit.
 
-    Raises
-    ------
-    OperandError
-        The distribution does not fit the instruction.
+    Raise an `OperandError` if the distribution does not fit the instruction.
     """
     fitting = distributions(instruction)
     if distribution is None:
@@ -297,14 +251,9 @@ def drawn_distributions(instruction: Instruction, distribution: str | None) -> t
 def draw_tiles(
     instruction: Instruction, names: tuple[str, ...], nibbles: str, tiles: int, rng: np.random.Generator, first: int = 0
 ) -> Given:
-    """Draw tiles with numbers from `first` on, which decide their distributions.
+    """Draw tiles with numbers from `first` on, which decide their distributions among `names`.
 
-    Parameters
-    ----------
-    names : tuple of str
-        Result of :func:`drawn_distributions`.
-    nibbles : str
-        Choice of nibbles, a key of :data:`NIBBLES`.
+    `names` is a result of :func:`drawn_distributions`, `nibbles` a key of :data:`NIBBLES`.
     """
     turns = np.arange(first, first + tiles) % len(names)
     counts = np.bincount(turns, minlength=len(names)).tolist()

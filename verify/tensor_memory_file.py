@@ -8,7 +8,7 @@ axis of 2 for ``.cta_group::2``; ``D``, the tensor memory after the instruction,
 and ``metadata``.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +23,7 @@ from ..isa.instructions import Instruction
 from ..isa.tcgen05 import Opcode, parse_opcode
 from ..isa.tensor_memory import COLUMNS, LANES, Layout, TensorMap, a_map, accumulator_map, layout_for
 from ..operands.tensor_memory import gather_tensor, shift_rows
-from .archive import Archive
+from .archive import Archive, Replayable
 
 __all__ = ["TensorMemoryFile", "interpret"]
 
@@ -38,53 +38,30 @@ _IMAGES = {"tmem": ("tmem", np.uint32, (LANES, COLUMNS)), "smem": ("smem", np.ui
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class TensorMemoryFile:
-    """Contents of a register file of ``tcgen05.mma``.
+class TensorMemoryFile(Replayable):
+    """Contents of a register file of ``tcgen05.mma``."""
 
-    Attributes
-    ----------
-    opcode : Opcode
-        Opcode.
-    idesc : int
-        Instruction descriptor.
-    addresses : dict of str to int
-        Addresses of ``d``, ``a``, ``b`` and, if present, of ``e``, ``scale_a`` and ``scale_b``: addresses in tensor
-        memory or descriptors, as in :func:`sptc.tcgen05_mma`.
-    tmem : ndarray of uint32, shape (cases, 128, 512) or (cases, 2, 128, 512)
-        Tensor memory before the instruction.
-    smem : ndarray of uint8, shape (cases, bytes) or (cases, 2, bytes)
-        Shared memory.
-    d : ndarray of uint32, shape of `tmem`, or None
-        Tensor memory after the instruction, if known.
-    enable_input_d : bool
-        Whether D is added.
-    scale_input_d : int
-        Exponent by which the old D is scaled down.
-    disable_output_lane : tuple of 4 int, or None
-        Mask of the lanes of D that keep their content, as in :func:`sptc.tcgen05_mma`.
-    zero_column_mask : int or None
-        Which columns of B are zero, and the shift of the columns, as in :func:`sptc.tcgen05_mma`.
-    arch : str
-        Architecture.
-    metadata : str
-        Policy for undefined nibbles, as in :func:`sptc.tcgen05_mma`.
-    """
+    case_fields = ("tmem", "smem", "d")
 
     opcode: Opcode
-    idesc: int
+    idesc: int  #: Instruction descriptor
+    #: Addresses of ``d``, ``a``, ``b`` and, if present, of ``e``, ``scale_a`` and ``scale_b``: addresses in tensor
+    #: memory or descriptors, as in :func:`sptc.tcgen05_mma`.
     addresses: dict[str, int]
-    tmem: NDArray[np.uint32]
-    smem: NDArray[np.uint8]
-    d: NDArray[np.uint32] | None = None
-    enable_input_d: bool = True
-    scale_input_d: int = 0
+    tmem: NDArray[np.uint32]  #: Tensor memory before the instruction, shape (cases, 128, 512) or (cases, 2, 128, 512)
+    smem: NDArray[np.uint8]  #: Shared memory, shape (cases, bytes) or (cases, 2, bytes)
+    d: NDArray[np.uint32] | None = None  #: Tensor memory after the instruction if known, shape of `tmem`
+    enable_input_d: bool = True  #: Whether D is added
+    scale_input_d: int = 0  #: Exponent by which the old D is scaled down
+    #: Mask of the lanes of D that keep their content, as in :func:`sptc.tcgen05_mma`.
     disable_output_lane: tuple[int, ...] | None = None
+    #: Which columns of B are zero, and the shift of the columns, as in :func:`sptc.tcgen05_mma`.
     zero_column_mask: int | None = None
     arch: str = _DEFAULT_ARCH
-    metadata: str = "strict"
+    metadata: str = "strict"  #: Policy for undefined nibbles, as in :func:`sptc.tcgen05_mma`
 
     @cached_property
-    def instruction(self) -> Instruction:
+    def instruction(self) -> Instruction:  # type: ignore[override]  # computed once; nobody assigns it
         """Shape and types, from the instruction descriptor."""
         return decode_instruction_descriptor(self.opcode, self.idesc).instruction
 
@@ -92,15 +69,6 @@ class TensorMemoryFile:
     def name(self) -> str:
         """Name of the instruction: the opcode, with shape and types of the descriptor in brackets."""
         return f"{self.opcode} ({self.instruction.shape_and_types})"
-
-    @property
-    def a_from(self) -> None:
-        """None: the result does not depend on the location of A."""
-
-    @property
-    def cases(self) -> int:
-        """Number of tiles."""
-        return len(self.tmem)
 
     @property
     def before(self) -> NDArray[np.uint32]:
@@ -111,23 +79,8 @@ class TensorMemoryFile:
         shift_rows(shifted, a_map(self._layout, self.instruction, self.addresses["a"]))
         return shifted
 
-    def assuming(self, arch: str | None, metadata: str | None) -> "TensorMemoryFile":
-        """Return the same file for another architecture or policy; None keeps that of the file."""
-        return replace(self, arch=arch or self.arch, metadata=metadata or self.metadata)
-
-    def take(self, cases: NDArray[np.intp] | slice) -> "TensorMemoryFile":
-        """Return the same file with only some of its cases."""
-        d = None if self.d is None else self.d[cases]
-        return replace(self, tmem=self.tmem[cases], smem=self.smem[cases], d=d)
-
     def run(self, backend: str | Backend = "golden") -> NDArray[np.uint32]:
-        """Compute the tensor memory after the instruction on a back end.
-
-        Raises
-        ------
-        Error
-            As for :func:`sptc.tcgen05_mma`; or the architecture does not have the instruction.
-        """
+        """Compute the tensor memory after the instruction on a back end."""
         axis = self.opcode.cta_group - 1  # axis of the cases: here before the CTA axis, there behind it
         result = tcgen05_mma(
             str(self.opcode),
@@ -189,15 +142,7 @@ class TensorMemoryFile:
 
 
 def interpret(archive: Archive) -> TensorMemoryFile:
-    """Return the register file in an archive whose instruction is a ``tcgen05.mma``.
-
-    Raises
-    ------
-    FileError
-        A key is missing or has another content; one sentence that names it.
-    InstructionError
-        The instruction does not parse.
-    """
+    """Return the register file in an archive of a ``tcgen05.mma``; errors are those of any register file."""
     opcode = parse_opcode(archive.string("instruction", ""))
     addresses = [*_ADDRESSES, *(("e",) if opcode.sparse else ()), *(_SCALES if opcode.scale_size else ())]
     archive.require(["idesc", "smem", "tmem", *addresses])

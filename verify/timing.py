@@ -13,14 +13,9 @@ __all__ = ["Cycles", "modelled", "of_warpgroup", "unit_steps"]
 
 @dataclass(frozen=True)
 class Cycles:
-    """Cycles of one instruction.
+    """Cycles of one instruction."""
 
-    Attributes
-    ----------
-    interval, latency : float
-        Cycles between independent instructions; cycles from operands to result.
-    """
-
+    #: Cycles between independent instructions; cycles from operands to result.
     interval: float
     latency: float
 
@@ -33,16 +28,8 @@ def unit_steps(config: CoreConfig, instruction: Instruction) -> int:
 def modelled(config: CoreConfig, instruction: Instruction, arch: str, a_from: str = "registers") -> Cycles | None:
     """Return the cycles that the hardware takes; None for an instruction that it does not execute directly.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        Datapath of the :class:`~sptc.rtl.warp.Warp` that executes ``mma``.
-    instruction : Instruction
-        A ``wgmma`` runs on :class:`~sptc.rtl.warpgroup.Warpgroup`, whose arrays have the rate of silicon.
-    arch : str
-        Architecture.
-    a_from : str
-        Location of A of a ``wgmma``: ``"registers"`` or ``"shared"``.
+    An ``mma`` runs on a :class:`~sptc.rtl.warp.Warp` of the datapath; a ``wgmma``, with A in ``"registers"`` or
+    ``"shared"``, on :class:`~sptc.rtl.warpgroup.Warpgroup`, whose arrays have the rate of silicon.
     """
     if instruction.family == "wgmma":
         return of_warpgroup(instruction, a_from)

@@ -25,8 +25,10 @@ __all__ = [
     "Term",
     "as_code",
     "as_decimal",
+    "as_json",
     "first_difference",
     "integer_step",
+    "selected_halves",
     "special_term",
     "trace_as_dict",
     "trace_as_html",
@@ -36,136 +38,69 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Product:
-    """One product: a stored element of A and the element of B that metadata selects.
+    """One product: a stored element of A and the element of B that metadata selects."""
 
-    Attributes
-    ----------
-    element : int
-        Index of the stored element in the row of A.
-    chunk, nibble : int or None
-        Chunk and nibble that select; None for a dense instruction.
-    selected : str
-        Row of B that the multiplexers deliver. For a tf32 combined of two, its halves, counted from the low half of
-        row 0. ``none`` where they deliver nothing.
-    a, b : int
-        Codes of both factors in the formats of the instruction.
-    value : float or int
-        Exact product, without block scales; NaN and Inf under IEEE rules.
-    """
-
-    element: int
+    element: int  #: Index of the stored element in the row of A
+    #: Chunk and nibble that select; None for a dense instruction.
     chunk: int | None
     nibble: int | None
+    #: Row of B that the multiplexers deliver. For a tf32 combined of two, its halves, counted from the low half of row
+    #: 0. ``none`` where they deliver nothing.
     selected: str
+    #: Codes of both factors in the formats of the instruction.
     a: int
     b: int
-    value: float | int
+    value: float | int  #: Exact product, without block scales; NaN and Inf under IEEE rules
 
 
 @dataclass(frozen=True, kw_only=True)
 class Term:
-    """One term of the sum: a product, a scaled group of products, or the accumulator.
+    """One term of the sum: a product, a scaled group of products, or the accumulator."""
 
-    Attributes
-    ----------
-    elements : tuple of int
-        Stored elements of its products; empty for the accumulator.
-    value : float or int
-        Value, block scales included.
-    exponent : int or None
-        Exponent, not normalised; None if the term does not participate in the largest exponent.
-    shift : int or None
-        Right shift in the alignment. It is at most F + 2, where nothing is left of a product. None without an
-        exponent.
-    kept : int or None
-        Value after the alignment, in units of the last bit kept.
-    cut : float or None
-        Value that alignment cut off, in the same units: less than one.
-    """
-
-    elements: tuple[int, ...]
-    value: float | int
-    exponent: int | None
+    elements: tuple[int, ...]  #: Stored elements of its products; empty for the accumulator
+    value: float | int  #: Value, block scales included
+    exponent: int | None  #: Exponent, not normalised; None if the term does not participate in the largest exponent
+    #: Right shift in the alignment. It is at most F + 2, where nothing is left of a product. None without an exponent.
     shift: int | None
-    kept: int | None
-    cut: float | None
+    kept: int | None  #: Value after the alignment, in units of the last bit kept
+    cut: float | None  #: Value that alignment cut off, in the same units: less than one
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One step: products that are summed together, with an accumulator.
+    """One step: products that are summed together, with an accumulator."""
 
-    Attributes
-    ----------
-    c : int
-        Code of the accumulator.
-    products : tuple of Product
-        Products in the order of the stored elements.
-    terms : tuple of Term
-        Terms in the same order, then the accumulator. For integers only the accumulator, as products are not aligned.
-    e_max : int or None
-        Largest exponent, or e_zero; None for integers and where a special value decides.
-    alignment_bits : int or None
-        Bits kept below `e_max` (F).
-    total : int or None
-        Exact sum of the kept values, in units of the last bit kept; None where a special value decides.
-    rounding : str
-        Name of the rounding.
-    d : int
-        Code of the result.
-    """
-
-    c: int
-    products: tuple[Product, ...]
+    c: int  #: Code of the accumulator
+    products: tuple[Product, ...]  #: Products in the order of the stored elements
+    #: Terms in the same order, then the accumulator. For integers only the accumulator, as products are not aligned.
     terms: tuple[Term, ...]
-    e_max: int | None
-    alignment_bits: int | None
+    e_max: int | None  #: Largest exponent, or e_zero; None for integers and where a special value decides
+    alignment_bits: int | None  #: Bits kept below `e_max` (F)
+    #: Exact sum of the kept values, in units of the last bit kept; None where a special value decides.
     total: int | None
-    rounding: str
-    d: int
+    rounding: str  #: Name of the rounding
+    d: int  #: Code of the result
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputTrace:
-    """Trace of one output of one instruction.
+    """Trace of one output of one instruction."""
 
-    Attributes
-    ----------
-    instruction : Instruction
-        Shape and types.
-    arch : str
-        Architecture whose numerics apply.
-    model : str
-        ``golden model`` or ``hardware``.
-    steps : tuple of Step
-        Steps in order.
-    added : int or None
-        Code of C if a separate addition adds it after the steps (emulated fp8 and 4-bit integers).
-    d : int
-        Code of the output.
-    """
-
-    instruction: Instruction
-    arch: str
-    model: str
+    instruction: Instruction  #: Shape and types
+    arch: str  #: Architecture whose numerics apply
+    model: str  #: ``golden model`` or ``hardware``
     steps: tuple[Step, ...]
-    added: int | None
-    d: int
+    added: int | None  #: Code of C if a separate addition adds it after the steps (emulated fp8 and 4-bit integers)
+    d: int  #: Code of the output
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Field in which two traces differ.
+    """Field in which two traces differ."""
 
-    Attributes
-    ----------
-    place : tuple of (str or int)
-        Path of field names and indices in the trace, for example ``("steps", 0, "terms", 3, "shift")``.
-    one, other : object
-        Values of the field in both traces.
-    """
-
+    #: Path of field names and indices in the trace, for example ``("steps", 0, "terms", 3, "shift")``.
     place: tuple[str | int, ...]
+    #: Values of the field in both traces.
     one: object
     other: object
 
@@ -192,6 +127,13 @@ def integer_step(products: tuple[Product, ...], c: int, total: int, d: int, i: I
 def special_term(elements: tuple[int, ...]) -> Term:
     """Return a term of a step that a special value decides: it has no value and no alignment."""
     return Term(elements=elements, value=float("nan"), exponent=None, shift=None, kept=None, cut=None)
+
+
+def selected_halves(low: int | None, high: int | None) -> str:
+    """Return :attr:`Product.selected` of a tf32 that is combined of two halves; None for one that is not delivered."""
+    if low is not None and high == low + 1 and low % 2 == 0:
+        return str(low // 2)
+    return " and ".join("none" if half is None else f"half {half}" for half in (low, high))
 
 
 def first_difference(one: OutputTrace, other: OutputTrace) -> Difference | None:
@@ -239,13 +181,14 @@ def _step_as_dict(step: Step, bits: int) -> dict[str, object]:
             product[name] = f"0x{product[name]:x}"
         if product["nibble"] is not None:
             product["nibble"] = f"{product['nibble']:04b}"
-        product["value"] = _number(product["value"])
+        product["value"] = as_json(product["value"])
     for term in entry["terms"]:
-        term["value"] = _number(term["value"])
+        term["value"] = as_json(term["value"])
     return entry
 
 
-def _number(value: float | int) -> float | int | str:
+def as_json(value: float | int) -> float | int | str:
+    """Return a number as a JSON value: NaN and Inf as strings."""
     return value if isinstance(value, int) or isfinite(value) else repr(value)
 
 

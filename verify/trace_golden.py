@@ -19,20 +19,15 @@ from ..isa.numerics import BLOCK_GROUP, Method, Numerics, numerics
 from ..isa.operands import MatrixOperands
 from ..operands.registers import CONTAINERS
 from .replay import as_number
-from .trace import OutputTrace, Product, Step, Term, integer_step, special_term
+from .trace import OutputTrace, Product, Step, Term, integer_step, selected_halves, special_term
 
 __all__ = ["golden_traces"]
 
 
 def golden_traces(instruction: Instruction, arch: str, operands: MatrixOperands) -> Iterator[OutputTrace]:
-    """Yield the trace of every output, tile by tile and row by row.
+    """Yield the trace of every output, tile by tile and row by row, with the numerics of an architecture.
 
-    Parameters
-    ----------
-    instruction, arch : Instruction, str
-        Instruction, and architecture whose numerics apply.
-    operands : MatrixOperands
-        Tiles with any number of rows and columns; K is that of one instruction.
+    The tiles have any number of rows and columns; K is that of one instruction.
     """
     codes, steps = traced(instruction, arch, operands)
     parameters = numerics(instruction, arch)
@@ -86,16 +81,11 @@ def _selected(i: Instruction, arch: str, nibbles: NDArray[np.uint8] | None) -> l
         kept = delivered.repeat(i.granularity.stored // 2, axis=1).ravel()
         rows = kept_rows(nibbles, i.granularity)
         return [str(k) if is_kept else "none" for k, is_kept in zip(rows.tolist(), kept.tolist(), strict=True)]
-    return [_halves(*indices(int(nibble)), 4 * chunk, *delivered[chunk]) for chunk, nibble in enumerate(nibbles)]
-
-
-def _halves(low: int, high: int, first: int, has_low: bool, has_high: bool) -> str:
-    """Name the halves of tf32 that a stored tf32 is multiplied with, counted from the low half of row 0."""
-    if has_low and has_high and high == low + 1 and low % 2 == 0:
-        return str((first + low) // 2)
-    return " and ".join(
-        f"half {first + half}" if is_delivered else "none" for half, is_delivered in ((low, has_low), (high, has_high))
-    )
+    halves = [
+        [4 * chunk + half if is_delivered else None for half, is_delivered in zip(indices(nibble), slots, strict=True)]
+        for chunk, (nibble, slots) in enumerate(zip(nibbles.tolist(), delivered, strict=True))
+    ]
+    return [selected_halves(*pair) for pair in halves]
 
 
 def _products(step: GoldenStep, i: Instruction) -> NDArray:

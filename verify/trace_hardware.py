@@ -20,7 +20,7 @@ from ..sim.engine.emulation import taken, widen_fp8
 from ..sim.engine.engine import Engine, Execution, multiply_with
 from ..sim.engine.signals import Signals, WatchedRow
 from .replay import as_number
-from .trace import OutputTrace, Product, Step, Term, integer_step, special_term
+from .trace import OutputTrace, Product, Step, Term, integer_step, selected_halves, special_term
 
 __all__ = ["hardware_traces"]
 
@@ -32,19 +32,8 @@ def hardware_traces(
 ) -> Iterator[OutputTrace]:
     """Yield the trace of every output, tile by tile and row by row, as an architecture's datapath computes it.
 
-    Parameters
-    ----------
-    instruction, arch : Instruction, str
-        Instruction, and architecture whose datapath runs.
-    operands : MatrixOperands
-        Tiles with any number of rows and columns; K is that of one instruction.
-    row : WatchedRow, optional
-        Datapath of the architecture, if it is already built.
-
-    Raises
-    ------
-    BackendError
-        The datapath lacks a format.
+    Operands are those of :func:`~sptc.verify.trace_golden.golden_traces`. `row` is the datapath, if it is already
+    built. Raise a `BackendError` if the datapath lacks a format.
     """
     config = PRESETS[PRESET_OF_ARCHITECTURE[arch]]
     parts: list[Instruction] = []
@@ -100,29 +89,17 @@ def _merged(steps: Sequence[Step], c: int, i: Instruction, d: int, emulated: boo
 
 @dataclass(frozen=True, eq=False)
 class _View:
-    """Interpretation of the signals of one step of one output.
-
-    Attributes
-    ----------
-    config : CoreConfig
-        Datapath.
-    instruction, part : Instruction
-        Traced instruction, and executed instruction: a part of an emulation, else the same.
-    signals : Signals
-        Signals of the step.
-    elements, rows : ndarray
-        Stored element and row of B of `instruction`, by index in `part`.
-    first : int
-        First stored element of `part` in this step.
-    """
+    """Interpretation of the signals of one step of one output."""
 
     config: CoreConfig
+    #: Traced instruction, and executed instruction: a part of an emulation, else the same.
     instruction: Instruction
     part: Instruction
     signals: Signals
+    #: Stored element and row of B of `instruction`, by index in `part`.
     elements: NDArray[np.intp]
     rows: NDArray[np.intp]
-    first: int
+    first: int  #: First stored element of `part` in this step
 
     @cached_property
     def _elements(self) -> tuple[Element, Element]:
@@ -227,10 +204,7 @@ class _View:
         before = self.first * (2 if self.part.sparse else 1) * bits // 8  # bytes of B in the steps before this one
         if bits == 32:
             sources = (self._source(byte), self._source(byte + 2))
-            low, high = halves = [None if source is None else (source + before) // 2 for source in sources]
-            if low is not None and high == low + 1 and low % 2 == 0:
-                return str(low // 2)
-            return " and ".join("none" if half is None else f"half {half}" for half in halves)
+            return selected_halves(*(None if source is None else (source + before) // 2 for source in sources))
         source = self._source(byte)
         if source is None:
             return "none"

@@ -15,7 +15,7 @@ from typing import Any
 from ..api.backends import backend
 from ..api.recorder import Recorder
 from ..errors import Error, OperandError
-from ..infra.figures import drawn, figure
+from ..infra.figures import drawn, sheet
 from ..isa.operands import MatrixOperands
 from . import register_file
 from .archive import Recorded
@@ -29,26 +29,15 @@ __all__ = ["TracedOutput", "trace", "trace_as_svg"]
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TracedOutput:
-    """Trace of one output of a register file; prints itself, and draws itself in a notebook.
+    """Trace of one output of a register file; prints itself, and draws itself in a notebook."""
 
-    Attributes
-    ----------
-    name : str
-        Instruction with all options that decide its result.
-    case, row, column : int
-        Place of the output.
-    golden : OutputTrace
-        Trace of the golden model.
-    hardware : OutputTrace or None
-        Trace of the hardware, if requested.
-    """
-
-    name: str
+    name: str  #: Instruction with all options that decide its result
+    #: Place of the output.
     case: int
     row: int
     column: int
-    golden: OutputTrace
-    hardware: OutputTrace | None
+    golden: OutputTrace  #: Trace of the golden model
+    hardware: OutputTrace | None  #: Trace of the hardware, if requested
 
     @cached_property
     def difference(self) -> Difference | None:
@@ -73,13 +62,7 @@ class TracedOutput:
         }
 
     def as_svg(self) -> bytes:
-        """Return a picture of the bits of every term, as SVG.
-
-        Raises
-        ------
-        BackendError
-            matplotlib is not installed.
-        """
+        """Return a picture of the bits of every term, as SVG; raise a `BackendError` if matplotlib is not installed."""
         return trace_as_svg(self.title, self.golden, self.hardware)
 
     def __str__(self) -> str:
@@ -98,7 +81,7 @@ class TracedOutput:
 def trace(
     file: str | Path | Recorded, case: int = 0, row: int = 0, column: int = 0, *, hardware: bool = True
 ) -> TracedOutput:
-    """Trace one output of a register file.
+    """Trace one output of a register file: by the golden model and, on request, the hardware.
 
     Parameters
     ----------
@@ -109,17 +92,10 @@ def trace(
     hardware : bool
         Trace the hardware too. It is built in Amaranth's simulator, which takes some seconds.
 
-    Returns
-    -------
-    TracedOutput
-        Traces of the golden model and, on request, of the hardware.
-
     Raises
     ------
-    FileError
-        The file is no register file.
-    OperandError
-        The output does not exist.
+    FileError, OperandError
+        The file is no register file; or the output does not exist.
     InstructionError, MetadataError, BackendError
         The file cannot be computed.
     """
@@ -159,52 +135,24 @@ _KEPT, _CUT, _SUM, _ROUNDED = "#cfe2f3", "#eeeeee", "#d9ead3", "#fff2cc"
 
 @dataclass(frozen=True)
 class _Row:
-    """A number drawn as bits.
+    """A number drawn as bits."""
 
-    Attributes
-    ----------
-    label : str
-        Text before the bits.
-    value : Fraction
-        Value in units of the last bit kept.
-    colour : str
-        Colour of the kept bits.
-    note : str
-        Text after the bits.
-    """
-
-    label: str
-    value: Fraction
-    colour: str
-    note: str
+    label: str  #: Text before the bits
+    value: Fraction  #: Value in units of the last bit kept
+    colour: str  #: Colour of the kept bits
+    note: str  #: Text after the bits
 
 
 def trace_as_svg(title: str, golden: OutputTrace, hardware: OutputTrace | None) -> bytes:
-    """Draw each step as SVG: terms, their sum and the result, bit by bit.
+    """Draw each step of the golden model as SVG: terms, their sum and the result, bit by bit.
 
-    Parameters
-    ----------
-    title : str
-        Title of the picture.
-    golden : OutputTrace
-        Trace to draw.
-    hardware : OutputTrace or None
-        Trace whose first difference is written below the picture.
-
-    Raises
-    ------
-    BackendError
-        matplotlib is not installed.
+    The first difference to the hardware is written below. Raise a `BackendError` if matplotlib is not installed.
     """
     steps = [(step, list(_rows(golden, step))) for step in golden.steps]
     spans = [_span(step, rows) for step, rows in steps]
     width = _LEFT + _RIGHT + max(high - low for high, low in spans) * _CELL
     height = _TOP + sum(_GAP + len(rows) * _CELL for _, rows in steps) + 0.4
-    with figure(width, height, **{"font.family": "DejaVu Sans"}) as whole:
-        axes = whole.add_axes((0, 0, 1, 1))
-        axes.set_xlim(0, width)
-        axes.set_ylim(height, 0)
-        axes.set_axis_off()
+    with sheet(width, height) as axes:
         axes.text(0.1, 0.2, title, fontsize=min(9, 130 * width / len(title)), weight="bold", va="center")
         top = _TOP
         for number, ((step, rows), (high, low)) in enumerate(zip(steps, spans, strict=True)):
@@ -212,7 +160,7 @@ def trace_as_svg(title: str, golden: OutputTrace, hardware: OutputTrace | None) 
             _draw(axes, step, rows, (high, low), top + 0.3)
             top += _GAP + len(rows) * _CELL
         axes.text(0.1, top, _verdict(golden, hardware), fontsize=8, va="center")
-        return drawn(whole)
+        return drawn(axes.figure)
 
 
 def _heading(trace: OutputTrace, number: int, step: Step) -> str:

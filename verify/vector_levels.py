@@ -31,8 +31,6 @@ _PORTS = {
 }
 #: Operands of a register file in the order of the instruction, then the result, with their attributes.
 _OPERANDS = {"A": "a", "B": "b", "C": "c", "E": "e", "scale_a": "scale_a", "scale_b": "scale_b", "D": "d"}
-#: Attributes of both kinds of register files that have a case axis.
-_ARRAYS = (*_OPERANDS.values(), "a_descriptor", "b_descriptor", "tmem", "smem")
 _WORD = 32
 
 File = RegisterFile | TensorMemoryFile
@@ -43,33 +41,15 @@ _Words = tuple[NDArray[np.uint32], tuple[str, ...], str]
 
 @dataclass(frozen=True)
 class Table:
-    """Vectors of one kind: an operand, or the payloads of a port.
-
-    Attributes
-    ----------
-    name : str
-        Name of the table.
-    expected : bool
-        Whether the vectors are expected results, not inputs.
-    bits : int
-        Width of each vector.
-    shape : tuple of int
-        Number of vectors along each axis.
-    axes : tuple of str
-        Names of the axes.
-    meaning : tuple of str
-        Lines that describe the bits.
-    port : str
-        Port of the emitted module, or empty.
-    """
+    """Vectors of one kind: an operand, or the payloads of a port."""
 
     name: str
-    expected: bool
-    bits: int
-    shape: tuple[int, ...]
+    expected: bool  #: Whether the vectors are expected results, not inputs
+    bits: int  #: Width of each vector
+    shape: tuple[int, ...]  #: Number of vectors along each axis
     axes: tuple[str, ...]
-    meaning: tuple[str, ...]
-    port: str = ""
+    meaning: tuple[str, ...]  #: Lines that describe the bits
+    port: str = ""  #: Port of the emitted module, or empty
 
     @property
     def words(self) -> int:
@@ -84,53 +64,26 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """All vectors of a request, computed in independent blocks.
-
-    Attributes
-    ----------
-    tables : tuple of Table
-        Tables of vectors.
-    immediates : dict
-        Options that decide the instruction beside its operands.
-    file : callable (int) -> RegisterFile or TensorMemoryFile, optional
-        Returns the register file of a block; only at level ``registers``.
-    block : callable (int) -> dict
-        Returns the vectors of a block by table name: uint32, shape (vectors, words).
-    blocks : int
-        Number of blocks.
-    """
+    """All vectors of a request, computed in independent blocks."""
 
     tables: tuple[Table, ...]
-    immediates: dict[str, Any]
-    file: Callable[[int], File] | None
-    block: Callable[[int], Arrays]
+    immediates: dict[str, Any]  #: Options that decide the instruction beside its operands
+    file: Callable[[int], File] | None  #: Returns the register file of a block; only at level ``registers``
+    block: Callable[[int], Arrays]  #: Returns the vectors of a block by table name: uint32, shape (vectors, words)
     blocks: int
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """Random tiles in blocks; each block has its own random stream.
-
-    Attributes
-    ----------
-    instruction : Instruction
-        Instruction.
-    distribution : str or None
-        Distribution of the operands; None cycles through all that fit the instruction.
-    nibbles : str
-        Nibbles to draw, a key of :data:`~sptc.verify.stimulus.NIBBLES`.
-    tiles, block_tiles : int
-        Number of tiles, in total and in each block.
-    seed : int
-        Seed of all tiles.
-    """
+    """Random tiles in blocks; each block has its own random stream."""
 
     instruction: Instruction
-    distribution: str | None
-    nibbles: str
+    distribution: str | None  #: Distribution of the operands; None cycles through all that fit the instruction
+    nibbles: str  #: Nibbles to draw, a key of :data:`~sptc.verify.stimulus.NIBBLES`
+    #: Number of tiles, in total and in each block.
     tiles: int
     block_tiles: int
-    seed: int
+    seed: int  #: Seed of all tiles
 
     @property
     def blocks(self) -> int:
@@ -154,21 +107,10 @@ class Drawn:
 
 
 def register_vectors(subject: Subject, arch: str, drawn: Drawn, backend: str) -> Vectors:
-    """Return vectors of registers and memory, with D.
+    """Return vectors of registers and memory, with D of the back end.
 
-    Parameters
-    ----------
-    subject, arch : Subject, str
-        Instruction and architecture.
-    drawn : Drawn
-        Tiles. Its seed also decides the selector, the places of operands, and the bits beside them.
-    backend : str
-        Back end that computes D.
-
-    Raises
-    ------
-    OperandError
-        No public source states the place of all operands.
+    The seed of the tiles also decides the selector, the places of operands, and the bits beside them. Raise an
+    `OperandError` if no public source states the place of all operands.
     """
 
     def finished(file: File) -> File:
@@ -245,25 +187,15 @@ def _immediates(file: File) -> dict[str, Any]:
 
 def joined(files: list[File]) -> File:
     """Concatenate the tiles of register files that differ only in their arrays."""
-    names = [name for name in _ARRAYS if getattr(files[0], name, None) is not None]
+    names = [name for name in files[0].case_fields if getattr(files[0], name) is not None]
     arrays: dict[str, Any] = {name: np.concatenate([getattr(file, name) for file in files]) for name in names}
     return replace(files[0], **arrays)
 
 
 def top_vectors(level: str, config: CoreConfig, subject: Subject, arch: str, drawn: Drawn) -> Vectors:
-    """Return vectors of the inputs and outputs of a top; other parameters as for :func:`register_vectors`.
+    """Return vectors of the inputs and outputs of a top: level ``warp``, ``row`` or ``unit`` of a datapath.
 
-    Parameters
-    ----------
-    level : str
-        ``warp``, ``row`` or ``unit``.
-    config : CoreConfig
-        Datapath of the top.
-
-    Raises
-    ------
-    Error
-        The top does not compute the instruction.
+    Raise an `Error` if the top does not compute the instruction.
     """
     i = subject.instruction
     parameters = datapath_numerics(config, i, arch)

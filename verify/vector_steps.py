@@ -53,10 +53,8 @@ def vector_bits(config: CoreConfig, top: str) -> tuple[int, int]:
 def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -> Numerics:
     """Return the parameters of an instruction on a datapath; the architecture decides only the method.
 
-    Raises
-    ------
-    OperandError
-        The datapath does not execute the instruction directly, or the golden model does not support the datapath.
+    Raise an `OperandError` if the datapath does not execute the instruction directly, or the golden model does not
+    support the datapath.
     """
     arch_numerics = numerics(instruction, arch)
     if not config.holds(instruction):
@@ -98,21 +96,10 @@ def steps_of_k(config: CoreConfig, instruction: Instruction) -> int:
 def step_vectors(
     config: CoreConfig, instruction: Instruction, parameters: Numerics, matrices: MatrixOperands, top: str
 ) -> _Vectors:
-    """Return the inputs and results of a unit or a row for tiles.
+    """Return the inputs and results of a ``unit`` or a ``row`` for tiles, shape (vectors, words).
 
-    Parameters
-    ----------
-    config, instruction, parameters : CoreConfig, Instruction, Numerics
-        Datapath and instruction, and the result of :func:`datapath_numerics` for them.
-    matrices : MatrixOperands
-        Tiles.
-    top : str
-        ``unit`` or ``row``.
-
-    Returns
-    -------
-    inputs, outputs : ndarray of uint32, shape (vectors, words)
-        Ordered by tile, row, column and step. The result of a step is the accumulator of the next step of its output.
+    They are ordered by tile, row, column and step. The result of a step is the accumulator of the next step of its
+    output. `parameters` is the result of :func:`datapath_numerics`.
     """
     words, rows = step_words(config), []
     results = _results(config, instruction, parameters, matrices)
@@ -188,20 +175,10 @@ def _select(nibble: int, rule: str, mux: str) -> int:
 def warp_vectors(
     config: CoreConfig, parameters: Numerics, file: RegisterFile, matrices: MatrixOperands, rng: np.random.Generator
 ) -> _Vectors:
-    """Return the stream payloads of a warp for tiles: operands and results.
+    """Return the stream payloads of a warp for tiles: operands and results, shape (tiles, words).
 
-    Parameters
-    ----------
-    config, parameters : CoreConfig, Numerics
-        Datapath, and the result of :func:`datapath_numerics` for it.
-    file, matrices : RegisterFile, MatrixOperands
-        Registers, and the matrices in them.
-    rng : Generator
-        Draws registers and fields that the instruction does not read.
-
-    Returns
-    -------
-    inputs, outputs : ndarray of uint32, shape (tiles, words)
+    `parameters` is the result of :func:`datapath_numerics`; `matrices` are in the registers of `file`. `rng` draws
+    registers and fields that the instruction does not read.
     """
     i, cases = file.instruction, file.cases
     assert file.a is not None
@@ -251,20 +228,7 @@ def directed_steps(config: CoreConfig, rng: np.random.Generator, count: int) -> 
     Operands, nibbles, scales and accumulators are random bits; B and nibbles have the order of a unit's inputs. Any
     rule occurs with any formats, also where no instruction combines them. One step in eight is dense. Half of the
     integer accumulators are values passed on by an earlier step: just beyond 32 bits, with the overflow bit, also where
-    an instruction is a single step.
-
-    Parameters
-    ----------
-    config : CoreConfig
-        Datapath.
-    rng : Generator
-        Source of randomness.
-    count : int
-        Number of steps; a thousand for each operation reach every rule, nibble and chunk.
-
-    Returns
-    -------
-    ndarray of uint32, shape (count, words)
+    an instruction is a single step. A thousand steps for each operation reach every rule, nibble and chunk.
     """
     words = step_words(config)
     steps = rng.integers(0, 1 << 32, (count, words.total), dtype=np.uint32)

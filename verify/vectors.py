@@ -49,13 +49,7 @@ _T = TypeVar("_T")
 
 
 class Folder:
-    """Output folder whose files appear together once all are written.
-
-    Attributes
-    ----------
-    digests : dict of str to dict
-        SHA-256 and size in bytes of each file, by name.
-    """
+    """Output folder whose files appear together once all are written; `digests` has SHA-256 and size by name."""
 
     def __init__(self, path: Path, stack: ExitStack) -> None:
         self.digests: dict[str, dict[str, Any]] = {}
@@ -107,23 +101,10 @@ def hex_lines(vectors: NDArray[np.uint32], bits: int) -> memoryview:
 
 
 def write_format(name: str, folder: Folder, vectors: Vectors, facts: dict[str, Any]) -> None:
-    """Write vectors in one format.
+    """Write vectors in one of :data:`FORMATS`; their blocks are computed here.
 
-    Parameters
-    ----------
-    name : str
-        One of :data:`FORMATS`.
-    folder : Folder
-        Output folder.
-    vectors : Vectors
-        Vectors; their blocks are computed here.
-    facts : dict
-        Description of the vectors, for the header of a file.
-
-    Raises
-    ------
-    OperandError
-        The vectors have too many words for the format.
+    `facts` describe the vectors, for the header of a file. Raise an `OperandError` if the vectors have too many words
+    for the format.
     """
     most, words = _MOST_WORDS.get(name), sum(table.count * table.words for table in vectors.tables)
     if most is not None and words > most:
@@ -218,52 +199,25 @@ BACKENDS = ("golden", "native")
 
 @dataclass(frozen=True, kw_only=True)
 class VectorRequest:
-    """A request of vectors, checked at construction.
+    """A request of vectors, checked at construction; raise an `Error` if no such vectors exist."""
 
-    Attributes
-    ----------
-    instruction : str
-        PTX opcode; for ``tcgen05`` followed by shape and types in brackets.
-    arch : str
-        Architecture that has the instruction.
-    tiles : int
-        Number of tiles, at least one; each is one instruction.
-    seed : int
-        Seed; equal requests give equal bytes.
-    format : str
-        ``npz``, ``hex``, ``json`` or ``svh``.
-    level : str
-        ``registers``: content of registers and memory; ``warp``: streams of the emitted warp; ``row``, ``unit``: steps
-        of these tops.
-    config : CoreConfig or None
-        Datapath for the other levels; None at level ``registers``.
-    distribution : str or None
-        One of :func:`~sptc.sim.benches.random_operands.distributions`; None cycles through all that fit.
-    nibbles : str
-        ``legal``; ``software``: also 0x0 for stored zeros, as libraries write it; ``all`` sixteen.
-    backend : str
-        Back end of the results at level ``registers``: ``golden``, or ``native`` with the same bits, which is several
-        times as fast. The other levels use the golden model.
-    bench : bool
-        Also write the Verilog of the top and a testbench for it, in format ``hex``.
-
-    Raises
-    ------
-    Error
-        No such vectors exist.
-    """
-
-    instruction: str
-    arch: str
-    tiles: int
-    seed: int = 0
-    format: str = "npz"
+    instruction: str  #: PTX opcode; for ``tcgen05`` followed by shape and types in brackets
+    arch: str  #: Architecture that has the instruction
+    tiles: int  #: Number of tiles, at least one; each is one instruction
+    seed: int = 0  #: Seed; equal requests give equal bytes
+    format: str = "npz"  #: ``npz``, ``hex``, ``json`` or ``svh``
+    #: ``registers``: content of registers and memory; ``warp``: streams of the emitted warp; ``row``, ``unit``: steps
+    #: of these tops.
     level: str = "registers"
-    config: CoreConfig | None = None
+    config: CoreConfig | None = None  #: Datapath for the other levels; None at level ``registers``
+    #: One of :func:`~sptc.sim.benches.random_operands.distributions`; None cycles through all that fit.
     distribution: str | None = None
+    #: ``legal``; ``software``: also 0x0 for stored zeros, as libraries write it; ``all`` sixteen.
     nibbles: str = "legal"
+    #: Back end of the results at level ``registers``: ``golden``, or ``native`` with the same bits, which is several
+    #: times as fast. The other levels use the golden model.
     backend: str = "golden"
-    bench: bool = False
+    bench: bool = False  #: Also write the Verilog of the top and a testbench for it, in format ``hex``
 
     def __post_init__(self) -> None:
         choices = {"format": FORMATS, "level": LEVELS, "nibbles": tuple(NIBBLES), "backend": BACKENDS}
@@ -292,15 +246,9 @@ class VectorRequest:
 
 
 def write_vectors(request: VectorRequest, folder: Path) -> dict[str, Any]:
-    """Write vectors and their manifest to a folder.
+    """Write vectors and their manifest to a folder, which is created if missing.
 
-    Parameters
-    ----------
-    request : VectorRequest
-        The request.
-    folder : Path
-        Output folder; created if missing. Files of the same names are replaced after all new ones are written, the
-        manifest last.
+    Files of the same names are replaced after all new ones are written, the manifest last.
 
     Returns
     -------
