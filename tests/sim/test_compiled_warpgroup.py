@@ -1,7 +1,9 @@
 """The warpgroup compiled with its units: the bits of the golden model and of the recordings, and the cycles of an H200.
 
-What needs no units is tested around arrays that echo, in ``test_warpgroup_control.py``.
+What needs no units is tested around arrays that echo. Operands of each array: ``rtl/test_warpgroup_operands.py``.
 """
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,15 +12,17 @@ from sptc.sim.engine import libraries
 from sptc.sim.engine.compiled_warpgroup import CompiledWarpgroup
 from sptc.sim.engine.libraries import can_be_specialised
 from sptc.sim.engine.warpgroup_commands import COMMIT, Command, is_executed, multiplication, wait
-from sptc.tests.sim.warpgroup_cycles import check_row, rows_of_wgmma
-from sptc.tests.sim.warpgroup_operands import drawn, held, stalls
-from sptc.verify.register_file import read, shipped
+from sptc.tests.sim.warpgroup import check_row, drawn, held, rows_of_wgmma, stalls
+from sptc.verify.register_file import RegisterFile, read, shipped
 from sptc.verify.replay import replay
 
 pytestmark = pytest.mark.regression
 Random = np.random.Generator
 WGMMA = [*every_instruction("wgmma")]
+SHORT = [i for i in WGMMA if i.n <= 32]
 MANY = 12
+#: Cycles from the last result of a group until a wait for it is taken.
+SEEN = 2
 needs_yosys = pytest.mark.skipif(not can_be_specialised(), reason="Yosys is not installed")
 
 
@@ -72,11 +76,10 @@ def test_recordings(family: str) -> None:
 
 def test_gaps_and_stalls_change_no_bit(hardware: CompiledWarpgroup, rng: Random) -> None:
     """Units stand still as their array does, whatever waits."""
-    short = [i for i in WGMMA if i.n <= 32]
     commands: list[Command] = []
     expected: list[np.ndarray] = []
-    for place in rng.integers(len(short), size=24):
-        file = drawn(short[place], rng)
+    for place in rng.integers(len(SHORT), size=24):
+        file = drawn(SHORT[place], rng)
         for case, d in enumerate(file.run()):
             commands.append(multiplication(hardware.config, file.instruction, held(file), case))
             expected.append(d)
@@ -94,3 +97,66 @@ def test_the_cycles_of_an_h200(hardware: CompiledWarpgroup, echoing_warpgroup: C
         check_row(echoing_warpgroup, row)
     for place in rng.choice(len(rows), 8, replace=False):
         check_row(hardware, rows[place])
+
+
+def one_of(hardware: CompiledWarpgroup, rng: Random, n: int = 0) -> tuple[Command, RegisterFile]:
+    """Return a multiplication of any kind, or of so many columns, and its operands."""
+    kinds = [i for i in SHORT if n in (0, i.n)]
+    file = drawn(kinds[int(rng.integers(len(kinds)))], rng, 1)
+    return multiplication(hardware.config, file.instruction, held(file), 0), file
+
+
+def test_accumulators_go_on(hardware: CompiledWarpgroup, rng: Random) -> None:
+    """Multiplications without accumulators of their own add to the results of the one before."""
+    for pattern in (None, stalls(rng)):
+        first, file = one_of(hardware, rng)
+        added = replace(first, fields=first.fields | {"add": 1}, c=None)
+        (expected,) = file.run()
+        for number, of in enumerate(hardware.run([first, *[added] * 3], pattern)):
+            np.testing.assert_array_equal(of.d, expected, err_msg=f"multiplication {number} of {file.instruction}")
+            (expected,) = replace(file, c=expected[None], d=None, scale_d=True).run()
+
+
+def test_a_wait_is_taken_in_the_cycle_after_its_groups_are_done(
+    echoing_warpgroup: CompiledWarpgroup, rng: Random
+) -> None:
+    """Waits for any number of groups that are pending, groups of some multiplications and of none."""
+    for _ in range(4):
+        commands: list[Command] = []
+        for _ in range(8):
+            commits, pending, waits = rng.integers((3, 4, 2)).tolist()
+            commands += [one_of(echoing_warpgroup, rng)[0], *[COMMIT] * commits, *[wait(pending)] * waits]
+        commands += [COMMIT, wait(2), wait(1), wait(0), COMMIT, wait(0)]
+        completions = echoing_warpgroup.run(commands)
+        groups, last, taken_before = [], -1, -1
+        for number, (command, completion) in enumerate(zip(commands, completions, strict=True)):
+            if command.n:
+                last = completion.done
+            elif command is COMMIT:
+                groups.append(max([last + SEEN, completion.taken + SEEN, *(done + 1 for done in groups[-1:])]))
+            else:
+                awaited = groups[: max(0, len(groups) - command.fields["pending"])]
+                assert completion.taken == max([taken_before + 1, *awaited]), f"wait {number} of {len(commands)}"
+            taken_before = completion.taken
+
+
+def test_a_commit_in_any_cycle_around_the_last_result(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
+    """A multiplication that ends in the cycle of its commit is none that the group waits for."""
+    command, _ = one_of(echoing_warpgroup, rng)
+    (alone,) = echoing_warpgroup.run([command])
+    for cycle in range(alone.done - 3, alone.done + 4):
+        pattern = np.full(cycle + 1000, 31, np.uint8)
+        pattern[1:cycle] = 30
+        done, commit, waited = echoing_warpgroup.run([command, COMMIT, wait(0)], pattern)
+        assert (done.done, commit.taken) == (alone.done, cycle)
+        assert waited.taken == max(done.done, cycle) + SEEN, f"committed in cycle {cycle}, done in {done.done}"
+
+
+def test_what_no_run_can_end(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
+    """One that never moves, and accumulators without a multiplication of as many columns before them."""
+    with pytest.raises(AssertionError, match="does not end"):
+        echoing_warpgroup.run([COMMIT], np.zeros(1, np.uint8))
+    first, second = (one_of(echoing_warpgroup, rng, n)[0] for n in (16, 32))
+    for commands in ([replace(first, c=None)], [first, replace(second, c=None)]):
+        with pytest.raises(AssertionError, match="as many columns"):
+            echoing_warpgroup.run(commands)

@@ -17,7 +17,7 @@ from sptc.rtl.tensor_cores import WARPS
 from sptc.sim.benches.random_operands import Operands, distributions, random_operands
 from sptc.sim.engine.compiled_warpgroup import CompiledWarpgroup
 from sptc.sim.engine.warpgroup_commands import WarpInstruction, is_executed, multiplication, warp_instruction
-from sptc.tests.sim.warpgroup_operands import drawn, held, stalls
+from sptc.tests.sim.warpgroup import drawn, held, stalls
 
 Random = np.random.Generator
 MMA = [i for i in every_instruction("mma") if is_executed(i)]
@@ -85,7 +85,8 @@ def test_the_rows_are_those_of_every_type() -> None:
     assert {parse(text).a.name for text in ROWS} == {"f16", "bf16", "tf32", "s8"}
 
 
-@pytest.mark.parametrize("top", ["echoing_warpgroup", pytest.param("hardware", marks=pytest.mark.regression)])
+@pytest.mark.regression
+@pytest.mark.parametrize("top", ["echoing_warpgroup", "hardware"])
 def test_the_cycles_of_an_h200(top: str, request: pytest.FixtureRequest, rng: Random) -> None:
     hardware = request.getfixturevalue(top)
     for text in ROWS:
@@ -112,6 +113,7 @@ def check_cycles(text: str, hardware: CompiledWarpgroup, rng: Random) -> None:
             assert figure == pytest.approx(wanted, abs=tolerance)
 
 
+@pytest.mark.regression
 def test_wgmma_goes_first(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
     """With A in registers it leaves the arrays no cycle, and ``mma`` starves beside it, as on an H200."""
     files = (drawn(parse(WGMMA), rng, 1) for _ in range(50))
@@ -127,6 +129,7 @@ def test_wgmma_goes_first(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> 
     assert all(of.done > panels[-1].done for of_array in answers for of in of_array[-100:])
 
 
+@pytest.mark.regression
 def test_an_instruction_goes_on_from_an_earlier_one(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
     hardware = echoing_warpgroup
     instruction = MMA[int(rng.integers(len(MMA)))]
