@@ -69,7 +69,6 @@ def test_a_stream(mute: bool, message: str, seed: int, tmp_path: Path) -> None:
         assert message in failure.message
 
 
-@pytest.mark.regression
 def test_a_row(seed: int, tmp_path: Path) -> None:
     """With pauses and without."""
     row = Row(Settings("tiny", "row", ITEMS).config)

@@ -10,8 +10,8 @@ from typing import Any
 from sptc.cli import main
 from sptc.verify.shards import Plan
 
-PLAN = Plan(seed=11, architectures=("sm_80",), tiles=2)
-SMALL = ("--arch", "sm_80", "--tiles", "2", "--seed", "11")
+PLAN = Plan(seed=11, architectures=("sm_90",), tiles=2)
+SMALL = ("--arch", "sm_90", "--tiles", "2", "--seed", "11")
 
 
 def run(*words: object) -> int:

@@ -32,5 +32,5 @@ def cache_of_netlists(netlists: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def compiled_engine() -> None:
-    """The hardware of sm_80, compiled once, so that no test waits for it within a limit."""
-    engine_for("sm_80")
+    """The hardware of sm_90, compiled once, so that no test waits for it within a limit."""
+    engine_for("sm_90")

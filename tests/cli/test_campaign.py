@@ -41,7 +41,7 @@ def test_a_preset_names_its_architectures(cli: CommandLine) -> None:
     """To the shard, and beside architectures that are named themselves."""
     totals = []
     for chosen in (("--preset", "ampere"), ("--arch", "sm_80", "sm_86"), ("--arch", "sm_80", "--preset", "ampere")):
-        found = cli.json("--tiles", 1, "--seed", 11, "--shards", 4, *chosen)
+        found = cli.json("--backend", "native", "--tiles", 1, "--seed", 11, "--shards", 4, *chosen)
         totals.append(sorted((pair["preset"], pair["pair"], pair["outputs"]) for pair in found["pairs"]))
     assert totals[0] == totals[1] == totals[2]
     assert {preset for preset, *_ in totals[0]} == {"ampere"}
@@ -60,7 +60,7 @@ def test_a_table_and_a_total(cli: CommandLine) -> None:
     found = {}
     for row in rows:
         name, *counts = re.split(r"  +", row)
-        found[name.removeprefix("ampere: ")] = tuple(map(int, counts))
+        found[name.removeprefix("hopper: ")] = tuple(map(int, counts))
     assert found == {pair: (*counts, 0) for pair, counts in expected.items()}
     whole = f"total +{SHARDS} +{sum(shard.outputs for shard in shards)} +0  all in [0-9.]+ s, \\d+ outputs/s"
     assert re.fullmatch(whole, total), total
@@ -73,18 +73,18 @@ def test_json_and_as_many_outputs_as_asked(cli: CommandLine) -> None:
     assert (total["shards"], total["outputs"], total["mismatches"]) == (4, sum(sizes[:4]), 0)
     assert (found["seed"], found["mismatch"], found["interrupted"]) == (11, None, False)
     assert sum(pair["outputs"] for pair in found["pairs"]) == total["outputs"]
-    assert {pair["preset"] for pair in found["pairs"]} == {"ampere"}
+    assert {pair["preset"] for pair in found["pairs"]} == {"hopper"}
 
 
 def test_a_seed_of_its_own(cli: CommandLine) -> None:
-    seeds = [cli.text("--arch", "sm_80", "--tiles", 1, "--shards", 1).splitlines()[0] for _ in range(2)]
+    seeds = [cli.text("--arch", "sm_90", "--tiles", 1, "--shards", 1).splitlines()[0] for _ in range(2)]
     assert seeds[0] != seeds[1]
     assert all(re.fullmatch(r"seed \d+", seed) for seed in seeds)
 
 
 def test_chosen_instructions_until_all_had_their_turn(tmp_path: Path, cli: CommandLine) -> None:
     texts = [str(PLAN.shard(index).instruction) for index in (0, 3)]
-    total = cli.json("--instruction", *texts, "--arch", "sm_80", "--tiles", 1, "--state", tmp_path)["total"]
+    total = cli.json("--instruction", *texts, "--arch", "sm_90", "--tiles", 1, "--state", tmp_path)["total"]
     found = {(record["instruction"], record["distribution"]) for record in records(tmp_path)}
     assert {text for text, _ in found} == set(texts)
     assert total["shards"] == len(records(tmp_path)) >= len(found) > 12
@@ -99,7 +99,7 @@ def test_a_mismatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Comman
     """The command ends with 1 and prints two commands; both show the mismatch as long as the fault is there."""
     *_, where, replay, again = cli.text(*SMALL, "--shards", 400, status=1).splitlines()
     printed = re.fullmatch(
-        r"first mismatch: shard (\d+), sm_80, (\S+), (\w+) operands, row \d+, column \d+: "
+        r"first mismatch: shard (\d+), sm_90, (\S+), (\w+) operands, row \d+, column \d+: "
         r"computed 0x(\w+) \(\S+\), golden model 0x(\w+) \(\S+\)",
         where,
     )
@@ -172,7 +172,7 @@ def test_a_shard_that_cannot_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert cli.status(*SMALL, "--shards", 40, "--state", tmp_path / work.__name__, "--json") == 2
         output, errors = cli.capsys.readouterr()
         assert output == ""
-        again = r"`sptc campaign --seed 11 --tiles 2 --arch sm_80 --only \d+`"
+        again = r"`sptc campaign --seed 11 --tiles 2 --arch sm_90 --only \d+`"
         assert re.fullmatch(f"sptc campaign: {message}; run it again with {again}\n", errors), errors
     assert {*range(9)} <= {record["shard"] for record in records(tmp_path / "_deadly")}
 

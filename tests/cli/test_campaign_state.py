@@ -73,7 +73,7 @@ def test_an_interrupted_campaign_resumes(
         assert workers
         until(lambda workers=workers: not any(map(alive, workers)), 5)
         assert len(records(tmp_path)) < 400
-    assert cli.json("--arch", "sm_80", "--tiles", 2, "--shards", 400, "--state", tmp_path)["seed"] == 11
+    assert cli.json("--arch", "sm_90", "--tiles", 2, "--shards", 400, "--state", tmp_path)["seed"] == 11
     assert records(tmp_path) == whole
     assert len(records(tmp_path)) == 400
     assert re.search(r"^total +400 ", cli.text(*words), re.MULTILINE)

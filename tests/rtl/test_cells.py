@@ -1,6 +1,6 @@
 """Cells of many widths, in both ways that they are elaborated, against Python's integers.
 
-Proofs are of the widths of the presets, and of the structure alone.
+Proofs, of which the quick tier repeats those that are soon done, are of the widths of the presets and of the structure.
 """
 
 import re
@@ -65,13 +65,7 @@ class SideBySide(wiring.Component):
         return m
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(platform, id=name, marks=pytest.mark.regression if platform else ())
-        for name, platform in PLATFORMS.items()
-    ],
-)
+@pytest.fixture(scope="module", params=PLATFORMS.values(), ids=PLATFORMS)
 def cells(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable:
     """Adders, counters of zeros and multipliers of all widths, compiled by Verilator since so much is tried."""
     adders = {f"adder{bits}": Adder(bits) for bits in WIDTHS}
@@ -96,6 +90,7 @@ def check_sums(cells: Callable, word0: np.ndarray, word1: np.ndarray, carry: np.
         np.testing.assert_array_equal(got[f"adder{bits}_total"], expected, err_msg=f"{bits} bits")
 
 
+@pytest.mark.regression
 def test_a_carry_from_any_place_to_any_other(cells: Callable, rng: Random) -> None:
     """Made at one bit, or given below the lowest, passed by all up to another, and ended there by either value."""
     low, high = np.array([(low, high) for low in range(MOST) for high in range(low, MOST)]).T
@@ -112,6 +107,7 @@ def test_a_carry_from_any_place_to_any_other(cells: Callable, rng: Random) -> No
     assert (first + second + (1 << low) >> high & 1).all()  # which is what is meant
 
 
+@pytest.mark.regression
 def test_all_that_three_bits_do_around_every_boundary(cells: Callable) -> None:
     """Every value of two words of three bits at every place, alone and between ones that pass a carry."""
     place, word0, word1, carry, around = (axis.ravel() for axis in np.indices((MOST - 2, 8, 8, 2, 2)))
@@ -120,6 +116,7 @@ def test_all_that_three_bits_do_around_every_boundary(cells: Callable) -> None:
     check_sums(cells, word0 << place, word1 << place | passing, carry)
 
 
+@pytest.mark.regression
 def test_words_that_begin_anywhere(cells: Callable, rng: Random) -> None:
     """Zeros above words with nothing below the first one, with nothing but ones, and with anything."""
     tops = 1 << np.arange(MOST)
@@ -150,6 +147,7 @@ def test_every_pair_of_few_bits(cells: Callable, widths: tuple[int, ...], top: i
     check_products(cells, widths, numbers.repeat(2 * top), np.tile(numbers, 2 * top))
 
 
+@pytest.mark.regression
 def test_products_of_any_operands(cells: Callable, rng: Random) -> None:
     """Ends of the range, powers of two and their neighbours, runs of ones and alternations; any length and sign."""
     for bits in LARGE:

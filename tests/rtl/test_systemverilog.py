@@ -5,6 +5,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ _STYLE = '`verilator_config\nlint_off -file "*emitted.v"\n'
 LARGE = ("warpgroup", "warpgroups", "tcgen05")
 QUICK = ("core",)
 WITHOUT_PARTS = ("unit", "row")
-COMBINATIONAL = replace(TINY, name="combinational", cuts=())
+COMBINATIONAL = replace(TINY, name="combinational", rows=1, columns=1, cuts=())
 
 
 def verilator(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -33,6 +34,7 @@ def verilator(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
+@cache
 def emitted(config: CoreConfig, top: str) -> str:
     """Return the module; of what consists of units without what is in a unit."""
     if top in WITHOUT_PARTS:
