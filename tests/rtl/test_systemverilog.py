@@ -10,8 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
 from sptc.infra.verilator import verilator_root
 from sptc.rtl.config import PRESETS, CoreConfig
+from sptc.rtl.described import DescribedLayout, DescribedSignature
 from sptc.rtl.emit import TOPS, emit, unit_of
 from sptc.rtl.ports import Array, Enumeration, Structure, Type, ports
 from sptc.rtl.step import unit_result_layout, unit_step_layout
@@ -165,3 +168,19 @@ def test_codes_are_those_of_the_configuration() -> None:
     assert isinstance(element, Enumeration)
     names = [word.replace("/", "_").upper() for word in PRESETS["blackwell"].formats]
     assert [name for name, _ in element.values] == names
+
+
+def test_layout() -> None:
+    layout = DescribedLayout({"a": (3, "First."), "b": (1, "Second.")})
+    assert layout == data.StructLayout({"a": 3, "b": 1})
+    assert layout == DescribedLayout({"a": (3, ""), "b": (1, "")})
+    assert layout != DescribedLayout({"a": (1, "First."), "b": (3, "Second.")})
+    assert {name: meaning for name, (_, meaning) in layout.fields.items()} == {"a": "First.", "b": "Second."}
+
+
+def test_signature() -> None:
+    signature = DescribedSignature({"a": (In(3), "First."), "b": (Out(1), "Second.")})
+    assert signature == wiring.Signature({"a": In(3), "b": Out(1)})
+    assert signature.flip() == DescribedSignature({"a": (Out(3), ""), "b": (In(1), "")})
+    assert signature != DescribedSignature({"a": (Out(3), "First."), "b": (Out(1), "Second.")})
+    assert signature.flip().meanings == {"a": "First.", "b": "Second."}
