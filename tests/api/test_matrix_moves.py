@@ -94,7 +94,6 @@ def test_a_wrong_address(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("move", EVERY, ids=str)
 def test_the_last_lane_that_is_read(move: MatrixMove, rng: np.random.Generator) -> None:
-    """Lanes behind it may give anything."""
     last = move.matrices * move.rows - 1
     smem, addresses, operands = _image(rng), _addresses(rng), [_registers(rng, 32, move.registers)]
     function = sptc.stmatrix if move.opcode == "stmatrix" else sptc.ldmatrix
@@ -141,6 +140,12 @@ def test_wrong_operands(rng: np.random.Generator) -> None:
         sptc.stmatrix(LOAD, smem, addresses, registers)
     narrow = addresses.astype(np.uint32)
     assert (sptc.ldmatrix(LOAD, smem, narrow) == sptc.ldmatrix(LOAD, smem, addresses)).all()
+
+
+def test_no_batch() -> None:
+    smem, addresses = np.zeros((0, 512), np.uint8), np.zeros((0, 32), np.int64)
+    assert sptc.ldmatrix(np.array(LOAD), smem, addresses).shape == (0, 32, 2)
+    assert sptc.stmatrix(STORE, smem, addresses, np.zeros((0, 32, 2), np.uint32)).shape == (0, 512)
 
 
 def test_what_a_real_gpu_moved() -> None:

@@ -196,7 +196,6 @@ def test_batches_broadcast(rng: Random) -> None:
 
 
 def test_many_images(rng: Random) -> None:
-    """More than are worked on at once."""
     given = case(F16, rng, n=8)
     smem = np.stack([given.arguments["smem"]] * 19)
     smem[18] ^= smem[18] >> 1

@@ -180,7 +180,6 @@ ON_A_ROW = r"no top does, and back end 'rtl' computes it on a row$"
     ],
 )
 def test_an_instruction_of_another_top(text: str, arch: str, name: str, message: str, rng: Random) -> None:
-    """One sentence, before anything is built."""
     with pytest.raises(sptc.BackendError, match=message):
         file_of(parse(text), arch, 1, rng).run(name)
 

@@ -314,6 +314,12 @@ def test_a_batch_of_nothing(rng: Random) -> None:
         assert (result.shape, result.dtype) == (operands["c"].shape, np.uint32), text
 
 
+def test_an_instruction_in_an_array_without_axes(rng: Random) -> None:
+    for text in (ORDERED, WGMMA):
+        function, operands = prepared(text, 1, rng)
+        assert np.array_equal(function(**operands | {"instruction": np.array(text)}), function(**operands))
+
+
 def strided(value: np.ndarray) -> np.ndarray:
     return np.repeat(np.repeat(value, 2, 0), 3, -1)[::2, ..., ::3]
 

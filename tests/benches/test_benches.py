@@ -61,7 +61,6 @@ def test_a_datapath(bench: Callable, seed: int, rng: np.random.Generator, top: s
 
 @pytest.mark.regression
 def test_one_test_of_a_bench(bench: Callable, seed: int) -> None:
-    """And no test of that name is no success."""
     built = bench("tiny", "components", FEW)
     built.run(seed, settings=Settings("tiny", "components", 10), test="round")
     assert [case.get("name") for case in ElementTree.parse(built.results).iter("testcase")] == ["round"]

@@ -57,7 +57,6 @@ def test_metadata_of_a_warp_is_any_nibble(rng: Random) -> None:
 
 
 def test_registers_that_are_not_read_hold_noise(rng: Random) -> None:
-    """Half of it NaN in any format."""
     words: Counter[int] = Counter()
     for i, operands, _ in of_warp(rng):
         registers = np.array([[int(word) for word in thread] for thread in operands["c"]], np.uint32)

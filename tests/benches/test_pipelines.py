@@ -142,7 +142,6 @@ def test_each_case(multiplier: Path, monkeypatch: pytest.MonkeyPatch, mode: str,
 
 @pytest.mark.regression
 def test_a_register_that_is_not_enabled(multiplier: Path) -> None:
-    """A wire in its place would hide that."""
     cell = re.findall(r"cell \$dffe (\S+)\n", (multiplier / FLAT).read_text(encoding="utf-8"))[0]
     fault = Fault(1, "whole", f"mutate -mode const0 -module bench -cell {cell} -port EN -portbit 0")
     assert settled("bench", fault, multiplier, 60.0, PIPELINE) is Verdict.TOLD_APART

@@ -39,7 +39,6 @@ def test_a_clean_run() -> None:
 
 
 def test_what_is_under_way() -> None:
-    """A bench that drains waits for it."""
     run = [cycle(taken=True), cycle(taken=True), cycle(result=0x100), cycle(result=0x101, ready=False), RESET]
     assert [observe(*run[:cycles]).under_way for cycles in range(1, 6)] == [1, 2, 1, 1, 0]
 

@@ -80,7 +80,6 @@ def test_draining(top: Any) -> None:
 
 
 def test_what_happened_decides_before_the_pattern(top: Any) -> None:
-    """For one cycle."""
     driver = StreamDriver(top, items(), repeat(GAP), lambda seen: STALL if seen.reset else None)
     found = []
     for reset in (True, False, True):

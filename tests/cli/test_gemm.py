@@ -335,7 +335,6 @@ def test_bad_input(cli: CommandLine) -> None:
     dense = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
     for words, message in (
         (["--split-k", "2,x"], "argument --split-k: must be an integer of 1 or more, not 'x'"),
-        (["--order", "any"], "argument --order: invalid choice: 'any'"),
         (["--way", "way.json", "--promote", "2"], "a way says how it is summed: give no other word for it"),
         (["--way", "way.json", "--arch", "sm_80"], "--arch sm_80 contradicts --way, which is for sm_90"),
         (["--beta", "2"], "--beta is the factor of C and needs --c"),

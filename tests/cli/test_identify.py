@@ -167,7 +167,6 @@ def test_a_probe(cli: CommandLine) -> None:
 
 
 def test_what_sptc_compress_wrote(product: dict[str, np.ndarray], cli: CommandLine) -> None:
-    """And a vector, and a bias from a file."""
     a, b, bias = product["a"], product["b"], np.arange(32, dtype=np.float32)[:, None]
     saved(numbers=a.view(ml_dtypes.float8_e4m3fn).astype(np.float32), b=b[:, 0], bias=bias)
     packed = "packed.safetensors"

@@ -60,8 +60,6 @@ def test_the_former_name_of_pack(cli: CommandLine) -> None:
 
 def test_bad_words_of_pack(cli: CommandLine) -> None:
     for words, message in (
-        ([], "the following arguments are required: INSTRUCTION, -o/--output"),
-        ([F16], "the following arguments are required: -o/--output"),
         ([F16, "-o", "x.npz"], "holds one pack, not 6"),
         ([F16, "-o", "none/x.npz", "--arch", "sm_90"], "cannot be written"),
         ([F16, "-o", "/dev/null/packs"], "cannot be made a folder"),
@@ -158,7 +156,6 @@ def test_the_former_name_of_judge(pack: Path, judge: CommandLine) -> None:
 
 def test_bad_words_of_judge(judge: CommandLine) -> None:
     for words, message in (
-        (["none.npz"], "the following arguments are required: RESULTS"),
         (["none.npz", "x"], "does not exist"),
         (["none.npz", "x", "--junit", "none/x.xml"], "cannot be written"),
     ):

@@ -178,7 +178,6 @@ def test_a_flag_of_the_hardware_is_compared(
 
 
 def test_json_of_special_values_parses_strictly(cli: CommandLine) -> None:
-    """NaN and Infinity are no JSON."""
     d = contents(F32)["D"]
     d[:2] = [[[0x7FC00000]], [[0xFF800000]]]
     first = cli.json(changed(F32, Path("special.npz"), D=d), status=1)["first_mismatch"]
@@ -235,7 +234,6 @@ def test_bad_words(cli: CommandLine) -> None:
         (["--arch", "sm_70"], "'sm_70'"),
         (["--metadata", "lax"], "'lax'"),
         (["--limit", "0"], "--limit: must be an integer of 1 or more"),
-        (["--limit", "-2"], "--limit: must be an integer of 1 or more"),
         (["--limit", "few"], "--limit: ... 'few'"),
         (["--seed", "x"], "--seed: ... 'x'"),
         (["--limit", "1", "--seed", "-1"], "--seed: ...-1"),

@@ -21,7 +21,6 @@ def test_an_instruction(cli: CommandLine) -> None:
 
 
 def test_tcgen05(cli: CommandLine) -> None:
-    """Of a sparse one B has twice the bytes."""
     for text, expected, source in (
         (TCGEN05.format("", 16), [("tensor", 32, 136), ("shared", 48, 168)], "measured by others"),
         (TCGEN05.format("sp.", 32), [("tensor", 32, 136), ("shared", 64, 168)], "modelled"),

@@ -199,7 +199,6 @@ def test_what_takes_too_long_is_undecided(build: Callable[[Harness], None]) -> N
 
 
 def test_a_cover_that_takes_too_long_is_undecided() -> None:
-    """Rather than never reached."""
 
     def build(h: Harness) -> None:
         h.clocked()
@@ -247,7 +246,6 @@ def test_what_would_hold_again_must_hold_at_first() -> None:
 
 
 def test_a_run_that_breaks_a_claim() -> None:
-    """As short as can be."""
     outcome = settled(counting(5), cycles=9)
     assert (outcome.result, outcome.broken) == ("broken", ("claim_limit",))
     assert [values["count"] for values in outcome.values] == [f"0b{count:04b}" for count in range(6)]
@@ -255,7 +253,6 @@ def test_a_run_that_breaks_a_claim() -> None:
 
 
 def test_engines_that_disagree_prove_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ABC says that a claim breaks, and no run shows it."""
     monkeypatch.setattr(abc, "broken_after", lambda folder, seconds: 2)
     assert settled(counting(9), cycles=9).result == "undecided"
 
@@ -336,7 +333,6 @@ def test_values_are_decoded_by_their_shapes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bits", [1, 3, 6, 9])
 @pytest.mark.parametrize("of_nine", [0, 0b101101100, 0b111111111])
 def test_exhaustion_finds_one_case_of_all(bits: int, of_nine: int, tmp_path: Path) -> None:
-    """The first and the last among them."""
     wanted = of_nine & (1 << bits) - 1
 
     def build(h: Harness) -> None:

@@ -89,7 +89,6 @@ def outcome(result: str, cycles: int = 0) -> Outcome:
 
 
 def test_totals_say_what_was_found() -> None:
-    """Each kind of result by its name, and what was not asked."""
     table = Table([CASE] * 7)
     for result in ("proved", "vacuous", "undecided", "proved", "broken"):
         assert re.search(rf"tiny ampere +ABC pdr +no bound +{result} +0\.2$", table.row(outcome(result)))
@@ -117,7 +116,6 @@ def test_of_a_long_run_the_end_is_shown() -> None:
 
 
 def test_waves_show_every_cycle(tmp_path: Path) -> None:
-    """A change stands at the time of its cycle."""
     broken = outcome("broken", 4)
     assert broken.trace
     write_trace(broken.trace, tmp_path / "run.vcd")

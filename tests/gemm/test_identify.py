@@ -276,7 +276,6 @@ QUICK = ("cublas.bf16.256x128x2048", "cublas.e4m3.256x128x2048.use_fast_accumFal
     ],
 )
 def test_what_libraries_computed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every bit, by the way that is recorded."""
     monkeypatch.syspath_prepend(BENCHMARKS)
     import library_products
 

@@ -227,7 +227,6 @@ def test_random_matrices_are_reproducible(tmp_path: Path) -> None:
 
 
 def test_a_folder_takes_up_what_is_done(tmp_path: Path, rng: Random) -> None:
-    """Another product, damage and strangers are refused."""
     wanted, path = {"format": "f16"}, tmp_path / "product"
     dealing = StreamK(workers=2, rows=64, columns=8)
     problem = made(tmp_path, F16, (300, 20, 64), rng, stream_k=dealing)

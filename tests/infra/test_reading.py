@@ -44,7 +44,6 @@ NO_ARRAYS = {
 
 
 def test_no_array(tmp_path: Path) -> None:
-    """Neither as a file nor in an archive."""
     for name, (content, words) in NO_ARRAYS.items():
         path = tmp_path / f"{name}.npy"
         path.write_bytes(content)
@@ -141,7 +140,6 @@ def test_no_json() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 def test_what_is_no_plain_file(tmp_path: Path) -> None:
-    """None of them is waited for, or read without an end."""
     os.mkfifo(tmp_path / "pipe")
     for path, reason in (
         (tmp_path / "pipe", "it is no plain file"),

@@ -16,8 +16,7 @@ from sptc.isa.fragments import (
     metadata_map,
     scale_map,
 )
-from sptc.isa.instructions import Instruction, every_instruction, parse
-from sptc.tests.isa.every import for_every
+from sptc.isa.instructions import every_instruction, parse
 
 EVERY = list(every_instruction())
 MMA = [instruction for instruction in EVERY if instruction.family == "mma"]
@@ -84,18 +83,18 @@ def _place_of_a(m: int, k: int, bits: int, i: Index, g: Index, t: Index) -> tupl
     raise AssertionError((m, k, bits))
 
 
-@for_every(EVERY)
-def test_a_against_the_manual(instruction: Instruction) -> None:
+def test_a_against_the_manual() -> None:
     """wgmma has the same formula in each warp, which owns sixteen rows (PTX ISA 9.7.15.5.1.1)."""
-    fragment = a_fragment(instruction)
-    stored_k = instruction.k // 2 if instruction.sparse else instruction.k
-    _assert_one_to_one(fragment, (instruction.m, stored_k), instruction.container_bits)
-    thread, i = np.arange(instruction.threads)[:, None], np.arange(fragment.rows[0].size)
-    lane, m = thread % 32, min(instruction.m, 16)
-    row, column = _place_of_a(m, stored_k, instruction.container_bits, i, lane >> 2, lane % 4)
-    row = row + thread // 32 * 16
-    assert (fragment.rows.reshape(row.shape) == row).all()
-    assert (fragment.columns.reshape(row.shape) == column).all()
+    for instruction in EVERY:
+        fragment = a_fragment(instruction)
+        stored_k = instruction.k // 2 if instruction.sparse else instruction.k
+        _assert_one_to_one(fragment, (instruction.m, stored_k), instruction.container_bits)
+        thread, i = np.arange(instruction.threads)[:, None], np.arange(fragment.rows[0].size)
+        lane, m = thread % 32, min(instruction.m, 16)
+        row, column = _place_of_a(m, stored_k, instruction.container_bits, i, lane >> 2, lane % 4)
+        row = row + thread // 32 * 16
+        assert (fragment.rows.reshape(row.shape) == row).all()
+        assert (fragment.columns.reshape(row.shape) == column).all()
 
 
 # k, container bits: row of b_i. The manual's pictures of the four-register forms show one register for each 8 (16-bit),
@@ -116,28 +115,28 @@ B_ROWS: dict[tuple[int, int], Callable[[Index, Index], Index]] = {
 }
 
 
-@for_every(MMA)
-def test_b_against_the_manual(instruction: Instruction) -> None:
-    fragment = b_fragment(instruction)
-    _assert_one_to_one(fragment, (instruction.k, instruction.n), instruction.container_bits)
-    lane, i = np.arange(32)[:, None], np.arange(fragment.rows[0].size)
-    rows = B_ROWS[instruction.k, instruction.container_bits](i, lane % 4)
-    assert (fragment.rows.reshape(rows.shape) == rows).all()
-    assert (fragment.columns == (lane >> 2)[..., None]).all()
+def test_b_against_the_manual() -> None:
+    for instruction in MMA:
+        fragment = b_fragment(instruction)
+        _assert_one_to_one(fragment, (instruction.k, instruction.n), instruction.container_bits)
+        lane, i = np.arange(32)[:, None], np.arange(fragment.rows[0].size)
+        rows = B_ROWS[instruction.k, instruction.container_bits](i, lane % 4)
+        assert (fragment.rows.reshape(rows.shape) == rows).all()
+        assert (fragment.columns == (lane >> 2)[..., None]).all()
 
 
-@for_every(EVERY)
-def test_accumulator_against_the_manual(instruction: Instruction) -> None:
+def test_accumulator_against_the_manual() -> None:
     """Eight columns at a time, rows g then g + 8, two neighbouring columns each; f16 packs two elements a register."""
-    halves = (0, 8) if instruction.m > 8 else (0,)
-    places = list(product(range(0, instruction.n, 8), halves, (0, 1)))
-    thread = np.arange(instruction.threads)[:, None]
-    block, half, column = (np.array(part) for part in zip(*places, strict=True))
-    fragment = accumulator_fragment(instruction)
-    _assert_one_to_one(fragment, (instruction.m, instruction.n), 16 if instruction.d.name == "f16" else 32)
-    held = (instruction.threads, len(places))
-    assert (fragment.rows.reshape(held) == 16 * (thread // 32) + (thread % 32 >> 2) + half).all()
-    assert (fragment.columns.reshape(held) == block + 2 * (thread % 4) + column).all()
+    for instruction in EVERY:
+        halves = (0, 8) if instruction.m > 8 else (0,)
+        places = list(product(range(0, instruction.n, 8), halves, (0, 1)))
+        thread = np.arange(instruction.threads)[:, None]
+        block, half, column = (np.array(part) for part in zip(*places, strict=True))
+        fragment = accumulator_fragment(instruction)
+        _assert_one_to_one(fragment, (instruction.m, instruction.n), 16 if instruction.d.name == "f16" else 32)
+        held = (instruction.threads, len(places))
+        assert (fragment.rows.reshape(held) == 16 * (thread // 32) + (thread % 32 >> 2) + half).all()
+        assert (fragment.columns.reshape(held) == block + 2 * (thread % 4) + column).all()
 
 
 SPARSE = [instruction for instruction in every_instruction() if instruction.sparse]
@@ -181,15 +180,15 @@ def _table(k: int, bits: int, f: int, threads: int) -> dict[tuple[int, int], tup
     return table
 
 
-@for_every(SPARSE)
-def test_metadata_against_the_table(instruction: Instruction) -> None:
-    selectors = SELECTORS[instruction.k, instruction.container_bits]
-    assert instruction.sparsity_selectors == selectors
-    width = instruction.k // instruction.chunks
-    places = [(row, width * chunk) for row, chunk in product(range(instruction.m), range(instruction.chunks))]
-    for f in range(selectors):
-        found = dict(zip(_nibbles(metadata_map(instruction, f)), places, strict=True))
-        assert found == _table(instruction.k, instruction.container_bits, f, instruction.threads), f
+def test_metadata_against_the_table() -> None:
+    for instruction in SPARSE:
+        selectors = SELECTORS[instruction.k, instruction.container_bits]
+        assert instruction.sparsity_selectors == selectors
+        width = instruction.k // instruction.chunks
+        places = [(row, width * chunk) for row, chunk in product(range(instruction.m), range(instruction.chunks))]
+        for f in range(selectors):
+            found = dict(zip(_nibbles(metadata_map(instruction, f)), places, strict=True))
+            assert found == _table(instruction.k, instruction.container_bits, f, instruction.threads), f
 
 
 def test_scales_of_the_manuals_example() -> None:

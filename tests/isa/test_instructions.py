@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from sptc.errors import InstructionError
 from sptc.isa.instructions import Instruction, every_instruction, parse
-from sptc.tests.isa.every import for_every
 
 EVERY = list(every_instruction())
 ORDERED = "sp::ordered_metadata"
@@ -44,9 +43,9 @@ def test_examples() -> None:
         assert str(parse(f"  {text};\n")) == text
 
 
-@for_every(EVERY)
-def test_round_trip(instruction: Instruction) -> None:
-    assert parse(str(instruction)) == instruction
+def test_round_trip() -> None:
+    for instruction in EVERY:
+        assert parse(str(instruction)) == instruction
 
 
 def _mma(
@@ -109,11 +108,11 @@ def test_the_syntax_is_that_of_the_manual() -> None:
     assert len(list(every_instruction("mma"))) == 322
 
 
-@for_every([i for i in EVERY if i.kind in ("mxf8f6f4", "mxf4")])
-def test_default_of_scale_vec(instruction: Instruction) -> None:
-    text = str(instruction).replace(f".scale_vec::{1 if instruction.kind == 'mxf8f6f4' else 2}X", "")
-    assert "scale_vec" not in text
-    assert parse(text) == instruction
+def test_default_of_scale_vec() -> None:
+    for instruction in (i for i in EVERY if i.kind in ("mxf8f6f4", "mxf4")):
+        text = str(instruction).replace(f".scale_vec::{1 if instruction.kind == 'mxf8f6f4' else 2}X", "")
+        assert "scale_vec" not in text
+        assert parse(text) == instruction
 
 
 def test_any_order_of_qualifiers(rng: np.random.Generator) -> None:
@@ -151,31 +150,24 @@ def _width(instruction: Instruction) -> str:
     return widths.get(instruction.a.name, "8-bit")
 
 
-@for_every(EVERY)
-def test_properties(instruction: Instruction) -> None:
-    i, width = instruction, _width(instruction)
-    assert (i.container_bits, i.threads) == (CONTAINERS[width], {"mma": 32, "wgmma": 128}[i.family])
-    if i.sparse:
-        assert i.granularity is not None
-        assert i.rule is not None
-        assert (i.granularity.name, i.stored_k, i.chunks, i.sparsity_selectors) == PROPERTIES[i.k, width]
-        rule = (
-            "tf32"
-            if width == "tf32"
-            else "wgmma"
-            if i.family == "wgmma"
-            else {"sp": "plain", ORDERED: "ordered"}[i.sparse]
-        )
-        assert i.rule.name == rule
-    else:
-        assert i.granularity is i.rule is None
-        assert (i.stored_k, i.chunks, i.sparsity_selectors) == (i.k, 0, 1)
-    for fmt in (i.a, i.b):
-        lone_e2m1 = fmt.name == "e2m1" and i.kind in ("f8f6f4", "mxf8f6f4")
-        assert i.low_bit(fmt) == (2 if lone_e2m1 else 13 if fmt.name == "tf32" else 0)
-    assert (
-        i.span == ({None: None, 1: 64, 2: 64, 4: 32} if i.sparse else {None: None, 1: 32, 2: 32, 4: 16})[i.scale_size]
-    )
+def test_properties() -> None:
+    for instruction in EVERY:
+        i, width = instruction, _width(instruction)
+        assert (i.container_bits, i.threads) == (CONTAINERS[width], {"mma": 32, "wgmma": 128}[i.family])
+        if i.sparse:
+            assert i.granularity is not None
+            assert i.rule is not None
+            assert (i.granularity.name, i.stored_k, i.chunks, i.sparsity_selectors) == PROPERTIES[i.k, width]
+            rule = "wgmma" if i.family == "wgmma" else {"sp": "plain", ORDERED: "ordered"}[i.sparse]
+            assert i.rule.name == ("tf32" if width == "tf32" else rule)
+        else:
+            assert i.granularity is i.rule is None
+            assert (i.stored_k, i.chunks, i.sparsity_selectors) == (i.k, 0, 1)
+        for fmt in (i.a, i.b):
+            lone_e2m1 = fmt.name == "e2m1" and i.kind in ("f8f6f4", "mxf8f6f4")
+            assert i.low_bit(fmt) == (2 if lone_e2m1 else 13 if fmt.name == "tf32" else 0)
+        scales = {None: None, 1: 64, 2: 64, 4: 32} if i.sparse else {None: None, 1: 32, 2: 32, 4: 16}
+        assert i.span == scales[i.scale_size]
 
 
 ALL = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
@@ -192,9 +184,9 @@ def _owners(instruction: Instruction) -> tuple[str, ...]:
     return FP8 if fp8 else ALL
 
 
-@for_every(EVERY)
-def test_architectures_of_every_instruction(instruction: Instruction) -> None:
-    assert instruction.architectures == _owners(instruction)
+def test_architectures_of_every_instruction() -> None:
+    for instruction in EVERY:
+        assert instruction.architectures == _owners(instruction)
 
 
 def _block(k: int, words: str, tail: str = "f32.e2m1.e2m1.f32.ue8m0", sparse: str = ORDERED) -> str:

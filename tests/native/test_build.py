@@ -82,7 +82,6 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_the_first_example_is_c_without_warnings(tmp_path: Path) -> None:
-    """Linked with the library of this process."""
     native = Path(__file__).parents[2] / "native"
     built = library()._name
     words = [*STRICT, f"-I{native / 'include'}", native / "examples" / "first.c", built, "-o", tmp_path / "first"]
@@ -106,7 +105,6 @@ def test_make(sources: Path, tmp_path: Path) -> None:
 
 @pytest.mark.regression
 def test_cmake(sources: Path, tmp_path: Path) -> None:
-    """Built, tested and installed; another project finds it."""
     build, prefix = tmp_path / "build", tmp_path / "installed"
     options = [f"-DCMAKE_INSTALL_PREFIX={prefix}", "-DCMAKE_INSTALL_LIBDIR=lib"]
     run(["cmake", "-S", sources, "-B", build, *options], tmp_path)
@@ -131,7 +129,6 @@ def test_cmake(sources: Path, tmp_path: Path) -> None:
 
 @pytest.mark.regression
 def test_no_sanitizer_complains(sources: Path, tmp_path: Path) -> None:
-    """Neither of addresses nor of undefined behaviour."""
     build = tmp_path / "build"
     flags = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
     run(["make", "-j2", f"BUILD={build}", f"CXXFLAGS={flags}", f"{build}/libsptc.a"], sources)
@@ -163,7 +160,6 @@ def test_places_of_metadata() -> None:
 
 
 def test_every_instruction_is_of_a_form() -> None:
-    """Of one, and of its own: all but M and N are equal."""
     held = {}
     for form in forms():
         for m in form.rows:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from sptc.isa.formats import FORMATS
 from sptc.isa.instructions import Instruction, every_instruction, parse
-from sptc.isa.metadata import MUX_OF_ARCHITECTURE, RULES
+from sptc.isa.metadata import MUX_OF_ARCHITECTURE
 from sptc.isa.numerics import Method, Numerics, Rounding, numerics, zero_exponent_for
 from sptc.rtl.config import CUTS, PRESET_OF_ARCHITECTURE, PRESETS, ConfigError, CoreConfig, Element
-from sptc.rtl.metadata import NibbleDecoder, RuleCode
+from sptc.rtl.metadata import NibbleDecoder
 
 CASES = [(arch, i) for i in every_instruction() for arch in i.architectures]
 
@@ -227,10 +227,6 @@ def test_every_format_of_a_preset_is_used() -> None:
         assert set(PRESETS[name].elements) <= used[name], name
     # The mma of sm_100 has no kinds; its datapath is that of sm_120, which tcgen05 uses whole.
     assert PRESETS["blackwell"] == dataclasses.replace(PRESETS["rtx-blackwell"], name="blackwell")
-
-
-def test_every_rule_has_a_code() -> None:
-    assert [code.name.lower() for code in RuleCode] == list(RULES)
 
 
 @pytest.mark.filterwarnings("ignore:.*created but never used")

@@ -39,7 +39,6 @@ def test_what_can_be_emitted() -> None:
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("top", "rows", "columns"), [("core", 1, 2), ("core", 4, 4), ("warp", 1, 2)])
 def test_one_body_of_the_unit(top: str, rows: int, columns: int) -> None:
-    """However large the array; its places are instances of it."""
     verilog = text(replace(TINY, rows=rows, columns=columns), top)
     names = modules(verilog)
     assert names[0] == NAME

@@ -93,7 +93,6 @@ UNITS = [
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("config", UNITS, ids=lambda config: config.name)
 def test_the_multiply_stage(rng: Random, config: CoreConfig) -> None:
-    """All that is handed on, with e_max of the same products."""
     stages = [MultiplyStage(replace(config, cuts=cuts)) for cuts in (("product",), ())]
     check_delayed(*stages, 1, rng)
 

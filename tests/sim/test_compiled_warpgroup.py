@@ -93,7 +93,6 @@ def test_recordings(family: str) -> None:
 
 
 def test_gaps_and_stalls_change_no_bit(hardware: CompiledWarpgroup, rng: Random) -> None:
-    """Units stand still as their array does, whatever waits."""
     commands: list[Command] = []
     expected: list[np.ndarray] = []
     for place in rng.integers(len(SHORT), size=24):

@@ -48,7 +48,6 @@ def test_bins() -> None:
 
 @pytest.mark.parametrize("places", [(2, 0), (0, 3), (-1, 0), (0, [0, 1, 3])])
 def test_a_place_that_is_not_there_is_a_mistake(places: tuple[int, int]) -> None:
-    """Unless it does not count."""
     with pytest.raises(AssertionError, match="colours: no such bin"):
         group().count(*places)
     group().count(*places, where=np.zeros(3, np.bool_))
@@ -289,7 +288,6 @@ def test_merge(files: tuple[Path, Path]) -> None:
 
 
 def test_the_command(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    """Lines and toggles alone decide no status."""
     assert main(["coverage", *map(str, files)]) == 0
     assert "line: 2 of 2 blocks of statements that ran, 100.00 %" in capsys.readouterr().out
     assert main(["coverage", "--json", "--missing", "1", str(files[0])]) == 0

@@ -59,7 +59,6 @@ def test_fp8_by_two_f16_instructions(rng: Random, i: Instruction) -> None:
 
 @pytest.mark.parametrize("i", FOUR_BIT, ids=str)
 def test_four_bit_by_two_eight_bit_instructions(rng: Random, i: Instruction) -> None:
-    """Exact whatever C is; a clamp comes last."""
     for kind in ("uniform", "extreme"):
         calls: list[Instruction] = []
         given = operands(i, kind, rng)

@@ -223,7 +223,6 @@ NOT_FILES: list[tuple[Callable[[Path, bytes], object], str]] = [
 
 
 def test_what_is_no_register_file(tmp_path: Path, rng: Random) -> None:
-    """Foreign, truncated and damaged files; all are closed."""
     write(tmp_path / "file.npz", random_file(SPARSE, rng))
     whole = (tmp_path / "file.npz").read_bytes()
     with warnings.catch_warnings(record=True) as left_open:

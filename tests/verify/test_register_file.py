@@ -182,7 +182,6 @@ def check_recordings(paths: Iterable[Path]) -> None:
 
 
 def test_some_shipped_recordings(rng: np.random.Generator) -> None:
-    """Of every instruction one."""
     files: dict[str, list[Path]] = defaultdict(list)
     for path in SHIPPED:
         files[path.name.partition(".selector")[0]].append(path)

@@ -159,7 +159,6 @@ def test_recording_back_end_and_golden_model_are_compared(
 
 
 def test_the_hardware_computes_tiles_of_several_blocks(rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also the last one, which has fewer."""
     monkeypatch.setattr("sptc.sim.engine.engine._BLOCK_OUTPUTS", 3 * 128)
     for tiles in (3, 4, 8):
         file = recording(F32, tiles, rng)

@@ -123,7 +123,6 @@ def test_a_reproducer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faulty_pu
 
 
 def test_a_mismatch_that_needs_the_tile_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As few tiles as show it."""
     push = Engine.push
 
     def leaking(engine: Engine, steps: NDArray) -> NDArray:

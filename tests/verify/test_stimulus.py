@@ -92,19 +92,6 @@ def test_every_distribution_has_the_right_shapes(rng: Random) -> None:
             assert sptc.mma(str(i), **arguments_of(drawn), arch=arch).shape == drawn.c.shape, case
 
 
-def test_a_seed_decides_everything() -> None:
-    for i in KINDS:
-        distribution = distributions(i)[-1]
-        one, same, other = (random_operands(i, distribution, 2, np.random.default_rng(seed)) for seed in (5, 5, 6))
-        for left, right in zip(arrays(one), arrays(same), strict=True):
-            assert np.array_equal(left, right), str(i)
-        for name in ("scale_a", "scale_b"):
-            if scale := getattr(one, name):
-                assert scale[1:] == getattr(same, name)[1:], str(i)
-        for left, right in zip(arrays(one), arrays(other), strict=True):
-            assert not np.array_equal(left, right), str(i)
-
-
 def check_nibbles(i: Instruction, draw: Callable[[dict[str, Any]], Operands | RegisterFile]) -> None:
     """Legal ones, all of them, unless any is asked for; then all sixteen."""
     assert i.rule
@@ -207,18 +194,6 @@ def test_every_scale_id_is_drawn(rng: Random) -> None:
     for name, threads in (("scale_a", 2), ("scale_b", 4)):
         ids = {getattr(operands, name)[1:] for operands in drawn}
         assert ids == {(byte, thread) for byte in range(4) for thread in range(threads)}
-
-
-@pytest.mark.parametrize("instruction", [KINDS[0], SPARSE[-1], KINDS[-1]], ids=str)
-def test_a_register_file_of_mma_is_its_operands(instruction: Instruction) -> None:
-    arch = instruction.architectures[-1]
-    arguments = {"sparsity_selector": instruction.sparsity_selectors - 1, "any_nibble": True}
-    distribution = distributions(instruction)[1]
-    drawn = random_operands(instruction, distribution, 3, np.random.default_rng(5), **arguments)
-    file = random_register_file(instruction, arch, distribution, 3, np.random.default_rng(5), **arguments)
-    assert (file.instruction, file.arch, file.metadata, file.cases) == (instruction, arch, "silicon", 3)
-    expected = sptc.mma(str(instruction), **arguments_of(drawn), arch=arch, metadata="silicon")
-    assert np.array_equal(file.run(), expected)
 
 
 @pytest.mark.quick_cases(6)
