@@ -21,7 +21,6 @@ def _image(rng: np.random.Generator, *batch: int) -> Octets:
 
 
 def _addresses(rng: np.random.Generator, *batch: int) -> NDArray[np.intp]:
-    """Give every lane a row of its own."""
     rows = np.broadcast_to(np.arange(BYTES // 16), (*batch, BYTES // 16))
     return 16 * rng.permuted(rows, axis=-1)[..., :32]
 
@@ -32,7 +31,6 @@ def _registers(rng: np.random.Generator, *shape: int) -> Words:
 
 @pytest.mark.parametrize("move", EVERY, ids=str)
 def test_a_move_follows_the_map(move: MatrixMove, rng: np.random.Generator) -> None:
-    """With Python integers, bit by bit as the map says; operands stay what they were."""
     smem, addresses, registers = _image(rng), _addresses(rng), _registers(rng, 32, move.registers)
     before = smem.copy(), addresses.copy(), registers.copy()
     where, loads = matrix_move_map(move), move.opcode == "ldmatrix"

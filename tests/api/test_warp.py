@@ -339,7 +339,6 @@ def test_layout_in_memory_does_not_matter(text: str, layout: Any, rng: Random) -
 
 @pytest.mark.parametrize("text", [ORDERED, BYTES])
 def test_many_tiles_are_what_few_are(text: str, rng: Random) -> None:
-    """A batch is worked on in blocks; nothing may change where one ends."""
     _, operands = prepared(text, 2500, rng)
     pieces = [slice(start, start + 400) for start in range(0, 2500, 400)]
     parts = [sptc.mma(**mapped(operands, lambda name, value, piece=piece: value[piece])) for piece in pieces]

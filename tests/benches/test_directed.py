@@ -30,7 +30,6 @@ def _collected() -> Iterator[None]:
 
 @cache
 def one_step_instructions() -> list[Instruction]:
-    """Return the one-step instructions of all datapaths."""
     return [i for name, config in PRESETS.items() for i in native(config, ARCHITECTURE_OF_PRESET[name])]
 
 

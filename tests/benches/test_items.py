@@ -45,7 +45,6 @@ def test_a_round_has_every_instruction(rng: Random) -> None:
 
 
 def test_metadata_of_a_warp_is_any_nibble(rng: Random) -> None:
-    """Those that the rule does not define among them, and flags are expected of them."""
     flagged, sparse = 0, 0
     for i, _, result in of_warp(rng):
         flags = [int(word) for word in result["illegal"]]
@@ -119,7 +118,6 @@ CONFIG, ARCH = PRESETS[PRESET], ARCHITECTURE_OF_PRESET[PRESET]
 
 
 def value(code: int, fmt: Format) -> float:
-    """Return what a finite code is worth."""
     if fmt.is_integer:
         return code - (1 << fmt.bits) if fmt.signed and code >> fmt.bits - 1 else code
     exponent, fraction = code >> fmt.fraction_bits & (1 << fmt.exponent_bits) - 1, code & (1 << fmt.fraction_bits) - 1

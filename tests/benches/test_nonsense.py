@@ -46,8 +46,6 @@ class Nonsense(wiring.Component):
 
 
 class Silent(Elaboratable):
-    """Ports of which the outputs are zero."""
-
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.d.sync += Signal(name="some_register").eq(1)

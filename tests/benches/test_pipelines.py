@@ -22,7 +22,6 @@ PIPELINE = Pipeline("enable", "code", tuple({0: code & 1, 1: code >> 1} for code
 
 
 def design(connect: Callable[[Module, Signal, Signal], None], *, enabled: bool = True) -> str:
-    """Return a design of one input and one output."""
     inner, outer = Module(), Module()
     x, y, enable = Signal(4, name="x"), Signal(4, name="y"), Signal(name="enable")
     connect(inner, x, y)
@@ -119,7 +118,6 @@ def multiplier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def of_case(folder: Path, mode: str, code: int) -> Fault:
-    """Return a fault of what tells a code apart."""
     text = (folder / FLAT).read_text(encoding="utf-8")
     cells = re.findall(r"cell \$(?:eq|logic_not) (\S+)\n(.*?)\n  end\n", text, re.DOTALL)
     wanted = {0: "A_WIDTH 2", 1: "2'01", 2: "2'10"}[code]

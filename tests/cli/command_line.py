@@ -99,7 +99,6 @@ def on_a_terminal(*words: object) -> tuple[bytes, str]:
 
 @contextmanager
 def cluster(folder: Path, workers: int) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
-    """Give the address of a scheduler, and its workers."""
     dask, where = [sys.executable, "-m", "dask"], folder / "scheduler.json"
     local = ["--host", "127.0.0.1", "--no-dashboard"]
     quiet: dict[str, Any] = {"cwd": folder, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

@@ -9,10 +9,7 @@ from sptc.tests.cli.command_line import CommandLine
 
 @pytest.fixture
 def cli(
-    request: pytest.FixtureRequest,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> CommandLine:
     """The command that a test file names in COMMAND, called in the folder of the test."""
     monkeypatch.chdir(tmp_path)
@@ -21,7 +18,6 @@ def cli(
 
 @pytest.fixture(scope="session")
 def netlists(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for all netlists that are synthesised."""
     return tmp_path_factory.mktemp("netlists")
 
 

@@ -65,7 +65,6 @@ def faulty(monkeypatch: pytest.MonkeyPatch, faulty_push: Callable[..., NDArray[n
 
 
 def test_a_preset_names_its_architectures(cli: CommandLine) -> None:
-    """To the shard, and beside architectures that are named themselves."""
     totals = []
     for chosen in (("--preset", "ampere"), ("--arch", "sm_80", "sm_86"), ("--arch", "sm_80", "--preset", "ampere")):
         found = cli.json("--backend", "native", "--tiles", 1, "--seed", 11, "--shards", 4, *chosen)
@@ -205,7 +204,6 @@ def test_a_shard_that_cannot_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_coverage(tmp_path: Path, cli: CommandLine) -> None:
-    """Merged over shards and runs: the same as in one run, and each bin was new once."""
     for folder, counts in (("parts", (4, 10)), ("whole", (10,))):
         for count in counts:
             words = (*SMALL, "--shards", count, "--coverage", "--state", tmp_path / folder, "--jobs", 1)
@@ -266,7 +264,6 @@ def alive(process: int) -> bool:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Records of the first 400 shards, never interrupted."""
     folder = tmp_path_factory.mktemp("whole")
     assert run(*SMALL, "--shards", 400, "--state", folder, "--jobs", 1, "--json") == 0
     return records(folder)
@@ -304,7 +301,6 @@ def test_an_interrupted_campaign_resumes(
 
 @pytest.mark.regression
 def test_a_cluster(whole: list[dict[str, Any]], tmp_path: Path) -> None:
-    """The same shards as here, with one of two workers killed in the middle."""
     state = tmp_path / "state"
     with cluster(tmp_path, workers=2) as (address, workers):
         words = command(*SMALL, "--shards", 400, "--state", state, "--scheduler", address, "--json")

@@ -77,7 +77,6 @@ K = 8 * 32
 
 @pytest.fixture
 def matrices(cli: CommandLine, rng: Random) -> dict[str, np.ndarray]:
-    """Matrices of some blocks, in files of their names."""
     m, n = 150, 530
     found = {
         "a": sparse(rng, m, K),
@@ -99,7 +98,6 @@ def gemm(cli: CommandLine, *words: object, a: str = "a.npy", b: str = "b.npy") -
 
 
 def check(cli: CommandLine, expected: np.ndarray, *words: object, **files: str) -> None:
-    """The command writes these numbers."""
     np.testing.assert_array_equal(gemm(cli, *words, **files)[0], expected)
 
 
@@ -197,7 +195,6 @@ def test_a_way_from_a_file(matrices: dict[str, np.ndarray], cli: CommandLine) ->
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_stream_k_over_blocks(swapped: bool, matrices: dict[str, np.ndarray], rng: Random, cli: CommandLine) -> None:
-    """Output tiles lie across the blocks in which the command computes."""
     dealing = StreamK(workers=11, rows=96, columns=80, raster=str(rng.choice(RASTERS)))
     way, path = Way(instruction=WGMMA, cut="balanced", swapped=swapped, stream_k=dealing), Path("way.json")
     path.write_text(json.dumps(asdict(way)), encoding="utf-8")
@@ -217,7 +214,6 @@ def test_stream_k_over_blocks(swapped: bool, matrices: dict[str, np.ndarray], rn
 
 
 def test_what_matrices_may_be(matrices: dict[str, np.ndarray], cli: CommandLine) -> None:
-    """Compressed, as either factor; a vector; codes; the format is that of the types."""
     a, b = matrices["a"][:32], matrices["b"][:, :24]
     expected = sptc.gemm(a, b)
     saved(a=a, b=b, x=b[:, 3], a_of_b=np.ascontiguousarray(b.T), b_t=b.T)

@@ -42,13 +42,11 @@ def test_presets_are_listed(cli: CommandLine) -> None:
 
 @pytest.fixture
 def _written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Verilog that takes no time to make."""
     monkeypatch.setattr("sptc.rtl.emit.emit", lambda config, top, name: f"module {name}; endmodule // {top}\n")
 
 
 @pytest.mark.usefixtures("_written_at_once")
 def test_verilog_is_written(cli: CommandLine) -> None:
-    """A core unless something else is asked for, under a header that says what it is."""
     output = Path("tiny.v")
     output.write_text("something older\n")
     assert cli.text(*TINY, output) == ""

@@ -120,7 +120,6 @@ def test_the_chain_of_stream_k_and_of_integers(cli: CommandLine, rng: Random) ->
 
 @pytest.mark.parametrize("scale", ["float8_e8m0fnu", "float8_e4m3fn"])
 def test_block_scales(scale: str, cli: CommandLine, rng: Random) -> None:
-    """The way is found; without one, the chain has the scales in its products."""
     k, span = 512, 32
     low, high = (110, 145) if scale == "float8_e8m0fnu" else (1, 0x7F)
     a = rng.integers(0, 16, (9, k)).astype(np.uint8)

@@ -73,7 +73,6 @@ def test_json(cli: CommandLine) -> None:
 
 
 def test_what_is_recorded_is_not_proved_again(tmp_path: Path, cli: CommandLine) -> None:
-    """A record of some properties only is added to; what is broken does not enter it."""
     record = tmp_path / "proved.json"
     both = ["metadata.legal", "metadata.selects"]
     for names, engines in ((both[:1], ["Bitwuzla"]), (both, ["record", "Bitwuzla"])):
@@ -109,7 +108,6 @@ def test_the_list(cli: CommandLine) -> None:
 
 @pytest.mark.usefixtures("broken")
 def test_what_is_broken(cli: CommandLine) -> None:
-    """Its values are printed, decoded; waves are written where asked."""
     waves = Path("new/waves")
     output = cli.text("broken.always", "--preset", "tiny", "--trace", waves, status=1)
     assert "broken.always of mux4 is broken: Two nibbles are never equal.\n  does not hold: differ\n" in output

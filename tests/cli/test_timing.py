@@ -31,7 +31,6 @@ def test_tcgen05(cli: CommandLine) -> None:
 
 
 def test_json(cli: CommandLine) -> None:
-    """Every instruction that is no emulation; with one named, its rows alone."""
     rows = cli.json()
     assert all(row.keys() == KEYS for row in rows)
     assert len({row["instruction"] for row in rows}) > 1000

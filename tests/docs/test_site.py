@@ -17,7 +17,6 @@ DOCS = ROOT / "docs"
 
 @pytest.fixture
 def of_docs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let the modules beside the pages be imported."""
     monkeypatch.syspath_prepend(str(DOCS))
     yield
     for name in ("generate", "check", "draw"):

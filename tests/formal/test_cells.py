@@ -92,7 +92,6 @@ def parts_of(component: Any, platform: object, seen: set[type]) -> Iterator[type
 
 
 def parts_of_tops() -> set[type]:
-    """Return the classes of all that the tops are made of."""
     found: set[type] = set()
     for config in CONFIGS:
         for platform in (None, OPERATORS):

@@ -86,7 +86,6 @@ def test_assumptions_leave_cases_out() -> None:
 @pytest.mark.parametrize("engine", Engine)
 @pytest.mark.parametrize("wrong", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])
 def test_every_claim_is_asked(wrong: tuple[int, ...], engine: Engine) -> None:
-    """Wherever it stands, and though others break in the same case and no other."""
 
     def build(h: Harness) -> None:
         if engine is Engine.REACHABILITY:
@@ -140,7 +139,6 @@ def test_claims_that_are_too_much_at_once(
 
 
 def test_assumptions_hold_in_every_cycle() -> None:
-    """In proofs, in the runs to covers, and in those that break a claim."""
 
     def build(h: Harness, limit: int) -> None:
         h.clocked()

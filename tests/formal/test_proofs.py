@@ -129,7 +129,6 @@ def test_equal_parameters_are_proved_once() -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_whatever_differs_is_proved(preset: str) -> None:
-    """All that a property asks of a datapath is in some case, which names the datapath."""
     asked = {(case.subject.name, case.parameters) for case in ALL if preset in case.presets}
     assert asked == {(item.name, given) for item in PROPERTIES for given in item.parameters(PRESETS[preset])}
 

@@ -80,7 +80,6 @@ CASE = Case(ITEM, (), ("tiny", "ampere"))
 
 
 def outcome(result: str, cycles: int = 0) -> Outcome:
-    """Make one; a broken one counts cycles."""
     steps = [{"count": cycle, "fixed": 1} for cycle in range(cycles)]
     trace = Trace({"count": 8, "fixed": 1}, steps) if cycles else None
     values = tuple({name: str(value) for name, value in step.items()} for step in steps)
@@ -105,7 +104,6 @@ def test_plain_values(result: str) -> None:
 
 
 def test_of_a_long_run_the_end_is_shown() -> None:
-    """There the claim breaks. What stays as it is is said once."""
     lines = counterexample(outcome("broken", 100)).splitlines()
     assert lines[:2] == ["test.one of - is broken: It holds.", "  does not hold: small"]
     assert lines[2:] == [f"  cycle {cycle}: count = {cycle}" for cycle in range(60, 100)]

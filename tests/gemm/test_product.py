@@ -55,7 +55,6 @@ def half_empty(rng: Random) -> tuple[np.ndarray, np.ndarray]:
 def made(
     tmp_path: Path, instruction: str, shape: tuple[int, int, int], rng: Random, arch: str = "sm_90", **choices: object
 ) -> Problem:
-    """Prepare the product of two random matrices."""
     rows, columns, k = shape
     words = {name: choices.pop(name) for name in [*choices] if name in Way.__dataclass_fields__}
     way = Way(**{"instruction": instruction, "arch": arch, "result": parse(instruction).d.name, **words})

@@ -90,7 +90,6 @@ def test_operands_in_shared_memory(rng: Random) -> None:
 
 
 def test_what_is_measured() -> None:
-    """Every format, sparse and dense, and what only one of the two families has."""
     found = [*works("sm_90")]
     assert len({*found}) == len(found)
     kinds = {(w.loop.instruction.family, bool(w.loop.instruction.sparse), w.loop.instruction.a.name) for w in found}

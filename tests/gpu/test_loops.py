@@ -53,7 +53,6 @@ def test_kernels_assemble(arch: str, tmp_path: Path, rng: np.random.Generator) -
 
 
 def test_operands_in_turn() -> None:
-    """Registers of A and B that no other instruction of the turn has."""
     text = kernel([Loop(SPARSE, 4, accumulators=2, operands=3, group=6)], "sm_90")
     found = re.findall(r"^  mma\.\S+ \{%d(\d)_0, .*\{%a(\d)_0, .*\{%b(\d)_0, ", text, re.MULTILINE)
     assert found == [(str(number % 2), str(number % 3), str(number % 3)) for number in range(6)]
@@ -73,7 +72,6 @@ def test_what_goes_round() -> None:
 
 
 def test_operands_fill_shared_memory() -> None:
-    """Every element of A and B has a place of its own in what the kernel clears."""
     for swizzle, transposed in product(("none", "32B", "64B", "128B"), product((0, 1), repeat=2)):
         text = kernel([Loop(WGMMA, 4, a_from="shared", swizzle=swizzle, transposed=transposed)], "sm_90")
         size = int(re.search(r"image\[(\d+)\]", text)[1])
@@ -117,7 +115,6 @@ def launches(instruction: Instruction) -> list[Immediates]:
 @pytest.mark.skipif(sys.platform != "linux", reason="the assembler comes for Linux")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90", "sm_100", "sm_120"])
 def test_every_kernel_assembles(arch: str, tmp_path: Path) -> None:
-    """All of an architecture in one file, each with an entry of its own."""
     instructions = [i for i in every_instruction() if arch in i.architectures and i.family != "tcgen05"]
     chosen = [i for i in instructions if i.family == "mma" or i.n in SIZES]
     bodies, heads = [], set()
@@ -170,7 +167,6 @@ def test_cycles_of_a_tensor_core(machine: Callable) -> None:
 
 
 def test_loops_beside_each_other(machine: Callable) -> None:
-    """Each by its own rounds; one that has no turn takes for ever."""
     cupy = machine()
     loop, other = Loop(WGMMA, 4), Loop(SPARSE, 8, accumulators=8, group=32)
     first, second = measure(loop, other)
@@ -187,7 +183,6 @@ def test_a_driver_that_refuses(machine: Callable) -> None:
 
 
 def test_what_is_measured() -> None:
-    """Every kind of instruction that the hardware has, and of each every way to run it."""
     found = [*chosen("sm_90")]
     kinds = {(i.family, i.sparse, i.a.name, i.k) for i in found}
     assert {("wgmma", "sp", "s8", 64), ("mma", "", "tf32", 4), ("mma", "sp::ordered_metadata", "bf16", 16)} <= kinds

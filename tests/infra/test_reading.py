@@ -19,7 +19,6 @@ HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }"
 
 
 def array_bytes(header: str = HEADER, data: bytes = bytes(24), version: tuple[int, int] = (1, 0)) -> bytes:
-    """Write an array by hand."""
     text = header.encode("latin1")
     text += b" " * (-(10 + len(text) + 1) % 64) + b"\n"
     return b"\x93NUMPY" + bytes(version) + struct.pack("<H", len(text)) + text + data
@@ -62,7 +61,6 @@ def read_all(path: Path) -> dict[str, np.ndarray]:
 
 
 def whole(**options: object) -> bytes:
-    """An archive of one array."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", **options) as archive:  # type: ignore[arg-type]
         archive.writestr("x.npy", array_bytes(data=bytes(range(24))))

@@ -88,8 +88,6 @@ FAST = ("-O0",)
 
 
 class Terminal(io.StringIO):
-    """Somebody looks at it."""
-
     def isatty(self) -> bool:
         return True
 

@@ -68,7 +68,6 @@ def test_no_label_is_without_its_file() -> None:
 
 
 def test_every_file_is_counted() -> None:
-    """Every register file, campaign and set that ships stands behind a form."""
     named = {source.file for i, arch in EVERY for form in forms_of(i, arch) for source in sources(form)}
     files = {path.relative_to(RECORDINGS).as_posix() for path in RECORDINGS.rglob("*.*z")}
     assert named == {file for file in files if not file.startswith(OF_NO_FORM)}

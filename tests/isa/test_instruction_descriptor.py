@@ -29,7 +29,6 @@ TEXTS = [
 
 
 def _options(opcode: Opcode, i: Instruction) -> dict[str, Sequence[object]]:
-    """Return what each option of a descriptor may be."""
     kind = KINDS[opcode.kind]
     flag = lambda may: (False, True) if may else (False,)  # noqa: E731
     whole = i.container_bits > 8 or i.n % (16 * opcode.cta_group) == 0
@@ -47,13 +46,11 @@ def _options(opcode: Opcode, i: Instruction) -> dict[str, Sequence[object]]:
 
 
 def _random(opcode: Opcode, descriptor: InstructionDescriptor, rng: np.random.Generator) -> InstructionDescriptor:
-    """Return it with any options that it may have."""
     options = _options(opcode, descriptor.instruction)
     return replace(descriptor, **{name: values[rng.integers(len(values))] for name, values in options.items()})
 
 
 def _every(opcode: Opcode, descriptor: InstructionDescriptor) -> Iterator[InstructionDescriptor]:
-    """Yield it with all options that it may have."""
     options = _options(opcode, descriptor.instruction)
     for values in product(*options.values()):
         yield replace(descriptor, **dict(zip(options, values, strict=True)))
@@ -201,7 +198,6 @@ def test_the_masks_that_the_manual_prints(m: int) -> None:
 
 @pytest.mark.parametrize(("m", "most"), [(32, 16), (64, 32), (128, 32)])
 def test_how_far_columns_may_be_shifted(m: int, most: int) -> None:
-    """By what the instruction descriptor allows, and never by more than M allows."""
     assert largest_shift(m) == most
     for max_shift in MAX_SHIFTS:
         for shift in range(64):

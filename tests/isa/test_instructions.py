@@ -58,7 +58,6 @@ def _mma(
 
 
 def test_the_syntax_is_that_of_the_manual() -> None:
-    """Every combination of its qualifier lists, and nothing else."""
     plain, ordered, dense = (".sp", f".{ORDERED}"), (f".{ORDERED}",), ("",)
     f8, five = ("e4m3", "e5m2"), ("e4m3", "e5m2", "e3m2", "e2m3", "e2m1")
     i8, i4, sat = list(product(("u8", "s8"), repeat=2)), list(product(("u4", "s4"), repeat=2)), ("", ".satfinite")

@@ -47,7 +47,6 @@ def c_compiler() -> str:
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `sptc native` writes."""
     folder = tmp_path_factory.mktemp("vendor") / "libsptc"
     assert main(["native", "--prefix", str(folder)]) == 0
     return folder
@@ -91,7 +90,6 @@ def test_the_first_example_is_c_without_warnings(tmp_path: Path) -> None:
 
 @pytest.mark.regression
 def test_make(sources: Path, tmp_path: Path) -> None:
-    """Built and installed without CMake; the README's words link a program with it."""
     prefix, build = tmp_path / "installed", tmp_path / "build"
     run(["make", "-j2", "install", f"BUILD={build}", f"PREFIX={prefix}", "CXXFLAGS=-O1 -Werror"], sources)
     example = [*STRICT, f"-I{prefix / 'include'}", sources / "examples" / "first.c"]

@@ -31,12 +31,10 @@ def b_registers(octets: NDArray[np.uint8]) -> NDArray[np.uint32]:
 
 
 def bits_of(words: NDArray[np.uint32]) -> int:
-    """Return words as one number, the first one lowest."""
     return int.from_bytes(np.ascontiguousarray(words, "<u4").tobytes(), "little")
 
 
 def words_of(number: int, count: int) -> NDArray[np.uint32]:
-    """Return a number as so many words, the way back."""
     return np.frombuffer(number.to_bytes(4 * count, "little"), "<u4")
 
 

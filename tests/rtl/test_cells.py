@@ -1,18 +1,14 @@
-"""Counters of zeros, columns of bits and widths of sums, against Python's integers.
+"""Counters of zeros, adders of a column and widths of sums, against Python's integers.
 
 What is proved of other cells, ``formal/test_proofs.py`` has for parameters that no preset has, too.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-from amaranth.hdl import Const, Fragment, Module, Value
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from amaranth.hdl import Fragment, Module, Signal, Value
 from sptc.rtl.cells import compressor
 from sptc.rtl.cells.adder import Adder
 from sptc.rtl.cells.carry_save_tree import sum_bits
@@ -60,49 +56,6 @@ def test_the_width_of_a_sum_is_enough_and_no_bit_wider(bits: int) -> None:
         assert -(2 ** (width - 1)) <= lowest < -(2 ** (width - 2))
 
 
-class Columns(wiring.Component):
-    """Columns of bits that are driven (None) and of constants, brought to two words."""
-
-    def __init__(self, columns: Sequence[Sequence[int | None]]) -> None:
-        self.columns, width = columns, len(columns)
-        self.driven_bits = sum(bit is None for column in columns for bit in column)
-        super().__init__({"driven": In(self.driven_bits), "first": Out(width), "second": Out(width)})
-
-    def elaborate(self, platform: object) -> Module:
-        m, driven = Module(), iter(self.driven)
-        built: list[list[Value]] = [
-            [next(driven) if bit is None else Const(bit, 1) for bit in column] for column in self.columns
-        ]
-        before = [[*map(id, column)] for column in built]
-        first, second = compressor.compress(m, built)
-        assert len(first) == len(second) == len(self.columns)
-        assert [[*map(id, column)] for column in built] == before
-        m.d.comb += [self.first.eq(first), self.second.eq(second)]
-        return m
-
-    def total(self, driven: int) -> int:
-        bits = iter([driven >> place & 1 for place in range(self.driven_bits)])
-        columns = [sum(next(bits) if bit is None else bit for bit in column) for column in self.columns]
-        return sum(total << weight for weight, total in enumerate(columns))
-
-
-@settings(max_examples=60, deadline=None, print_blob=True)
-@example(columns=[[None] * height for height in (12, 13, 13, 13, 13)], words=[0])  # 64 bits
-@given(
-    columns=st.lists(st.lists(st.sampled_from([None, None, None, 0, 1]), max_size=13), min_size=1, max_size=12).filter(
-        lambda columns: any(None in column for column in columns)
-    ),
-    words=st.lists(st.integers(0, (1 << 156) - 1), min_size=1, max_size=24),
-)
-def test_columns_of_any_heights(simulate: Callable, columns: list[list[int | None]], words: list[int]) -> None:
-    made, mask = Columns(columns), (1 << len(columns)) - 1
-    alone = [1 << place for place in range(made.driven_bits)]
-    words = [word & (1 << made.driven_bits) - 1 for word in (0, -1, *alone, *words)]
-    got = simulate(made, driven=words)
-    found = [int(first) + int(second) & mask for first, second in zip(got["first"], got["second"], strict=True)]
-    assert found == [made.total(word) & mask for word in words]
-
-
 @pytest.mark.parametrize("height", [2, 3, 4, 5, 6, 7, 9, 13, 17, 28])
 def test_few_adders_and_few_in_a_row(monkeypatch: pytest.MonkeyPatch, height: int) -> None:
     """Of columns of equal heights: a full adder for every bit to lose, at most a half adder a column, least delay."""
@@ -117,7 +70,9 @@ def test_few_adders_and_few_in_a_row(monkeypatch: pytest.MonkeyPatch, height: in
         return outputs
 
     monkeypatch.setattr(compressor, "_add", counted)
-    Fragment.get(Columns([[None] * height] * width), None)
+    m, columns = Module(), [[Signal() for _ in range(height)] for _ in range(width)]
+    compressor.compress(m, columns)
+    Fragment.get(m, None)
     rows, reached = 0, 2  # of full adders, each of which brings three bits to two
     while reached < height:
         rows, reached = rows + 1, reached * 3 // 2

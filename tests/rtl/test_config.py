@@ -21,7 +21,6 @@ def config(*formats: str, **fields: Any) -> CoreConfig:
 
 
 def test_what_is_accepted() -> None:
-    """Fields at the ends of what is accepted, beside those that the table below refuses."""
     assert config("f16", "e4m3", "s8").mux == "mux4"
     assert config("e2m1/4", scales=("ue4m3",)).scales == ("ue4m3",)
     assert config("e4m3", scales=("ue8m0",)).scales == ("ue8m0",)
@@ -218,7 +217,6 @@ def test_a_preset_computes_as_its_architecture(arch: str) -> None:
 
 
 def test_every_format_of_a_preset_is_used() -> None:
-    """By an instruction of an architecture that has the preset."""
     used: dict[str, set[Element]] = {name: set() for name in PRESETS}
     for arch, instruction in CASES:
         for fmt in (instruction.a, instruction.b):

@@ -16,7 +16,7 @@ from sptc.rtl.fetch import descriptor_layout
 from sptc.rtl.life_cycle import LifeCycle, Operation
 from sptc.rtl.placement import Placement
 from sptc.sim.engine.steps import control_word
-from sptc.tests.rtl.simulation import simulate_clocked
+from sptc.tests.rtl.conftest import simulate_clocked
 
 
 def check_every_bit(check: Callable[[int], bool], family: str, fixed: int) -> None:

@@ -23,11 +23,7 @@ _CYCLES = 120
 
 
 def check_delayed(
-    registered: wiring.Component,
-    bare: wiring.Component,
-    latency: int,
-    rng: Random,
-    platform: object = None,
+    registered: wiring.Component, bare: wiring.Component, latency: int, rng: Random, platform: object = None
 ) -> None:
     """Check that one gives, so many enabled cycles later, what the other gives at once, whatever they are given."""
     m = Module()
@@ -104,7 +100,6 @@ def test_the_multiply_stage(rng: Random, config: CoreConfig) -> None:
     "results", [set(ResultCode), pytest.param({ResultCode.S32}, marks=pytest.mark.regression)], ids=len
 )
 def test_the_rounding(rng: Random, results: set[ResultCode], cuts: tuple[str, ...]) -> None:
-    """Every result and its overflow, with the special values that go with it."""
     widths = Widths(PRESETS["hopper"])
     stages = [RoundStage(widths.total_bits, widths.integer_bits, results, registers) for registers in (cuts, ())]
     check_delayed(*stages, len(cuts), rng)

@@ -112,7 +112,7 @@ def little(*words: str) -> dict[str, int]:
 
 #: Stages bear the name of their cut; a stage that only passes on has no module.
 EVERY_UNIT = {"decode", "metadata", "unit", "select", "select0", "select1", "unpack_a", "unpack_b"} | {
-    *("multiply", "multiplier", "reduce", "tree", "adder", "round"),
+    *("multiply", "multiplier", "reduce", "tree", "adder", "round")
 }
 FLOAT_STAGES = {"accumulator", "offset", "floor", "align", "align_c", "leading", "increment"}
 

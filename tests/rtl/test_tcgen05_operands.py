@@ -18,6 +18,7 @@ from sptc.rtl.step import control_layout
 from sptc.rtl.tcgen05 import TCGEN05_ARRAY, CtaOperation, Tcgen05
 from sptc.rtl.warp import ScaleSizeCode
 from sptc.sim.engine.steps import control_word
+from sptc.tests.rtl.conftest import simulate_clocked
 from sptc.tests.rtl.panels import (
     COLUMNS,
     LANE,
@@ -35,7 +36,6 @@ from sptc.tests.rtl.panels import (
     shared_octets,
     words_of,
 )
-from sptc.tests.rtl.simulation import simulate_clocked
 
 ALL_COLUMNS, TENSORLANES = 512, 128
 #: Of the little CTA: two groups of 32 lanes, so that block scales of A have a second column.

@@ -15,6 +15,7 @@ from sptc.rtl.tensor_core import TENSOR_CORE
 from sptc.rtl.tensor_cores import WARPS
 from sptc.rtl.warpgroup import Warpgroup
 from sptc.sim.engine.steps import control_word
+from sptc.tests.rtl.conftest import simulate_clocked
 from sptc.tests.rtl.panels import (
     COLUMNS,
     LANES,
@@ -30,7 +31,6 @@ from sptc.tests.rtl.panels import (
     shared_octets,
     words_of,
 )
-from sptc.tests.rtl.simulation import simulate_clocked
 
 KINDS = [
     "wgmma.mma_async.sp.sync.aligned.m64n24k32.f32.f16.f16",

@@ -12,7 +12,7 @@ from sptc.rtl.life_cycle import Operation
 from sptc.rtl.tensor_core import TENSOR_CORE
 from sptc.rtl.warp import Warp
 from sptc.rtl.warpgroup import Warpgroup
-from sptc.tests.rtl.simulation import simulate_clocked
+from sptc.tests.rtl.conftest import simulate_clocked
 
 
 class BusyWarp(Warp):

@@ -20,6 +20,7 @@ from sptc.rtl.tensor_cores import WARPS
 from sptc.sim.benches.random_operands import Operands, distributions, random_operands
 from sptc.sim.engine import libraries
 from sptc.sim.engine.compiled_warpgroup import CompiledWarpgroup
+from sptc.sim.engine.echo import echoing_arrays
 from sptc.sim.engine.libraries import can_be_specialised
 from sptc.sim.engine.warpgroup_commands import (
     COMMIT,
@@ -47,6 +48,11 @@ needs_yosys = pytest.mark.skipif(not can_be_specialised(), reason="Yosys is not 
 @pytest.fixture(scope="module")
 def hardware() -> CompiledWarpgroup:
     return CompiledWarpgroup()
+
+
+@pytest.fixture(scope="module")
+def echoing_warpgroup() -> CompiledWarpgroup:
+    return CompiledWarpgroup(stand_in=echoing_arrays(TENSOR_CORE))
 
 
 def test_every_instruction(rng: Random) -> None:

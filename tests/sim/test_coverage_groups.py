@@ -26,7 +26,6 @@ def group(name: str = "colours", configuration: str = "tiny", reason: str = "No 
 
 
 def random_coverage(rng: Random) -> Coverage:
-    """Some of four groups, in any order, with a few hits."""
     keys = [(name, configuration) for name in ("b", "a") for configuration in ("tiny", "ada")]
     chosen = rng.permutation(len(keys))[: int(rng.integers(1, 5))]
     groups = [group(*keys[place]) for place in chosen]
@@ -90,7 +89,6 @@ def test_merging_adds(rng: Random) -> None:
 
 
 def test_merging_is_commutative_and_associative(rng: Random) -> None:
-    """Down to the text of the file, whatever groups each side has."""
     for _ in range(20):
         a, b, c = (random_coverage(rng) for _ in range(3))
         assert a.merge(b).to_json() == b.merge(a).to_json()

@@ -76,7 +76,6 @@ def test_every_wgmma_is_the_golden_models(rng: Random) -> None:
 
 
 def test_every_mma_of_the_tiny_datapath_is_the_golden_models(rng: Random) -> None:
-    """Of a kind of operands that is drawn for each: D, and the flags of any nibble."""
     held = [i for i in of_architecture("sm_80") if TINY.holds(i)]
     assert len(held) > 20
     for i in held:
@@ -265,7 +264,6 @@ def test_a_name_makes_no_other_model(model: Path, tmp_path: Path, monkeypatch: p
 @pytest.mark.usefixtures("kept")
 @pytest.mark.parametrize("text", [F16, HALF, DENSE, INTEGER])
 def test_both_simulators_agree_on_tiny(rng: Random, text: str) -> None:
-    """And with the golden model, in two batches one after the other."""
     i = parse(text)
     compiled, simulated = Engine(TINY), engine(TINY, "amaranth")
     for kind in (distributions(i)[0], distributions(i)[-1]):

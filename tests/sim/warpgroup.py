@@ -36,7 +36,6 @@ def drawn(instruction: Instruction, rng: Random, cases: int = 2) -> RegisterFile
 
 
 def held(file: RegisterFile) -> HeldOperands:
-    """The operands of a file as its back end gets them."""
     recorder = Recorder(backend("golden"))
     file.run(recorder)
     (operands,) = recorder.operands
@@ -52,7 +51,6 @@ def stalls(rng: Random) -> np.ndarray:
 
 
 def rows_of_wgmma() -> list[dict[str, str]]:
-    """Return what was measured."""
     with _FILE.open(encoding="utf-8") as file:
         return [*csv.DictReader(file)]
 

@@ -29,7 +29,6 @@ def measured(gates: float, depth: float | None = 10.0) -> Measurement:
 
 @pytest.fixture
 def made_up() -> Survey:
-    """A sparse datapath of 2 x 3 units, in round numbers."""
     return Survey(
         config=CoreConfig(name="made-up", formats=("s8", "u8"), rows=2, columns=3),
         recipe=Recipe(),

@@ -46,7 +46,6 @@ def test_cells(library: Library) -> None:
 
 
 def test_what_cells_are_for(library: Library) -> None:
-    """By what they compute, whatever they are called; of two the smaller one."""
     assert library.nand2.name == "NAND2"
     cell, total, carry = library.full_adder
     assert (cell.name, total, carry) == ("ADD", "S", "CO")
@@ -61,7 +60,6 @@ def test_a_library_without_them(library: Library) -> None:
 
 
 def test_the_file(library: Library, liberty: Path) -> None:
-    """Its name without its folder, and its bytes whatever they are."""
     assert library.name == "little.lib"
     assert library.sha256 == hashlib.sha256(liberty.read_bytes()).hexdigest()
     odd = liberty.with_name("odd.lib")

@@ -186,7 +186,6 @@ def archive(path: Path, name: str, data: bytes) -> None:
 
 
 def header(text: bytes) -> bytes:
-    """The start of an .npy file."""
     return b"\x93NUMPY\x01\x00" + (128).to_bytes(2, "little") + text.ljust(127) + b"\n"
 
 

@@ -175,7 +175,6 @@ def test_every_family_and_type_was_recorded() -> None:
 
 
 def test_tiles_have_two_products_at_most(rng: Random) -> None:
-    """Beside zeros of either sign, where metadata selects them."""
     for i in every_instruction("mma"):
         if not i.a.is_integer and i.scale_format is None:
             drawn = least_matrices(i, rng, 10)

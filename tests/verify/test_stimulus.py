@@ -56,13 +56,11 @@ def arrays(operands: Operands) -> list[np.ndarray]:
 
 
 def arguments_of(operands: Operands) -> dict[str, Any]:
-    """Return the arguments of `sptc.mma`."""
     names = {name: name for name in ("a", "b", "c", "e", "scale_a", "scale_b")} | {"selector": "sparsity_selector"}
     return {argument: getattr(operands, name) for argument, name in names.items()}
 
 
 def codes_of(operands: Operands, instruction: Instruction) -> dict[Format, list[np.ndarray]]:
-    """Return the codes in the registers of A, B and C."""
     found: dict[Format, list[np.ndarray]] = {}
     for registers, fragment, fmt in (
         (operands.a, a_fragment(instruction), instruction.a),
@@ -134,7 +132,6 @@ def test_special_holds_what_the_format_has(rng: Random) -> None:
 
 @pytest.mark.parametrize("fmt", [FORMATS[name] for name in ("f16", "bf16", "tf32", "e5m2")], ids=lambda fmt: fmt.name)
 def test_spreads_of_exponents(fmt: Format, rng: Random) -> None:
-    """Magnitudes are where the name says: around one, near the smallest, near the largest."""
     finest, largest = 2.0**fmt.minimum_exponent, fmt.maximum
 
     def magnitudes(distribution: str) -> np.ndarray:
@@ -166,7 +163,6 @@ def test_spreads_of_codes(rng: Random) -> None:
 
 
 def test_neighbours_cancel(rng: Random) -> None:
-    """Stored elements come in pairs of opposite sign, and all rows of B are one."""
     instruction = parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32")
     drawn = random_operands(instruction, "cancelling", 3, rng)
     a, b = codes_of(drawn, instruction)[instruction.a]
