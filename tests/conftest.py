@@ -51,9 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.seed = secrets.randbelow(2**31)
 
 
-#: Tests that compile begin first, so that no worker waits at the end; and of those that share a model one file before
-#: all others, so that no worker waits for what another builds.
-_FIRST = ("sim/test_warpgroup_control.py", "benches/", "native/", "rtl/", "cli/", "verify/", "sim/")
+#: Tests that compile begin first, so that no worker waits at the end.
+_FIRST = ("benches/", "native/", "rtl/", "cli/", "verify/", "sim/")
 
 
 @pytest.hookimpl(tryfirst=True)  # before those marked are left out

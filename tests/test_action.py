@@ -124,7 +124,6 @@ class Runner:
 
 @pytest.mark.regression
 def test_a_campaign_on_a_runner(tmp_path: Path) -> None:
-    """A seed, an architecture and two instructions; a second."""
     other = F16.replace("f16", "bf16")
     runner = Runner(tmp_path, seconds="1", seed="7", arch="sm_90", instruction=f"{F16}\n\n{other}\n")
     for name in ("Begin", "Campaign", "Report"):

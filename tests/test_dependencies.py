@@ -19,12 +19,12 @@ PUBLIC = "api gemm golden gpu infra isa kernels native operands rtl rtl/cells si
     ("file", "rooms"),
     [
         ("formal/test_proofs.py", "formal infra isa rtl rtl/cells"),
-        ("infra/test_yosys.py", "infra"),
+        ("infra/test_diagram.py", "infra"),
         ("isa/test_numerics.py", "isa"),
         ("tensors/test_sparsify.py", "golden infra isa operands tensors"),
         # By what the root exports, by the set-up of its folder, and by a fixture that all tests share:
         ("hostile/test_api.py", PUBLIC),
-        ("gemm/test_identify.py", PUBLIC),
+        ("gemm/test_product.py", PUBLIC),
         ("rtl/test_config.py", "infra isa rtl rtl/cells sim/engine"),
         ("cli/test_run_tensor_memory.py", " ".join(MAY_IMPORT)),
     ],
@@ -43,7 +43,7 @@ def test_what_starts_programs_depends_on_all_rooms() -> None:
     [("cli/main.py", True), ("README.md", True), ("infra/yosys.py", False), ("pyproject.toml", False)],
 )
 def test_a_digest_follows_what_is_needed(changed: str, same: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    file, read = TESTS / "infra" / "test_yosys.py", dependencies._content
+    file, read = TESTS / "infra" / "test_diagram.py", dependencies._content
     before = digest_of(file)
     assert digest_of(file) == before
     monkeypatch.setattr(

@@ -67,7 +67,6 @@ def exported(folder: Path) -> list[Path]:
 
 @pytest.mark.regression
 def test_fusesoc_writes_and_lints_the_verilog(tmp_path: Path) -> None:
-    """With the core file of the project, for a smaller preset."""
     done = lint(tmp_path, HOPPER.replace("hopper", "tiny"), "sptc:cores:tiny")
     assert done.returncode == 0, done.stderr
     assert "V e r i l a t i o n   R e p o r t" in done.stdout
@@ -100,7 +99,6 @@ def test_a_stranger_lints_in_three_commands(tmp_path: Path) -> None:
 
 @pytest.mark.regression
 def test_the_example_computes(tmp_path: Path) -> None:
-    """Eight products of one and two, and the accumulator."""
     example = (CORES / "examples" / "mine.v").read_text(encoding="utf-8")
     verilog = example + emit(PRESETS["ampere"], "row", "sptc_ampere_row")
     compile_library(verilog, "mine", {"mine.cpp": DRIVER}, tmp_path / "mine.so", optimisation=("-O0",))

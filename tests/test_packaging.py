@@ -186,7 +186,6 @@ def test_the_version_is_the_package_s() -> None:
 
 
 def test_every_dependency_has_its_reason() -> None:
-    """A comment stands on the line of every requirement."""
     required = [*PROJECT["build-system"]["requires"], *PROJECT["project"]["dependencies"]]
     for extra in PROJECT["project"]["optional-dependencies"].values():
         required += extra

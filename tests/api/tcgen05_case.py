@@ -195,7 +195,6 @@ class Manual:
 
 
 def cut(rows: NDArray, ctas: int) -> NDArray:
-    """Return rows by CTA, (CTAs, rows of a CTA, elements)."""
     return rows.reshape(ctas, -1, rows.shape[-1])
 
 

@@ -21,7 +21,6 @@ def _image(rng: np.random.Generator, *batch: int) -> Octets:
 
 
 def _addresses(rng: np.random.Generator, *batch: int) -> NDArray[np.intp]:
-    """Give every lane a row of its own."""
     rows = np.broadcast_to(np.arange(BYTES // 16), (*batch, BYTES // 16))
     return 16 * rng.permuted(rows, axis=-1)[..., :32]
 
@@ -32,7 +31,6 @@ def _registers(rng: np.random.Generator, *shape: int) -> Words:
 
 @pytest.mark.parametrize("move", EVERY, ids=str)
 def test_a_move_follows_the_map(move: MatrixMove, rng: np.random.Generator) -> None:
-    """With Python integers, bit by bit as the map says; operands stay what they were."""
     smem, addresses, registers = _image(rng), _addresses(rng), _registers(rng, 32, move.registers)
     before = smem.copy(), addresses.copy(), registers.copy()
     where, loads = matrix_move_map(move), move.opcode == "ldmatrix"
@@ -94,7 +92,6 @@ def test_a_wrong_address(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("move", EVERY, ids=str)
 def test_the_last_lane_that_is_read(move: MatrixMove, rng: np.random.Generator) -> None:
-    """Lanes behind it may give anything."""
     last = move.matrices * move.rows - 1
     smem, addresses, operands = _image(rng), _addresses(rng), [_registers(rng, 32, move.registers)]
     function = sptc.stmatrix if move.opcode == "stmatrix" else sptc.ldmatrix
@@ -141,6 +138,12 @@ def test_wrong_operands(rng: np.random.Generator) -> None:
         sptc.stmatrix(LOAD, smem, addresses, registers)
     narrow = addresses.astype(np.uint32)
     assert (sptc.ldmatrix(LOAD, smem, narrow) == sptc.ldmatrix(LOAD, smem, addresses)).all()
+
+
+def test_no_batch() -> None:
+    smem, addresses = np.zeros((0, 512), np.uint8), np.zeros((0, 32), np.int64)
+    assert sptc.ldmatrix(np.array(LOAD), smem, addresses).shape == (0, 32, 2)
+    assert sptc.stmatrix(STORE, smem, addresses, np.zeros((0, 32, 2), np.uint32)).shape == (0, 512)
 
 
 def test_what_a_real_gpu_moved() -> None:

@@ -92,7 +92,6 @@ def test_a_wrong_map_is_seen(rng: Random, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("m", [32, 64, 128])
 @pytest.mark.parametrize("head", [WS, DENSE_WS])
 def test_zero_columns(head: str, m: int, rng: Random) -> None:
-    """What the mask says of each column holds, where its flag is set."""
     given = case(f"{head}.kind::f16", rng, m=m, n=128)
     mask = int(rng.integers(1 << 36)) & 0xF03030303 | 2 << 40 | 3 << 48  # spans of three and four columns
     np.testing.assert_array_equal(given.run(zero_column_mask=mask), given.expected())
@@ -196,7 +195,6 @@ def test_batches_broadcast(rng: Random) -> None:
 
 
 def test_many_images(rng: Random) -> None:
-    """More than are worked on at once."""
     given = case(F16, rng, n=8)
     smem = np.stack([given.arguments["smem"]] * 19)
     smem[18] ^= smem[18] >> 1

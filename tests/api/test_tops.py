@@ -44,7 +44,6 @@ def file_of(i: Instruction, arch: str, cases: int, rng: Random) -> RegisterFile:
 @pytest.mark.regression
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_120"])
 def test_every_mma_of_a_warp(arch: str, rng: Random) -> None:
-    """D, flags and cycles of two tiles behind each other: a latency and an interval."""
     config, computed = PRESETS[PRESET_OF_ARCHITECTURE[arch]], 0
     for i in warp_instructions(config, arch):
         file, recorder = file_of(i, arch, 2, rng), Recorder(backend("warp"))
@@ -180,7 +179,6 @@ ON_A_ROW = r"no top does, and back end 'rtl' computes it on a row$"
     ],
 )
 def test_an_instruction_of_another_top(text: str, arch: str, name: str, message: str, rng: Random) -> None:
-    """One sentence, before anything is built."""
     with pytest.raises(sptc.BackendError, match=message):
         file_of(parse(text), arch, 1, rng).run(name)
 

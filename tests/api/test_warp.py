@@ -314,6 +314,12 @@ def test_a_batch_of_nothing(rng: Random) -> None:
         assert (result.shape, result.dtype) == (operands["c"].shape, np.uint32), text
 
 
+def test_an_instruction_in_an_array_without_axes(rng: Random) -> None:
+    for text in (ORDERED, WGMMA):
+        function, operands = prepared(text, 1, rng)
+        assert np.array_equal(function(**operands | {"instruction": np.array(text)}), function(**operands))
+
+
 def strided(value: np.ndarray) -> np.ndarray:
     return np.repeat(np.repeat(value, 2, 0), 3, -1)[::2, ..., ::3]
 
@@ -333,7 +339,6 @@ def test_layout_in_memory_does_not_matter(text: str, layout: Any, rng: Random) -
 
 @pytest.mark.parametrize("text", [ORDERED, BYTES])
 def test_many_tiles_are_what_few_are(text: str, rng: Random) -> None:
-    """A batch is worked on in blocks; nothing may change where one ends."""
     _, operands = prepared(text, 2500, rng)
     pieces = [slice(start, start + 400) for start in range(0, 2500, 400)]
     parts = [sptc.mma(**mapped(operands, lambda name, value, piece=piece: value[piece])) for piece in pieces]

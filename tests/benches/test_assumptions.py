@@ -107,8 +107,6 @@ def test_vectors_of_components_may_come(rng: Random) -> None:
 
 
 class Wire(wiring.Component):
-    """What is taken is given at once."""
-
     i: In(stream.Signature(4))
     o: Out(stream.Signature(4))
 

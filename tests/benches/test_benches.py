@@ -1,15 +1,24 @@
-"""The cocotb benches: every component, the unit, the core and the warp against the golden model."""
+"""The cocotb benches: every component, the unit, the core and the warp against the golden model, and what they cover.
+
+The quick tier runs one on a small top that answers nonsense (``test_nonsense.py``), and compares the components without
+a bench (``rtl/test_components.py``).
+"""
 
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from sptc.cli import main
 from sptc.errors import BackendError
 from sptc.rtl.config import PRESETS
 from sptc.sim.benches.settings import Settings
+from sptc.sim.coverage.code import CodeCoverage
+from sptc.sim.coverage.groups import Coverage
+from sptc.sim.coverage.steps import StepCoverage
 
 #: Vectors of each component, steps, tiles and instructions of each test.
 ITEMS = {"components": 500, "row": 2000, "core": 600, "warp": 40}
@@ -18,15 +27,18 @@ TINY_COMPONENTS = {
     *("unpack_a0", "unpack_b0", "multiply0", "unpack_a15", "unpack_b15", "multiply15", "accumulator", "offset"),
     *("e_max", "largest_of_products", "align0", "align_c", "sum_tree", "adder", "accumulate", "leading_zeros", "round"),
 }
+#: Fixed: that everything is reached is a property of the regression, not of luck.
+COVERAGE_SEED = 5
 #: One preset for each datapath.
 DATAPATHS = [*{replace(config, name=""): name for name, config in reversed(PRESETS.items())}.values()]
-#: Vectors of each component in the quick tier.
-QUICK_ITEMS = 200
+#: Vectors of each component where one bench is run on several simulators or in part.
+FEW = 200
 
 
+@pytest.mark.regression
 def test_on_verilator(bench: Callable, seed: int) -> None:
     """One test case of JUnit XML for each component, which a continuous-integration server can read."""
-    built = bench("tiny", "components", QUICK_ITEMS)
+    built = bench("tiny", "components", FEW)
     assert built.run(seed) == []
     names = {case.get("name") for case in ElementTree.parse(built.results).iter("testcase")}
     assert names == TINY_COMPONENTS
@@ -47,14 +59,42 @@ def test_a_datapath(bench: Callable, seed: int, rng: np.random.Generator, top: s
         assert bench(preset, top, ITEMS[top]).run(seed) == [], preset
 
 
+@pytest.mark.regression
 def test_one_test_of_a_bench(bench: Callable, seed: int) -> None:
-    built = bench("tiny", "components", QUICK_ITEMS)
+    built = bench("tiny", "components", FEW)
     built.run(seed, settings=Settings("tiny", "components", 10), test="round")
     assert [case.get("name") for case in ElementTree.parse(built.results).iter("testcase")] == ["round"]
+    with pytest.raises(BackendError):
+        built.run(seed, settings=Settings("tiny", "components", 10), test="nothing like it")
 
 
 @pytest.mark.regression
-def test_no_test_of_that_name_is_no_success(bench: Callable, seed: int) -> None:
-    built = bench("tiny", "components", QUICK_ITEMS)
-    with pytest.raises(BackendError):
-        built.run(seed, settings=Settings("tiny", "components", 10), test="nothing like it")
+@pytest.mark.parametrize(
+    ("preset", "top", "items"), [("tiny", "core", 1500), ("hopper", "core", 2500), ("tiny", "warp", 300)]
+)
+def test_streams_reach_everything(bench: Callable, tmp_path: Path, preset: str, top: str, items: int) -> None:
+    path = tmp_path / "coverage.json"
+    assert bench(preset, top, items).run(COVERAGE_SEED, settings=Settings(preset, top, items, str(path))) == []
+    coverage = Coverage.read(path)
+    assert {group.name.split()[0] for group in coverage} == {top}
+    assert coverage.complete, coverage.table()
+
+
+@pytest.mark.regression
+def test_steps_and_lines_of_a_unit(bench: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bins of steps from both tests of the bench, and Verilator's count beside them, in one report."""
+    built = bench("tiny", "row", 1500, code_coverage=True)
+    path = tmp_path / "coverage.json"
+    assert built.run(COVERAGE_SEED, settings=Settings("tiny", "row", 1500, str(path))) == []
+    coverage = Coverage.read(path)
+    assert {group.key for group in coverage} == {group.key for group in StepCoverage(PRESETS["tiny"]).coverage}
+    assert coverage["tiny", "selection of 16 bits"].percentage == 100
+    assert not any(group.contradictions for group in coverage)
+    report = CodeCoverage.read(built.code_coverage).report()
+    assert report["line"]["percentage"] == 100
+    assert 80 < report["branch"]["percentage"] < 100
+    assert 80 < report["toggle"]["percentage"] < 100
+    assert main(["coverage", str(path), str(built.code_coverage)]) == 1  # a short run reaches not every bin
+    shown = capsys.readouterr().out
+    assert "tiny: selection of 16 bits" in shown
+    assert f"line: {report['line']['hit']} of {report['line']['points']} blocks of statements that ran" in shown

@@ -30,7 +30,6 @@ def _collected() -> Iterator[None]:
 
 @cache
 def one_step_instructions() -> list[Instruction]:
-    """Return the one-step instructions of all datapaths."""
     return [i for name, config in PRESETS.items() for i in native(config, ARCHITECTURE_OF_PRESET[name])]
 
 
@@ -60,26 +59,26 @@ def test_a_datapath_carries_each_vector() -> None:
         )
 
 
-@pytest.mark.parametrize("one", dot_products(), ids=lambda one: "-".join(one.formats))
-def test_every_product_meets_its_partner(one: DotProduct) -> None:
+def test_every_product_meets_its_partner() -> None:
     """The nibbles of a tile select, for each stored element, the element of B that it is stored with."""
-    chosen = instructions(one)
-    assert chosen, "no datapath has such an instruction"
-    for i in chosen:
-        tile = one.operands(i, 2, 3)
-        units = np.arange(i.stored_k)
-        if i.granularity:
-            of_chunk, within = np.divmod(units, i.granularity.stored)
-            parts = i.granularity.logical // 4 or 1
-            picked = np.array(indices(int(tile.nibbles[0, 0, 0])))  # the same in every chunk
-            unit = picked[within * 2 // i.granularity.stored] * i.granularity.logical // 4
-            units = of_chunk * i.granularity.logical + unit + within % parts
-        met = tile.b[0, units, 1]
-        count = len(one.a)
-        assert tile.a[0, 1, :count].tolist() == list(one.a)
-        assert met[:count].tolist() == list(one.b)
-        assert not tile.a[0, :, count:].any()
-        assert (tile.c == one.c).all()
+    for one in dot_products():
+        chosen = instructions(one)
+        assert chosen, f"no datapath has an instruction for {one}"
+        for i in chosen:
+            tile = one.operands(i, 2, 3)
+            units = np.arange(i.stored_k)
+            if i.granularity:
+                of_chunk, within = np.divmod(units, i.granularity.stored)
+                parts = i.granularity.logical // 4 or 1
+                picked = np.array(indices(int(tile.nibbles[0, 0, 0])))  # the same in every chunk
+                unit = picked[within * 2 // i.granularity.stored] * i.granularity.logical // 4
+                units = of_chunk * i.granularity.logical + unit + within % parts
+            met = tile.b[0, units, 1]
+            count = len(one.a)
+            assert tile.a[0, 1, :count].tolist() == list(one.a), (one, str(i))
+            assert met[:count].tolist() == list(one.b), (one, str(i))
+            assert not tile.a[0, :, count:].any(), (one, str(i))
+            assert (tile.c == one.c).all(), (one, str(i))
 
 
 def test_blocks_begin_with_all_of_them(rng: np.random.Generator) -> None:
@@ -90,11 +89,11 @@ def test_blocks_begin_with_all_of_them(rng: np.random.Generator) -> None:
     assert [name.endswith(" directed") for name in names] == [True] * count + [False] * 20
 
 
-@pytest.mark.parametrize("one", dot_products(), ids=lambda one: "-".join(one.formats))
-def test_the_first_directed_tile_has_it(one: DotProduct, rng: np.random.Generator) -> None:
-    i = instructions(one)[0]
-    place = [other for other in dot_products() if other.fits(i)].index(one)
-    tiles = directed_matrices(i, rng, 2)
-    assert tiles.a[0, place, : len(one.a)].tolist() == list(one.a)
-    assert tiles.c[0, place, place] == one.c
-    assert set(one.b) <= set(tiles.b[0, :, place].tolist())
+def test_the_first_directed_tile_has_it(rng: np.random.Generator) -> None:
+    for one in dot_products():
+        i = instructions(one)[0]
+        place = [other for other in dot_products() if other.fits(i)].index(one)
+        tiles = directed_matrices(i, rng, 2)
+        assert tiles.a[0, place, : len(one.a)].tolist() == list(one.a), one
+        assert tiles.c[0, place, place] == one.c, one
+        assert set(one.b) <= set(tiles.b[0, :, place].tolist()), one

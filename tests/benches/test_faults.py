@@ -108,7 +108,6 @@ def zero_components(harness: Harness) -> Netlist:
 
 @pytest.mark.regression
 def test_every_bit_of_components_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """Where an answer means something, and only there."""
     made: list[Harness] = []
 
     class Assumed(AssumedComponents):
@@ -279,7 +278,6 @@ def test_a_fault_that_is_killed_is_told_apart(injected: Callable, top: str) -> N
 
 @pytest.mark.regression
 def test_what_is_not_decided_is_not_equivalent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No search has an answer, or each takes too long."""
     mutated(ABSORBED, "bench", {"whole": REST}, 1, 0, tmp_path)
     monkeypatch.setattr(equivalence, "run_abc", lambda *_: "Networks are UNDECIDED.")
     fault = Fault(1, "whole", "mutate -mode inv -module bench -cell $3 -port A -portbit 3")
@@ -330,7 +328,6 @@ def test_no_clock_is_a_fault(rng: np.random.Generator) -> None:
     [([100, 300], 8, [2, 6]), ([1, 999], 8, [1, 8]), ([1, 1, 998], 120, [10, 10, 120]), ([5], 7, [7])],
 )
 def test_shares_follow_areas(areas: list[int], count: int, shares: list[int]) -> None:
-    """And no part is left out."""
     assert mutants._shares(areas, count) == shares
 
 

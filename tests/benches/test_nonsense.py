@@ -46,8 +46,6 @@ class Nonsense(wiring.Component):
 
 
 class Silent(Elaboratable):
-    """Ports of which the outputs are zero."""
-
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.d.sync += Signal(name="some_register").eq(1)
@@ -61,7 +59,6 @@ def failures(top: str, folder: Path, seed: int, text: str) -> list[Failure]:
 @pytest.mark.regression
 @pytest.mark.parametrize(("mute", "message"), [(False, "bits differ from the golden model"), (True, "no result for")])
 def test_a_stream(mute: bool, message: str, seed: int, tmp_path: Path) -> None:
-    """With resets and without."""
     core = Core(Settings("tiny", "core", ITEMS).config, TAG)
     found = failures("core", tmp_path, seed, to_verilog(Nonsense(core, mute), "bench"))
     assert len(found) == 2
@@ -69,9 +66,7 @@ def test_a_stream(mute: bool, message: str, seed: int, tmp_path: Path) -> None:
         assert message in failure.message
 
 
-@pytest.mark.regression
 def test_a_row(seed: int, tmp_path: Path) -> None:
-    """With pauses and without."""
     row = Row(Settings("tiny", "row", ITEMS).config)
     found = failures("row", tmp_path, seed, to_verilog(Silent(), "bench", ports=[port.value for port in ports_of(row)]))
     assert len(found) == 2
@@ -80,7 +75,6 @@ def test_a_row(seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.regression
 def test_components(seed: int, tmp_path: Path) -> None:
-    """Each fails by itself."""
     harness = Harness({name: b.component for name, b in component_benches(Settings("tiny", "row", 1).config).items()})
     text = to_verilog(Silent(), "bench", ports=[port.value for port in harness.ports])
     found = failures("components", tmp_path, seed, text)

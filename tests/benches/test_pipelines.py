@@ -22,7 +22,6 @@ PIPELINE = Pipeline("enable", "code", tuple({0: code & 1, 1: code >> 1} for code
 
 
 def design(connect: Callable[[Module, Signal, Signal], None], *, enabled: bool = True) -> str:
-    """Return a design of one input and one output."""
     inner, outer = Module(), Module()
     x, y, enable = Signal(4, name="x"), Signal(4, name="y"), Signal(name="enable")
     connect(inner, x, y)
@@ -119,7 +118,6 @@ def multiplier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def of_case(folder: Path, mode: str, code: int) -> Fault:
-    """Return a fault of what tells a code apart."""
     text = (folder / FLAT).read_text(encoding="utf-8")
     cells = re.findall(r"cell \$(?:eq|logic_not) (\S+)\n(.*?)\n  end\n", text, re.DOTALL)
     wanted = {0: "A_WIDTH 2", 1: "2'01", 2: "2'10"}[code]
@@ -142,7 +140,6 @@ def test_each_case(multiplier: Path, monkeypatch: pytest.MonkeyPatch, mode: str,
 
 @pytest.mark.regression
 def test_a_register_that_is_not_enabled(multiplier: Path) -> None:
-    """A wire in its place would hide that."""
     cell = re.findall(r"cell \$dffe (\S+)\n", (multiplier / FLAT).read_text(encoding="utf-8"))[0]
     fault = Fault(1, "whole", f"mutate -mode const0 -module bench -cell {cell} -port EN -portbit 0")
     assert settled("bench", fault, multiplier, 60.0, PIPELINE) is Verdict.TOLD_APART

@@ -39,7 +39,6 @@ def test_a_clean_run() -> None:
 
 
 def test_what_is_under_way() -> None:
-    """A bench that drains waits for it."""
     run = [cycle(taken=True), cycle(taken=True), cycle(result=0x100), cycle(result=0x101, ready=False), RESET]
     assert [observe(*run[:cycles]).under_way for cycles in range(1, 6)] == [1, 2, 1, 1, 0]
 
@@ -85,7 +84,6 @@ def test_the_message_shows_the_word() -> None:
 
 
 def test_patterns(rng: np.random.Generator) -> None:
-    """The first cycle resets; later ones do as often as asked; phases differ."""
     offers, takes, resets = np.array(list(islice(Pattern(rng, resets=True), 6000))).T
     assert resets[0]
     assert 0.01 < resets[1:].mean() < 0.04
@@ -147,7 +145,6 @@ def test_what_is_counted_of_a_warp() -> None:
 
 
 def test_tests_of_a_bench_add_up(tmp_path: Path) -> None:
-    """Each merges what it covered into the file; without a file nothing is kept."""
     core, warp = (StreamCoverage(PRESETS["tiny"], top) for top in ("core", "warp"))
     for coverage, times in ((core, 2), (warp, 1)):
         coverage.observe(cycle(taken=True), 0)

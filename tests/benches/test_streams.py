@@ -80,7 +80,6 @@ def test_draining(top: Any) -> None:
 
 
 def test_what_happened_decides_before_the_pattern(top: Any) -> None:
-    """For one cycle."""
     driver = StreamDriver(top, items(), repeat(GAP), lambda seen: STALL if seen.reset else None)
     found = []
     for reset in (True, False, True):
@@ -115,7 +114,6 @@ def test_what_patterns_meet_too_rarely(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("source", ["i", "c"])
 def test_a_monitor_sees_what_is_there(top: Any, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each handshake by itself; a result also while it waits, and none that is not valid."""
     monkeypatch.setattr(streams, "ReadOnly", lambda: asyncio.sleep(0))
     monitor = StreamMonitor(top, source)
     ports = [top.rst, *(getattr(top, f"{source}__{name}") for name in ("valid", "ready")), top.o__valid, top.o__ready]

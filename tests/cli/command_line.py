@@ -1,4 +1,4 @@
-"""The command line, called in this process, and what holds of every call."""
+"""The command line, called in this process, what holds of every call, and a cluster of Dask on this machine."""
 
 import fcntl
 import json
@@ -10,6 +10,9 @@ import subprocess
 import sys
 import tempfile
 import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -92,3 +95,23 @@ def on_a_terminal(*words: object) -> tuple[bytes, str]:
         assert process.wait(600) == 0
         output.seek(0)
         return shown, output.read().decode()
+
+
+@contextmanager
+def cluster(folder: Path, workers: int) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
+    dask, where = [sys.executable, "-m", "dask"], folder / "scheduler.json"
+    local = ["--host", "127.0.0.1", "--no-dashboard"]
+    quiet: dict[str, Any] = {"cwd": folder, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    started = [subprocess.Popen([*dask, "scheduler", *local, "--port", "0", "--scheduler-file", str(where)], **quiet)]
+    try:
+        deadline = time.monotonic() + 600
+        while not where.exists() or not where.read_text().endswith("}"):  # a worker that reads half of it gives up
+            assert time.monotonic() < deadline, "the scheduler does not start, or this machine is too slow"
+            time.sleep(0.1)
+        one = ["--scheduler-file", str(where), "--no-nanny", "--nthreads", "2"]
+        started += [subprocess.Popen([*dask, "worker", *local, *one], **quiet) for _ in range(workers)]
+        yield json.loads(where.read_text())["address"], started[1:]
+    finally:
+        for process in reversed(started):
+            process.kill()
+            process.wait()

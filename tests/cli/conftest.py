@@ -9,10 +9,7 @@ from sptc.tests.cli.command_line import CommandLine
 
 @pytest.fixture
 def cli(
-    request: pytest.FixtureRequest,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> CommandLine:
     """The command that a test file names in COMMAND, called in the folder of the test."""
     monkeypatch.chdir(tmp_path)
@@ -21,7 +18,6 @@ def cli(
 
 @pytest.fixture(scope="session")
 def netlists(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for all netlists that are synthesised."""
     return tmp_path_factory.mktemp("netlists")
 
 
@@ -32,5 +28,5 @@ def cache_of_netlists(netlists: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def compiled_engine() -> None:
-    """The hardware of sm_80, compiled once, so that no test waits for it within a limit."""
-    engine_for("sm_80")
+    """The hardware of sm_90, compiled once, so that no test waits for it within a limit."""
+    engine_for("sm_90")

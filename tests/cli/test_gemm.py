@@ -1,11 +1,26 @@
-"""``sptc gemm``: what it prints and writes, that it resumes, and one line for whatever is wrong."""
+"""``sptc gemm``: what it prints and writes, that it resumes, ways to sum, and one line for whatever is wrong."""
 
+import json
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
-from sptc.tests.cli.command_line import CommandLine
+import sptc
+from sptc.errors import FileError
+from sptc.gemm.folder import ProductFolder
+from sptc.gemm.options import read_way
+from sptc.gemm.product import Block
+from sptc.gemm.stream_k import RASTERS, StreamK
+from sptc.gemm.ways import Way
+from sptc.tensors.checkpoints import read_compressed
+from sptc.tensors.files import write_tensors
+from sptc.tensors.sparsify import expand
+from sptc.tests.cli.command_line import CommandLine, saved
+from sptc.tests.gemm.sparse_factors import sparse
 
 COMMAND = "gemm"
 RANDOM = ["--random", "150", "20", "64"]
@@ -53,3 +68,280 @@ def test_what_is_wrong(monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> Non
         ([*RANDOM, "--backend", "cuda", "--jobs", 1], "back end 'cuda' needs CuPy, which extra 'cuda' brings "),
     ):
         cli.refuses(*words, message=message)
+
+
+Random = np.random.Generator
+WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
+K = 8 * 32
+
+
+@pytest.fixture
+def matrices(cli: CommandLine, rng: Random) -> dict[str, np.ndarray]:
+    m, n = 150, 530
+    found = {
+        "a": sparse(rng, m, K),
+        "b": rng.standard_normal((K, n)).astype(np.float16),
+        "c": rng.standard_normal((m, n)).astype(np.float32),
+        "bias": rng.standard_normal(n).astype(np.float32),
+        "scale_a": rng.standard_normal((m, 1)).astype(np.float32),
+        "scale_b": rng.standard_normal(n).astype(np.float32),
+    }
+    saved(**found)
+    return found
+
+
+def gemm(cli: CommandLine, *words: object, a: str = "a.npy", b: str = "b.npy") -> tuple[np.ndarray, dict[str, Any]]:
+    """Return the product that the command writes, and its report."""
+    given = ["--a", a, "--b", b, "--output", "d.npy", "--backend", "native", "--jobs", 1]
+    report = cli.json(*given, *words)
+    return np.load("d.npy"), report
+
+
+def check(cli: CommandLine, expected: np.ndarray, *words: object, **files: str) -> None:
+    np.testing.assert_array_equal(gemm(cli, *words, **files)[0], expected)
+
+
+def command_words(words: dict[str, Any]) -> list[object]:
+    """Return the words of the function as the command has them."""
+    found: list[object] = []
+    for name, value in words.items():
+        option = f"--{name.replace('_', '-')}"
+        if value is True:
+            found.append(option)
+        elif isinstance(value, np.ndarray):
+            found += [option, f"{name}.npy"]
+        else:
+            found += [option, ",".join(map(str, value)) if isinstance(value, tuple) else value]
+    return found
+
+
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"split_k": 3, "order": "reverse", "cut": "balanced"},
+    {"split_k": (1, 5, 2), "order": "halves", "workspace": "f16", "running": "bf16", "result": "bf16"},
+    {"split_k": 2, "tile": 2, "cut": "in turn", "k_order": "descending", "result": "f16", "rounding": "RZ"},
+    {"promote": 3, "accumulate": "f16", "result": "e4m3"},
+    {"arch": "sm_80", "split_k": 2, "result": "e5m2"},
+    {"instruction": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "promote": 4},
+]
+
+
+def test_ways_are_those_of_the_function(matrices: dict[str, np.ndarray], cli: CommandLine) -> None:
+    for words in WAYS:
+        expected = sptc.gemm(matrices["a"], matrices["b"], backend="native", **words)
+        found, report = gemm(cli, *command_words(words))
+        of_numpy = expected.dtype.isbuiltin == 1
+        assert found.dtype == (expected.dtype if of_numpy else np.dtype(f"u{expected.dtype.itemsize}")), words
+        bits = f"u{found.itemsize}"
+        np.testing.assert_array_equal(found.view(bits), expected.view(bits), err_msg=str(words))
+        said = report["way"]
+        lists = {name: list(value) if isinstance(value, tuple) else value for name, value in words.items()}
+        assert {name: said[name] for name in said.keys() & words} == {name: lists[name] for name in said.keys() & words}
+        # Errors are those of the last rounding: half a unit of the last place, or a whole one.
+        last_bit = {"f32": 2.0**-16, "f16": 2.0**-9, "bf16": 2.0**-6, "e4m3": 2.0**-3, "e5m2": 2.0**-2}[said["result"]]
+        errors = report["errors"]["arithmetic"]
+        assert 0 < errors["total"] < last_bit * errors["total_reference"], words
+    a, b, c = (matrices[name] for name in ("a", "b", "c"))
+    check(cli, sptc.gemm(a, b, c, backend="native"), "--c", "c.npy")  # from which the first accumulator begins
+
+
+@pytest.mark.parametrize("names", [("c", "bias"), ("scale_a", "scale_b"), ("c", "bias", "scale_a", "scale_b")])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_epilogues_are_those_of_the_function(
+    names: tuple[str, ...], swapped: bool, matrices: dict[str, np.ndarray], cli: CommandLine
+) -> None:
+    """Also of the first rows, and of exchanged factors; errors are those of the whole expression."""
+    words: dict[str, Any] = {name: matrices[name] for name in names} | {"alpha": 0.75, "relu": True, "split_k": 2}
+    if "c" in names:
+        words["beta"] = -1.25
+    a, b = matrices["a"], matrices["b"]
+    if swapped:
+        words["swapped"] = True
+        a, b = np.resize(b.T, (150, K)), np.resize(a, (530, K)).T
+        saved(a=a, b=b)
+    expected = sptc.gemm(a, b, backend="native", **words)[:140]
+    found, report = gemm(cli, *command_words(words), "--rows", 140)
+    np.testing.assert_array_equal(found, expected)
+    assert (found == 0).any()
+    exact = a[:140].astype(float) @ b.astype(float)
+    for name in ("scale_a", "scale_b"):
+        if name in names:
+            exact = exact * np.broadcast_to(matrices[name], (150, 530))[:140]
+    exact = 0.75 * exact
+    if "c" in names:
+        exact = exact - 1.25 * matrices["c"][:140].astype(float) + matrices["bias"]
+    exact = np.maximum(exact, 0)
+    for errors in report["errors"].values():
+        assert errors["total_reference"] == pytest.approx(exact.sum(), rel=1e-6)
+        assert errors["total"] == pytest.approx(np.abs(found - exact).sum(), rel=1e-6)
+
+
+def test_a_way_from_a_file(matrices: dict[str, np.ndarray], cli: CommandLine) -> None:
+    """As ``sptc identify --json`` prints it, whole and alone."""
+    a, b, path = matrices["a"][:16], matrices["b"][:, :24], Path("way.json")
+    y = sptc.gemm(a, b, split_k=(3, 5), backend="native", result="f16")
+    saved(a=a, b=b, y=y)
+    files = [word for name in "aby" for word in (f"--{name}", f"{name}.npy")]
+    said = CommandLine(cli.capsys, "identify").json(*files, "--format", "f16", "--result", "f16")
+    for record in (said, said["way"]):
+        path.write_text(json.dumps(record), encoding="utf-8")
+        check(cli, y, "--way", path)
+    found, _ = gemm(cli, "--way", path, "--result", "f32")
+    np.testing.assert_array_equal(found.astype(np.float16), y)
+    way = Way(instruction=WGMMA, split_k=(3, 5), workspace="f16", rounding="RZ")
+    path.write_text(json.dumps(asdict(way)), encoding="utf-8")
+    assert read_way(path) == way
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_stream_k_over_blocks(swapped: bool, matrices: dict[str, np.ndarray], rng: Random, cli: CommandLine) -> None:
+    dealing = StreamK(workers=11, rows=96, columns=80, raster=str(rng.choice(RASTERS)))
+    way, path = Way(instruction=WGMMA, cut="balanced", swapped=swapped, stream_k=dealing), Path("way.json")
+    path.write_text(json.dumps(asdict(way)), encoding="utf-8")
+    a, b = matrices["a"], matrices["b"]
+    if swapped:
+        a, b = b.T.copy(), a.T.copy()
+        saved(a=a, b=b)
+    expected = sptc.gemm(a, b, way=way, backend="native")
+    assert (expected != sptc.gemm(a, b, way=replace(way, stream_k=None), backend="native")).mean() > 0.2
+    found, report = gemm(cli, "--way", path)
+    np.testing.assert_array_equal(found, expected)
+    assert Way.of_record(report["way"]) == way
+    check(cli, expected[:140], "--way", path, "--rows", 140)
+    path.write_text(json.dumps(asdict(replace(way, order="any"))), encoding="utf-8")
+    message = "added in any order have many results; name an order"
+    cli.refuses("--a", "a.npy", "--b", "b.npy", "--way", path, message=message)
+
+
+def test_what_matrices_may_be(matrices: dict[str, np.ndarray], cli: CommandLine) -> None:
+    a, b = matrices["a"][:32], matrices["b"][:, :24]
+    expected = sptc.gemm(a, b)
+    saved(a=a, b=b, x=b[:, 3], a_of_b=np.ascontiguousarray(b.T), b_t=b.T)
+    for layout in ("natural", "pytorch"):
+        packed = "packed.safetensors"
+        CommandLine(cli.capsys, "compress").text("a.npy", "--to", layout, "--output", packed)
+        check(cli, expected, a=packed)
+        check(cli, expected[:5], "--rows", 5, a=packed)
+        check(cli, expected.T, "--swapped", a="a_of_b.npy", b=packed)
+    check(cli, expected, "--transpose-b", b="b_t.npy")
+    check(cli, expected[:, 3], b="x.npy")
+    bits = [array.astype(ml_dtypes.bfloat16).view(np.uint16) for array in (a, b)]
+    saved(a=bits[0], b=bits[1])
+    check(cli, sptc.gemm(*bits, format="bf16"), "--format", "bf16")
+
+
+def test_files_of_pytorch(matrices: dict[str, np.ndarray], cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    a, b = (torch.from_numpy(matrices[name]).bfloat16() for name in "ab")
+    torch.save({"w": a, "epoch": 3, "other": {"w": b}}, "state.pt")
+    torch.save(b.T, "b.pt")  # with strides
+    found, report = gemm(cli, "--a-tensor", "w", "--transpose-b", a="state.pt", b="b.pt")
+    np.testing.assert_array_equal(found, sptc.gemm(a, b, backend="native"))
+    assert report["errors"]["whole"] == report["errors"]["arithmetic"]
+    files = ["--a", "state.pt", "--b", "b.pt"]
+    cli.refuses(*files, message="state.pt holds 'w', 'other.w': --a-tensor must say which one")
+    cli.refuses(*files, "--a-tensor", "v", message="state.pt has no tensor 'v'; it has 'w', 'other.w'")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    cli.refuses(*files, message="this file needs the package torch: install it with `")
+
+
+def test_scales_of_a_compressed_file(rng: Random, cli: CommandLine) -> None:
+    """Block scales go to an instruction that takes them; others multiply the numbers that they stand for."""
+    a, b = sparse(rng, 32, K).astype(np.float32), rng.standard_normal((K, 9)).astype(np.float32)
+    saved(a=a, b=b)
+    packed = "packed.safetensors"
+    CommandLine(cli.capsys, "compress").text("a.npy", "--format", "e4m3", "--recipe", "mx", "--output", packed)
+    scaled = ("--format", "e4m3", "--scales", "ue8m0", "--arch", "sm_120", "--split-k", 2)
+    expected, _ = gemm(cli, *scaled)
+    check(cli, expected, *scaled, a=packed)
+    check(cli, expected[:5], *scaled, "--rows", 5, a=packed)
+    numbers = expand(read_compressed(Path(packed), "natural").values())
+    check(cli, sptc.gemm(numbers, b, format="f16"), "--format", "f16", a=packed)
+    words = ["--a", packed, "--b", "b", "--y", "y", "--format", "e4m3", "--result", "f32"]
+    message = "holds block scales, which only `sptc gemm` multiplies with"
+    CommandLine(cli.capsys, "identify").refuses(*words, message=message)
+
+
+def test_integers_take_scales_where_they_must(rng: Random, cli: CommandLine) -> None:
+    a, b = rng.integers(-128, 128, (8, 64)).astype(np.float64), rng.integers(-128, 128, (64, 5)).astype(np.float64)
+    a[:, ::2] = 0
+    saved(a=a, b=b)
+    check(cli, a @ b, "--format", "s8")
+    saved(a=a / 3)
+    found, report = gemm(cli, "--format", "s8")
+    scale = np.abs(a).max() / 3 / 127
+    assert report["scale"] == pytest.approx(scale, rel=1e-6)
+    np.testing.assert_allclose(found * scale, a / 3 @ b, atol=64 * 128 * scale)
+    assert report["errors"]["arithmetic"]["largest"] == 0
+
+
+def test_a_way_resumes(matrices: dict[str, np.ndarray], cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupted behind its first block, it gives the bytes of a whole run; another product is refused meanwhile."""
+    words = ["--a", "a.npy", "--b", "b.npy", "--output", "d.npy", "--backend", "golden", "--jobs", "1"]
+    words += ["--split-k", "2,6", "--promote", "4", "--scale-b", "scale_b.npy", "--relu", "--result", "bf16"]
+    add = ProductFolder.add
+
+    def interrupted(folder: ProductFolder, block: Block) -> None:
+        add(folder, block)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ProductFolder, "add", interrupted)
+        assert cli.status(*words) == 130
+    kept = Path("d.npy.partial").absolute()
+    assert cli.capsys.readouterr().err == f"sptc gemm: interrupted; what is done is kept in {kept}\n"
+    assert not Path("d.npy").exists()
+    for other, message in (
+        (["--split-k", "3,5"], "split_k [2, 6], not [3, 5]"),
+        (["--promote", "8"], "promote 4, not 8"),
+        (["--result", "f16"], "result bf16, not f16"),
+        (["--alpha", "2"], "alpha 1.0, not 2.0"),
+        (["--bias", "bias.npy"], "bias None, not "),
+    ):
+        cli.refuses(*words, *other, message=f"d.npy.partial holds another product: {message}")
+    computed: list[int] = []
+    monkeypatch.setattr(ProductFolder, "add", lambda folder, block: (computed.append(block.index), add(folder, block)))
+    assert cli.status(*words) == 0
+    assert len(computed) == 3
+    way: dict[str, Any] = {"split_k": (2, 6), "promote": 4, "relu": True, "result": "bf16"}
+    expected = sptc.gemm(matrices["a"], matrices["b"], scale_b=matrices["scale_b"], backend="native", **way)
+    np.testing.assert_array_equal(np.load("d.npy"), expected.view(np.uint16))
+    assert not kept.exists()
+
+
+def test_what_is_no_way(tmp_path: Path) -> None:
+    path = tmp_path / "way.json"
+    for content, message in (
+        ("[1]", ": the record of a way must have words, not be [1]"),
+        ('{"way": null}', " holds no way: none gave every bit"),
+        ('{"instruction": ["x"]}', ": instruction must be a text, not ['x']"),
+        ("{", " is not JSON"),
+    ):
+        path.write_text(content, encoding="utf-8")
+        with pytest.raises(FileError) as caught:
+            read_way(path)
+        assert str(caught.value).startswith(f"{path}{message}"), content
+
+
+@pytest.mark.usefixtures("matrices")
+def test_bad_input(cli: CommandLine) -> None:
+    Path("way.json").write_text(json.dumps({"instruction": WGMMA}), encoding="utf-8")
+    CommandLine(cli.capsys, "compress").text("a.npy", "--output", "packed.npz")
+    write_tensors(Path("strange.npz"), {"x": np.ones((2, 2))}, {"software_format": "x"})
+    dense = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+    for words, message in (
+        (["--split-k", "2,x"], "argument --split-k: must be an integer of 1 or more, not 'x'"),
+        (["--way", "way.json", "--promote", "2"], "a way says how it is summed: give no other word for it"),
+        (["--way", "way.json", "--arch", "sm_80"], "--arch sm_80 contradicts --way, which is for sm_90"),
+        (["--beta", "2"], "--beta is the factor of C and needs --c"),
+        (["--alpha", "inf"], "argument --alpha: must be a number, not 'inf'"),
+        (["--bias", "a.npy"], "bias of shape (150, 256) does not broadcast to the product's, (150, 530)"),
+        (["--c", "missing.npy", "--beta", "1"], "missing.npy cannot be read (No such file or directory)"),
+        (["--swapped"], "not 2:4 sparse: "),
+        (["--scales", "ue8m0", "--instruction", WGMMA], f"{WGMMA} has no block scales of ue8m0"),
+        (["--a", "bias.npy"], "a must be a matrix with at least one element, not of shape (530,)"),
+        (["--a", "packed.npz", "--dense"], "a is compressed: there is no dense product to compare with"),
+        (["--a", "strange.npz"], "strange.npz is in no known format, but 'x'"),
+        (["--dense", "--instruction", dense], f"{dense} is dense: there is no other dense product to compare"),
+    ):
+        cli.refuses("--a", "a.npy", "--b", "b.npy", *words, "--jobs", "1", "--backend", "golden", message=message)

@@ -37,8 +37,6 @@ OUTCOME = {"passed": 3, "failed": [], "skipped": {"tests.x::test_s": "no time"},
 
 
 class Seen(HTMLParser):
-    """Names of the elements of a page, and its words."""
-
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.elements: list[str] = []
@@ -54,7 +52,6 @@ class Seen(HTMLParser):
 
 
 def reported(folder: Path) -> Seen:
-    """Return the page of a folder."""
     output = folder.parent / "report.html"
     assert main(["report", str(folder), "-o", str(output)]) == 0
     return Seen(output)
@@ -85,7 +82,6 @@ def test_results(folder: Path) -> None:
 
 
 def test_every_kind(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two files of coverage add up; of a fault the last word counts."""
     coverage_file(folder / "a")
     coverage_file(folder / "b")
     (folder / "c").write_text("\n".join(FAULTS))
@@ -126,7 +122,6 @@ def test_a_regression_s_own_files(folder: Path) -> None:
 
 
 def test_a_test_file_that_crashed(folder: Path) -> None:
-    """With no JUnit XML, or behind one in which every test passed."""
     (folder / "x").write_text('<testsuite><testcase classname="tests.a" name="b" time="0"/></testsuite>')
     for name in ("tests/a.py", "tests/b.py"):
         said = {"passed": 0, "failed": [f"{name} ended with status -11"], "skipped": {}, "seconds": 1.0, "seed": 5}
@@ -145,7 +140,6 @@ def test_what_is_missing_is_said(folder: Path) -> None:
 
 
 def test_nothing_gets_out_of_its_text(folder: Path) -> None:
-    """Names of files, tests and datapaths, messages and reasons."""
     suite = ElementTree.Element("testsuite", name=HOSTILE[:-5])
     case = ElementTree.SubElement(suite, "testcase", classname="a.b", name=HOSTILE[:-5], time="0")
     ElementTree.SubElement(case, "failure", message="</pre><script>").text = "</pre><script>"

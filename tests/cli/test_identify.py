@@ -120,7 +120,6 @@ def test_the_chain_of_stream_k_and_of_integers(cli: CommandLine, rng: Random) ->
 
 @pytest.mark.parametrize("scale", ["float8_e8m0fnu", "float8_e4m3fn"])
 def test_block_scales(scale: str, cli: CommandLine, rng: Random) -> None:
-    """The way is found; without one, the chain has the scales in its products."""
     k, span = 512, 32
     low, high = (110, 145) if scale == "float8_e8m0fnu" else (1, 0x7F)
     a = rng.integers(0, 16, (9, k)).astype(np.uint8)
@@ -167,7 +166,6 @@ def test_a_probe(cli: CommandLine) -> None:
 
 
 def test_what_sptc_compress_wrote(product: dict[str, np.ndarray], cli: CommandLine) -> None:
-    """And a vector, and a bias from a file."""
     a, b, bias = product["a"], product["b"], np.arange(32, dtype=np.float32)[:, None]
     saved(numbers=a.view(ml_dtypes.float8_e4m3fn).astype(np.float32), b=b[:, 0], bias=bias)
     packed = "packed.safetensors"

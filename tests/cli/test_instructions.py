@@ -22,7 +22,6 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", (DOCS / "guides" / "python.md").re
 
 @pytest.fixture(scope="module")
 def listed() -> list[dict[str, Any]]:
-    """What is listed as JSON."""
     with redirect_stdout(io.StringIO()) as printed:
         assert main(["instructions", "--json"]) == 0
     return list(json.loads(printed.getvalue())["instructions"])
@@ -53,7 +52,6 @@ def test_json_lists_every_instruction(listed: list[dict[str, Any]]) -> None:
 
 
 def test_the_text_fits(cli: CommandLine) -> None:
-    """Every row of the table is there, in lines that a terminal holds."""
     lines = cli.text().splitlines()
     assert max(map(len, lines)) <= 100
     rows = [line for line in lines if re.search(r", A is (dense|\d:\d)$", line)]
@@ -80,7 +78,6 @@ def test_filters(cli: CommandLine) -> None:
 
 
 def test_json_lists_tcgen05(listed: list[dict[str, Any]]) -> None:
-    """Opcode and, in brackets, what the instruction descriptor adds."""
     by_text = {entry["instruction"]: entry for entry in listed if entry["instruction"].startswith("tcgen05")}
     assert {text.split()[0].split("kind::")[1].split(".")[0] for text in by_text} == set(KINDS)
     spelled: dict[str, set[str]] = {}

@@ -1,8 +1,19 @@
-"""The command line before any subcommand: help, near misses, and words that nobody would repeat."""
+"""The command line as a whole: help, near misses, completion, and examples that work."""
 
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
 import pytest
 from sptc.cli import main
+from sptc.cli.examples import EXAMPLES, commands
+from sptc.cli.main import command_parser
 from sptc.tests.cli.command_line import CommandLine
+from sptc.tests.kernels.recorded import recorded
+from sptc.tests.synth.power_library import TEXT as POWER
 
 
 def test_without_words_there_is_help(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,3 +59,79 @@ def test_memory_that_is_not_there(cli: CommandLine, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr("sptc.cli.hardware._presets", execute)
         assert cli.status("presets") == 2
         assert cli.capsys.readouterr().err == f"sptc presets: there is not enough memory{end}\n"
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_bash_completes(cli: CommandLine) -> None:
+    Path("own.npy").touch()
+    Path("own").mkdir()
+    script = cli.text("completion", "bash")
+    for words, expected in (
+        ("gem", {"gemm"}),
+        ("gpu re", {"record"}),
+        ("gemm --split", {"--split-k"}),
+        ("verilog --preset ho", {"hopper"}),
+        ("gemm --a ow", {"own", "own.npy"}),
+        ("report ow", {"own"}),
+        ("completion ", {"bash", "zsh", "fish"}),
+    ):
+        line = ["sptc", *words.split(" ")]
+        ask = f"COMP_WORDS=({' '.join(word or repr('') for word in line)}); COMP_CWORD={len(line) - 1}; _shtab_sptc"
+        text = f'{script}\n{ask}\nprintf "%s\n" "${{COMPREPLY[@]}}"'
+        answer = subprocess.run(["bash"], input=text, capture_output=True, text=True, check=True)
+        assert answer.stderr == "", words
+        assert set(answer.stdout.split()) - {"-h", "--help"} == expected, words
+
+
+def test_other_shells_hear_of_every_command(cli: CommandLine) -> None:
+    for shell in ("zsh", "fish"):
+        text = cli.text("completion", shell)
+        assert [name for name in EXAMPLES if not re.search(rf"\b{name.split()[-1]}\b", text)] == []
+
+
+#: What takes a GPU, and what takes more than seconds.
+GPU = [name for name in EXAMPLES if name.split()[0] == "gpu"]
+#: Few shards do not cover everything, which is a status of 1.
+STATUS = {EXAMPLES["coverage"][0]: 1}
+LONG = ("campaign", "coverage", "prove", "area", "energy", "sweep", "verilog", "gemm", "identify", "trace")
+
+
+def test_the_help_of_every_command_ends_with_an_example() -> None:
+    found = dict(commands(command_parser()))
+    assert found.keys() == EXAMPLES.keys()
+    for name, command in found.items():
+        lines = [line.strip() for line in command.format_help().splitlines()]
+        assert lines[-len(EXAMPLES[name]) :] == list(EXAMPLES[name])
+        assert all(
+            line.startswith(f"sptc {name} ") or line == f"sptc {name}" or name == "gpu" for line in EXAMPLES[name]
+        )
+
+
+def test_examples_are_words_that_the_command_line_knows() -> None:
+    for name in (*GPU, *LONG):
+        for line in EXAMPLES[name]:
+            options = command_parser().parse_args(shlex.split(line)[1:])
+            assert options.command == name.split()[0]
+
+
+def run(names: list[str], monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.chdir(folder)
+    rng = np.random.default_rng(0)
+    np.save("weights.npy", rng.standard_normal((64, 128)).astype(np.float16) * np.tile(np.float16([1, 0, 0, 1]), 32))
+    Path("cells.lib").write_text(POWER, encoding="utf-8")
+    recorded("triton.small.mma").write(Path())
+    np.save("x.npy", rng.standard_normal((128, 32)).astype(np.float16))
+    for line in (line for name in names for line in EXAMPLES[name]):
+        assert main(shlex.split(line)[1:]) == STATUS.get(line, 0), line
+
+
+def test_examples_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    run([name for name in EXAMPLES if name not in (*GPU, *LONG)], monkeypatch, tmp_path)
+
+
+@pytest.mark.regression
+def test_long_examples_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("pyosys")
+    pytest.importorskip("bitwuzla")
+    run([*LONG[:-1], "pack", LONG[-1]], monkeypatch, tmp_path)

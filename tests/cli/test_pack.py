@@ -1,13 +1,18 @@
-"""``sptc pack``: the packs that it writes, its former name, and one line for whatever is wrong."""
+"""``sptc pack`` and ``judge``: the packs that are written, results that are judged, and their former names."""
 
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from sptc.infra.pools import cores
+from sptc.isa.fragments import accumulator_fragment
 from sptc.isa.instructions import ARCHITECTURES
+from sptc.operands.registers import to_registers
 from sptc.tests.cli.command_line import CommandLine
-from sptc.verify.pack_files import every_subject
+from sptc.verify.conformance import read_pack
+from sptc.verify.neighbours import neighbours_of
+from sptc.verify.pack_files import every_subject, given_of
 
 COMMAND = "pack"
 F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
@@ -37,7 +42,7 @@ def test_one_pack(cli: CommandLine) -> None:
     assert [*Path().iterdir()] == [Path("one.npz")]
 
 
-def test_its_former_name(cli: CommandLine) -> None:
+def test_the_former_name_of_pack(cli: CommandLine) -> None:
     words = [F16, "--arch", "sm_90", "--seed", 3, "-o", "one.npz", "--jobs", 1]
     expected, pack = cli.json(*words), Path("one.npz").read_bytes()
     former = CommandLine(cli.capsys, "vectors")
@@ -53,10 +58,8 @@ def test_its_former_name(cli: CommandLine) -> None:
         former.refuses("--pack", F16, *more, message=message)
 
 
-def test_bad_words(cli: CommandLine) -> None:
+def test_bad_words_of_pack(cli: CommandLine) -> None:
     for words, message in (
-        ([], "the following arguments are required: INSTRUCTION, -o/--output"),
-        ([F16], "the following arguments are required: -o/--output"),
         ([F16, "-o", "x.npz"], "holds one pack, not 6"),
         ([F16, "-o", "none/x.npz", "--arch", "sm_90"], "cannot be written"),
         ([F16, "-o", "/dev/null/packs"], "cannot be made a folder"),
@@ -83,3 +86,77 @@ def test_every_instruction(tmp_path: Path, seed: int, rng: np.random.Generator, 
     for backend, chosen in (("native", paths), ("rtl", sample)):
         outcome = CommandLine(cli.capsys, "run").json("--backend", backend, *chosen)["total"]
         assert (outcome["files"], outcome["mismatches"]) == (len(chosen), 0)
+
+
+@pytest.fixture
+def judge(cli: CommandLine) -> CommandLine:
+    return CommandLine(cli.capsys, "judge")
+
+
+@pytest.fixture
+def pack(tmp_path: Path, cli: CommandLine) -> Path:
+    cli.text(F16, "--arch", "sm_90", "-o", "pack.npz")
+    return tmp_path / "pack.npz"
+
+
+def results(path: Path, name: str) -> Path:
+    """Write what a neighbour makes of a pack beside it, a word a line."""
+    file = read_pack(path).file
+    [neighbour] = [each for each in neighbours_of(file.instruction, file.arch) if each.name == name]
+    d = to_registers(neighbour.multiply(given_of(file)), accumulator_fragment(file.instruction))
+    text = path.with_suffix(".hex")
+    text.write_text("\n".join(f"{word:08x}" for word in d.ravel()))
+    return text
+
+
+def test_right_results(pack: Path, judge: CommandLine) -> None:
+    assert judge.status(pack, pack, "--junit", "junit.xml", "--github") == 0
+    captured = judge.capsys.readouterr()
+    assert captured.out.startswith("all 768 outputs of mma.sp")
+    assert captured.err == "::notice title=sptc judge::1 right, 0 wrong\n"
+    assert ElementTree.parse("junit.xml").getroot().attrib == {"tests": "1", "failures": "0"}
+
+
+def test_results_of_a_neighbour(pack: Path, judge: CommandLine) -> None:
+    for name in ("F = 24", "L = 8", "rounding RNE-f32", "metadata of the next sparsity selector"):
+        words = [pack, results(pack, name)]
+        said = judge.json(*words, status=1)
+        assert (said["explained_by"], said["nearest"], said["explained"]) == ([name], name, said["outputs"])
+        assert said["first"]["wanted"] != said["first"]["got"]
+        assert judge.status(*words, "--github", "--junit", "junit.xml") == 1
+        captured = judge.capsys.readouterr()
+        assert captured.out == said["verdict"] + "\n"
+        assert captured.out.splitlines()[-1] == f"these are the results with {name}"
+        assert "::error title=sptc judge" in captured.err
+        assert f"these are the results with {name}" in Path("junit.xml").read_text("utf-8")
+
+
+def test_results_like_none(pack: Path, judge: CommandLine) -> None:
+    d = read_pack(pack).file.d.copy()
+    d[0, 3, 1] ^= 0x00400000
+    np.savez("d.npz", D=d)
+    lines = judge.text(pack, "d.npz", status=1).splitlines()
+    assert lines[0] == f"1 of 768 outputs of {F16} on sm_90 differ"
+    assert lines[1].startswith("first: case 0, row 0, column 7: wanted 0x")
+    assert lines[2] == "nearest: the right model, which gives 767 of 768 outputs"
+
+
+def test_the_former_name_of_judge(pack: Path, judge: CommandLine) -> None:
+    file = results(pack, "F = 24")
+    former = CommandLine(judge.capsys, "vectors")
+    assert former.json("--check", pack, "--results", file, status=1) == judge.json(pack, file, status=1)
+    for words, message in (
+        (["--check", pack], "--check needs --results"),
+        (["--check", pack, "--results", file, "--arch", "sm_90"], "--arch cannot be combined with --check"),
+        ([F16, "--check", pack, "--results", file], "INSTRUCTION cannot be combined with --check"),
+        (["--results", file], "INSTRUCTION is required"),
+    ):
+        former.refuses(*words, message=message)
+
+
+def test_bad_words_of_judge(judge: CommandLine) -> None:
+    for words, message in (
+        (["none.npz", "x"], "does not exist"),
+        (["none.npz", "x", "--junit", "none/x.xml"], "cannot be written"),
+    ):
+        judge.refuses(*words, message=message)

@@ -91,7 +91,6 @@ def test_a_change_beside_d_is_printed(backend: str, tensor_memory_file: Make, rn
 
 @pytest.mark.regression
 def test_waves_of_one_tile(tensor_memory_file: Make, rng: Random, tmp_path: Path) -> None:
-    """In a process of its own: a simulator that has run takes no waves."""
     write(tmp_path / "file.npz", tensor_memory_file(F16, rng, n=8, d="f16"))
     command = [sys.executable, "-m", "sptc", "run", "file.npz", "--waves", "tile.vcd"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=1800)

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-from sptc.tests.cli.cluster import cluster
-from sptc.tests.cli.command_line import CommandLine
+from sptc.tests.cli.command_line import CommandLine, cluster
 
 # Workers are forked on purpose, from a process whose numerical library has threads; newer Pythons warn of any fork.
 pytestmark = [
@@ -68,7 +67,6 @@ def test_bad_words(cli: CommandLine) -> None:
     for words, message in (
         (["--formats", "s9"], "no point of the grid is a configuration; of s9 F=25 32 B mux4 select,"),
         (["--cuts", "add"], f"argument --cuts: must be 'none' or among {cuts}, with commas"),
-        (["--mux", "mux5"], "argument --mux: invalid choice: 'mux5'"),
         (["--step-bytes", "0"], "argument --step-bytes: must be an integer of 1 or more, not '0'"),
         (["--alignment", "F"], "argument --alignment: must be an integer of 0 or more, not 'F'"),
         (["--liberty", "missing.lib"], "missing.lib cannot be read (No such file or directory)"),

@@ -21,7 +21,6 @@ def test_an_instruction(cli: CommandLine) -> None:
 
 
 def test_tcgen05(cli: CommandLine) -> None:
-    """Of a sparse one B has twice the bytes."""
     for text, expected, source in (
         (TCGEN05.format("", 16), [("tensor", 32, 136), ("shared", 48, 168)], "measured by others"),
         (TCGEN05.format("sp.", 32), [("tensor", 32, 136), ("shared", 64, 168)], "modelled"),
@@ -32,7 +31,6 @@ def test_tcgen05(cli: CommandLine) -> None:
 
 
 def test_json(cli: CommandLine) -> None:
-    """Every instruction that is no emulation; with one named, its rows alone."""
     rows = cli.json()
     assert all(row.keys() == KEYS for row in rows)
     assert len({row["instruction"] for row in rows}) > 1000

@@ -43,7 +43,6 @@ def test_the_seed_decides(cli: CommandLine) -> None:
 
 
 def test_special_values_and_overflows(cli: CommandLine) -> None:
-    """They are words in JSON, and can be drawn."""
     for seed in range(8):
         cli.json(F16, "--golden-only", "--distribution", "special", "--seed", seed)
     for distribution in ("huge", "special"):

@@ -75,7 +75,6 @@ def simulate(folder: Path, simulator: str, *plusargs: str, vectors_of: Path | No
 
 
 def alter(path: Path, line: int) -> None:
-    """Flip the lowest bit of a vector."""
     lines = path.read_text().splitlines()
     place = [number for number, text in enumerate(lines) if not text.startswith("//")][line]
     lines[place] = f"{int(lines[place], 16) ^ 1:0{len(lines[place])}x}"

@@ -46,7 +46,6 @@ class Block:
 
 
 def blocks_of(page: Path) -> list[Block]:
-    """Return the blocks of a page in their order."""
     text = page.read_text(encoding="utf-8")
     found = [(match.start(), Block("python", match["text"])) for match in _SET_UP.finditer(text)]
     for match in _BLOCK.finditer(text):

@@ -1,4 +1,4 @@
-"""The site: what is made from code, and what a check of it finds."""
+"""The site: what is made from code, what a check of it finds, the glossary, and the page on kernels."""
 
 import re
 import sys
@@ -9,6 +9,7 @@ import pytest
 import sptc
 from sptc.cli.examples import EXAMPLES
 from sptc.formal.catalogue import PROPERTIES
+from sptc.gemm.ways import ORDERS, Way
 from sptc.tests.docs.pages import PAGES, ROOT
 
 DOCS = ROOT / "docs"
@@ -16,7 +17,6 @@ DOCS = ROOT / "docs"
 
 @pytest.fixture
 def of_docs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let the modules beside the pages be imported."""
     monkeypatch.syspath_prepend(str(DOCS))
     yield
     for name in ("generate", "check", "draw"):
@@ -116,3 +116,41 @@ def test_the_check_finds(tmp_path: Path) -> None:
     styles.write_text("a" + scheme.format("#fff", "#999") + "b" + scheme.format("#131416", "#cfd0d0"))
     (found,) = check.findings(tmp_path)
     assert "hard to read" in found
+
+
+ENTRIES = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").split("\n* ")[1:]
+
+
+def test_every_entry_says_where_its_word_is_defined() -> None:
+    assert len(ENTRIES) > 30
+    for entry in ENTRIES:
+        found = re.search(r"\[(\S+)\]\(\.\./(\S+)\),\s+`(\w+)`\s*(\n\n##.*)?$", entry)
+        assert found, entry
+        assert found[1] == found[2]
+        text = (ROOT / found[1]).read_text(encoding="utf-8")
+        name = rf"\b{found[3]}\b"
+        assert re.search(rf"(def|class) {name}|^\s*[\w, ]*{name}[\w, ]*[:=]|\"{name}\"", text, re.MULTILINE), entry
+    words = [re.match(r"\*\*(.+?)\*\*: ", entry) for entry in ENTRIES]
+    assert all(words)
+    assert len({word[1] for word in words if word}) == len(ENTRIES)
+
+
+def test_the_readme_leads_to_the_glossary() -> None:
+    assert "(docs/glossary.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+KERNELS = ROOT / "docs" / "guides" / "is-my-kernel-exact.md"
+TEXT = KERNELS.read_text(encoding="utf-8")
+
+
+def test_every_word_of_a_way_is_explained() -> None:
+    explained = {
+        word for row in re.findall(r"^\| (`.*?) \|", TEXT, re.MULTILINE) for word in re.findall(r"`(\w+)`", row)
+    }
+    assert explained == {*Way.__dataclass_fields__}
+    assert all(f"`{order}`" in TEXT for order in ORDERS)
+
+
+def test_the_readme_leads_to_kernels() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "(docs/guides/is-my-kernel-exact.md)" in readme

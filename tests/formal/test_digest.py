@@ -12,8 +12,6 @@ from sptc.formal.harness import Harness
 
 
 class Adder(wiring.Component):
-    """Adds to a register."""
-
     step: In(4)
     total: Out(4)
 

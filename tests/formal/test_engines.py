@@ -86,7 +86,6 @@ def test_assumptions_leave_cases_out() -> None:
 @pytest.mark.parametrize("engine", Engine)
 @pytest.mark.parametrize("wrong", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])
 def test_every_claim_is_asked(wrong: tuple[int, ...], engine: Engine) -> None:
-    """Wherever it stands, and though others break in the same case and no other."""
 
     def build(h: Harness) -> None:
         if engine is Engine.REACHABILITY:
@@ -140,7 +139,6 @@ def test_claims_that_are_too_much_at_once(
 
 
 def test_assumptions_hold_in_every_cycle() -> None:
-    """In proofs, in the runs to covers, and in those that break a claim."""
 
     def build(h: Harness, limit: int) -> None:
         h.clocked()
@@ -199,7 +197,6 @@ def test_what_takes_too_long_is_undecided(build: Callable[[Harness], None]) -> N
 
 
 def test_a_cover_that_takes_too_long_is_undecided() -> None:
-    """Rather than never reached."""
 
     def build(h: Harness) -> None:
         h.clocked()
@@ -247,7 +244,6 @@ def test_what_would_hold_again_must_hold_at_first() -> None:
 
 
 def test_a_run_that_breaks_a_claim() -> None:
-    """As short as can be."""
     outcome = settled(counting(5), cycles=9)
     assert (outcome.result, outcome.broken) == ("broken", ("claim_limit",))
     assert [values["count"] for values in outcome.values] == [f"0b{count:04b}" for count in range(6)]
@@ -255,7 +251,6 @@ def test_a_run_that_breaks_a_claim() -> None:
 
 
 def test_engines_that_disagree_prove_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ABC says that a claim breaks, and no run shows it."""
     monkeypatch.setattr(abc, "broken_after", lambda folder, seconds: 2)
     assert settled(counting(9), cycles=9).result == "undecided"
 
@@ -336,7 +331,6 @@ def test_values_are_decoded_by_their_shapes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bits", [1, 3, 6, 9])
 @pytest.mark.parametrize("of_nine", [0, 0b101101100, 0b111111111])
 def test_exhaustion_finds_one_case_of_all(bits: int, of_nine: int, tmp_path: Path) -> None:
-    """The first and the last among them."""
     wanted = of_nine & (1 << bits) - 1
 
     def build(h: Harness) -> None:

@@ -5,10 +5,12 @@ import os
 from dataclasses import fields, replace
 
 import pytest
-from sptc.formal.catalogue import PROPERTIES
+from sptc.formal.catalogue import PROPERTIES, chosen
 from sptc.formal.proof import Outcome, settle
-from sptc.formal.properties import anonymous, cases
+from sptc.formal.properties import Case, anonymous, cases
 from sptc.formal.record import RECORD, expected_seconds, read_record, settle_unless_recorded, source_digest
+from sptc.rtl.cells.max_exponent import ALIGNED_EXPONENT_BITS
+from sptc.rtl.cells.raw import PRODUCT_EXPONENT_BITS
 from sptc.rtl.config import PRESETS, CoreConfig
 
 ALL = cases(PROPERTIES, PRESETS.values())
@@ -57,6 +59,39 @@ def test_units_of_integers_alone(formats: tuple[str, ...]) -> None:
     assert settle(case, None).result == "proved"
 
 
+EXPONENTS = (PRODUCT_EXPONENT_BITS, "unsigned"), (ALIGNED_EXPONENT_BITS, "signed")
+#: Parameters of cells that no preset has, by property: every small one, those around what the presets have, odd ones.
+CELLS: dict[str, list[tuple[object, ...]]] = {
+    "reduction.adder": [(bits,) for bits in (*range(1, 18), 22, 26, 31, 32, 33, 40, 49, 60)],
+    "reduction.tree": [
+        (terms, bits + more)
+        for terms, bits in (
+            *((("2x28", "2x22", "1x14", "1x39"), 39), (("16x28", "16x22", "1x39"), 39), (("1x13", "2x55", "1x49"), 55)),
+            *((("1x9", "2x1", "1x9", "1x1"), 9), (("1x60", "1x1"), 60), (("1x1", "1x60", "1x30"), 60)),
+            *((tuple(f"1x{bits}" for bits in range(1, 9)), 8), (("33x1",), 6), (("16x9",), 9), (("40x49",), 49)),
+            *(((f"{count}x28",), 28) for count in (2, 3, 4, 5, 6, 8, 9, 13, 17, 28, 32, 33, 40)),
+        )
+        for more in (0, 1, 9)
+    ],
+    "operands.exact": [(bits, bits, has_sign) for bits in range(1, 13) for has_sign in (False, True)],
+    "alignment.maximum": [(count, *of) for count in (*range(1, 10), 16, 17) for of in EXPONENTS],
+    "alignment.shift": [
+        *((22, 5, 9, 27), (22, 4, 7, 26), (16, 5, 7, 15), (16, 11, 7, 27), (22, 4, 9, 26)),
+        *((24, padding, 10, None) for padding in (2, 12, 1, -6, -15)),
+        *((19, 27, 10, None), (19, 0, 10, None), (5, -4, 10, None), (6, -3, 4, None), (1, 0, 1, None)),
+        *((1, 31, 9, None), (16, 0, 5, 16), (12, 0, 6, 1), (12, 0, 6, 2), (12, 3, 10, 100)),
+    ],
+}
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("name", CELLS)
+def test_cells_of_other_parameters_than_presets(name: str) -> None:
+    (item,) = chosen([name])
+    for parameters in CELLS[name]:
+        assert_proved(settle(Case(item, parameters, ()), None))
+
+
 @pytest.mark.regression
 @pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
 @pytest.mark.parametrize(
@@ -70,7 +105,6 @@ def test_units_of_integers_alone(formats: tuple[str, ...]) -> None:
     ids=lambda config: config.name,
 )
 def test_other_datapaths_than_presets(config: CoreConfig) -> None:
-    """Whatever a datapath lacks, no property stumbles over it."""
     harnesses = [case.harness() for case in cases(PROPERTIES, [config])]
     assert all(harness.claims for harness in harnesses)
     harnesses.clear()
@@ -95,7 +129,6 @@ def test_equal_parameters_are_proved_once() -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_whatever_differs_is_proved(preset: str) -> None:
-    """All that a property asks of a datapath is in some case, which names the datapath."""
     asked = {(case.subject.name, case.parameters) for case in ALL if preset in case.presets}
     assert asked == {(item.name, given) for item in PROPERTIES for given in item.parameters(PRESETS[preset])}
 

@@ -1,5 +1,6 @@
 """``sptc.identify``: the way that gives every bit is found, and nothing is called exact that is not."""
 
+import hashlib
 import json
 from dataclasses import replace
 from importlib import import_module
@@ -21,7 +22,7 @@ from sptc.tests.isa.test_formats import DTYPES
 from sptc.tests.planted import faults
 
 FIRST = str(instructions_for("f16", "sm_90")[0])
-LIBRARIES = Path(__file__).parents[2] / "recordings" / "libraries" / "cusparselt.npz"
+CUSPARSELT = Path(__file__).parents[2] / "recordings" / "libraries" / "cusparselt.npz"
 
 
 def drawn(rng: Random, fmt: str, shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
@@ -43,7 +44,7 @@ def few_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     [("f16.128x64x256", "f16", 1), ("f16.64x96x8192", "f16", 8), ("s8.128x64x256", "s32", 1)],
 )
 def test_what_a_closed_library_computed(name: str, result: str, split: int) -> None:
-    with np.load(LIBRARIES) as archive:
+    with np.load(CUSPARSELT) as archive:
         a, b, y = (archive[f"{name}.{operand}"] for operand in "aby")
     found = sptc.identify(a, b, y, format=name.partition(".")[0], result=result)
     assert found.exact
@@ -257,3 +258,35 @@ def test_a_planted_mistake_is_seen(name: str, rng: Random, monkeypatch: pytest.M
     fault.plant(import_module(fault.module), monkeypatch.setattr)
     assert (sptc.gemm(a, b, **words) != y).any()
     assert not sptc.identify(a, b, y, result="f32", instruction=FIRST).exact
+
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+LIBRARIES = Path(__file__).parents[2] / "recordings" / "libraries"
+RECORDED = json.loads((LIBRARIES / "products.json").read_text(encoding="utf-8"))["products"]
+#: Beside those of cuSPARSELt that test_identify has.
+QUICK = ("cublas.bf16.256x128x2048", "cublas.e4m3.256x128x2048.use_fast_accumFalse")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in QUICK else pytest.mark.regression)
+        for name, said in RECORDED.items()
+        if "refused" not in said
+    ],
+)
+def test_what_libraries_computed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import library_products
+
+    (product,) = (product for product in library_products.products() if product.name == name)
+    assert library_products.digest_of(product) == RECORDED[name]["operands"]
+    with np.load(LIBRARIES / "products.npz") as results:
+        y = results[name]
+    assert hashlib.sha256(y.tobytes()).hexdigest() == RECORDED[name]["sha256"]
+    a, b = library_products.operands(product)
+    dense = product.library != "cusparselt"
+    found = sptc.identify(a, b, y, format=product.format, result=product.result, dense=dense)
+    assert found.exact
+    assert found.compared == y.size
+    assert str(found.way) == RECORDED[name]["way"]

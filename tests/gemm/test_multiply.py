@@ -81,7 +81,6 @@ def test_targets_of_the_assembler() -> None:
 
 
 def test_shapes(rng: Random) -> None:
-    """Vectors, batches, K that fills no instruction, and the transposed product."""
     a, b = sparse(rng, 6, 44), rng.standard_normal((44, 5)).astype(np.float16)
     whole = sptc.gemm(a, b)
     np.testing.assert_allclose(whole, a.astype(float) @ b.astype(float), atol=1e-3)

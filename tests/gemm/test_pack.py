@@ -82,7 +82,6 @@ def same(found: np.ndarray | None, wanted: np.ndarray) -> bool:
 
 
 def run(i: Instruction, held: dict[str, Any]) -> dict[str, Any]:
-    """Compute, and return what holds D."""
     arch = i.architectures[-1]
     if i.family == "mma":
         return {"instruction": held["instruction"], "d": sptc.mma(**held, arch=arch)}
@@ -146,7 +145,6 @@ def test_shared_memory(a_from: str, swizzle: str, rng: Random) -> None:
 @pytest.mark.quick_cases(8)
 @pytest.mark.parametrize("text", [str(i) for i in every_instruction("mma")])
 def test_registers_come_back(text: str, rng: Random) -> None:
-    """What random registers hold is put where it was; bits that hold nothing are zero."""
     i = parsed(text)
     given = sptc.pack(text, **drawn(i, rng, ()))
     registers = {n: rng.integers(0, 1 << 32, given[n].shape, dtype=np.uint32) for n in ("a", "b", "c")}
@@ -214,7 +212,6 @@ def test_compressed_and_byte_ids(rng: Random) -> None:
 
 @pytest.mark.parametrize("text", [F16, E4M3, WGMMA, TENSOR, TENSOR.replace("::1", "::2").replace("m128", "m256")])
 def test_random_metadata_is_legal(text: str, rng: Random) -> None:
-    """Every legal nibble comes, and no other; the seed decides them."""
     i = parsed(text)
     np.testing.assert_array_equal(sptc.random_metadata(text, 7, 3), sptc.random_metadata(text, 7, 3))
     assert (sptc.random_metadata(text, 7, 3) != sptc.random_metadata(text, 8, 3)).any()

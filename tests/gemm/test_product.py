@@ -55,7 +55,6 @@ def half_empty(rng: Random) -> tuple[np.ndarray, np.ndarray]:
 def made(
     tmp_path: Path, instruction: str, shape: tuple[int, int, int], rng: Random, arch: str = "sm_90", **choices: object
 ) -> Problem:
-    """Prepare the product of two random matrices."""
     rows, columns, k = shape
     words = {name: choices.pop(name) for name in [*choices] if name in Way.__dataclass_fields__}
     way = Way(**{"instruction": instruction, "arch": arch, "result": parse(instruction).d.name, **words})
@@ -227,7 +226,6 @@ def test_random_matrices_are_reproducible(tmp_path: Path) -> None:
 
 
 def test_a_folder_takes_up_what_is_done(tmp_path: Path, rng: Random) -> None:
-    """Another product, damage and strangers are refused."""
     wanted, path = {"format": "f16"}, tmp_path / "product"
     dealing = StreamK(workers=2, rows=64, columns=8)
     problem = made(tmp_path, F16, (300, 20, 64), rng, stream_k=dealing)

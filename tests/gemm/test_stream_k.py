@@ -100,7 +100,6 @@ def test_every_output_tile_is_summed_by_its_own_cut(rng: Random, raster: str, wo
 
 
 def test_parts_of_a_product_keep_their_place(rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of a large product, and a part that is told its place."""
     a, b = drawn(rng, (40, 50, 8 * I.k))
     c = rng.standard_normal((40, 50)).astype(np.float32)
     way = replace(F32, stream_k=StreamK(workers=5, rows=16, columns=16), result="f32")

@@ -34,7 +34,6 @@ TORCH_TYPES = {
 
 
 def _tensor(codes: NDArray, name: str) -> torch.Tensor:
-    """Return codes of a format as numbers."""
     size = TORCH_TYPES[name].itemsize
     unsigned = codes.astype(f"u{size}", copy=False)
     return torch.from_numpy(unsigned.view(f"i{size}") if size > 1 else unsigned).view(TORCH_TYPES[name])

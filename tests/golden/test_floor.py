@@ -1,19 +1,15 @@
-"""The least exponent that terms are aligned to, held apart from the record that golden model and hardware share.
-
-Where nothing larger takes part, a term is kept down to a fixed exponent and lost below it; a subnormal accumulator
-sets a larger one, that of the least normal number. The exponents are spelled here. Those of sm_90 were measured on an
-H200 by directed inputs like these; those of 24 bits follow published models. Of types whose products are never that
-small nothing can show it.
-"""
+"""The least exponent that terms are aligned to, and rows of sm_100 that recordings of sm_90 bear out."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
 from sptc.api.backends import backend
 from sptc.isa.instructions import Instruction, every_instruction
 from sptc.isa.operands import MatrixOperands
+from sptc.verify.register_file import read, shipped
 
 #: Types of A and D whose products reach below any floor.
 PAIRS = {("bf16", "f32"), ("tf32", "f32"), ("f16", "f16")}
@@ -94,3 +90,19 @@ def test_what_is_lost_below_the_floor(arch: str, name: str) -> None:
             assert (d == case.wanted).all(), (str(i), case, hex(int(d.flat[0])))
             checked += 1
     assert checked >= 5 * 9
+
+
+EMULATED = [
+    path
+    for path in shipped()
+    if path.name.startswith("mma.")
+    and {"e4m3", "e5m2"} & set(path.name.split("."))
+    and "every-nibble" not in path.name.split(".")
+]
+
+
+@pytest.mark.parametrize("name", ["golden", "native", pytest.param("rtl", marks=pytest.mark.regression)])
+@pytest.mark.parametrize("path", EMULATED, ids=lambda path: path.stem)
+def test_emulated_fp8_of_sm_100_is_that_of_sm_90(path: Path, name: str) -> None:
+    file = read(path).assuming("sm_100", None)
+    np.testing.assert_array_equal(file.run(name), file.d)

@@ -75,7 +75,6 @@ KNOWN_ROWS = {row: instructions for row, instructions in ROWS.items() if _is_kno
 @pytest.mark.quick_cases(24)
 @pytest.mark.parametrize("row", KNOWN_ROWS, ids=" ".join)
 def test_row(row: tuple[str, str], rng: np.random.Generator) -> None:
-    """Every distribution and spelling; one spelling also with all sixteen nibbles."""
     arch, spellings = row[0], KNOWN_ROWS[row]
     oracle = _oracle(spellings[0], arch)
     forms = [*((i, False) for i in spellings), *([(spellings[0], True)] if spellings[0].sparse else [])]

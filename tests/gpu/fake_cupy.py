@@ -22,8 +22,6 @@ class FakeArray:
 
 
 class Loaded:
-    """A loaded kernel."""
-
     def __init__(self, cupy: "FakeCupy", text: str) -> None:
         self.cupy, self.text, self.max_dynamic_shared_size_bytes = cupy, text, 0
 
@@ -33,8 +31,6 @@ class Loaded:
 
 
 class FakeKernel(Loaded):
-    """A kernel that executes an instruction."""
-
     def __call__(self, grid: tuple[int], block: tuple[int], arguments: tuple[Any, ...], *, shared_mem: int) -> None:
         ((instruction, operands),) = _OPERANDS.findall(self.text)
         *places, d, descriptor_a, descriptor_b, image_bytes, threads = map(int, arguments)

@@ -74,7 +74,6 @@ def test_machines_that_cannot(machine: Callable, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_products(machine: Callable, rng: Random, text: str) -> None:
-    """A block whose last tiles are partial, from an accumulator that is not zero."""
     machine()
     i = parse(text)
     a, b, c = rng.standard_normal((70, i.stored_k)), rng.standard_normal((i.k, 19)), rng.standard_normal((70, 19))
@@ -130,7 +129,6 @@ def test_verify(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_a_record_that_cannot_be_written(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is refused before the campaign, which leaves no state behind."""
     machine()
     before, state = sorted(tmp_path.iterdir()), tmp_path / "state"
     for path, why in ((tmp_path / "none" / "record", "No such file or directory"), (tmp_path, "Is a directory")):

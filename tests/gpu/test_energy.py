@@ -62,7 +62,6 @@ def test_distributions(rng: Random) -> None:
 
 @pytest.mark.parametrize("instruction", [SPARSE, INTEGERS], ids=str)
 def test_every_other_a_is_the_opposite(instruction: sptc.isa.instructions.Instruction, rng: Random) -> None:
-    """And B of each is of its own, and all nibbles are legal."""
     loop = replace(LOOP, instruction=instruction)
     shared, registers = given_words(loop)
     of_threads = operands(loop, "normal", "normal", "random", rng)[shared:].reshape(registers, 256)
@@ -80,7 +79,6 @@ def test_every_other_a_is_the_opposite(instruction: sptc.isa.instructions.Instru
 
 
 def test_operands_in_shared_memory(rng: Random) -> None:
-    """A lies before B; in registers it is in neither."""
     for a_from, a_words in (("shared", 64 * 32 // 4), ("registers", 0)):
         loop = Loop(WGMMA, 4, a_from=a_from, given=True)
         shared, registers = given_words(loop)
@@ -92,7 +90,6 @@ def test_operands_in_shared_memory(rng: Random) -> None:
 
 
 def test_what_is_measured() -> None:
-    """Every format, sparse and dense, and what only one of the two families has."""
     found = [*works("sm_90")]
     assert len({*found}) == len(found)
     kinds = {(w.loop.instruction.family, bool(w.loop.instruction.sparse), w.loop.instruction.a.name) for w in found}

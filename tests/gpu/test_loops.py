@@ -1,20 +1,27 @@
-"""Kernels that count cycles: NVIDIA's assembler takes them as they are meant, and they say what is meant."""
+"""Kernels and cycle counts: NVIDIA's assembler takes every kernel, and a stand-in for a GPU counts."""
 
+import csv
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
-from sptc.gpu.cycles import arrangements, beside_each_other, chosen
+import sptc
+from sptc.cli import main
+from sptc.gpu import ptx
+from sptc.gpu.cycles import arrangements, beside_each_other, chosen, measure
 from sptc.gpu.energy import works
 from sptc.gpu.loops import ENTRY, Loop, kernel
 from sptc.gpu.ptx import target
-from sptc.isa.instructions import parse
+from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.isa.memory import decode_descriptor, operand_map
+from sptc.isa.operands import Immediates
+from sptc.isa.timing import is_sequence
 from sptc.tests.isa.assembler import ptxas
 
 ARCHITECTURES = ("sm_80", "sm_89", "sm_90")
@@ -46,7 +53,6 @@ def test_kernels_assemble(arch: str, tmp_path: Path, rng: np.random.Generator) -
 
 
 def test_operands_in_turn() -> None:
-    """Registers of A and B that no other instruction of the turn has."""
     text = kernel([Loop(SPARSE, 4, accumulators=2, operands=3, group=6)], "sm_90")
     found = re.findall(r"^  mma\.\S+ \{%d(\d)_0, .*\{%a(\d)_0, .*\{%b(\d)_0, ", text, re.MULTILINE)
     assert found == [(str(number % 2), str(number % 3), str(number % 3)) for number in range(6)]
@@ -66,7 +72,6 @@ def test_what_goes_round() -> None:
 
 
 def test_operands_fill_shared_memory() -> None:
-    """Every element of A and B has a place of its own in what the kernel clears."""
     for swizzle, transposed in product(("none", "32B", "64B", "128B"), product((0, 1), repeat=2)):
         text = kernel([Loop(WGMMA, 4, a_from="shared", swizzle=swizzle, transposed=transposed)], "sm_90")
         size = int(re.search(r"image\[(\d+)\]", text)[1])
@@ -85,3 +90,137 @@ def test_the_other_loop_ends_with_the_first() -> None:
     assert "setp.lt.u32 %more, %round, %times;" in first
     assert "ld.volatile.shared.b32 %said, [finished];" in second
     assert ".maxntid 384" in kernel([Loop(WGMMA, 4), Loop(SPARSE, 8)], "sm_90")
+
+
+F16 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+DENSE_WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16"
+#: Of wgmma the smallest, the largest, and one whose n is no power of two.
+SIZES = (8, 24, 256)
+
+
+def launches(instruction: Instruction) -> list[Immediates]:
+    """Return immediate operands at both ends of what there is."""
+    if instruction.family == "mma":
+        scale_ids = (0, 1, 0, 3) if instruction.scale_size else (0, 0, 0, 0)
+        return [Immediates(selector, scale_ids) for selector in {0, instruction.sparsity_selectors - 1}]
+    minus = 1 if instruction.a.is_integer else -1
+    trans = int(instruction.container_bits == 16)
+    return [
+        Immediates(instruction.sparsity_selectors - 1, a_in_registers=True, imm_scale=(minus, 1), imm_trans=(0, trans)),
+        Immediates(0, a_in_registers=False, scale_d=False, imm_scale=(1, minus), imm_trans=(trans, 0)),
+    ]
+
+
+@pytest.mark.quick_cases(2)
+@pytest.mark.skipif(sys.platform != "linux", reason="the assembler comes for Linux")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90", "sm_100", "sm_120"])
+def test_every_kernel_assembles(arch: str, tmp_path: Path) -> None:
+    instructions = [i for i in every_instruction() if arch in i.architectures and i.family != "tcgen05"]
+    chosen = [i for i in instructions if i.family == "mma" or i.n in SIZES]
+    bodies, heads = [], set()
+    for number, (instruction, launch) in enumerate((i, launch) for i in chosen for launch in launches(i)):
+        head, entry = ptx.kernel(instruction, arch, launch).split(".visible .entry run(")
+        heads.add(head)
+        bodies.append(f".visible .entry run{number}({entry}")
+    path = tmp_path / "kernels.ptx"
+    path.write_text(max(heads, key=lambda head: (head.split()[1], len(head))) + "".join(bodies), encoding="ascii")
+    done = subprocess.run(
+        [ptxas(), f"-arch={target(arch)}", "-O0", path, "-o", tmp_path / "kernels"], capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert (done.returncode, [line for line in done.stderr.splitlines() if "error" in line]) == (0, [])
+    assert len(bodies) > 100
+
+
+def test_what_a_kernel_says() -> None:
+    text = ptx.kernel(parse(F16), "sm_90", Immediates(sparsity_selector=1))
+    assert ".target sm_90a\n" in text
+    registers = {name: ", ".join(f"%{name}{n}" for n in range(4)) for name in ("result", "a", "b", "c")}
+    assert f"{F16} {', '.join(f'{{{group}}}' for group in registers.values())}, %e0, 0x1;" in text
+    dense = ptx.kernel(parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"), "sm_80", Immediates())
+    assert ".target sm_80\n" in dense
+    assert "%e0" not in dense
+
+
+def test_what_a_kernel_of_a_warpgroup_says() -> None:
+    for in_registers, scale_d in product((True, False), repeat=2):
+        launch = Immediates(1, a_in_registers=in_registers, scale_d=scale_d, imm_scale=(1, -1), imm_trans=(0, 1))
+        text = ptx.kernel(parse(DENSE_WGMMA), "sm_90", launch)
+        a, trans = ("{%a0, %a1, %a2, %a3}", "1") if in_registers else ("%descriptor_a", "0, 1")
+        accumulators = ", ".join(f"%c{n}" for n in range(8))
+        assert f"{DENSE_WGMMA} {{{accumulators}}}, {a}, %descriptor_b, %e0, 0x1, %adds, 1, -1, {trans};" in text
+        assert f"setp.ne.u32 %adds, {int(scale_d)}, 0;" in text
+        words = ("fence.proxy.async", "bar.sync", "wgmma.fence", "wgmma.mma", "commit", "wait_")
+        places = [text.index(word) for word in words]
+        assert places == sorted(places)
+    text = ptx.kernel(parse("wgmma.mma_async.sp.sync.aligned.m64n8k64.s32.s8.s8"), "sm_90", Immediates())
+    assert "%descriptor_b, %e0, 0x0, %adds;" in text  # integers have no signs and transposes
+    assert text.count("wgmma.mma_async") == 1
+
+
+def test_cycles_of_a_tensor_core(machine: Callable) -> None:
+    """What a run takes beside its rounds is not in it; warps that share a tensor core take turns."""
+    machine()
+    for warps, cycles in ((1, 24), (4, 24), (8, 12), (16, 6)):
+        (found,) = measure(Loop(SPARSE, warps, group=32))
+        assert (found.cycles, found.beside) == (cycles, None)
+
+
+def test_loops_beside_each_other(machine: Callable) -> None:
+    cupy = machine()
+    loop, other = Loop(WGMMA, 4), Loop(SPARSE, 8, accumulators=8, group=32)
+    first, second = measure(loop, other)
+    assert (first.loop, first.beside, first.cycles) == (loop, other, 24)
+    assert (second.loop, second.beside, second.cycles) == (other, loop, 12)
+    cupy.turns = 0
+    assert measure(loop, other)[1].cycles == float("inf")
+
+
+def test_a_driver_that_refuses(machine: Callable) -> None:
+    machine().refuses = "CUDA_ERROR_INVALID_PTX"
+    with pytest.raises(sptc.BackendError, match=r"^the GPU, NVIDIA H200, does not run mma\.sp.*\(CUDA_ERROR_INVALID"):
+        measure(Loop(SPARSE, 4))
+
+
+def test_what_is_measured() -> None:
+    found = [*chosen("sm_90")]
+    kinds = {(i.family, i.sparse, i.a.name, i.k) for i in found}
+    assert {("wgmma", "sp", "s8", 64), ("mma", "", "tf32", 4), ("mma", "sp::ordered_metadata", "bf16", 16)} <= kinds
+    sequences = [i for i in found if is_sequence(i, "sm_90")]
+    assert len(sequences) == 80
+    assert all(loop.fresh for i in sequences for loop in arrangements(i, "sm_90"))
+    assert not any(loop.fresh for loop in arrangements(SPARSE, "sm_90"))
+    ways = [*arrangements(WGMMA, "sm_90")]
+    assert len(set(ways)) == len(ways)
+    assert {(way.a_from, way.group, way.pending, way.warps) for way in ways} == {
+        (a_from, *rest)
+        for a_from in ("registers", "shared")
+        for rest in ((8, 1, 4), (8, 0, 4), (4, 0, 4), (2, 0, 4), (1, 0, 4), (8, 1, 8), (8, 1, 12))
+    }
+    assert sum(way.group == 8 and way.pending == 1 and way.warps == 4 for way in ways) == 4 * 2 + 4 * 4
+    assert {(loop.instruction.n, other.instruction.sparse) for loop, other in beside_each_other(found)} == {
+        (n, sparse) for n in (64, 128, 192, 256) for sparse in ("", "sp")
+    }
+
+
+def test_the_table(machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    machine()
+    path = tmp_path / "cycles.csv"
+    assert main(["gpu", "cycles", "--instruction", str(SPARSE), str(WGMMA), "-o", str(path)]) == 0
+    about, *lines = path.read_text(encoding="utf-8").splitlines()
+    assert about.startswith("# NVIDIA H200, CUDA 13.0, driver 580.159.04, 20")
+    rows = [*csv.DictReader(lines)]
+    assert len(rows) == sum(len([*arrangements(i, "sm_90")]) for i in (SPARSE, WGMMA))
+    plain = {"a_from": "", "swizzle": "", "a_transposed": "0", "b_transposed": "0", "beside": "", "beside_warps": ""}
+    counts = {"warps": "1", "accumulators": "1", "operands": "1", "group": "32", "pending": "1", "cycles": "24.000"}
+    assert rows[0] == {"instruction": str(SPARSE), **plain, **counts}
+    assert capsys.readouterr().out == f"{len(rows)} measurements of 2 instructions in {path}\n"
+
+
+def test_an_instruction_that_the_gpu_lacks(
+    machine: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine({"name": b"NVIDIA A100", "major": 8, "minor": 0})
+    assert main(["gpu", "cycles", "--instruction", str(WGMMA), "-o", str(tmp_path / "cycles.csv")]) == 2
+    assert "sm_80" in capsys.readouterr().err
+    assert not (tmp_path / "cycles.csv").exists()

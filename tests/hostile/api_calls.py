@@ -15,8 +15,6 @@ __all__ = ["Call", "calls"]
 
 @dataclass(frozen=True)
 class Call:
-    """A function and arguments that it takes."""
-
     function: Callable[..., Any]
     arguments: dict[str, Any]
 
@@ -83,7 +81,6 @@ def _sequence(instruction: str, d: Any, a: Any, groups: int, register: Hashable)
 
 
 def calls() -> list[Call]:
-    """Return the calls, each of a form of its own."""
     sparse = "mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
     scaled = (
         "mma.sp::ordered_metadata.sync.aligned.kind::mxf4.block_scale.scale_vec::2X.m16n8k128.row.col"

@@ -75,7 +75,6 @@ def test_a_million(share: int, rng: np.random.Generator) -> None:
 
 
 def test_a_mistake_is_seen(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
-    """Where a check of an operand is missing, some call raises something else."""
     monkeypatch.setattr("sptc.api.matrix_moves._addresses", lambda addresses, move: addresses)
     with pytest.raises(AssertionError, match=r"(ld|st)matrix"):
         _fuzz(QUICK, rng)

@@ -13,7 +13,6 @@ from sptc.infra.files import move_whole, require_writable, write_whole
 
 
 def test_permissions(tmp_path: Path) -> None:
-    """An older file is replaced and keeps them; a new one has those of any other."""
     path = tmp_path / "file"
     path.write_text("older and longer")
     path.chmod(0o640)
@@ -88,7 +87,6 @@ def test_a_pipe_is_written_to(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["-", "/dev/stdout"])
 def test_standard_output(name: str, tmp_path: Path) -> None:
-    """Behind what was printed before; and the link of the system is no file afterwards."""
     program = "print('first'); from pathlib import Path; from sptc.infra import files; "
     program += f"files.write_whole(Path({name!r}), b'second\\n')"
     stdout = Path("/dev/stdout")

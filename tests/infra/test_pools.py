@@ -117,8 +117,6 @@ class Breaking(Executor):
 
 
 class Idle(Executor):
-    """An executor that has lost its workers."""
-
     def submit(self, work: Callable[..., int], /, *arguments: object, **_: object) -> Future[int]:
         return Future()
 

@@ -19,7 +19,6 @@ HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }"
 
 
 def array_bytes(header: str = HEADER, data: bytes = bytes(24), version: tuple[int, int] = (1, 0)) -> bytes:
-    """Write an array by hand."""
     text = header.encode("latin1")
     text += b" " * (-(10 + len(text) + 1) % 64) + b"\n"
     return b"\x93NUMPY" + bytes(version) + struct.pack("<H", len(text)) + text + data
@@ -44,7 +43,6 @@ NO_ARRAYS = {
 
 
 def test_no_array(tmp_path: Path) -> None:
-    """Neither as a file nor in an archive."""
     for name, (content, words) in NO_ARRAYS.items():
         path = tmp_path / f"{name}.npy"
         path.write_bytes(content)
@@ -63,7 +61,6 @@ def read_all(path: Path) -> dict[str, np.ndarray]:
 
 
 def whole(**options: object) -> bytes:
-    """An archive of one array."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", **options) as archive:  # type: ignore[arg-type]
         archive.writestr("x.npy", array_bytes(data=bytes(range(24))))
@@ -141,7 +138,6 @@ def test_no_json() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 def test_what_is_no_plain_file(tmp_path: Path) -> None:
-    """None of them is waited for, or read without an end."""
     os.mkfifo(tmp_path / "pipe")
     for path, reason in (
         (tmp_path / "pipe", "it is no plain file"),

@@ -127,7 +127,6 @@ def tcgen05_lines(cta: int) -> Iterator[Line]:
 
 
 def unmodelled_lines() -> list[Line]:
-    """Return dense ``mma`` of f64, b1 and m8n8k4."""
     quarters = "{r0, r1, r2, r3, r4, r5, r6, r7}, {r10, r11}, {r20, r21}, {r30, r31, r32, r33, r34, r35, r36, r37}"
     return [
         ("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64", "{x0, x1}, {x2}, {x3}, {x4, x5}"),

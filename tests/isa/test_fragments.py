@@ -1,6 +1,7 @@
-"""Register maps: one-to-one, and equal to the per-shape formulas of the PTX ISA manual."""
+"""Register maps and maps of metadata and scales: no bit twice, and equal to the formulas of the manual."""
 
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -8,14 +9,14 @@ import pytest
 from numpy.typing import NDArray
 from sptc.isa.fragments import (
     Fragment,
+    MetadataMap,
     a_fragment,
     accumulator_fragment,
     b_fragment,
     metadata_map,
     scale_map,
 )
-from sptc.isa.instructions import Instruction, every_instruction, parse
-from sptc.tests.isa.every import for_every
+from sptc.isa.instructions import every_instruction, parse
 
 EVERY = list(every_instruction())
 MMA = [instruction for instruction in EVERY if instruction.family == "mma"]
@@ -82,18 +83,18 @@ def _place_of_a(m: int, k: int, bits: int, i: Index, g: Index, t: Index) -> tupl
     raise AssertionError((m, k, bits))
 
 
-@for_every(EVERY)
-def test_a_against_the_manual(instruction: Instruction) -> None:
+def test_a_against_the_manual() -> None:
     """wgmma has the same formula in each warp, which owns sixteen rows (PTX ISA 9.7.15.5.1.1)."""
-    fragment = a_fragment(instruction)
-    stored_k = instruction.k // 2 if instruction.sparse else instruction.k
-    _assert_one_to_one(fragment, (instruction.m, stored_k), instruction.container_bits)
-    thread, i = np.arange(instruction.threads)[:, None], np.arange(fragment.rows[0].size)
-    lane, m = thread % 32, min(instruction.m, 16)
-    row, column = _place_of_a(m, stored_k, instruction.container_bits, i, lane >> 2, lane % 4)
-    row = row + thread // 32 * 16
-    assert (fragment.rows.reshape(row.shape) == row).all()
-    assert (fragment.columns.reshape(row.shape) == column).all()
+    for instruction in EVERY:
+        fragment = a_fragment(instruction)
+        stored_k = instruction.k // 2 if instruction.sparse else instruction.k
+        _assert_one_to_one(fragment, (instruction.m, stored_k), instruction.container_bits)
+        thread, i = np.arange(instruction.threads)[:, None], np.arange(fragment.rows[0].size)
+        lane, m = thread % 32, min(instruction.m, 16)
+        row, column = _place_of_a(m, stored_k, instruction.container_bits, i, lane >> 2, lane % 4)
+        row = row + thread // 32 * 16
+        assert (fragment.rows.reshape(row.shape) == row).all()
+        assert (fragment.columns.reshape(row.shape) == column).all()
 
 
 # k, container bits: row of b_i. The manual's pictures of the four-register forms show one register for each 8 (16-bit),
@@ -114,25 +115,90 @@ B_ROWS: dict[tuple[int, int], Callable[[Index, Index], Index]] = {
 }
 
 
-@for_every(MMA)
-def test_b_against_the_manual(instruction: Instruction) -> None:
-    fragment = b_fragment(instruction)
-    _assert_one_to_one(fragment, (instruction.k, instruction.n), instruction.container_bits)
-    lane, i = np.arange(32)[:, None], np.arange(fragment.rows[0].size)
-    rows = B_ROWS[instruction.k, instruction.container_bits](i, lane % 4)
-    assert (fragment.rows.reshape(rows.shape) == rows).all()
-    assert (fragment.columns == (lane >> 2)[..., None]).all()
+def test_b_against_the_manual() -> None:
+    for instruction in MMA:
+        fragment = b_fragment(instruction)
+        _assert_one_to_one(fragment, (instruction.k, instruction.n), instruction.container_bits)
+        lane, i = np.arange(32)[:, None], np.arange(fragment.rows[0].size)
+        rows = B_ROWS[instruction.k, instruction.container_bits](i, lane % 4)
+        assert (fragment.rows.reshape(rows.shape) == rows).all()
+        assert (fragment.columns == (lane >> 2)[..., None]).all()
 
 
-@for_every(EVERY)
-def test_accumulator_against_the_manual(instruction: Instruction) -> None:
+def test_accumulator_against_the_manual() -> None:
     """Eight columns at a time, rows g then g + 8, two neighbouring columns each; f16 packs two elements a register."""
-    halves = (0, 8) if instruction.m > 8 else (0,)
-    places = list(product(range(0, instruction.n, 8), halves, (0, 1)))
-    thread = np.arange(instruction.threads)[:, None]
-    block, half, column = (np.array(part) for part in zip(*places, strict=True))
-    fragment = accumulator_fragment(instruction)
-    _assert_one_to_one(fragment, (instruction.m, instruction.n), 16 if instruction.d.name == "f16" else 32)
-    held = (instruction.threads, len(places))
-    assert (fragment.rows.reshape(held) == 16 * (thread // 32) + (thread % 32 >> 2) + half).all()
-    assert (fragment.columns.reshape(held) == block + 2 * (thread % 4) + column).all()
+    for instruction in EVERY:
+        halves = (0, 8) if instruction.m > 8 else (0,)
+        places = list(product(range(0, instruction.n, 8), halves, (0, 1)))
+        thread = np.arange(instruction.threads)[:, None]
+        block, half, column = (np.array(part) for part in zip(*places, strict=True))
+        fragment = accumulator_fragment(instruction)
+        _assert_one_to_one(fragment, (instruction.m, instruction.n), 16 if instruction.d.name == "f16" else 32)
+        held = (instruction.threads, len(places))
+        assert (fragment.rows.reshape(held) == 16 * (thread // 32) + (thread % 32 >> 2) + half).all()
+        assert (fragment.columns.reshape(held) == block + 2 * (thread % 4) + column).all()
+
+
+SPARSE = [instruction for instruction in every_instruction() if instruction.sparse]
+
+
+def _nibbles(entry: MetadataMap) -> list[tuple[int, int]]:
+    return list(zip(entry.lanes.ravel().tolist(), entry.low_bits.ravel().tolist(), strict=True))
+
+
+# k and container bits by how lanes and nibbles are laid out, with the number of selectors.
+SELECTORS = {(16, 16): 4, (8, 32): 4, (32, 16): 2, (16, 32): 2, (32, 8): 2, (64, 4): 2, (64, 8): 1, (128, 4): 1}
+
+
+def _place(k: int, bits: int, lane: int, position: int, f: int) -> tuple[int, int] | None:
+    """Return row and first logical column of the nibble at bit 4 * position of a lane; None if it does not contribute.
+
+    A group of four lanes serves rows g and g + 8; f is the selector.
+    """
+    (g, quad), width = divmod(lane, 4), {32: 2, 4: 8}.get(bits, 4)
+    upper, within = divmod(position, 4)
+    match k, bits:
+        case (16, 16) | (8, 32):  # one lane
+            return (g + 8 * upper, width * within) if quad == f else None
+        case (32, 16) | (16, 32):  # a pair, half of the columns each
+            return (g + 8 * upper, width * (4 * (quad % 2) + within)) if quad // 2 == f else None
+        case (32, 8) | (64, 4):  # a pair, a row each
+            return (g + 8 * (quad % 2), width * position) if quad // 2 == f else None
+        case (64, 8) | (128, 4):  # two pairs, half of the columns each
+            return g + 8 * (quad % 2), width * (8 * (quad // 2) + position)
+    raise AssertionError((k, bits))
+
+
+@lru_cache
+def _table(k: int, bits: int, f: int, threads: int) -> dict[tuple[int, int], tuple[int, int]]:
+    """Map (thread, low bit) to (row, first logical column)."""
+    table = {}
+    for thread, position in product(range(threads), range(8)):
+        place = _place(k, bits, thread % 32, position, f)
+        if place is not None:
+            table[thread, 4 * position] = (16 * (thread // 32) + place[0], place[1])
+    return table
+
+
+def test_metadata_against_the_table() -> None:
+    for instruction in SPARSE:
+        selectors = SELECTORS[instruction.k, instruction.container_bits]
+        assert instruction.sparsity_selectors == selectors
+        width = instruction.k // instruction.chunks
+        places = [(row, width * chunk) for row, chunk in product(range(instruction.m), range(instruction.chunks))]
+        for f in range(selectors):
+            found = dict(zip(_nibbles(metadata_map(instruction, f)), places, strict=True))
+            assert found == _table(instruction.k, instruction.container_bits, f, instruction.threads), f
+
+
+def test_scales_of_the_manuals_example() -> None:
+    """``scaleAData, {2, 1}, scaleBData, {2, 3}``: upper two bytes of lanes 2 and 3, and of lane 3, of each group."""
+    instruction = parse(
+        "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
+    )
+    a, b = scale_map(instruction, "a", 2, 1), scale_map(instruction, "b", 2, 3)
+    assert a.lanes[:, 0].tolist() == [2, 6, 10, 14, 18, 22, 26, 30, 3, 7, 11, 15, 19, 23, 27, 31]
+    assert b.lanes[:, 0].tolist() == [3, 7, 11, 15, 19, 23, 27, 31]
+    for entry in (a, b):
+        assert np.array_equal(entry.bytes, np.broadcast_to([2, 3], entry.bytes.shape))
+        assert np.array_equal(entry.lanes[:, 0], entry.lanes[:, 1])

@@ -61,7 +61,6 @@ def swizzled(address: int, swizzle: str, base_offset: int) -> int:
 def test_every_address_is_that_of_the_formula(
     swizzle: str, major: str, bits: int, unit_elements: int, rng: Random
 ) -> None:
-    """Element by element, for eight pairs of offsets each."""
     width = {"none": 16, "32B": 32, "64B": 64}.get(swizzle, 128)
     rows = 4 if swizzle == "128B with 32B atoms" else 8
     per_unit = unit_elements or 128 // bits

@@ -23,11 +23,7 @@ SM_80: dict[str, Row] = {
     "int8 s32": (INTEGER, 16, 0, 0, EXACT),
     "int4 s32": (INTEGER, 32, 0, 0, EXACT),
 }
-SM_89: dict[str, Row] = {
-    **SM_80,
-    "fp8 f32": (FUSED, 16, 13, -132, E8M13),
-    "fp8 f16": (FUSED, 16, 13, -20, RNE),
-}
+SM_89: dict[str, Row] = {**SM_80, "fp8 f32": (FUSED, 16, 13, -132, E8M13), "fp8 f16": (FUSED, 16, 13, -20, RNE)}
 SM_90: dict[str, Row] = {
     "f16 f32": (FUSED, 16, 25, -133, RZ),
     "f16 f16": (FUSED, 16, 25, -21, RNE),
@@ -38,11 +34,7 @@ SM_90: dict[str, Row] = {
     "int8 s32": (INTEGER, 32, 0, 0, EXACT),
     "int4 s32": (INTEGER, 64, 0, 0, EXACT),
 }
-SM_120: dict[str, Row] = {
-    **SM_90,
-    "fp8 f32": (FUSED, 32, 25, -133, RZ),
-    "fp8 f16": (FUSED, 32, 25, -21, RNE),
-}
+SM_120: dict[str, Row] = {**SM_90, "fp8 f32": (FUSED, 32, 25, -133, RZ), "fp8 f16": (FUSED, 32, 25, -21, RNE)}
 MMA: dict[str, dict[str, Row]] = {
     "sm_80": SM_80,
     "sm_86": SM_80,
@@ -77,7 +69,6 @@ FP8 = f"{SP}.m16n8k64.row.col.f32.e4m3.e4m3.f32"
 
 
 def _key(instruction: Instruction, arch: str) -> tuple[str, str, str]:
-    """Name an entry of TABLE."""
     if instruction.kind:
         return arch, instruction.kind, instruction.d.name
     a = TYPES.get(instruction.a.name, instruction.a.name)
@@ -90,7 +81,6 @@ def _row(parameters: Numerics) -> Row:
 
 
 def test_every_instruction_on_every_architecture() -> None:
-    """No row of the table is left unused, and no instruction is without one."""
     used = set()
     for instruction, arch in EVERY:
         key = _key(instruction, arch)

@@ -14,7 +14,6 @@ from sptc.isa.tensor_memory import a_map, accumulator_map, layout_for, metadata_
 from sptc.operands.registers import pack_nibbles, to_registers, unpack_scales
 from sptc.operands.shared_memory import gather_shared
 from sptc.operands.tensor_memory import gather_tensor
-from sptc.tests.isa.every import for_every
 
 FRAGMENTS = {"a": a_fragment, "b": b_fragment, "d": accumulator_fragment}
 
@@ -81,19 +80,19 @@ def assert_formulas_agree(place: OperandPlacement, sparsity_selector: int) -> No
         np.testing.assert_array_equal(found, known[name], err_msg=f"{name} = {formula}")
 
 
-@for_every(EVERY)
-def test_every_element_has_a_place_of_its_own(i: Instruction) -> None:
-    for sparsity_selector in range(i.sparsity_selectors):
-        found = placements(i, sparsity_selector)
-        shapes = {"a": (i.m, i.stored_k), "b": (i.k, i.n), "d": (i.m, i.n)}
-        shapes |= {"metadata": (i.m, i.chunks)} if i.sparse else {}
-        shapes |= {"scale_a": (i.m, i.scale_size), "scale_b": (i.n, i.scale_size)} if i.scale_size else {}
-        assert {place.operand for place in found.operands} == shapes.keys()
-        assert found.unknown == {}
-        for place in found.operands:
-            assert place.shape == shapes[place.operand]
-            assert_every_bit_once(place)
-            assert_formulas_agree(place, sparsity_selector)
+def test_every_element_has_a_place_of_its_own() -> None:
+    for i in EVERY:
+        for sparsity_selector in range(i.sparsity_selectors):
+            found = placements(i, sparsity_selector)
+            shapes = {"a": (i.m, i.stored_k), "b": (i.k, i.n), "d": (i.m, i.n)}
+            shapes |= {"metadata": (i.m, i.chunks)} if i.sparse else {}
+            shapes |= {"scale_a": (i.m, i.scale_size), "scale_b": (i.n, i.scale_size)} if i.scale_size else {}
+            assert {place.operand for place in found.operands} == shapes.keys()
+            assert found.unknown == {}
+            for place in found.operands:
+                assert place.shape == shapes[place.operand]
+                assert_every_bit_once(place)
+                assert_formulas_agree(place, sparsity_selector)
 
 
 def test_packing_puts_elements_there(rng: np.random.Generator) -> None:

@@ -49,7 +49,6 @@ FORMS = _forms()
 
 
 def test_every_form_parses_and_prints_back(rng: np.random.Generator) -> None:
-    """In any order of its qualifiers."""
     assert len(FORMS) == 2 * 5 * (4 + 3 + 3 + 4) + 4 * 17
     for text, told in FORMS.items():
         opcode = parse_opcode(text)

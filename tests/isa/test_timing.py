@@ -1,13 +1,20 @@
-"""The law of cycles against all that was recorded, and against what another program found."""
+"""The laws of cycles against all that was recorded: of instructions, of ``tcgen05`` and of whole kernels."""
 
 import csv
+import json
+import re
 from collections import Counter
+from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sptc
-from sptc.isa.instructions import every_instruction, parse
-from sptc.isa.timing import Resource, is_sequence, timing
+from sptc.errors import InstructionError, OperandError
+from sptc.isa.instructions import Instruction, every_instruction, parse
+from sptc.isa.kernel_timing import Tile, dense_twin, product_timing
+from sptc.isa.tcgen05 import Opcode, build_instruction, parse_opcode, parse_shaped
+from sptc.isa.timing import Resource, Source, is_sequence, tcgen05_timing, timing
 
 FOLDER = Path(sptc.__file__).parent / "recordings" / "cycles"
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n{}k32.{}.f16.f16"
@@ -114,3 +121,135 @@ def test_which_instructions_have_cycles() -> None:
     """All of sm_90; of other architectures nothing is known."""
     assert all(timing(i, "sm_90") for i in every_instruction() if "sm_90" in i.architectures)
     assert timing(parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"), "sm_80") is None
+
+
+def measured_tcgen05() -> list[tuple[Opcode, Instruction, dict[str, str]]]:
+    """Return every row with its instruction; some of integers are of an N that PTX does not list."""
+    found = []
+    for row in rows("tcgen05-b200-2026-03-06.csv"):
+        opcode = parse_opcode(row["instruction"])
+        shape, d, a, b, *scale = row["shape_and_types"].split(".")
+        m, n, k = (int(word) for word in shape[1:].replace("n", " ").replace("k", " ").split())
+        instruction = build_instruction(opcode, m, n, d, a, b, scale_type=scale[0] if scale else None)
+        assert instruction.k == k
+        found.append((opcode, instruction, row))
+    return found
+
+
+def test_intervals() -> None:
+    """One CTA: all within 0.06 of a cycle; a pair: none is shorter, those of N less than 112 up to 4.1 longer."""
+    differences = {1: [], 2: []}
+    for opcode, i, row in measured_tcgen05():
+        found = tcgen05_timing(opcode, i, row["a_from"])
+        difference = float(row["interval"]) - found.interval
+        differences[opcode.cta_group].append(difference)
+        assert found.source is Source.MEASURED_ELSEWHERE
+        assert -0.01 < difference < (0.06 if opcode.cta_group == 1 or i.n >= 112 else 4.1), row
+    assert [len(of) for of in differences.values()] == [120, 144]
+    assert sum(difference < 0.06 for difference in differences[2]) == 102
+
+
+def test_latencies() -> None:
+    """All to the cycle, but for scaled ones with A in tensor memory and N = 256, two cycles later."""
+    late = []
+    for opcode, i, row in measured_tcgen05():
+        found = tcgen05_timing(opcode, i, row["a_from"])
+        if float(row["latency"]) != found.latency:
+            late.append((i.kind, i.m // opcode.cta_group, i.n, row["a_from"], float(row["latency"]) - found.latency))
+    assert len(late) == 4
+    assert {tuple(rest) for _, *rest in late} == {(128, 256, "tensor", 2.0)}
+    assert {kind for kind, *_ in late} == {"mxf8f6f4", "mxf4"}
+
+
+def test_what_decides_of_tcgen05() -> None:
+    """A sparse pair of 64 rows each has half of the lanes, a dense one both halves of N in all of them."""
+    for text, a_from, interval, bound_by, rate in (
+        ("sp.cta_group::1.kind::f16 (m128n256k32.f32.f16.f16)", "tensor", 128, Resource.TENSOR_CORE, 1024),
+        ("sp.cta_group::1.kind::f16 (m128n256k32.f32.f16.f16)", "shared", 160, Resource.SHARED_MEMORY, 819.2),
+        ("sp.cta_group::2.kind::f16 (m256n256k32.f32.f16.f16)", "shared", 128, Resource.TENSOR_CORE, 1024),
+        ("sp.cta_group::2.kind::f16 (m128n256k32.f32.f16.f16)", "tensor", 128, Resource.TENSOR_CORE, 512),
+        ("cta_group::2.kind::f16 (m128n256k16.f32.bf16.bf16)", "tensor", 64, Resource.TENSOR_CORE, 1024),
+        ("cta_group::1.kind::tf32 (m128n256k8.f32.tf32.tf32)", "shared", 128, Resource.TENSOR_CORE, 512),
+    ):
+        opcode, instruction = parse_shaped(f"tcgen05.mma.{text}")
+        found = tcgen05_timing(opcode, instruction, a_from)
+        assert (found.interval, found.bound_by) == (interval, bound_by), text
+        assert found.kept_mac_per_cycle == pytest.approx(rate), text
+        is_measured = not opcode.sparse and instruction.a.name == "bf16"
+        assert found.source is (Source.MEASURED_ELSEWHERE if is_measured else Source.MODELLED), text
+
+
+SPARSE = {
+    "f16": "wgmma.mma_async.sp.sync.aligned.m64n256k32.f32.f16.f16",
+    "bf16": "wgmma.mma_async.sp.sync.aligned.m64n256k32.f32.bf16.bf16",
+    "e4m3": "wgmma.mma_async.sp.sync.aligned.m64n256k64.f32.e4m3.e4m3",
+    "s8": "wgmma.mma_async.sp.sync.aligned.m64n256k64.s32.s8.s8",
+}
+RESULT_BYTES = {"f16": 2, "bf16": 2, "e4m3": 2, "s8": 4}
+NAME = re.compile(r"(cuBLAS|cuSPARSELt) (\w+) (\d+)(?:x(\d+)x(\d+))? (zeros|normal)")
+
+
+def measured_products() -> dict[tuple[str, bool, tuple[int, int, int], str], float]:
+    """Cycles by type, sparsity, shape and operands, without the dense integer kernel, which is not of wgmma."""
+    found = {}
+    for path in ("libraries-h200-2026-11-24.json", "products-h200-2026-11-25.json"):
+        values = {row["name"]: row["value"] for row in json.loads((FOLDER / path).read_text(encoding="utf-8"))}
+        for name, milliseconds in values.items():
+            if match := NAME.fullmatch(name):
+                library, element, m, n, k, operands = match.groups()
+                shape = (int(m), int(n or m), int(k or m))
+                if (library, element) != ("cuBLAS", "s8"):
+                    cycles = milliseconds * values[f"{name}, clock"] * 1e3
+                    found[element, library == "cuSPARSELt", shape, operands] = cycles
+    return found
+
+
+def estimated(element: str, sparse: bool, shape: tuple[int, int, int]) -> float:
+    instruction = parse(SPARSE[element])
+    of = instruction if sparse else dense_twin(instruction)
+    return product_timing(of, shape, result_bytes=RESULT_BYTES[element]).cycles
+
+
+def test_the_estimate_of_a_product() -> None:
+    """Large ones in the mean within an eighth; as many tiles as SMs, and any K, within a quarter, most an eighth."""
+    ratios: dict[bool, list[float]] = {True: [], False: []}
+    for (element, sparse, shape, _), cycles in measured_products().items():
+        if min(shape[:2]) >= 4096 or shape[:2] in ((1536, 2816), (2816, 1536)):
+            ratios[min(shape[:2]) >= 4096].append(estimated(element, sparse, shape) / cycles)
+    large, of_a_wave = ratios[True], ratios[False]
+    assert len(large) > 50
+    assert all(0.64 < ratio < 1.25 for ratio in large)
+    assert np.mean(np.abs(np.log(large))) < 1 / 8
+    assert len(of_a_wave) == 84
+    assert all(0.75 < ratio < 1.25 for ratio in of_a_wave)
+    assert np.mean([0.875 < ratio < 1.125 for ratio in of_a_wave]) > 0.6
+
+
+def test_what_sparsity_gains() -> None:
+    """Less than the law of a single instruction, since operands come in over the port that they are read by."""
+    cycles = measured_products()
+    for element, shape in product(("f16", "bf16", "e4m3"), ((4096,) * 3, (8192,) * 3)):
+        gain = estimated(element, False, shape) / estimated(element, True, shape)
+        assert 1.3 < gain < 16 / 9
+        for operands in ("zeros", "normal"):
+            found = cycles[element, False, shape, operands] / cycles[element, True, shape, operands]
+            assert gain == pytest.approx(found, rel=0.14), (element, shape, operands)
+
+
+def test_parts() -> None:
+    instruction = parse(SPARSE["f16"])
+    one = product_timing(instruction, (1536, 2816, 3200))
+    assert (one.waves, one.bound_by) == (1, "shared memory")
+    assert product_timing(instruction, (1536, 2817, 3200)).waves == 2
+    dense = product_timing(dense_twin(instruction), (1536, 2816, 3200))
+    assert (dense.bound_by, dense.multiplying) == ("tensor core", 3200 // 16 * 256)
+    assert one.cycles - one.multiplying - one.storing == dense.cycles - dense.multiplying - dense.storing
+    wide = product_timing(instruction, (1536, 2816, 3200), Tile(64, 512))
+    assert wide.multiplying >= 3200 // 32 * 2 * 144
+
+
+def test_products_that_are_refused() -> None:
+    with pytest.raises(OperandError, match="multiple of 64 rows"):
+        Tile(96, 256)
+    with pytest.raises(InstructionError, match="wgmma on sm_90"):
+        product_timing(parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"), (64, 64, 64))

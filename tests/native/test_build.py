@@ -1,18 +1,28 @@
-"""The library by itself: written out, built by make and CMake, installed, found, and used from C and C++."""
+"""The C++ library: how it is built, and the header that is generated from ``isa``."""
 
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sptc.cli import main
+from sptc.errors import InstructionError
 from sptc.infra.compiler import cxx_compiler
+from sptc.isa.architectures import TARGETS
+from sptc.isa.fragments import metadata_map
+from sptc.isa.instructions import every_instruction, parse
+from sptc.isa.tcgen05 import every_opcode, instructions_of, parse_opcode
 from sptc.native.library import KERNELS, library
-from sptc.native.tables import GENERATED, header
+from sptc.native.tables import GENERATED, forms, header
 from sptc.native.vendor import files
+
+from .held import RefusedError, opened, refuses
 
 EXAMPLES = {
     "first": "every element of D is 32\n",
@@ -37,7 +47,6 @@ def c_compiler() -> str:
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `sptc native` writes."""
     folder = tmp_path_factory.mktemp("vendor") / "libsptc"
     assert main(["native", "--prefix", str(folder)]) == 0
     return folder
@@ -72,7 +81,6 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_the_first_example_is_c_without_warnings(tmp_path: Path) -> None:
-    """Linked with the library of this process."""
     native = Path(__file__).parents[2] / "native"
     built = library()._name
     words = [*STRICT, f"-I{native / 'include'}", native / "examples" / "first.c", built, "-o", tmp_path / "first"]
@@ -82,7 +90,6 @@ def test_the_first_example_is_c_without_warnings(tmp_path: Path) -> None:
 
 @pytest.mark.regression
 def test_make(sources: Path, tmp_path: Path) -> None:
-    """Built and installed without CMake; the README's words link a program with it."""
     prefix, build = tmp_path / "installed", tmp_path / "build"
     run(["make", "-j2", "install", f"BUILD={build}", f"PREFIX={prefix}", "CXXFLAGS=-O1 -Werror"], sources)
     example = [*STRICT, f"-I{prefix / 'include'}", sources / "examples" / "first.c"]
@@ -96,7 +103,6 @@ def test_make(sources: Path, tmp_path: Path) -> None:
 
 @pytest.mark.regression
 def test_cmake(sources: Path, tmp_path: Path) -> None:
-    """Built, tested and installed; another project finds it."""
     build, prefix = tmp_path / "build", tmp_path / "installed"
     options = [f"-DCMAKE_INSTALL_PREFIX={prefix}", "-DCMAKE_INSTALL_LIBDIR=lib"]
     run(["cmake", "-S", sources, "-B", build, *options], tmp_path)
@@ -121,7 +127,6 @@ def test_cmake(sources: Path, tmp_path: Path) -> None:
 
 @pytest.mark.regression
 def test_no_sanitizer_complains(sources: Path, tmp_path: Path) -> None:
-    """Neither of addresses nor of undefined behaviour."""
     build = tmp_path / "build"
     flags = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
     run(["make", "-j2", f"BUILD={build}", f"CXXFLAGS={flags}", f"{build}/libsptc.a"], sources)
@@ -137,3 +142,59 @@ def test_the_program_of_the_guide_is_the_first_example() -> None:
     root = Path(__file__).parents[2]
     program = (root / "native" / "examples" / "first.c").read_text(encoding="utf-8")
     assert f"```c\n{program}```\n" in (root / "docs" / "guides" / "c.md").read_text(encoding="utf-8")
+
+
+def test_places_of_metadata() -> None:
+    """Added up bit by bit of row and chunk, the rows of the header give lane and bit of every nibble."""
+    table = re.search(r"PLACES\[\] = \{\n(.*?)\n\};", header(), re.DOTALL)
+    assert table
+    places = [np.array(re.findall(r"\d+", row), int).reshape(4, 8) for row in table[1].splitlines()]
+    for i in (i for i in every_instruction() if i.sparse):
+        where = metadata_map(i, 0)
+        row, chunk = np.indices(where.lanes.shape)
+        bits = [coordinate[..., None] >> np.arange(8) & 1 for coordinate in (row, chunk)]
+        maps = [(bits[0] @ a + bits[1] @ b, bits[0] @ c + bits[1] @ d) for a, b, c, d in places]
+        assert any((lanes == where.lanes).all() and (low == where.low_bits).all() for lanes, low in maps), i
+
+
+def test_every_instruction_is_of_a_form() -> None:
+    held = {}
+    for form in forms():
+        for m in form.rows:
+            for n in form.columns:
+                instruction = replace(form.instruction, m=m, n=n)
+                assert instruction not in held
+                held[instruction] = form
+    every = [*every_instruction(), *(i for opcode in every_opcode() for i in instructions_of(opcode))]
+    assert set(every) <= set(held)
+    # Forms of tcgen05 hold every M beside every N, of which an opcode may refuse some pairs.
+    assert {i for i in held if i.family != "tcgen05"} == set(every_instruction())
+
+
+def test_what_must_be_written_of_block_scales() -> None:
+    """Without its number of scales, a text is refused or means the same instruction as to the parser."""
+    for instruction in (i for i in every_instruction() if i.scale_size):
+        text = str(instruction).replace(f".scale_vec::{instruction.scale_size}X", "")
+        try:
+            wanted = str(parse(text))
+        except InstructionError:
+            wanted = ""
+        try:
+            with opened(text, instruction.architectures[0]) as handle:
+                found = handle.text
+        except RefusedError:
+            found = ""
+        assert found == wanted, text
+        assert bool(found) == (instruction.kind != "mxf4nvf4")
+
+
+def test_targets_of_the_assembler() -> None:
+    """Each has what the architecture has whose numerics it has, but for the kinds that it lacks."""
+    for name, target in TARGETS.items():
+        for opcode in (parse_opcode(f"tcgen05.mma.sp.cta_group::1.kind::{kind}") for kind in ("f16", "i8")):
+            accepted = target.arch == "sm_100" and opcode.kind not in target.lacks
+            with nullcontext() if accepted else refuses(f"{name} does not have"), opened(str(opcode), name):
+                pass
+        instruction = next(i for i in every_instruction("mma") if target.arch in i.architectures)
+        with opened(str(instruction), name) as handle:
+            assert handle.text == str(instruction)

@@ -23,7 +23,6 @@ Build = Callable[..., Path]
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library's files, and the library, built."""
     return build_library(tmp_path_factory.mktemp("dpi") / "libsptc")
 
 

@@ -73,7 +73,6 @@ def test_every_build(kernels: str, rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("family", ["mma", "wgmma", "tcgen05"])
 @pytest.mark.parametrize("kernels", available())
 def test_every_form(family: str, kernels: str, rng: np.random.Generator) -> None:
-    """Also those that only a name tells from others."""
     for i in FORMS:
         for arch in i.architectures if i.family == family else ():
             check(i, arch, rng, kernels=kernels)
@@ -130,7 +129,6 @@ def test_threads_and_empty_products(rng: np.random.Generator) -> None:
 
 
 def test_long_chains(rng: np.random.Generator) -> None:
-    """K beyond one stretch, of every method."""
     for i, arch in {(numerics(i, arch).method, i.d.name): (i, arch) for i, arch in cases()}.values():
         part = random_product(i, "narrow", rng, 3, 17)
         operands = part

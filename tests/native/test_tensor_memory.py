@@ -74,7 +74,6 @@ def random_case(opcode: Opcode, rng: Random, **fixed: Any) -> Case:
 
 
 def random_options(one: Case, rng: Random) -> dict[str, Any]:
-    """Return the other arguments of an instruction."""
     opcode = parse_opcode(one.text)
     found: dict[str, Any] = {"metadata": str(rng.choice(["strict", "software", "silicon", "silicon"]))}
     if rng.random() < 0.3:
@@ -101,7 +100,6 @@ def text_taken(text: str) -> str:
 
 
 def outcome(run: Callable[..., Any], **arguments: Any) -> Any:
-    """Return what a call gives, or its sentence."""
     try:
         return run(**arguments)
     except (InstructionError, OperandError, MetadataError, RefusedError) as error:

@@ -1,16 +1,35 @@
-"""Combinational components under test, in Amaranth's simulator."""
+"""Components under test in Amaranth's simulator, combinational ones and those with a clock."""
 
+import gc
+import sys
 from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
-from amaranth.hdl import Fragment
+from amaranth.hdl import Elaboratable, Fragment, Module, ResetInserter, Signal
 from amaranth.lib import wiring
 from amaranth.sim import Simulator, SimulatorContext
 from numpy.typing import ArrayLike, NDArray
 from sptc.sim.engine.ports import ports_of
 
 Results = dict[str, NDArray]
+sys.set_int_max_str_digits(0)  # the simulator writes values as decimal text into what it compiles
+
+
+def simulate_clocked(dut: Elaboratable, bench: Callable, *processes: Callable, reset: Signal | None = None) -> None:
+    """Run a testbench, beside processes, on a component with a clock, and with a reset if there is one."""
+    top = Module()
+    top.submodules.dut = dut if reset is None else ResetInserter(reset)(dut)
+    gc.disable()  # elaboration keeps all it makes: searching that for garbage takes a third of its time
+    try:
+        simulator = Simulator(top)
+        simulator.add_clock(1e-6)
+        for process in processes:
+            simulator.add_process(process)
+        simulator.add_testbench(bench)
+        simulator.run()
+    finally:
+        gc.enable()
 
 
 def short(name: str) -> str:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from sptc.isa.formats import FORMATS
 from sptc.isa.instructions import Instruction, every_instruction, parse
-from sptc.isa.metadata import MUX_OF_ARCHITECTURE, RULES
+from sptc.isa.metadata import MUX_OF_ARCHITECTURE
 from sptc.isa.numerics import Method, Numerics, Rounding, numerics, zero_exponent_for
 from sptc.rtl.config import CUTS, PRESET_OF_ARCHITECTURE, PRESETS, ConfigError, CoreConfig, Element
-from sptc.rtl.metadata import NibbleDecoder, RuleCode
+from sptc.rtl.metadata import NibbleDecoder
 
 CASES = [(arch, i) for i in every_instruction() for arch in i.architectures]
 
@@ -21,7 +21,6 @@ def config(*formats: str, **fields: Any) -> CoreConfig:
 
 
 def test_what_is_accepted() -> None:
-    """Fields at the ends of what is accepted, beside those that the table below refuses."""
     assert config("f16", "e4m3", "s8").mux == "mux4"
     assert config("e2m1/4", scales=("ue4m3",)).scales == ("ue4m3",)
     assert config("e4m3", scales=("ue8m0",)).scales == ("ue8m0",)
@@ -218,7 +217,6 @@ def test_a_preset_computes_as_its_architecture(arch: str) -> None:
 
 
 def test_every_format_of_a_preset_is_used() -> None:
-    """By an instruction of an architecture that has the preset."""
     used: dict[str, set[Element]] = {name: set() for name in PRESETS}
     for arch, instruction in CASES:
         for fmt in (instruction.a, instruction.b):
@@ -227,10 +225,6 @@ def test_every_format_of_a_preset_is_used() -> None:
         assert set(PRESETS[name].elements) <= used[name], name
     # The mma of sm_100 has no kinds; its datapath is that of sm_120, which tcgen05 uses whole.
     assert PRESETS["blackwell"] == dataclasses.replace(PRESETS["rtx-blackwell"], name="blackwell")
-
-
-def test_every_rule_has_a_code() -> None:
-    assert [code.name.lower() for code in RuleCode] == list(RULES)
 
 
 @pytest.mark.filterwarnings("ignore:.*created but never used")

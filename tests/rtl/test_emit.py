@@ -13,7 +13,7 @@ import pytest
 from sptc.rtl.cells.platforms import OPERATORS
 from sptc.rtl.config import PRESETS, CoreConfig
 from sptc.rtl.convert import to_rtlil
-from sptc.rtl.emit import TOPS, emit
+from sptc.rtl.emit import emit
 from sptc.rtl.operand_slots import PanelRequests
 from sptc.rtl.step import unit_step_layout
 
@@ -28,18 +28,12 @@ def text(config: CoreConfig, top: str) -> str:
 
 
 def modules(verilog: str) -> list[str]:
-    """Return the names of the modules, in order."""
     return [name.strip("\\") for name in re.findall(r"^module (\S+?) ?\(", verilog, re.MULTILINE)]
-
-
-def test_what_can_be_emitted() -> None:
-    assert TOPS == ("unit", "row", "core", "warp", "warpgroup", "warpgroups", "tcgen05")
 
 
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("top", "rows", "columns"), [("core", 1, 2), ("core", 4, 4), ("warp", 1, 2)])
 def test_one_body_of_the_unit(top: str, rows: int, columns: int) -> None:
-    """However large the array; its places are instances of it."""
     verilog = text(replace(TINY, rows=rows, columns=columns), top)
     names = modules(verilog)
     assert names[0] == NAME
@@ -66,7 +60,6 @@ def test_every_pin_of_the_unit_is_connected(config: CoreConfig, open_pins: set[s
 @pytest.mark.regression
 @pytest.mark.parametrize(("top", "hash_seed"), [("core", 1), ("warp", 2)])
 def test_the_text_does_not_depend_on_the_process(top: str, hash_seed: int, tmp_path: Path) -> None:
-    """Neither on the order of sets nor on what was emitted before."""
     own = os.environ.get("PYTHONHASHSEED", "random")
     environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed + 2 * (own == str(hash_seed)))}
     program = (

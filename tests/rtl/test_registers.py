@@ -23,11 +23,7 @@ _CYCLES = 120
 
 
 def check_delayed(
-    registered: wiring.Component,
-    bare: wiring.Component,
-    latency: int,
-    rng: Random,
-    platform: object = None,
+    registered: wiring.Component, bare: wiring.Component, latency: int, rng: Random, platform: object = None
 ) -> None:
     """Check that one gives, so many enabled cycles later, what the other gives at once, whatever they are given."""
     m = Module()
@@ -93,7 +89,6 @@ UNITS = [
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("config", UNITS, ids=lambda config: config.name)
 def test_the_multiply_stage(rng: Random, config: CoreConfig) -> None:
-    """All that is handed on, with e_max of the same products."""
     stages = [MultiplyStage(replace(config, cuts=cuts)) for cuts in (("product",), ())]
     check_delayed(*stages, 1, rng)
 
@@ -105,7 +100,6 @@ def test_the_multiply_stage(rng: Random, config: CoreConfig) -> None:
     "results", [set(ResultCode), pytest.param({ResultCode.S32}, marks=pytest.mark.regression)], ids=len
 )
 def test_the_rounding(rng: Random, results: set[ResultCode], cuts: tuple[str, ...]) -> None:
-    """Every result and its overflow, with the special values that go with it."""
     widths = Widths(PRESETS["hopper"])
     stages = [RoundStage(widths.total_bits, widths.integer_bits, results, registers) for registers in (cuts, ())]
     check_delayed(*stages, len(cuts), rng)

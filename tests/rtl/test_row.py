@@ -112,7 +112,7 @@ def little(*words: str) -> dict[str, int]:
 
 #: Stages bear the name of their cut; a stage that only passes on has no module.
 EVERY_UNIT = {"decode", "metadata", "unit", "select", "select0", "select1", "unpack_a", "unpack_b"} | {
-    *("multiply", "multiplier", "reduce", "tree", "adder", "round"),
+    *("multiply", "multiplier", "reduce", "tree", "adder", "round")
 }
 FLOAT_STAGES = {"accumulator", "offset", "floor", "align", "align_c", "leading", "increment"}
 
@@ -144,7 +144,6 @@ def test_one_format_alone_builds_nothing_of_the_others(word: str) -> None:
 
 @pytest.mark.parametrize(("word", "shifts", "clamps"), [("s8", False, True), ("f16", True, False)])
 def test_the_rounding_of_one_format(word: str, shifts: bool, clamps: bool) -> None:
-    """Integers are not normalised, and floats not clamped."""
     body = netlist(single(word, **little(word)))["row.unit.round"]
     assert bool(re.search(r"^  cell \$s?shl ", body, re.MULTILINE)) == shifts
     most_negative = "32'1" + 31 * "0"

@@ -38,7 +38,6 @@ CONFIGURATIONS = {**PRESETS, **ODD}
 
 @st.composite
 def configurations(draw: st.DrawFn) -> CoreConfig:
-    """Draw any datapath."""
     words = draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=6, unique=True))
     bits = draw(st.integers(8, 40))
     try:

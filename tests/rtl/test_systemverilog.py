@@ -5,11 +5,15 @@ import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
 from sptc.infra.verilator import verilator_root
+from sptc.rtl.cells.described import DescribedLayout, DescribedSignature
 from sptc.rtl.config import PRESETS, CoreConfig
 from sptc.rtl.emit import TOPS, emit, unit_of
 from sptc.rtl.ports import Array, Enumeration, Structure, Type, ports
@@ -23,7 +27,7 @@ _STYLE = '`verilator_config\nlint_off -file "*emitted.v"\n'
 LARGE = ("warpgroup", "warpgroups", "tcgen05")
 QUICK = ("core",)
 WITHOUT_PARTS = ("unit", "row")
-COMBINATIONAL = replace(TINY, name="combinational", cuts=())
+COMBINATIONAL = replace(TINY, name="combinational", rows=1, columns=1, cuts=())
 
 
 def verilator(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -33,6 +37,7 @@ def verilator(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
+@cache
 def emitted(config: CoreConfig, top: str) -> str:
     """Return the module; of what consists of units without what is in a unit."""
     if top in WITHOUT_PARTS:
@@ -163,3 +168,19 @@ def test_codes_are_those_of_the_configuration() -> None:
     assert isinstance(element, Enumeration)
     names = [word.replace("/", "_").upper() for word in PRESETS["blackwell"].formats]
     assert [name for name, _ in element.values] == names
+
+
+def test_layout() -> None:
+    layout = DescribedLayout({"a": (3, "First."), "b": (1, "Second.")})
+    assert layout == data.StructLayout({"a": 3, "b": 1})
+    assert layout == DescribedLayout({"a": (3, ""), "b": (1, "")})
+    assert layout != DescribedLayout({"a": (1, "First."), "b": (3, "Second.")})
+    assert {name: meaning for name, (_, meaning) in layout.fields.items()} == {"a": "First.", "b": "Second."}
+
+
+def test_signature() -> None:
+    signature = DescribedSignature({"a": (In(3), "First."), "b": (Out(1), "Second.")})
+    assert signature == wiring.Signature({"a": In(3), "b": Out(1)})
+    assert signature.flip() == DescribedSignature({"a": (Out(3), ""), "b": (In(1), "")})
+    assert signature != DescribedSignature({"a": (Out(3), "First."), "b": (Out(1), "Second.")})
+    assert signature.flip().meanings == {"a": "First.", "b": "Second."}

@@ -4,14 +4,12 @@ import gc
 from collections import deque
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module
 from numpy.typing import NDArray
 from sptc.isa.instructions import Instruction, every_instruction
-from sptc.isa.memory import decode_descriptor, encode_descriptor, shared_map
+from sptc.isa.memory import encode_descriptor
 from sptc.isa.tcgen05 import parse_shaped
 from sptc.isa.tensor_memory import LAYOUTS, a_map, metadata_map, scale_map
 from sptc.operands.registers import unpack_nibbles, unpack_scales
@@ -20,13 +18,28 @@ from sptc.rtl.config import ConfigError
 from sptc.rtl.fetch import descriptor_layout
 from sptc.rtl.step import control_layout
 from sptc.rtl.tcgen05 import TCGEN05_ARRAY, CtaOperation, Tcgen05
-from sptc.rtl.warp import ScaleSizeCode, Warp
+from sptc.rtl.warp import ScaleSizeCode
 from sptc.sim.engine.steps import control_word
-from sptc.tests.rtl.simulation import simulate_clocked
+from sptc.tests.rtl.conftest import simulate_clocked
+from sptc.tests.rtl.panels import (
+    COLUMNS,
+    LANE,
+    LANES,
+    MEMORY_BYTES,
+    REGISTER,
+    REGISTERS,
+    ROWS,
+    UNIT_BYTES,
+    Inverting,
+    a_registers,
+    b_registers,
+    bits_of,
+    serve_shared_memory,
+    shared_octets,
+    words_of,
+)
 
-ALL_COLUMNS, COLUMNS, ROWS, LANES, REGISTERS = 512, 8, 16, 32, 4
-UNIT_BYTES, MEMORY_BYTES = 16, 1 << 18
-TENSOR_LANES = 128
+ALL_COLUMNS, TENSORLANES = 512, 128
 #: Of the little CTA: two groups of 32 lanes, so that block scales of A have a second column.
 ARRAYS = 4
 KINDS = [
@@ -39,7 +52,6 @@ KINDS = [
 ]
 INSTRUCTIONS = 12
 STARTS = ("d_column", "a_column", "metadata_column", "scale_a_column", "scale_b_column")
-_LANE, _REGISTER = np.indices((LANES, REGISTERS))
 
 
 def accumulator_registers(words: NDArray[np.uint32], half: bool) -> NDArray[np.uint32]:
@@ -47,11 +59,11 @@ def accumulator_registers(words: NDArray[np.uint32], half: bool) -> NDArray[np.u
 
     Register 2 h + s of lane 4 g + t has row 8 h + g and column 2 t + s; of 16 bits, register h has both columns.
     """
-    g, t = _LANE // 4, _LANE % 4
+    g, t = LANE // 4, LANE % 4
     of_array = words.reshape(-1, ROWS, COLUMNS)
     if not half:
-        return of_array[:, 8 * (_REGISTER // 2) + g, 2 * t + _REGISTER % 2]
-    row = 8 * _REGISTER[:, :2] + g[:, :2]
+        return of_array[:, 8 * (REGISTER // 2) + g, 2 * t + REGISTER % 2]
+    row = 8 * REGISTER[:, :2] + g[:, :2]
     low, high = (of_array[:, row, 2 * t[:, :2] + side] & 0xFFFF for side in range(2))
     return np.pad(low | high << np.uint32(16), ((0, 0), (0, 0), (0, 2)))
 
@@ -65,23 +77,6 @@ def accumulator_words(registers: NDArray[np.uint32], half: bool) -> NDArray[np.u
     return (registers[:, 4 * g + t, h] >> (16 * side).astype(np.uint32) & 0xFFFF).reshape(-1, COLUMNS)
 
 
-def a_registers(octets: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """Return A of an array from 32 bytes of each row.
-
-    Register 2 h + u of lane 4 g + t is bytes 16 h + 4 t on of row 8 u + g.
-    """
-    return octets.view("<u4")[8 * (_REGISTER % 2) + _LANE // 4, 4 * (_REGISTER // 2) + _LANE % 4]
-
-
-def b_registers(octets: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """Return B from 64 bytes of each of eight columns, or 32 of a dense instruction, which has two registers.
-
-    Register r of lane 4 g + t is bytes 16 r + 4 t on of column g.
-    """
-    kept = octets.shape[1] // UNIT_BYTES
-    return octets.view("<u4")[_LANE[:, :kept] // 4, 4 * _REGISTER[:, :kept] + _LANE[:, :kept] % 4]
-
-
 def columns_from(first: int) -> NDArray[np.int64]:
     """Return eight columns of tensor memory, which wrap."""
     return (first + np.arange(COLUMNS)) % ALL_COLUMNS
@@ -91,36 +86,6 @@ def write_columns(memory: NDArray[np.uint32], first: int, words: NDArray[np.uint
     """Write eight columns of all lanes, or the lower half of each word."""
     mask, places = np.uint32(0xFFFF if half else 0xFFFFFFFF), columns_from(first)
     memory[:, places] = memory[:, places] & ~mask | words & mask
-
-
-def bits_of(words: NDArray[np.uint32]) -> int:
-    """Return words as one number, the first one lowest."""
-    return int.from_bytes(np.ascontiguousarray(words, "<u4").tobytes(), "little")
-
-
-def words_of(number: int, count: int) -> NDArray[np.uint32]:
-    """Return a number as so many words, the way back."""
-    return np.frombuffer(number.to_bytes(4 * count, "little"), "<u4")
-
-
-def shared_octets(
-    memory: NDArray[np.uint8], element_bits: int, descriptor: int, lines: int, line_bytes: int, mn_major: int
-) -> NDArray[np.uint8]:
-    """Return the bytes of rows of A or of columns of B in shared memory, K ascending, by the index map."""
-    k, major = 8 * line_bytes // element_bits, "mn" if mn_major else "k"
-    addresses = shared_map(decode_descriptor(descriptor, "tcgen05"), lines, k, element_bits, major=major).addresses
-    if element_bits < 8:
-        addresses = addresses[:, :: 8 // element_bits]
-    addresses = addresses[..., None] + np.arange(max(1, element_bits // 8))
-    return np.ascontiguousarray(memory[addresses % MEMORY_BYTES].reshape(lines, line_bytes))
-
-
-async def serve_shared_memory(ctx, port, memory: NDArray[np.uint8]) -> None:
-    """Answer reads of units of shared memory in the next cycle, as a process beside a testbench."""
-    async for _, _, reads, *addresses in ctx.tick().sample(port.read, *port.address):
-        for row, address in enumerate(addresses):
-            unit = memory[UNIT_BYTES * address : UNIT_BYTES * (address + 1)]
-            ctx.set(port.data[row], int.from_bytes(unit.tobytes(), "little") if reads else -1)
 
 
 async def serve_accumulators(ctx, port, memory: NDArray[np.uint32]) -> None:
@@ -194,9 +159,9 @@ def draw(number: int, tmem: NDArray[np.uint32], smem: NDArray[np.uint8], rng: np
         )
         for side, name in enumerate("ab")
     }  # fmt: skip
-    octets = partial(shared_octets, smem, bits)
+    octets = partial(shared_octets, smem, bits, family="tcgen05")
     if fields["a_shared"]:
-        a = octets(descriptors["a"], TENSOR_LANES, 32, mn_major=fields["a_transposed"])
+        a = octets(descriptors["a"], TENSORLANES, 32, mn_major=fields["a_transposed"])
     else:
         codes = gather_tensor(tmem[None], a_map(layout, i, fields["a_column"]))[0]
         a = codes[:, ::2] | codes[:, 1::2] << 4 if bits == 4 else codes.view(np.uint8)
@@ -208,27 +173,10 @@ def draw(number: int, tmem: NDArray[np.uint32], smem: NDArray[np.uint8], rng: np
         nibbles = gather_tensor(tmem[None], where)[0]
     scales = {}
     if i.scale_size:
-        for side, lines in (("a", TENSOR_LANES), ("b", i.n)):
+        for side, lines in (("a", TENSORLANES), ("b", i.n)):
             where = scale_map(f"scale_{side}", lines, size, fields[f"byte_{side}"], fields[f"scale_{side}_column"])
             scales[side] = gather_tensor(tmem[None], where)[0]
     return Work(i, fields, descriptors, np.ascontiguousarray(a), b, nibbles, scales)
-
-
-class Inverting(Warp):
-    """Gives for every operand its accumulators inverted, two cycles later."""
-
-    made: list["Inverting"]
-
-    def __init__(self, *arguments: Any, **others: Any) -> None:
-        super().__init__(*arguments, **others)
-        self.made.append(self)
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        m.d.comb += self.i.ready.eq(~self.o.valid)
-        m.d.sync += self.o.valid.eq(self.i.valid & self.i.ready)
-        m.d.sync += self.o.payload.d.eq(~self.i.payload.c.as_value())
-        return m
 
 
 @pytest.fixture
@@ -295,7 +243,7 @@ def test_every_array_gets_what_the_maps_say(
     """Operands from both memories, alone and as either CTA of a pair, whose other one the bench is."""
     dut, warps = half_a_cta
     smem = rng.integers(0, 256, MEMORY_BYTES, dtype=np.uint8)
-    tmem = rng.integers(0, 1 << 32, (TENSOR_LANES, ALL_COLUMNS), np.uint32)
+    tmem = rng.integers(0, 1 << 32, (TENSORLANES, ALL_COLUMNS), np.uint32)
     work = [draw(number, tmem, smem, rng) for number in range(INSTRUCTIONS)]
     panels = deque((one, place) for one in work for place in range(one.panels))
     model = rng.integers(0, 1 << 32, (ROWS * ARRAYS, ALL_COLUMNS), np.uint32)  # accumulators, in a memory of their own

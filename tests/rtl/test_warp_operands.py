@@ -17,7 +17,7 @@ from sptc.rtl.core import Core
 from sptc.rtl.round import ResultCode
 from sptc.rtl.step import control_layout
 from sptc.rtl.warp import CHUNKS, ScaleSizeCode, Warp, warp_operands_layout
-from sptc.tests.rtl.simulation import simulate_clocked
+from sptc.tests.rtl.conftest import simulate_clocked
 
 LANES, REGISTERS, ROWS, COLUMNS = 32, 4, 16, 8
 CONFIG = replace(PRESETS["blackwell"], rows=8, columns=4)
@@ -58,8 +58,6 @@ def instructions() -> list[Instruction]:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """An instruction on registers of noise."""
-
     instruction: Instruction
     registers: dict[str, NDArray[np.uint32]]
     selector: int
@@ -84,7 +82,6 @@ class Case:
         return int(warp_operands_layout().const(fields).as_value().value)
 
     def matrix(self, name: str) -> NDArray:
-        """Return the codes of A, B or C."""
         fragment = {"a": a_fragment, "b": b_fragment, "c": accumulator_fragment}[name](self.instruction)
         return from_registers(self.registers[name][None, :, : fragment.registers], fragment)[0]
 
@@ -115,7 +112,6 @@ class Case:
 
 
 def bits_of(codes: NDArray, bits: int) -> int:
-    """Return codes side by side, the first one lowest."""
     return sum(int(code) << bits * place for place, code in enumerate(codes.tolist()))
 
 
@@ -134,7 +130,6 @@ def draw(rng: np.random.Generator, number: int) -> Case:
 
 
 def tiles_of(ctx, core: OpenCore) -> dict[str, list[int]]:
-    """Return what the core is given of rows and columns."""
     payload, config = core.i.payload, core.config
     lines = {"a": config.rows, "b": config.columns, "metadata": config.rows}
     lines |= {"scale_a": config.rows, "scale_b": config.columns}

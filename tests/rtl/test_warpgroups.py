@@ -1,4 +1,4 @@
-"""Several warpgroups on the same tensor cores: in turns, each with its own accumulators, results, groups and waits."""
+"""Warpgroups: what one takes and flags of commands; several in turns, each with its own results, groups and waits."""
 
 from collections import deque
 
@@ -7,12 +7,125 @@ import pytest
 from amaranth.hdl import Module, Signal
 from sptc.isa.instructions import parse
 from sptc.isa.timing import timing
+from sptc.rtl.commits import GROUPS
 from sptc.rtl.life_cycle import Operation
 from sptc.rtl.tensor_core import TENSOR_CORE
 from sptc.rtl.warp import Warp
 from sptc.rtl.warpgroup import Warpgroup
-from sptc.tests.rtl.busy_warp import BusyWarp
-from sptc.tests.rtl.simulation import simulate_clocked
+from sptc.tests.rtl.conftest import simulate_clocked
+
+
+class BusyWarp(Warp):
+    """Takes eight columns as an array of 32 units does and answers none."""
+
+    cycles = TENSOR_CORE.warp_blocks
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        left = Signal(8)
+        m.d.comb += self.i.ready.eq(left == 0)
+        with m.If(left != 0):
+            m.d.sync += left.eq(left - 1)
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += left.eq(self.cycles - 1)
+        return m
+
+
+class AnsweringWarp(BusyWarp):
+    """Gives a result for every operand, as many cycles later as it is busy with it."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        taken = self.i.valid & self.i.ready
+        later = Signal(range(20))
+        m.d.comb += self.o.valid.eq(later == 1)
+        with m.If(later != 0):
+            m.d.sync += later.eq(later - 1)
+        with m.If(taken):
+            m.d.sync += later.eq(self.cycles)
+        return m
+
+
+def test_commands() -> None:
+    dut = Warpgroup(TENSOR_CORE, warp_class=AnsweringWarp)
+
+    async def bench(ctx) -> None:
+        await check_flags(ctx, dut)
+        await check_room(ctx, dut)
+
+    simulate_clocked(dut, bench)
+
+
+async def check_room(ctx, dut: Warpgroup) -> None:
+    """Behind a multiplication that gets no accumulators a commit is taken until there are as many as can be counted."""
+    ctx.set(dut.c.valid, 0)
+    ctx.set(dut.accessed, 0)
+    for operation, count in ((Operation.MULTIPLY, 1), (Operation.COMMIT, GROUPS)):
+        ctx.set(dut.i.payload.operation, operation)
+        ctx.set(dut.i.valid, 1)
+        for _ in range(count):
+            assert ctx.get(dut.i.ready)
+            await ctx.tick()
+    assert (ctx.get(dut.pending), ctx.get(dut.i.ready)) == (GROUPS, 0)
+    for pending in range(GROUPS):
+        ctx.set(dut.i.payload.operation, Operation.WAIT)
+        ctx.set(dut.i.payload.pending, pending)
+        assert not ctx.get(dut.i.ready)
+    ctx.set(dut.i.payload.operation, Operation.FENCE)
+    assert ctx.get(dut.i.ready)
+
+
+async def check_flags(ctx, dut: Warpgroup) -> None:
+    """Fences, accesses before a commit and around waits that leave groups, and reserved bits of either descriptor."""
+    multiply, commit, fence, wait = Operation.MULTIPLY, Operation.COMMIT, Operation.FENCE, Operation.WAIT
+    # What is told, with the groups that a wait leaves or the descriptor that has a reserved bit; and what is flagged.
+    steps: list[tuple[object, object, set[str]]] = [
+        (multiply, None, {"unfenced"}),
+        (fence, None, set()),
+        (multiply, None, set()),
+        ("access", None, {"uncommitted"}),
+        (commit, None, set()),
+        ("access", None, {"unwaited"}),
+        (fence, None, set()),
+        (multiply, "b_descriptor", {"reserved"}),
+        (multiply, "a_descriptor", set()),  # of an A in registers
+        (multiply, "a_descriptor of A in shared memory", {"reserved"}),
+        (commit, None, set()),
+        (wait, 1, set()),
+        ("access", None, {"unwaited"}),
+        (wait, 0, set()),
+        ("access", None, set()),
+        *((step, None, set()) for _ in range(3) for step in (fence, multiply, commit)),
+        (wait, 2, set()),
+        ("access", None, {"unwaited"}),
+        (wait, 5, set()),
+        ("access", None, {"unwaited"}),
+        (wait, 1, set()),
+        ("access", None, {"unwaited"}),
+        (wait, 0, set()),
+        ("access", None, set()),
+    ]
+    found: list[set[str]] = []
+
+    payload = dut.i.payload
+    ctx.set(dut.c.valid, 1)
+    ctx.set(dut.o.ready, 1)
+    for word, detail, _ in steps:
+        ctx.set(dut.accessed, word == "access")
+        ctx.set(dut.i.valid, word != "access")
+        ctx.set(payload.b_descriptor.reserved1, detail == "b_descriptor")
+        ctx.set(payload.a_descriptor.reserved1, str(detail).startswith("a_descriptor"))
+        ctx.set(payload.a_shared, str(detail).endswith("shared memory"))
+        ctx.set(payload.operation, word if isinstance(word, Operation) else multiply)
+        ctx.set(payload.pending, detail if word is wait else 0)
+        while word != "access" and not ctx.get(dut.i.ready):
+            await ctx.tick()
+        found.append({name for name, _ in dut.undefined.shape() if ctx.get(dut.undefined[name])})
+        await ctx.tick()
+
+    for number, ((*step, flags), flagged) in enumerate(zip(steps, found, strict=True)):
+        assert flagged == flags, f"step {number}: {step}"
+
 
 INSTRUCTION = "wgmma.mma_async.sp.sync.aligned.m64n{}k32.f32.f16.f16"
 

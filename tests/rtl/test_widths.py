@@ -7,11 +7,9 @@ import pytest
 from sptc.golden import multiply
 from sptc.isa.formats import FORMATS
 from sptc.isa.instructions import parse
-from sptc.isa.numerics import zero_exponent_for
 from sptc.isa.operands import MatrixOperands
 from sptc.rtl import widths as module
 from sptc.rtl.config import PRESETS
-from sptc.rtl.product_group import SCALED_GROUP_BITS, SCALED_GROUP_FRACTION_BITS
 from sptc.rtl.round import normalised_bits
 from sptc.rtl.slots import kept_bits
 from sptc.rtl.unpack import ACCUMULATOR_SIGNIFICAND_BITS
@@ -97,11 +95,6 @@ def test_the_table(column: int, preset: str) -> None:
     assert preset != "hopper" or bits == NORMALISED
 
 
-def test_where_the_bits_of_a_scaled_group_stand() -> None:
-    assert SCALED_GROUP_BITS - SCALED_GROUP_FRACTION_BITS == 11
-    assert SCALED_GROUP_FRACTION_BITS == 8
-
-
 def test_where_the_bits_of_a_result_stand() -> None:
     """The fraction is behind the leading one; of an f16 the next bit decides a tie, unless any below it is set."""
     drawn, top = rows("3333333333222222222211111111110000000000", NORMALISED), NORMALISED - 1
@@ -111,13 +104,6 @@ def test_where_the_bits_of_a_result_stand() -> None:
         "f32": one | {"f": (top - 1, single), "d": (single - 1, 0)},
         "f16": one | {"f": (top - 1, half), "G": (half - 1, half - 1), "S": (half - 2, 0)},
     }
-
-
-def test_the_least_headroom() -> None:
-    for result, weight in (("f32", 126), ("f16", 14)):
-        assert FORMATS[result].minimum_exponent == -weight
-        e_zero = zero_exponent_for(HOPPER.alignment_bits, half_result=result == "f16")
-        assert e_zero + SUM - 1 - HOPPER.alignment_bits + weight == e_zero + 13 + weight == 6
 
 
 @pytest.mark.parametrize(("result", "value"), [("f32", 2.1884765625), ("f16", 2.189453125)])

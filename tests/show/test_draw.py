@@ -1,4 +1,4 @@
-"""Block diagrams: what they say of a datapath is what is built, and what they say of a step is its trace."""
+"""Block diagrams and layouts: what they say is what is built, computed and printed."""
 
 import json
 import re
@@ -11,11 +11,15 @@ from xml.etree import ElementTree
 import pytest
 from amaranth.hdl import Fragment
 from sptc.cli import draw, main
+from sptc.errors import InstructionError, OperandError
 from sptc.infra.diagram import Theme
 from sptc.rtl import align, multiply, reduce, select
-from sptc.rtl.config import PRESETS, CoreConfig
+from sptc.rtl.config import PRESETS, ConfigError, CoreConfig
 from sptc.rtl.unit import Unit
 from sptc.show.datapath import TOPS, datapath
+from sptc.show.layout import layout
+from sptc.show.step import draw_step
+from sptc.verify.trace_output import trace
 
 CONFIGS = [
     *PRESETS.values(),
@@ -173,3 +177,47 @@ def test_steps_are_counted_from_one(tmp_path: Path, capsys: pytest.CaptureFixtur
         "sptc trace: --step needs --datapath FILE.svg",
     ]
     assert not path.exists()
+
+
+WORDS = "m16n8k32 f16 ordered_metadata f32"
+
+
+def test_it_is_what_the_command_prints(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "layout.svg"
+    given = ["explain", *WORDS.split(), "--selector", "1"]
+    assert main([*given, "--svg", str(path)]) == 0
+    found = layout(WORDS, selector=1)
+    assert capsys.readouterr().out == f"{found}\n"
+    assert path.read_bytes() == found.as_svg()
+    assert main([*given, "--json", "--row", "3"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(layout(WORDS, selector=1, row=3).as_dict()))
+
+
+def test_objects_draw_themselves() -> None:
+    pytest.importorskip("matplotlib")
+    assert ElementTree.fromstring(layout(WORDS)._repr_svg_()).tag.endswith("svg")
+    picture = datapath("hopper")
+    assert picture._repr_svg_().encode() == picture.svg()
+
+
+def test_what_there_is_not() -> None:
+    with pytest.raises(InstructionError, match=r"^\d+ instructions have these words; say which$"):
+        layout("m16n8k32")
+    with pytest.raises(OperandError, match="selector"):
+        layout(WORDS, selector=2)
+    with pytest.raises(OperandError, match="no operand has an element of row 16"):
+        layout(WORDS, row=16)
+    with pytest.raises(ConfigError, match=r"^preset must be one of ampere, .*, not 'volta'$"):
+        datapath("volta")
+    with pytest.raises(ConfigError, match=r"^top must be one of unit, core, warp, warpgroup, tcgen05, not 'gpu'$"):
+        datapath("hopper", "gpu")
+
+
+def test_a_step_that_there_is_not(tmp_path: Path) -> None:
+    instruction = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+    assert main(["vectors", instruction, "--tiles", "1", "-o", str(tmp_path)]) == 0
+    found = trace(tmp_path / "vectors.npz", hardware=False)
+    assert draw_step(found).svg() == draw_step(found, 0).svg()
+    with pytest.raises(OperandError, match=r"^step must be 0 to 0, not 1$"):
+        draw_step(found, 1)

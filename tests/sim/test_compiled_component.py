@@ -70,7 +70,6 @@ def test_a_component(made: CompiledComponent, rng: np.random.Generator) -> None:
 
 
 def test_what_is_split_is_joined(made: CompiledComponent, rng: np.random.Generator) -> None:
-    """With the sign of the port, and without."""
     ports = made.inputs
     given = {port.name: drawn(rng, port.bits, port.signed) for port in ports}
     vectors = split(given, ports)

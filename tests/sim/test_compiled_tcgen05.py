@@ -1,6 +1,7 @@
 """The tensor cores of a CTA and of a pair compiled: the bits of the golden model, and the cycles of a B200."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,23 @@ def test_instructions_of_all_kinds_behind_each_other(hardware: CompiledTcgen05, 
         assert (found.tmem == wanted).all()
         assert found.arrivals.tolist() == [commands.count(COMMIT)] * ctas
         assert not found.undefined.any()
+
+
+@pytest.mark.parametrize("ctas", [1, 2])
+def test_accumulators_that_share_columns_with_those_before(hardware: CompiledTcgen05, ctas: int, seed: int) -> None:
+    """One instruction on the columns of another one, or a few columns beside them: each is read when it is written."""
+    rng = np.random.default_rng(seed)
+    opcodes = [opcode for opcode in OPCODES if opcode.cta_group == ctas]
+    tmem, smem = random_memories(ctas, rng)
+    wanted, start, commands = tmem, 64, []
+    for distance in (0, 0, -7, 7, 8, -8, 1, -1, *rng.integers(-9, 10, 8).tolist()):
+        told = random_instruction(hardware.config, opcodes[int(rng.integers(len(opcodes)))], rng, 32)
+        start = int(np.clip(start + distance, 8, 200))
+        arguments: dict[str, Any] = told.arguments | {"d": start, "enable_input_d": True}
+        commands.append(CtaCommand(told.command.fields | {"d_column": start, "add": 1}, told.command.n))
+        memories = (wanted, smem) if ctas == 2 else (wanted[0], smem[0])
+        wanted = replace(told, arguments=arguments, command=commands[-1]).run(*memories).reshape(tmem.shape)
+    assert (hardware.run(commands, tmem, smem).tmem == wanted).all()
 
 
 def test_what_is_undefined_is_flagged(hardware: CompiledTcgen05, seed: int) -> None:

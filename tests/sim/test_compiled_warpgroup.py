@@ -1,30 +1,58 @@
-"""The warpgroup compiled with its units: the bits of the golden model and of the recordings, and the cycles of an H200.
+"""The warpgroup compiled: the bits of the golden model and of the recordings, and the cycles of an H200.
 
-What needs no units is tested around arrays that echo, in ``test_warpgroup_control.py``.
+What needs no units is tested around arrays that echo. Operands of each array: ``rtl/test_warpgroup_operands.py``.
 """
+
+import csv
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from sptc.isa.instructions import every_instruction
+import sptc
+from sptc.golden.matrix import multiply
+from sptc.isa.fragments import accumulator_fragment
+from sptc.isa.instructions import Instruction, every_instruction, parse
+from sptc.isa.timing import timing
+from sptc.operands.registers import gather_warp, to_registers
+from sptc.rtl.tensor_core import TENSOR_CORE
+from sptc.rtl.tensor_cores import WARPS
+from sptc.sim.benches.random_operands import Operands, distributions, random_operands
 from sptc.sim.engine import libraries
 from sptc.sim.engine.compiled_warpgroup import CompiledWarpgroup
+from sptc.sim.engine.echo import echoing_arrays
 from sptc.sim.engine.libraries import can_be_specialised
-from sptc.sim.engine.warpgroup_commands import COMMIT, Command, is_executed, multiplication, wait
-from sptc.tests.sim.warpgroup_cycles import check_row, rows_of_wgmma
-from sptc.tests.sim.warpgroup_operands import drawn, held, stalls
-from sptc.verify.register_file import read, shipped
+from sptc.sim.engine.warpgroup_commands import (
+    COMMIT,
+    Command,
+    WarpInstruction,
+    is_executed,
+    multiplication,
+    wait,
+    warp_instruction,
+)
+from sptc.tests.sim.warpgroup import check_row, drawn, held, rows_of_wgmma, stalls
+from sptc.verify.register_file import RegisterFile, read, shipped
 from sptc.verify.replay import replay
 
 pytestmark = pytest.mark.regression
 Random = np.random.Generator
 WGMMA = [*every_instruction("wgmma")]
+SHORT = [i for i in WGMMA if i.n <= 32]
 MANY = 12
+#: Cycles from the last result of a group until a wait for it is taken.
+SEEN = 2
 needs_yosys = pytest.mark.skipif(not can_be_specialised(), reason="Yosys is not installed")
 
 
 @pytest.fixture(scope="module")
 def hardware() -> CompiledWarpgroup:
     return CompiledWarpgroup()
+
+
+@pytest.fixture(scope="module")
+def echoing_warpgroup() -> CompiledWarpgroup:
+    return CompiledWarpgroup(stand_in=echoing_arrays(TENSOR_CORE))
 
 
 def test_every_instruction(rng: Random) -> None:
@@ -71,12 +99,10 @@ def test_recordings(family: str) -> None:
 
 
 def test_gaps_and_stalls_change_no_bit(hardware: CompiledWarpgroup, rng: Random) -> None:
-    """Units stand still as their array does, whatever waits."""
-    short = [i for i in WGMMA if i.n <= 32]
     commands: list[Command] = []
     expected: list[np.ndarray] = []
-    for place in rng.integers(len(short), size=24):
-        file = drawn(short[place], rng)
+    for place in rng.integers(len(SHORT), size=24):
+        file = drawn(SHORT[place], rng)
         for case, d in enumerate(file.run()):
             commands.append(multiplication(hardware.config, file.instruction, held(file), case))
             expected.append(d)
@@ -94,3 +120,179 @@ def test_the_cycles_of_an_h200(hardware: CompiledWarpgroup, echoing_warpgroup: C
         check_row(echoing_warpgroup, row)
     for place in rng.choice(len(rows), 8, replace=False):
         check_row(hardware, rows[place])
+
+
+def one_of(hardware: CompiledWarpgroup, rng: Random, n: int = 0) -> tuple[Command, RegisterFile]:
+    """Return a multiplication of any kind, or of so many columns, and its operands."""
+    kinds = [i for i in SHORT if n in (0, i.n)]
+    file = drawn(kinds[int(rng.integers(len(kinds)))], rng, 1)
+    return multiplication(hardware.config, file.instruction, held(file), 0), file
+
+
+def test_accumulators_go_on(hardware: CompiledWarpgroup, rng: Random) -> None:
+    """Multiplications without accumulators of their own add to the results of the one before."""
+    for pattern in (None, stalls(rng)):
+        first, file = one_of(hardware, rng)
+        added = replace(first, fields=first.fields | {"add": 1}, c=None)
+        (expected,) = file.run()
+        for number, of in enumerate(hardware.run([first, *[added] * 3], pattern)):
+            np.testing.assert_array_equal(of.d, expected, err_msg=f"multiplication {number} of {file.instruction}")
+            (expected,) = replace(file, c=expected[None], d=None, scale_d=True).run()
+
+
+def test_a_wait_is_taken_in_the_cycle_after_its_groups_are_done(
+    echoing_warpgroup: CompiledWarpgroup, rng: Random
+) -> None:
+    """Waits for any number of groups that are pending, groups of some multiplications and of none."""
+    for _ in range(4):
+        commands: list[Command] = []
+        for _ in range(8):
+            commits, pending, waits = rng.integers((3, 4, 2)).tolist()
+            commands += [one_of(echoing_warpgroup, rng)[0], *[COMMIT] * commits, *[wait(pending)] * waits]
+        commands += [COMMIT, wait(2), wait(1), wait(0), COMMIT, wait(0)]
+        completions = echoing_warpgroup.run(commands)
+        groups, last, taken_before = [], -1, -1
+        for number, (command, completion) in enumerate(zip(commands, completions, strict=True)):
+            if command.n:
+                last = completion.done
+            elif command is COMMIT:
+                groups.append(max([last + SEEN, completion.taken + SEEN, *(done + 1 for done in groups[-1:])]))
+            else:
+                awaited = groups[: max(0, len(groups) - command.fields["pending"])]
+                assert completion.taken == max([taken_before + 1, *awaited]), f"wait {number} of {len(commands)}"
+            taken_before = completion.taken
+
+
+def test_a_commit_in_any_cycle_around_the_last_result(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
+    """A multiplication that ends in the cycle of its commit is none that the group waits for."""
+    command, _ = one_of(echoing_warpgroup, rng)
+    (alone,) = echoing_warpgroup.run([command])
+    for cycle in range(alone.done - 3, alone.done + 4):
+        pattern = np.full(cycle + 1000, 31, np.uint8)
+        pattern[1:cycle] = 30
+        done, commit, waited = echoing_warpgroup.run([command, COMMIT, wait(0)], pattern)
+        assert (done.done, commit.taken) == (alone.done, cycle)
+        assert waited.taken == max(done.done, cycle) + SEEN, f"committed in cycle {cycle}, done in {done.done}"
+
+
+def test_what_no_run_can_end(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
+    """One that never moves, and accumulators without a multiplication of as many columns before them."""
+    with pytest.raises(AssertionError, match="does not end"):
+        echoing_warpgroup.run([COMMIT], np.zeros(1, np.uint8))
+    first, second = (one_of(echoing_warpgroup, rng, n)[0] for n in (16, 32))
+    for commands in ([replace(first, c=None)], [first, replace(second, c=None)]):
+        with pytest.raises(AssertionError, match="as many columns"):
+            echoing_warpgroup.run(commands)
+
+
+MMA = [i for i in every_instruction("mma") if is_executed(i)]
+OF_64_COLUMNS = "wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.f16.f16"
+CYCLES = Path(sptc.__file__).parent / "recordings" / "cycles" / "h200-2026-11-24.csv"
+
+
+def operands_of(instruction: Instruction, rng: Random) -> Operands:
+    """Random registers of one instruction, with any nibble and selector."""
+    kind, selector = str(rng.choice(distributions(instruction))), int(rng.integers(instruction.sparsity_selectors))
+    return random_operands(
+        instruction, kind, 1, rng, sparsity_selector=selector, any_nibble=bool(instruction.rule and rng.integers(2))
+    )
+
+
+def with_result(instruction: Instruction, rng: Random) -> tuple[WarpInstruction, np.ndarray]:
+    """An instruction, and the registers of D that the golden model gives."""
+    operands = operands_of(instruction, rng)
+    d = to_registers(
+        multiply(instruction, "sm_90", gather_warp(instruction, operands.held)), accumulator_fragment(instruction)
+    )
+    return warp_instruction(TENSOR_CORE, instruction, operands.held, 0), d[0]
+
+
+def test_every_instruction_between_panels(hardware: CompiledWarpgroup, rng: Random) -> None:
+    """Instructions of all four arrays and ``wgmma`` at once, with stalls of everything: no bit of either changes."""
+    of_arrays = [[with_result(MMA[place], rng) for place in rng.permutation(len(MMA))] for _ in range(WARPS)]
+    told = [[one for one, _ in of_array] for of_array in of_arrays]
+    files = [drawn(SHORT[place], rng, 1) for place in rng.integers(len(SHORT), size=12)]
+    commands = [multiplication(hardware.config, file.instruction, held(file), 0) for file in files]
+    gaps = rng.random((len(stalls(rng)), 2)) < rng.choice([0.1, 0.5, 1.0], 2)
+    for pattern in (None, stalls(rng) | (gaps @ [8, 16]).astype(np.uint8)):
+        panels, answers = hardware.run_beside(commands, told, pattern)
+        for file, of in zip(files, panels, strict=True):
+            np.testing.assert_array_equal(of.d, file.run()[0], err_msg=str(file.instruction))
+        for of_array, of_answers in zip(of_arrays, answers, strict=True):
+            for (_, d), of in zip(of_array, of_answers, strict=True):
+                np.testing.assert_array_equal(of.d, d)
+
+
+def measured_mma() -> dict[str, dict[tuple[int, int], float]]:
+    """Cycles of an instruction alone on an SM, by warps and accumulators of each."""
+    with CYCLES.open(encoding="utf-8") as file:
+        rows = [*csv.DictReader(line for line in file if not line.startswith("#"))]
+    found: dict[str, dict[tuple[int, int], float]] = {}
+    for row in rows:
+        if row["instruction"].startswith("mma") and not row["beside"] and row["operands"] == "1":
+            of = found.setdefault(row["instruction"], {})
+            of[int(row["warps"]), int(row["accumulators"])] = float(row["cycles"])
+    return {text: of for text, of in found.items() if parse(text) in MMA}
+
+
+ROWS = measured_mma()
+
+
+def test_the_rows_are_those_of_every_type() -> None:
+    assert len(ROWS) >= 10
+    assert {parse(text).a.name for text in ROWS} == {"f16", "bf16", "tf32", "s8"}
+
+
+@pytest.mark.parametrize("top", ["echoing_warpgroup", "hardware"])
+def test_the_cycles_of_mma_on_an_h200(top: str, request: pytest.FixtureRequest, rng: Random) -> None:
+    hardware = request.getfixturevalue(top)
+    for text in ROWS:
+        check_cycles(text, hardware, rng)
+
+
+def check_cycles(text: str, hardware: CompiledWarpgroup, rng: Random) -> None:
+    """Independent instructions of one array, and each on the result of the one before; eight warps fill an SM."""
+    instruction = parse(text)
+    operands = operands_of(instruction, rng).held
+    law = timing(instruction, "sm_90")
+    assert law
+    for after, wanted, figure, tolerance in (
+        (False, ROWS[text][8, 8], law.interval, 0.2),
+        (True, ROWS[text][1, 1], law.latency, 1),
+    ):
+        told = [
+            warp_instruction(TENSOR_CORE, instruction, operands, 0, number - 1 if after and number else None)
+            for number in range(40)
+        ]
+        _, answers = hardware.run_beside([], [told] * WARPS)
+        for of_array in answers:
+            assert (of_array[-1].taken - of_array[7].taken) / 32 == figure, text
+            assert figure == pytest.approx(wanted, abs=tolerance)
+
+
+def test_wgmma_goes_first(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
+    """With A in registers it leaves the arrays no cycle, and ``mma`` starves beside it, as on an H200."""
+    files = (drawn(parse(OF_64_COLUMNS), rng, 1) for _ in range(50))
+    file = next(file for file in files if file.a is not None)
+    hardware = echoing_warpgroup
+    commands = [multiplication(hardware.config, file.instruction, held(file), 0)] * 24
+    told = [[with_result(parse(text), rng)[0]] * 200 for text in list(ROWS)[:WARPS]]
+    panels, answers = hardware.run_beside(commands, told)
+    alone = hardware.run(commands)
+    assert [of.done for of in panels] == pytest.approx([of.done for of in alone], abs=8)
+    meanwhile = [of for of_array in answers for of in of_array if panels[0].done < of.taken < panels[-2].done]
+    assert len(meanwhile) <= 4
+    assert all(of.done > panels[-1].done for of_array in answers for of in of_array[-100:])
+
+
+def test_an_instruction_goes_on_from_an_earlier_one(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
+    hardware = echoing_warpgroup
+    instruction = MMA[int(rng.integers(len(MMA)))]
+    operands = operands_of(instruction, rng).held
+    first = warp_instruction(TENSOR_CORE, instruction, operands, 0)
+    _, ((one, two), *_) = hardware.run_beside(
+        [], [[first, warp_instruction(TENSOR_CORE, instruction, operands, 0, 0)], [], [], []]
+    )
+    operands.arrays["c"][0] = one.d
+    _, ((again,), *_) = hardware.run_beside([], [[warp_instruction(TENSOR_CORE, instruction, operands, 0)], [], [], []])
+    np.testing.assert_array_equal(two.d, again.d)

@@ -1,23 +1,23 @@
-"""Coverage of steps: selection, legality and results, and every operation beside the golden model."""
+"""Coverage of steps, integer ones and block scales: hand-made steps reach the bins they should and no others."""
 
 import numpy as np
 import pytest
 from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.isa.numerics import Method, numerics
+from sptc.isa.operands import MatrixOperands
 from sptc.operands.registers import CONTAINERS
 from sptc.rtl.config import PRESETS, CoreConfig
 from sptc.rtl.step import control_layout, row_result_layout
 from sptc.sim.benches.random_operands import distributions, random_codes
 from sptc.sim.coverage.steps import StepCoverage
-from sptc.sim.engine.steps import step_words
+from sptc.sim.engine.steps import step_words, steps_of
 
-from .coverage_cases import ARCHITECTURES, F16, HALF, SPARSE, Case, reached, sample, words_of
+from .coverage_cases import ARCHITECTURES, F16, HALF, MXF8, NAN, NVF4, SPARSE, Case, reached, sample, words_of
 
 Random = np.random.Generator
 
 
 def test_selection() -> None:
-    """Neither a stored zero nor a choice among units that are all alike shows anything."""
     b = {8: 1.0, 9: 2.0, 10: 3.0, 11: 4.0}
     found = reached(sample(Case(SPARSE, {4: 1.0}, b, nibbles={2: 0b1101})), "selection of 16 bits")
     assert found == {"f16 x f16 (2:4), nibble 0b1101, slot 4"}
@@ -136,3 +136,168 @@ def test_steps_that_no_instruction_asks_for() -> None:
         coverage = StepCoverage(config)
         coverage.sample(unknown, results)
         assert not any(group.hits.any() for group in coverage.coverage)
+
+
+SIZES = {8: 16, 4: 32}
+MOST, LEAST = 2**31 - 1, -(2**31)
+Elements = dict[int, int]
+
+
+def sample_integers(
+    pair: str, a: Elements, b: Elements, c: int, clamped: bool = False, overflow: bool = False, wrong: int = 0
+) -> tuple[set[str], bool]:
+    """Return the events of one dense step, computed by hand, and whether its result was taken for the right one.
+
+    `c` is the true accumulator; where it leaves 32 bits, `overflow` says that the step before passed it on. Bits of
+    `wrong` are flipped in the result.
+    """
+    name_a, name_b = pair.split()
+    bits = int(name_a[1:])
+    k = SIZES[bits]
+    text = f"mma.sync.aligned.m16n8k{k}.row.col.{'satfinite.' * clamped}s32.{name_a}.{name_b}.s32"
+    config = PRESETS["ampere"]
+    codes = np.zeros((2, 1, 1, k), np.uint8)
+    for row, elements in zip(codes, (a, b), strict=True):
+        row[0, 0, [*elements]] = np.array([*elements.values()]) & (1 << bits) - 1
+    (step,) = steps_of(
+        config, parse(text), MatrixOperands(codes[0], codes[1].swapaxes(1, 2), np.zeros((1, 1, 1), np.uint32))
+    )
+    words = step_words(config)
+    step[..., words.c] = c & 0xFFFFFFFF
+    step[..., words.control.start] |= np.uint32(overflow << words.overflow_bit)
+    total = c + sum(value * b.get(slot, 0) for slot, value in a.items())
+    d = max(LEAST, min(MOST, total)) & 0xFFFFFFFF if clamped else total & 0xFFFFFFFF
+    left = not clamped and (total < 0) != (d >> 31 == 1)
+    coverage = StepCoverage(config)
+    coverage.sample(step.reshape(1, -1), np.array([(d | left << 32) ^ wrong], np.uint64))
+    group = coverage.coverage["ampere", "integers"]
+    assert not group.contradictions
+    names = [name.split("), ") for name in group.names(group.hits > 0)]
+    assert {label.split(" (")[0] for label, _ in names} <= {f"{name_a} x {name_b}"}
+    return {event for _, event in names}, not coverage.coverage["ampere", "results"].contradictions
+
+
+ALL_LOW, ALL_HIGH = dict.fromkeys(range(16), -128), dict.fromkeys(range(16), 127)
+EVENTS = [
+    ("s8 s8", {0: 5}, {0: 7}, 3, False, {"in range"}),
+    ("s8 s8", {0: 5}, {0: 7}, MOST, False, {"wrapped high", "largest accumulator"}),
+    ("s8 s8", {0: 5}, {0: -7}, LEAST, False, {"wrapped low", "smallest accumulator"}),
+    ("s8 s8", {0: 5}, {0: 7}, MOST - 1, True, {"clamped high"}),
+    ("s8 s8", {0: 5}, {0: -7}, LEAST + 1, True, {"clamped low"}),
+    ("s8 s8", {0: 5}, {0: 7}, MOST - 35, False, {"in range", "the largest result exactly"}),
+    ("s8 s8", {0: 5}, {0: -7}, LEAST + 35, False, {"in range", "the smallest result exactly"}),
+    ("s8 s8", {0: 5}, {0: 7}, MOST - 34, True, {"clamped high", "one above the largest result"}),
+    ("s8 s8", {0: 5}, {0: -7}, LEAST + 34, True, {"clamped low", "one below the smallest result"}),
+    ("s8 s8", {0: -128}, {0: 1}, 0, False, {"in range", "smallest A"}),
+    ("s8 s8", {0: 127}, {0: 1}, 0, False, {"in range", "largest A"}),
+    ("s8 s8", {0: 1}, {0: -128}, 0, False, {"in range", "smallest B"}),
+    ("s8 s8", {0: 1}, {0: 127}, 0, False, {"in range", "largest B"}),
+    ("s8 s8", {0: -128}, {1: -128}, 0, False, {"in range"}),
+    ("s8 s8", ALL_LOW, ALL_LOW, 0, False,
+     {"in range", "smallest A", "smallest B", "smallest A times smallest B", "largest sum of products"}),
+    ("s8 s8", ALL_LOW, ALL_HIGH, 0, False,
+     {"in range", "smallest A", "largest B", "smallest A times largest B", "smallest sum of products"}),
+    ("s8 s8", {0: 127}, {0: -128}, 0, False, {"in range", "largest A", "smallest B", "largest A times smallest B"}),
+    ("s8 s8", {0: 127}, {0: 127}, 0, False, {"in range", "largest A", "largest B", "largest A times largest B"}),
+    ("s4 u4", {31: -8}, {31: 15}, 0, False, {"in range", "smallest A", "largest B", "smallest A times largest B"}),
+    ("s4 u4", {30: 7}, {30: 1}, 0, False, {"in range", "largest A"}),
+    ("s4 s4", dict.fromkeys(range(32), -8), dict.fromkeys(range(32), -8), MOST - 2048, False,
+     {"in range", "smallest A", "smallest B", "smallest A times smallest B", "largest sum of products",
+      "the largest result exactly"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("pair", "a", "b", "c", "clamped", "wanted"), EVENTS, ids=lambda value: None)
+def test_events(pair: str, a: Elements, b: Elements, c: int, clamped: bool, wanted: set[str]) -> None:
+    assert sample_integers(pair, a, b, c, clamped) == (wanted, True)
+
+
+ABOVE, BELOW = "passed on from above the range", "passed on from below the range"
+PASSED_ON = [
+    ("s8 s8", MOST + 1, 4, False, {"wrapped high", ABOVE}),
+    ("s8 s8", MOST + 1, 4, True, {"clamped high", ABOVE}),
+    ("s8 s8", MOST + 1, -4, False, {"in range", ABOVE, "passed on from above, back in range"}),
+    ("s8 s8", LEAST - 1, -4, False, {"wrapped low", BELOW}),
+    ("s8 s8", LEAST - 1, 4, True, {"in range", BELOW, "passed on from below, back in range"}),
+    ("u8 u8", MOST + 1, 4, False, {"wrapped high", ABOVE, "smallest A times smallest B"}),
+    ("s4 s4", MOST + 1, -4, False, {"in range", ABOVE, "passed on from above, back in range"}),
+]
+
+
+@pytest.mark.parametrize(("pair", "c", "product", "clamped", "wanted"), PASSED_ON)
+def test_accumulators_beyond_the_range(pair: str, c: int, product: int, clamped: bool, wanted: set[str]) -> None:
+    assert sample_integers(pair, {3: 1}, {3: product}, c, clamped, overflow=True) == (wanted, True)
+
+
+def test_an_accumulator_that_unsigned_products_cannot_pass_on() -> None:
+    """Below the range without a negative product: computed as it stands, but no event."""
+    assert sample_integers("u8 u8", {3: 1}, {3: 4}, LEAST - 1, overflow=True) == (set(), True)
+
+
+@pytest.mark.parametrize("wrong", [1, 1 << 31, 1 << 32])
+def test_a_wrong_result_or_overflow_bit(wrong: int) -> None:
+    assert sample_integers("s8 s8", {3: 1}, {3: 4}, 7)[1]
+    assert not sample_integers("s8 s8", {3: 1}, {3: 4}, 7, wrong=wrong)[1]
+
+
+ONES = dict.fromkeys(range(64), 1.0)
+GROUP0, GROUP1 = dict.fromkeys(range(16), 1.0), dict.fromkeys(range(16, 32), 1.0)
+
+
+def kinds(coverage: StepCoverage) -> set[str]:
+    return reached(coverage, "scaled groups with ue4m3")
+
+
+def test_scaled_groups() -> None:
+    zero = {f"group {group}, zero products" for group in range(4)}
+    assert kinds(sample(Case(NVF4))) == zero
+    one = zero - {"group 1, zero products"}
+    assert kinds(sample(Case(NVF4, GROUP1, ONES))) == one | {"group 1, ordinary"}
+    assert kinds(sample(Case(NVF4, GROUP1, ONES, scale_a={1: 0x80}))) == one | {"group 1, scale of zero"}
+    cancelling = {16: 1.0, 17: -1.0}
+    assert kinds(sample(Case(NVF4, cancelling, ONES))) == one | {"group 1, products cancel"}
+    alone = "group 1, products cancel and set E alone above another term"
+    assert kinds(sample(Case(NVF4, cancelling, ONES, 0.25))) == one | {"group 1, products cancel", alone}
+    assert kinds(sample(Case(NVF4, cancelling, ONES, 1.5))) == one | {"group 1, products cancel"}
+    assert kinds(sample(Case(NVF4, GROUP0, ONES, scale_b={2: 0x7F}))) == {"group 2, zero products under a NaN scale"}
+    assert kinds(sample(Case(NVF4, GROUP0, ONES, scale_b={0: 0x7F}))) == set()
+
+
+CODES = {0: "zero", 0x80: "zero with sign bit", 1: "subnormal", 0x87: "subnormal with sign bit", 8: "normal",
+         0x7D: "normal", 0x7E: "largest", 0xFE: "normal with sign bit", 0x88: "normal with sign bit", 0x7F: "NaN",
+         0xFF: "NaN with sign bit"}  # fmt: skip
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_scales_of_groups(code: int) -> None:
+    found = reached(sample(Case(NVF4, ONES, ONES, scale_b={2: code})), "ue4m3 scales of groups")
+    others = {f"{side}, group {group}, normal" for side in "AB" for group in range(4)} - {"B, group 2, normal"}
+    nan = CODES[code].startswith("NaN")
+    assert found == {f"B, group 2, {CODES[code]}"} | (set() if nan else others)
+
+
+@pytest.mark.parametrize(
+    ("code", "label"),
+    [(0, "code 0 (2**-127)"), (1, "below 1"), (126, "below 1"), (127, "1"), (128, "above 1"), (253, "above 1"),
+     (254, "largest"), (255, "NaN")],
+)  # fmt: skip
+def test_scales_of_a_step(code: int, label: str) -> None:
+    coverage = sample(Case(MXF8, {0: 1.0}, {0: 1.0}, scale_a={0: code}))
+    other = set() if label == "NaN" else {"B, whole step, 1"}
+    assert reached(coverage, "ue8m0 scales of a step") == {f"A, whole step, {label}"} | other
+    wanted = {"some product"} if label == "NaN" else set()
+    assert reached(coverage, "ue8m0 NaN over a whole step") == wanted
+
+
+def test_causes_of_nan_beside_a_scale() -> None:
+    """A NaN scale counts where nothing else is NaN; over products that are all zero, too."""
+    assert reached(sample(Case(MXF8, scale_a={0: 255})), "ue8m0 NaN over a whole step") == {"zero products"}
+    for case in (
+        Case(MXF8, scale_a={0: 255}, scale_b={0: 255}),
+        Case(MXF8, c=NAN, scale_a={0: 255}),
+        Case(MXF8, {0: "7f"}, {0: 1.0}, scale_a={0: 255}),
+    ):
+        coverage = sample(case)
+        assert not reached(coverage, "ue8m0 NaN over a whole step")
+        assert not reached(coverage, "ue8m0 scales of a step")
+        assert not reached(coverage, "special cases")

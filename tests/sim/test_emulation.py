@@ -9,9 +9,9 @@ from sptc.errors import BackendError
 from sptc.golden.matrix import multiply
 from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.isa.operands import MatrixOperands
-from sptc.operands.registers import CONTAINERS
-from sptc.sim.benches.random_operands import distributions, random_codes
+from sptc.sim.benches.random_operands import distributions
 from sptc.sim.engine import emulation
+from sptc.tests.sim.test_engine import matrices
 
 Random = np.random.Generator
 SHAPE = (3, 4, 5)
@@ -27,17 +27,6 @@ def golden(arch: str, calls: list[Instruction]) -> Callable[..., NDArray]:
     return compute
 
 
-def operands(i: Instruction, kind: str, rng: Random) -> MatrixOperands:
-    tiles, m, n = SHAPE
-    container = CONTAINERS[i.container_bits]
-    return MatrixOperands(
-        random_codes(i.a, kind, (tiles, m, i.stored_k), rng).astype(container),
-        random_codes(i.b, kind, (tiles, i.k, n), rng).astype(container),
-        random_codes(i.c, kind, SHAPE, rng).astype(CONTAINERS[i.c.bits]),
-        rng.integers(0, 16, (tiles, m, i.chunks), dtype=np.uint8) if i.sparse else None,
-    )
-
-
 FP8 = [
     i for i in every_instruction("mma") if i.a.name in ("e4m3", "e5m2") and not i.kind and "sm_90" in i.architectures
 ]
@@ -49,7 +38,7 @@ def test_fp8_by_two_f16_instructions(rng: Random, i: Instruction) -> None:
     """As the golden model has it, which chains the steps by itself; special values and any nibble among them."""
     for kind in distributions(i):
         calls: list[Instruction] = []
-        given = operands(i, kind, rng)
+        given = matrices(i, SHAPE, kind, rng)
         with np.errstate(invalid="raise"):
             got = emulation.run(golden("sm_90", calls), i, given)
         np.testing.assert_array_equal(got, multiply(i, "sm_90", given), err_msg=kind)
@@ -59,10 +48,9 @@ def test_fp8_by_two_f16_instructions(rng: Random, i: Instruction) -> None:
 
 @pytest.mark.parametrize("i", FOUR_BIT, ids=str)
 def test_four_bit_by_two_eight_bit_instructions(rng: Random, i: Instruction) -> None:
-    """Exact whatever C is; a clamp comes last."""
     for kind in ("uniform", "extreme"):
         calls: list[Instruction] = []
-        given = operands(i, kind, rng)
+        given = matrices(i, SHAPE, kind, rng)
         got = emulation.run(golden("sm_90", calls), i, given)
         np.testing.assert_array_equal(got, multiply(i, "sm_90", given), err_msg=kind)
         wanted = (i.a.name.replace("4", "8"), i.b.name.replace("4", "8"), i.k // 2, False)

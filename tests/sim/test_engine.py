@@ -76,7 +76,6 @@ def test_every_wgmma_is_the_golden_models(rng: Random) -> None:
 
 
 def test_every_mma_of_the_tiny_datapath_is_the_golden_models(rng: Random) -> None:
-    """Of a kind of operands that is drawn for each: D, and the flags of any nibble."""
     held = [i for i in of_architecture("sm_80") if TINY.holds(i)]
     assert len(held) > 20
     for i in held:
@@ -140,7 +139,6 @@ def one_of_each() -> Iterator[tuple[str, Instruction]]:
 
 @pytest.mark.regression
 def test_flags_by_row_and_chunk(rng: Random) -> None:
-    """Whichever step a chunk falls into."""
     for arch, i in one_of_each():
         given = matrices(i, (3, 5, 2), distributions(i)[0], rng)
         got, expected = engine_for(arch).multiply(i, given), undefined(i, given)
@@ -150,7 +148,6 @@ def test_flags_by_row_and_chunk(rng: Random) -> None:
 
 
 def test_a_product_has_the_flags_of_every_step(rng: Random) -> None:
-    """Three instructions along K, in their order."""
     i = parse(F16)
     parts = [matrices(i, (2, 4, 3), "mid", rng) for _ in range(3)]
     a, nibbles = (np.concatenate([getattr(part, name) for part in parts], axis=2) for name in ("a", "nibbles"))
@@ -163,11 +160,6 @@ def test_a_product_has_the_flags_of_every_step(rng: Random) -> None:
         np.testing.assert_array_equal(step.nibbles, part.nibbles)
 
 
-def test_a_dense_instruction_has_no_flags(rng: Random) -> None:
-    i = parse(DENSE)
-    assert engine(TINY).multiply(i, matrices(i, (2, 3, 4), "mid", rng)).illegal.shape == (2, 3, 0)
-
-
 def test_a_format_that_is_not_held(rng: Random) -> None:
     i = parse("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32")
     with pytest.raises(ConfigError, match=r"^formats of tiny \(.*\) do not include e4m3$"):
@@ -177,22 +169,12 @@ def test_a_format_that_is_not_held(rng: Random) -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize("text", [HALF, INTEGER.replace("k64", "k32")])
 def test_amaranths_simulator_as_a_back_end(rng: Random, text: str) -> None:
-    """One tile on hopper, its registers in and out."""
     i = parse(text)
     given = random_operands(i, distributions(i)[0], 1, rng, any_nibble=True)
     operands = gather_warp(i, given.held)
     pysim = backend("pysim").multiply(i, "sm_90", operands).d
     np.testing.assert_array_equal(pysim, multiply(i, "sm_90", operands))
     np.testing.assert_array_equal(pysim, backend("rtl").multiply(i, "sm_90", operands).d)
-
-
-def test_an_engine_is_made_once() -> None:
-    assert engine(TINY, "amaranth") is engine(TINY, "amaranth")
-
-
-@pytest.mark.regression
-def test_architectures_of_one_datapath_share_an_engine() -> None:
-    assert engine_for("sm_80") is engine_for("sm_86")
 
 
 PROGRAM = """
@@ -282,7 +264,6 @@ def test_a_name_makes_no_other_model(model: Path, tmp_path: Path, monkeypatch: p
 @pytest.mark.usefixtures("kept")
 @pytest.mark.parametrize("text", [F16, HALF, DENSE, INTEGER])
 def test_both_simulators_agree_on_tiny(rng: Random, text: str) -> None:
-    """And with the golden model, in two batches one after the other."""
     i = parse(text)
     compiled, simulated = Engine(TINY), engine(TINY, "amaranth")
     for kind in (distributions(i)[0], distributions(i)[-1]):

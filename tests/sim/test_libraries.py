@@ -8,12 +8,13 @@ from sptc.errors import BackendError
 from sptc.infra.cache import cache_folder
 from sptc.isa.instructions import parse
 from sptc.rtl.config import PRESETS
-from sptc.rtl.step import row_result_layout, row_step_layout
+from sptc.rtl.step import row_result_layout
 from sptc.sim.engine import libraries
 from sptc.sim.engine.compiled_row import CompiledRow
 from sptc.sim.engine.libraries import Libraries, can_be_specialised
 from sptc.sim.engine.specialised import control_place
 from sptc.sim.engine.steps import control_word, step_words
+from sptc.tests.sim.test_simd import any_steps
 
 TINY = PRESETS["tiny"]
 WORDS = step_words(TINY).total
@@ -29,13 +30,7 @@ needs_yosys = pytest.mark.skipif(not can_be_specialised(), reason="Yosys is not 
 
 def steps_of(text: str, count: int, rng: np.random.Generator) -> np.ndarray:
     """Steps of any operands, metadata and accumulators of one instruction."""
-    steps = rng.integers(0, 1 << 32, (count, WORDS), np.uint32)
-    steps[:, -1] &= (1 << row_step_layout(TINY).size % 32) - 1  # a model takes no bit beyond its port
-    low, width = control_place(TINY, "row")
-    mask = np.uint32((1 << width) - 1 << low % 32)
-    steps[:, low // 32] &= ~mask
-    steps[:, low // 32] |= np.uint32(control_word(TINY, parse(text), last=True) << low % 32)
-    return steps
+    return any_steps(TINY, control_word(TINY, parse(text), last=True), count, rng)
 
 
 @needs_yosys
@@ -85,7 +80,6 @@ def test_another_way_to_fold_is_another_library(tmp_path: Path, monkeypatch: pyt
 
 
 def test_few_steps_are_worth_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until enough were asked for, or one was built earlier."""
     monkeypatch.setenv("SPTC_CACHE", str(tmp_path))
     monkeypatch.setattr(libraries, "WORTH", 100)
     monkeypatch.setattr(libraries, "can_be_specialised", lambda: True)

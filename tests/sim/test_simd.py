@@ -169,7 +169,6 @@ def test_what_it_cannot_write_is_said(tmp_path: Path) -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize("arch", PRESET_OF_ARCHITECTURE)
 def test_rows_of_every_datapath(arch: str, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two instructions of each, on any bits."""
     config = PRESETS[PRESET_OF_ARCHITECTURE[arch]]
     monkeypatch.setattr(libraries, "WORTH", 1)
     row = CompiledRow(config, step_words(config).total)

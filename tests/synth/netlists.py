@@ -19,13 +19,11 @@ def netlist(gates: list[Gate], inputs: int, outputs: int, name: str = "gates") -
 
 
 def nands(count: int) -> Netlist:
-    """Return so many NAND2 side by side."""
     places = [{"A": f"x [{2 * n}]", "B": f"x [{2 * n + 1}]", "Y": f"y [{n}]"} for n in range(count)]
     return netlist([("$_NAND_", ports) for ports in places], 2 * count, count)
 
 
 def chain(count: int) -> Netlist:
-    """Return so many NAND2 in a row."""
     wires = ["x [0]", *(f"w{n}" for n in range(1, count)), "y"]
     gates = [("$_NAND_", {"A": wires[n], "B": f"x [{n + 1}]", "Y": wires[n + 1]}) for n in range(count)]
     return netlist(gates, count + 1, 1)

@@ -29,7 +29,6 @@ def measured(gates: float, depth: float | None = 10.0) -> Measurement:
 
 @pytest.fixture
 def made_up() -> Survey:
-    """A sparse datapath of 2 x 3 units, in round numbers."""
     return Survey(
         config=CoreConfig(name="made-up", formats=("s8", "u8"), rows=2, columns=3),
         recipe=Recipe(),
@@ -50,7 +49,6 @@ def made_up() -> Survey:
 
 
 def test_parts_add_up(made_up: Survey) -> None:
-    """What a warp has for its core is not counted again."""
     assert made_up.units == {"gates": 6600}
     assert made_up.array == {"gates": 6630}
     assert made_up.warp_alone == {"gates": 370}
@@ -129,7 +127,6 @@ def test_the_dense_twin_alone(least: CoreConfig) -> None:
 
 @pytest.mark.regression
 def test_a_unit_without_registers(least: CoreConfig, library: Library, tmp_path: Path) -> None:
-    """The path is longer and there is no array."""
     least = replace(least, cuts=CUTS)
     found = survey(least, Recipe(library=library, combinational=True), jobs=2, twin=False)
     registered = survey(least, Recipe(library=library), jobs=2, twin=False)
@@ -142,7 +139,6 @@ def test_a_unit_without_registers(least: CoreConfig, library: Library, tmp_path:
 
 
 def test_stages_are_grouped(least: CoreConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By their names without numbers, those of Amaranth's too."""
     parts = {"part0": nands(2), "part11": nands(2), "lane_3": nands(5), "c": nands(1), "offset$88": nands(3)}
     monkeypatch.setattr(area, "stages", lambda whole: (parts, nands(4)))
     monkeypatch.setattr(area, "unit", lambda config, **how: nands(7))

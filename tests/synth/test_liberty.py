@@ -1,4 +1,4 @@
-"""Libraries: cells, and what they compute."""
+"""Libraries: cells, what they compute, and what they say of energy."""
 
 import hashlib
 import re
@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from sptc.errors import Error, FileError
+from sptc.synth.energy.electrical import ElectricalLibrary, Table
 from sptc.synth.liberty import Library, evaluate
+from sptc.tests.synth.power_library import CAPACITANCE, FALL, LEAKAGE, LIBRARY, OF_CLOCK, RISE, TEXT, VOLTAGE
 
 
 def table(function: str, pins: str) -> list[bool]:
@@ -44,7 +46,6 @@ def test_cells(library: Library) -> None:
 
 
 def test_what_cells_are_for(library: Library) -> None:
-    """By what they compute, whatever they are called; of two the smaller one."""
     assert library.nand2.name == "NAND2"
     cell, total, carry = library.full_adder
     assert (cell.name, total, carry) == ("ADD", "S", "CO")
@@ -59,7 +60,6 @@ def test_a_library_without_them(library: Library) -> None:
 
 
 def test_the_file(library: Library, liberty: Path) -> None:
-    """Its name without its folder, and its bytes whatever they are."""
     assert library.name == "little.lib"
     assert library.sha256 == hashlib.sha256(liberty.read_bytes()).hexdigest()
     odd = liberty.with_name("odd.lib")
@@ -82,3 +82,39 @@ def test_files_that_are_refused(library: Library, tmp_path: Path) -> None:
     for place, reason in ((tmp_path / "missing.lib", "No such file or directory"), (tmp_path, "Is a directory")):
         with pytest.raises(FileError, match=rf"cannot be read \({reason}\)$"):
             Library.read(place)
+
+
+def test_what_it_says() -> None:
+    electrical = ElectricalLibrary.of(LIBRARY)
+    assert (electrical.voltage, electrical.leakage_nanowatts) == (VOLTAGE, 1.0)
+    nand, flop = electrical.cells["NAND2"], electrical.cells["FLOP"]
+    assert nand.leakage == LEAKAGE
+    assert nand.pins["A"].capacitance == CAPACITANCE
+    energies = nand.pins["Y"].energies
+    assert [pin for pin, _ in energies] == ["A", "B"]
+    for _, tables in energies:
+        assert (tables["rise"].at(0.0, 0.0), tables["rise"].at(1.0, 0.0)) == RISE
+        assert tables["fall"].at(0.5, 9.0) == sum(FALL) / 2
+    assert (flop.data, flop.clock, flop.states) == ("D", "K", ("IQ", "IQN"))
+    assert flop.pins["K"].energies[0][1]["rise"].at(0.3, 0.1) == OF_CLOCK
+
+
+def test_between_and_beyond_what_is_tabulated() -> None:
+    table = Table((0.0, 2.0), (0.0, 1.0), ((0.0, 1.0), (4.0, 5.0)))
+    assert table.at(1.0, 0.5) == 2.5
+    assert table.at(3.0, 0.0) == 6.0
+    assert table.at(0.0, 2.0) == 2.0
+
+
+def test_what_it_must_say() -> None:
+    for old, new, message in (
+        ("internal_power", "no_power", "has no energies, that is no internal_power of any cell"),
+        ("(1, pf)", "(1, uf)", "has capacitances in uf, not in pf or ff"),
+        ("nom_voltage : 2.0", "nom_voltage : VDD", "has tables or numbers that cannot be read"),
+        ("0.25, 1.25", "0.25, 1.25, 2", "has tables or numbers that cannot be read"),
+        ("0.25, 1.25", "0.25, nan", "has tables or numbers that cannot be read"),
+        ('"1nW"', '"1hp"', "has leakage in 1hp, which is no unit of power"),
+        ("nom_voltage : 2.0;", "", "does not say its nominal voltage"),
+    ):
+        with pytest.raises(Error, match=f"^power.lib {message}$"):
+            ElectricalLibrary.of(Library("power.lib", TEXT.replace(old, new)))

@@ -51,7 +51,6 @@ def test_a_dense_instruction_decodes_nothing() -> None:
 
 @pytest.mark.regression
 def test_other_instructions() -> None:
-    """Of other families and shapes, and where each instruction of a chain may clamp."""
     for text, distribution in (
         ("wgmma.mma_async.sp.sync.aligned.m64n8k64.s32.s8.s8", "bits"),
         ("mma.sp.sync.aligned.m16n8k64.row.col.satfinite.s32.s8.s8.s32", "half"),

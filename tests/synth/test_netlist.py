@@ -63,7 +63,6 @@ def test_a_configuration_that_serves_no_warp() -> None:
 
 @pytest.mark.regression
 def test_a_netlist_comes_apart(tmp_path: Path) -> None:
-    """Into its submodules with all that is below, and the rest around their boxes."""
     ports = "wire input 0 \\i\nwire output 1 \\o\n"
     inverter = "cell $not $1\nparameter \\A_WIDTH 1\nparameter \\A_SIGNED 0\nparameter \\Y_WIDTH 1\n"
     inside = {"top": "wire width 2 input 0 \\x\nwire width 2 output 1 \\y\n"}

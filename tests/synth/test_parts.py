@@ -39,7 +39,6 @@ def test_how_many_there_are(parts: list[Part]) -> None:
 
 @pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
 def test_every_part_is_in_the_hardware() -> None:
-    """The names of modules follow the hierarchy of the components."""
     places: set[str] = set()
 
     def enter(component: Any, place: str) -> None:
@@ -57,7 +56,6 @@ def test_every_part_is_in_the_hardware() -> None:
 
 @pytest.mark.regression
 def test_every_module_is_in_one_part(parts: list[Part]) -> None:
-    """All registers of the whole are in the parts, as often as there are these."""
     whole = modules(emit(TINY, "warpgroup", "top", language="rtlil", with_unit=False))
     kept = sum(part.count * part.netlist.text.count("cell $dff") for part in parts if part.netlist)
     assert kept == sum(text.count("cell $dff") for text in whole.values())

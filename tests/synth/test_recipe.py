@@ -11,7 +11,6 @@ from sptc.tests.synth.netlists import chain, nands, netlist
 
 @pytest.fixture
 def registered() -> Netlist:
-    """A NAND2, a flip-flop and another NAND2 in a row."""
     first, second = {"A": "x [0]", "B": "x [1]", "Y": "d"}, {"A": "q", "B": "x [2]", "Y": "y"}
     flop = {"D": "d", "C": "x [3]", "Q": "q"}
     return netlist([("$_NAND_", first), ("$_DFF_P_", flop), ("$_NAND_", second)], 4, 1)

@@ -57,7 +57,6 @@ def test_other_results_than_the_golden_models_are_refused(monkeypatch: pytest.Mo
 
 
 def test_results_that_come_from_gates_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though a register takes them."""
     cells = {"gate": ("INV", {"A": 0, "Y": 1}), "held": ("FLOP", {"D": 1, "K": 2, "Q": 3})}
     unit = MappedNetlist(cells, {"step": [0], "clk": [2]}, {"result": [1]})
     monkeypatch.setattr("sptc.synth.energy.warp.mapped_unit", lambda config, library: unit)

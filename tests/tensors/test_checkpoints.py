@@ -136,7 +136,6 @@ def test_text_that_is_wrong(tmp_path: Path) -> None:
 
 
 def test_whatever_the_text_says(tmp_path: Path, rng: np.random.Generator) -> None:
-    """A file with one field exchanged is read or refused with a sentence, never worse."""
     path = tmp_path / "x.npz"
     values = ["", "0", "-1", "7", "x", "1e999", "nan", "1:2", "2:4", "4:8"]
     values += ["float32", "int8", "V0", "f16", "s4", "ue8m0"]

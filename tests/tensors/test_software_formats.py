@@ -130,7 +130,6 @@ def test_registers_of_a_warpgroup_and_of_a_lone_e2m1(rng: np.random.Generator) -
 
 @pytest.mark.parametrize("producer", PRODUCERS)
 def test_bitmask(producer: str, rng: np.random.Generator) -> None:
-    """Masks come from any producer's nibbles, in any order, and always mark two of four."""
     compressed = random_compressed("bf16", rng, producer)
     dense = expand(compressed)
     flip = rng.random(compressed.nibbles.shape) < 0.5

@@ -81,7 +81,6 @@ def test_pruned(producer: str, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("name", GRANULARITIES)
 def test_expanded(name: str, rng: np.random.Generator) -> None:
-    """Every element comes back to its place, and nothing else is there."""
     granularity = GRANULARITIES[name]
     legal = [0b0100, 0b1110] if name == "1:2" else [n for n in range(16) if n & 3 != n >> 2]
     nibbles = rng.choice(legal, (30, 5)).astype(np.uint8)

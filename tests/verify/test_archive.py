@@ -186,7 +186,6 @@ def archive(path: Path, name: str, data: bytes) -> None:
 
 
 def header(text: bytes) -> bytes:
-    """The start of an .npy file."""
     return b"\x93NUMPY\x01\x00" + (128).to_bytes(2, "little") + text.ljust(127) + b"\n"
 
 
@@ -223,7 +222,6 @@ NOT_FILES: list[tuple[Callable[[Path, bytes], object], str]] = [
 
 
 def test_what_is_no_register_file(tmp_path: Path, rng: Random) -> None:
-    """Foreign, truncated and damaged files; all are closed."""
     write(tmp_path / "file.npz", random_file(SPARSE, rng))
     whole = (tmp_path / "file.npz").read_bytes()
     with warnings.catch_warnings(record=True) as left_open:

@@ -83,7 +83,6 @@ def test_lanes_that_keep_what_they_hold(tensor_memory_file: MakeTensorMemory, tm
 
 
 def test_the_documented_keys_suffice(tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
-    """A file made without this package: the keys of the contract, nothing else."""
     file = random_file(SPARSE, rng)
     np.savez(tmp_path / "file.npz", instruction=SPARSE, selector=1, A=file.a, B=file.b, C=file.c, E=file.e)
     assert_same(read(tmp_path / "file.npz"), replace(file, arch="sm_90", metadata="strict", d=None))
@@ -114,12 +113,7 @@ def test_run_is_mma(rng: Random) -> None:
 
 
 def test_run_is_tcgen05_mma(tensor_memory_file: MakeTensorMemory, rng: Random) -> None:
-    for text, changes in (
-        (TCGEN05, {"enable_input_d": False}),
-        (TCGEN05, {"scale_input_d": 1}),
-        (MX, {}),
-        (PAIR, {}),
-    ):
+    for text, changes in ((TCGEN05, {"enable_input_d": False}), (TCGEN05, {"scale_input_d": 1}), (MX, {}), (PAIR, {})):
         file = tensor_memory_file(text, rng)
         tmem = file.tmem.copy()
         tmem[..., 256:272] = 0x3C00
@@ -182,7 +176,6 @@ def check_recordings(paths: Iterable[Path]) -> None:
 
 
 def test_some_shipped_recordings(rng: np.random.Generator) -> None:
-    """Of every instruction one."""
     files: dict[str, list[Path]] = defaultdict(list)
     for path in SHIPPED:
         files[path.name.partition(".selector")[0]].append(path)

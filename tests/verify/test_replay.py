@@ -33,7 +33,6 @@ TCGEN05_SCALED = "tcgen05.mma.sp.cta_group::1.kind::mxf8f6f4.block_scale"
 
 
 def recording(text: str, cases: int, rng: Random, *, any_nibble: bool = False) -> RegisterFile:
-    """A file whose D is what the model computes."""
     instruction = parse(text)
     if instruction.family == "wgmma":
         path = next(path for path in shipped() if path.name == "wgmma.sp.m64n8k32.f32.f16.f16.selector0.npz")
@@ -159,7 +158,6 @@ def test_recording_back_end_and_golden_model_are_compared(
 
 
 def test_the_hardware_computes_tiles_of_several_blocks(rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also the last one, which has fewer."""
     monkeypatch.setattr("sptc.sim.engine.engine._BLOCK_OUTPUTS", 3 * 128)
     for tiles in (3, 4, 8):
         file = recording(F32, tiles, rng)
@@ -177,7 +175,6 @@ def marked(tmp_path: Path, rng: Random) -> Path:
 
 
 def test_a_limit_draws_distinct_tiles(marked: Path) -> None:
-    """The seed decides which; a limit beyond the file changes nothing."""
     for limit in range(1, 7):
         drawn = []
         for seed in range(8):
@@ -271,7 +268,6 @@ OUTPUTS = [
 
 
 def test_a_flipped_bit_of_d_in_tensor_memory(tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
-    """An output is reported before what is beside D, whichever case that is in."""
     for text, wanted, (cta, lane, column, bit), (row, of_row) in OUTPUTS:
         file = tensor_memory_file(text, rng, **wanted)
         write(tmp_path / "file.npz", changed(file, (1, cta, lane, column, bit), (0, 0, 0, 0, 0)))
@@ -310,7 +306,6 @@ def test_a_change_beside_d_is_found(tensor_memory_file: MakeTensorMemory, tmp_pa
 def test_an_instruction_that_changes_more_than_d(
     tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the recording and the golden model say, if they say the same."""
     run = TensorMemoryFile.run
 
     def spilling(file: TensorMemoryFile, backend: str = "golden") -> np.ndarray:

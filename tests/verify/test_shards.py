@@ -103,7 +103,6 @@ def test_a_faulty_unit_is_counted(sample: bool, monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_wrong_flag_is_counted(monkeypatch: pytest.MonkeyPatch, faulty_flags: Push) -> None:
-    """And made small: one tile whose metadata alone matters."""
     shard = replace(Plan(seed=3, architectures=("sm_90",), instructions=(F16,), tiles=4).shard(0), distribution="mid")
     assert run_shard(shard, sample=False).mismatches == 0
     monkeypatch.setattr(Engine, "push", faulty_flags)

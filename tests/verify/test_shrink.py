@@ -1,19 +1,25 @@
-"""Mismatches made small."""
+"""Mismatches made small; neighbours of a model, and tiles that tell it from them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from sptc.golden import matrix
 from sptc.isa.fragments import a_fragment, accumulator_fragment, b_fragment
-from sptc.isa.instructions import parse
+from sptc.isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse
 from sptc.isa.memory import decode_descriptor, operand_map
+from sptc.isa.numerics import Numerics, numerics
+from sptc.isa.tcgen05 import every_opcode, instructions_of
 from sptc.operands.registers import from_registers, unpack_nibbles, unpack_scales
 from sptc.operands.shared_memory import gather_shared
 from sptc.sim.engine.engine import Engine
-from sptc.verify.register_file import RegisterFile, read, write
+from sptc.verify.candidates import draw_candidates, least_matrices
+from sptc.verify.neighbours import neighbours_of, right_model, same_alignment, same_floor, same_steps
+from sptc.verify.register_file import RegisterFile, read, shipped, write
 from sptc.verify.shards import Plan, both
 from sptc.verify.shrink import reproduce, shrink
 from sptc.verify.stimulus import random_register_file
@@ -117,7 +123,6 @@ def test_a_reproducer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faulty_pu
 
 
 def test_a_mismatch_that_needs_the_tile_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As few tiles as show it."""
     push = Engine.push
 
     def leaking(engine: Engine, steps: NDArray) -> NDArray:
@@ -130,3 +135,104 @@ def test_a_mismatch_that_needs_the_tile_before(monkeypatch: pytest.MonkeyPatch) 
     assert found
     assert found.file.cases == 2
     assert found.mismatch.case == 1
+
+
+Random = np.random.Generator
+RECORDED = [path for path in shipped() if path.name.endswith(".least.npz")]
+#: Types of A and D whose products reach below any floor.
+REACHING = ("bf16", "f32"), ("tf32", "f32"), ("f16", "f16")
+
+
+def _names(instruction: Instruction) -> tuple[str, str, str, str, bool]:
+    return instruction.family, instruction.a.name, instruction.b.name, instruction.d.name, bool(instruction.sparse)
+
+
+def test_recordings_tell_the_least_exponent(monkeypatch: pytest.MonkeyPatch) -> None:
+    for by in (-1, 0, 1):
+
+        def moved(instruction: Instruction, arch: str, by: int = by) -> Numerics:
+            found = numerics(instruction, arch)
+            return replace(found, zero_exponent=found.zero_exponent + by)
+
+        monkeypatch.setattr(matrix, "numerics", moved)
+        for path in RECORDED:
+            file = read(path)
+            assert file.d is not None
+            reaches = (file.instruction.a.name, file.instruction.d.name) in REACHING
+            assert (file.run("golden") == file.d).all() == (by == 0 or not reaches), (path.name, by)
+
+
+def test_every_family_and_type_was_recorded() -> None:
+    """Of wgmma with fp8 one pair of each result: its floor is below whatever a product reaches."""
+    wanted = {
+        _names(i)
+        for i in every_instruction()
+        if "sm_90" in i.architectures
+        and not i.a.is_integer
+        and not (i.family == "wgmma" and i.container_bits == 8 and (i.a.name, i.b.name) != ("e5m2", "e5m2"))
+    }
+    assert wanted <= {_names(read(path).instruction) for path in RECORDED}
+
+
+def test_tiles_have_two_products_at_most(rng: Random) -> None:
+    for i in every_instruction("mma"):
+        if not i.a.is_integer and i.scale_format is None:
+            drawn = least_matrices(i, rng, 10)
+            codes = drawn.a.astype(np.int64) >> i.low_bit(i.a) & ((1 << i.a.bits - 1) - 1)
+            counts = np.count_nonzero(codes, axis=2)
+            assert set(np.unique(counts)) == {0, 1, 2}, str(i)
+
+
+def forms() -> Iterator[tuple[Instruction, str]]:
+    """Yield each instruction of other operands once, with each architecture that has it; n is 8."""
+    seen = set()
+    for i in chain(every_instruction(), *map(instructions_of, every_opcode())):
+        for arch in i.architectures:
+            form = replace(i, n=8, m=min(i.m, 64))
+            if (form, arch) not in seen:
+                seen.add((form, arch))
+                yield form, arch
+
+
+FORMS = list(forms())
+
+
+@pytest.mark.quick_cases(40)
+@pytest.mark.parametrize(("instruction", "arch"), FORMS, ids=lambda value: str(value))
+def test_what_cannot_differ_does_not(instruction: Instruction, arch: str, rng: np.random.Generator) -> None:
+    right = right_model(instruction, arch)
+    same = [neighbour for neighbour in neighbours_of(instruction, arch) if neighbour.same]
+    for drawn in draw_candidates(instruction, right.numerics, rng, 2):
+        wanted = right.multiply(drawn.given)
+        for neighbour in same:
+            if drawn.given.elsewhere is not None or "selector" not in neighbour.name:
+                assert (neighbour.multiply(drawn.given) == wanted).all(), neighbour.name
+
+
+def test_every_architecture_is_asked_and_names_are_unique() -> None:
+    assert {arch for _, arch in FORMS} == set(ARCHITECTURES)
+    for instruction, arch in FORMS:
+        names = [neighbour.name for neighbour in neighbours_of(instruction, arch)]
+        assert len(set(names)) == len(names) >= 5, (str(instruction), arch)
+
+
+def test_reasons_end_where_the_formats_reach() -> None:
+    """Each argument holds for one instruction and not for another."""
+    f16, bf16, short = (
+        parse(f"mma.sp.sync.aligned.m16n8{rest}")
+        for rest in ("k32.row.col.f32.f16.f16.f32", "k32.row.col.f32.bf16.bf16.f32", "k16.row.col.f32.f16.f16.f32")
+    )
+    p = numerics(f16, "sm_90")
+    higher = replace(p, zero_exponent=p.zero_exponent + 1)
+    assert "exponent of -126" in same_floor(f16, p, higher)
+    assert same_floor(bf16, p, higher) == ""
+    # Of a subnormal accumulator 25 bits below an exponent of -119 are not all.
+    assert same_floor(f16, replace(p, zero_exponent=-120), replace(p, zero_exponent=-119)) == ""
+    half = replace(p, step=8)
+    assert same_steps(f16, p, half) == ""
+    assert "the 8 products" in same_steps(short, p, half)
+    assert "the 16 products" in same_steps(f16, p, replace(p, step=32))
+    assert same_alignment(f16, p, replace(p, alignment_bits=26)) == ""
+    # From the largest f32 down to the last bit of the least one, or of a product of f16, it is 276 bits.
+    assert same_alignment(f16, replace(p, alignment_bits=275), replace(p, alignment_bits=300)) == ""
+    assert "2^-149" in same_alignment(f16, replace(p, alignment_bits=276), replace(p, alignment_bits=300))

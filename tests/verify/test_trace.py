@@ -46,14 +46,12 @@ SUBJECTS = {
 
 
 def part(operands: MatrixOperands, tiles: slice, rows: int, columns: int) -> MatrixOperands:
-    """Return some outputs of some tiles."""
     few = operands.take(tiles, slice(rows))
     scale_b = None if few.scale_b is None else few.scale_b[:, :columns]
     return replace(few, b=few.b[..., :columns], c=few.c[..., :columns], scale_b=scale_b)
 
 
 def mid(i: Instruction, rng: np.random.Generator) -> Given:
-    """Return one tile of plain numbers."""
     return draw_tiles(i, ("mid",), "legal", 1, rng)
 
 
@@ -146,7 +144,6 @@ def test_the_hardware_has_the_same_fields_of_any_form(arch: str, rng: np.random.
 
 
 def planted(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    """Put a mistake into a cell of the hardware."""
     if where == "select":
         monkeypatch.setattr(metadata, "_one_hot", lambda index: Cat(index == 3 - place for place in range(4)))
         return
@@ -184,7 +181,6 @@ def test_the_first_difference_is_where_the_mistake_is(
 
 
 def test_differences_in_order() -> None:
-    """The field that data meets first is named, whatever follows from it."""
     i = parse("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32")
     operands = part(mid(i, np.random.default_rng(1)).matrices, slice(None), 1, 1)
     [found] = golden_traces(i, "sm_90", operands)
@@ -206,7 +202,6 @@ def recorded(pattern: str) -> Path:
 
 
 def test_outputs_of_recordings(rng: np.random.Generator) -> None:
-    """Through descriptors, negation and transposition to the recorded bits."""
     for pattern in (r"mma\.sp.*", r"wgmma.*f16.*", r"wgmma\.sp.*tf32.*", r"mma\..*s8.*"):
         path = recorded(pattern)
         file = read(path)

@@ -60,7 +60,6 @@ def tables_in(folder: Path) -> dict[str, NDArray[np.uint32]]:
 
 
 def require_manifest(folder: Path) -> dict[str, Any]:
-    """Check every digest of a folder; return its manifest."""
     manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
     assert manifest["sha256"] == content_digest(manifest)
     assert {MANIFEST, *manifest["files"]} == {path.name for path in folder.iterdir()}
@@ -275,7 +274,6 @@ PAIR = "tcgen05.mma.sp.cta_group::2.kind::mxf4.block_scale (m256n64k128.f32.e2m1
 
 @pytest.mark.parametrize(("text", "arch"), [(SPARSE, "sm_80"), (WGMMA, "sm_90"), (PAIR, "sm_100")])
 def test_the_library_gives_the_same_bytes(text: str, arch: str, tmp_path: Path) -> None:
-    """Of tiles in several blocks, some computed beside each other."""
     for backend in BACKENDS:
         write_vectors(request(text=text, arch=arch, tiles=40, format="hex", backend=backend), tmp_path / backend)
     one, other = ({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in BACKENDS)

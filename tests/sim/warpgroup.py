@@ -1,4 +1,4 @@
-"""The cycles of ``wgmma`` as measured on an H200, and those of a compiled warpgroup."""
+"""Random work for a compiled warpgroup, who waits for whom, and the cycles of ``wgmma`` as measured on an H200."""
 
 import csv
 from dataclasses import replace
@@ -7,22 +7,50 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sptc
+from sptc.api.backends import backend
+from sptc.api.recorder import Recorder
 from sptc.isa.instructions import Instruction, every_instruction
 from sptc.isa.operands import HeldOperands, Immediates
 from sptc.isa.timing import timing
+from sptc.sim.benches.random_operands import distributions
 from sptc.sim.engine.compiled_warpgroup import CompiledWarpgroup
 from sptc.sim.engine.warpgroup_commands import COMMIT, Command, multiplication, wait
+from sptc.verify.register_file import RegisterFile
+from sptc.verify.stimulus import random_register_file
 from sptc.verify.timing import of_warpgroup
 
-__all__ = ["check_row", "rows_of_wgmma"]
+__all__ = ["check_row", "drawn", "held", "rows_of_wgmma", "stalls"]
 
+Random = np.random.Generator
 _FILE = Path(sptc.__file__).parent / "recordings" / "cycles" / "wgmma-h200-2026-11-22.csv"
 #: Instructions of a group, and groups of which the first one is not timed.
 _GROUP, _GROUPS = 8, 6
 
 
+def drawn(instruction: Instruction, rng: Random, cases: int = 2) -> RegisterFile:
+    """Random operands of any distribution, with any nibble and selector, A and B in any place and order."""
+    kind, selector = str(rng.choice(distributions(instruction))), int(rng.integers(instruction.sparsity_selectors))
+    return random_register_file(
+        instruction, "sm_90", kind, cases, rng, sparsity_selector=selector, any_nibble=bool(rng.integers(2))
+    )
+
+
+def held(file: RegisterFile) -> HeldOperands:
+    recorder = Recorder(backend("golden"))
+    file.run(recorder)
+    (operands,) = recorder.operands
+    assert operands.held
+    return operands.held
+
+
+def stalls(rng: Random) -> np.ndarray:
+    """Who offers and who takes in each cycle: nearly always or hardly ever, for some cycles each."""
+    shares = rng.choice([0.1, 0.5, 0.9, 1.0], (60, 3))
+    bits = rng.random((60, 17, 3)) < shares[:, None]
+    return (bits.reshape(-1, 3) @ [1, 2, 4]).astype(np.uint8)
+
+
 def rows_of_wgmma() -> list[dict[str, str]]:
-    """Return what was measured."""
     with _FILE.open(encoding="utf-8") as file:
         return [*csv.DictReader(file)]
 

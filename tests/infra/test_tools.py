@@ -1,9 +1,14 @@
-"""Verilog and a driver to a shared library."""
+"""Tools in processes of their own: abc, Yosys, and Verilog made a shared library."""
 
 import ctypes
+import importlib.util
 import io
+import os
 import re
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +17,62 @@ from sptc.infra.cache import cache_folder
 from sptc.infra.compiler import cxx_compiler
 from sptc.infra.installation import install_line
 from sptc.infra.verilator import compile_library, verilator_root
+from sptc.infra.yosys import run_yosys
+
+_PARENT = """
+import subprocess, time
+from sptc.infra.abc import end_with_parent
+child = subprocess.Popen(["sleep", "600"], preexec_fn=end_with_parent)
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent is gone")
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_child_ends_with_its_parent(how: signal.Signals) -> None:
+    with subprocess.Popen([sys.executable, "-c", _PARENT], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert _is_there(child)
+        parent.send_signal(how)
+        parent.wait()
+    for _ in range(1000):
+        if not _is_there(child):
+            return
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    raise AssertionError("the child outlives its parent")
+
+
+def test_what_a_script_prints(tmp_path: Path) -> None:
+    assert "hello" in run_yosys(tmp_path, "log hello\nlog world\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_yosys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(BackendError, match=f"^this needs Yosys: install it with `{re.escape(install_line('yosys'))}`$"):
+        run_yosys(tmp_path, "")
+
+
+def test_a_script_that_fails(tmp_path: Path) -> None:
+    with pytest.raises(BackendError, match=r"^Yosys failed: ERROR: .*nothing"):
+        run_yosys(tmp_path, "hierarchy -top nothing\n")
+
+
+def test_a_script_that_takes_too_long(tmp_path: Path) -> None:
+    with pytest.raises(BackendError, match=r"^Yosys took longer than 0.01 seconds$"):
+        run_yosys(tmp_path, "log hello\n", timeout=0.01)
+
 
 VERILOG = "module add(input [7:0] a, input [7:0] b, output [8:0] sum); assign sum = a + b; endmodule\n"
 DRIVER = """
@@ -27,8 +88,6 @@ FAST = ("-O0",)
 
 
 class Terminal(io.StringIO):
-    """Somebody looks at it."""
-
     def isatty(self) -> bool:
         return True
 

@@ -1,0 +1,84 @@
+"""Panels that arrays are given: registers from rows of bytes, shared memory, and a stand-in for an array."""
+
+from typing import Any
+
+import numpy as np
+from amaranth.hdl import Module
+from numpy.typing import NDArray
+from sptc.isa.memory import decode_descriptor, shared_map
+from sptc.rtl.warp import Warp
+
+COLUMNS, ROWS, LANES, REGISTERS = 8, 16, 32, 4
+UNIT_BYTES, MEMORY_BYTES = 16, 1 << 18
+LANE, REGISTER = np.indices((LANES, REGISTERS))
+
+
+def a_registers(octets: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    """Return A of an array from 32 bytes of each row.
+
+    Register 2 h + u of lane 4 g + t is bytes 16 h + 4 t on of row 8 u + g.
+    """
+    return octets.view("<u4")[8 * (REGISTER % 2) + LANE // 4, 4 * (REGISTER // 2) + LANE % 4]
+
+
+def b_registers(octets: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    """Return B from 64 bytes of each of eight columns, or 32 of a dense instruction, which has two registers.
+
+    Register r of lane 4 g + t is bytes 16 r + 4 t on of column g.
+    """
+    kept = octets.shape[1] // UNIT_BYTES
+    return octets.view("<u4")[LANE[:, :kept] // 4, 4 * REGISTER[:, :kept] + LANE[:, :kept] % 4]
+
+
+def bits_of(words: NDArray[np.uint32]) -> int:
+    return int.from_bytes(np.ascontiguousarray(words, "<u4").tobytes(), "little")
+
+
+def words_of(number: int, count: int) -> NDArray[np.uint32]:
+    return np.frombuffer(number.to_bytes(4 * count, "little"), "<u4")
+
+
+def shared_octets(
+    memory: NDArray[np.uint8],
+    element_bits: int,
+    descriptor: int,
+    lines: int,
+    line_bytes: int,
+    *,
+    mn_major: int,
+    family: str,
+) -> NDArray[np.uint8]:
+    """Return the bytes of rows of A or of columns of B in shared memory, K ascending, by the index map."""
+    k, major = 8 * line_bytes // element_bits, "mn" if mn_major else "k"
+    addresses = shared_map(decode_descriptor(descriptor, family), lines, k, element_bits, major=major).addresses
+    if element_bits < 8:
+        addresses = addresses[:, :: 8 // element_bits]
+    addresses = addresses[..., None] + np.arange(max(1, element_bits // 8))
+    return np.ascontiguousarray(memory[addresses % MEMORY_BYTES].reshape(lines, line_bytes))
+
+
+async def serve_shared_memory(ctx, port, memory: NDArray[np.uint8]) -> None:
+    """Answer reads of units of shared memory in the next cycle, as a process beside a testbench."""
+    async for _, _, reads, *addresses in ctx.tick().sample(port.read, *port.address):
+        for row, address in enumerate(addresses):
+            unit = memory[UNIT_BYTES * address : UNIT_BYTES * (address + 1)]
+            ctx.set(port.data[row], int.from_bytes(unit.tobytes(), "little") if reads else -1)
+
+
+class Inverting(Warp):
+    """Gives for every operand its accumulators inverted, from the next cycle on."""
+
+    made: list["Inverting"]
+
+    def __init__(self, *arguments: Any, **others: Any) -> None:
+        super().__init__(*arguments, **others)
+        self.made.append(self)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.d.comb += self.i.ready.eq(~self.o.valid)
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += [self.o.valid.eq(1), self.o.payload.d.eq(~self.i.payload.c.as_value())]
+        with m.Elif(self.o.ready):
+            m.d.sync += self.o.valid.eq(0)
+        return m
