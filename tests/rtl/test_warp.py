@@ -209,12 +209,11 @@ def test_any_array(rows: int, columns: int, cuts: tuple[str, ...], step_bytes: i
     """Intervals and latencies, of instructions behind each other and of lone ones; results under gaps and stalls."""
     config = replace(TINY, rows=rows, columns=columns, cuts=cuts, step_bytes=step_bytes)
     cases = [stamp_case(config, long, rng) for long in (True, False, False, True, True, False)]
-    warp = Warp(config, Stamp)
-    assert warp.blocks == 128 // (rows * columns)
+    blocks = 128 // (rows * columns)
     counts = [steps(config, case) for case in cases]
     intervals = [config.warp_interval(count) for count in counts]
     for count, cycles in zip(counts, intervals, strict=True):  # A later step may wait for the first one's results.
-        assert cycles == warp.blocks * count or (count > 1 and warp.blocks <= config.latency)
+        assert cycles == blocks * count or (count > 1 and blocks <= config.latency)
     for share in (0, 0.9):
         log = run(Warp(config, Stamp), payloads(cases), rng, gaps=(share,))
         check_results(cases, log)
