@@ -220,8 +220,8 @@ def test_any_array(rows: int, columns: int, cuts: tuple[str, ...], step_bytes: i
         assert share or np.diff(accepted(log)).tolist() == intervals[:-1]
         latencies = [after - before for before, after in zip(accepted(log), first_valid(log), strict=True)]
         assert latencies == [config.warp_latency(count) for count in counts]
-    cases = [stamp_case(config, bool(rng.integers(2)), rng) for _ in range(12 if warp.blocks < 64 else 6)]
-    share = 1 - 1 / (1 + 2 * min(warp.blocks, 8))
+    cases = [stamp_case(config, bool(rng.integers(2)), rng) for _ in range(12 if blocks < 64 else 6)]
+    share = 1 - 1 / (1 + 2 * min(blocks, 8))
     log = run(warp, payloads(cases), rng, gaps=(share,), stalls=(share,))
     check_results(cases, log)
     check_stalls(log)
