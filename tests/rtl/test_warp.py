@@ -222,7 +222,7 @@ def test_any_array(rows: int, columns: int, cuts: tuple[str, ...], step_bytes: i
         assert latencies == [config.warp_latency(count) for count in counts]
     cases = [stamp_case(config, bool(rng.integers(2)), rng) for _ in range(12 if blocks < 64 else 6)]
     share = 1 - 1 / (1 + 2 * min(blocks, 8))
-    log = run(warp, payloads(cases), rng, gaps=(share,), stalls=(share,))
+    log = run(Warp(config, Stamp), payloads(cases), rng, gaps=(share,), stalls=(share,))
     check_results(cases, log)
     check_stalls(log)
 
