@@ -37,6 +37,7 @@ site: $(VENV)/.installed-site
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	find native sim tests -name '*.cpp' -o -name '*.h' -o -name '*.c' | xargs $(BIN)/clang-format --dry-run --Werror
 	PYTHON="$(abspath $(BIN))/python" .ci/typecheck
 
 $(BIN)/python:

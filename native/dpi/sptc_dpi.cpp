@@ -11,7 +11,9 @@ namespace {
 sptc_instruction *handle_of(void *instruction) { return static_cast<sptc_instruction *>(instruction); }
 
 // The elements of an open array, as many as it has.
-size_t bytes_of(svOpenArrayHandle array) { return size_t(svSize(array, 1)) * size_t(svSizeOfArray(array) / svSize(array, 1)); }
+size_t bytes_of(svOpenArrayHandle array) {
+    return size_t(svSize(array, 1)) * size_t(svSizeOfArray(array) / svSize(array, 1));
+}
 
 sptc_input input_of(svOpenArrayHandle array) { return {svGetArrayPtr(array), bytes_of(array)}; }
 
@@ -127,5 +129,4 @@ int sptc_dpi_wgmma(void *instruction, svBit a_in_registers, const svOpenArrayHan
     operands.d = {svGetArrayPtr(d), bytes_of(d)};
     return sptc_wgmma(handle_of(instruction), &operands, 1);
 }
-
 }

@@ -19,8 +19,8 @@ int main(void) {
     fill(e, THREADS, 0x44444444);             /* elements 0 and 1 of each four are kept */
 
     sptc_instruction *instruction = NULL;
-    sptc_status status = sptc_open(
-        SPTC_ABI, "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", "sm_90", &instruction);
+    sptc_status status = sptc_open(SPTC_ABI, "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
+                                   "sm_90", &instruction);
     if (status == SPTC_OK) {
         sptc_mma_operands operands;
         memset(&operands, 0, sizeof operands);

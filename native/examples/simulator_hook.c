@@ -38,7 +38,8 @@ static sptc_status execute_wgmma_sp(sptc_instruction *instruction, struct warpgr
 int main(void) {
     sptc_instruction *instruction = NULL;
     struct warpgroup *group = calloc(1, sizeof *group);
-    sptc_status status = sptc_open(SPTC_ABI, "wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16", "sm_90", &instruction);
+    sptc_status status =
+        sptc_open(SPTC_ABI, "wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16", "sm_90", &instruction);
     if (!group) return 1;
     for (int thread = 0; thread < THREADS; ++thread) {
         for (int index = 0; index < A_REGISTERS; ++index) group->a[thread][index] = 0x3C003C00; /* 1.0 */

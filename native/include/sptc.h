@@ -29,18 +29,18 @@ extern "C" {
 
 typedef enum sptc_status {
     SPTC_OK = 0,
-    SPTC_NO_MEMORY = 1,          /* the one that leaves no sentence */
-    SPTC_NULL = 2,               /* a pointer that must not be NULL is */
-    SPTC_FOREIGN_ABI = 3,        /* the caller was compiled with the header of another version */
-    SPTC_NO_INSTRUCTION = 4,     /* the text names none */
-    SPTC_NO_ARCHITECTURE = 5,    /* there is none of that name, or it does not have the instruction */
-    SPTC_NO_KERNELS = 6,         /* there are none of that name, or this processor does not run them */
-    SPTC_BAD_SHAPE = 7,          /* the instruction does not make such a product */
-    SPTC_SHORT_BUFFER = 8,       /* an array is smaller than what belongs in it */
-    SPTC_BAD_VALUE = 9,          /* a number is out of its range */
-    SPTC_SUPERFLUOUS = 10,       /* an operand that the instruction does not take */
+    SPTC_NO_MEMORY = 1,           /* the one that leaves no sentence */
+    SPTC_NULL = 2,                /* a pointer that must not be NULL is */
+    SPTC_FOREIGN_ABI = 3,         /* the caller was compiled with the header of another version */
+    SPTC_NO_INSTRUCTION = 4,      /* the text names none */
+    SPTC_NO_ARCHITECTURE = 5,     /* there is none of that name, or it does not have the instruction */
+    SPTC_NO_KERNELS = 6,          /* there are none of that name, or this processor does not run them */
+    SPTC_BAD_SHAPE = 7,           /* the instruction does not make such a product */
+    SPTC_SHORT_BUFFER = 8,        /* an array is smaller than what belongs in it */
+    SPTC_BAD_VALUE = 9,           /* a number is out of its range */
+    SPTC_SUPERFLUOUS = 10,        /* an operand that the instruction does not take */
     SPTC_UNDEFINED_METADATA = 11, /* a nibble that the instruction leaves undefined */
-    SPTC_FAILED = 12             /* threads cannot be started, or the like */
+    SPTC_FAILED = 12              /* threads cannot be started, or the like */
 } sptc_status;
 
 typedef struct sptc_instruction sptc_instruction;
@@ -67,15 +67,15 @@ SPTC_API sptc_status sptc_choose_kernels(sptc_instruction *instruction, const ch
 
 typedef struct sptc_shape {
     int32_t m, n, k;
-    int32_t stored_k;       /* columns of A that are stored: half of K if the instruction is sparse */
-    int32_t chunks;         /* metadata nibbles of a row, 0 if the instruction is dense */
-    int32_t selectors;      /* sparsity selectors */
-    int32_t threads;        /* that hold operands: 32, 128, or none */
+    int32_t stored_k;  /* columns of A that are stored: half of K if the instruction is sparse */
+    int32_t chunks;    /* metadata nibbles of a row, 0 if the instruction is dense */
+    int32_t selectors; /* sparsity selectors */
+    int32_t threads;   /* that hold operands: 32, 128, or none */
     int32_t a_registers, b_registers, d_registers; /* of a thread; 0 where an operand is not in registers */
-    int32_t operand_bytes;  /* of an element of A or B in a matrix */
-    int32_t result_bytes;   /* of an element of C or D */
-    int32_t operand_bits;   /* of an element of A or B in a register */
-    int32_t scales;         /* block scales of a row of A or a column of B, 0 if there are none */
+    int32_t operand_bytes;                         /* of an element of A or B in a matrix */
+    int32_t result_bytes;                          /* of an element of C or D */
+    int32_t operand_bits;                          /* of an element of A or B in a register */
+    int32_t scales;          /* block scales of a row of A or a column of B, 0 if there are none */
     int32_t defined_nibbles; /* bit i: nibble i is defined; 0 if the instruction is dense */
 } sptc_shape;
 
@@ -118,12 +118,12 @@ typedef enum sptc_metadata_policy {
 typedef struct sptc_mma_operands {
     int64_t tiles;
     sptc_input a, b, c;
-    sptc_input e;                     /* [tile][thread], of a sparse instruction */
-    int32_t selector;                 /* sparsity selector */
-    int32_t metadata;                 /* an sptc_metadata_policy */
-    sptc_input scale_a, scale_b;      /* [tile][thread], of a block-scaled instruction */
+    sptc_input e;                /* [tile][thread], of a sparse instruction */
+    int32_t selector;            /* sparsity selector */
+    int32_t metadata;            /* an sptc_metadata_policy */
+    sptc_input scale_a, scale_b; /* [tile][thread], of a block-scaled instruction */
     int32_t byte_a, thread_a, byte_b, thread_b;
-    sptc_output d;                    /* may be the array of c */
+    sptc_output d; /* may be the array of c */
 } sptc_mma_operands;
 
 /* Computes tiles of mma or mma.sp, on so many threads. Unless all metadata is taken, nothing is written. */
@@ -132,8 +132,8 @@ SPTC_API sptc_status sptc_mma(sptc_instruction *instruction, const sptc_mma_oper
 /* What the 128 threads of some warpgroups hold for wgmma, and images of shared memory, whose first byte has address 0. */
 typedef struct sptc_wgmma_operands {
     int64_t tiles;
-    sptc_input c;                     /* the D that is added to; none without scale_d */
-    sptc_input a;                     /* none if a descriptor leads to A */
+    sptc_input c; /* the D that is added to; none without scale_d */
+    sptc_input a; /* none if a descriptor leads to A */
     uint64_t a_descriptor, b_descriptor;
     sptc_input e;
     int32_t selector;
@@ -152,19 +152,19 @@ SPTC_API sptc_status sptc_wgmma(sptc_instruction *instruction, const sptc_wgmma_
 /* Memories for tcgen05.mma. An address in tensor memory is lane << 16 | column. What is not taken is 0. */
 typedef struct sptc_tcgen05_operands {
     int64_t images;
-    sptc_input tmem;                  /* 32-bit words [image][CTA of the group][lane of 128][column of 512] */
-    sptc_input smem;                  /* [image][CTA] bytes, of which the first of each CTA has address 0 */
-    size_t smem_stride;               /* bytes from one image to the next, 0: there is one; CTAs share them evenly */
-    uint64_t a;                       /* shared-memory descriptor, 2**46 or more, or address in tensor memory */
-    uint64_t b;                       /* shared-memory descriptor; of a pair, each CTA holds half of the columns */
-    uint64_t zero_column_mask;        /* of .ws */
-    uint32_t d, e, scale_a, scale_b;  /* addresses in tensor memory; e of metadata, of a sparse instruction */
-    uint32_t idesc;                   /* instruction descriptor */
-    uint32_t disable_output_lane[4];  /* a bit for each lane of D that keeps what it holds */
-    int32_t enable_input_d;           /* 1, or 0: D = A B */
-    int32_t scale_input_d;            /* 0 to 15: D is multiplied by 2**-scale_input_d before it is added */
-    int32_t metadata;                 /* an sptc_metadata_policy */
-    sptc_output result;               /* tensor memory afterwards; may be the array of tmem, not overlap it else */
+    sptc_input tmem;                 /* 32-bit words [image][CTA of the group][lane of 128][column of 512] */
+    sptc_input smem;                 /* [image][CTA] bytes, of which the first of each CTA has address 0 */
+    size_t smem_stride;              /* bytes from one image to the next, 0: there is one; CTAs share them evenly */
+    uint64_t a;                      /* shared-memory descriptor, 2**46 or more, or address in tensor memory */
+    uint64_t b;                      /* shared-memory descriptor; of a pair, each CTA holds half of the columns */
+    uint64_t zero_column_mask;       /* of .ws */
+    uint32_t d, e, scale_a, scale_b; /* addresses in tensor memory; e of metadata, of a sparse instruction */
+    uint32_t idesc;                  /* instruction descriptor */
+    uint32_t disable_output_lane[4]; /* a bit for each lane of D that keeps what it holds */
+    int32_t enable_input_d;          /* 1, or 0: D = A B */
+    int32_t scale_input_d;           /* 0 to 15: D is multiplied by 2**-scale_input_d before it is added */
+    int32_t metadata;                /* an sptc_metadata_policy */
+    sptc_output result;              /* tensor memory afterwards; may be the array of tmem, not overlap it else */
 } sptc_tcgen05_operands;
 
 /* Computes images of tcgen05.mma, dense or sparse, with .ws or without, on so many threads. Unless all of them are

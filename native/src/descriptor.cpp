@@ -105,10 +105,9 @@ InstructionDescriptor decode_instruction_descriptor(const OpcodeOn &opcode, uint
     const std::string where = "instruction descriptor " + hexadecimal(value, 8) + " of " + spelled(opcode);
     check_form(opcode, fields, value, where);
     const int m = int(fields.m.of(value)) * kind.m_unit, n = int(fields.n.of(value)) * 8;
-    const int types[] = {fields.d.width ? format_of(kind.accumulators, fields.d.of(value), "D", where)
-                                        : only_format(kind.accumulators),
-                         format_of(kind.types, fields.a.of(value), "A", where),
-                         format_of(kind.types, fields.b.of(value), "B", where)};
+    const int types[] = {
+        fields.d.width ? format_of(kind.accumulators, fields.d.of(value), "D", where) : only_format(kind.accumulators),
+        format_of(kind.types, fields.a.of(value), "A", where), format_of(kind.types, fields.b.of(value), "B", where)};
     int scale_format = -1;
     if (opcode.scale_size) {
         const int (&by_code)[2] = kind.scale_formats[opcode.scale_size / 2];  // 1, 2 and 4 are numbers 0, 1 and 2

@@ -56,7 +56,8 @@ struct Words {
 };
 
 void take(std::string &part, const std::string &word, const std::string &text) {
-    if (!part.empty()) refuse(quoted("." + word) + " in " + quoted(text) + " repeats '." + part + "'; one is expected.");
+    if (!part.empty())
+        refuse(quoted("." + word) + " in " + quoted(text) + " repeats '." + part + "'; one is expected.");
     part = word;
 }
 
@@ -252,14 +253,13 @@ Instruction parse(const std::string &text, const std::string &architecture) {
 std::string spelled(const Instruction &instruction) {
     const Form &form = *instruction.form;
     const std::string sparse = instruction.sparse() ? std::string(".") + sparsity_name(form.sparsity) : "";
-    const std::string shape = "m" + std::to_string(instruction.m) + "n" + std::to_string(instruction.n) + "k" +
-                              std::to_string(form.k);
+    const std::string shape =
+        "m" + std::to_string(instruction.m) + "n" + std::to_string(instruction.n) + "k" + std::to_string(form.k);
     const std::string kind = *form.kind ? std::string(".kind::") + form.kind : "";
-    const std::string scale =
-        form.scale_size ? ".block_scale.scale_vec::" + std::to_string(form.scale_size) + "X" : "";
+    const std::string scale = form.scale_size ? ".block_scale.scale_vec::" + std::to_string(form.scale_size) + "X" : "";
     const std::string saturation = form.satfinite ? ".satfinite" : "";
-    std::string types = std::string(".") + FORMATS[form.d].name + "." + FORMATS[form.a].name + "." +
-                        FORMATS[form.b].name;
+    std::string types =
+        std::string(".") + FORMATS[form.d].name + "." + FORMATS[form.a].name + "." + FORMATS[form.b].name;
     if (form.family == Family::MMA) types += std::string(".") + FORMATS[form.c].name;
     if (form.scale_size) types += std::string(".") + FORMATS[form.scale_format].name;
     if (form.family == Family::TCGEN05)

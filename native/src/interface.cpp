@@ -79,7 +79,8 @@ void check(const sptc_matrices &given, const sptc::Instruction &instruction, con
     require_bytes(given.c, results, "c");
     require_bytes(given.d, results, "d");
     if (instruction.sparse())
-        require_bytes(given.nibbles, product("nibbles", {given.batch, given.m, given.k / form.k, form.chunks}), "nibbles");
+        require_bytes(given.nibbles, product("nibbles", {given.batch, given.m, given.k / form.k, form.chunks}),
+                      "nibbles");
     else
         require_none(given.nibbles, "nibbles");
     if (form.scale_size) {
@@ -95,7 +96,8 @@ void check(const sptc_matrices &given, const sptc::Instruction &instruction, con
 void check_threads(int threads) {
     constexpr int MOST = 1024;
     if (threads < 1 || threads > MOST)
-        throw Error(SPTC_BAD_VALUE, "threads must be 1 to " + std::to_string(MOST) + ", not " + std::to_string(threads) + ".");
+        throw Error(SPTC_BAD_VALUE,
+                    "threads must be 1 to " + std::to_string(MOST) + ", not " + std::to_string(threads) + ".");
 }
 
 // An instruction of a family, opened.
@@ -168,15 +170,14 @@ sptc::Held held_by(const sptc_wgmma_operands &given, const sptc::Instruction &in
     const bool shared_a = !given.a.data;
     for (const auto &[name, value] : {std::pair("imm_scale_a", given.imm_scale_a), {"imm_scale_b", given.imm_scale_b}})
         if (value != 1 && value != least_scale)
-            throw Error(SPTC_BAD_VALUE, std::string(name) + " must be 1" + (least_scale < 0 ? " or -1" : "") + ", not " +
-                                            std::to_string(value) + ".");
+            throw Error(SPTC_BAD_VALUE, std::string(name) + " must be 1" + (least_scale < 0 ? " or -1" : "") +
+                                            ", not " + std::to_string(value) + ".");
     check_range("scale_d", given.scale_d, 0, 1);
     check_range("imm_trans_a", given.imm_trans_a, 0, shared_a ? most_trans : 0);
     check_range("imm_trans_b", given.imm_trans_b, 0, most_trans);
     held.adds = given.scale_d != 0;
     held.negates = given.imm_scale_a != given.imm_scale_b;
-    if (held.adds)
-        held.c = registers_of(given.c, given.tiles, instruction, of.d_registers(), "c");
+    if (held.adds) held.c = registers_of(given.c, given.tiles, instruction, of.d_registers(), "c");
     held.d = registers_of(given.d, given.tiles, instruction, of.d_registers(), "d");
     held.smem = static_cast<const uint8_t *>(given.smem.data);
     const size_t image = sptc::image_bytes(given.smem, given.smem_stride, given.tiles);
@@ -238,7 +239,8 @@ sptc_status sptc_choose_kernels(sptc_instruction *instruction, const char *name)
         require(name, "name");
         const sptc::Kernels *kernels = *name ? sptc::kernels_named(name) : nullptr;
         if (*name && !kernels)
-            throw Error(SPTC_NO_KERNELS, "this processor runs no kernels of the name '" + std::string(name).substr(0, 40) +
+            throw Error(SPTC_NO_KERNELS, "this processor runs no kernels of the name '" +
+                                             std::string(name).substr(0, 40) +
                                              "'; there are portable, avx2 and avx512.");
         instruction->kernels = kernels;
     });
@@ -270,10 +272,17 @@ sptc_status sptc_multiply(sptc_instruction *instruction, const sptc_matrices *ma
         check_threads(threads);
         const sptc::Instruction &of = opened(instruction);
         check(*matrices, of, *instruction->product);
-        const sptc::Matrices given{
-            matrices->batch, matrices->m, matrices->n, matrices->k, matrices->a.data, matrices->b.data,
-            matrices->c.data, matrices->d.data, static_cast<const uint8_t *>(matrices->nibbles.data),
-            static_cast<const uint8_t *>(matrices->scale_a.data), static_cast<const uint8_t *>(matrices->scale_b.data)};
+        const sptc::Matrices given{matrices->batch,
+                                   matrices->m,
+                                   matrices->n,
+                                   matrices->k,
+                                   matrices->a.data,
+                                   matrices->b.data,
+                                   matrices->c.data,
+                                   matrices->d.data,
+                                   static_cast<const uint8_t *>(matrices->nibbles.data),
+                                   static_cast<const uint8_t *>(matrices->scale_a.data),
+                                   static_cast<const uint8_t *>(matrices->scale_b.data)};
         instruction->product->multiply(given, kernels_of(instruction, matrices->n), threads);
     });
 }

@@ -66,8 +66,8 @@ struct Step {
 };
 
 Step step_of(const RowOfA &a, const BlockOfB &b, int first, int slots, int lane) {
-    return {a.significands + first, a.exponents + first, a.offsets + first, b.significands + lane,
-            b.exponents + lane, slots};
+    return {a.significands + first, a.exponents + first, a.offsets + first,
+            b.significands + lane,  b.exponents + lane,  slots};
 }
 
 // The same operands, of a vector of columns further on.
@@ -227,8 +227,8 @@ Ints grouped_step(const Window &window, const RowOfA &a, const BlockOfB &b, int 
         }
         const int32_t *scales = b.scale_significands + (first_group + group) * b.stride + lane;
         const Ints significand = load(scales) * a.scale_significands[first_group + group];
-        const Ints scale = load(b.scale_exponents + (first_group + group) * b.stride + lane) +
-                           a.scale_exponents[first_group + group];
+        const Ints scale =
+            load(b.scale_exponents + (first_group + group) * b.stride + lane) + a.scale_exponents[first_group + group];
         const Ints counts = (any != 0) & (significand != 0);
         terms[group] = sum * significand;
         exponents[group] = counts ? scale : Ints{} + window.numerics.zero_exponent;
@@ -322,7 +322,7 @@ bool decode(const Encoding &encoding, const Container *containers, int64_t count
 
 }  // namespace
 
-extern const Kernels SPTC_KERNELS = {SPTC_KERNELS_NAME,  LANES,           fused, grouped, emulated, integer,
-                                     decode<uint16_t>, decode<uint32_t>};
+extern const Kernels SPTC_KERNELS = {SPTC_KERNELS_NAME, LANES,           fused, grouped, emulated, integer,
+                                     decode<uint16_t>,  decode<uint32_t>};
 
 }  // namespace sptc

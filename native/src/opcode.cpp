@@ -104,8 +104,7 @@ void check_shift(int kind, const Qualifiers &found, bool weight_stationary, cons
     if (weight_stationary) refuse("ashift", text, "'.ws' does not shift A");
     if (KINDS[kind].scaled) refuse("ashift", text, "it belongs to " + one_of(kinds_that(false)));
     if (found.collector == "collector::a::fill" || found.collector == "collector::a::use")
-        refuse(found.collector, text,
-               "with '.ashift' it is '.collector::a::lastuse' or '.collector::a::discard'");
+        refuse(found.collector, text, "with '.ashift' it is '.collector::a::lastuse' or '.collector::a::discard'");
 }
 
 const OpcodeShapes *shapes_of(const Opcode &opcode) {
@@ -143,9 +142,15 @@ Opcode parse_opcode(const std::string &opcode, const std::string &text, bool req
     const int scales = scale_size(kind, found, text);
     check_collector(found, weight_stationary, text);
     check_shift(kind, found, weight_stationary, text);
-    Opcode parsed{kind, !found.sp.empty(), weight_stationary, !found.ashift.empty(),
+    Opcode parsed{kind,
+                  !found.sp.empty(),
+                  weight_stationary,
+                  !found.ashift.empty(),
                   found.cta_group.empty() ? 0 : found.cta_group.back() - '0',
-                  scales, found.scale_word, found.collector, nullptr};
+                  scales,
+                  found.scale_word,
+                  found.collector,
+                  nullptr};
     parsed.shapes = shapes_of(parsed);
     return parsed;
 }

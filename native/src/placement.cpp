@@ -34,7 +34,8 @@ void check_options(const sptc_tcgen05_operands &given, const OpcodeOn &opcode) {
     if (disables && (opcode.weight_stationary || opcode.scale_size))
         throw Error(SPTC_SUPERFLUOUS, spelled(opcode) + " takes no disable_output_lane.");
     if (disables && opcode.cta_group == 2)
-        throw Error(SPTC_SUPERFLUOUS, "disable_output_lane" + of + " must be left out: no public source states which "
+        throw Error(SPTC_SUPERFLUOUS, "disable_output_lane" + of +
+                                          " must be left out: no public source states which "
                                           "of its eight numbers belong to which CTA.");
     if (!opcode.sparse) require_zero(given.e, spelled(opcode) + " is dense and takes no metadata operand e.");
     if (!opcode.weight_stationary)
@@ -86,8 +87,10 @@ TensorMap scales(const char *name, uint32_t address, const TensorInstruction &pl
 void check_overlap(const TensorInstruction &placed) {
     std::vector<bool> taken(size_t(TENSOR_WORDS), false);
     for (int32_t word : placed.d.words) taken[size_t(word)] = true;
-    for (const auto &[name, where] : {std::pair<const char *, const TensorMap *>("a", &placed.a), {"e", &placed.e},
-                                      {"scale_a", &placed.scale_a}, {"scale_b", &placed.scale_b}})
+    for (const auto &[name, where] : {std::pair<const char *, const TensorMap *>("a", &placed.a),
+                                      {"e", &placed.e},
+                                      {"scale_a", &placed.scale_a},
+                                      {"scale_b", &placed.scale_b}})
         for (int32_t copy : where->copies)
             for (int32_t word : where->words)
                 if (taken[size_t(word + copy * TENSOR_COLUMNS)])

@@ -71,7 +71,8 @@ Product::Product(const Instruction &instruction)
     if (numerics.method != Method::INTEGER) product_up_ = numerics.alignment_bits - fraction_bits;
     if (form_.scale_size) {
         const Format &format = FORMATS[form_.scale_format];
-        for (uint32_t code = 0; code < 256; ++code) scale_[code] = decode_code(format, code & ((1u << format.bits) - 1));
+        for (uint32_t code = 0; code < 256; ++code)
+            scale_[code] = decode_code(format, code & ((1u << format.bits) - 1));
         group_ = numerics.method == Method::GROUPED ? BLOCK_GROUP : std::min(numerics.step, form_.stored_k);
         if (numerics.method == Method::GROUPED) product_up_ -= 2 * format.fraction_bits;
     }
@@ -132,7 +133,8 @@ void Product::decode_columns(const Matrices &matrices, const Kernels &kernels, c
         int32_t *significands = &scratch.b_significands[size_t(row) * stride];
         int32_t *exponents = &scratch.b_exponents[size_t(row) * stride];
         const int64_t count = at_once ? k * int64_t(block.columns) : block.columns;
-        scratch.b_special |= b_.decode(kernels, b + row * matrices.n * operand_bytes(), count, up, significands, exponents);
+        scratch.b_special |=
+            b_.decode(kernels, b + row * matrices.n * operand_bytes(), count, up, significands, exponents);
         if (at_once) continue;
         std::fill(significands + block.columns, significands + block.stride, 0);
         std::fill(exponents + block.columns, exponents + block.stride, EXPONENT_OF_ZERO);
@@ -140,7 +142,8 @@ void Product::decode_columns(const Matrices &matrices, const Kernels &kernels, c
     std::fill_n(&scratch.b_significands[size_t(k) * stride], stride, 0);
     std::fill_n(&scratch.b_exponents[size_t(k) * stride], stride, EXPONENT_OF_ZERO);
     for (int nibble = 0; nibble < 16; ++nibble)
-        for (int slot = 0; slot < 4; ++slot) scratch.unit_offsets[nibble][slot] = selected_[nibble].unit[slot] * block.stride;
+        for (int slot = 0; slot < 4; ++slot)
+            scratch.unit_offsets[nibble][slot] = selected_[nibble].unit[slot] * block.stride;
     if (!group_) return;
     const int groups = k / form_.k * (form_.stored_k / group_), dense = instruction_.sparse() ? 2 : 1;
     scratch.b_scale_significands.assign(size_t(groups) * size_t(block.stride), 0);
@@ -149,7 +152,8 @@ void Product::decode_columns(const Matrices &matrices, const Kernels &kernels, c
     for (int group = 0; group < groups; ++group)
         for (int column = 0; column < block.columns; ++column) {
             const int64_t span = (first_k + int64_t(group) * group_ * dense) / form_.span;
-            const uint8_t *code = matrices.scale_b + (block.tile * matrices.n + block.first_column + column) * spans + span;
+            const uint8_t *code =
+                matrices.scale_b + (block.tile * matrices.n + block.first_column + column) * spans + span;
             const size_t place = size_t(group) * size_t(block.stride) + size_t(column);
             scratch.b_scale_significands[place] = scale_[*code].significand;
             scratch.b_scale_exponents[place] = scale_[*code].exponent;
@@ -159,11 +163,13 @@ void Product::decode_columns(const Matrices &matrices, const Kernels &kernels, c
 
 // Writes a row of elements whose halves are those that a nibble names; returns whether one is Inf or NaN.
 bool Product::spliced(const Matrices &matrices, const Block &block, int64_t first_k, int chunk, int nibble, int row,
-                         Scratch &scratch) const {
+                      Scratch &scratch) const {
     const int missing = instruction_.rule().missing[instruction_.mux][nibble];
     const uint32_t *b = static_cast<const uint32_t *>(matrices.b) +
                         (block.tile * matrices.k + first_k + 2 * chunk) * matrices.n + block.first_column;
-    const auto half = [&](int unit, int column) { return b[(unit >> 1) * matrices.n + column] >> 16 * (unit & 1) & 0xFFFF; };
+    const auto half = [&](int unit, int column) {
+        return b[(unit >> 1) * matrices.n + column] >> 16 * (unit & 1) & 0xFFFF;
+    };
     bool special = false;
     for (int column = 0; column < block.columns; ++column) {
         const uint32_t low = missing & 1 ? 0 : half(nibble & 3, column);
@@ -223,9 +229,9 @@ void Product::decode_rows(const Matrices &matrices, const Kernels &kernels, cons
     scratch.a_special = false;
     const bool at_once = stored == stored_k;
     for (int64_t row = 0; row < block.rows; row += at_once ? block.rows : 1)
-        scratch.a_special |= a_.decode(kernels, a + row * stored_k * operand_bytes(), at_once ? block.rows * stored : stored,
-                                       0, &scratch.a_significands[size_t(row * stored)],
-                                       &scratch.a_exponents[size_t(row * stored)]);
+        scratch.a_special |=
+            a_.decode(kernels, a + row * stored_k * operand_bytes(), at_once ? block.rows * stored : stored, 0,
+                      &scratch.a_significands[size_t(row * stored)], &scratch.a_exponents[size_t(row * stored)]);
     if (!instruction_.sparse())
         for (int slot = 0; slot < stored; ++slot) scratch.offsets[size_t(slot)] = slot * block.stride;
 }
@@ -239,7 +245,8 @@ RowOfA Product::row_of_a(const Matrices &matrices, const Block &block, int64_t r
     int32_t *exponents = &scratch.a_exponents[size_t(row * stored)];
     if (instruction_.sparse()) {
         const int logical = 2 * form_.stored_in_chunk;
-        select(matrices.nibbles + line * (matrices.k / logical) + first_k / logical, matrices, block, first_k, k, scratch);
+        select(matrices.nibbles + line * (matrices.k / logical) + first_k / logical, matrices, block, first_k, k,
+               scratch);
     }
     const int32_t *offsets = scratch.offsets.data();
     if (instruction_.numerics->method == Method::EMULATED) {
@@ -294,8 +301,11 @@ void Product::compute(const Matrices &matrices, const Kernels &kernels, const Bl
         decode_rows(matrices, kernels, block, first_k, k, scratch);
         for (int64_t row = 0; row < block.rows; ++row) {
             const RowOfA a = row_of_a(matrices, block, row, first_k, k, scratch);
-            const BlockOfB b{scratch.b_significands.data(), scratch.b_exponents.data(),
-                             scratch.b_scale_significands.data(), scratch.b_scale_exponents.data(), block.stride,
+            const BlockOfB b{scratch.b_significands.data(),
+                             scratch.b_exponents.data(),
+                             scratch.b_scale_significands.data(),
+                             scratch.b_scale_exponents.data(),
+                             block.stride,
                              scratch.b_special || scratch.spliced_special};
             row_kernel(steps, a, b, &scratch.results[size_t(row * block.stride)]);
         }

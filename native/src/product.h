@@ -54,10 +54,10 @@ class Product {
     Instruction instruction_;
     const Form &form_;
     Decoder a_, b_;
-    int product_up_;         // zeros behind a product, or a scaled group of them, in units of the last bit kept
-    int panel_k_;            // logical k of a stretch
-    int group_;              // kept products that share a block scale, 0 without
-    Raw scale_[256];         // block scales by code
+    int product_up_;          // zeros behind a product, or a scaled group of them, in units of the last bit kept
+    int panel_k_;             // logical k of a stretch
+    int group_;               // kept products that share a block scale, 0 without
+    Raw scale_[256];          // block scales by code
     std::vector<int> order_;  // of the slots of an instruction in its steps
     struct Selected {
         int8_t unit[4];  // logical column of the chunk that each slot meets, -1 if none

@@ -19,7 +19,8 @@ const Format &format_named(const char *name) {
 // The same value as an f16 has it: a subnormal e4m3 is a normal one, which can raise the alignment less.
 Raw widened(Raw narrow, const Format &format, const Format &f16) {
     if (narrow.exponent <= EXPONENT_OF_ZERO) return narrow;
-    int32_t significand = narrow.significand * (1 << (f16.fraction_bits - format.fraction_bits)), exponent = narrow.exponent;
+    int32_t significand = narrow.significand * (1 << (f16.fraction_bits - format.fraction_bits)),
+            exponent = narrow.exponent;
     const int32_t one = 1 << f16.fraction_bits;
     while ((significand < 0 ? -significand : significand) < one && exponent > f16.minimum_exponent()) {
         significand *= 2;
@@ -69,9 +70,11 @@ bool Decoder::decode(const Kernels &kernels, const void *containers, int64_t cou
                      int32_t *exponents) const {
     const Encoding encoding{format_.fraction_bits, format_.exponent_bits, format_.bias, low_bit_};
     if (container_bits_ == 16)
-        return kernels.decode_16(encoding, static_cast<const uint16_t *>(containers), count, up, significands, exponents);
+        return kernels.decode_16(encoding, static_cast<const uint16_t *>(containers), count, up, significands,
+                                 exponents);
     if (container_bits_ == 32)
-        return kernels.decode_32(encoding, static_cast<const uint32_t *>(containers), count, up, significands, exponents);
+        return kernels.decode_32(encoding, static_cast<const uint32_t *>(containers), count, up, significands,
+                                 exponents);
     const uint8_t *bytes = static_cast<const uint8_t *>(containers);
     bool special = false;
     for (int64_t i = 0; i < count; ++i) {

@@ -82,7 +82,7 @@ struct Form {
     const char *kind;
     bool satfinite;
     int scale_size;
-    bool says_scale_size;  // whether it must be written
+    bool says_scale_size;    // whether it must be written
     int scale_format, span;  // span: logical k that share a scale
     int container_bits, low_bit_a, low_bit_b;
     int unit_a, unit_b;  // elements of 16 bytes of shared memory

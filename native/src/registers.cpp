@@ -196,8 +196,7 @@ void Registers::gather(const Held &held, int64_t tile, Tiles &tiles, size_t plac
     const size_t bytes = size_t(std::max(1, form.container_bits / 8));
     uint8_t *a = &tiles.a[place * a_.elements * bytes];
     gather_a(held, tile, a);
-    if (held.e)
-        nibbles(held.e + number * threads, held.selector, &tiles.nibbles[place * e_thread_.size()]);
+    if (held.e) nibbles(held.e + number * threads, held.selector, &tiles.nibbles[place * e_thread_.size()]);
     // The sign of the products, as measured, is that of A: behind the selection, where two elements may be spliced.
     if (held.negates)
         for (size_t index = 0; index < a_.elements; ++index) a[index * bytes + bytes - 1] ^= 0x80;
@@ -206,7 +205,8 @@ void Registers::gather(const Held &held, int64_t tile, Tiles &tiles, size_t plac
     if (held.b) {
         take(held.b + number * threads * size_t(b_registers_), b_, b);
     } else {
-        take_shared(held.smem + tile * held.smem_stride, held.b_addresses, size_t(instruction_.n), form.container_bits, b);
+        take_shared(held.smem + tile * held.smem_stride, held.b_addresses, size_t(instruction_.n), form.container_bits,
+                    b);
     }
     const size_t result_bytes = size_t(instruction_.d().bits / 8);
     uint8_t *c = &tiles.c[place * d_.elements * result_bytes];
@@ -235,8 +235,17 @@ void Registers::compute_some(const Held &held, const Product &product, const Ker
     tiles.scale_a.resize(some * scale_a_thread_.size());
     tiles.scale_b.resize(some * scale_b_thread_.size());
     for (size_t place = 0; place < some; ++place) gather(held, first + int64_t(place), tiles, place);
-    const Matrices matrices{count, instruction_.m, instruction_.n, form.k, tiles.a.data(), tiles.b.data(), tiles.c.data(),
-                            tiles.d.data(), tiles.nibbles.data(), tiles.scale_a.data(), tiles.scale_b.data()};
+    const Matrices matrices{count,
+                            instruction_.m,
+                            instruction_.n,
+                            form.k,
+                            tiles.a.data(),
+                            tiles.b.data(),
+                            tiles.c.data(),
+                            tiles.d.data(),
+                            tiles.nibbles.data(),
+                            tiles.scale_a.data(),
+                            tiles.scale_b.data()};
     product.multiply(matrices, kernels, 1);
     for (size_t place = 0; place < some; ++place) {
         const uint8_t *from = &tiles.d[place * d_.elements * result_bytes];

@@ -32,7 +32,8 @@ int64_t unit_address(const Descriptor &descriptor, int outer, int unit, bool mn_
 Descriptor decode_descriptor(uint64_t value, Family family, const std::string &name) {
     const Generation &generation = GENERATIONS[family == Family::WGMMA ? 0 : 1];
     const std::string subject = "descriptor " + name + ", " + hexadecimal(value, 16) + ",";
-    const uint64_t offset_mask = (uint64_t(1) << FIELD_BITS) - 1, fixed_mask = (uint64_t(1) << generation.fixed_bits) - 1;
+    const uint64_t offset_mask = (uint64_t(1) << FIELD_BITS) - 1,
+                   fixed_mask = (uint64_t(1) << generation.fixed_bits) - 1;
     const uint64_t defined = offset_mask | offset_mask << 16 | offset_mask << 32 | uint64_t(7) << BASE_OFFSET_BIT |
                              fixed_mask << generation.fixed_bit | ~uint64_t(0) << generation.swizzle_bit;
     if (value & ~defined)

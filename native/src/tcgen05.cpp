@@ -83,11 +83,11 @@ void Execution::check_copies(const char *name, const TensorMap &where, const uin
         for (size_t index = 0; copy && index < where.words.size(); ++index) {
             if (where.element(memory, index) == where.element(memory, index, copy)) continue;
             const int lane = TensorMap::lane(where.words[index]);
-            throw Error(SPTC_BAD_VALUE,
-                        std::string(name) + " of " + spelled(placed_.opcode) + " must be the same in its " +
-                            std::to_string(where.copies.size()) + " copies in tensor memory; those at lanes " +
-                            std::to_string(lane) + " and " + std::to_string(lane + copy) + ", column " +
-                            std::to_string(TensorMap::column(where.words[index])) + ", differ.");
+            throw Error(SPTC_BAD_VALUE, std::string(name) + " of " + spelled(placed_.opcode) +
+                                            " must be the same in its " + std::to_string(where.copies.size()) +
+                                            " copies in tensor memory; those at lanes " + std::to_string(lane) +
+                                            " and " + std::to_string(lane + copy) + ", column " +
+                                            std::to_string(TensorMap::column(where.words[index])) + ", differ.");
         }
 }
 
@@ -96,9 +96,10 @@ void Execution::check_metadata(int64_t image, const Tile &tile) const {
     if (index == tile.nibbles.size()) return;
     const size_t place = index % placed_.e.words.size();
     const int32_t word = placed_.e.words[place];
-    refuse_nibble(instruction_, "image " + std::to_string(image), index,
-                  "lane " + std::to_string(TensorMap::lane(word)) + ", column " + std::to_string(TensorMap::column(word)),
-                  placed_.e.low_bits[place], tile.nibbles[index]);
+    refuse_nibble(
+        instruction_, "image " + std::to_string(image), index,
+        "lane " + std::to_string(TensorMap::lane(word)) + ", column " + std::to_string(TensorMap::column(word)),
+        placed_.e.low_bits[place], tile.nibbles[index]);
 }
 
 void Execution::check_accumulator(int64_t image) const {
@@ -114,8 +115,10 @@ void Execution::check_accumulator(int64_t image) const {
 }
 
 void Execution::check(int64_t image, Tile &tile) const {
-    for (const auto &[name, where] : {std::pair<const char *, const TensorMap *>("a", &placed_.a), {"e", &placed_.e},
-                                      {"scale_a", &placed_.scale_a}, {"scale_b", &placed_.scale_b}})
+    for (const auto &[name, where] : {std::pair<const char *, const TensorMap *>("a", &placed_.a),
+                                      {"e", &placed_.e},
+                                      {"scale_a", &placed_.scale_a},
+                                      {"scale_b", &placed_.scale_b}})
         for (int cta = 0; cta < ctas_; ++cta) check_copies(name, *where, tensor(image, cta));
     if (instruction_.sparse() && placed_.policy != Policy::SILICON) {
         gather_bytes(image, placed_.e, tile.nibbles);
@@ -224,9 +227,8 @@ void Execution::compute(int64_t image, const Kernels &kernels, int threads, Tile
 
 void compute(const TensorInstruction &placed, const Kernels &kernels, int threads) {
     const Execution execution(placed);
-    in_parallel(placed.images, threads, [&] {
-        return [&, tile = Tile{}](int64_t image) mutable { execution.check(image, tile); };
-    });
+    in_parallel(placed.images, threads,
+                [&] { return [&, tile = Tile{}](int64_t image) mutable { execution.check(image, tile); }; });
     const int of_image = int(std::max<int64_t>(1, threads / std::max<int64_t>(1, placed.images)));
     in_parallel(placed.images, threads, [&] {
         return [&, tile = Tile{}](int64_t image) mutable { execution.compute(image, kernels, of_image, tile); };

@@ -31,10 +31,10 @@ class Builder {
     }
 
     void add(int row, int column, int lanes_further = 0, int low_bit = 0) {
-        const int lane = lane_ + lanes_further + sum_of_bits(places_.lane_of_row, row) +
-                         sum_of_bits(places_.lane_of_column, column);
-        const int at = column_ + sum_of_bits(places_.column_of_row, row) +
-                       sum_of_bits(places_.column_of_column, column);
+        const int lane =
+            lane_ + lanes_further + sum_of_bits(places_.lane_of_row, row) + sum_of_bits(places_.lane_of_column, column);
+        const int at =
+            column_ + sum_of_bits(places_.column_of_row, row) + sum_of_bits(places_.column_of_column, column);
         low_bit += sum_of_bits(places_.bit_of_row, row) + sum_of_bits(places_.bit_of_column, column);
         last_ = std::max(last_, at);
         map_.words.push_back(lane * TENSOR_COLUMNS + at);

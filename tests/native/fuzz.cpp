@@ -19,8 +19,22 @@ uint64_t below(uint64_t end) { return randomness() % end; }
 bool happens(int in) { return below(uint64_t(in)) == 0; }
 
 std::string mutated(std::string text) {
-    static const char *const words[] = {".sp", ".f16", "m16n8k32", ".kind::", "(", ")", "::", ".", ".satfinite", ".m9999999n8k16",
-                                        ".ws", ".ashift", ".cta_group::2", ".collector::a::use", ".block16", "\xff"};
+    static const char *const words[] = {".sp",
+                                        ".f16",
+                                        "m16n8k32",
+                                        ".kind::",
+                                        "(",
+                                        ")",
+                                        "::",
+                                        ".",
+                                        ".satfinite",
+                                        ".m9999999n8k16",
+                                        ".ws",
+                                        ".ashift",
+                                        ".cta_group::2",
+                                        ".collector::a::use",
+                                        ".block16",
+                                        "\xff"};
     for (uint64_t count = 1 + below(3); count; --count) {
         const size_t place = size_t(below(text.size() + 1));
         switch (below(5)) {
@@ -28,7 +42,8 @@ std::string mutated(std::string text) {
             case 1: text.insert(place, words[below(std::size(words))]); break;
             case 2: text.insert(place, 1, char(1 + below(255))); break;
             case 3: text = text.substr(0, place) + text; break;
-            default: if (place < text.size()) text[place] = char(1 + below(255));
+            default:
+                if (place < text.size()) text[place] = char(1 + below(255));
         }
     }
     return text;
@@ -56,8 +71,18 @@ struct Buffer {
 template <typename Integer>
 Integer spoiled(Integer right) {
     if (!happens(40)) return right;
-    static const int64_t odd[] = {-1, 0, 1, 2, 3, 7, 100, INT32_MIN, INT32_MAX, int64_t(1) << 40,
-                                  std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()};
+    static const int64_t odd[] = {-1,
+                                  0,
+                                  1,
+                                  2,
+                                  3,
+                                  7,
+                                  100,
+                                  INT32_MIN,
+                                  INT32_MAX,
+                                  int64_t(1) << 40,
+                                  std::numeric_limits<int64_t>::min(),
+                                  std::numeric_limits<int64_t>::max()};
     return happens(2) ? Integer(odd[below(std::size(odd))]) : Integer(right + Integer(below(3)) - 1);
 }
 
@@ -90,7 +115,8 @@ sptc_status mma(sptc_instruction *handle, const sptc_shape &shape) {
 }
 
 uint64_t offsets() {
-    return below(64) | below(64) << 16 | below(64) << 32 | below(8) << 49 | (happens(20) ? uint64_t(1) << below(64) : 0);
+    return below(64) | below(64) << 16 | below(64) << 32 | below(8) << 49 |
+           (happens(20) ? uint64_t(1) << below(64) : 0);
 }
 
 uint64_t descriptor() { return happens(10) ? randomness() : offsets() | below(4) << 62; }
@@ -117,7 +143,8 @@ sptc_status wgmma(sptc_instruction *handle, const sptc_shape &shape) {
 uint64_t tensor_descriptor() { return happens(10) ? randomness() : offsets() | uint64_t(1) << 46 | below(4) << 62; }
 
 uint32_t tensor_address(uint32_t columns) {
-    return happens(30) ? uint32_t(randomness()) : uint32_t(below(columns)) | (happens(20) ? uint32_t(below(9)) << 20 : 0);
+    return happens(30) ? uint32_t(randomness())
+                       : uint32_t(below(columns)) | (happens(20) ? uint32_t(below(9)) << 20 : 0);
 }
 
 // Likely numbers in the fields that all kinds have, and bits anywhere.
@@ -147,7 +174,8 @@ sptc_status tcgen05(sptc_instruction *handle, const sptc_shape &) {
     const bool in_tensor = happens(2), scaled = text.find("kind::mx") != std::string::npos;
     operands.a = in_tensor ? tensor_address(100) : tensor_descriptor(), operands.b = tensor_descriptor();
     operands.d = 256 | (happens(20) ? tensor_address(512) : 0);
-    if (text.find(".sp") != std::string::npos || happens(30)) operands.e = tensor_address(100) & ~uint32_t(!happens(10));
+    if (text.find(".sp") != std::string::npos || happens(30))
+        operands.e = tensor_address(100) & ~uint32_t(!happens(10));
     if (scaled || happens(30)) operands.scale_a = tensor_address(100), operands.scale_b = tensor_address(100);
     if (text.find(".ws") != std::string::npos || happens(30))
         operands.zero_column_mask = happens(10) ? randomness() : below(uint64_t(1) << 36) | below(512) << 39;
@@ -185,7 +213,8 @@ int main(int count, char **words) {
     const unsigned long instructions = std::strtoul(words[2], nullptr, 10);
     std::vector<std::pair<std::string, std::string>> lines;
     std::ifstream file(words[3]);
-    for (std::string text, arch; std::getline(file, text, '\t') && std::getline(file, arch);) lines.emplace_back(text, arch);
+    for (std::string text, arch; std::getline(file, text, '\t') && std::getline(file, arch);)
+        lines.emplace_back(text, arch);
     static const char *const kernels[] = {"", "", "", "portable", "avx2", "avx512", "none"};
     unsigned long calls = 0, accepted = 0, in_tensor_memory = 0;
     for (; calls < instructions; ++calls) {
@@ -199,7 +228,8 @@ int main(int count, char **words) {
         sptc_shape shape{};
         const sptc_status described = sptc_get_shape(handle, &shape);
         check(described, handle, text);
-        const bool shapeless = opened == SPTC_OK && std::string(sptc_text(handle)).find("cta_group") != std::string::npos;
+        const bool shapeless =
+            opened == SPTC_OK && std::string(sptc_text(handle)).find("cta_group") != std::string::npos;
         if ((opened == SPTC_OK) != (described == SPTC_OK || shapeless)) fail("opened without a shape", text);
         const sptc_status chosen = sptc_choose_kernels(handle, kernels[below(std::size(kernels))]);
         check(chosen, handle, text);

@@ -321,4 +321,5 @@ def test_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     little = CoreConfig(name="little", formats=("s4",), step_bytes=16, cuts=())
     with pytest.raises(BackendError, match=r"^the C\+\+ compiler failed .*: error: no room$"):
         Engine(little)
-    assert {path.suffix for path in (tmp_path / "cache").iterdir()} == {".lock"}
+    left = {path.name for path in (tmp_path / "cache").iterdir() if path.suffix != ".lock"}
+    assert left <= {"code"}  # digests of source files

@@ -58,8 +58,7 @@ struct Operands {
     uint32_t of_column(int column) const {
         const int there = (sparse() ? 8 : 4) * (is_long() ? 2 : 1);
         uint32_t hash = 0x5eed;
-        for (int word = 0; word < 16; ++word)
-            hash = fold(hash, word < there ? b(4 * column + word % 4, word / 4) : 0);
+        for (int word = 0; word < 16; ++word) hash = fold(hash, word < there ? b(4 * column + word % 4, word / 4) : 0);
         return fold(hash, scales(words[at_scale_b / 32 + 4 * column + field(at_thread_b, 2)], field(at_byte_b, 2)));
     }
 };

@@ -11,8 +11,8 @@ constexpr int width = 512, panel = 8;
 constexpr uint32_t memory_units = 1u << 14;
 
 struct Command {
-    const uint32_t *payload[2];  // for each CTA
-    uint32_t *flags[2];          // of each panel, in the order of writing
+    const uint32_t *payload[2];                // for each CTA
+    uint32_t *flags[2];                        // of each panel, in the order of writing
     int32_t panels, written[2], undefined[2];  // a commit has no panels
     int64_t taken[2], done[2];
 };
@@ -23,8 +23,8 @@ struct Work {
     uint32_t *tensors[2];
     const uint8_t *pattern;  // repeated; bit c: the next command is offered to CTA c in this cycle
     int64_t ctas, count, image_bytes, pattern_cycles;
-    int64_t cycles;    // limit of the run
-    int64_t patience;  // limit of cycles without a transfer
+    int64_t cycles;                             // limit of the run
+    int64_t patience;                           // limit of cycles without a transfer
     int64_t arrivals[2], reads[2], columns[2];  // commits that arrived, reads of shared memory and of columns
 };
 
@@ -130,7 +130,8 @@ const char *Cta::follow(Work &work, int64_t cycle, bool &moved) {
     read(work);
     if (ports.pending != marks.size()) return "counts too few commits or too many";
     if (ports.arrive) {
-        if (marks.empty() || marks.front() > finished) return "lets a commit arrive before what was committed is written";
+        if (marks.empty() || marks.front() > finished)
+            return "lets a commit arrive before what was committed is written";
         marks.pop_front();
         ++work.arrivals[which];
     }

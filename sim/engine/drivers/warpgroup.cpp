@@ -48,8 +48,8 @@ struct Work {
     Array *arrays;
     const uint16_t *pattern;
     int64_t count, pattern_cycles;
-    int64_t cycles;    // limit of the run
-    int64_t patience;  // limit of cycles without a transfer
+    int64_t cycles;                         // limit of the run
+    int64_t patience;                       // limit of cycles without a transfer
     int64_t longest_wait, longest_silence;  // limit for commands, accumulators and results; limit for results of mma
     int64_t ends_with_commands;             // end without waiting for the remaining mma instructions
 
@@ -213,7 +213,8 @@ const char *Run::check() {
         return broken;
     if (closed.exceeds(work.longest_wait, offers_c && !takes_c, ports.o_ready))
         return "takes no accumulators for too long";
-    if (starved.exceeds(work.longest_wait, offers && !ports.i_ready && is_idle())) return "takes no command for too long";
+    if (starved.exceeds(work.longest_wait, offers && !ports.i_ready && is_idle()))
+        return "takes no command for too long";
     if (ports.pending < marks.size()) return "counts too few groups";
     if (const char *broken = check_arrays()) return broken;
     if (since_alone >= 0) {
@@ -317,7 +318,8 @@ const char *Run::all_cycles() {
     for (; cycle < work.cycles && !ended(); ++cycle) {
         uint16_t now = work.pattern[cycle % work.pattern_cycles];
         // Random cycles rarely have both transfers after a stall, or a reset at either end of a panel.
-        if (stalled && now & pattern_meet) now = (now & ~pattern_reset) | pattern_offer | pattern_offer_c | pattern_take;
+        if (stalled && now & pattern_meet)
+            now = (now & ~pattern_reset) | pattern_offer | pattern_offer_c | pattern_take;
         if (moved && now & pattern_meet_reset) now = pattern_reset;
         const bool in_reset = now & pattern_reset;
         drive(now, in_reset);
