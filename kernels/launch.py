@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from ..errors import KernelError
 from .checker import Checker
 from .cycles import LoopCycles, Work, launch_cycles, loops
-from .machine import Finding, Launch, Machine, parameter_space
-from .memory import GlobalMemory
+from .machine import Finding, Launch, Machine
+from .memory import GlobalMemory, parameter_space
 from .program import Kernel
 from .ptx import parse_ptx
 from .schedule import Limit, Program, Statistics

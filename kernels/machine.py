@@ -4,9 +4,8 @@ A register is one array over all threads of all CTAs of the batch, or an array o
 same value. An instruction is a function of a mask: None while all threads take part.
 """
 
-import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -43,7 +42,6 @@ __all__ = [
     "Step",
     "Writer",
     "not_modelled",
-    "parameter_space",
 ]
 
 Mask = NDArray[np.bool_] | None
@@ -57,8 +55,6 @@ Places = Callable[[Mask], tuple[str, NDArray[np.int64]]]
 #: clear the lowest of these bits to name the first CTA of a pair.
 CLUSTER_SHIFT = 24
 _AXES = "xyz"
-#: Layout of float parameters.
-_FLOATS = {"f16": "<e", "f32": "<f", "f64": "<d"}
 #: Multiple of the bytes of shared memory: a swizzle pattern, so that addresses of every CTA have the same low bits.
 _SHARED_UNIT = 1024
 
@@ -411,27 +407,3 @@ class Machine:
     def parameter(self, offset: int, size: int) -> bytes:
         """Return bytes of parameter space."""
         return self.parameters[offset : offset + size]
-
-
-def parameter_space(kernel: Kernel, values: Sequence[int | float | bytes]) -> bytes:
-    """Return parameter space that holds the arguments of a kernel: numbers as the type of their parameter, or bytes.
-
-    Raises
-    ------
-    KernelError
-        A number with a fraction stands for an integer.
-    """
-    space = bytearray(max((p.offset + p.size for p in kernel.parameters), default=0))
-    for parameter, value in zip(kernel.parameters, values, strict=True):
-        if isinstance(value, bytes):
-            octets = value
-        elif parameter.type in _FLOATS:
-            octets = struct.pack(_FLOATS[parameter.type], value)
-        elif value != int(value):
-            raise KernelError(
-                f"the parameter {parameter.name} of type .{parameter.type} takes no fraction, not {value}"
-            )
-        else:
-            octets = (int(value) & (1 << 8 * parameter.size) - 1).to_bytes(parameter.size, "little")
-        space[parameter.offset : parameter.offset + parameter.size] = octets.ljust(parameter.size, b"\0")
-    return bytes(space)

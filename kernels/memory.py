@@ -4,21 +4,34 @@ A generic address lies in the window of its state space, at constants of this mo
 memory begins at ``GLOBAL_BASE``; every allocation is followed by a gap, so that an access outside of all is seen.
 """
 
+import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import KernelError
+from .program import Kernel
 
-__all__ = ["GLOBAL_BASE", "LOCAL_WINDOW", "PARAMETER_WINDOW", "SHARED_WINDOW", "UNSIGNED", "GlobalMemory", "views"]
+__all__ = [
+    "GLOBAL_BASE",
+    "LOCAL_WINDOW",
+    "PARAMETER_WINDOW",
+    "SHARED_WINDOW",
+    "UNSIGNED",
+    "GlobalMemory",
+    "parameter_space",
+    "views",
+]
 
 SHARED_WINDOW, LOCAL_WINDOW, PARAMETER_WINDOW, GLOBAL_BASE = 1 << 40, 1 << 41, 1 << 42, 1 << 44
 #: Unsigned type by bytes.
 UNSIGNED: dict[int, np.dtype] = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
 #: Bytes at which an allocation begins, and at least as many behind it that belong to none.
 _ALIGNMENT = 512
+#: Layout of float parameters.
+_FLOATS = {"f16": "<e", "f32": "<f", "f64": "<d"}
 
 
 def views(octets: NDArray[np.uint8]) -> dict[int, NDArray]:
@@ -90,3 +103,27 @@ class GlobalMemory:
         index = np.searchsorted(self._starts, places, "right") - 1
         wrong = (index < 0) | (places + size > np.array(self._ends)[index])
         return wrong if wrong.any() else None
+
+
+def parameter_space(kernel: Kernel, values: Sequence[int | float | bytes]) -> bytes:
+    """Return parameter space that holds the arguments of a kernel: numbers as the type of their parameter, or bytes.
+
+    Raises
+    ------
+    KernelError
+        A number with a fraction stands for an integer.
+    """
+    space = bytearray(max((p.offset + p.size for p in kernel.parameters), default=0))
+    for parameter, value in zip(kernel.parameters, values, strict=True):
+        if isinstance(value, bytes):
+            octets = value
+        elif parameter.type in _FLOATS:
+            octets = struct.pack(_FLOATS[parameter.type], value)
+        elif value != int(value):
+            raise KernelError(
+                f"the parameter {parameter.name} of type .{parameter.type} takes no fraction, not {value}"
+            )
+        else:
+            octets = (int(value) & (1 << 8 * parameter.size) - 1).to_bytes(parameter.size, "little")
+        space[parameter.offset : parameter.offset + parameter.size] = octets.ljust(parameter.size, b"\0")
+    return bytes(space)

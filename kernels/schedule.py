@@ -19,15 +19,16 @@ from .bulk_copies import BULK_COPIES
 from .conversion import CONVERSION
 from .cta_barriers import CtaBarriers
 from .machine import Machine, Mask, Reader, Step, not_modelled
+from .mma import MMA, independent_runs, mma_run
 from .program import Address, Instruction, Negated, Operand, Pair, Register, Symbol, Vector
-from .tensor_cores import TENSOR_CORES, independent_runs, mma_run, waiting_for_wgmma, wgmma_registers
 from .tensor_memory import TENSOR_MEMORY
 from .warps import WARPS
+from .wgmma import WGMMA, waiting_for_wgmma, wgmma_registers
 
 __all__ = ["Limit", "Program", "Statistics", "unmodelled"]
 
 _BUILDERS: dict[str, Callable[[Machine, Instruction], Step]] = {
-    **ARITHMETIC, **CONVERSION, **ACCESS, **WARPS, **BULK_COPIES, **BARRIERS, **TENSOR_CORES, **TENSOR_MEMORY,
+    **ARITHMETIC, **CONVERSION, **ACCESS, **WARPS, **BULK_COPIES, **BARRIERS, **MMA, **WGMMA, **TENSOR_MEMORY,
 }  # fmt: skip
 #: Rounds after which those threads are run that have waited longest, so that a thread that spins lets others go on.
 _FAIR_ROUNDS = 1024

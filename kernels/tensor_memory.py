@@ -16,8 +16,8 @@ from ..isa.memory import decode_descriptor, unit_address
 from ..isa.tcgen05 import parse_opcode
 from .barriers import barriers
 from .machine import Machine, Mask, Reader, Step, not_modelled
+from .mma import called
 from .program import Address, Immediate, Instruction, Operand, Vector
-from .tensor_cores import called
 
 __all__ = ["TENSOR_MEMORY"]
 
