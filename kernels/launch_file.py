@@ -18,6 +18,7 @@ __all__ = ["LaunchFile", "read_launch"]
 
 #: Keys of a launch, and of the objects in it.
 _KEYS = {"entry", "grid", "block", "cluster", "shared", "arrays", "arguments"}
+_MAP_KEYS = {"swizzle", "fill", "shape", "strides"}
 _ARRAY_KEYS = ({"file"}, {"file", "tensor"}, {"zeros", "shape"})
 _MOST_BYTES = 1 << 34
 
@@ -60,7 +61,8 @@ def read_launch(path: Path) -> LaunchFile:
         Each array is ``{"file": "a.npy"}``, ``{"file": "all.npz", "tensor": "a"}`` or
         ``{"zeros": "float16", "shape": [512, 512]}``, files relative to the launch's. An argument is a number,
         ``{"array": "a"}`` for a pointer, or for a tensor map
-        ``{"map": "a", "box": [128, 64], "swizzle": "128B", "fill": "zeros"}``.
+        ``{"map": "a", "box": [128, 64], "swizzle": "128B", "fill": "zeros"}``, and where the tensor is not the array
+        itself, its ``shape`` in elements and its ``strides`` in bytes.
 
     Raises
     ------
@@ -104,14 +106,17 @@ def _array(folder: Path, name: str, value: Any, refuse: Callable[[str], FileErro
 def _argument(place: int, value: Any, arrays: dict[str, NDArray], refuse: Callable[[str], FileError]) -> Any:
     if isinstance(value, int | float):
         return value
-    if isinstance(value, dict) and {*value} in ({"array"}, {"map", "box"} | {*value} & {"swizzle", "fill"}):
+    if isinstance(value, dict) and {*value} in ({"array"}, {"map", "box"} | {*value} & _MAP_KEYS):
         name = value.get("array", value.get("map"))
         if name not in arrays:
             raise refuse(f"argument {place} names the array {name!r}, which is not among arrays")
         if "array" in value:
             return arrays[name]
-        box = value["box"]
-        if not isinstance(box, list) or not all(isinstance(side, int) for side in box):
-            raise refuse(f"the box of argument {place} must be a list of integers")
-        return TensorMap(arrays[name], tuple(box), str(value.get("swizzle", "128B")), str(value.get("fill", "zeros")))
+        sides: dict[str, tuple[int, ...]] = {}
+        for key in {"box", "shape", "strides"} & {*value}:
+            if not isinstance(value[key], list) or not all(isinstance(side, int) for side in value[key]):
+                raise refuse(f"the {key} of argument {place} must be a list of integers")
+            sides[key] = tuple(value[key])
+        words = {key: str(value[key]) for key in {"swizzle", "fill"} & {*value}}
+        return TensorMap(arrays[name], sides.pop("box"), **words, **sides)  # type: ignore[arg-type]
     raise refuse(f"argument {place} must be a number, an array or a map, not {value!r:.60}")

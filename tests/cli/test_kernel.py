@@ -30,6 +30,13 @@ def test_run(cli: CommandLine) -> None:
     assert text.splitlines()[-1].endswith("register file 96; bound by the shared memory")
 
 
+def test_maps_of_a_launch(cli: CommandLine) -> None:
+    kernel = recorded("triton.tma.f16")
+    kernel.write(Path())
+    cli.json("run", "matmul.ptx", "--launch", "launch.json", "-o", "out.npz")
+    np.testing.assert_array_equal(np.load("out.npz")[f"argument{kernel.result}"], kernel.expected)
+
+
 def test_findings_are_a_status_and_annotations(cli: CommandLine) -> None:
     kernel = recorded("cuda_wgmma_sp_sm90")
     kernel.write(Path())
@@ -60,6 +67,10 @@ def test_show(cli: CommandLine) -> None:
         ({"arrays": {"a": {"zeros": "float16", "shape": [1 << 40]}}}, "array 'a' would have more than 16 GiB"),
         ({"arrays": {"a": {"file": "none.npy"}}}, "none.npy"),
         ({"arguments": [{"array": "x"}]}, "argument 0 names the array 'x', which is not among arrays"),
+        (
+            {"arguments": [{"map": "argument0", "box": [16], "shape": 3}]},
+            "the shape of argument 0 must be a list of int",
+        ),
         ({"arguments": ["x"]}, "argument 0 must be a number, an array or a map, not 'x'"),
         ({"arguments": []}, "takes \\d+ arguments, not 0"),
         ({"shared": "many"}, "shared must be a number of bytes"),

@@ -61,19 +61,24 @@ class RecordedKernel:
         return run.after(d), run
 
     def write(self, folder: Path) -> None:
-        """Write a kernel of pointers and numbers as ``matmul.ptx`` and ``launch.json``, with its arrays beside them."""
+        """Write the kernel as ``matmul.ptx`` and ``launch.json``, with its arrays beside them."""
         (folder / "matmul.ptx").write_text(self.ptx, encoding="utf-8")
         arrays, arguments = {}, []
         for place, value in enumerate(self.arguments):
-            if not isinstance(value, np.ndarray):
+            array = value.array if isinstance(value, TensorMap) else value
+            if not isinstance(array, np.ndarray):
                 arguments.append(value)
                 continue
             name = f"argument{place}"
-            arguments.append({"array": name})
-            if place == self.result:
-                arrays[name] = {"zeros": value.dtype.name, "shape": list(value.shape)}
+            if isinstance(value, TensorMap):
+                tile = {"box": value.box, "swizzle": value.swizzle, "shape": array.shape, "strides": array.strides}
+                arguments.append({"map": name, **tile})
             else:
-                np.save(folder / f"{name}.npy", value)
+                arguments.append({"array": name})
+            if place == self.result:
+                arrays[name] = {"zeros": array.dtype.name, "shape": list(array.shape)}
+            else:
+                np.save(folder / f"{name}.npy", array)
                 arrays[name] = {"file": f"{name}.npy"}
         launch = {
             "grid": self.grid,
