@@ -34,9 +34,10 @@ class _RegisterFences:
         self.line = np.full((len(self.index), machine.count // _WARPGROUP), -1, np.int32)
 
     def _places(self, registers: frozenset[int], mask: Mask) -> tuple[NDArray[np.intp], ...]:
-        groups = np.unique(self.machine.active(mask) // _WARPGROUP)
-        rows = np.array([self.index[number] for number in sorted(registers)], np.intp)
-        return np.ix_(rows, groups[groups < self.line.shape[1]])
+        groups = np.arange(self.line.shape[1])
+        if mask is not None:
+            groups = np.intersect1d(groups, np.flatnonzero(mask) // _WARPGROUP)
+        return np.ix_(np.array([self.index[number] for number in sorted(registers)], np.intp), groups)
 
     def write(self, ins: Instruction, registers: frozenset[int], mask: Mask) -> None:
         """Note that threads write registers."""
