@@ -147,7 +147,7 @@ def _halves(machine: Machine, ins: Instruction, name: str, type_: str) -> Step:
 
 
 def half_function(name: str, type_: str, *, nan: bool = False) -> Function:
-    """Return a function of codes of f16 or bf16, single or in pairs, whose results are rounded once."""
+    """Return an operation on bit patterns of f16 or bf16, single or in pairs, that rounds each result once."""
     is_f16, pair = not type_.startswith("bf16"), type_.endswith("x2")
 
     def exact(*values: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -271,7 +271,7 @@ def _arguments(kernel: Kernel, args: Sequence[Any]) -> tuple[GlobalMemory, list[
         elif isinstance(value, bool | int | np.integer | float | np.floating):
             number = float(value) if isinstance(value, float | np.floating) else int(value)
             if parameter.size > 8 or not -(1 << 63) <= number < 1 << 64:
-                raise KernelError(f"{where} has {parameter.size} bytes and takes no number such as {value!r}")
+                raise KernelError(f"{where} of {parameter.size} bytes does not accept the number {value!r}")
             values.append(number)
         elif isinstance(value, bytes) and len(value) == parameter.size:
             values.append(value)

@@ -108,7 +108,7 @@ class MapRecord:
 
     @classmethod
     def decoded(cls, octets: bytes) -> "MapRecord | None":
-        """Return the map in 128 bytes; None if they hold none.
+        """Decode a tensor map from its 128 bytes; return None if its address is zero, that is, if there is no map.
 
         Raises
         ------

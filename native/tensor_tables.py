@@ -116,7 +116,7 @@ def _of_metadata(layout: Layout, wide: bool) -> TensorMap:
 
 def _layout_row(layout: Layout, places: Table) -> str:
     parts = layout.column_parts
-    # A part of N stands so far below the one before, and so does a copy of A or of the metadata.
+    # Each part of N begins `layout.rows` lanes after the one before, as does each copy of A and of the metadata.
     assert layout.copies == tuple(layout.rows * part for part in range(parts))
     whole, width = accumulator_map(layout, 256, 32, 0), 256 // parts
     assert (whole.lanes[0, ::width] == layout.rows * np.arange(parts)).all()

@@ -140,7 +140,7 @@ class Recipe:
 
     @property
     def amounts(self) -> tuple[str, ...]:
-        """Names of the additive amounts, the most important first."""
+        """Names of the quantities that add up over parts, such as area or gates, the most important first."""
         if self.fpga:
             return tuple(RESOURCES)
         if self.library:

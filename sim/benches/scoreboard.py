@@ -47,7 +47,7 @@ class Cycle:
         return self.o_valid and self.o_ready and not self.reset
 
 
-#: Indices into the rates, from always to rarely, of offered items and of ready sinks, for each phase.
+#: For each phase two indices into the rates (0: always, 3: rarely): of offered items, and of ready sinks.
 _PHASES = ((0, 0), (2, 0), (0, 2), (1, 1), (0, 3), (3, 3))
 
 
