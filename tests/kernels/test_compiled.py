@@ -11,6 +11,7 @@ from sptc.tensors.element_types import named_dtype
 
 pytestmark = pytest.mark.regression
 pytest.importorskip("triton", reason="Triton is not installed: pip install 'sptc[triton]'")
+import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 from sptc.tests.kernels.triton_kernels import device_maps, host_maps, pointers, scaled  # noqa: E402
 
@@ -69,7 +70,8 @@ def test_a_kernel_is_a_chain(way: str, kind: str, arch: str, rng: np.random.Gene
     expected = sptc.gemm(a, right, instruction=chain(kind, arch), arch=arch, backend="native", **form)
     np.testing.assert_array_equal(run.after(d).view(np.uint32), expected.view(np.uint32))
     assert all(finding.kind == "no proxy fence" for finding in run.findings)
-    assert bool(run.findings) == (way == "pointers" and arch == "sm_90")
+    # Triton 3.6 has no fence of the proxy between cp.async and wgmma; 3.8 has one.
+    assert bool(run.findings) == (triton.__version__.startswith("3.6.") and way == "pointers" and arch == "sm_90")
 
 
 #: Format, elements of a byte and of a block, type of the scales; and qualifiers of mma and tcgen05.
