@@ -129,10 +129,12 @@ def _bound(function: Any, args: tuple[Any, ...]) -> tuple[dict[str, Any], dict[s
             raise KernelError(f"the argument {label!r} must be an array of {buffer.dtype}, not of {kind}")
         expected = [getattr(side, "value", str(side)) for side in buffer.shape]
         if len(value.shape) != len(expected) or any(
-            isinstance(side, int) and side != given for side, given in zip(expected, value.shape, strict=True)
+            isinstance(side, int) and side != actual for side, actual in zip(expected, value.shape, strict=True)
         ):
             raise KernelError(f"the argument {label!r} must have the shape {expected}, not {list(value.shape)}")
-        sizes |= {side: int(given) for side, given in zip(expected, value.shape, strict=True) if isinstance(side, str)}
+        sizes |= {
+            side: int(actual) for side, actual in zip(expected, value.shape, strict=True) if isinstance(side, str)
+        }
         values[label] = value
     return values, sizes
 
