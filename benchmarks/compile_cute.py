@@ -8,8 +8,6 @@ the host code of the examples makes them.
 
 import argparse
 import importlib.util
-import json
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +16,10 @@ import cutlass
 import cutlass.cute as cute
 import numpy as np
 from cutlass.cute.runtime import make_fake_compact_tensor, make_fake_stream
+from kernel_records import BYTES, fields
 
 TYPES = {"f16": cutlass.Float16, "bf16": cutlass.BFloat16, "e4m3": cutlass.Float8E4M3FN, "f32": cutlass.Float32,
          "tf32": cutlass.TFloat32}  # fmt: skip
-BYTES = {"f16": 2, "bf16": 2, "e4m3": 1, "f32": 4, "tf32": 4}
 FOLDER = Path("examples/python/CuTeDSL/cute")
 FILES = {"sm_80": "ampere/kernel/dense_gemm/tensorop_gemm.py", "sm_90a": "hopper/kernel/dense_gemm/dense_gemm.py",
          "sm_100a": "blackwell/kernel/dense_gemm/dense_gemm.py"}  # fmt: skip
@@ -89,11 +87,11 @@ def compiled(root: Path, case: Case) -> str:
 
 def launch_of(case: Case, ptx: str, seed: int) -> dict[str, Any]:
     """Return the launch of a case."""
-    kinds = {"a": (case.a, [M, K]), "b": (case.a, [N, K]), "d": (case.d, [M, N])}
-    arrays = {name: ["f32" if kind == "tf32" else kind, shape] for name, (kind, shape) in kinds.items()}
+    kind = "f32" if case.a == "tf32" else case.a
+    arrays: dict[str, tuple[str, list[int]]] = {"a": (kind, [M, K]), "b": (kind, [N, K]), "d": (case.d, [M, N])}
 
     def tile(name: str, box: tuple[int, int], swizzle: str) -> dict[str, Any]:
-        kind, (rows, columns) = kinds[name]
+        kind, (rows, columns) = arrays[name]
         return {"tile": name, "box": box, "swizzle": swizzle, "shape": [rows, columns],
                 "strides": [columns * BYTES[kind], BYTES[kind]]}  # fmt: skip
 
@@ -102,7 +100,7 @@ def launch_of(case: Case, ptx: str, seed: int) -> dict[str, Any]:
         factor = 4 if N // 128 > 2 else 2
         grid, shared, arguments = [M // 128 * factor, 1, 1], 98304, [*({"array": name} for name in "abd"), factor]
     else:
-        own, share, depth = rows // (2 if case.pair else 1), columns // case.cluster[0], ROW_BYTES // BYTES[case.a]
+        own, share, depth = rows // (2 if case.pair else 1), columns // case.cluster[0], ROW_BYTES // BYTES[kind]
         store = (64 if case.arch == "sm_90a" else 128, 32)
         swizzle = {2: "64B", 4: "128B"}[BYTES[case.d]]
         maps = [tile("a", (own, depth), "128B"), tile("b", (share, depth), "128B"), tile("d", store, swizzle)]
@@ -127,8 +125,7 @@ def main() -> None:
         except Exception as error:
             print(f"{case.name}: {str(error)[:300]}", flush=True)
             continue
-        records[f"{case.name}|ptx"] = np.frombuffer(zlib.compress(ptx.encode(), 9), np.uint8)
-        records[f"{case.name}|launch"] = np.frombuffer(json.dumps(launch_of(case, ptx, seed)).encode(), np.uint8)
+        records |= fields(case.name, ptx, launch_of(case, ptx, seed))
         print(f"{case.name}: {len(ptx)} characters", flush=True)
     np.savez(chosen.file, **records)
 

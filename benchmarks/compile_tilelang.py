@@ -7,8 +7,6 @@ wrote; ``tests/kernels/test_compilers.py`` runs the records on the model.
 """
 
 import argparse
-import json
-import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import numpy as np
 import tilelang
 import tilelang.language as T  # noqa: N812  (as every TileLang program writes it)
+from kernel_records import fields
 from sptc.kernels.tilelang import TileMap, compile_function
 
 #: Names of element types in TileLang.
@@ -251,8 +250,7 @@ def main() -> None:
             "shared": compiled.shared, "arguments": arguments, "arrays": arrays_of(case), "seed": seed,
             "tilelang": tilelang.__version__,
         }  # fmt: skip
-        records[f"{case.name}|ptx"] = np.frombuffer(zlib.compress(compiled.ptx.encode(), 9), np.uint8)
-        records[f"{case.name}|launch"] = np.frombuffer(json.dumps(launch).encode(), np.uint8)
+        records |= fields(case.name, compiled.ptx, launch)
         print(f"{case.name}: {len(compiled.ptx)} characters", flush=True)
     np.savez(chosen.file, **records)
 

@@ -8,7 +8,6 @@ digest of each result as well. Needs numpy and the CUDA driver, and nothing of t
 
 import argparse
 import ctypes
-import hashlib
 import json
 import zlib
 from ctypes import byref, c_int, c_uint, c_uint32, c_uint64, c_void_p
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from kernel_operands import draw
+from kernel_records import draw, fields, operands_digest
 from numpy.typing import NDArray
 
 #: ``CUtensorMapDataType`` of an element by its bytes: only its size matters where nothing is converted.
@@ -134,17 +133,13 @@ def main() -> None:
     for name in sorted({key.partition("|")[0] for key in texts}):
         launch = json.loads(texts[f"{name}|launch"])
         try:
-            result, arrays = run(driver, zlib.decompress(texts[f"{name}|ptx"]).decode(), launch)
+            ptx = zlib.decompress(texts[f"{name}|ptx"]).decode()
+            result, arrays = run(driver, ptx, launch)
         except RuntimeError as error:
             print(f"{name}: {error}", flush=True)
             continue
-        operands = b"".join(array.tobytes() for key, array in arrays.items() if key != "d")
-        launch |= {"gpu": driver.name, "operands": hashlib.sha256(operands).hexdigest()}
-        parts = {"ptx": texts[f"{name}|ptx"], "launch": json.dumps(launch).encode(),
-                 "digest": hashlib.sha256(result.tobytes()).digest()}  # fmt: skip
-        if chosen.results:
-            parts["d"] = zlib.compress(result.tobytes(), 6)
-        records |= {f"{name}|{part}": np.frombuffer(value, np.uint8) for part, value in parts.items()}
+        launch |= {"gpu": driver.name, "operands": operands_digest(arrays)}
+        records |= fields(name, ptx, launch, result, whole=chosen.results)
         print(f"{name}: {result.size} outputs", flush=True)
     np.savez(chosen.record, **records)
 

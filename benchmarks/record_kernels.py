@@ -9,9 +9,6 @@ the model.
 """
 
 import argparse
-import hashlib
-import json
-import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,7 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
-from kernel_operands import operand
+from kernel_records import fields, operand, operands_digest
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 TORCH = {
@@ -224,8 +221,8 @@ def on_gpu(codes: np.ndarray, kind: str) -> torch.Tensor:
     return torch.from_numpy(signed.copy()).cuda().view(TORCH[kind])
 
 
-def run(case: Case, seed: int) -> dict[str, Any]:
-    """Run a case, and return its record."""
+def run(case: Case, seed: int) -> tuple[str, dict[str, Any], np.ndarray]:
+    """Run a case, and return its text, its launch and the bytes of its result."""
     rng = np.random.default_rng(seed)
     (m, n, k), (bm, bn, bk) = case.shape, case.block
     a_shape = (m, k) if case.a_k_major else (k, m)
@@ -292,16 +289,11 @@ def run(case: Case, seed: int) -> dict[str, Any]:
         "arguments": arguments,
         "arrays": {name: [kinds.get(name, case.d), list(shape)] for name, shape in names.items()},
         "seed": seed,
-        "operands": hashlib.sha256(b"".join(array.tobytes() for array in codes.values())).hexdigest(),
+        "operands": operands_digest(codes),
         "gpu": torch.cuda.get_device_name(0),
         "triton": triton.__version__,
     }
-    return {
-        "ptx": np.frombuffer(zlib.compress(ptx.encode(), 9), np.uint8),
-        "launch": np.frombuffer(json.dumps(launch).encode(), np.uint8),
-        "digest": np.frombuffer(hashlib.sha256(result.tobytes()).digest(), np.uint8),
-        "d": np.frombuffer(zlib.compress(result.tobytes(), 6), np.uint8),
-    }
+    return ptx, launch, result
 
 
 def main() -> None:
@@ -314,12 +306,12 @@ def main() -> None:
     triton.set_allocator(lambda size, alignment, stream: torch.empty(size, device="cuda", dtype=torch.int8))
     for seed, case in enumerate(CASES):
         try:
-            record = run(case, seed)
+            ptx, launch, result = run(case, seed)
         except (triton.CompilationError, RuntimeError) as error:
             print(f"{case.name}: {str(error)[:200]}", flush=True)
             continue
-        records |= {f"{case.name}|{name}": part for name, part in record.items() if name != "d" or chosen.results}
-        print(f"{case.name}: {record['ptx'].size} bytes", flush=True)
+        records |= fields(case.name, ptx, launch, result, whole=chosen.results)
+        print(f"{case.name}: {result.size} bytes", flush=True)
     np.savez(chosen.file, **records)
 
 

@@ -7,11 +7,10 @@ round, and cancel.
 """
 
 import argparse
-import json
-import zlib
 from pathlib import Path
 
 import numpy as np
+from kernel_records import fields
 
 THREADS, CTAS = 256, 8
 HEAD = """.version 8.6
@@ -98,8 +97,7 @@ def main() -> None:
             "entry": "kernel", "arch": "sm_90", "grid": [CTAS, 1, 1], "block": [THREADS, 1, 1], "shared": 0,
             "arguments": [{"array": each} for each in arrays], "arrays": arrays, "seed": seed,
         }  # fmt: skip
-        records[f"{name}|ptx"] = np.frombuffer(zlib.compress(ptx.encode(), 9), np.uint8)
-        records[f"{name}|launch"] = np.frombuffer(json.dumps(launch).encode(), np.uint8)
+        records |= fields(name, ptx, launch)
     np.savez(parser.parse_args().file, **records)
 
 

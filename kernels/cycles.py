@@ -9,23 +9,33 @@ kernel that overlaps all of it.
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from ..isa.architectures import same_numerics
 from ..isa.instruction_descriptor import decode_instruction_descriptor
 from ..isa.instructions import parse
 from ..isa.tcgen05 import parse_opcode
 from ..isa.timing import LAWS, SHARED_BYTES, TENSOR_CORES, Resource, resource_cycles, timing
-from .program import Address, Instruction, Kernel, Symbol, Vector
+from .program import Kernel, Symbol
 
-__all__ = ["LoopCycles", "Work", "launch_cycles", "loops"]
+__all__ = ["LoopCycles", "TensorWork", "Work", "launch_cycles", "loops"]
+
+
+class TensorWork(NamedTuple):
+    """A tensor-core instruction as far as its cycles depend on it."""
+
+    line: int
+    opcode: str
+    a_from: str = "registers"  #: place of A: ``registers``, ``shared`` or ``tensor`` memory
+    descriptor: int = 0  #: instruction descriptor of ``tcgen05``
 
 
 class Work:
     """What a launch executed that takes cycles of tensor cores and shared memory."""
 
     def __init__(self) -> None:
-        #: Tensor-core instructions by line and instruction descriptor (0 but for ``tcgen05``): one for a warp, a
-        #: warpgroup or a CTA.
-        self.multiplications: Counter[tuple[int, int]] = Counter()
+        #: How often each instruction was executed: by a warp, a warpgroup or a CTA.
+        self.multiplications: Counter[TensorWork] = Counter()
         #: Bytes of shared memory that threads and copies read and write, by line.
         self.octets: Counter[int] = Counter()
 
@@ -68,27 +78,25 @@ def loops(kernel: Kernel, work: Work, arch: str) -> list[LoopCycles]:
     arch : str
         Architecture: ``sm_90`` has laws for ``mma`` and ``wgmma``, ``sm_100`` for ``tcgen05.mma``.
     """
-    code = {ins.line: ins for ins in kernel.instructions}
-    busy = {(line, descriptor): _cycles(code[line], descriptor, arch) for line, descriptor in work.multiplications}
-    lines = sorted(code)
-    whole = (lines[0], lines[-1])
+    busy = {item: _cycles(item, arch) for item in work.multiplications}
+    lines = [ins.line for ins in kernel.instructions]
+    whole = (min(lines), max(lines))
     return [
         _loop(first, last, work, busy)
         for first, last in dict.fromkeys((whole, *_loop_lines(kernel)))
-        if (first, last) == whole or any(first <= line <= last for line, _ in work.multiplications)
+        if (first, last) == whole or any(first <= item.line <= last for item in work.multiplications)
     ]
 
 
-def launch_cycles(kernel: Kernel, work: Work, arch: str) -> float | None:
+def launch_cycles(work: Work, arch: str) -> float | None:
     """Return the cycles for which one SM that executed all CTAs would be busy with tensor-core instructions.
 
     Each instruction counts with its interval: the time for which it occupies its busiest resource. None if no law is
     known for one of them.
     """
-    code = {ins.line: ins for ins in kernel.instructions}
     total = 0.0
-    for (line, descriptor), count in work.multiplications.items():
-        cycles = _cycles(code[line], descriptor, arch)
+    for item, count in work.multiplications.items():
+        cycles = _cycles(item, arch)
         if cycles is None:
             return None
         total += count * max(cycles.values())
@@ -105,13 +113,13 @@ def _loop_lines(kernel: Kernel) -> Iterator[tuple[int, int]]:
                 yield code[target].line, ins.line
 
 
-def _loop(first: int, last: int, work: Work, busy: dict[tuple[int, int], dict[Resource, float] | None]) -> LoopCycles:
-    counts = {key: count for key, count in work.multiplications.items() if first <= key[0] <= last}
+def _loop(first: int, last: int, work: Work, busy: dict[TensorWork, dict[Resource, float] | None]) -> LoopCycles:
+    counts = {item: count for item, count in work.multiplications.items() if first <= item.line <= last}
     number = sum(counts.values())
     octets = sum(count for line, count in work.octets.items() if first <= line <= last)
     cycles = {Resource.SHARED_MEMORY: octets / SHARED_BYTES}
-    for key, count in counts.items():
-        if (each := busy[key]) is None:
+    for item, count in counts.items():
+        if (each := busy[item]) is None:
             return LoopCycles(first, last, number, None, None)
         for resource, value in each.items():
             cycles[resource] = cycles.get(resource, 0.0) + count * value
@@ -119,19 +127,19 @@ def _loop(first: int, last: int, work: Work, busy: dict[tuple[int, int], dict[Re
     return LoopCycles(first, last, number, used, max(used, key=lambda name: used[name]) if used else None)
 
 
-def _cycles(ins: Instruction, descriptor: int, arch: str) -> dict[Resource, float] | None:
+def _cycles(item: TensorWork, target: str) -> dict[Resource, float] | None:
     """Return the cycles that one instruction occupies each resource of an SM; None if no law is known."""
-    if ins.words[0] == "tcgen05":
-        opcode = parse_opcode(ins.opcode)
+    arch = same_numerics(target)
+    if item.opcode.startswith("tcgen05."):
+        opcode = parse_opcode(item.opcode)
         if LAWS["tcgen05"].arch != arch or opcode.weight_stationary:
             return None
-        shape = decode_instruction_descriptor(opcode, descriptor).instruction
-        return resource_cycles(shape, "tensor" if isinstance(ins.operands[1], Address) else "shared", opcode)
-    instruction = parse(ins.opcode)
-    a_from = "registers" if isinstance(ins.operands[1], Vector) else "shared"
-    law = timing(instruction, arch, a_from)
+        shape = decode_instruction_descriptor(opcode, item.descriptor).instruction
+        return resource_cycles(shape, item.a_from, opcode)
+    instruction = parse(item.opcode)
+    law = timing(instruction, arch, item.a_from)
     if law is None:
         return None
     if instruction.family == "wgmma":
-        return resource_cycles(instruction, a_from)
+        return resource_cycles(instruction, item.a_from)
     return {law.bound_by: law.interval / TENSOR_CORES}

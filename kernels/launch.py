@@ -183,7 +183,7 @@ def run_kernel(
         launch.threads,
         statistics.thread_instructions,
         dict(statistics.opcodes.most_common()),
-        launch_cycles(chosen, work, arch),
+        launch_cycles(work, arch),
         loops(chosen, work, arch),
         [findings[key] for key in sorted(findings)],
         exact,
@@ -237,7 +237,7 @@ def _cluster_order(launch: Launch) -> NDArray[np.int64]:
 
 def _batch(kernel: Kernel, launch: Launch) -> int:
     """Return the CTAs that are executed together: whole clusters."""
-    shared = launch.shared + max((start + size for start, size in kernel.shared.values()), default=0)
+    shared = launch.shared + kernel.static_shared
     ctas = min(_BATCH_THREADS // launch.threads, _BATCH_SHARED // max(shared, 1))
     return max(1, ctas // launch.cluster_size) * launch.cluster_size
 

@@ -126,8 +126,7 @@ class Machine:
         self.kernel, self.launch, self.memory, self.parameters = kernel, launch, memory, parameters
         self.ctas, self.threads = len(ctas), launch.threads
         self.count = self.ctas * self.threads
-        static = max((start + size for start, size in kernel.shared.values()), default=0)
-        self.shared_bytes = -(-(static + launch.shared) // _SHARED_UNIT) * _SHARED_UNIT
+        self.shared_bytes = -(-(kernel.static_shared + launch.shared) // _SHARED_UNIT) * _SHARED_UNIT
         self.shared = np.zeros((self.ctas, self.shared_bytes), np.uint8)
         self.shared_views = views(self.shared.reshape(-1)) if self.shared_bytes else {}
         local = max((start + size for start, size in kernel.local.values()), default=0)

@@ -11,6 +11,7 @@ from ..api.warp import mma
 from ..errors import Error, KernelError, MetadataError
 from ..isa.instructions import Instruction as TensorInstruction
 from ..isa.instructions import parse
+from .cycles import TensorWork
 from .machine import Machine, Mask, Reader, Step, not_modelled
 from .program import Immediate, Instruction, Operand, Vector
 
@@ -35,21 +36,35 @@ def constant_number(operand: Operand, ins: Instruction) -> int:
 
 
 def called(
-    machine: Machine, ins: Instruction, function: Callable[..., NDArray], *arguments: Any, **options: Any
+    machine: Machine,
+    ins: Instruction,
+    function: Callable[..., NDArray],
+    *arguments: Any,
+    holder: Callable[[MetadataError], str] | None = None,
+    **options: Any,
 ) -> NDArray:
     """Call a function of the package, and name the line where it refuses its operands.
 
-    Metadata that the instruction leaves undefined is reported, and then selects as the multiplexers of silicon do.
+    Undefined metadata is reported with its `holder`, a thread or CTA, and then selects as the multiplexers of silicon
+    do. Without a holder, the :class:`~sptc.errors.MetadataError` is raised.
     """
-    try:
+
+    def call(**policy: str) -> NDArray:
         try:
-            return function(ins.opcode, *arguments, **options)
-        except MetadataError as error:
-            rule = "Sparse matrix storage"
-            machine.report(ins, "undefined metadata", rule, str(error).removeprefix("undefined "))
-            return function(ins.opcode, *arguments, metadata="silicon", **options)
-    except Error as error:
-        raise KernelError(f"line {ins.line}: {error}") from None
+            return function(ins.opcode, *arguments, **options, **policy)
+        except MetadataError:
+            raise
+        except Error as error:
+            raise KernelError(f"line {ins.line}: {error}") from None
+
+    try:
+        return call()
+    except MetadataError as error:
+        if holder is None:
+            raise
+        text = str(error.at(())).removeprefix("undefined ")
+        machine.report(ins, "undefined metadata", "Sparse matrix storage", text, holder(error))
+        return call(metadata="silicon")
 
 
 @dataclass(frozen=True)
@@ -113,15 +128,19 @@ def independent_runs(machine: Machine, joins: frozenset[int]) -> list[list[int]]
 
 
 def mma_run(machine: Machine, instructions: Sequence[Instruction]) -> Step:
-    """Return the step of several ``mma`` that are independent of each other: one call of the back end for all."""
+    """Return the step of several ``mma`` that are independent of each other: one call of the back end for all.
+
+    Where metadata is undefined, each is called alone, so that the report names its line.
+    """
     ins, launch = instructions[0], machine.launch
     every = [_fragments(machine, each) for each in instructions]
+    alone = [mma_run(machine, [each]) for each in instructions] if len(instructions) > 1 and every[0].e else []
+    works = [TensorWork(each.line, each.opcode) for each in instructions]
 
     def step(mask: Mask) -> None:
         groups = machine.whole_groups(mask, _WARP, ins)
+        warps = np.arange(machine.count // _WARP) if groups is None else groups
         chosen = slice(None) if groups is None else groups
-        warps = machine.count // _WARP if groups is None else len(groups)
-        machine.work.multiplications.update({(each.line, 0): warps for each in instructions})
 
         def stacked(name: str) -> NDArray[np.uint32]:
             return np.stack([machine.stacked(getattr(each, name), _WARP)[chosen] for each in every])
@@ -132,9 +151,20 @@ def mma_run(machine: Machine, instructions: Sequence[Instruction]) -> Step:
         for name, (read, byte_id, thread_id) in every[0].scales.items():
             data = machine.every(read()).reshape(-1, _WARP)[chosen]
             options[name] = (np.ascontiguousarray(data), byte_id, thread_id)
-        results = called(machine, ins, mma, *(stacked(name) for name in "abc"), **options)
-        for fragments, result in zip(every, results, strict=True):
+
+        def holder(error: MetadataError) -> str:
+            return machine.who(int(warps[error.batch[-1]]) * _WARP + error.lane)
+
+        operands = [stacked(name) for name in "abc"]
+        try:
+            results = called(machine, ins, mma, *operands, holder=None if alone else holder, **options)
+        except MetadataError:
+            for one in alone:
+                one(mask)
+            return
+        for fragments, result, work in zip(every, results, works, strict=True):
             machine.spread(fragments.d, result, groups, _WARP)
+            machine.work.multiplications[work] += len(warps)
 
     return step
 

@@ -150,3 +150,8 @@ class Kernel:
     block: tuple[int, ...] = ()
     #: CTAs of a cluster that ``.reqnctapercluster`` demands, or nothing.
     cluster: tuple[int, ...] = ()
+
+    @property
+    def static_shared(self) -> int:
+        """Bytes of shared memory in front of the dynamic part."""
+        return max((start + size for start, size in self.shared.values()), default=0)

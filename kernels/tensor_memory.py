@@ -15,6 +15,7 @@ from ..errors import Error, KernelError
 from ..isa.memory import decode_descriptor, unit_address
 from ..isa.tcgen05 import parse_opcode
 from .barriers import barriers
+from .cycles import TensorWork
 from .machine import Machine, Mask, Reader, Step, not_modelled
 from .mma import called
 from .program import Address, Immediate, Instruction, Operand, Vector
@@ -249,6 +250,7 @@ def _multiply(machine: Machine, ins: Instruction) -> Step:
     except Error as error:
         raise KernelError(f"line {ins.line}: {error}") from None
     operands = list(ins.operands)
+    a_from = "tensor" if isinstance(operands[1], Address) else "shared"
     read: dict[str, tuple[Reader, int]] = {}
     names = [
         "d",
@@ -282,10 +284,13 @@ def _multiply(machine: Machine, ins: Instruction) -> Step:
             if any(disabled):
                 options["disable_output_lane"] = disabled
             options["enable_input_d"] = bool(value(adds, thread))
-            machine.work.multiplications[ins.line, taken["idesc"]] += opcode.cta_group
+            machine.work.multiplications[TensorWork(ins.line, ins.opcode, a_from, taken["idesc"])] += opcode.cta_group
+            who = f"CTA {machine.place_of(thread // machine.threads)}"
             ctas = _ctas_of(machine, ins, thread)
 
-            def work(ctas: Any = ctas, taken: dict[str, Any] = taken, options: dict[str, Any] = options) -> None:
+            def work(
+                ctas: Any = ctas, taken: dict[str, Any] = taken, options: dict[str, Any] = options, who: str = who
+            ) -> None:
                 memory.words[ctas] = called(
                     machine,
                     ins,
@@ -295,6 +300,7 @@ def _multiply(machine: Machine, ins: Instruction) -> Step:
                     smem=machine.shared[ctas],
                     arch=launch.arch,
                     backend=launch.backend,
+                    holder=lambda error: who,
                     **options,
                 )
 

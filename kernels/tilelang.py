@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BackendError, KernelError
+from ..isa.architectures import same_numerics
 from .arrays import Memories, element_type
 from .launch import KernelRun, TensorMap, run_kernel
 
@@ -99,7 +100,7 @@ def run(
         compiled.block,
         [argument(value) for value in compiled.arguments],
         entry=compiled.entry,
-        arch=arch.rstrip("af"),
+        arch=same_numerics(arch),
         backend=backend,
         shared=compiled.shared,
         **options or {},

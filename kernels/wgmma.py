@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..api.warpgroup import wgmma
-from ..errors import Error, KernelError
+from ..errors import Error, KernelError, MetadataError
 from ..isa.instructions import Instruction as TensorInstruction
 from ..isa.memory import decode_descriptor, operand_map
 from .copies import ThreadGroups
+from .cycles import TensorWork
 from .machine import Machine, Mask, Step
 from .mma import called, constant_number, parsed
 from .program import Address, Instruction, Operand, Register, Vector
@@ -88,11 +89,12 @@ def _multiply(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
 
     registers = frozenset((*d, *a, *e))
     fenced, fences = frozenset((*d, *a)), machine.unit("wgmma.fence", _RegisterFences)
+    work = TensorWork(ins.line, ins.opcode, "registers" if a else "shared")
 
     def step(mask: Mask) -> None:
         fences.check(ins, fenced, mask)
         active = machine.whole_groups(mask, _WARPGROUP, ins)
-        machine.work.multiplications[ins.line, 0] += machine.count // _WARPGROUP if active is None else len(active)
+        machine.work.multiplications[work] += machine.count // _WARPGROUP if active is None else len(active)
         leaders = slice(0, None, _WARPGROUP)
         descriptors = machine.every(read_b())[leaders]
         of_a = machine.every(read_a())[leaders] if read_a else descriptors
@@ -116,6 +118,11 @@ def _multiply(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
                 same = (keys[which] == key).all(-1)
                 operand_a = int(key[0]) if registers is None else registers[same]
                 sparse = () if words_of_e is None else (words_of_e[same], selector)
+                firsts = which[same] * _WARPGROUP
+
+                def holder(error: MetadataError, firsts: NDArray[np.intp] = firsts) -> str:
+                    return machine.who(int(firsts[error.batch[-1]]) + error.lane)
+
                 results[same] = called(
                     machine,
                     ins,
@@ -126,6 +133,7 @@ def _multiply(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
                     *sparse,
                     smem=machine.shared[ctas[same]],
                     scale_d=bool(key[2]),
+                    holder=holder,
                     **options,
                 )
             machine.spread(d, results, None if chosen is None else which, _WARPGROUP)

@@ -71,6 +71,19 @@ PLANTED = [
 ]  # fmt: skip
 
 
+def test_undefined_metadata_of_one_multiplication() -> None:
+    """Others of the same run are computed with it: the line and the thread are those of the one."""
+    kernel = compiled_kernel("sm80.sparse.bf16")
+    place = [*re.finditer(r"(mma\.sp[^;]*), %r\d+, 0;", kernel.ptx)][2]
+    text = f"{kernel.ptx[: place.start()]}{place[1]}, %zero, 0;{kernel.ptx[place.end() :]}"
+    text = text.replace(".reg .b64", ".reg .b32 %zero; .reg .b64", 1)
+    (finding,) = replace(kernel, ptx=text).run(check=True)[1].findings
+    assert finding.kind == "undefined metadata"
+    assert "%zero, 0;" in text.splitlines()[finding.line - 1]
+    assert "metadata at row 0, chunk 0 (lane 0, bits 3:0): nibble 0b0000 breaks the " in finding.text
+    assert finding.text.endswith("undefined by PTX (thread 0 of CTA (0, 0, 0))")
+
+
 def test_some_planted_mistakes(rng: np.random.Generator) -> None:
     for index in rng.choice(len(PLANTED), 5, replace=False).tolist():
         assert_named(*PLANTED[index])

@@ -1,5 +1,7 @@
 """Cycles of launches: counted by hand from the shapes of their instructions."""
 
+import re
+
 from sptc.tests.kernels.recorded import recorded
 
 
@@ -23,6 +25,13 @@ def test_wgmma_by_loop() -> None:
 def test_mma_takes_its_interval() -> None:
     run = recorded("triton.small.mma").run()[1]
     assert run.cycles == 64 * 6 / 4  # one of four tensor cores, six cycles
+
+
+def test_instructions_of_one_line() -> None:
+    kernel = recorded("triton.small.mma")
+    text = re.sub(r"\n\s*(mma\.sync)", r" \1", kernel.ptx)
+    assert text != kernel.ptx
+    assert kernel.run(text, arch="sm_90a")[1].cycles == 64 * 6 / 4
 
 
 def test_an_architecture_without_a_law() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sptc
-from sptc.benchmarks.kernel_operands import draw
+from sptc.benchmarks.kernel_records import draw
 from sptc.errors import BackendError, KernelError
 from sptc.tensors.element_types import named_dtype
 from sptc.tests.kernels.recorded import compiled_kernel

@@ -1,9 +1,14 @@
-"""Operands of recorded kernels: codes drawn by numpy from a seed, so that records need not hold them."""
+"""Records of compiled kernels: their text, launch and digest of results, and the operands, drawn from a seed."""
+
+import hashlib
+import json
+import zlib
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BYTES", "draw", "operand"]
+__all__ = ["BYTES", "draw", "fields", "operand", "operands_digest"]
 
 #: Bytes of an element; ``nibbles`` are bytes of metadata.
 BYTES = {"f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1, "f32": 4, "s8": 1, "s32": 4, "e2m1": 1, "ue8m0": 1, "u8": 1,
@@ -38,3 +43,33 @@ def draw(arrays: dict[str, tuple[str, list[int]]], seed: int) -> dict[str, NDArr
         name: np.zeros(shape, f"u{BYTES[kind]}") if name == "d" else operand(kind, shape, rng)
         for name, (kind, shape) in arrays.items()
     }
+
+
+def operands_digest(arrays: dict[str, NDArray]) -> str:
+    """Return a digest of the operands of a launch, without the result ``d``."""
+    octets = b"".join(np.ascontiguousarray(array).tobytes() for name, array in arrays.items() if name != "d")
+    return hashlib.sha256(octets).hexdigest()
+
+
+def fields(
+    name: str, ptx: str, launch: dict[str, Any], result: NDArray | None = None, *, whole: bool = False
+) -> dict[str, NDArray[np.uint8]]:
+    """Return the record of a kernel as arrays of an archive.
+
+    Parameters
+    ----------
+    name : str
+        Name of the kernel, in front of each field.
+    ptx, launch : str, dict
+        Text, and its geometry, arguments and operands.
+    result : ndarray, optional
+        What a GPU wrote, of which a digest is recorded.
+    whole : bool
+        Record the result itself, too.
+    """
+    parts = {"ptx": zlib.compress(ptx.encode(), 9), "launch": json.dumps(launch).encode()}
+    if result is not None:
+        parts["digest"] = hashlib.sha256(result.tobytes()).digest()
+        if whole:
+            parts["d"] = zlib.compress(result.tobytes(), 6)
+    return {f"{name}|{part}": np.frombuffer(value, np.uint8) for part, value in parts.items()}
