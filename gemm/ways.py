@@ -265,16 +265,20 @@ def instruction_named(text: str, arch: str) -> Instruction:
 
 def _in_tensor_memory(text: str) -> Instruction:
     """Return a ``tcgen05.mma`` from its opcode, with or without the number of CTAs, and shape and types in brackets."""
-    bare, groups = text.replace(".cta_group::1", "").replace(".cta_group::2", ""), ("1", "2")
-    head = "tcgen05.mma.sp" if bare.startswith("tcgen05.mma.sp") else "tcgen05.mma"
-    for group in groups if "(" in text else ():
+    if "(" not in text:
+        raise InstructionError(
+            f"{text!r} is no tcgen05.mma with shape and types in brackets, such as "
+            "'tcgen05.mma.sp.kind::f16 (m128n64k32.f32.f16.f16)'"
+        )
+    if ".cta_group::" in text:
+        opcode, instruction = parse_shaped(text)
+    else:
+        head = "tcgen05.mma.sp" if text.startswith("tcgen05.mma.sp") else "tcgen05.mma"
+        one, pair = (text.replace(head, f"{head}.cta_group::{ctas}", 1) for ctas in (1, 2))
         try:
-            opcode, instruction = parse_shaped(bare.replace(head, f"{head}.cta_group::{group}", 1))
+            opcode, instruction = parse_shaped(one)
         except InstructionError:
-            continue
-        if not opcode.weight_stationary:
-            return instruction
-    raise InstructionError(
-        f"{text!r} is no tcgen05.mma with shape and types in brackets, such as "
-        "'tcgen05.mma.sp.kind::f16 (m128n64k32.f32.f16.f16)'"
-    )
+            opcode, instruction = parse_shaped(pair)
+    if opcode.weight_stationary:
+        raise InstructionError(f"{opcode} is not used for products of matrices; an instruction without '.ws' is")
+    return instruction

@@ -137,8 +137,18 @@ def test_what_is_no_way() -> None:
         Way(instruction=WGMMA, split_k=(1, 1)).slices(3)
     with pytest.raises(OperandError, match=r"^slices that are added in any order have many results; name an order$"):
         combine([1, 2, 3], "any", lambda one, other: one + other)
-    with pytest.raises(InstructionError, match=r"is no tcgen05.mma with shape and types in brackets"):
-        instruction_named("tcgen05.mma.sp.kind::f16", "sm_100")
+    for text, message in (
+        ("tcgen05.mma.sp.kind::f16", r"is no tcgen05.mma with shape and types in brackets"),
+        (
+            "tcgen05.mma.cta_group::1.kind::f16 (m256n64k16.f32.f16.f16)",
+            r"is no shape with types of tcgen05.mma.cta_group",
+        ),
+        ("tcgen05.mma.ws.cta_group::1.kind::f16 (m64n64k16.f32.f16.f16)", r"is not used for products of matrices"),
+    ):
+        with pytest.raises(InstructionError, match=message):
+            instruction_named(text, "sm_100")
+    pair = instruction_named("tcgen05.mma.kind::f16 (m256n64k16.f32.f16.f16)", "sm_100")
+    assert (pair.m, pair.n, pair.k) == (256, 64, 16)
 
 
 def test_a_way_in_words() -> None:

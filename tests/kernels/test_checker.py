@@ -76,27 +76,19 @@ def test_undefined_metadata_of_one_multiplication() -> None:
     kernel = compiled_kernel("sm80.sparse.bf16")
     place = [*re.finditer(r"(mma\.sp[^;]*), %r\d+, 0;", kernel.ptx)][2]
     text = f"{kernel.ptx[: place.start()]}{place[1]}, %zero, 0;{kernel.ptx[place.end() :]}"
-    text = text.replace(".reg .b64", ".reg .b32 %zero; .reg .b64", 1)
+    thread = "mov.u32 %zero, %tid.x; setp.eq.u32 %bad, %zero, 36; selp.b32 %zero, 0, 0x44444444, %bad;"
+    text = text.replace(".reg .b64", ".reg .b32 %zero; .reg .pred %bad; .reg .b64", 1)
+    text = text.replace("ld.param", f"{thread} ld.param", 1)
     (finding,) = replace(kernel, ptx=text).run(check=True)[1].findings
     assert finding.kind == "undefined metadata"
     assert "%zero, 0;" in text.splitlines()[finding.line - 1]
-    assert "metadata at row 0, chunk 0 (lane 0, bits 3:0): nibble 0b0000 breaks the " in finding.text
-    assert finding.text.endswith("undefined by PTX (thread 0 of CTA (0, 0, 0))")
+    assert "metadata at row 1, chunk 0 (lane 4, bits 3:0): nibble 0b0000 breaks the " in finding.text
+    assert finding.text.endswith("undefined by PTX (thread 36 of CTA (0, 0, 0))")
 
 
-def test_some_planted_mistakes(rng: np.random.Generator) -> None:
-    for index in rng.choice(len(PLANTED), 5, replace=False).tolist():
-        assert_named(*PLANTED[index])
-
-
-@pytest.mark.regression
-def test_all_planted_mistakes() -> None:
-    for planted in PLANTED:
-        assert_named(*planted)
-
-
-def assert_named(name: str, pattern: str, instead: str, opcode: str, what: str) -> None:
-    """Edit a kernel: the mistake is named with its line, as a finding or as an error."""
+@pytest.mark.parametrize(("name", "pattern", "instead", "opcode", "what"), PLANTED)
+def test_planted_mistakes(name: str, pattern: str, instead: str, opcode: str, what: str) -> None:
+    """Each is named with its line, as a finding or as an error."""
     kernel = recorded(name) if name in NAMES else compiled_kernel(name)
     text, count = re.subn(pattern, instead, kernel.ptx)
     assert count

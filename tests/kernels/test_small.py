@@ -71,6 +71,14 @@ def test_variables_of_the_module() -> None:
         run_kernel(text("", head=f"{head.strip()}\n.global .u64 at = counter;"), 1, 32, [result, result])
 
 
+def test_dynamic_shared_memory_lies_behind_the_variables() -> None:
+    head = ".extern .shared .align 16 .b8 dynamic[]; .shared .align 4 .b8 fixed[4];"
+    body = "mov.u32 %r3, fixed; mov.u32 %r4, dynamic; st.shared.u32 [%r3], 5; st.shared.u32 [%r4], 7;"
+    result = np.zeros(32, np.uint32)
+    module = text(f"{body} ld.shared.u32 %r2, [%r3]; st.global.u32 [%rd2], %r2;", head=head)
+    assert (run_kernel(module, 1, 32, [result, result], shared=16).after(result) == 5).all()
+
+
 def _dot(words: NDArray, parts: str, weights: tuple[int, ...]) -> NDArray[np.uint32]:
     values = words.view(parts).reshape(len(words), -1).astype(np.int64)
     return (values @ np.array(weights) + 5).astype(np.uint32)

@@ -42,8 +42,8 @@ def chain(group: int) -> str:
     return f"tcgen05.mma.cta_group::{group}.kind::f16 (m{ROWS * group}n{COLUMNS}k{K}.f32.f16.f16)"
 
 
-def product(backend: Any, a: NDArray, b: NDArray, group: int) -> NDArray:
-    """Multiply with one instruction of a CTA or a pair, whose result each thread reads from its lane."""
+def product(backend: Any, a: NDArray, b: NDArray, group: int, issuer: int = 0) -> NDArray:
+    """Multiply with one instruction of a CTA or a pair, which CTA `issuer` issues; each thread reads its lane of D."""
     opcode, instruction = parse_shaped(chain(group))
     idesc = encode_instruction_descriptor(opcode, InstructionDescriptor(instruction=instruction))
     own = COLUMNS // group
@@ -65,7 +65,7 @@ def product(backend: Any, a: NDArray, b: NDArray, group: int) -> NDArray:
   @%p3 ld.global.v4.u32 {{%r6, %r7, %r8, %r9}}, [%rd4+16];
   @%p3 st.shared.v4.u32 [%r13+{B + 128}], {{%r6, %r7, %r8, %r9}};
   fence.proxy.async.shared::cta; barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; bar.sync 0;
-  mov.u32 %r5, {idesc}; setp.ne.u32 %p4, %r3, %r3; setp.eq.u32 %p6, %r11, 0; mov.u16 %h0, 3;
+  mov.u32 %r5, {idesc}; setp.ne.u32 %p4, %r3, %r3; setp.eq.u32 %p6, %r11, {ROWS * issuer}; mov.u16 %h0, 3;
   mov.u64 %q0, {descriptor(A)}; mov.u64 %q1, {descriptor(B)}; and.pred %p2, %p2, %p6;
   @%p2 {opcode} [%r4], %q0, %q1, %r5, %p4;
   {commit} {WAIT}
@@ -77,8 +77,7 @@ def product(backend: Any, a: NDArray, b: NDArray, group: int) -> NDArray:
     module = text(body, parameters=3, head=SHARED)
     run = run_kernel(module, group, ROWS, [a, b, d], arch="sm_100", backend=backend, cluster=group)
     assert run.findings == []
-    if group == 1:
-        assert run.cycles == (ROWS + COLUMNS) * 2 * K / 128  # the reads of A and B from shared memory
+    assert run.cycles == (ROWS * group + COLUMNS) * 2 * K / 128  # the reads of A and B from shared memory
     return run.after(d)
 
 
@@ -90,7 +89,8 @@ def test_a_product_is_read_back(backend: str, group: int, rng: np.random.Generat
     """The same through the elaborated hardware of a CTA and of a pair: operands, accumulators and control."""
     a, b = (rng.standard_normal((rows, K)).astype(np.float16) for rows in (ROWS * group, COLUMNS))
     expected = sptc.gemm(a, np.ascontiguousarray(b.T), instruction=chain(group), arch="sm_100")
-    np.testing.assert_array_equal(product(backend, a, b, group).view(np.uint32), expected.view(np.uint32))
+    result = product(backend, a, b, group, int(rng.integers(group)))
+    np.testing.assert_array_equal(result.view(np.uint32), expected.view(np.uint32))
 
 
 @pytest.mark.parametrize(
