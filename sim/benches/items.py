@@ -34,7 +34,7 @@ __all__ = [
     "Item",
     "joined_words",
     "json_line",
-    "of_json",
+    "parsed_line",
     "tiles",
     "units_of",
     "warp_instructions",
@@ -63,7 +63,7 @@ def json_line(record: dict[str, Any]) -> str:
     return json.dumps(_converted(record, lambda value: hex(value) if type(value) is int else value)) + "\n"
 
 
-def of_json(line: str) -> Any:
+def parsed_line(line: str) -> Any:
     """Return the record in a line of :func:`json_line`."""
     return _converted(json.loads(line), lambda value: int(value, 16) if str(value).startswith("0x") else value)
 

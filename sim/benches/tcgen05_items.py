@@ -13,7 +13,7 @@ from ...rtl.fetch import ADDRESS_BITS
 from ...rtl.tensor_memory import COLUMN_BITS, TENSOR_LANES
 from ...rtl.warp import COLUMNS
 from ..engine.ports import words_of
-from .items import json_line, of_json
+from .items import json_line, parsed_line
 
 __all__ = ["CtaPanel", "CtaTask", "CtaWork", "columns_from", "write_panel"]
 
@@ -71,7 +71,7 @@ class CtaWork:
     def read(cls, path: Path) -> "CtaWork":
         """Read the work in a file of :meth:`write`."""
         with path.open(encoding="utf-8") as file:
-            memories, *tasks = map(of_json, file)
+            memories, *tasks = map(parsed_line, file)
         tensor = np.frombuffer(bytes.fromhex(memories["tensor"]), np.uint32).reshape(TENSOR_LANES, -1)
         read = [CtaTask(**task | {"panels": [CtaPanel(**panel) for panel in task["panels"]]}) for task in tasks]
         return cls(tensor, memories["shared"], read)

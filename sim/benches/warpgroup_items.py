@@ -16,7 +16,7 @@ from ...rtl.fetch import ADDRESS_BITS
 from ...rtl.life_cycle import Operation
 from ...rtl.warpgroup import warpgroup_layout
 from ..engine.ports import payload_bits
-from .items import Item, json_line, of_json
+from .items import Item, json_line, parsed_line
 
 __all__ = ["Command", "Job", "commands", "read_jobs", "write_jobs"]
 
@@ -54,7 +54,7 @@ def write_jobs(path: Path, jobs: Iterable[Job]) -> int:
 def read_jobs(path: Path) -> Iterator[Job]:
     """Yield the jobs in a file of :func:`write_jobs`."""
     with path.open(encoding="utf-8") as file:
-        for fields in map(of_json, file):
+        for fields in map(parsed_line, file):
             yield Job(**fields | {"panels": [Item(**panel) for panel in fields["panels"]]})
 
 

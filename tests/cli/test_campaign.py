@@ -67,8 +67,8 @@ def faulty(monkeypatch: pytest.MonkeyPatch, faulty_push: Callable[..., NDArray[n
 def test_a_preset_names_its_architectures(cli: CommandLine) -> None:
     totals = []
     for chosen in (("--preset", "ampere"), ("--arch", "sm_80", "sm_86"), ("--arch", "sm_80", "--preset", "ampere")):
-        found = cli.json("--backend", "native", "--tiles", 1, "--seed", 11, "--shards", 4, *chosen)
-        totals.append(sorted((pair["preset"], pair["pair"], pair["outputs"]) for pair in found["pairs"]))
+        report = cli.json("--backend", "native", "--tiles", 1, "--seed", 11, "--shards", 4, *chosen)
+        totals.append(sorted((pair["preset"], pair["pair"], pair["outputs"]) for pair in report["pairs"]))
     assert totals[0] == totals[1] == totals[2]
     assert {preset for preset, *_ in totals[0]} == {"ampere"}
     assert cli.status("--preset", "tiny") == 2  # which has no architecture

@@ -78,7 +78,7 @@ K = 8 * 32
 @pytest.fixture
 def matrices(cli: CommandLine, rng: Random) -> dict[str, np.ndarray]:
     m, n = 150, 530
-    found = {
+    arrays = {
         "a": sparse(rng, m, K),
         "b": rng.standard_normal((K, n)).astype(np.float16),
         "c": rng.standard_normal((m, n)).astype(np.float32),
@@ -86,14 +86,14 @@ def matrices(cli: CommandLine, rng: Random) -> dict[str, np.ndarray]:
         "scale_a": rng.standard_normal((m, 1)).astype(np.float32),
         "scale_b": rng.standard_normal(n).astype(np.float32),
     }
-    saved(**found)
-    return found
+    saved(**arrays)
+    return arrays
 
 
 def gemm(cli: CommandLine, *words: object, a: str = "a.npy", b: str = "b.npy") -> tuple[np.ndarray, dict[str, Any]]:
     """Return the product that the command writes, and its report."""
-    given = ["--a", a, "--b", b, "--output", "d.npy", "--backend", "native", "--jobs", 1]
-    report = cli.json(*given, *words)
+    options = ["--a", a, "--b", b, "--output", "d.npy", "--backend", "native", "--jobs", 1]
+    report = cli.json(*options, *words)
     return np.load("d.npy"), report
 
 
@@ -103,16 +103,16 @@ def check(cli: CommandLine, expected: np.ndarray, *words: object, **files: str) 
 
 def command_words(words: dict[str, Any]) -> list[object]:
     """Return the words of the function as the command has them."""
-    found: list[object] = []
+    arguments: list[object] = []
     for name, value in words.items():
         option = f"--{name.replace('_', '-')}"
         if value is True:
-            found.append(option)
+            arguments.append(option)
         elif isinstance(value, np.ndarray):
-            found += [option, f"{name}.npy"]
+            arguments += [option, f"{name}.npy"]
         else:
-            found += [option, ",".join(map(str, value)) if isinstance(value, tuple) else value]
-    return found
+            arguments += [option, ",".join(map(str, value)) if isinstance(value, tuple) else value]
+    return arguments
 
 
 WAYS: list[dict[str, Any]] = [

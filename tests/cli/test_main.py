@@ -97,9 +97,9 @@ LONG = ("campaign", "coverage", "prove", "area", "energy", "sweep", "verilog", "
 
 
 def test_the_help_of_every_command_ends_with_an_example() -> None:
-    found = dict(commands(command_parser()))
-    assert found.keys() == EXAMPLES.keys()
-    for name, command in found.items():
+    parsers = dict(commands(command_parser()))
+    assert parsers.keys() == EXAMPLES.keys()
+    for name, command in parsers.items():
         lines = [line.strip() for line in command.format_help().splitlines()]
         assert lines[-len(EXAMPLES[name]) :] == list(EXAMPLES[name])
         assert all(

@@ -129,8 +129,8 @@ def shown(notebook: Any) -> Iterator[tuple[int, str, str]]:
     """Yield the texts and block diagrams that cells show; matplotlib's pictures differ from version to version."""
     for number, cell in enumerate(notebook["cells"]):
         for output in cell.get("outputs", []):
-            found = {"text": output.get("text", "")} | output.get("data", {})
-            for kind, text in found.items():
+            texts = {"text": output.get("text", "")} | output.get("data", {})
+            for kind, text in texts.items():
                 text = text if isinstance(text, str) else "".join(text)
                 if text and "at 0x" not in text and "matplotlib" not in text:
                     yield number, kind, text

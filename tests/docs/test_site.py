@@ -124,11 +124,11 @@ ENTRIES = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").split("\n*
 def test_every_entry_says_where_its_word_is_defined() -> None:
     assert len(ENTRIES) > 30
     for entry in ENTRIES:
-        found = re.search(r"\[(\S+)\]\(\.\./(\S+)\),\s+`(\w+)`\s*(\n\n##.*)?$", entry)
-        assert found, entry
-        assert found[1] == found[2]
-        text = (ROOT / found[1]).read_text(encoding="utf-8")
-        name = rf"\b{found[3]}\b"
+        link = re.search(r"\[(\S+)\]\(\.\./(\S+)\),\s+`(\w+)`\s*(\n\n##.*)?$", entry)
+        assert link, entry
+        assert link[1] == link[2]
+        text = (ROOT / link[1]).read_text(encoding="utf-8")
+        name = rf"\b{link[3]}\b"
         assert re.search(rf"(def|class) {name}|^\s*[\w, ]*{name}[\w, ]*[:=]|\"{name}\"", text, re.MULTILINE), entry
     words = [re.match(r"\*\*(.+?)\*\*: ", entry) for entry in ENTRIES]
     assert all(words)
