@@ -218,7 +218,7 @@ def write(text: str) -> None:
 def main() -> None:
     """Run the benchmark."""
     parser = options(__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--liberty", type=Path, required=True, metavar="FILE", help="standard cells")
+    parser.add_argument("--liberty", type=Path, nargs="+", required=True, metavar="FILE", help="standard cells")
     parser.add_argument("--seeds", type=int, default=5, metavar="N", help="orders of ports that each is measured with")
     parser.add_argument("--page", action="store_true", help="also write the tables of docs/guides/area.md")
     chosen = parser.parse_args()
@@ -229,7 +229,7 @@ def main() -> None:
     units, arrays = (SMALL_UNITS, SMALL_ARRAYS) if chosen.small else (UNITS, ARRAYS)
     seeds = range(1, 2 if chosen.small else chosen.seeds + 1)
     try:
-        library = Library.read(chosen.liberty)
+        library = Library.read(*chosen.liberty)
         figures = figures_of(units, library, seeds)
         overheads = {name: overheads_of(units[name], library, seeds) for name in arrays}
         start = time.perf_counter()

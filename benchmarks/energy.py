@@ -88,13 +88,15 @@ def _ratios(name: str, cases: dict[Case, float], ours: dict[Case, float]) -> lis
 def main() -> None:
     """Run the benchmark."""
     parser = options(__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--liberty", type=Path, required=True, metavar="FILE", help="cells with tables of power")
+    parser.add_argument(
+        "--liberty", type=Path, nargs="+", required=True, metavar="FILE", help="cells with power tables"
+    )
     chosen = parser.parse_args()
     config, cycles = (SMALL, SMALL_CYCLES) if chosen.small else (CONFIG, CYCLES)
     wanted = {name for name in INSTRUCTIONS if not chosen.small or ".s8." in name}
     cases = silicon(wanted)
     try:
-        unit = MappedUnit(config, CellLibrary.of(Library.read(chosen.liberty)), by_module=True)
+        unit = MappedUnit(config, CellLibrary.of(Library.read(*chosen.liberty)), by_module=True)
         ours = {}
         for name, distribution in tqdm(cases, disable=None):
             instruction, rng = parse(INSTRUCTIONS[name]), np.random.default_rng(0)

@@ -86,12 +86,14 @@ def rows_of(found: dict[Key, list[tuple[float, int]]]) -> Iterator[Row]:
 def main() -> None:
     """Run the benchmark."""
     parser = options(__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--liberty", type=Path, required=True, metavar="FILE", help="cells with tables of power")
+    parser.add_argument(
+        "--liberty", type=Path, nargs="+", required=True, metavar="FILE", help="cells with power tables"
+    )
     chosen = parser.parse_args()
     config, cycles = (SMALL, SMALL_CYCLES) if chosen.small else (CONFIG, CYCLES)
     wanted = {fmt: text for fmt, text in INSTRUCTIONS.items() if not chosen.small or fmt == "s8"}
     try:
-        unit = MappedUnit(config, CellLibrary.of(Library.read(chosen.liberty)), by_module=True)
+        unit = MappedUnit(config, CellLibrary.of(Library.read(*chosen.liberty)), by_module=True)
         found = measured(unit, wanted, cycles, small=chosen.small)
     except Error as error:
         sys.exit(str(error))

@@ -96,13 +96,15 @@ def reported(netlist: MappedNetlist, library: Library, program: str) -> dict[str
 def main() -> None:
     """Run the benchmark."""
     parser = options(__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--liberty", type=Path, required=True, metavar="FILE", help="cells with tables of power")
+    parser.add_argument(
+        "--liberty", type=Path, nargs="+", required=True, metavar="FILE", help="cells with power tables"
+    )
     parser.add_argument("--opensta", default="sta", metavar="PROGRAM", help="by default sta")
     chosen = parser.parse_args()
     if not shutil.which(chosen.opensta):
         parser.error(f"this needs OpenSTA, and there is no program {chosen.opensta}")
     try:
-        library = Library.read(chosen.liberty)
+        library = Library.read(*chosen.liberty)
         netlist = mapped_row(CONFIG, library, by_module=False)
         theirs = reported(netlist, library, chosen.opensta)
         mine = by_its_formula(netlist, CellLibrary.of(library))

@@ -9,7 +9,7 @@ from ..errors import Error
 from ..infra.files import require_writable, write_whole
 from ..infra.pools import cores
 from ..rtl.config import CoreConfig
-from .configuration import add_datapath, datapath
+from .configuration import add_datapath, datapath, library_of
 from .options import add, flag, positive
 from .progress import progress_bar
 
@@ -34,6 +34,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     add_datapath(parser, default="hopper")
     technology = parser.add_mutually_exclusive_group()
     add(technology, "liberty")
+    add(parser, "dont_use")
     technology.add_argument("--fpga", choices=_FPGAS, help="map to this FPGA family and count its cells")
     parser.add_argument(
         "--place",
@@ -81,7 +82,6 @@ def _execute(options: argparse.Namespace) -> int:
         raise Error("--warpgroup cannot be combined with --unit-only, --combinational or --fpga")
     from ..infra.figures import check_plotting
     from ..synth.area import CLOSER, survey
-    from ..synth.liberty import Library
     from ..synth.plot import plot_survey
     from ..synth.recipe import Recipe
     from ..synth.report import as_dict, table
@@ -89,7 +89,7 @@ def _execute(options: argparse.Namespace) -> int:
     if options.plot:
         check_plotting()
     recipe = Recipe(
-        library=Library.read(options.liberty) if options.liberty else None,
+        library=library_of(options),
         fpga=options.fpga,
         combinational=options.combinational,
         full_adders=options.full_adders,

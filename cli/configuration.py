@@ -4,14 +4,17 @@ import argparse
 import json
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import Error, FileError
 from ..infra.reading import read_json
 from ..rtl.config import PRESETS, CoreConfig
 from .options import add, integer, words
 
-__all__ = ["DATAPATH_OPTIONS", "add_datapath", "datapath", "datapaths", "read_configuration"]
+if TYPE_CHECKING:
+    from ..synth.liberty import Library
+
+__all__ = ["DATAPATH_OPTIONS", "add_datapath", "datapath", "datapaths", "library_of", "read_configuration"]
 
 _TYPE_NAMES: dict[Any, str] = {
     str: "a string",
@@ -159,3 +162,21 @@ def _fits(value: object, expected: object) -> bool:
     if expected == tuple[str, ...]:
         return isinstance(value, list) and all(isinstance(word, str) for word in value)
     return type(value) is expected
+
+
+def library_of(options: argparse.Namespace) -> "Library | None":
+    """Read the cell library that ``--liberty`` and ``--dont-use`` choose; None without one.
+
+    Raises
+    ------
+    Error
+        ``--dont-use`` is given alone, or a file cannot be used (see :meth:`.Library.read`).
+    """
+    from ..synth.liberty import DONT_USE, Library
+
+    if not options.liberty:
+        if options.dont_use:
+            raise Error("--dont-use needs the cells of a library: add --liberty FILE")
+        return None
+    patterns = DONT_USE if options.dont_use is None else [word for word in options.dont_use if word != "none"]
+    return Library.read(*options.liberty, dont_use=patterns)

@@ -21,7 +21,7 @@ from ..isa.instructions import Instruction, parse, require_architecture
 from ..isa.operands import MatrixOperands
 from ..isa.timing import ARCHITECTURE, timing
 from ..rtl.config import WARP_ROWS, CoreConfig
-from .configuration import add_datapath, datapath
+from .configuration import add_datapath, datapath, library_of
 from .factors import add_matrices, add_transpose, sources
 from .options import add, flag, integer, words
 from .progress import progress_bar
@@ -66,7 +66,9 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     add_datapath(parser, default="hopper")
     add(parser, "arch", default="sm_90", note=" (default %(default)s)")
-    add(parser, "liberty", note=", with power tables (default: none; switched gate equivalents are counted)")
+    note = ", with power tables; repeat for several (default: none; switched gate equivalents are counted)"
+    add(parser, "liberty", nargs=1, note=note)
+    add(parser, "dont_use", nargs=1)
     parser.add_argument(
         "--operands",
         type=_distributions,
@@ -143,9 +145,9 @@ def _execute(options: argparse.Namespace) -> int:
     from ..synth.energy.netlist import CellLibrary
     from ..synth.energy.plot import plot
     from ..synth.energy.report import as_dict, table, write_csv
-    from ..synth.liberty import Library
 
-    cells = CellLibrary.of(Library.read(options.liberty)) if options.liberty else GATES
+    library = library_of(options)
+    cells = CellLibrary.of(library) if library else GATES
     cases = [(instruction, name) for instruction in instructions for name in operands]
     with progress_bar("instruction") as progress:
         measured = _measured(options, config, cells, cases, operands, progress)

@@ -136,7 +136,20 @@ _SHARED: dict[str, dict[str, Any]] = {
         "metavar": "LIST",
         "help": "comma-separated pipeline cuts that have a register, or none",
     },
-    "liberty": {"type": Path, "metavar": "FILE", "help": "standard cell library to map to"},
+    "liberty": {
+        "type": Path,
+        "nargs": "+",
+        "action": "extend",
+        "metavar": "FILE",
+        "help": "standard cell library to map to: liberty files of one corner, plain or compressed",
+    },
+    "dont_use": {
+        "nargs": "+",
+        "action": "extend",
+        "metavar": "PATTERN",
+        "help": "names or shell patterns of cells not to use, or the word none (default: scan cells, ASAP7's cells "
+        "below drive 1, and sky130's cells for power domains and delays)",
+    },
     "combinational": _switch("replace the pipeline registers of the unit by wires"),
     # Matrices
     "tensor": {"metavar": "NAME", "help": "tensor to read, if the file holds several"},

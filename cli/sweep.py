@@ -6,6 +6,7 @@ from typing import Any
 
 from ..infra.pools import cores
 from ..rtl.config import PRESETS, CoreConfig
+from .configuration import library_of
 from .options import add
 from .progress import progress_bar
 
@@ -31,7 +32,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         text = ",".join(value) if isinstance(value, tuple) else value
         add(parser, name, nargs="+", default=[value], note=f" (default {text})")
     parser.add_argument("--dense", action="store_true", help="synthesise units without sparsity")
-    add(parser, "liberty", "combinational")
+    add(parser, "liberty", "dont_use", "combinational")
     add(parser.add_mutually_exclusive_group(), "jobs", "scheduler")
     add(parser, "plot", help="draw area against throughput (extra: area)")
     add(parser, "json")
@@ -40,15 +41,13 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def _execute(options: argparse.Namespace) -> int:
     from ..infra.figures import check_plotting
-    from ..synth.liberty import Library
     from ..synth.recipe import Recipe
     from ..synth.sweep import Grid, sweep
     from ..synth.sweep_report import plot_sweep, sweep_as_dict, sweep_table
 
     if options.plot:
         check_plotting()
-    library = Library.read(options.liberty) if options.liberty else None
-    recipe = Recipe(library=library, combinational=options.combinational)
+    recipe = Recipe(library=library_of(options), combinational=options.combinational)
     grid = Grid(
         formats=tuple(dict.fromkeys(options.formats)),
         alignments=tuple(dict.fromkeys(options.alignment)),

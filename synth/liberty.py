@@ -1,35 +1,30 @@
-"""Liberty files: cells of a library; NAND2 and full adder are recognised by their functions."""
+"""Cell libraries: liberty files with areas, functions, registers and full adders of their cells."""
 
 import hashlib
 import math
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from fnmatch import fnmatchcase
+from functools import cached_property
 from itertools import product
-from operator import and_, or_, xor
 from pathlib import Path
-from typing import Any
 
 from ..errors import Error, FileError
-from ..infra.reading import read_bytes
+from .functions import evaluate
+from .liberty_text import Group, decompressed, merged, parsed, plain, without
 
-__all__ = ["COMMENT", "Cell", "Computing", "Library", "computing", "evaluate", "finite"]
+__all__ = ["DONT_USE", "Cell", "FullAdder", "Library", "finite"]
 
-#: Function of the values of pins, and of the value with all bits one.
-Computing = Callable[[Mapping[str, Any], Any], Any]
-
-# Not a parser from PyPI: liberty-parser is GPL-3.0 and seven times slower, libparse ends the process on bad input,
-# and eda-liberty-parser takes twice as long and accepts an empty file; all there is to parse are these few words.
-COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
-_LIBRARY = re.compile(r"\s*library\s*\(")
-_CELL = re.compile(r'\bcell\s*\(\s*"?(\w+)"?\s*\)\s*\{')
-_PIN = re.compile(r'\bpin\s*\(\s*"?(\w+)"?\s*\)\s*\{')
-_AREA = re.compile(r'\barea\s*:\s*"?([\d.eE+-]+)"?\s*;?')
-_DIRECTION = re.compile(r'\bdirection\s*:\s*"?(\w+)"?')
-_FUNCTION = re.compile(r'\bfunction\s*:\s*"([^"]*)"')
-_TOKEN = re.compile(r"\s*(\w+|[()!'^&*|+])")
-_BRACE = re.compile(r"[{}]")
+#: ASAP7's cells smaller than drive 1, which tie in area with each other.
+_BELOW_DRIVE_1 = "*xp*_ASAP7*"
+#: Patterns of cells that synthesis does not use: scan cells, and sky130's cells for power domains and delays.
+DONT_USE = (
+    _BELOW_DRIVE_1,
+    *("SDF*_ASAP7*", "*__sdf*", "*__sedf*"),
+    *("*_lpflow_*", "*__dlymetal*", "*__dlygate*", "*__clkdlybuf*"),
+)
+#: Most inputs of a cell that synthesis uses; a cell with more, such as a memory, takes ABC gigabytes.
+_MOST_INPUTS = 16
 
 
 @dataclass(frozen=True)
@@ -41,6 +36,9 @@ class Cell:
     inputs: tuple[str, ...]  #: Names of the input pins
     #: Output pins, each with its function in liberty syntax; empty if the library has none.
     outputs: tuple[tuple[str, str], ...]
+    #: For a flip-flop with a rising clock and without set, clear and enable: whether all outputs are the inverse of its
+    #: input. None for any other cell.
+    inverts: bool | None = None
 
     def computes(self, output: str, ones: frozenset[int]) -> bool:
         """Whether an output is one exactly if the number of inputs that are one is in `ones`."""
@@ -52,6 +50,16 @@ class Cell:
             )
         except (KeyError, ValueError):  # the function depends on a register or has unknown syntax
             return False
+
+
+@dataclass(frozen=True)
+class FullAdder:
+    """A cell that adds three bits."""
+
+    cell: Cell
+    total: str  #: Pin of the sum
+    carry: str  #: Pin of the carry
+    inverted: tuple[bool, bool]  #: Whether the pins give the inverse of sum and of carry
 
 
 def finite(word: str) -> float:
@@ -70,35 +78,67 @@ def finite(word: str) -> float:
 
 @dataclass(frozen=True)
 class Library:
-    """A liberty file."""
+    """One or several liberty files as one cell library."""
 
-    name: str  #: Name of the file, without its folder
-    text: str  #: Content of the file
+    name: str  #: Names of the files, without their folders
+    text: str  #: Content of the file, or of the files merged, without cells that synthesis does not use
+    sha256: str = ""  #: SHA-256 of each file as it was, in hexadecimal
 
     @classmethod
-    def read(cls, path: Path) -> "Library":
-        """Read a file.
+    def read(cls, *paths: Path, dont_use: Sequence[str] = DONT_USE) -> "Library":
+        """Read files, plain or compressed by gzip, bzip2 or xz.
+
+        Parameters
+        ----------
+        *paths : Path
+            Liberty files of one corner.
+        dont_use : sequence of str
+            Shell patterns of cells to leave out. Cells with the attribute ``dont_use`` or with more than 16 inputs are
+            left out as well.
 
         Raises
         ------
         FileError
-            The file cannot be read, is not a liberty file with cells, or has an invalid area.
+            A file cannot be read, is not a liberty file with cells, or has an invalid area; or the files do not fit
+            together; or every cell is left out.
         """
-        text = read_bytes(path).decode(errors="surrogateescape")
-        library = cls(path.name, text)
-        if not _LIBRARY.match(COMMENT.sub(" ", text)) or not library.cells:
-            raise FileError(f"{path} is not a liberty file that holds cells")
+        files = [decompressed(path) for path in paths]
+        texts = [plain(file.decode(errors="surrogateescape")) for file in files]
+        text = texts[0] if len(paths) == 1 else merged(paths, texts)
+        name = " + ".join(path.name for path in paths)
+        root = parsed(text, str(paths[0]))
+        unused = [
+            cell
+            for cell in root.all("cell")
+            if cell.values.get("dont_use") == "true"
+            or any(fnmatchcase(cell.name, pattern) for pattern in dont_use)
+            or sum(pin.values.get("direction") == "input" for pin in cell.all("pin")) > _MOST_INPUTS
+        ]
+        sha256 = " ".join(hashlib.sha256(file).hexdigest() for file in files)
+        library = cls(name, without(text, unused), sha256)
+        if len(unused) == sum(1 for _ in root.all("cell")) or not library.cells:
+            raise FileError(f"{name} has no cell that synthesis may use")
         return library
 
     @property
     def data(self) -> bytes:
-        """The file's bytes."""
+        """The text as bytes."""
         return self.text.encode("utf-8", errors="surrogateescape")
 
     @cached_property
-    def sha256(self) -> str:
-        """SHA-256 of the file, in hexadecimal."""
-        return hashlib.sha256(self.data).hexdigest()
+    def root(self) -> Group:
+        """The tree of the text without comments."""
+        return parsed(plain(self.text), self.name)
+
+    @cached_property
+    def corner(self) -> str:
+        """Units, voltage, temperature and process that the header states."""
+        values, load = self.root.values, self.root.lists.get("capacitive_load_unit", [])
+        nominal = (("nom_voltage", "V"), ("nom_temperature", "C"))
+        words = [f"{values[name]:.5} {unit}" for name, unit in nominal if name in values]
+        units = {"times": values.get("time_unit"), "leakage": values.get("leakage_power_unit"), "loads": " ".join(load)}
+        words += [values["default_operating_conditions"]] if "default_operating_conditions" in values else []
+        return ", ".join([*words, *(f"{quantity} in {unit}" for quantity, unit in units.items() if unit)])
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
@@ -110,16 +150,17 @@ class Library:
             An area is not a finite number of 0 or more.
         """
         cells = []
-        for name, body in _groups(_CELL, COMMENT.sub(" ", self.text)):
-            inputs, outputs = [], []
-            for pin, attributes in _groups(_PIN, body):
-                direction, function = _DIRECTION.search(attributes), _FUNCTION.search(attributes)
-                if direction and direction[1] == "input":
-                    inputs.append(pin)
-                elif direction and direction[1] == "output":
-                    outputs.append((pin, function[1] if function else ""))
-            if area := _AREA.search(body):
-                cells.append(Cell(name, self._area(name, area[1]), tuple(inputs), tuple(outputs)))
+        for group in self.root.all("cell"):
+            pins = {pin.name: pin.values for pin in group.all("pin")}
+            inputs = tuple(name for name, values in pins.items() if values.get("direction") == "input")
+            outputs = tuple(
+                (name, values.get("function", ""))
+                for name, values in pins.items()
+                if values.get("direction") == "output"
+            )
+            if "area" in group.values:
+                area = self._area(group.name, group.values["area"])
+                cells.append(Cell(group.name, area, inputs, outputs, _inverts(group, inputs, outputs)))
         return tuple(cells)
 
     def _area(self, cell: str, word: str) -> float:
@@ -132,147 +173,78 @@ class Library:
             raise FileError(f"{self.name} gives cell {cell} an area of {word}")
         return area
 
-    @cached_property
-    def nand2(self) -> Cell | None:
-        """The smallest two-input NAND with an area above 0, which is the gate equivalent; None if there is none."""
-        found = [
+    def _smallest(self, inputs: int, ones: frozenset[int]) -> Cell | None:
+        """Return the smallest gate of drive 1 or more that is one for these numbers of ones; None without one."""
+        gates = [
             cell
             for cell in self.cells
-            if len(cell.inputs) == 2
+            if len(cell.inputs) == inputs
             and len(cell.outputs) == 1
             and cell.area > 0
-            and cell.computes(cell.outputs[0][0], frozenset({0, 1}))
+            and not fnmatchcase(cell.name, _BELOW_DRIVE_1)
+            and cell.computes(cell.outputs[0][0], ones)
         ]
-        return min(found, key=lambda cell: cell.area, default=None)
+        return min(gates, key=lambda cell: cell.area, default=None)
 
     @cached_property
-    def full_adder(self) -> tuple[Cell, str, str]:
-        """The smallest full adder, and the names of its sum and carry pins.
+    def nand2(self) -> Cell | None:
+        """The smallest two-input NAND of drive 1, which is the gate equivalent; None if there is none."""
+        return self._smallest(2, frozenset({0, 1}))
+
+    @cached_property
+    def flip_flop(self) -> Cell | None:
+        """The smallest flip-flop, with an inverter where it has inverted outputs only; None without one."""
+        inverter = self._smallest(1, frozenset({0}))
+        costs = {
+            cell: cell.area + (inverter.area if cell.inverts and inverter else 0)
+            for cell in self.cells
+            if cell.inverts is False or (cell.inverts and inverter)
+        }
+        return min(costs, key=costs.__getitem__, default=None)
+
+    @cached_property
+    def registers(self) -> bytes:
+        """The library with :attr:`flip_flop` as its only flip-flop without set, clear and enable."""
+        others = {cell.name for cell in self.cells if cell.inverts is not None and cell != self.flip_flop}
+        groups = [group for group in self.root.all("cell") if group.name in others]
+        return without(plain(self.text), groups).encode("utf-8", errors="surrogateescape")
+
+    @cached_property
+    def full_adder(self) -> FullAdder:
+        """The smallest full adder.
 
         Raises
         ------
         Error
             The library has no full adder.
         """
-        found = []
-        for cell in self.cells:
-            if len(cell.inputs) == 3 and len(cell.outputs) == 2:
-                pins = [pin for pin, _ in cell.outputs]
-                sums = [pin for pin in pins if cell.computes(pin, frozenset({1, 3}))]
-                carries = [pin for pin in pins if cell.computes(pin, frozenset({2, 3}))]
-                if sums and carries:
-                    found.append((cell, sums[0], carries[0]))
-        if not found:
+
+        def outputs(cell: Cell, ones: frozenset[int]) -> list[tuple[str, bool]]:
+            """Return the outputs that are one, or else zero, exactly for these numbers of ones; and whether zero."""
+            counts = ((ones, False), (frozenset(range(4)) - ones, True))
+            return [(pin, inv) for pin, _ in cell.outputs for those, inv in counts if cell.computes(pin, those)]
+
+        adders = [
+            FullAdder(cell, total, carry, (total_inverted, carry_inverted))
+            for cell in self.cells
+            if len(cell.inputs) == 3 and len(cell.outputs) == 2
+            for total, total_inverted in outputs(cell, frozenset({1, 3}))
+            for carry, carry_inverted in outputs(cell, frozenset({2, 3}))
+        ]
+        if not adders:
             raise Error(f"{self.name} has no full adder, that is no cell whose outputs are A ^ B ^ C and its carry")
-        return min(found, key=lambda adder: adder[0].area)
+        return min(adders, key=lambda adder: adder.cell.area)
 
 
-def _groups(opening: re.Pattern[str], text: str) -> Iterator[tuple[str, str]]:
-    """Yield name and content of each group that starts with `opening`."""
-    end = 0
-    for match in opening.finditer(text):
-        if match.start() < end:
-            continue
-        depth, end = 1, match.end()
-        for brace in _BRACE.finditer(text, match.end()):
-            depth += 1 if brace[0] == "{" else -1
-            if not depth:
-                end = brace.end()
-                yield match[1], text[match.end() : brace.start()]
-                break
-
-
-def evaluate(function: str, values: Mapping[str, bool]) -> bool:
-    """Evaluate a liberty function, see :func:`computing`, for the values of pins."""
-    return computing(function)(values, True)
-
-
-@cache
-def computing(function: str) -> Computing:
-    """Compile a liberty function to a callable that computes it on single bits or on words of bits.
-
-    Parameters
-    ----------
-    function : str
-        Expression with ``!`` and ``'`` (not), ``^`` (xor), ``&``, ``*`` or a space (and), ``+`` or ``|`` (or), highest
-        precedence first.
-
-    Returns
-    -------
-    callable
-        Function of a mapping from pins to values with ``&``, ``|`` and ``^``, and of a value with all bits one. It
-        raises KeyError for a pin without a value.
-
-    Raises
-    ------
-    ValueError
-        The text is not such an expression.
-    """
-    tokens, place = [], 0
-    function = function.strip()
-    while place < len(function):
-        match = _TOKEN.match(function, place)
-        if not match:
-            raise ValueError(function)
-        tokens.append(match[1])
-        place = match.end()
-    result, rest = _disjunction(tokens)
-    if rest:
-        raise ValueError(function)
-    return result
-
-
-def _both(operation: Callable[[Any, Any], Any], a: Computing, b: Computing) -> Computing:
-    return lambda values, one: operation(a(values, one), b(values, one))
-
-
-def _inverse(a: Computing) -> Computing:
-    return lambda values, one: a(values, one) ^ one
-
-
-def _leaf(word: str) -> Computing:
-    constants: dict[str, Computing] = {"0": lambda values, one: one ^ one, "1": lambda values, one: one}
-    return constants.get(word, lambda values, one: values[word])
-
-
-def _disjunction(tokens: list[str]) -> tuple[Computing, list[str]]:
-    result, tokens = _conjunction(tokens)
-    while tokens and tokens[0] in "+|":
-        other, tokens = _conjunction(tokens[1:])
-        result = _both(or_, result, other)
-    return result, tokens
-
-
-def _conjunction(tokens: list[str]) -> tuple[Computing, list[str]]:
-    result, tokens = _difference(tokens)
-    while tokens and tokens[0] not in "+|)":
-        other, tokens = _difference(tokens[1:] if tokens[0] in "&*" else tokens)
-        result = _both(and_, result, other)
-    return result, tokens
-
-
-def _difference(tokens: list[str]) -> tuple[Computing, list[str]]:
-    result, tokens = _factor(tokens)
-    while tokens and tokens[0] == "^":
-        other, tokens = _factor(tokens[1:])
-        result = _both(xor, result, other)
-    return result, tokens
-
-
-def _factor(tokens: list[str]) -> tuple[Computing, list[str]]:
-    if not tokens:
-        raise ValueError("an operand is missing")
-    first, tokens = tokens[0], tokens[1:]
-    if first == "!":
-        result, tokens = _factor(tokens)
-        return _inverse(result), tokens
-    if first == "(":
-        result, tokens = _disjunction(tokens)
-        if not tokens or tokens[0] != ")":
-            raise ValueError("a parenthesis is open")
-        tokens = tokens[1:]
-    else:
-        result = _leaf(first)
-    while tokens and tokens[0] == "'":
-        result, tokens = _inverse(result), tokens[1:]
-    return result, tokens
+def _inverts(cell: Group, inputs: Sequence[str], outputs: Sequence[tuple[str, str]]) -> bool | None:
+    """Return :attr:`Cell.inverts` of a cell."""
+    registers = [*cell.all("ff")]
+    if len(registers) != 1 or len(registers[0].words) != 2 or any(cell.all("test_cell")):
+        return None
+    values, (state, inverse) = registers[0].values, registers[0].words
+    clock, data = (values.get(name, "").strip("() ") for name in ("clocked_on", "next_state"))
+    functions = {function.strip("() ") for _, function in outputs}
+    if clock not in inputs or data.lstrip("!") not in inputs or not functions <= {state, inverse}:
+        return None
+    straight = inverse if data.startswith("!") else state
+    return None if {"clear", "preset"} & values.keys() else straight not in functions

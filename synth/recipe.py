@@ -60,7 +60,7 @@ synth {flat}-top {top} -run begin:check
 {transparent}opt -fast
 dfflegalize -cell $_DFF_P_ x
 opt_clean
-dfflibmap -liberty library.lib
+dfflibmap -liberty registers.lib
 {adders}abc -liberty library.lib -script {abc}
 {joined}opt_clean
 """
@@ -83,6 +83,7 @@ _ADDERS = """\
 read_liberty -lib library.lib
 extract_fa -fa
 techmap -map adders.v
+simplemap
 opt_clean
 """
 _ADDERS_MAP = """\
@@ -94,13 +95,17 @@ module full_adders (A, B, C, X, Y);
   genvar i;
   generate
     for (i = 0; i < WIDTH; i = i + 1) begin : bits
-      {cell} adder (.{a}(A[i]), .{b}(B[i]), .{c}(C[i]), .{total}(Y[i]), .{carry}(X[i]));
+      wire total, carry;
+      {cell} adder (.{a}(A[i]), .{b}(B[i]), .{c}(C[i]), .{total}(total), .{carry}(carry));
+      assign X[i] = {carry_sign}carry, Y[i] = {total_sign}total;
     end
   endgenerate
 endmodule
 """
 _DELAY = re.compile(r"^ABC: .*\bDelay = +([\d.]+) ps", re.MULTILINE)
 _DEPTH = re.compile(r"^Longest topological path in .* \(length=(\d+)\)", re.MULTILINE)
+#: Cells of Yosys that a library may lack, in words.
+_MISSING = {"$_DFF_P_": "a flip-flop with a rising clock and without set, clear and enable"}
 #: Gates with a known number of transistors.
 _KNOWN = re.compile(r"\$_(BUF|NOT|N?AND|N?OR|XN?OR|N?MUX|AOI[34]|OAI[34]|DFF_P)_")
 
@@ -160,11 +165,12 @@ class Recipe:
         if self.combinational:
             files["transparent.v"] = _TRANSPARENT_MAP.encode()
         if self.library:
-            files["library.lib"] = self.library.data
+            files |= {"library.lib": self.library.data, "registers.lib": self.library.registers}
             if self.full_adders:
-                cell, total, carry = self.library.full_adder
-                pins = dict(zip("abc", cell.inputs, strict=True))
-                files["adders.v"] = _ADDERS_MAP.format(cell=cell.name, total=total, carry=carry, **pins).encode()
+                adder = self.library.full_adder
+                pins = dict(zip("abc", adder.cell.inputs, strict=True), total=adder.total, carry=adder.carry)
+                pins["total_sign"], pins["carry_sign"] = ("~" if inverted else "" for inverted in adder.inverted)
+                files["adders.v"] = _ADDERS_MAP.format(cell=adder.cell.name, **pins).encode()
         return files
 
     def script(self, netlist: Netlist) -> str:
@@ -234,7 +240,8 @@ class Recipe:
             left = [name for name in left if not _KNOWN.fullmatch(name)]
         if left:
             what = self.library.name if self.library else "static CMOS"
-            raise BackendError(f"{what} has no cell for {', '.join(left)}")
+            words = [_MISSING.get(name, name) for name in left]
+            raise BackendError(f"{what} has no cell for {', '.join(words)}")
         if not self.library:
             # A plus sign after the number marks uncounted cells: here, black boxes and scopes.
             transistors = int(str(found["estimated_num_transistors"]).rstrip("+"))

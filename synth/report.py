@@ -38,6 +38,7 @@ def about(recipe: Recipe) -> dict[str, Any]:
         and {
             "file": library.name,
             "sha256": library.sha256,
+            "corner": library.corner,
             "nand2": nand2 and {"cell": nand2.name, "area": nand2.area},
         },
         "fpga": recipe.fpga,
@@ -52,6 +53,7 @@ def heading(recipe: Recipe) -> list[str]:
     lines = ["  ".join(f"{name} {version}" for name, version in versions(place=recipe.place).items())]
     if library:
         lines.append(f"library: {library.name}  SHA-256 {library.sha256}")
+        lines += [f"corner: {library.corner}"] if library.corner else []
         gates = f"; gates: {library.nand2.name} of {library.nand2.area:g}" if library.nand2 else ""
         lines.append(
             f"area: in the library's unit{gates}; delay: longest path from register to register, without wires"

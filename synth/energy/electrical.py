@@ -2,38 +2,22 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import Error
-from ..liberty import COMMENT, Library, finite
+from ..liberty import Library, finite
+from ..liberty_text import Group
 
 __all__ = ["ElectricalCell", "ElectricalLibrary", "ElectricalPin", "Table"]
 
-_TOKEN = re.compile(r'"[^"]*"|[(){}:;,]|[^\s(){}:;,"]+')
-_CONTINUED = re.compile(r"\\\s*\n")
 _LOADS = ("total_output_net_capacitance",)
 _SLEWS = ("input_net_transition", "input_transition_time")
 _PICO = {"pf": 1.0, "ff": 1e-3}
 _EDGES = ("rise", "fall")
-
-
-@dataclass
-class _Group:
-    """``kind (words) { ... }`` of a liberty file."""
-
-    kind: str
-    words: list[str]
-    values: dict[str, str] = field(default_factory=dict)
-    lists: dict[str, list[str]] = field(default_factory=dict)
-    groups: list["_Group"] = field(default_factory=list)
-
-    def of(self, kind: str) -> Iterator["_Group"]:
-        """Yield the subgroups of a kind."""
-        return (group for group in self.groups if group.kind == kind)
 
 
 @dataclass(frozen=True)
@@ -120,15 +104,15 @@ class ElectricalLibrary:
 
     @classmethod
     def _of(cls, library: Library) -> "ElectricalLibrary":
-        root = _parsed(library.text)
+        root = library.root
         capacitance = "".join(root.lists.get("capacitive_load_unit", ["1", "pf"])[1:]).lower()
         if capacitance not in _PICO:
             raise Error(f"{library.name} has capacitances in {capacitance}, not in pf or ff")
         scale = finite(root.lists.get("capacitive_load_unit", ["1"])[0]) * _PICO[capacitance]
         templates = {
-            group.words[0]: group for kind in ("lu_table_template", "power_lut_template") for group in root.of(kind)
+            group.name: group for kind in ("lu_table_template", "power_lut_template") for group in root.all(kind)
         }
-        cells = {group.words[0]: _cell(group, templates, scale) for group in root.of("cell")}
+        cells = {group.name: _cell(group, templates, scale) for group in root.all("cell")}
         if not any(pin.energies for cell in cells.values() for pin in cell.pins.values()):
             raise Error(f"{library.name} has no energies, that is no internal_power of any cell")
         unit = re.fullmatch(r"([\d.]+)([munp]?)W", root.values.get("leakage_power_unit", "1nW"))
@@ -140,21 +124,21 @@ class ElectricalLibrary:
         return cls(library.name, finite(root.values["nom_voltage"]), nanowatts, cells)
 
 
-def _cell(group: _Group, templates: Mapping[str, _Group], scale: float) -> ElectricalCell:
-    pins = {pin.words[0]: _pin(pin, templates, scale) for pin in group.of("pin")}
-    register = next(group.of("ff"), None)
+def _cell(group: Group, templates: Mapping[str, Group], scale: float) -> ElectricalCell:
+    pins = {pin.name: _pin(pin, templates, scale) for pin in group.all("pin")}
+    register = next(group.all("ff"), None)
     data, clock = (register.values.get(name, "") for name in ("next_state", "clocked_on")) if register else ("", "")
     states = tuple(register.words) if register else ()
     return ElectricalCell(pins, finite(group.values.get("cell_leakage_power", "0")), data, clock, states)
 
 
-def _pin(group: _Group, templates: Mapping[str, _Group], scale: float) -> ElectricalPin:
-    def tables(inside: _Group, name: str) -> dict[str, Table]:
-        found = {edge: next(inside.of(name.format(edge)), None) for edge in _EDGES}
+def _pin(group: Group, templates: Mapping[str, Group], scale: float) -> ElectricalPin:
+    def tables(inside: Group, name: str) -> dict[str, Table]:
+        found = {edge: next(inside.all(name.format(edge)), None) for edge in _EDGES}
         return {edge: _table(table, templates, scale) for edge, table in found.items() if table}
 
-    energies = [(of.values.get("related_pin", ""), tables(of, "{}_power")) for of in group.of("internal_power")]
-    transitions = [(of.values.get("related_pin", ""), tables(of, "{}_transition")) for of in group.of("timing")]
+    energies = [(arc.values.get("related_pin", ""), tables(arc, "{}_power")) for arc in group.all("internal_power")]
+    transitions = [(arc.values.get("related_pin", ""), tables(arc, "{}_transition")) for arc in group.all("timing")]
     return ElectricalPin(
         scale * finite(group.values.get("capacitance", "0")),
         tuple((pin, found) for pin, found in energies if found),
@@ -162,8 +146,8 @@ def _pin(group: _Group, templates: Mapping[str, _Group], scale: float) -> Electr
     )
 
 
-def _table(group: _Group, templates: Mapping[str, _Group], scale: float) -> Table:
-    template = templates.get(group.words[0])
+def _table(group: Group, templates: Mapping[str, Group], scale: float) -> Table:
+    template = templates.get(group.name)
     variables = [template.values.get(f"variable_{place}", "") for place in (1, 2)] if template else ["", ""]
 
     def numbers(name: str) -> NDArray[np.float64]:
@@ -181,37 +165,3 @@ def _table(group: _Group, templates: Mapping[str, _Group], scale: float) -> Tabl
         values = values.T
     rows = values.reshape(len(loads), len(slews)).tolist()
     return Table(tuple(loads.tolist()), tuple(slews.tolist()), tuple(map(tuple, rows)))
-
-
-def _parsed(text: str) -> _Group:
-    """Parse a liberty file; return the ``library`` group."""
-    tokens = [token.strip('"') if token[0] == '"' else token for token in _TOKEN.findall(_prepared(text))]
-    root = _Group("", [])
-    open_groups, place = [root], 0
-    while place < len(tokens):
-        token = tokens[place]
-        if token == "}" and len(open_groups) > 1:
-            open_groups.pop()
-        elif token not in (";", "}") and place + 1 < len(tokens):
-            following = tokens[place + 1]
-            if following == ":":
-                end = next((at for at in range(place + 2, len(tokens)) if tokens[at] in (";", "}")), len(tokens))
-                open_groups[-1].values[token] = " ".join(tokens[place + 2 : end])
-                place = end - (end < len(tokens) and tokens[end] == "}")
-            elif following == "(":
-                end = next((at for at in range(place + 2, len(tokens)) if tokens[at] == ")"), len(tokens))
-                words = [word for word in tokens[place + 2 : end] if word != ","]
-                if end + 1 < len(tokens) and tokens[end + 1] == "{":
-                    group = _Group(token, words)
-                    open_groups[-1].groups.append(group)
-                    open_groups.append(group)
-                    end += 1
-                else:
-                    open_groups[-1].lists[token] = words
-                place = end
-        place += 1
-    return next(root.of("library"), root)
-
-
-def _prepared(text: str) -> str:
-    return _CONTINUED.sub(" ", COMMENT.sub(" ", text))

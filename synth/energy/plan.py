@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import Error
-from ..liberty import Computing, computing
+from ..functions import Computing, computing
 from .netlist import Bit, CellLibrary, MappedNetlist, levels_of
 
 __all__ = ["Gates", "Plan", "Registers"]
@@ -22,7 +22,7 @@ Places = NDArray[np.intp]
 class Registers:
     """Registers with consecutive output rows."""
 
-    compute: Computing  #: Function of the stored bit, see :func:`~sptc.synth.liberty.computing`
+    compute: Computing  #: Function of the stored bit, see :func:`~sptc.synth.functions.computing`
     states: tuple[str, ...]  #: Names of the stored bit and of its inverse in the function
     data: Places  #: Rows of the data inputs
     outputs: slice  #: Rows of the outputs
@@ -32,7 +32,7 @@ class Registers:
 class Gates:
     """Gates of one function with consecutive output rows."""
 
-    compute: Computing  #: Function of the inputs, see :func:`~sptc.synth.liberty.computing`
+    compute: Computing  #: Function of the inputs, see :func:`~sptc.synth.functions.computing`
     pins: Mapping[str, Places]  #: Rows of the nets at each input
     latest: Places  #: Logic level of each gate, in ascending order
     outputs: slice  #: Rows of the outputs

@@ -1,5 +1,6 @@
 """Libraries: cells, what they compute, and what they say of energy."""
 
+import gzip
 import hashlib
 import re
 from itertools import product
@@ -8,7 +9,8 @@ from pathlib import Path
 import pytest
 from sptc.errors import Error, FileError
 from sptc.synth.energy.electrical import ElectricalLibrary, Table
-from sptc.synth.liberty import Library, evaluate
+from sptc.synth.functions import evaluate
+from sptc.synth.liberty import Library
 from sptc.tests.synth.power_library import CAPACITANCE, FALL, LEAKAGE, LIBRARY, OF_CLOCK, RISE, TEXT, VOLTAGE
 
 
@@ -47,8 +49,11 @@ def test_cells(library: Library) -> None:
 
 def test_what_cells_are_for(library: Library) -> None:
     assert library.nand2.name == "NAND2"
-    cell, total, carry = library.full_adder
-    assert (cell.name, total, carry) == ("ADD", "S", "CO")
+    adder = library.full_adder
+    assert (adder.cell.name, adder.total, adder.carry, adder.inverted) == ("ADD", "S", "CO", (False, False))
+    inverted = Library("inverted.lib", library.text.replace('"A^B^C"', '"!(A^B^C)"')).full_adder
+    assert (inverted.total, inverted.carry, inverted.inverted) == ("S", "CO", (True, False))
+    assert library.flip_flop.name == "FLOP"
 
 
 def test_a_library_without_them(library: Library) -> None:
@@ -61,10 +66,10 @@ def test_a_library_without_them(library: Library) -> None:
 
 def test_the_file(library: Library, liberty: Path) -> None:
     assert library.name == "little.lib"
-    assert library.sha256 == hashlib.sha256(liberty.read_bytes()).hexdigest()
     odd = liberty.with_name("odd.lib")
     odd.write_bytes(b"/* \xb5m2 */" + liberty.read_bytes())
-    assert Library.read(odd).data == odd.read_bytes()
+    assert Library.read(odd).data.strip() == library.data.strip()
+    assert Library.read(odd).sha256 == hashlib.sha256(odd.read_bytes()).hexdigest()
     assert Library.read(odd).cells == library.cells
 
 
@@ -118,3 +123,74 @@ def test_what_it_must_say() -> None:
     ):
         with pytest.raises(Error, match=f"^power.lib {message}$"):
             ElectricalLibrary.of(Library("power.lib", TEXT.replace(old, new)))
+
+
+def test_several_files_of_one_corner(library: Library, tmp_path: Path) -> None:
+    """A compressed file with the NAND gates and another with the rest are the whole library."""
+    lines = library.text.splitlines()
+    gates, rest = tmp_path / "gates.lib.gz", tmp_path / "rest.lib"
+    gates.write_bytes(
+        gzip.compress("\n".join(line for line in lines if "cell (" not in line or "NAND2" in line).encode())
+    )
+    rest.write_text("\n".join(line for line in lines if "NAND2" not in line))
+    both = Library.read(gates, rest)
+    assert both.name == "gates.lib.gz + rest.lib"
+    assert {*both.cells} == {*library.cells}
+    assert len(both.sha256.split()) == 2
+    with pytest.raises(FileError, match=r"rest\.lib has cell INV, which an earlier file has too$"):
+        Library.read(rest, rest)
+    other = tmp_path / "fast.lib"
+    other.write_text(rest.read_text().replace('time_unit : "1ns"', 'time_unit : "1ps"'))
+    with pytest.raises(
+        FileError, match=r"has time_unit 1ps, but .*gates\.lib\.gz has 1ns: they are of different corners$"
+    ):
+        Library.read(gates, other)
+    gates.write_bytes(gates.read_bytes()[:-20])
+    with pytest.raises(FileError, match=r"^.*gates\.lib\.gz cannot be decompressed \("):
+        Library.read(gates)
+
+
+def test_cells_that_synthesis_does_not_use(library: Library, tmp_path: Path) -> None:
+    path = tmp_path / "cells.lib"
+    path.write_text(
+        library.text.replace("(NAND2)", "(NAND2xp5_ASAP7_75t_R)").replace("(BUF) {", "(BUF) { dont_use : true;")
+    )
+    assert {cell.name for cell in library.cells} - {cell.name for cell in Library.read(path).cells} == {"NAND2", "BUF"}
+    assert Library.read(path).nand2.name == "BIG_NAND2"
+    every = Library.read(path, dont_use=())
+    assert "NAND2xp5_ASAP7_75t_R" in {cell.name for cell in every.cells}
+    assert every.nand2.name == "BIG_NAND2"
+    with pytest.raises(FileError, match=r"^cells\.lib has no cell that synthesis may use$"):
+        Library.read(path, dont_use=("*",))
+
+
+def test_flip_flops_with_inverted_outputs(library: Library) -> None:
+    """The smaller flip-flop is used, and one that inverts counts with an inverter, whose area is 2."""
+    for area, name in ((13, "NFLOP"), (15, "FLOP")):
+        inverting = (
+            f'cell (NFLOP) {{ area : {area}; ff (IQ, IQN) {{ next_state : "!D"; clocked_on : "K"; }} '
+            "pin (D) { direction : input; } pin (K) { direction : input; } "
+            'pin (QN) { direction : output; function : "IQ"; } }'
+        )
+        both = Library("both.lib", library.text.rstrip().removesuffix("}") + inverting + "}")
+        assert (both.flip_flop.name, [cell.inverts for cell in both.cells][-2:]) == (name, [False, True])
+        assert ("NFLOP" in both.registers.decode()) == (name == "NFLOP")
+
+
+def test_hostile_text(library: Library, tmp_path: Path) -> None:
+    """Deep groups, long expressions, wide cells and open groups are refused or left out, in linear time."""
+    path = tmp_path / "deep.lib"
+    path.write_text("library (x) {" + "a (b) {" * 60_000)
+    with pytest.raises(FileError, match=r"^.*deep\.lib nests groups more than 20 deep$"):
+        Library.read(path)
+    path.write_text(library.text.rstrip().removesuffix("}"))
+    with pytest.raises(FileError, match=r"^.*deep\.lib is not a liberty file that holds cells$"):
+        Library.read(path)
+    path.write_text(library.text.replace("area : 4;", "area 4;"))
+    with pytest.raises(FileError, match=r"^.*deep\.lib is not a liberty file: line \d+ is no statement$"):
+        Library.read(path)
+    pins = "".join(f"pin (A{i}) {{ direction : input; }}" for i in range(3000))
+    path.write_text(library.text.replace("cell (BUF) {", f"cell (WIDE) {{ area : 1; {pins} }} cell (BUF) {{"))
+    assert Library.read(path).cells == library.cells
+    with pytest.raises(ValueError, match=r"operands"):
+        evaluate("(" * 100_000, {})

@@ -104,7 +104,7 @@ def test_the_published_recipe(library: Library) -> None:
         "opt -fast",
         "dfflegalize -cell $_DFF_P_ x",
         "opt_clean",
-        "dfflibmap -liberty library.lib",
+        "dfflibmap -liberty registers.lib",
         "abc -liberty library.lib -script "
         "+strash;ifraig;scorr;dc2;dch,-f;map,-B,0.9;topo;buffer,-c;upsize;dnsize;stime,-p",
         "opt_clean",

@@ -10,7 +10,8 @@ from sptc.synth.energy.costs import Activity, costs_of
 from sptc.synth.energy.netlist import Box, CellLibrary, MappedNetlist, levels_of
 from sptc.synth.energy.plan import Plan
 from sptc.synth.energy.simulator import STREAMS_OF_A_WORD, Simulator, packed, unpacked
-from sptc.synth.liberty import Library, evaluate
+from sptc.synth.functions import evaluate
+from sptc.synth.liberty import Library
 from sptc.tests.synth.power_library import CAPACITANCE, FALL, LEAKAGE, LIBRARY, OF_CLOCK, RISE, VOLTAGE
 
 INPUTS, FLOPS, GATES = 5, 8, 60
