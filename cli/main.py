@@ -1,12 +1,15 @@
-"""``sptc``: dispatch to the subcommands, with exit statuses 0, 1 (mismatch) and 2 (bad input)."""
+"""``sptc``: dispatch to the subcommands, with exit statuses 0, 1 (mismatch), 2 (bad input) and 70 (a defect)."""
 
 import argparse
+import errno
 import io
 import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from difflib import get_close_matches
+from pathlib import Path
 from typing import NoReturn
 
 from .. import __version__
@@ -39,6 +42,7 @@ from . import (
     vectors,
 )
 from .examples import add_examples
+from .options import flag
 
 __all__ = ["command_parser", "main"]
 
@@ -60,6 +64,12 @@ def _hint(message: str) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
+#: Global option that shows the traceback of a defect.
+_DEBUG = "--debug"
+#: Options of commands that name a file to write.
+_OUTPUTS = ("output", "plot", "svg", "csv", "junit", "report", "waves", "datapath", "sv_package")
+#: Reasons why standard output cannot be written.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 #: Characters after which a message is truncated.
 _LONGEST = 2_000
 
@@ -85,6 +95,7 @@ def command_parser() -> argparse.ArgumentParser:
         prog="sptc", description="Bit-exact models of sparse tensor cores, checked against recordings of real GPUs."
     )
     parser.add_argument("--version", action="version", version=f"sptc {__version__}")
+    parser.add_argument(_DEBUG, action="store_true", help="if the program has a defect, show its traceback")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run.add_parser(commands)
     campaign.add_parser(commands)
@@ -126,29 +137,72 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit status: 0 all results agree, 1 a mismatch, 2 bad input, 130 interrupted.
+        Exit status: 0 all results agree, 1 a mismatch, 2 bad input or output that cannot be written, 70 a defect of
+        this program, 130 interrupted, 141 the reader of standard output has left.
     """
+    if sys.stdout is None:  # a file opened later would take its place
+        print("sptc: standard output is closed", file=sys.stderr)
+        return 2
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # file names may hold bytes that are not text
-    parser = command_parser()
-    if word := next((word for word in arguments or () if not _can_be_passed(word)), None):
-        parser.error(f"{word!r}: an argument cannot hold a NUL or a surrogate that stands for no byte")
-    if not (sys.argv[1:] if arguments is None else arguments):
-        parser.print_help()
-        return 0
-    options = parser.parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    command = next((f"sptc {word}" for word in words if not word.startswith("-")), "sptc")
     try:
-        return int(options.execute(options))
+        try:
+            return _run(words)
+        finally:
+            sys.stdout.flush()
     except Error as error:
-        print(f"sptc {options.command}: {_in_one_line(error)}", file=sys.stderr)
-        return 2
+        return _failed(command, error)
     except MemoryError as error:
-        amount = f" ({_in_one_line(error)})" if str(error) else ""
-        print(f"sptc {options.command}: there is not enough memory{amount}", file=sys.stderr)
-        return 2
+        return _failed(command, f"there is not enough memory ({error})" if str(error) else "there is not enough memory")
     except BrokenPipeError:
         sys.stderr.close()
-        return 1
+        _discard_output()
+        return 141
+    except OSError as error:
+        if error.filename is not None or error.errno not in _FULL:
+            return _defect(command, error, words)
+        _discard_output()
+        return _failed(command, f"standard output cannot be written ({error.strerror})")
     except KeyboardInterrupt:
-        print(f"sptc {options.command}: interrupted", file=sys.stderr)
-        return 130
+        return _failed(command, "interrupted", 130)
+    except Exception as error:
+        return _defect(command, error, words)
+
+
+def _run(words: Sequence[str]) -> int:
+    """Parse the words, check that no two outputs are one file, and execute the command."""
+    parser = command_parser()
+    if word := next((word for word in words if not _can_be_passed(word)), None):
+        parser.error(f"{word!r}: an argument cannot hold a NUL or a surrogate that stands for no byte")
+    if not words:
+        parser.print_help()
+        return 0
+    options = parser.parse_args(words)
+    outputs: dict[Path, str] = {}
+    for name in _OUTPUTS:
+        path = getattr(options, name, None)
+        if isinstance(path, Path) and (path.is_file() or not path.exists()):
+            if path.resolve() in outputs:
+                raise Error(f"{flag(outputs[path.resolve()])} and {flag(name)} name the same file {path}")
+            outputs[path.resolve()] = name
+    return int(options.execute(options))
+
+
+def _failed(command: str, message: object, status: int = 2) -> int:
+    print(f"{command}: {_in_one_line(message)}", file=sys.stderr)
+    return status
+
+
+def _defect(command: str, error: Exception, words: Sequence[str]) -> int:
+    """Report an error that the program does not expect: in one sentence, or with ``--debug`` by its traceback."""
+    if _DEBUG in words:
+        raise error
+    return _failed(command, f"a defect of sptc: {type(error).__name__}: {error}; `sptc {_DEBUG} ...` says where", 70)
+
+
+def _discard_output() -> None:
+    """Let standard output lead to nowhere, so that the interpreter does not fail when it flushes it at its end."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

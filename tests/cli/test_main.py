@@ -135,3 +135,51 @@ def test_long_examples_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     pytest.importorskip("pyosys")
     pytest.importorskip("bitwuzla")
     run([*LONG[:-1], "pack", LONG[-1]], monkeypatch, tmp_path)
+
+
+def test_output_that_cannot_be_written(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full device, and standard output that is closed: one sentence and status 2, also for help."""
+    for words in (["presets"], ["explain", "--help"]):
+        with Path("/dev/full").open("w") as full:
+            monkeypatch.setattr("sys.stdout", full)
+            try:
+                status = main(words)
+            except SystemExit as left:
+                status = left.code
+        assert status == 2
+        errors = capfd.readouterr().err
+        assert errors == f"sptc {words[0]}: standard output cannot be written (No space left on device)\n"
+    monkeypatch.setattr("sys.stdout", None)
+    assert main(["presets"]) == 2
+    assert capfd.readouterr().err == "sptc: standard output is closed\n"
+
+
+def test_a_defect_of_the_program(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sentence and status 70; with --debug the traceback."""
+
+    def execute(_options: object) -> int:
+        raise KeyError("row\n5")
+
+    monkeypatch.setattr("sptc.cli.hardware._presets", execute)
+    assert cli.status("presets") == 70
+    sentence = "sptc presets: a defect of sptc: KeyError: 'row\\n5'; `sptc --debug ...` says where\n"
+    assert cli.capsys.readouterr().err == sentence
+    with pytest.raises(KeyError):
+        cli.status("--debug", "presets")
+
+
+def test_two_outputs_of_one_name(cli: CommandLine, tmp_path: Path) -> None:
+    verilog = tmp_path / "x.v"
+    words = (
+        "verilog",
+        "--preset",
+        "tiny",
+        "--top",
+        "unit",
+        "--output",
+        verilog,
+        "--sv-package",
+        tmp_path / "." / "x.v",
+    )
+    cli.refuses(*words, message=f"--output and --sv-package name the same file {verilog}")
+    assert not verilog.exists()
