@@ -4,16 +4,17 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import requires
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 from sptc.infra.cache import cache_folder
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 GUIDE = (ROOT / "docs" / "guides" / "development.md").read_text(encoding="utf-8")
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 STEPS: dict[str, dict[str, Any]] = {step["name"]: step for step in ACTION["runs"]["steps"]}
@@ -29,6 +30,7 @@ def expressions(value: object) -> set[str]:
 def test_what_is_filled_in_is_declared() -> None:
     """And nothing of it stands in a script, where an input could be more than a word."""
     known = {f"inputs.{name}" for name in ACTION["inputs"]} | {"runner.temp", "runner.os"}
+    known |= {"!github.event.pull_request.head.repo.fork"}
     known |= {f"steps.begin.outputs.{name}" for name in re.findall(r"echo \"(\w+)=", STEPS["Begin"]["run"])}
     assert STEPS["Begin"]["id"] == "begin"
     assert expressions(ACTION) <= known
@@ -43,7 +45,12 @@ def test_what_is_filled_in_is_declared() -> None:
 def test_the_cache_is_of_version_and_runner() -> None:
     cache = STEPS["Compiled models"]["with"]
     assert cache["path"] == STEPS["Campaign"]["env"]["SPTC_CACHE"]
-    for name in ("steps.begin.outputs.version", "runner.os", "steps.begin.outputs.processor"):
+    for name in (
+        "steps.begin.outputs.version",
+        "steps.begin.outputs.sources",
+        "runner.os",
+        "steps.begin.outputs.processor",
+    ):
         assert name in cache["key"]
         assert name in cache["restore-keys"]
 
@@ -55,9 +62,33 @@ def test_reports_are_uploaded_after_a_failure_too() -> None:
     assert STEPS["Upload"]["with"]["path"] == STEPS["Report"]["env"]["REPORTS"]
 
 
-def test_it_installs_as_the_readme_says() -> None:
-    words = STEPS["Install"]["run"].replace("$RUNNER_TEMP/sptc", ".venv").replace("$GITHUB_ACTION_PATH", ".")
-    assert words.replace('"', "") in README
+def test_it_installs_what_has_a_known_hash() -> None:
+    """Every dependency of the package and of its build is pinned with hashes."""
+    assert "--require-hashes" in STEPS["Install"]["run"]
+    assert "--no-deps --no-build-isolation" in STEPS["Install"]["run"]
+    pinned = (ROOT / ".github" / "action-requirements.txt").read_text(encoding="utf-8")
+    versions = dict(re.findall(r"^([\w.-]+)==(\S+) \\\n    --hash=sha256:[0-9a-f]{64}", pinned, re.MULTILINE))
+    needed = [Requirement(line) for line in requires("sptc") or ()]
+    for requirement in (*(need for need in needed if not need.marker), Requirement("setuptools>=77")):
+        assert requirement.specifier.contains(versions[requirement.name]), requirement
+
+
+def test_actions_of_others_are_pinned() -> None:
+    for path in (ROOT / "action.yml", *(ROOT / ".github" / "workflows").glob("*.yml")):
+        for line in re.findall(r"uses: (.*)", path.read_text(encoding="utf-8")):
+            assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40}  # v[\d.]+", line), (path.name, line)
+    assert "fork" in STEPS["Compiled models"]["if"]
+
+
+def test_inputs_that_would_be_options(tmp_path: Path) -> None:
+    for name in ("arch", "preset", "instruction", "seconds", "seed"):
+        runner = Runner(tmp_path / name, **{name: "--state=/"})
+        runner.values |= {"steps.begin.outputs.reports": str(tmp_path / "reports")}
+        done = runner.run("Campaign")
+        assert (done.returncode, done.stdout) == (
+            2,
+            "::error::an input of the action begins with a hyphen, which only options do\n",
+        )
 
 
 def test_the_workflow_of_the_guide() -> None:
