@@ -6,8 +6,10 @@ from typing import Any
 
 from ..errors import InstructionError, OperandError
 from ..infra.files import write_whole
+from ..isa.pasted_line import paste
 from ..show.layout import layout
 from ..show.nibble import nibble_as_dict, nibble_text
+from ..show.pasted import completed_name
 from ..verify.pack_files import subject_of_words
 from .options import add, integer
 
@@ -32,11 +34,11 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         nargs="*",
         default=[],
         metavar="INSTRUCTION",
-        help="mma, wgmma or tcgen05 in PTX syntax, or some of its words, e.g. `m16n8k32 f16`. After tcgen05, the shape "
-        "and types of the instruction descriptor may follow in brackets, e.g. "
+        help="mma, wgmma or tcgen05 in PTX syntax, with its operands or without, or some of its words, e.g. "
+        "`m16n8k32 f16`. After tcgen05, the shape and types of the instruction descriptor may follow in brackets, e.g. "
         "'tcgen05.mma.sp.cta_group::1.kind::f16 (m128n64k32.f32.f16.f16)'",
     )
-    add(parser, "selector", type=int, default=0)
+    add(parser, "selector", type=int)
     add(parser, "arch", note=" (default: sm_90, or the first that has the instruction)")
     parser.add_argument("--operand", choices=_OPERANDS, help="print only this operand")
     parser.add_argument(
@@ -72,14 +74,16 @@ def _execute(options: argparse.Namespace) -> int:
         raise InstructionError("INSTRUCTION or --nibble is required; `sptc instructions` lists the instructions")
     if options.svg and not whole_operand:
         raise OperandError("--row and --lane cannot be combined with --svg, which draws whole operands")
-    subject, candidates = subject_of_words(" ".join(options.instruction))
-    if subject is None:
+    text = " ".join(options.instruction)
+    name, added = completed_name(text)
+    subject, candidates = (None, []) if paste(text) else subject_of_words(name)
+    if candidates:
         if not options.json:
             more = [f"and {len(candidates) - _CANDIDATES} more"] if len(candidates) > _CANDIDATES else []
             print("\n".join([*candidates[:_CANDIDATES], *more]))
         raise InstructionError(f"{len(candidates)} instructions have these words; add words until only one has them")
     selected = layout(
-        subject,
+        subject or text,
         options.arch,
         selector=options.selector,
         operand=options.operand,
@@ -88,5 +92,7 @@ def _execute(options: argparse.Namespace) -> int:
     )
     if options.svg:
         write_whole(options.svg, selected.as_svg())
+    if added and not options.json:
+        print(f"{added} is missing in the text; every such instruction has it")
     print(json.dumps(selected.as_dict()) if options.json else selected)
     return 0

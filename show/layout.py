@@ -14,6 +14,7 @@ from ..verify.pack_files import Subject, subject_of_words
 from .layout_choice import Choice
 from .layout_picture import layout_as_svg
 from .layout_text import layout_as_text, numerics_as_dict
+from .pasted import PastedInstruction, read_line
 
 __all__ = ["Layout", "layout"]
 
@@ -31,6 +32,7 @@ class Layout:
     #: The only operand to show: ``a``, ``b``, ``c``, ``d``, ``metadata``, ``scale_a`` or ``scale_b``.
     operand: str | None = None
     choice: Choice = field(default_factory=Choice)
+    pasted: PastedInstruction | None = None  #: The line that was pasted, with the roles of its operands
 
     @cached_property
     def placements(self) -> Placements:
@@ -55,6 +57,7 @@ class Layout:
             places.append(place)
         return {
             "instruction": self.subject.name,
+            **({"line": self.pasted.as_dict()} if self.pasted else {}),
             "shape": {"m": i.m, "n": i.n, "k": i.k},
             "types": {name: getattr(i, name).name for name in "abcd"},
             "architectures": list(i.architectures),
@@ -75,7 +78,11 @@ class Layout:
         return layout_as_svg(self.subject.instruction, self.subject.name, self.placements, self.selector)
 
     def __str__(self) -> str:
-        return layout_as_text(self.subject, self.placements, self.selector, self.numerics, self.choice)
+        text = layout_as_text(self.subject, self.placements, self.selector, self.numerics, self.choice)
+        if self.pasted is None:
+            return text
+        name, rest = text.split("\n", 1)
+        return f"{name}\n{self.pasted}\n\n{rest}"
 
     def __repr__(self) -> str:
         return f"<layout of {self.subject.name}>"
@@ -88,7 +95,7 @@ def layout(
     words: str | Subject,
     arch: str | None = None,
     *,
-    selector: int = 0,
+    selector: int | None = None,
     operand: str | None = None,
     row: int | None = None,
     lane: int | None = None,
@@ -98,11 +105,12 @@ def layout(
     Parameters
     ----------
     words : str or Subject
-        Name of the instruction, or words that identify it, such as ``m16n8k32 f16 ordered_metadata f32``.
+        Name of the instruction, a line of PTX with its operands, or words that identify the instruction, such as
+        ``m16n8k32 f16 ordered_metadata f32``.
     arch : str, optional
         Architecture whose numerics are shown. Default: sm_90, or the first architecture that has the instruction.
-    selector : int
-        Sparsity selector.
+    selector : int, optional
+        Sparsity selector. Default: that of the line, or 0.
     operand : str, optional
         The only operand to show.
     row, lane : int, optional
@@ -115,12 +123,24 @@ def layout(
     OperandError
         The selector, operand, row or lane does not exist.
     """
-    subject, candidates = (words, []) if isinstance(words, Subject) else subject_of_words(words)
+    pasted = read_line(words) if isinstance(words, str) else None
+    known = pasted.subject if pasted else words
+    subject, candidates = (known, []) if isinstance(known, Subject) else subject_of_words(known)
     if subject is None:
         raise InstructionError(f"{len(candidates)} instructions have these words; say which")
     architectures = subject.instruction.architectures
     chosen = arch or (_ARCH if _ARCH in architectures else architectures[0])
-    found = Layout(subject=subject, arch=chosen, selector=selector, operand=operand, choice=Choice(row, lane))
+    written = pasted.selector if pasted else None
+    if None not in (selector, written) and selector != written:
+        raise OperandError(f"the line has the selector {written}, which contradicts {selector}")
+    found = Layout(
+        subject=subject,
+        arch=chosen,
+        selector=selector if selector is not None else written or 0,
+        operand=operand,
+        choice=Choice(row, lane),
+        pasted=pasted,
+    )
     _ = found.placements, found.numerics  # raises the errors of the arguments now
     return found
 

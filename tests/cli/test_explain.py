@@ -97,6 +97,48 @@ def test_some_words_of_a_name(cli: CommandLine) -> None:
     assert re.fullmatch(r"and \d+ more", lines[-1])
 
 
+def test_a_line_with_operands(cli: CommandLine) -> None:
+    vector = "{%r1, %r2, %r3, %r4}"
+    line = f"@%p1 {F16} {vector}, {vector}, {vector}, {vector}, %r9, 0x1;"
+    text = cli.text(line, "--operand", "metadata")
+    assert text.startswith(
+        f"{F16}\nexecuted if %p1 is true; operands of the line:\n  d  {vector}  D, 16 x 8 of f32: 4 "
+    )
+    assert "\n  f  0x1                   sparsity selector f, which chooses" in text
+    assert "shown is f = 1" in text
+    found = cli.json(line)
+    assert found["sparsity"]["selector"] == 1
+    assert [operand["role"] for operand in found["line"]["operands"]] == ["d", "a", "b", "c", "e", "f"]
+    assert found["line"]["predicate"] == "%p1"
+    cli.text(line, "--selector", 1, "--lane", 3)
+    cli.refuses(line, "--selector", 0, message="the line has the selector 1, which contradicts 0")
+    cli.refuses(line.replace(", 0x1", ""), message="f of mma... is missing; its operands are d, a, b, c, e, f")
+
+
+def test_a_line_with_descriptors(cli: CommandLine) -> None:
+    accumulators = ", ".join(f"%f{place}" for place in range(128))
+    wide = WGMMA.replace("sync.aligned.", "")
+    text = cli.text(f"{wide} {{{accumulators}}}, %rd1, %rd2, %r1, 1, p, 1, 1, 0, 1;")
+    assert "  d            {%f0, %f1, ... %f127}  C and D, 64 x 256 of f32: 128 registers of each thread\n" in text
+    assert "  imm-trans-b  1                      1 if B is MN-major" in text
+    assert ".sync.aligned is missing in the line; every such instruction has it\n" in text
+    line = f"{TCGEN05} [%r1], %rd1, %rd2, [%r2], %r3, p;"
+    assert "shape and types are in the register idesc; the layout is that of m128n8k32.f16.f16.f16." in cli.text(line)
+    text = cli.text(line.replace("%r3", "0x08100015"))
+    assert text.startswith(f"{TCGEN05} (m128n64k32.f32.f16.f16)\n")
+    assert "shown is f = 1" in text
+    shaped = line.replace(TCGEN05, f"{TCGEN05} (m128n32k32.f32.f16.f16)")
+    assert cli.text(shaped).startswith(f"{TCGEN05} (m128n32k32.f32.f16.f16)\n")
+    message = "idesc 0x08100014 is of m128n64k32.f32.f16.f16, not m128n32k32.f32.f16.f16"
+    cli.refuses(shaped.replace("%r3", "0x08100014"), message=message)
+
+
+def test_an_opcode_without_the_usual_qualifiers(cli: CommandLine) -> None:
+    text = cli.text("mma.sp.m16n8k32.f32.f16.f16.f32")
+    assert text.startswith(f".sync.aligned.row.col is missing in the text; every such instruction has it\n{F16}\n")
+    cli.refuses(F16.replace("row.col", "row.row"), message="'.row.row' in ... is not accepted")
+
+
 def test_other_memories(cli: CommandLine) -> None:
     for text, *expected in (
         (WGMMA, "B: 32 x 256, 16 bits each, in shared memory", "of warp 0, the first 4 of 128 registers:", "LBO 4096"),

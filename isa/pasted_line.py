@@ -1,0 +1,347 @@
+"""A line of PTX with operands, as dumps, assembler messages and inline assembly have it, and the role of each operand.
+
+Source: PTX ISA, syntax of ``mma``, ``mma.sp``, ``wgmma.mma_async`` and ``tcgen05.mma`` with their variants; compared
+with the CUDA 13.5 assembler.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+from ..errors import InstructionError, shown
+from .fragments import a_fragment, accumulator_fragment, b_fragment
+from .instructions import Instruction
+from .tcgen05 import Opcode
+
+__all__ = ["OperandRole", "PastedLine", "completed", "constant", "operand_roles", "paste"]
+
+#: A wgmma with 128 accumulators and long names of registers has about 3,000 characters.
+_LONGEST_TEXT = 20_000
+_OPCODE = re.compile(r"(?<![\w.])@?(?:wgmma\.mma_async|tcgen05\.mma|mma)(?:\s*\.[A-Za-z_][\w:]*)+")
+_SHAPE_AND_TYPES = re.compile(r"\s*\((m\d+n\d+k\d+[\w.]*)\)")
+_PREDICATE = re.compile(r"@\s*(!?)\s*([%$\w]+)\s*$")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+#: Quotes and escapes of a string of C or of a log.
+_QUOTING = re.compile(r"\\[ntr]|\\|\"|'|`")
+_OPENING, _CLOSING = "{[(", "}])"
+_ELLIPSIS = re.compile(r"\.\.\.|…|[\w>]\s*(?:-|\.\.)\s*[%$\w<]")
+
+
+@dataclass(frozen=True)
+class OperandRole:
+    """Operand of a line, with its role in the instruction."""
+
+    role: str  #: Name of the operand in PTX, for example ``d``, ``a-desc`` or ``sp-sel``
+    text: str  #: Operand as written
+    meaning: str  #: What it holds
+    value: int | None = None  #: Value of a constant; None for a register
+
+
+@dataclass(frozen=True)
+class PastedLine:
+    """Instruction and operands of a line."""
+
+    opcode: str  #: Opcode with all qualifiers
+    shape_and_types: str  #: Shape and types in brackets behind a ``tcgen05`` opcode; empty without them
+    operands: tuple[str, ...]  #: Operands, outer brackets included
+    predicate: str = ""  #: Predicate as written, with a leading ``!`` if negated; empty without one
+    added: str = ""  #: Qualifiers that are missing in the text and were added
+
+    @property
+    def name(self) -> str:
+        """Opcode, with shape and types in brackets if the text has them."""
+        return f"{self.opcode} ({self.shape_and_types})" if self.shape_and_types else self.opcode
+
+
+def paste(text: str) -> PastedLine | None:
+    """Split a line into opcode and operands; return None if the text has no instruction with operands.
+
+    Comments, quotes, escapes of C strings, outer braces, and text around the instruction are ignored.
+
+    Raises
+    ------
+    InstructionError
+        The text is too long, has two such instructions, or has a bracket without a counterpart.
+    """
+    if len(text) > _LONGEST_TEXT:
+        raise InstructionError(f"a line has at most {_LONGEST_TEXT} characters, not {len(text)}")
+    plain = _QUOTING.sub(" ", _COMMENT.sub(" ", text)).replace("%%", "%")
+    found = _OPCODE.search(plain)
+    if not found:
+        return None
+    shape = _SHAPE_AND_TYPES.match(plain, found.end())
+    rest = plain[shape.end() if shape else found.end() :]
+    if "," not in rest.partition(";")[0]:
+        return None
+    operands, tail = _operands(rest)
+    if other := _OPCODE.search(tail):
+        raise InstructionError(f"one instruction is expected, not {found[0].strip()} and {other[0].strip()}")
+    predicate = _PREDICATE.search(plain[: found.start()])
+    opcode, added = completed("".join(found[0].split()))
+    return PastedLine(
+        opcode=opcode,
+        shape_and_types=shape[1] if shape else "",
+        operands=tuple(operands),
+        predicate="".join(predicate.groups()) if predicate else "",
+        added=added,
+    )
+
+
+def _operands(text: str) -> tuple[list[str], str]:
+    """Return the operands at the start of a text, and the rest of the text."""
+    operands, start, open_brackets, end = [], 0, "", len(text)
+    for place, letter in enumerate(text):
+        if letter in _OPENING:
+            open_brackets += letter
+        elif letter in _CLOSING:
+            if not open_brackets:  # closes a block around the instruction
+                end = place
+                break
+            if _CLOSING.index(letter) != _OPENING.index(open_brackets[-1]):
+                raise InstructionError(f"{letter!r} closes {open_brackets[-1]!r} in {shown(text[: place + 1].strip())}")
+            open_brackets = open_brackets[:-1]
+        elif letter == ";" or (
+            letter == ":" and not open_brackets
+        ):  # a colon begins the constraints of inline assembly
+            end = place
+            break
+        elif letter == "," and not open_brackets:
+            operands.append(text[start:place])
+            start = place + 1
+    if open_brackets:
+        raise InstructionError(f"{open_brackets[-1]!r} is not closed in {shown(text[:end].strip())}")
+    operands.append(text[start:end])
+    operands = [" ".join(operand.split()) for operand in operands]
+    if "" in operands:
+        raise InstructionError(f"operand {operands.index('') + 1} of {len(operands)} is empty")
+    return operands, text[end:]
+
+
+def completed(opcode: str) -> tuple[str, str]:
+    """Add the qualifiers that every modelled instruction of a family has, if the text leaves them out.
+
+    Returns
+    -------
+    tuple of str
+        The opcode, and the qualifiers added, such as ``.sync.aligned``; empty if there are none.
+    """
+    words = opcode.split(".")
+    if words[0] == "tcgen05":
+        return opcode, ""
+    required = ["sync", "aligned"]
+    if words[0] == "mma" and not {"row", "col"} & {*words}:
+        required += ["row", "col"]
+    missing = [word for word in required if word not in words]
+    shape = next((place for place, word in enumerate(words) if re.fullmatch(r"m\d+n\d+k\d+", word)), len(words))
+    before = [word for word in missing if word in ("sync", "aligned")]
+    behind = [word for word in missing if word not in before]
+    whole = [*words[:shape], *before, *words[shape : shape + 1], *behind, *words[shape + 1 :]]
+    return ".".join(whole), "".join(f".{word}" for word in missing)
+
+
+@dataclass
+class _Reader:
+    """Operands that have no role yet."""
+
+    name: str
+    left: list[str]
+    order: str  #: Roles in their order, for messages
+    found: list[OperandRole] = field(default_factory=list)
+
+    def take(
+        self, role: str, meaning: str, *, registers: int = 0, accepted: tuple[int, ...] | None = None
+    ) -> int | None:
+        """Give the next operand a role; check its number of registers, or its value if it is a constant."""
+        if not self.left:
+            raise InstructionError(f"{role} of {self.name} is missing; its operands are {self.order}")
+        text = self.left.pop(0)
+        value = constant(text)
+        if registers:
+            _check_registers(text, role, registers, self.name)
+        if accepted is not None and value is not None and value not in accepted:
+            numbers = ", ".join(map(str, accepted))
+            raise InstructionError(f"{role} of {self.name} must be {numbers}, not {text}")
+        self.found.append(OperandRole(role, text, meaning, value))
+        return value
+
+    def end(self) -> tuple[OperandRole, ...]:
+        """Return all roles; raise if an operand is left over."""
+        if self.left:
+            raise InstructionError(
+                f"{shown(', '.join(self.left))} is superfluous: the operands of {self.name} are {self.order}"
+            )
+        return tuple(self.found)
+
+
+def constant(text: str) -> int | None:
+    """Return the value of a constant of PTX; None for any other operand."""
+    match = re.fullmatch(r"(-?)(0[xX][0-9a-fA-F]+|0[bB][01]+|[0-9]+)U?", text.strip())
+    if not match:
+        return None
+    digits = match[2].lower()
+    base = 16 if digits.startswith("0x") else 2 if digits.startswith("0b") else 8 if re.match(r"0\d", digits) else 10
+    try:
+        return int(f"{match[1]}{digits.removeprefix('0x') if base == 16 else digits.removeprefix('0b')}", base)
+    except ValueError:
+        return None
+
+
+def _check_registers(text: str, role: str, expected: int, name: str) -> None:
+    """Raise if an operand in braces has another number of registers. An ellipsis stands for any number."""
+    inner = text.removeprefix("{").removesuffix("}").strip()
+    if text[:1] != "{" or _ELLIPSIS.search(inner):
+        return
+    count = len([part for part in inner.split(",") if part.strip()])
+    if count != expected:
+        raise InstructionError(f"{role} of {name} has {expected} register{'s' * (expected > 1)}, not {count}")
+
+
+def operand_roles(line: PastedLine, i: Instruction, opcode: Opcode | None = None) -> tuple[OperandRole, ...]:
+    """Return the role of each operand of a line.
+
+    Parameters
+    ----------
+    line : PastedLine
+        The line.
+    i : Instruction
+        Its instruction.
+    opcode : Opcode, optional
+        Qualifiers of ``tcgen05.mma``, required for that family.
+
+    Raises
+    ------
+    InstructionError
+        An operand is missing or superfluous, has another number of registers, or is a constant that is out of range.
+    """
+    make = {"mma": _mma_roles, "wgmma": _wgmma_roles}.get(i.family)
+    if make is None:
+        assert opcode is not None
+        return _tcgen05_roles(line, i, opcode)
+    return make(line, i)
+
+
+def _registers(count: int, what: str) -> str:
+    return f"{what}: {count} register{'s' * (count > 1)} of each thread"
+
+
+def _matrix_a(i: Instruction) -> str:
+    return f"A, {i.m} x {i.k} of {i.a.name}" + (f", {i.m} x {i.stored_k} stored" if i.sparse else "")
+
+
+def _selector(i: Instruction) -> str:
+    several = i.sparsity_selectors > 1
+    return f"sparsity selector f, which {'chooses the threads that hold the metadata' if several else 'can only be 0'}"
+
+
+def _mma_roles(line: PastedLine, i: Instruction) -> tuple[OperandRole, ...]:
+    ids = ("scale-a-data", "{byte-id-a, thread-id-a}", "scale-b-data", "{byte-id-b, thread-id-b}")
+    order = ["d", "a", "b", "c", *(["e", "f"] if i.sparse else []), *(ids if i.scale_size else [])]
+    reader = _Reader(str(i), [*line.operands], ", ".join(order))
+    accumulators = accumulator_fragment(i).registers
+    c_registers = accumulators * i.c.bits // i.d.bits
+    sizes = a_fragment(i).registers, b_fragment(i).registers
+    reader.take("d", _registers(accumulators, f"D, {i.m} x {i.n} of {i.d.name}"), registers=accumulators)
+    reader.take("a", _registers(sizes[0], _matrix_a(i)), registers=sizes[0])
+    reader.take("b", _registers(sizes[1], f"B, {i.k} x {i.n} of {i.b.name}"), registers=sizes[1])
+    reader.take("c", _registers(c_registers, f"C, {i.m} x {i.n} of {i.c.name}, which is added"), registers=c_registers)
+    if i.sparse:
+        reader.take("e", _registers(1, f"metadata, {i.chunks} nibbles for each row of A"), registers=1)
+        reader.take("f", _selector(i), accepted=tuple(range(i.sparsity_selectors)))
+    if i.scale_size and i.scale_format:
+        for operand, lines in (("a", "row of A"), ("b", "column of B")):
+            scales = f"block scales of {operand.upper()}, {i.scale_size} of {i.scale_format.name} for each {lines}"
+            reader.take(f"scale-{operand}-data", _registers(1, scales), registers=1)
+            words = f"byte of the register, and threads of a quad, that hold the scales of {operand.upper()}"
+            reader.take(f"{{byte-id-{operand}, thread-id-{operand}}}", words)
+            _check_ids(reader.found[-1], i, 2 if operand == "a" else 4)
+    return reader.end()
+
+
+def _check_ids(role: OperandRole, i: Instruction, threads: int) -> None:
+    """Raise if a byte id or thread id is missing or out of range."""
+    parts = role.text.strip("{}").split(",")
+    if not role.text.startswith("{") or len(parts) != 2:
+        raise InstructionError(f"{role.role} of {i} must be two numbers in braces, not {role.text}")
+    accepted = range(0, 4, i.scale_size or 1), range(threads)
+    for word, part, numbers in zip(("byte id", "thread id"), parts, accepted, strict=True):
+        value = constant(part)
+        if value is not None and value not in numbers:
+            raise InstructionError(
+                f"the {word} in {role.role} of {i} must be {', '.join(map(str, numbers))}, not {part.strip()}"
+            )
+
+
+def _wgmma_roles(line: PastedLine, i: Instruction) -> tuple[OperandRole, ...]:
+    in_registers = len(line.operands) > 1 and line.operands[1].startswith("{")
+    integer, transposes = i.a.is_integer, i.a.bits == 16
+    order = ["d", "a" if in_registers else "a-desc", "b-desc", *(["sp-meta", "sp-sel"] if i.sparse else []), "scale-d"]
+    order += [] if integer else ["imm-scale-a", "imm-scale-b"]
+    order += ["imm-trans-b"] if transposes and in_registers else ["imm-trans-a", "imm-trans-b"] if transposes else []
+    reader = _Reader(str(i), [*line.operands], ", ".join(order))
+    accumulators = accumulator_fragment(i).registers
+    reader.take("d", _registers(accumulators, f"C and D, {i.m} x {i.n} of {i.d.name}"), registers=accumulators)
+    for name in order[1:3]:
+        if name == "a":
+            count = a_fragment(i).registers
+            reader.take(name, _registers(count, _matrix_a(i)), registers=count)
+        else:
+            what = _matrix_a(i) if name == "a-desc" else f"B, {i.k} x {i.n} of {i.b.name}"
+            reader.take(name, f"{what}: 64-bit matrix descriptor of shared memory")
+    if i.sparse:
+        reader.take("sp-meta", _registers(1, f"metadata, {i.chunks} nibbles for each row of A"), registers=1)
+        reader.take("sp-sel", _selector(i), accepted=tuple(range(i.sparsity_selectors)))
+    reader.take("scale-d", "predicate or constant: if false, D = A*B without the old D", accepted=(0, 1))
+    for name in order[order.index("scale-d") + 1 :]:
+        matrix = name[-1].upper()
+        if name.startswith("imm-scale"):
+            reader.take(name, f"1, or -1 to negate {matrix}", accepted=(1, -1))
+        else:
+            reader.take(name, f"1 if {matrix} is MN-major in shared memory, 0 if K-major", accepted=(0, 1))
+    return reader.end()
+
+
+def _tcgen05_roles(line: PastedLine, i: Instruction, opcode: Opcode) -> tuple[OperandRole, ...]:
+    in_tensor_memory = len(line.operands) > 1 and line.operands[1].startswith("[")
+    order = ["[d-tmem]", "[a-tmem]" if in_tensor_memory else "a-desc", "b-desc"]
+    order += [*(["[sp-meta-tmem]"] if opcode.sparse else []), "idesc"]
+    order += ["[scale-A-tmem]", "[scale-B-tmem]"] if opcode.scale_size else []
+    order += ["enable-input-d"]
+    roles = [*order]
+    plain = not opcode.weight_stationary and not opcode.scale_size
+    masked = plain and len(line.operands) > len(order) - 1 and line.operands[len(order) - 1].startswith("{")
+    if masked:
+        roles.insert(-1, "disable-output-lane")
+    if len(line.operands) > len(roles):
+        roles += ["zero-column-mask-desc"] if opcode.weight_stationary else ["scale-input-d"] * opcode.scales_input_d
+    if opcode.weight_stationary:
+        order += ["optionally zero-column-mask-desc"]
+    elif plain:
+        order.insert(-1, "optionally {disable-output-lane}")
+        order += ["optionally scale-input-d"] * opcode.scales_input_d
+    reader = _Reader(str(opcode), [*line.operands], ", ".join(order))
+    for name in roles:
+        lanes = 4 * opcode.cta_group if name == "disable-output-lane" else 0
+        accepted = {"enable-input-d": (0, 1), "scale-input-d": tuple(range(16))}.get(name)
+        reader.take(name, _tcgen05_meaning(name, i, opcode), registers=lanes, accepted=accepted)
+        brackets = reader.found[-1].text.startswith("[")
+        if brackets != name.startswith("["):
+            form = "an address of tensor memory in square brackets" if not brackets else "no address in brackets"
+            raise InstructionError(f"{name} of {opcode} must be {form}, not {reader.found[-1].text}")
+    return reader.end()
+
+
+def _tcgen05_meaning(name: str, i: Instruction, opcode: Opcode) -> str:
+    meanings = {
+        "[d-tmem]": "C and D in tensor memory: address",
+        "[a-tmem]": f"{'stored ' * opcode.sparse}A in tensor memory: address",
+        "a-desc": f"{'stored ' * opcode.sparse}A: 64-bit matrix descriptor of shared memory",
+        "b-desc": "B: 64-bit matrix descriptor of shared memory",
+        "[sp-meta-tmem]": "metadata in tensor memory: address",
+        "idesc": "32-bit instruction descriptor: shape, types, selector and options",
+        "[scale-A-tmem]": "block scales of A in tensor memory: address",
+        "[scale-B-tmem]": "block scales of B in tensor memory: address",
+        "disable-output-lane": f"{4 * opcode.cta_group} registers: a 1 leaves the lane of D as it is",
+        "enable-input-d": "predicate: if false, D = A*B without the old D",
+        "scale-input-d": "s: the old D is multiplied by 2**-s before it is added",
+        "zero-column-mask-desc": "64-bit mask: a shift of the columns of B, and columns taken as zeros",
+    }
+    return meanings[name]

@@ -1,0 +1,105 @@
+"""A pasted line of PTX: its instruction, and the roles of its operands as text and as JSON data."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import InstructionError
+from ..isa.instruction_descriptor import decode_instruction_descriptor
+from ..isa.instructions import parse
+from ..isa.pasted_line import OperandRole, PastedLine, completed, operand_roles, paste
+from ..isa.tcgen05 import parse_opcode
+from ..verify.pack_files import Subject, subject_named
+
+__all__ = ["PastedInstruction", "completed_name", "read_line"]
+
+#: Width at which lists of registers are shortened.
+_WIDTH = 44
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastedInstruction:
+    """Instruction of a line, with the roles of its operands."""
+
+    subject: Subject
+    line: PastedLine
+    roles: tuple[OperandRole, ...]
+    selector: int | None  #: Sparsity selector; None if the line leaves it open
+    notes: tuple[str, ...]  #: What the line leaves open, and what was added to it
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the roles as JSON data."""
+        return {
+            "predicate": self.line.predicate or None,
+            "operands": [vars(role) for role in self.roles],
+            "notes": [*self.notes],
+        }
+
+    def __str__(self) -> str:
+        shown = [_shortened(role.text) for role in self.roles]
+        widths = [max(map(len, column)) for column in ([role.role for role in self.roles], shown)]
+        lines = ["operands of the line:"]
+        if self.line.predicate:
+            condition = f"{self.line.predicate.lstrip('!')} is {'false' if '!' in self.line.predicate else 'true'}"
+            lines[0] = f"executed if {condition}; {lines[0]}"
+        for role, text in zip(self.roles, shown, strict=True):
+            lines.append(f"  {role.role:{widths[0]}}  {text:{widths[1]}}  {role.meaning}")
+        return "\n".join([*lines, *self.notes])
+
+
+def read_line(text: str) -> PastedInstruction | None:
+    """Read a line of PTX with operands; return None for any other text.
+
+    Raises
+    ------
+    InstructionError, OperandError
+        The instruction or one of its operands is wrong.
+    """
+    line = paste(text)
+    if line is None:
+        return None
+    notes = [f"{line.added} is missing in the line; every such instruction has it"] if line.added else []
+    if not line.opcode.startswith("tcgen05"):
+        i = parse(line.opcode)
+        subject = Subject(i)
+        roles = operand_roles(line, i)
+        selector = _value(roles, ("f", "sp-sel"))
+        if i.sparse and selector is None:
+            notes.append("the selector of the line is no constant; the layout is that of f = 0")
+        return PastedInstruction(subject=subject, line=line, roles=roles, selector=selector, notes=tuple(notes))
+    opcode = parse_opcode(line.opcode)
+    subject = subject_named(line.name)
+    roles = operand_roles(line, subject.instruction, opcode)
+    descriptor, selector = _value(roles, ("idesc",)), None
+    if descriptor is not None:
+        decoded = decode_instruction_descriptor(opcode, descriptor)
+        if line.shape_and_types and decoded.instruction != subject.instruction:
+            raise InstructionError(
+                f"idesc {descriptor:#010x} is of {decoded.instruction.shape_and_types}, not {line.shape_and_types}"
+            )
+        subject, selector = Subject(decoded.instruction, opcode), decoded.sparsity_selector
+    elif not line.shape_and_types:
+        notes.append(
+            f"shape and types are in the register idesc; the layout is that of {subject.instruction.shape_and_types}. "
+            "Append others in brackets to the opcode."
+        )
+    return PastedInstruction(subject=subject, line=line, roles=roles, selector=selector, notes=tuple(notes))
+
+
+def completed_name(text: str) -> tuple[str, str]:
+    """Add ``.sync.aligned`` and ``.row.col`` to an opcode without operands; return it with what was added."""
+    plain = text.strip().removesuffix(";").rstrip()
+    if " " in plain or plain.split(".")[0] not in ("mma", "wgmma"):
+        return text, ""
+    return completed(plain)
+
+
+def _value(roles: Sequence[OperandRole], names: tuple[str, ...]) -> int | None:
+    return next((role.value for role in roles if role.role in names), None)
+
+
+def _shortened(text: str) -> str:
+    """Shorten a long list of registers to its first two and its last."""
+    parts = [part.strip() for part in text.strip("{}").split(",")]
+    if len(text) <= _WIDTH or not text.startswith("{") or len(parts) <= 3:
+        return text
+    return f"{{{parts[0]}, {parts[1]}, ... {parts[-1]}}}"
