@@ -140,7 +140,7 @@ def tcgen05_mma(
     computes = backend_named(backend)
     check_choice("metadata", metadata, METADATA_POLICIES, OperandError)
     descriptor = decode_instruction_descriptor(opcode, _integer("idesc", idesc, opcode))
-    arch = require_target(descriptor.instruction, arch)
+    arch = require_target(descriptor.instruction, arch, opcode)
     if not isinstance(enable_input_d, (bool, np.bool_)):
         raise OperandError(f"enable_input_d of {opcode} must be True or False, not {shown(enable_input_d)}")
     _check_scale_input_d(scale_input_d, opcode)

@@ -1,7 +1,7 @@
 """``mma`` and ``mma.sp`` as a function: it checks the operands once, before any back end computes them."""
 
 from ..errors import InstructionError, OperandError
-from ..isa.architectures import TARGETS, require_target
+from ..isa.architectures import require_target, target_named
 from ..isa.evidence import Evidence
 from ..isa.evidence import evidence as evidence_of
 from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment, metadata_map
@@ -37,8 +37,9 @@ def evidence(instruction: str, arch: str, *, a_from: str | None = None) -> str:
     instruction : str
         PTX opcode with its qualifiers.
     arch : str
-        For example ``"sm_90"``, or a target such as ``"sm_90a"``. sm_103, sm_110 and sm_121 only share the numerics of
-        another chip; on them every instruction is modelled.
+        For example ``"sm_90"``, or a target such as ``"sm_90a"``. sm_87, sm_88, sm_103, sm_110 and sm_121 only share
+        the numerics of another chip, and family targets such as sm_100f stand for several chips; on them every
+        instruction is modelled.
     a_from : str, optional
         Form of a ``wgmma``: A in ``"registers"``, or in ``"shared"`` memory behind a descriptor. By default the form
         with the weaker evidence.
@@ -58,7 +59,7 @@ def evidence(instruction: str, arch: str, *, a_from: str | None = None) -> str:
     """
     parsed = any_instruction(instruction)
     level = evidence_of(parsed, require_target(parsed, arch), a_from)
-    return level.value if TARGETS[arch].same_chip else Evidence.MODELLED.value
+    return level.value if target_named(arch).same_chip else Evidence.MODELLED.value
 
 
 def mma(

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from .. import __version__
 from ..api.backends import MODELS
 from ..errors import Error, FileError
 from ..infra.pools import Pool, WorkError, cluster_pool, cores, local_pool
+from ..isa.architectures import require_target, same_numerics
+from ..isa.instructions import parse
 from ..rtl.config import PRESET_OF_ARCHITECTURE
 from ..verify.campaign import Record, StateFolder, Totals, parameters, prepare, reproducer, run, unfinished
 from ..verify.register_file import write
@@ -82,7 +85,10 @@ def add_limits(parser: argparse.ArgumentParser) -> "argparse._MutuallyExclusiveG
 
 def _execute(options: argparse.Namespace) -> int:
     by_preset = [arch for arch, preset in PRESET_OF_ARCHITECTURE.items() if preset in options.preset]
-    architectures = tuple(dict.fromkeys([*options.arch, *by_preset]))
+    for name, text in product(options.arch, options.instruction):
+        if same_numerics(name) in (instruction := parse(text)).architectures:
+            require_target(instruction, name)
+    architectures = tuple(dict.fromkeys([*map(same_numerics, options.arch), *by_preset]))
     chosen = ["--arch", *architectures] if architectures else []
     backends = tuple(dict.fromkeys(options.backend))
     if options.coverage and DEFAULT_BACKEND not in backends:

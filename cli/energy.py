@@ -17,7 +17,8 @@ from ..gemm.ways import Way
 from ..gpu.distributions import DISTRIBUTIONS
 from ..infra.figures import check_plotting
 from ..infra.files import require_writable
-from ..isa.instructions import Instruction, parse, require_architecture
+from ..isa.architectures import require_target, same_numerics
+from ..isa.instructions import Instruction, parse
 from ..isa.operands import MatrixOperands
 from ..isa.timing import ARCHITECTURE, timing
 from ..rtl.config import WARP_ROWS, CoreConfig
@@ -140,6 +141,7 @@ def _execute(options: argparse.Namespace) -> int:
     _check(options, config)
     texts = options.instructions or _INSTRUCTIONS[0 if config.sparse else 1 :]
     instructions = [_measurable(text, config, options.top, options.arch) for text in texts]
+    options.arch = same_numerics(options.arch)
     operands = _operand_sources(options)
     from ..synth.energy.gates import GATES
     from ..synth.energy.netlist import CellLibrary
@@ -222,7 +224,7 @@ def _measurable(text: str, config: CoreConfig, top: str, arch: str) -> Instructi
         It is not ``mma`` or ``wgmma``, has block scales, or the datapath does not support it.
     """
     instruction = parse(text)
-    require_architecture(instruction, arch)
+    require_target(instruction, arch)
     if instruction.family not in ("mma", "wgmma") or instruction.scale_format:
         raise Error(f"{text}: energy is measured only for mma and wgmma without block scales")
     if top == "warp" and (instruction.family, instruction.m) != ("mma", WARP_ROWS):

@@ -24,6 +24,7 @@ from ..gemm.product import Errors, Problem, block_count, compute_block
 from ..gemm.sums import check_result
 from ..gemm.ways import CUTS, K_ORDERS, ORDERS, Way
 from ..infra.pools import WorkError, cores, local_pool
+from ..isa.architectures import require_target, same_numerics
 from ..show.product import product_report, product_text
 from ..tensors.checkpoints import Checkpoint
 from .factors import EPILOGUE_FILES, add_epilogue_options, add_matrices, add_transpose, epilogue_words, sources
@@ -165,8 +166,10 @@ def _execute(options: argparse.Namespace) -> int:
 def _way(options: argparse.Namespace) -> Way:
     """Return the way that the options describe."""
     way = read_way(options.way) if options.way else None
-    if way and options.arch not in (None, way.arch):
-        raise OperandError(f"--arch {options.arch} contradicts --way, which is for {way.arch}")
+    if way and options.arch:
+        if same_numerics(options.arch) != way.arch:
+            raise OperandError(f"--arch {options.arch} contradicts --way, which is for {way.arch}")
+        require_target(way.parsed, options.arch)
     fmt = options.format
     if not (way or fmt or options.instruction):
         fmt = _format(options) or "f16"

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..errors import shown
+from ..errors import InstructionError, shown
 from ..infra.diagram import Theme
-from ..isa.architectures import TARGETS
+from ..isa.architectures import target_named
 from ..isa.formats import FORMATS
 from ..rtl.config import CUTS, MUXES, PRESETS
 from ..tensors.quantise import NAN_POLICIES
@@ -24,10 +24,11 @@ _MOST_TILES, _MOST_SLICES = 1 << 24, 4096
 
 
 def architecture(word: str) -> str:
-    """Parse an architecture or an assembler target; return the architecture whose numerics it has."""
-    if word not in TARGETS:
-        raise argparse.ArgumentTypeError(f"{word!r} is no known architecture; expected {', '.join(TARGETS)}")
-    return TARGETS[word].arch
+    """Parse an architecture or an assembler target."""
+    try:
+        return target_named(word).name
+    except InstructionError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def integer(least: int, most: int = _LARGEST) -> Callable[[str], int]:
@@ -116,7 +117,7 @@ _SHARED: dict[str, dict[str, Any]] = {
     "tiles": {"type": integer(1), "metavar": "N", "help": "number of random tiles"},
     "backend": {"help": "back end that computes the results"},
     # Instructions
-    "arch": {"type": architecture, "metavar": "ARCH", "help": "architecture whose numerics apply"},
+    "arch": {"type": architecture, "metavar": "ARCH", "help": "architecture or target of PTX whose numerics apply"},
     "instruction": {"metavar": "TEXT", "help": "instruction in PTX syntax"},
     "selector": {"type": integer(0), "metavar": "N", "help": "sparsity selector (default 0)"},
     "distribution": {"metavar": "NAME", "help": "distribution of the operands (default: all that apply, in turn)"},

@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import FileError, InstructionError
 from ..infra.files import require_writable
 from ..infra.pools import cores, local_pool
+from ..isa.architectures import same_numerics
 from ..isa.instructions import ARCHITECTURES
 from ..show.conformance import packs_text, packs_total
 from ..verify.conformance import choose_pack, write_pack
@@ -97,13 +98,12 @@ def _subjects(instructions: Sequence[str], architectures: Sequence[str] | None) 
             raise InstructionError("'all' already names every instruction: leave out the others")
         for arch in architectures or ARCHITECTURES:
             for subject in every_subject(arch):
-                yield subject.name, arch
+                yield subject.name, same_numerics(arch)
         return
     for text in instructions:
         subject = subject_named(text)
         for arch in architectures or subject.instruction.architectures:
-            require_placed(subject, arch)
-            yield subject.name, arch
+            yield subject.name, require_placed(subject, arch)
 
 
 def _written(jobs: list[_Job], processes: int) -> Iterator[dict[str, Any]]:

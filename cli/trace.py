@@ -86,7 +86,7 @@ def _random_tile(options: argparse.Namespace) -> Recorded:
     subject = subject_named(options.source)
     i = subject.instruction
     arch = options.arch or ("sm_90" if "sm_90" in i.architectures else i.architectures[0])
-    require_placed(subject, arch)
+    arch = require_placed(subject, arch)
     names, tiles = drawn_distributions(i, options.distribution), options.case + 1
     rng = np.random.default_rng(options.seed or 0)
     operands = draw_tiles(i, names, options.nibbles or "legal", tiles, rng)

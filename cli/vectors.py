@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OperandError
+from ..isa.architectures import require_target
 from ..rtl.config import PRESET_OF_ARCHITECTURE
 from ..verify.pack_files import file_stem, subject_named
 from ..verify.vector_levels import LEVELS
@@ -139,13 +140,14 @@ def _request(text: str, options: argparse.Namespace) -> VectorRequest:
     arches = options.arch or [_DEFAULT_ARCH if _DEFAULT_ARCH in architectures else architectures[0]]
     if len(arches) != 1 or arches[0] == pack.ALL:
         raise OperandError("vectors are for one architecture: --arch takes one name")
+    arch = require_target(subject_named(text).instruction, arches[0])
     config = None
     if choices.get("level", LEVELS[0]) != LEVELS[0]:
-        options.default_preset = PRESET_OF_ARCHITECTURE[arches[0]]
+        options.default_preset = PRESET_OF_ARCHITECTURE[arch]
         config = datapath(options)
     elif superfluous := _first_present(options, DATAPATH_OPTIONS):
         raise OperandError(f"{superfluous} needs --level {', '.join(LEVELS[1:-1])} or {LEVELS[-1]}")
-    return VectorRequest(instruction=text, arch=arches[0], seed=options.seed, config=config, **{"tiles": 1, **choices})
+    return VectorRequest(instruction=text, arch=arch, seed=options.seed, config=config, **{"tiles": 1, **choices})
 
 
 def _summary(manifest: dict[str, Any], folder: Path) -> str:

@@ -5,8 +5,9 @@ from functools import lru_cache
 
 from ..api.backends import Backend, backend
 from ..errors import BackendError, InstructionError, OperandError
+from ..isa.architectures import target_named
 from ..isa.formats import FORMATS
-from ..isa.instructions import ARCHITECTURES, Instruction, every_instruction
+from ..isa.instructions import Instruction, every_instruction
 from ..isa.numerics import Method, numerics
 from ..isa.tcgen05 import every_opcode
 from ..isa.tcgen05 import instructions_of as tcgen05_instructions_of
@@ -46,8 +47,7 @@ def instructions_for(
     """
     if not is_word_of(fmt, FORMATS):
         raise OperandError(f"the format must be one of {', '.join(FORMATS)}, not {fmt!r}")
-    if not is_word_of(arch, ARCHITECTURES):
-        raise InstructionError(f"arch must be one of {', '.join(ARCHITECTURES)}, not {arch!r}")
+    name, arch = arch, target_named(arch).arch
     integer = FORMATS[fmt].is_integer
     accepted = (accumulate,) if accumulate else _ACCUMULATORS[integer]
     every = [*every_instruction()]
@@ -66,7 +66,7 @@ def instructions_for(
         kind = "dense" if dense else "sparse"
         scaled = f" with block scales of {scales}" if scales else ""
         into = f" that accumulates in {accumulate}" if accumulate else ""
-        raise InstructionError(f"{arch} has no {kind} instruction for {fmt}{scaled}{into}")
+        raise InstructionError(f"{name} has no {kind} instruction for {fmt}{scaled}{into}")
 
     def preferred(i: Instruction) -> tuple[bool, int, int, int, bool, bool, int, int]:
         native = numerics(i, arch).method is not Method.EMULATED

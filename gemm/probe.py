@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ..errors import FileError, OperandError
 from ..infra.files import whole_file
+from ..isa.architectures import require_target
 from ..isa.formats import FORMATS
 from ..isa.instructions import Instruction
 from ..tensors.sparsify import expand, sparsify
@@ -82,6 +83,7 @@ def probe(
     if max(rows, columns) * k > _MOST_ELEMENTS:
         raise OperandError(f"a factor of a probe has at most {_MOST_ELEMENTS} elements, not {max(rows, columns) * k}")
     instructions = instructions_for(format, arch)
+    arch = require_target(instructions[0], arch)
     plain = Way(instruction=str(instructions[0]), arch=arch, result=result)
     check_result(plain)
     dtype = _TYPES.get(format, "uint16" if FORMATS[format].bits == 16 else "uint8")

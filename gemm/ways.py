@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InstructionError, OperandError, shown
+from ..isa.architectures import same_numerics
 from ..isa.instructions import Instruction, parse, require_architecture
 from ..isa.tcgen05 import parse_shaped
 from ..isa.text import is_word_of
@@ -82,6 +83,7 @@ class Way:
         for name in ("instruction", "arch", "workspace", "running", "result"):
             if not isinstance(getattr(self, name), str):
                 raise OperandError(f"{name} must be a text, not {shown(getattr(self, name))}")
+        object.__setattr__(self, "arch", same_numerics(self.arch))
         if not isinstance(self.swapped, bool):
             raise OperandError(f"swapped must be True or False, not {shown(self.swapped)}")
         numbers = (("split_k", 1, counts or (0,)), ("promote", 0, (self.promote,)), ("tile", 1, (self.tile,)))

@@ -1,12 +1,16 @@
-"""Target names of PTX: the architecture whose numerics each has, and the kinds that it lacks."""
+"""Target names of PTX: the architecture whose numerics each has, and the instructions that it lacks."""
 
+import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 
-from ..errors import InstructionError
-from .instructions import Instruction, require_architecture
+from ..errors import InstructionError, shown
+from .instructions import Instruction, lacking, one_of
+from .tcgen05 import Opcode
+from .text import is_word_of
 from .variants import ARCHITECTURES
 
-__all__ = ["TARGETS", "Target", "require_target", "same_numerics"]
+__all__ = ["TARGETS", "Target", "kind_word", "require_target", "same_numerics", "target_named"]
 
 
 @dataclass(frozen=True)
@@ -15,51 +19,123 @@ class Target:
 
     Notes
     -----
-    Source: PTX ISA, target notes of ``mma``, ``wgmma`` and ``tcgen05.mma``, and the CUDA 13.0 assembler. Modelled:
-    chips of one generation are assumed to have the same numerics. The additions of sm_103 to sm_100 (K = 96, absolute
-    leading addresses) are not covered.
+    Source: PTX ISA 9.1, ``.target`` and the target notes of ``mma``, ``wgmma`` and ``tcgen05.mma``; the CUDA 13.0 and
+    13.5 assemblers. Modelled: chips of one generation are assumed to have the same numerics. The additions of sm_103
+    to sm_100 (K = 96, absolute leading addresses) are not covered.
     """
 
     name: str  #: PTX name
     #: Architecture whose numerics it has, one of :data:`~sptc.isa.variants.ARCHITECTURES`.
     arch: str
-    #: Whether it is the same chip as `arch` under another name. If not, recordings of one are no evidence for the
-    #: other.
+    #: Whether its code runs only on the chip of `arch`. If not, recordings of that chip are no evidence for it.
     same_chip: bool = True
-    lacks: tuple[str, ...] = ()  #: Kinds of ``tcgen05.mma`` that it does not have
+    #: Instructions of `arch` that it does not have, as :func:`kind_word` names them.
+    lacks: frozenset[str] = frozenset()
+
+    def has(self, instruction: Instruction) -> bool:
+        """Return whether the target has an instruction."""
+        return self.arch in instruction.architectures and kind_word(instruction) not in self.lacks
+
+    @property
+    def is_family(self) -> bool:
+        """Whether it is a family target, whose code runs on later chips of the family too."""
+        return self.name.endswith("f")
 
 
-#: Every name that is accepted as an architecture.
+def kind_word(instruction: Instruction) -> str:
+    """Return the name of family, sparsity and kind of an instruction, for example ``tcgen05.sp.mxf4``."""
+    return ".".join([instruction.family, *(["sp"] if instruction.sparse else []), instruction.kind])
+
+
+_INTEGERS = frozenset({"tcgen05.i8", "tcgen05.sp.i8"})
+#: Instructions that no family target has: the assemblers take them for the target of one chip (suffix ``a``) only.
+_OF_ONE_CHIP = _INTEGERS | {"tcgen05.sp.mxf4", "tcgen05.sp.mxf4nvf4", "mma.sp.mxf4", "mma.sp.mxf4nvf4"}
+
+
+def _chip(name: str, arch: str, lacks: frozenset[str] = frozenset()) -> tuple[Target, Target, Target]:
+    """Return the targets of a chip: without a suffix, its own (``a``), and its family (``f``)."""
+    same = name == arch
+    family = frozenset(word for word in _OF_ONE_CHIP if word.startswith("mma") == (arch == "sm_120"))
+    return (
+        Target(name, arch, same, lacks),
+        Target(f"{name}a", arch, same, lacks),
+        Target(f"{name}f", arch, same_chip=False, lacks=family),
+    )
+
+
+#: Every name that is accepted as an architecture. Without a suffix, a name stands for the chip. sm_101 is the former
+#: name of sm_110. The tensor cores of sm_87 (Orin) have the rates of sm_80, and CUTLASS gives them its instructions.
 TARGETS = {
     target.name: target
     for target in (
         *(Target(arch, arch) for arch in ARCHITECTURES),
+        Target("sm_87", "sm_80", same_chip=False),
+        Target("sm_88", "sm_86", same_chip=False),
         Target("sm_90a", "sm_90"),
-        Target("sm_100a", "sm_100"),
-        *(Target(name, "sm_100", same_chip=False, lacks=("i8",)) for name in ("sm_103", "sm_103a")),
-        *(Target(name, "sm_100", same_chip=False) for name in ("sm_110", "sm_110a")),
-        Target("sm_120a", "sm_120"),
-        *(Target(name, "sm_120", same_chip=False) for name in ("sm_121", "sm_121a")),
+        *_chip("sm_100", "sm_100"),
+        *_chip("sm_103", "sm_100", _INTEGERS),
+        *_chip("sm_110", "sm_100"),
+        *_chip("sm_101", "sm_100"),
+        *_chip("sm_120", "sm_120"),
+        *_chip("sm_121", "sm_120"),
     )
 }
+#: Targets of PTX 9.1 without sparse tensor cores.
+_EARLIER = tuple(f"sm_{number}" for number in (50, 52, 53, 60, 61, 62, 70, 72, 75))
+
+
+def target_named(name: str) -> Target:
+    """Return the target of a name.
+
+    Raises
+    ------
+    InstructionError
+        The name is unknown; the message has the nearest target. Or it is a target before sm_80.
+    """
+    if is_word_of(name, TARGETS):
+        return TARGETS[name]
+    unknown = f"{shown(name)} is no known architecture"
+    if is_word_of(name, _EARLIER):
+        raise InstructionError(f"{unknown}; it has no sparse tensor cores, which begin with {ARCHITECTURES[0]}")
+    near = get_close_matches(_spelled(name), TARGETS, 1, 0.7) if isinstance(name, str) else []
+    raise InstructionError(f"{unknown}; {f'did you mean {near[0]}?' if near else f'expected {one_of([*TARGETS])}'}")
+
+
+def _spelled(name: str) -> str:
+    """Return a name with the prefix of PTX, for example ``sm_90a`` for ``SM90a`` or ``compute_90a``."""
+    match = re.fullmatch(r"(?:sm|compute)?[_-]?(\d{2,3}\w?)", name[:20].strip().lower())
+    return f"sm_{match[1]}" if match else ""
 
 
 def same_numerics(name: str) -> str:
     """Return the architecture whose numerics a target has; an unknown name is returned as it is and rejected later."""
-    return TARGETS[name].arch if isinstance(name, str) and name in TARGETS else name
+    return TARGETS[name].arch if is_word_of(name, TARGETS) else name
 
 
-def require_target(instruction: Instruction, name: str) -> str:
+def require_target(instruction: Instruction, name: str, opcode: Opcode | None = None) -> str:
     """Return the architecture whose numerics an instruction has on a target.
+
+    Parameters
+    ----------
+    instruction : Instruction
+        The instruction.
+    name : str
+        The target.
+    opcode : Opcode, optional
+        Qualifiers of ``tcgen05.mma``: a family target does not accept ``.scale_vec``.
 
     Raises
     ------
     InstructionError
         The name is unknown, or the target lacks the instruction; the message names the targets that have it.
     """
-    arch = same_numerics(name)
-    require_architecture(instruction, arch)
-    if instruction.family == "tcgen05" and instruction.kind in TARGETS[name].lacks:
-        having = [t.name for t in TARGETS.values() if t.arch == arch and instruction.kind not in t.lacks]
-        raise InstructionError(f"{name} does not have {instruction}; {', '.join(having)} have it.")
-    return arch
+    target = target_named(name)
+    if target.arch not in instruction.architectures:
+        raise lacking(name, instruction, instruction.architectures)
+    if not target.has(instruction):
+        having = [other.name for other in TARGETS.values() if other.has(instruction)]
+        raise lacking(name, instruction, having)
+    if opcode and target.is_family and opcode.scale_word.startswith("scale_vec"):
+        block = "block16" if opcode.scale_size == 4 else "block32"
+        raise InstructionError(f"{name} does not have '.{opcode.scale_word}' of {opcode}; it takes '.{block}'.")
+    return target.arch

@@ -18,6 +18,7 @@ __all__ = [
     "Variant",
     "every_instruction",
     "instructions_of",
+    "lacking",
     "one_of",
     "parse",
     "require_architecture",
@@ -412,7 +413,10 @@ def require_architecture(instruction: Instruction, arch: str) -> None:
             f"{shown(arch)} is no known architecture; expected {one_of([*map(repr, ARCHITECTURES)])}."
         )
     if arch not in instruction.architectures:
-        raise InstructionError(
-            f"{arch} does not have {instruction}; {', '.join(instruction.architectures)} "
-            f"{'has' if len(instruction.architectures) == 1 else 'have'} it."
-        )
+        raise lacking(arch, instruction, instruction.architectures)
+
+
+def lacking(name: str, instruction: Instruction, having: Sequence[str]) -> InstructionError:
+    """Return the error that says that an architecture or target lacks an instruction, and which have it."""
+    verb = "has" if len(having) == 1 else "have"
+    return InstructionError(f"{name} does not have {instruction}; {', '.join(having)} {verb} it.")

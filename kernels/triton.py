@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BackendError, KernelError
+from ..isa.architectures import target_named
 from .arrays import Memories, element_type
 from .launch import KernelRun, TensorMap, run_kernel
 
@@ -19,7 +20,6 @@ _TYPES = {
     "float8_e5m2": "fp8e5", "float8_e8m0fnu": "u8", "float4_e2m1fn_x2": "u8", "int8": "i8", "int16": "i16",
     "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "bool": "i1",
 }  # fmt: skip
-_TARGETS = {"sm_80": 80, "sm_86": 86, "sm_89": 89, "sm_90": 90, "sm_100": 100, "sm_120": 120}
 _SWIZZLES = ("none", "32B", "64B", "128B")
 _WARP_THREADS = 32
 #: PTX types of elements of tensors whose memory has integers.
@@ -65,7 +65,7 @@ def run(
         Arguments: numpy arrays and tensors of torch on the CPU, ints, floats, and for a tensor descriptor a
         :class:`~sptc.kernels.launch.TensorMap` with the block that the kernel loads; values of ``tl.constexpr``.
     arch : str
-        Target.
+        Target of PTX, for example ``"sm_90"``.
     backend : str or Backend
         Back end of tensor-core instructions.
     num_warps, num_stages : int
@@ -75,6 +75,8 @@ def run(
 
     Raises
     ------
+    InstructionError
+        The target is unknown.
     BackendError
         Triton is not installed, or does not compile the kernel.
     KernelError
@@ -149,8 +151,7 @@ def compile_kernel(
         from triton.compiler import ASTSource
     except ImportError:
         raise BackendError("triton is not installed: pip install 'sptc[triton]'") from None
-    if arch not in _TARGETS:
-        raise KernelError(f"Triton compiles for {', '.join(_TARGETS)}, not for {arch!r}")
+    capability = int("".join(filter(str.isdigit, target_named(arch).name)))
     signature: dict[str, str] = {}
     constants: dict[str, Any] = {}
     attributes: dict[tuple[int, ...], list[list[Any]]] = {}
@@ -165,7 +166,7 @@ def compile_kernel(
     try:
         compiled = triton.compile(
             ASTSource(kernel, signature, constants, attributes),
-            target=GPUTarget("cuda", _TARGETS[arch], _WARP_THREADS),
+            target=GPUTarget("cuda", capability, _WARP_THREADS),
             options={"num_warps": num_warps, "num_stages": num_stages},
         )
     except Exception as error:

@@ -180,8 +180,8 @@ class _Header:
 
 
 def _architecture_row(target: Target, mux: int) -> str:
-    assert len(target.lacks) <= 1
-    return braces([f'"{target.name}"', [*ARCHITECTURES].index(target.arch), mux, f'"{"".join(target.lacks)}"'])
+    lacks = "".join(f" {word} " for word in sorted(target.lacks))
+    return braces([f'"{target.name}"', [*ARCHITECTURES].index(target.arch), mux, f'"{lacks}"', int(target.is_family)])
 
 
 def _rule_row(name: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 
+from ..isa.architectures import same_numerics, target_named
 from ..isa.evidence import Evidence, evidence
 from ..isa.instructions import ARCHITECTURES, VARIANTS, Instruction, Variant, instructions_of
 from ..isa.tcgen05 import Opcode, every_opcode
@@ -129,7 +130,7 @@ def _matches(
     """Tell whether an instruction is selected by its names, its architectures and its sparsity."""
     if sparse is not None and bool(i.sparse) != sparse:
         return False
-    return arch in (None, *i.architectures) and any(has_words(name, words) for name in names)
+    return (arch is None or target_named(arch).has(i)) and any(has_words(name, words) for name in names)
 
 
 def instructions_as_dicts(words: "Counter[str]", arch: str | None, sparse: bool | None) -> list[dict[str, object]]:
@@ -156,8 +157,10 @@ def text_table(rows: Iterable[_Row], arch: str | None) -> str:
     for row in rows:
         levels: dict[str, list[str]] = {}
         for name, cell in _cells(row.instructions, "").items():
-            if cell and arch in (None, name):
+            if cell and arch is None:
                 levels.setdefault(cell, []).append(name)
+            elif cell and arch is not None and same_numerics(arch) == name:
+                levels.setdefault(cell if target_named(arch).same_chip else Evidence.MODELLED.value, []).append(arch)
         evidence_of = "; ".join(f"{cell}: {' '.join(names)}" for cell, names in levels.items())
         lines.append(f"{row.name.replace('`', '')}, A is {row.sparsity}")
         for text in (row.shapes, row.types, evidence_of):

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..api.operands import checked_selector
 from ..errors import InstructionError, OperandError
+from ..isa.architectures import require_target
 from ..isa.instructions import Instruction
 from ..isa.placement import Memory, OperandPlacement, Placements, placements
 from ..verify.pack_files import Subject, subject_of_words
@@ -130,6 +131,7 @@ def layout(
         raise InstructionError(f"{len(candidates)} instructions have these words; say which")
     architectures = subject.instruction.architectures
     chosen = arch or (_ARCH if _ARCH in architectures else architectures[0])
+    require_target(subject.instruction, chosen, subject.opcode)
     written = pasted.selector if pasted else None
     if None not in (selector, written) and selector != written:
         raise OperandError(f"the line has the selector {written}, which contradicts {selector}")

@@ -5,7 +5,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from ..isa.evidence import evidence
+from ..isa.architectures import same_numerics, target_named
+from ..isa.evidence import Evidence, evidence
 from ..isa.fragments import WARP_LANES
 from ..isa.instructions import Instruction
 from ..isa.numerics import Method, numerics
@@ -47,8 +48,9 @@ def span(first: int, last: int, high_first: bool = False) -> str:
 
 def numerics_as_dict(i: Instruction, arch: str) -> dict[str, object]:
     """Return the numerics of an instruction on an architecture that has it, as JSON data."""
-    found = numerics(i, arch)
-    holds = PRESETS[PRESET_OF_ARCHITECTURE[arch]].holds(i)
+    same = same_numerics(arch)
+    found = numerics(i, same)
+    holds = PRESETS[PRESET_OF_ARCHITECTURE[same]].holds(i)
     integer = found.method is Method.INTEGER
     return {
         "arch": arch,
@@ -59,7 +61,7 @@ def numerics_as_dict(i: Instruction, arch: str) -> dict[str, object]:
         "alignment_bits": None if integer else found.alignment_bits,
         "zero_exponent": None if integer else found.zero_exponent,
         "rounding": found.rounding.value,
-        "evidence": evidence(i, arch).value,
+        "evidence": (evidence(i, same) if target_named(arch).same_chip else Evidence.MODELLED).value,
         "source": found.source,
     }
 
@@ -217,7 +219,8 @@ def _numerics(i: Instruction, numbers: dict[str, Any]) -> list[str]:
     arch = numbers["arch"]
     how = "native" if numbers["native"] else "emulated"
     words = dict.fromkeys((how, numbers["method"], numbers["evidence"]))
-    lines = [f"Numerics on {arch}: {', '.join(words)}"]
+    same = same_numerics(arch)
+    lines = [f"Numerics on {arch}{f', those of {same}' if same != arch else ''}: {', '.join(words)}"]
     text = _METHODS[Method(numbers["method"])]
     if not numbers["native"] and numbers["method"] == Method.INTEGER.value:
         text = f"runs as two 8-bit instructions over even and odd elements; {text}"
@@ -228,7 +231,7 @@ def _numerics(i: Instruction, numbers: dict[str, Any]) -> list[str]:
         values += [f"F = {numbers['alignment_bits']}", f"e_zero = {numbers['zero_exponent']}"]
     lines.append(f"  {', '.join(values)}, rounding {numbers['rounding']}")
     lines += _wrapped(f"source: {numbers['source']}")
-    others = [f"{other} {evidence(i, other).value}" for other in i.architectures if other != arch]
+    others = [f"{other} {evidence(i, other).value}" for other in i.architectures if other != same]
     if others:
         lines.append(f"  others (--arch): {', '.join(others)}")
     return lines

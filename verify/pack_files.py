@@ -9,8 +9,9 @@ from functools import cache
 import numpy as np
 
 from ..errors import FileError, InstructionError, OperandError
+from ..isa.architectures import require_target, target_named
 from ..isa.fragments import a_fragment, accumulator_fragment
-from ..isa.instructions import Instruction, every_instruction, parse, require_architecture
+from ..isa.instructions import Instruction, every_instruction, parse
 from ..isa.operands import HeldOperands, Immediates, MatrixOperands
 from ..isa.tcgen05 import Opcode, every_opcode, instructions_of, parse_shaped
 from ..isa.tensor_memory import COLUMNS, LANES, TensorMap, layout_for, metadata_map
@@ -67,30 +68,32 @@ def file_stem(name: str) -> str:
 
 
 def every_subject(arch: str) -> Iterator[Subject]:
-    """Yield the instructions of an architecture; of ``tcgen05``, those of the least N whose operands can be placed."""
+    """Yield the instructions of a target; of ``tcgen05``, those of the least N whose operands can be placed."""
+    target = target_named(arch)
     for i in every_instruction():
-        if arch in i.architectures:
+        if target.has(i):
             yield Subject(i)
     for opcode in every_opcode():
         seen = set()
         for i in instructions_of(opcode):
             form = replace(i, n=0)
-            if arch in i.architectures and form not in seen and _can_be_placed(opcode, i):
+            if target.has(i) and form not in seen and _can_be_placed(opcode, i):
                 seen.add(form)
                 yield Subject(i, opcode)
 
 
-def require_placed(subject: Subject, arch: str) -> None:
-    """Raise unless a pack of the instruction can be made.
+def require_placed(subject: Subject, arch: str) -> str:
+    """Raise unless a pack of the instruction can be made; return the architecture whose numerics it has.
 
     An `InstructionError` says that the architecture does not have the instruction, an `OperandError` that no public
     source states the place of all operands, or that the instruction shifts A.
     """
-    require_architecture(subject.instruction, arch)
+    numerics_of = require_target(subject.instruction, arch, subject.opcode)
     if subject.opcode and subject.opcode.shifts_a:
         raise OperandError(f"{subject.opcode} shifts A behind the multiplication, and no pack is about that")
     if subject.opcode:
         arrangement(subject.opcode, subject.instruction)
+    return numerics_of
 
 
 def _can_be_placed(opcode: Opcode, instruction: Instruction) -> bool:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ..api.backends import backend as backend_named
 from ..api.recorder import Recorder
+from ..isa.architectures import require_target
 from ..isa.evidence import Evidence, evidence
 from ..isa.formats import Format
 from ..isa.instructions import Instruction
@@ -102,7 +103,7 @@ def replay(
     )
     outcomes = []
     for file in files:
-        recorded = file.assuming(arch, metadata)
+        recorded = file.assuming(arch and require_target(file.instruction, arch), metadata)
         if limit is not None and limit < recorded.cases:
             drawn = np.random.default_rng(seed).choice(recorded.cases, limit, replace=False)
             recorded = recorded.take(np.sort(drawn))

@@ -169,7 +169,9 @@ bool scale_is_meant(const Form &form, const Words &words, int type) {
 }
 
 bool has(const Architecture &architecture, const Form &form) {
-    const bool lacks = form.family == Family::TCGEN05 && *form.kind && std::string(architecture.lacks) == form.kind;
+    const std::string family = form.family == Family::TCGEN05 ? "tcgen05" : form.family == Family::WGMMA ? "wgmma" : "mma";
+    const std::string word = " " + family + (form.sparsity == Sparsity::DENSE ? "." : ".sp.") + form.kind + " ";
+    const bool lacks = *form.kind && std::string(architecture.lacks).find(word) != std::string::npos;
     return form.numerics[architecture.numerics] >= 0 && !lacks;
 }
 
@@ -216,10 +218,14 @@ OpcodeOn parse_opcode_on(const std::string &text, const std::string &architectur
     const Architecture &found = architecture_named(architecture);
     const Opcode opcode = parse_opcode(statement(text), text, true);
     for (const Form &form : FORMS)  // what it leaves open makes no difference here
-        if (form.family == Family::TCGEN05 && std::string(form.kind) == opcode.of_kind().name) {
+        if (form.family == Family::TCGEN05 && std::string(form.kind) == opcode.of_kind().name &&
+            (form.sparsity != Sparsity::DENSE) == opcode.sparse) {
             numerics_on(found, form, text);
             break;
         }
+    if (found.is_family && text.find("scale_vec::") != std::string::npos)
+        throw Error(SPTC_NO_ARCHITECTURE, std::string(found.name) + " does not have '.scale_vec' of " + quoted(text) +
+                                              "; it takes '.block16' or '.block32'.");
     return {opcode, &found};
 }
 

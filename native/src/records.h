@@ -30,7 +30,8 @@ struct Architecture {
     const char *name;
     int numerics;       // index into Form::numerics; several targets of the assembler share one
     int mux;            // index into Rule::missing
-    const char *lacks;  // kind of tcgen05 that it does not have, if any
+    const char *lacks;  // instructions that it does not have: family, sparsity and kind, each word in spaces
+    int is_family;      // a family target, which does not accept .scale_vec of tcgen05
 };
 
 // Which nibbles are defined, as a mask, and which slots of a chunk a multiplexer leaves without a unit of B, as two bits.

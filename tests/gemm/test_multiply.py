@@ -281,7 +281,7 @@ REFUSED: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
     ((HALVES, B.astype(complex)), {}, r"^b must hold codes or numbers of f16, not complex128$"),
     ((HALVES.astype("f8"), B.astype("f8")), {}, r"^the types of a and b leave their format open: name a format or"),
     ((HALVES, B), {"format": "f61"}, r"^the format must be one of f32, f16, "),
-    ((HALVES, B), {"arch": "sm_70"}, r"^arch must be one of sm_80, "),
+    ((HALVES, B), {"arch": "sm_70"}, r"^'sm_70' is no known architecture; "),
     ((HALVES, B), {"result": "f64"}, r"^the result must be one of f32, f16, bf16, e4m3, e5m2, s32, s8, not"),
     ((HALVES, B), {"result": "s32"}, r"^the result of wgmma.* must be f32 or f16 or bf16 or e4m3 or e5m2 or"),
     ((HALVES, B), {"order": "any", "split_k": 1, "nan": "maybe"}, r"^the policy for NaN must be one of error, k"),

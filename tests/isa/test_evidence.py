@@ -119,16 +119,27 @@ def test_each_level_is_one_sentence() -> None:
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 OF_HOPPER = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
 I8 = "tcgen05.mma.cta_group::1.kind::i8"
+F8F6F4 = "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::f8f6f4.f32.e4m3.e4m3.f32"
 
 
 def test_names() -> None:
-    spelled = "sm_90a:sm_90 sm_100a:sm_100 sm_103a:sm_100 sm_110a:sm_100 sm_120a:sm_120 sm_121a:sm_120"
+    spelled = "sm_87:sm_80 sm_88:sm_86 sm_90a:sm_90 sm_100a:sm_100 sm_103a:sm_100 sm_110a:sm_100 sm_101a:sm_100 "
+    spelled += (
+        "sm_120a:sm_120 sm_121a:sm_120 sm_100f:sm_100 sm_103f:sm_100 sm_110f:sm_100 sm_120f:sm_120 sm_121f:sm_120"
+    )
     for name, arch in (pair.split(":") for pair in spelled.split()):
         assert same_numerics(name) == arch
     assert all(same_numerics(arch) == arch for arch in ARCHITECTURES)
     assert same_numerics("sm_75") == "sm_75"
-    with pytest.raises(sptc.InstructionError, match="'sm_75' is no known architecture"):
-        require_target(parse(F16), "sm_75")
+    for name, words in (
+        ("sm_75", "it has no sparse tensor cores, which begin with sm_80"),
+        ("sm_90b", r"did you mean sm_90a?\?"),
+        ("SM90A", r"did you mean sm_90a\?"),
+        ("compute_120f", r"did you mean sm_120f\?"),
+        ("H200", "expected sm_80, "),
+    ):
+        with pytest.raises(sptc.InstructionError, match=f"^'{name}' is no known architecture; {words}"):
+            require_target(parse(F16), name)
 
 
 def test_results_and_labels() -> None:
@@ -139,23 +150,46 @@ def test_results_and_labels() -> None:
         )
     assert sptc.evidence(F16, "sm_90a") == "recorded"
     assert sptc.evidence(F16, "sm_100a") == "recorded elsewhere"
-    assert {sptc.evidence(F16, name) for name in ("sm_103a", "sm_110", "sm_121a")} == {"modelled"}
+    assert {sptc.evidence(F16, name) for name in ("sm_103a", "sm_110", "sm_121a", "sm_100f", "sm_87")} == {"modelled"}
     assert sptc.evidence(OF_HOPPER, "sm_90a") == sptc.evidence(OF_HOPPER, "sm_90")
-    with pytest.raises(sptc.InstructionError, match="sm_100 does not have wgmma"):
+    with pytest.raises(sptc.InstructionError, match="sm_110a does not have wgmma"):
         sptc.evidence(OF_HOPPER, "sm_110a")
 
 
 def test_sm_103_has_no_integers_in_tensor_memory() -> None:
-    owners = "sm_100, sm_100a, sm_110, sm_110a have it"
+    owners = "sm_100, sm_100a, sm_110, sm_110a, sm_101, sm_101a have it"
     for text in (I8, I8.replace("mma.", "mma.sp."), I8.replace("mma.", "mma.ws.")):
         i = next(instructions_of_opcode(parse_opcode(text)))
         assert {require_target(i, name) for name in ("sm_100a", "sm_110a", "sm_110")} == {"sm_100"}
-        for name in ("sm_103", "sm_103a"):
+        for name in ("sm_103", "sm_103a", "sm_100f", "sm_110f"):
             with pytest.raises(sptc.InstructionError, match=rf"^{name} does not have .*i8.*; {owners}"):
                 require_target(i, name)
         assert (
             require_target(next(instructions_of_opcode(parse_opcode(text.replace("i8", "f16")))), "sm_103a") == "sm_100"
         )
+
+
+SPARSE_4_BITS = "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::{}.block_scale.scale_vec::4X"
+SPARSE_MXF4 = "tcgen05.mma.sp.cta_group::1.kind::mxf4.block_scale"
+
+
+def test_families_lack_sparse_4_bit_floats() -> None:
+    """As the CUDA 13.0 and 13.5 assemblers do; `test_assembler` asks 13.0 about every instruction."""
+    i = parse(f"{SPARSE_4_BITS.format('mxf4nvf4')}.f32.e2m1.e2m1.f32.ue4m3")
+    assert {require_target(i, name) for name in ("sm_120", "sm_120a", "sm_121a")} == {"sm_120"}
+    for name in ("sm_120f", "sm_121f"):
+        with pytest.raises(
+            sptc.InstructionError, match=rf"^{name} does not have .*; sm_120, sm_120a, sm_121, sm_121a have"
+        ):
+            require_target(i, name)
+        assert require_target(parse(F8F6F4), name) == "sm_120"
+    sparse, dense = (parse_opcode(text) for text in (SPARSE_MXF4, SPARSE_MXF4.replace(".sp", "")))
+    with pytest.raises(sptc.InstructionError, match=r"^sm_103f does not have"):
+        require_target(next(instructions_of_opcode(sparse)), "sm_103f", sparse)
+    assert require_target(next(instructions_of_opcode(dense)), "sm_103f", dense) == "sm_100"
+    spelled = parse_opcode(f"{dense}.scale_vec::2X")
+    with pytest.raises(sptc.InstructionError, match=r"^sm_100f does not have '.scale_vec::2X' .*; it takes '.block32'"):
+        require_target(next(instructions_of_opcode(spelled)), "sm_100f", spelled)
 
 
 def test_the_command_takes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,7 +198,9 @@ def test_the_command_takes_them(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert " sm_90 " in capsys.readouterr().out
     with pytest.raises(SystemExit, match="2"):
         main(["run", str(shipped), "--arch", "sm_70"])
-    assert "argument --arch: 'sm_70' is no known architecture; expected sm_80, " in capsys.readouterr().err
+    assert (
+        "argument --arch: 'sm_70' is no known architecture; it has no sparse tensor cores, " in capsys.readouterr().err
+    )
 
 
 def test_dense_forms_that_are_not_modelled() -> None:

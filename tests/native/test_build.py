@@ -5,16 +5,17 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from sptc.cli import main
 from sptc.errors import InstructionError
 from sptc.infra.compiler import cxx_compiler
-from sptc.isa.architectures import TARGETS
+from sptc.isa.architectures import TARGETS, require_target
 from sptc.isa.fragments import metadata_map
 from sptc.isa.instructions import every_instruction, parse
 from sptc.isa.tcgen05 import every_opcode, instructions_of, parse_opcode
@@ -191,10 +192,17 @@ def test_what_must_be_written_of_block_scales() -> None:
 def test_targets_of_the_assembler() -> None:
     """Each has what the architecture has whose numerics it has, but for the kinds that it lacks."""
     for name, target in TARGETS.items():
-        for opcode in (parse_opcode(f"tcgen05.mma.sp.cta_group::1.kind::{kind}") for kind in ("f16", "i8")):
-            accepted = target.arch == "sm_100" and opcode.kind not in target.lacks
-            with nullcontext() if accepted else refuses(f"{name} does not have"), opened(str(opcode), name):
-                pass
-        instruction = next(i for i in every_instruction("mma") if target.arch in i.architectures)
-        with opened(str(instruction), name) as handle:
-            assert handle.text == str(instruction)
+        for words in ("kind::f16", "kind::i8", "kind::mxf4.block_scale", "kind::mxf8f6f4.block_scale.scale_vec::1X"):
+            for opcode in (parse_opcode(f"tcgen05.mma.{sp}cta_group::1.{words}") for sp in ("", "sp.")):
+                try:
+                    require_target(next(instructions_of(opcode)), name, opcode)
+                    answer: AbstractContextManager[Any] = nullcontext()
+                except InstructionError:
+                    answer = refuses(f"{name} does not have")
+                with answer, opened(str(opcode), name):
+                    pass
+        for kind in ("", "mxf4", "mxf8f6f4"):
+            instruction = next(i for i in every_instruction("mma") if i.kind == kind and i.sparse.endswith("metadata"))
+            answer = nullcontext() if target.has(instruction) else refuses(f"{name} does not have")
+            with answer, opened(str(instruction), name) as handle:
+                assert handle.text == str(instruction)
