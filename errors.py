@@ -29,6 +29,8 @@ class Error(ValueError):
 class InstructionError(Error):
     """A PTX instruction that does not parse, or that an architecture does not have."""
 
+    text: str = ""  #: The text that does not parse; empty for other errors
+
 
 class KernelError(Error):
     """A kernel that cannot be read or run, or that does what PTX forbids; with the line of its text."""

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from .. import __version__
-from ..errors import Error
+from ..errors import Error, InstructionError
 from . import (
     area,
     campaign,
@@ -52,6 +52,35 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {_in_one_line(message + _hint(message))}\n")
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        options, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            accepted = _options_of(self, args if args is not None else sys.argv[1:])
+            near = get_close_matches(unknown[0].partition("=")[0], accepted, 1) if unknown[0].startswith("-") else []
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{f'; did you mean {near[0]}?' if near else ''}")
+        return options
+
+
+def _options_of(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
+    """Return the options of the subcommand that the words name."""
+    actions = parser._actions
+    for action in actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for place, word in enumerate(words):
+                if word in action.choices:
+                    return _options_of(action.choices[word], words[place + 1 :])
+    return [name for action in actions for name in action.option_strings]
+
+
+def _nearest(error: Error) -> str:
+    """Return a hint with the nearest instruction if the error is of a text that is none, else an empty string."""
+    if not (isinstance(error, InstructionError) and error.text):
+        return ""
+    from ..verify.pack_files import nearest_name
+
+    near = nearest_name(error.text)
+    return f"{'' if str(error).endswith('.') else '.'} The nearest instruction is {near}" if near else ""
 
 
 def _hint(message: str) -> str:
@@ -153,7 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except Error as error:
-        return _failed(command, error)
+        return _failed(command, f"{error}{_nearest(error)}")
     except MemoryError as error:
         return _failed(command, f"there is not enough memory ({error})" if str(error) else "there is not enough memory")
     except BrokenPipeError:

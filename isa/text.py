@@ -35,7 +35,11 @@ def parser(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
             raise InstructionError(f"an instruction has at most {_LONGEST_TEXT} characters, not {len(plain)}.")
         if not plain.strip().isprintable():
             raise InstructionError(f"an instruction is a line of printable characters, not {plain!r}.")
-        return kept(plain)
+        try:
+            return kept(plain)
+        except InstructionError as error:
+            error.text = plain
+            raise
 
     return parsed
 

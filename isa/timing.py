@@ -85,6 +85,7 @@ class Source(Enum):
 
     MEASURED = "measured"
     MEASURED_ELSEWHERE = "measured by others"
+    DATA_SHEET = "white paper"  #: the rate that the maker publishes
     MODELLED = "modelled"  #: the same law, applied to a form that nobody has measured
 
 
@@ -97,11 +98,12 @@ class Timing:
     interval: float
     #: Cycles, for ``mma``: from one instruction to the next that needs its result. For ``wgmma``: from the fence to the
     #: end of the wait, for a group of one instruction; each further instruction of the group adds an interval. For
-    #: ``tcgen05.mma``: from the issue to the end of a wait for its mbarrier.
+    #: ``tcgen05.mma``: from the issue to the end of a wait for its mbarrier. NaN if no public source states it.
     latency: float
     bound_by: Resource  #: Resource that determines the interval
     kept_mac_per_cycle: float  #: Multiply-accumulates of kept elements per cycle and tensor core
     source: Source = Source.MEASURED
+    reference: str = ""  #: Document of a rate that the maker publishes, or what a model assumes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,14 +1,17 @@
 """Cycles of instructions on silicon, as tables, as JSON values and as a plot."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import isnan
 from pathlib import Path
 
 from ..infra.figures import picture
-from ..isa.instructions import Instruction, every_instruction, parse, require_architecture
+from ..isa.architectures import require_target, same_numerics, target_named
+from ..isa.instructions import Instruction, every_instruction, parse
 from ..isa.kernel_timing import ProductTiming
+from ..isa.rates import timing_on
 from ..isa.tcgen05 import Opcode, every_opcode, instructions_of, parse_shaped
-from ..isa.timing import A_PLACES, Resource, Timing, tcgen05_timing, timing
+from ..isa.timing import A_PLACES, LAWS, Resource, Source, Timing, tcgen05_timing, timing
 
 __all__ = ["ARCHITECTURE", "Row", "plot_rates", "product_table", "timing_rows", "timing_table"]
 
@@ -29,21 +32,24 @@ class Row:
     instruction: Instruction
     a_from: str  #: Place of A: a key of the timing laws, such as ``registers`` or ``shared``
     timing: Timing  #: Interval, latency and the resource that limits them
+    arch: str  #: Target
 
     def as_dict(self) -> dict[str, object]:
         """Return the row as JSON values."""
         i, cycles = self.instruction, self.timing
         return {
             "instruction": self.text,
+            "arch": self.arch,
             "sparse": bool(i.sparse),
             "element": i.a.name,
             "n": i.n,
             "a_from": self.a_from,
             "interval": cycles.interval,
-            "latency": cycles.latency,
+            "latency": None if isnan(cycles.latency) else cycles.latency,
             "bound_by": cycles.bound_by.value,
             "kept_mac_per_cycle": cycles.kept_mac_per_cycle,
             "source": cycles.source.value,
+            "reference": cycles.reference or None,
         }
 
     @property
@@ -53,21 +59,34 @@ class Row:
         plain = not i.satfinite and i.a == i.b and i.d.name in ("f32", "s32") and i.a.name not in ("e5m2", "u8")
         if i.family == "tcgen05":
             return plain and (i.kind, i.a.name) in _LISTED_KINDS and i.n in _LISTED_TCGEN05
-        return plain and i.sparse != "sp::ordered_metadata" and (i.family == "mma" or i.n in _LISTED)
+        twin = i.sparse == "sp::ordered_metadata" and not i.kind  # has the cycles of the plain form
+        return plain and not twin and (i.family == "mma" or i.n in _LISTED)
 
 
 def timing_rows(text: str | None, arch: str | None) -> Iterator[Row]:
-    """Yield the timing of an instruction, or of all of an architecture (default sm_90), by the place of A."""
-    is_tcgen05 = arch == "sm_100" if text is None else text.strip().startswith("tcgen05.")
-    if is_tcgen05:
-        yield from _tcgen05_rows([parse_shaped(text)] if text else _every_tcgen05())
+    """Yield the timing of an instruction, or of all of a target, by the place of A.
+
+    The default is sm_90, or the first architecture that has the instruction.
+    """
+    if text is None:
+        name = arch or ARCHITECTURE
+        every: Iterable[Instruction] = (i for i in every_instruction() if target_named(name).has(i))
+        if same_numerics(name) == LAWS["tcgen05"].arch:
+            yield from _tcgen05_rows((pair for pair in _every_tcgen05() if target_named(name).has(pair[1])), name)
+    elif text.strip().startswith("tcgen05."):
+        opcode, i = parse_shaped(text)
+        name = arch or i.architectures[0]
+        require_target(i, name, opcode)
+        yield from _tcgen05_rows([(opcode, i)], name)
         return
-    for i in every_instruction() if text is None else [parse(text)]:
-        if text is not None:
-            require_architecture(i, ARCHITECTURE)
+    else:
+        every = [i := parse(text)]
+        name = arch or (ARCHITECTURE if ARCHITECTURE in i.architectures else i.architectures[0])
+        require_target(i, name)
+    for i in every:
         for a_from in ("registers", "shared") if i.family == "wgmma" else ("registers",):
-            if cycles := timing(i, ARCHITECTURE, a_from):
-                yield Row(str(i), i, a_from, cycles)
+            if cycles := timing_on(i, name, a_from):
+                yield Row(str(i), i, a_from, cycles, name)
 
 
 def _every_tcgen05() -> Iterator[tuple[Opcode, Instruction]]:
@@ -76,10 +95,13 @@ def _every_tcgen05() -> Iterator[tuple[Opcode, Instruction]]:
             yield from ((opcode, i) for i in instructions_of(opcode))
 
 
-def _tcgen05_rows(instructions: Iterable[tuple[Opcode, Instruction]]) -> Iterator[Row]:
+def _tcgen05_rows(instructions: Iterable[tuple[Opcode, Instruction]], name: str) -> Iterator[Row]:
     for opcode, i in instructions:
         for a_from in A_PLACES:
-            yield Row(f"{opcode} ({i.shape_and_types})", i, a_from, tcgen05_timing(opcode, i, a_from))
+            cycles = tcgen05_timing(opcode, i, a_from)
+            if not target_named(name).same_chip:
+                cycles = replace(cycles, source=Source.MODELLED)
+            yield Row(f"{opcode} ({i.shape_and_types})", i, a_from, cycles, name)
 
 
 def timing_table(rows: Sequence[Row]) -> str:
@@ -89,11 +111,18 @@ def timing_table(rows: Sequence[Row]) -> str:
         f"{'instruction':{width}}  {'A from':9} {'interval':>8} {'latency':>8} {'kept MAC':>8}  bound by       known"
     ]
     lines += [
-        f"{row.text:{width}}  {row.a_from:9} {row.timing.interval:8g} {row.timing.latency:8g} "
+        f"{row.text:{width}}  {row.a_from:9} {row.timing.interval:8g} {_cycles(row.timing.latency):>8} "
         f"{row.timing.kept_mac_per_cycle:8.1f}  {row.timing.bound_by.value:13}  {row.timing.source.value}"
         for row in rows
     ]
+    lines += dict.fromkeys(
+        f"{row.timing.source.value}: {reference}" for row in rows if (reference := row.timing.reference)
+    )
     return "\n".join(lines)
+
+
+def _cycles(number: float) -> str:
+    return "-" if isnan(number) else f"{number:g}"
 
 
 def product_table(instructions: Sequence[Instruction], timings: Sequence[ProductTiming]) -> str:

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from functools import cache
 
 import numpy as np
@@ -31,6 +32,7 @@ __all__ = [
     "file_stem",
     "given_of",
     "has_words",
+    "nearest_name",
     "require_placed",
     "subject_named",
     "subject_of_words",
@@ -221,6 +223,17 @@ def _every_name() -> dict[str, Counter[str]]:
     names = [str(i) for i in every_instruction()]
     names += [f"{opcode} ({i.shape_and_types})" for opcode in every_opcode() for i in instructions_of(opcode)]
     return {name: words_of(name) for name in names}
+
+
+def nearest_name(text: str) -> str | None:
+    """Return the name of the instruction that is nearest to a text; None if none has more than half of its words."""
+    words = words_of(text)
+    common = {name: (words & others).total() for name, others in _every_name().items()}
+    far = {name: words.total() + _every_name()[name].total() - 2 * count for name, count in common.items()}
+    least = min(far.values())
+    near = [name for name, count in common.items() if far[name] == least and 2 * count > words.total()]
+    found = max(near, key=lambda name: SequenceMatcher(None, text, name).ratio(), default=None)
+    return found if found is None or "(" in text else found.partition(" (")[0]
 
 
 def subject_of_words(text: str) -> tuple[Subject | None, list[str]]:

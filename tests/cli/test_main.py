@@ -183,3 +183,20 @@ def test_two_outputs_of_one_name(cli: CommandLine, tmp_path: Path) -> None:
     )
     cli.refuses(*words, message=f"--output and --sv-package name the same file {verilog}")
     assert not verilog.exists()
+
+
+def test_the_nearest_instruction_or_option(cli: CommandLine) -> None:
+    sparse = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+    for words, near in (
+        (["explain", "--selctor", "1", "m16n8k32"], "unrecognized arguments: --selctor; did you mean --selector?"),
+        (["kernel", "show", "--jsn", "x.ptx"], "unrecognized arguments: --jsn; did you mean --json?"),
+        (["explain", sparse, "--arch", "sm_91a"], "no known architecture; did you mean sm_90a?"),
+        (["explan"], "did you mean explain?"),
+        (["explain", sparse.replace("k32", "k33")], f"The nearest instruction is {sparse}"),
+        (["timing", sparse.replace("sp.", "sparse.")], f"The nearest instruction is {sparse}"),
+        (["trace", "tcgen05.mma.sp.cta_group::1.kind::fp16"], "instruction is tcgen05.mma.sp.cta_group::1.kind::f16"),
+    ):
+        cli.refuses(*words, message=near)
+    cli.capsys.readouterr()
+    assert cli.status("explain", "add.f32") == 2
+    assert "nearest" not in cli.capsys.readouterr().err

@@ -7,7 +7,7 @@ from sptc.tests.cli.command_line import CommandLine
 COMMAND = "timing"
 TEXT = "wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.f16.f16"
 KEYS = {"instruction", "sparse", "element", "n", "a_from", "interval", "latency", "bound_by", "kept_mac_per_cycle"}
-KEYS |= {"source"}
+KEYS |= {"arch", "source", "reference"}
 TCGEN05 = "tcgen05.mma.{}cta_group::1.kind::f16 (m128n64k{}.f32.bf16.bf16)"
 
 
@@ -47,7 +47,7 @@ def test_the_list_has_every_kind(cli: CommandLine) -> None:
     ):
         text = cli.text(*words)
         assert [word for word in expected if word not in text] == []
-        assert len(text.splitlines()) < 150
+        assert len(text.splitlines()) < 200
 
 
 def test_the_picture(cli: CommandLine) -> None:
@@ -59,6 +59,20 @@ def test_the_picture(cli: CommandLine) -> None:
 def test_a_sequence_is_bound_by_issue(cli: CommandLine) -> None:
     last = cli.text("mma.sp.sync.aligned.m16n8k128.row.col.s32.s4.s4.s32").splitlines()[-1].split()
     assert (last[2], last[3], last[-2]) == ("409.8", "482.6", "issue")
+
+
+def test_other_architectures(cli: CommandLine) -> None:
+    f16 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+    for arch, interval, source in (
+        ("sm_80", 8, "white paper"), ("sm_86", 32, "white paper"), ("sm_87", 8, "modelled"), ("sm_90a", 8, "measured"),
+        ("sm_100f", 8, "modelled"), ("sm_121", 32, "modelled"),
+    ):  # fmt: skip
+        (row,) = cli.json(f16, "--arch", arch)
+        assert (row["interval"], row["source"], row["arch"]) == (interval, source, arch)
+        assert (row["latency"] is None) == (arch not in ("sm_90a", "sm_100f"))
+        assert bool(row["reference"]) == (arch != "sm_90a")
+    assert cli.text(f16, "--arch", "sm_80").splitlines()[-1].startswith("white paper: NVIDIA A100 ")
+    assert {row["arch"] for row in cli.json("--arch", "sm_120f")} == {"sm_120f"}
 
 
 def test_a_product(cli: CommandLine) -> None:
@@ -79,7 +93,8 @@ def test_bad_words(cli: CommandLine) -> None:
     for words, message in (
         (["tcgen05.mma.ws.cta_group::1.kind::f16"], "no cycles are known: nobody has published any of '.ws'"),
         (["add.f32"], "'add' in 'add.f32' is no known opcode"),
-        ([TEXT, "--arch", "sm_90"], "--arch cannot be combined with INSTRUCTION"),
+        ([TEXT, "--arch", "sm_80"], "sm_80 does not have wgmma...; sm_90 has it"),
+        (["--arch", "sm_80", "--svg", "x.svg"], "--svg draws only wgmma on sm_90; leave out --arch sm_80"),
         (["--product", "64", "64", "64"], "--product needs INSTRUCTION"),
         ([TEXT, "--tile", "64x64"], "--tile and --result-bytes need --product"),
         ([TEXT, "--product", "64", "64", "64", "--tile", "60x64"], "multiple of 64 rows"),

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from collections import Counter
+from decimal import Decimal
 from itertools import product
 from pathlib import Path
 
@@ -11,8 +12,10 @@ import numpy as np
 import pytest
 import sptc
 from sptc.errors import InstructionError, OperandError
+from sptc.isa.architectures import TARGETS
 from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.isa.kernel_timing import Tile, dense_twin, product_timing
+from sptc.isa.rates import RATES, timing_on
 from sptc.isa.tcgen05 import Opcode, build_instruction, parse_opcode, parse_shaped
 from sptc.isa.timing import Resource, Source, is_sequence, tcgen05_timing, timing
 
@@ -253,3 +256,41 @@ def test_products_that_are_refused() -> None:
         Tile(96, 256)
     with pytest.raises(InstructionError, match="wgmma on sm_90"):
         product_timing(parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"), (64, 64, 64))
+
+
+#: Tera-operations per second of dense instructions in the white papers, as printed there: architecture, tensor cores,
+#: clock in GHz, key of the rate, figure.
+PUBLISHED = [
+    ("sm_80", 432, "1.41", {"32": "156", "16": "312", "16 f16": "312", "integer 8": "624"}),
+    ("sm_86", 328, "1.695", {"32": "35.6", "16": "71", "16 f16": "142", "integer 4": "569"}),
+    ("sm_89", 512, "2.52", {"32": "82.6", "16": "165.2", "16 f16": "330.3", "8": "330.3", "8 f16": "660.6"}),
+    ("sm_89", 512, "2.52", {"integer 8": "660.6", "integer 4": "1321.2"}),
+    ("sm_120", 680, "2.407", {"32": "104.8", "16": "209.5", "16 f16": "419", "8": "419", "8 f16": "838", "4": "1676"}),
+    ("sm_120", 680, "2.407", {"integer 8": "838"}),
+]
+
+
+def test_rates_are_the_published_ones() -> None:
+    seen = set()
+    for arch, cores, clock, figures in PUBLISHED:
+        for key, figure in figures.items():
+            digits = len(figure.partition(".")[2])
+            rate = Decimal(2 * cores * RATES[arch].macs[key]) * Decimal(clock) / 1000
+            assert round(rate, digits) == Decimal(figure), (arch, key)
+            seen.add((arch, key))
+    # Two figures are printed as twice or half of another.
+    assert {(arch, key) for arch, rates in RATES.items() for key in rates.macs} - seen == {
+        ("sm_86", "integer 8"),
+        ("sm_80", "integer 4"),
+    }
+    assert all(RATES[arch].macs["integer 4"] == 2 * RATES[arch].macs["integer 8"] for arch in ("sm_80", "sm_86"))
+
+
+def test_every_mma_has_cycles_on_every_target() -> None:
+    for name, target in TARGETS.items():
+        for i in every_instruction("mma"):
+            cycles = timing_on(i, name)
+            assert (cycles is not None) == (target.arch in i.architectures), (name, i)
+            if cycles and cycles.source is Source.DATA_SHEET:
+                assert cycles.interval * cycles.kept_mac_per_cycle == i.m * i.n * i.stored_k
+                assert target.same_chip

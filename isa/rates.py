@@ -1,0 +1,98 @@
+"""Cycles of ``mma`` on architectures where this project measured none, from the rates in NVIDIA's white papers.
+
+A white paper gives operations per second, tensor cores and boost clock of a product; the rate is that of its dense
+instructions. A sparse instruction multiplies as many kept elements per cycle as a dense one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import nan
+
+from .architectures import target_named
+from .instructions import Instruction
+from .numerics import Method, numerics
+from .timing import ARCHITECTURE, Resource, Source, Timing, timing
+
+__all__ = ["RATES", "Rates", "timing_on"]
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Multiply-accumulates per cycle of one tensor core, for dense operands.
+
+    The key is the width of an element in the datapath; for floats that accumulate in f16, with a suffix.
+    """
+
+    source: str  #: Document and product
+    macs: Mapping[str, int]
+
+
+#: f16 and fp8 that accumulate in f32 have half the rate on GeForce products only; the products of a data centre with
+#: the same chip accumulate in f32 at the rate of f16.
+_GEFORCE = {"32": 32, "16": 64, "16 f16": 128, "integer 8": 256}
+RATES: dict[str, Rates] = {
+    "sm_80": Rates(
+        "NVIDIA A100 Tensor Core GPU Architecture (2020), A100 SXM: 432 tensor cores, 1.41 GHz",
+        {"32": 128, "16": 256, "16 f16": 256, "integer 8": 512, "integer 4": 1024},
+    ),
+    "sm_86": Rates(
+        "NVIDIA Ampere GA102 GPU Architecture (2021), GeForce RTX 3090: 328 tensor cores, 1.695 GHz",
+        {**_GEFORCE, "integer 4": 512},
+    ),
+    "sm_89": Rates(
+        "NVIDIA Ada GPU Architecture (2022), GeForce RTX 4090: 512 tensor cores, 2.52 GHz",
+        {**_GEFORCE, "8": 128, "8 f16": 256, "integer 4": 512},
+    ),
+    "sm_120": Rates(
+        "NVIDIA RTX Blackwell GPU Architecture (2025), GeForce RTX 5090: 680 tensor cores, 2.407 GHz",
+        {**_GEFORCE, "8": 128, "8 f16": 256, "4": 512},
+    ),
+}
+_LIKE_SM_90 = f"the law of {ARCHITECTURE}, applied to another architecture"
+
+
+def timing_on(instruction: Instruction, name: str, a_from: str = "registers") -> Timing | None:
+    """Return the timing of an ``mma`` or ``wgmma`` on any target that has it.
+
+    Parameters
+    ----------
+    instruction : Instruction
+        Family ``mma`` or ``wgmma``.
+    name : str
+        Target.
+    a_from : str
+        Place of A of ``wgmma``.
+
+    Returns
+    -------
+    Timing or None
+        On sm_90 that of :func:`~sptc.isa.timing.timing`. On other architectures the latency is NaN, since no public
+        source states it. A sequence that emulates an instruction, and ``mma`` of sm_100, of which no public figure is
+        known, have the timing of sm_90. On a target that shares only the numerics of `arch`, all is modelled.
+    """
+    target = target_named(name)
+    i, arch = instruction, target.arch
+    if arch not in i.architectures or i.family == "tcgen05":
+        return None
+    if arch == ARCHITECTURE:
+        found = timing(i, arch, a_from)
+    elif (rates := RATES.get(arch)) is None or _is_emulated(i, arch):
+        measured = timing(i, ARCHITECTURE)
+        found = measured and replace(measured, source=Source.MODELLED, reference=_LIKE_SM_90)
+    else:
+        rate = rates.macs[_key(i)]
+        interval = i.m * i.n * i.stored_k / rate
+        found = Timing(interval, nan, Resource.TENSOR_CORE, rate, Source.DATA_SHEET, rates.source)
+    return found and (found if target.same_chip else replace(found, source=Source.MODELLED))
+
+
+def _is_emulated(i: Instruction, arch: str) -> bool:
+    """Return whether an architecture without 4-bit integers or fp8 in hardware executes a sequence."""
+    return numerics(i, arch).method is Method.EMULATED or (i.a.bits == 4 and i.a.is_integer and arch == "sm_120")
+
+
+def _key(i: Instruction) -> str:
+    """Return the key of :attr:`Rates.macs`."""
+    if i.a.is_integer:
+        return f"integer {i.container_bits}"
+    return f"{i.container_bits}{' f16' if i.d.bits == 16 else ''}"
