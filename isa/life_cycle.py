@@ -1,4 +1,4 @@
-"""Checker of the order of ``wgmma`` calls: fences, multiplications, commits, waits and register accesses."""
+"""Checker of the order of ``wgmma`` calls: fences, multiplications, commits, waits, register and memory accesses."""
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
@@ -26,21 +26,24 @@ class _Use:
 
 @dataclass
 class _Group:
-    """Registers of a group: of all multiplications that one wait finishes together."""
+    """Registers and buffers of a group: of all multiplications that one wait finishes together."""
 
     registers: dict[Hashable, _Use] = field(default_factory=dict)
+    buffers: dict[Hashable, _Use] = field(default_factory=dict)  # of shared memory, if the multiplication names them
 
 
 class WgmmaSequence:
     """Check the calls of one warpgroup in their order; raise at the first that PTX leaves undefined.
 
     Registers are named by any hashable values, for example ``"d0"`` or numbers. A name stands for that register in
-    every thread of the warpgroup. Calls are counted from 1.
+    every thread of the warpgroup. Buffers of shared memory are named likewise. Calls are counted from 1.
 
     Examples
     --------
     >>> sequence = WgmmaSequence()
     >>> sequence.write("d0", "d1", "d2", "d3")
+    >>> sequence.write_shared("tile of A", "tile of B")
+    >>> sequence.fence_proxy()
     >>> sequence.fence()
     >>> sequence.mma_async("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16", ["d0", "d1", "d2", "d3"])
     >>> sequence.commit_group()
@@ -50,13 +53,17 @@ class WgmmaSequence:
 
     Notes
     -----
-    Source: PTX ISA 9.7.15.7 (fence, commit_group, wait_group). Accesses to shared memory are not checked.
+    Source: PTX ISA 9.7.15.7 (fence, commit_group, wait_group); "Async proxy": ``wgmma`` reads shared memory through the
+    asynchronous proxy, which sees writes of threads only behind ``fence.proxy.async``. Barriers between threads that
+    write and the warpgroup are not checked, nor are copies by the asynchronous proxy itself, such as those of TMA,
+    which need no such fence.
     """
 
     def __init__(self) -> None:
         self._calls = 0
         self._fenced = False
         self._used: dict[Hashable, _Use] = {}  # registers since the last fence
+        self._unfenced: dict[Hashable, _Use] = {}  # buffers written since the last fence of the proxy
         self._open = _Group()
         self._committed: list[_Group] = []
 
@@ -68,7 +75,7 @@ class WgmmaSequence:
         OrderError
             A multiplication that uses one of them may be unfinished.
         """
-        self._access("read", registers)
+        self._access("register", "read", registers)
 
     def write(self, *registers: Hashable) -> None:
         """Record that the threads write registers.
@@ -78,7 +85,22 @@ class WgmmaSequence:
         OrderError
             A multiplication that uses one of them may be unfinished.
         """
-        self._access("written", registers)
+        self._access("register", "written", registers)
+
+    def write_shared(self, *buffers: Hashable) -> None:
+        """Record that threads write buffers of shared memory by ``st.shared`` or other generic stores.
+
+        Raises
+        ------
+        OrderError
+            A multiplication that names one of them may be unfinished.
+        """
+        self._access("buffer", "written", buffers)
+
+    def fence_proxy(self) -> None:
+        """Issue ``fence.proxy.async``: later multiplications see all writes to shared memory before it."""
+        self._calls += 1
+        self._unfenced.clear()
 
     def fence(self) -> None:
         """Issue ``wgmma.fence``: later multiplications see all register writes before it."""
@@ -86,7 +108,13 @@ class WgmmaSequence:
         self._fenced = True
         self._used.clear()
 
-    def mma_async(self, instruction: str, d: Iterable[Hashable], a: Iterable[Hashable] | None = None) -> None:
+    def mma_async(
+        self,
+        instruction: str,
+        d: Iterable[Hashable],
+        a: Iterable[Hashable] | None = None,
+        shared: Iterable[Hashable] | None = None,
+    ) -> None:
         """Issue a multiplication.
 
         Parameters
@@ -97,18 +125,20 @@ class WgmmaSequence:
             Accumulator registers.
         a : iterable of hashable, optional
             Registers of A; None if A is in shared memory.
+        shared : iterable of hashable, optional
+            Buffers of shared memory that its descriptors address. Default: any buffer.
 
         Raises
         ------
         InstructionError, OperandError
             The instruction does not parse, is not a ``wgmma``, or has another number of registers.
         OrderError
-            A fence is missing.
+            ``wgmma.fence`` or ``fence.proxy.async`` is missing.
         """
         parsed = parse(instruction)
         if parsed.family != "wgmma":
             raise OperandError(f"{parsed} is not a wgmma instruction")
-        held = {"d": _registers("d", d), "a": [] if a is None else _registers("a", a)}
+        held = {"d": _names("d", d), "a": [] if a is None else _names("a", a)}
         counts = {"d": accumulator_fragment(parsed).registers, "a": 0 if a is None else a_fragment(parsed).registers}
         for name, registers in held.items():
             if len(set(registers)) != len(registers) or len(registers) != counts[name]:
@@ -117,7 +147,14 @@ class WgmmaSequence:
                 )
         if both := set(held["d"]) & set(held["a"]):
             raise OperandError(f"d and a of {parsed} share the register {shown(min(both, key=repr))}")
+        buffers = None if shared is None else _names("shared", shared)
         self._calls += 1
+        for buffer, use in self._unfenced.items():
+            if buffers is None or buffer in buffers:
+                raise OrderError(
+                    f"call {self._calls}: buffer {shown(buffer)} of shared memory was {use.words} in call {use.call}, "
+                    "and no fence.proxy.async came between"
+                )
         if not self._fenced:
             raise OrderError(f"call {self._calls}: the first wgmma.mma_async needs a wgmma.fence before it")
         shape = f"m{parsed.m}n{parsed.n}k{parsed.k}"
@@ -137,6 +174,7 @@ class WgmmaSequence:
             )
             for register in registers:
                 self._used[register] = self._open.registers[register] = use
+        self._open.buffers |= dict.fromkeys(buffers or (), _Use(self._calls, "read"))
 
     def commit_group(self) -> None:
         """Issue ``wgmma.commit_group``: the multiplications since the last one become a group, which may be empty."""
@@ -170,33 +208,35 @@ class WgmmaSequence:
             if calls:
                 raise OrderError(f"the multiplication of call {min(calls)} is never finished: no {missing} follows it")
 
-    def _access(self, words: str, registers: tuple[Hashable, ...]) -> None:
-        _check_names(registers)
+    def _access(self, kind: str, words: str, names: tuple[Hashable, ...]) -> None:
+        """Record an access of threads to registers or to buffers of shared memory."""
+        _check_names(kind, names)
         self._calls += 1
-        for register in registers:
+        for name in names:
             for groups, missing in (([self._open], "wgmma.commit_group"), (self._committed, "wgmma.wait_group")):
-                uses = [group.registers[register] for group in groups if register in group.registers]
-                if uses:
+                each = [group.registers if kind == "register" else group.buffers for group in groups]
+                if uses := [used[name] for used in each if name in used]:
                     raise OrderError(
-                        f"call {self._calls}: register {shown(register)} is {words} while the multiplication of call "
+                        f"call {self._calls}: {kind} {shown(name)} is {words} while the multiplication of call "
                         f"{uses[-1].call} may still use it: no {missing} came between"
                     )
-            self._used[register] = _Use(self._calls, words)
+            (self._used if kind == "register" else self._unfenced)[name] = _Use(self._calls, words)
 
 
-def _registers(name: str, given: Iterable[Hashable]) -> list[Hashable]:
-    """Return the registers of an operand, cut off above `_MOST_REGISTERS`: the iterable may be endless."""
+def _names(operand: str, given: Iterable[Hashable]) -> list[Hashable]:
+    """Return the names of an operand, cut off above `_MOST_REGISTERS`: the iterable may be endless."""
+    kind = "buffer" if operand == "shared" else "register"
     try:
-        found = list(islice(given, _MOST_REGISTERS + 1))
+        names = list(islice(given, _MOST_REGISTERS + 1))
     except TypeError:
-        raise OperandError(f"{name} must be the names of registers, not {shown(given)}") from None
-    _check_names(found)
-    return found
+        raise OperandError(f"{operand} must be the names of {kind}s, not {shown(given)}") from None
+    _check_names(kind, names)
+    return names
 
 
-def _check_names(registers: Iterable[object]) -> None:
-    for register in registers:
+def _check_names(kind: str, names: Iterable[object]) -> None:
+    for name in names:
         try:
-            hash(register)
+            hash(name)
         except TypeError:
-            raise OperandError(f"the name of a register must be hashable, not {shown(register)}") from None
+            raise OperandError(f"the name of a {kind} must be hashable, not {shown(name)}") from None

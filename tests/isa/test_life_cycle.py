@@ -66,6 +66,7 @@ WRITTEN = "call 3: register '{}' was written in call 2, and no wgmma.fence came 
 ACCUMULATED = "call 4: register 'd0' was accumulated by m64n8k32 in call 3, and no wgmma.fence came between"
 IN_FLIGHT = "call {}: register '{}' is {} while the multiplication of call 3 may still use it: no wgmma.{} came between"
 UNFINISHED = "the multiplication of call 3 is never finished: no wgmma.{} follows it"
+UNFENCED = "call {}: buffer '{}' of shared memory was written in call {}, and no fence.proxy.async came between"
 COMMIT, OTHERS = ("commit_group",), [f"e{index}" for index in range(4)]
 #: Calls, with their operands, on a new sequence or behind a multiplication of calls 1 to 3; and what is said.
 MISUSES: dict[str, tuple[Callable[[], Sequence], list[tuple[object, ...]], str]] = {
@@ -84,6 +85,22 @@ MISUSES: dict[str, tuple[Callable[[], Sequence], list[tuple[object, ...]], str]]
         begun, [COMMIT, ("wait_group", 0), ("read", "d0"), ("mma_async", MMA, D)],
         "call 7: register 'd0' was read in call 6, and no wgmma.fence came between",
     ),
+    "no proxy fence": (
+        Sequence, [("write_shared", "tile"), ("fence",), ("mma_async", MMA, D)], UNFENCED.format(3, "tile", 1),
+    ),
+    "written behind the proxy fence": (
+        Sequence, [("fence",), ("fence_proxy",), ("write_shared", "x"), ("mma_async", MMA, D)],
+        UNFENCED.format(4, "x", 3),
+    ),
+    "no proxy fence, named": (
+        Sequence, [("write_shared", "a", "b"), ("fence",), ("mma_async", MMA, D, None, ["b"])],
+        UNFENCED.format(3, "b", 1),
+    ),
+    "buffer overwritten": (
+        Sequence, [("fence",), ("mma_async", MMA, D, A, ["b"]), COMMIT, ("write_shared", "b")],
+        "call 4: buffer 'b' is written while the multiplication of call 2 may still use it: no wgmma.wait_group came "
+        "between",
+    ),
     "never committed": (begun, [("end",)], UNFINISHED.format("commit_group")),
     "never waited for": (begun, [COMMIT, ("end",)], UNFINISHED.format("wait_group")),
 }  # fmt: skip
@@ -98,6 +115,25 @@ def test_the_first_misuse() -> None:
         with pytest.raises(sptc.OrderError) as raised:
             getattr(sequence, str(last))(*operands)
         assert str(raised.value) == message, name
+
+
+def test_shared_memory_behind_a_proxy_fence() -> None:
+    """Two buffers in turn; one is written while the other is read."""
+    sequence = Sequence()
+    sequence.write_shared("one")
+    sequence.fence_proxy()
+    sequence.fence()
+    for reads, writes in (("one", "two"), ("two", "one"), ("one", "two")):
+        sequence.mma_async(MMA, D, shared=[reads])
+        sequence.commit_group()
+        sequence.write_shared(writes)
+        sequence.fence_proxy()
+        sequence.wait_group(0)
+    sequence.write_shared("three")
+    sequence.mma_async(MMA, D, shared=["one"])  # does not read what is not fenced
+    sequence.commit_group()
+    sequence.wait_group(0)
+    sequence.end()
 
 
 def test_operands_that_do_not_fit() -> None:
