@@ -10,6 +10,7 @@ from ..isa.pasted_line import paste
 from ..show.layout import layout
 from ..show.nibble import nibble_as_dict, nibble_text
 from ..show.pasted import completed_name
+from ..show.sass import machine_instruction
 from ..verify.pack_files import subject_of_words
 from .options import add, integer
 
@@ -34,8 +35,9 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         nargs="*",
         default=[],
         metavar="INSTRUCTION",
-        help="mma, wgmma or tcgen05 in PTX syntax, with its operands or without, or some of its words, e.g. "
-        "`m16n8k32 f16`. After tcgen05, the shape and types of the instruction descriptor may follow in brackets, e.g. "
+        help="mma, wgmma or tcgen05 in PTX syntax, with its operands or without; some of its words, e.g. "
+        "`m16n8k32 f16`; or a name of SASS, e.g. HMMA.SP.16832.F32. After tcgen05, the shape and types of the "
+        "instruction descriptor may follow in brackets, e.g. "
         "'tcgen05.mma.sp.cta_group::1.kind::f16 (m128n64k32.f32.f16.f16)'",
     )
     add(parser, "selector", type=int)
@@ -75,6 +77,11 @@ def _execute(options: argparse.Namespace) -> int:
     if options.svg and not whole_operand:
         raise OperandError("--row and --lane cannot be combined with --svg, which draws whole operands")
     text = " ".join(options.instruction)
+    if machine := machine_instruction(text, options.arch):
+        if any((options.svg, options.operand, options.selector, not whole_operand)):
+            raise OperandError("a name of SASS can be combined only with --arch and --json")
+        print(json.dumps(machine.as_dict(), indent=1) if options.json else machine)
+        return 0
     name, added = completed_name(text)
     subject, candidates = (None, []) if paste(text) else subject_of_words(name)
     if candidates:

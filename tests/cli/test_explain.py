@@ -139,6 +139,21 @@ def test_an_opcode_without_the_usual_qualifiers(cli: CommandLine) -> None:
     cli.refuses(F16.replace("row.col", "row.row"), message="'.row.row' in ... is not accepted")
 
 
+def test_a_name_of_machine_code(cli: CommandLine) -> None:
+    text = cli.text("HMMA.SP.16832.F32", "--arch", "sm_80").splitlines()
+    assert text[:3] == [
+        "HMMA.SP.16832.F32",
+        "  implements:",
+        f"    {F16}                    sm_80, sm_86, sm_89, sm_90, sm_100, sm_120",
+    ]
+    assert len(text) == 5
+    found = cli.json("/*0010*/ UTCOMMA.4X gdesc[UR10], gdesc[UR12], tmem[UR6], tmem[UR4], idesc[UR5], tmem[UR8], UP0 ;")
+    assert {one["instruction"].split("kind::")[1].split(".")[0] for one in found["implements"]} == {"mxf4nvf4"}
+    assert "QGMMA: 512 names have these words" in cli.text("QGMMA")
+    cli.refuses("HGMMA.64x64x16.F32", "--arch", "sm_80", message="executes no modelled instruction of sm_80")
+    cli.refuses("HMMA", "--selector", 1, message="a name of SASS can be combined only with --arch and --json")
+
+
 def test_other_memories(cli: CommandLine) -> None:
     for text, *expected in (
         (WGMMA, "B: 32 x 256, 16 bits each, in shared memory", "of warp 0, the first 4 of 128 registers:", "LBO 4096"),

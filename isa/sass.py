@@ -1,0 +1,156 @@
+"""Names of tensor-core instructions in machine code (SASS), and the PTX instructions that they implement.
+
+Measured: each instruction of this package was assembled alone by ptxas and read back by nvdisasm, both of CUDA 13.5
+(`tests/isa/sass.csv`). ``tcgen05`` names neither shape, types nor sparsity, which are in the instruction descriptor.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+
+from ..errors import InstructionError
+from .instructions import Instruction, every_instruction
+from .numerics import Method, numerics
+from .tcgen05 import KINDS, Opcode, every_opcode
+from .text import is_word_of
+
+__all__ = ["SOURCE", "Implementation", "implementations", "sass_name", "sass_of", "sass_of_opcode"]
+
+SOURCE = "measured: ptxas and nvdisasm of CUDA 13.5, on every instruction of this package"
+_NAME = re.compile(r"(?<![\w.])(?:UTC[HIQO]MMA|[HIQO]G?MMA)(?:\.[A-Z0-9][A-Z0-9x_]*)*(?![\w.])")
+_NOT_MODELLED = {"DMMA": "f64", "BMMA": "b1", "DGMMA": "f64", "BGMMA": "b1"}
+#: Architectures that execute ``mma`` with eight rows by instructions with sixteen.
+_SIXTEEN_ROWS = ("sm_100", "sm_120")
+#: Architectures without 4-bit integers.
+_EIGHT_BITS = ("sm_90", "sm_100", "sm_120")
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """PTX instruction that a machine instruction implements."""
+
+    sass: str  #: Name of the machine instruction
+    instruction: str  #: PTX text; of ``tcgen05``, the opcode
+    #: Machine instructions of this name in the sequence; 1 if the PTX instruction is this one.
+    count: int
+    architectures: tuple[str, ...]
+
+
+def sass_of(i: Instruction, arch: str) -> tuple[str, int]:
+    """Return the name of the machine instruction that executes an ``mma`` or ``wgmma``, and how many there are.
+
+    Two of them, with conversions and additions around them, emulate fp8 by f16, and 4-bit by 8-bit integers.
+
+    Parameters
+    ----------
+    i : Instruction
+        Family ``mma`` or ``wgmma``.
+    arch : str
+        Architecture that has it.
+    """
+    if i.family == "wgmma":
+        return ".".join([f"{_letter(i)}GMMA", *_words(i, f"{i.m}x{i.n}x{i.k}")]), 1
+    m, k, letter, count, types = i.m, i.k, _letter(i), 1, _types(i)
+    if numerics(i, arch).method is Method.EMULATED:
+        letter, k, count, types = "H", k // 2, 2, [i.d.name.upper()]
+    elif i.a.is_integer and i.a.bits == 4 and arch in _EIGHT_BITS:
+        k, count, types = k // 2, 2, [f"{fmt.name[0].upper()}8" for fmt in (i.a, i.b)]
+    if arch in _SIXTEEN_ROWS:
+        m = 16
+    flags = [*(["SF"] if i.scale_size else []), *(["SP"] if i.sparse else [])]
+    return ".".join([f"{letter}MMA", *flags, f"{m}{i.n}{k}", *types]), count
+
+
+def _letter(i: Instruction) -> str:
+    if i.a.is_integer:
+        return "I"
+    return {4: "O", 8: "Q"}.get(i.container_bits, "H")
+
+
+def _words(i: Instruction, shape: str) -> list[str]:
+    return [*(["SP"] if i.sparse else []), shape, *_types(i)]
+
+
+def _types(i: Instruction) -> list[str]:
+    """Return types, saturation and scales as the name has them; f16 is not named."""
+    if i.a.is_integer:
+        return [i.a.name.upper(), i.b.name.upper(), *(["SAT"] if i.satfinite else [])]
+    words = [i.d.name.upper()]
+    if i.container_bits <= 8:
+        words += [i.a.name.upper(), i.b.name.upper()]
+    elif i.a.name != "f16":
+        words.append(i.a.name.upper())
+    if i.scale_format:
+        words.append("E8" if i.scale_format.name == "ue8m0" else i.scale_format.name.upper())
+    return words + (["4X"] if i.scale_size == 4 else [])
+
+
+def sass_of_opcode(opcode: Opcode) -> str:
+    """Return the name of the machine instruction that executes a ``tcgen05.mma``, without ``.collector``."""
+    letter = {"i8": "I", "f16": "H", "tf32": "H"}.get(opcode.kind, "O" if "mxf4" in opcode.kind else "Q")
+    words = [f"UTC{letter}MMA", *(["WS"] if opcode.weight_stationary else [])]
+    words += ["2CTA"] if opcode.cta_group == 2 else []
+    words += ["4X"] if KINDS[opcode.kind].scales and opcode.scale_size == 4 else []
+    return ".".join([*words, *(["ASHIFT"] if opcode.shifts_a else [])])
+
+
+@cache
+def _table() -> dict[str, tuple[Implementation, ...]]:
+    """Return the implementations by name of the machine instruction."""
+    places: dict[tuple[str, str, int], list[str]] = {}
+    for i in every_instruction():
+        for arch in i.architectures:
+            name, count = sass_of(i, arch)
+            places.setdefault((name, str(i), count), []).append(arch)
+    for opcode in every_opcode():
+        places[sass_of_opcode(opcode), str(opcode), 1] = ["sm_100"]
+    table: dict[str, list[Implementation]] = {}
+    for (name, text, count), architectures in places.items():
+        table.setdefault(name, []).append(Implementation(name, text, count, tuple(architectures)))
+    return {name: tuple(sorted(found, key=lambda one: one.count)) for name, found in table.items()}
+
+
+def sass_name(text: str) -> str | None:
+    """Return the name of a tensor-core instruction of SASS in a text, such as a line of a disassembly; or None.
+
+    Raises
+    ------
+    InstructionError
+        The text names an instruction whose types are not modelled.
+    """
+    if other := re.search(rf"(?<![\w.])({'|'.join(_NOT_MODELLED)})(?![a-z])", text):
+        raise InstructionError(f"{other[1]} multiplies .{_NOT_MODELLED[other[1]]}, which is not modelled")
+    found = _NAME.search(text)
+    return found[0] if found else None
+
+
+def implementations(name: str) -> Iterator[Implementation]:
+    """Yield the PTX instructions of a machine instruction, or of all machine instructions that have its words.
+
+    Parameters
+    ----------
+    name : str
+        Name; the order of words that are no types is free.
+
+    Raises
+    ------
+    InstructionError
+        No instruction has this name; the message has the nearest one.
+    """
+    table = _table()
+    if is_word_of(name, table):
+        yield from table[name]
+        return
+    mnemonic, *words = name.split(".")
+    having = {other: other.split(".") for other in table if other.split(".")[0] == mnemonic}
+    names = [other for other, others in having.items() if Counter(words) <= Counter(others[1:])]
+    same = [other for other in names if Counter(having[other][1:]) == Counter(words)]
+    if not names:
+        near = get_close_matches(name, table, 1)
+        hint = f"; the nearest name is {near[0]}" if near else ""
+        raise InstructionError(f"{name} executes no modelled instruction{hint}")
+    for other in same or names:
+        yield from table[other]

@@ -1,0 +1,78 @@
+"""PTX instructions that a machine instruction (SASS) implements, as text and as JSON data."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import InstructionError
+from ..isa.architectures import target_named
+from ..isa.sass import SOURCE, Implementation, implementations, sass_name
+
+__all__ = ["MachineInstruction", "machine_instruction"]
+
+#: PTX instructions that are printed at most if the name leaves several open.
+_LISTED = 40
+_MEMORY = (
+    "the name says neither shape, types nor sparsity: they are in the instruction descriptor, idesc; a block-scaled "
+    "kind has one tensor-memory operand more, behind idesc"
+)
+
+
+@dataclass(frozen=True, repr=False)
+class MachineInstruction:
+    """A name of SASS, with the PTX instructions behind it."""
+
+    name: str  #: Name as written
+    found: tuple[Implementation, ...]  #: Never empty
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the PTX instructions as JSON data."""
+        return {"sass": self.name, "implements": [vars(one) for one in self.found], "source": SOURCE}
+
+    def __str__(self) -> str:
+        names = list(dict.fromkeys(one.sass for one in self.found))
+        lines = [self.name] if names == [self.name] else [f"{self.name}: {len(names)} names have these words"]
+        if len(names) == 1 != (names == [self.name]):
+            lines = [f"{self.name}, spelled {names[0]}"]
+        for sass in names if len(names) <= _LISTED else names[:_LISTED]:
+            same = [one for one in self.found if one.sass == sass]
+            lines += [f"{sass}:"] if len(names) > 1 else []
+            lines += _listed("implements", [one for one in same if one.count == 1])
+            lines += _listed("two of it, with other instructions, emulate", [one for one in same if one.count > 1])
+        if len(names) > _LISTED:
+            lines.append(f"and {len(names) - _LISTED} more names; add words")
+        lines += [_MEMORY] if self.name.startswith("UTC") else []
+        return "\n".join([*lines, SOURCE])
+
+
+def _listed(heading: str, found: Sequence[Implementation]) -> list[str]:
+    if not found:
+        return []
+    width = max(len(one.instruction) for one in found)
+    return [f"  {heading}:", *(f"    {one.instruction:{width}}  {', '.join(one.architectures)}" for one in found)]
+
+
+def machine_instruction(text: str, arch: str | None = None) -> MachineInstruction | None:
+    """Return what a name of SASS, or a line of a disassembly with one, implements; None for any other text.
+
+    Parameters
+    ----------
+    text : str
+        For example ``HMMA.SP.16832.F32 R4, R8, R12, R4, R0, 0x0``.
+    arch : str, optional
+        Target whose instructions are listed. Default: all.
+
+    Raises
+    ------
+    InstructionError
+        No modelled instruction has the name, or none on that target.
+    """
+    name = sass_name(text)
+    if name is None:
+        return None
+    found = tuple(implementations(name))
+    if arch:
+        same = target_named(arch).arch
+        found = tuple(one for one in found if same in one.architectures)
+        if not found:
+            raise InstructionError(f"{name} executes no modelled instruction of {arch}")
+    return MachineInstruction(name, found)
