@@ -1,18 +1,41 @@
-"""Options that all commands with matrix products share: the matrices A and B, and the epilogue."""
+"""Options that all commands with matrix products share: the matrices A and B, their scales, and the epilogue."""
 
 import argparse
 from pathlib import Path
 from typing import Any
 
-from ..gemm.sources import Source, read_factor
-from .options import number
+import numpy as np
 
-__all__ = ["EPILOGUE_FILES", "add_epilogue_options", "add_matrices", "add_transpose", "epilogue_words", "sources"]
+from ..errors import OperandError
+from ..gemm.choice import formats_of
+from ..gemm.sources import Source, read_factor
+from .options import add, number
+
+__all__ = [
+    "EPILOGUE_FILES",
+    "SCALE_FILES",
+    "add_epilogue_options",
+    "add_format",
+    "add_matrices",
+    "add_scale_options",
+    "add_transpose",
+    "epilogue_words",
+    "factors",
+    "scale_words",
+    "sources",
+]
 
 #: Files that a matrix can be read from.
 _READABLE = ".npy, .npz, .safetensors, .pt (weights of PyTorch), or a file that `sptc compress` wrote"
 #: Epilogue options whose value is a file.
 EPILOGUE_FILES = ("c", "bias", "scale_a", "scale_b")
+#: Meanings of the options of block scales and group scales, whose value is a file.
+SCALE_FILES = {
+    "block_scale_a": "block scales of A, M x blocks along K: ue8m0, ue4m3, codes (uint8), or values (floats)",
+    "block_scale_b": "block scales of B, N x blocks along K",
+    "group_scale_a": "group scales of A, M x groups along K, by which promoted partial sums are multiplied",
+    "group_scale_b": "group scales of B, groups x N, or groups x (N / 128)",
+}
 _MEANINGS = {
     "c": "C, M x N",
     "bias": "bias, N (one per column) or M x 1 (one per row)",
@@ -41,6 +64,44 @@ def add_matrices(parser: argparse.ArgumentParser, names: str = "ab") -> None:
 def add_transpose(parser: argparse.ArgumentParser) -> None:
     """Add the option for a transposed B."""
     parser.add_argument("--transpose-b", action="store_true", help="the file holds B as N x K")
+
+
+def add_format(parser: "argparse.ArgumentParser | argparse._ArgumentGroup", note: str) -> None:
+    """Add the option that names the format of A and B."""
+    words = f" of A and B, or both, such as e4m3,e5m2{note}"
+    add(parser, "format", note=words, choices=None, type=_formats, metavar="FORMAT")
+
+
+def _formats(word: str) -> str:
+    """Check a format, or the formats of A and B with a comma between them."""
+    try:
+        formats_of(word)
+    except OperandError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return word
+
+
+def add_scale_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of block scales and group scales as a group."""
+    group = parser.add_argument_group("scales along K")
+    for name, meaning in SCALE_FILES.items():
+        group.add_argument(f"--{name.replace('_', '-')}", type=Path, metavar="FILE", help=meaning)
+
+
+def scale_words(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the keyword arguments of block scales and group scales; files are read into arrays."""
+    paths = {name: getattr(options, name) for name in SCALE_FILES}
+    return {name: path and read_factor(path) for name, path in paths.items()}
+
+
+def factors(options: argparse.Namespace, names: str = "ab") -> dict[str, Any]:
+    """Return the matrices with these names, read from their files."""
+    found: dict[str, Any] = {}
+    for name in names:
+        found[name] = read_factor(getattr(options, name), getattr(options, f"{name}_tensor"), f"--{name}-tensor")
+        if name == "b" and options.transpose_b and isinstance(found[name], np.ndarray):
+            found[name] = found[name].T  # a compressed matrix is compressed along K in any case
+    return found
 
 
 def sources(options: argparse.Namespace) -> tuple[Source, Source]:

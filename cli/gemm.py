@@ -10,24 +10,39 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from .. import __version__
 from ..api.backends import BACKENDS, backend
 from ..errors import Error, FileError, OperandError
-from ..gemm.epilogue import RESULTS
+from ..gemm.block_scales import block_scales_of, scaled_instructions
+from ..gemm.epilogue import RESULTS, SCALE_ORDERS
 from ..gemm.folder import ProductFolder
 from ..gemm.operands import Choices, ProductRequest, generate, prepare
 from ..gemm.options import epilogue_of, format_of, read_way, way_of
 from ..gemm.plot import plot_errors
 from ..gemm.product import Errors, Problem, block_count, compute_block
+from ..gemm.sources import read_factor
 from ..gemm.sums import check_result
-from ..gemm.ways import CUTS, K_ORDERS, ORDERS, Way
+from ..gemm.ways import CONVERSIONS, CUTS, GROUP_SCALINGS, K_ORDERS, ORDERS, Way
 from ..infra.pools import WorkError, cores, local_pool
 from ..isa.architectures import require_target, same_numerics
 from ..show.product import product_report, product_text
 from ..tensors.checkpoints import Checkpoint
-from .factors import EPILOGUE_FILES, add_epilogue_options, add_matrices, add_transpose, epilogue_words, sources
+from ..tensors.compressed import Compressed
+from .factors import (
+    EPILOGUE_FILES,
+    SCALE_FILES,
+    add_epilogue_options,
+    add_format,
+    add_matrices,
+    add_scale_options,
+    add_transpose,
+    epilogue_words,
+    scale_words,
+    sources,
+)
 from .options import add, integer, split
 from .progress import progress_bar
 
@@ -56,6 +71,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     _add_matrices(parser)
     _add_way(parser)
+    add_scale_options(parser)
     add_epilogue_options(parser, "epilogue, in f32, in this order: scales, alpha and beta C, bias, ReLU")
     add(
         parser,
@@ -95,7 +111,7 @@ def _add_matrices(parser: argparse.ArgumentParser) -> None:
 def _add_way(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("way of summation")
     operation = group.add_mutually_exclusive_group()
-    add(operation, "format", note=" of A and B (default: that of their types, or f16)")
+    add_format(operation, " (default: those of their types, or f16)")
     add(operation, "instruction", note=" (default: the one that a library would use)")
     group.add_argument(
         "--scales",
@@ -129,6 +145,12 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--swapped", action="store_true", help="make B the sparse factor: compute B^T A^T")
     group.add_argument("--result", choices=RESULTS, help="round D to this type (default f32; s32 for integers)")
     group.add_argument("--rounding", choices=("RNE", "RZ"), help="rounding mode of --result")
+    group.add_argument("--group-scaling", choices=GROUP_SCALINGS, help="arithmetic of --group-scale-a and -b")
+    group.add_argument("--scale-order", choices=SCALE_ORDERS, help="order of the multiplications by --scale-a and -b")
+    for name in "ab":
+        group.add_argument(
+            f"--convert-{name}", choices=CONVERSIONS[1:], help=f"round f32 numbers of {name.upper()} to tf32 first"
+        )
     group.add_argument(
         "--way", type=Path, metavar="FILE.json", help="read the whole way from the output of `sptc identify --json`"
     )
@@ -143,7 +165,8 @@ def _execute(options: argparse.Namespace) -> int:
         raise FileError(f"{options.output} must end in .npy")
     if options.beta is not None and not options.c:
         raise OperandError("--beta is the factor of C and needs --c")
-    files = {name: _identity(path) for name in ("a", "b", *EPILOGUE_FILES) if (path := getattr(options, name))}
+    names = ("a", "b", *EPILOGUE_FILES, *SCALE_FILES)
+    files = {name: _identity(path) for name in names if (path := getattr(options, name))}
     way = _way(options)
     with _folder(options, _identifying(options, way, files)) as folder:
         problem = folder.problem or _prepared(options, way, folder)
@@ -153,6 +176,7 @@ def _execute(options: argparse.Namespace) -> int:
             kept = f"; what is done is kept in {folder.path}" if options.output else ""
             print(f"sptc gemm: interrupted{kept}", file=sys.stderr)
             return 130
+        way = problem.way
         report = product_report(problem, folder.done.values())
         if options.plot:
             plot_errors({name: Errors(**values) for name, values in report["errors"].items()}, options.plot)
@@ -173,11 +197,17 @@ def _way(options: argparse.Namespace) -> Way:
     fmt = options.format
     if not (way or fmt or options.instruction):
         fmt = _format(options) or "f16"
+    instruction = options.instruction
+    if options.block_scale_a and options.block_scale_b and not (way or instruction):
+        scales = block_scales_of(read_factor(options.block_scale_a), read_factor(options.block_scale_b))
+        assert scales
+        k = _matrices(options)[0].shape[-1]
+        instruction = str(scaled_instructions(scales, k, fmt, options.arch or _ARCH, accumulate=options.accumulate)[0])
     complete = way_of(
         way,
         {name: getattr(options, name) for name in _WAY_WORDS},
         fmt=fmt,
-        instruction=options.instruction,
+        instruction=instruction,
         arch=options.arch or _ARCH,
         accumulate=options.accumulate,
         scales=options.scales,
@@ -189,11 +219,12 @@ def _way(options: argparse.Namespace) -> Way:
 
 def _format(options: argparse.Namespace) -> str | None:
     """Return the format that the element types of the matrices imply."""
-    if options.random:
-        return None
+    return None if options.random else format_of(*_matrices(options))
+
+
+def _matrices(options: argparse.Namespace) -> list[NDArray | Compressed]:
     contents = (source.read() for source in sources(options))
-    left, right = (one.compressed if isinstance(one, Checkpoint) else one for one in contents)
-    return format_of(left, right)
+    return [one.compressed if isinstance(one, Checkpoint) else one for one in contents]
 
 
 @contextmanager
@@ -213,7 +244,7 @@ def _identifying(options: argparse.Namespace, way: Way, files: Mapping[str, str]
     values = {name: getattr(options, name) for name in (*names, "dense", "alpha", "beta", "relu")}
     # A folder stores the way as JSON.
     stored_way: dict[str, Any] = json.loads(json.dumps(asdict(way)))
-    return {"version": __version__, **stored_way, **dict.fromkeys(EPILOGUE_FILES), **files, **values}
+    return {"version": __version__, **stored_way, **dict.fromkeys((*EPILOGUE_FILES, *SCALE_FILES)), **files, **values}
 
 
 def _identity(path: Path) -> str:
@@ -238,9 +269,12 @@ def _prepared(options: argparse.Namespace, way: Way, folder: ProductFolder) -> P
     else:
         matrices = sources(options)
     choices = Choices(options.prune or bool(options.random), options.producer, options.nan)
+    scales = scale_words(options)
     request = ProductRequest(
-        way, *matrices, choices, options.rows, tuple(options.backend), options.dense, epilogue_of(**words), start
-    )
+        way, *matrices, choices, options.rows, tuple(options.backend), options.dense, epilogue_of(**words), start,
+        block_scales_of(scales["block_scale_a"], scales["block_scale_b"]),
+        scales["group_scale_a"], scales["group_scale_b"],
+    )  # fmt: skip
     with progress_bar("row") as progress:
         problem = prepare(folder.path, request, progress)
     folder.begin(problem)

@@ -9,8 +9,16 @@ from ..errors import OperandError
 from ..gemm.epilogue import RESULTS
 from ..gemm.identify import identify
 from ..gemm.probe import probe, write_probe
-from ..gemm.sources import read_factor
-from .factors import add_epilogue_options, add_matrices, epilogue_words
+from .factors import (
+    add_epilogue_options,
+    add_format,
+    add_matrices,
+    add_scale_options,
+    add_transpose,
+    epilogue_words,
+    factors,
+    scale_words,
+)
 from .options import add, integer
 
 __all__ = ["add_parser"]
@@ -25,18 +33,20 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "identify",
         help="find the way of summation that reproduces every bit of a product",
         description="Search for the way of summation along K that gives every bit of Y = A B. Ways differ in the "
-        "instruction, the slices of K and the order of their addition, stream-K, the promotion of partial sums, and "
-        "the rounding of the result. If a way is found, print how many outputs distinguish it from the next best. If "
-        "not, print the nearest way and the last instructions of the first output that differs. Matrices hold numbers "
-        "or codes (uint8, uint16). With --probe, write input matrices for a kernel on which the ways differ most. Exit "
-        "status 0: a way gives every bit. 1: none does.",
+        "instruction, the slices of K and the order of their addition, stream-K, the promotion of partial sums, the "
+        "arithmetic of scales, the conversion of f32 numbers to tf32, and the rounding of the result. If a way is "
+        "found, print how many outputs distinguish it from the next best. If not, print the nearest way and the last "
+        "instructions of the first output that differs. Matrices hold numbers or codes (uint8, uint16). With --probe, "
+        "write input matrices for a kernel on which the ways differ most. Exit status 0: a way gives every bit. 1: "
+        "none does.",
     )
     add_matrices(parser, "aby")
-    add(parser, "format", note=" of A and B")
+    add_transpose(parser)
+    add_format(parser, " (default: those of their types)")
     parser.add_argument("--result", choices=RESULTS, required=True, help="type of Y")
     add(parser, "arch", default="sm_90", help="architecture that computed Y (default %(default)s)")
     add(parser, "instruction", help="try only this instruction (default: all of the format)")
-    parser.add_argument("--dense", action="store_true", help="A is dense: try dense instructions")
+    parser.add_argument("--dense", action="store_true", help="try only dense instructions")
     add(parser, "prune")
     add(parser, "nan", default="error", note=" (default %(default)s)")
     parser.add_argument(
@@ -45,13 +55,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         metavar="N",
         help="thread blocks of a stream-K kernel, if known (default: the SM counts of GPUs of --arch)",
     )
-    for name, shape in (("a", "M"), ("b", "N")):
-        parser.add_argument(
-            f"--block-scale-{name}",
-            type=Path,
-            metavar="FILE",
-            help=f"block scales of {name.upper()}, {shape} x blocks along K: ue8m0, ue4m3, or codes (uint8)",
-        )
+    parser.add_argument(
+        "--promote", type=integer(0), metavar="N", help="instructions per promoted partial sum, if known"
+    )
+    add_scale_options(parser)
     add_epilogue_options(parser, "epilogue of the kernel")
     probing = parser.add_argument_group("probe of a kernel")
     probing.add_argument(
@@ -80,14 +87,9 @@ def _execute(options: argparse.Namespace) -> int:
         raise OperandError(
             "name the files of A, B and their product with --a, --b and --y, or write inputs with --probe"
         )
-    words = ("format", "result", "arch", "instruction", "dense", "prune", "nan", "workers")
-    arguments: dict[str, Any] = {name: getattr(options, name) for name in words} | epilogue_words(options)
-    for name in "aby":
-        option = f"--{name}-tensor"
-        arguments[name] = read_factor(getattr(options, name), getattr(options, f"{name}_tensor"), option)
-        scales = getattr(options, f"block_scale_{name}", None)
-        arguments |= {f"block_scale_{name}": read_factor(scales)} if scales else {}
-    result = identify(**arguments)
+    words = ("format", "result", "arch", "instruction", "dense", "prune", "nan", "workers", "promote")
+    arguments: dict[str, Any] = {name: getattr(options, name) for name in words}
+    result = identify(**factors(options, "aby"), **arguments, **epilogue_words(options), **scale_words(options))
     chain = None if result.exact or not result.nearest else chain_of(result.nearest)
     if options.json:
         print(json.dumps(result.record() | {"chain": chain and chain.as_dict()}, indent=1))

@@ -1,7 +1,8 @@
 """Block scales given in Python: their codes, and the instructions that take them.
 
-Block scales are codes: either in the ``ml_dtypes`` type of their format, or bytes in the format of the instruction. The
-elements are given separately, as stored. A value is the product of element and scale.
+Block scales are codes: either in the ``ml_dtypes`` type of their format, or bytes in the format of the instruction.
+They may also be floats that the format of the instruction holds. The elements are given separately, as stored. A value
+is the product of element and scale.
 """
 
 from dataclasses import dataclass, replace
@@ -12,7 +13,9 @@ from numpy.typing import NDArray
 
 from ..errors import InstructionError, OperandError
 from ..isa.architectures import same_numerics
+from ..isa.formats import FORMATS
 from ..isa.instructions import Instruction
+from ..tensors.encode import decode_codes, encode
 from .choice import instructions_for
 from .matrices import as_array
 
@@ -26,10 +29,18 @@ _FORMAT_OF = {"float8_e8m0fnu": "ue8m0", "float8_e4m3fn": "ue4m3"}
 class BlockScales:
     """Block scales of both factors."""
 
-    #: Codes of shape (..., M, blocks) and (..., N, blocks). A block is the elements along K that share a scale.
-    a: NDArray[np.uint8]
-    b: NDArray[np.uint8]
-    format: str | None  #: Format of the codes; None for plain bytes
+    #: Codes (uint8) or values (float64) of shape (..., M, blocks) and (..., N, blocks). A block is the elements along K
+    #: that share a scale.
+    a: NDArray
+    b: NDArray
+    format: str | None  #: Format of the codes; None for plain bytes and for values
+
+    def formats(self) -> tuple[str, ...]:
+        """Return the formats that the scales may have; plain bytes may have any."""
+        if self.format:
+            return (self.format,)
+        arrays = [array for array in (self.a, self.b) if array.dtype != np.uint8]
+        return tuple(name for name in _FORMAT_OF.values() if all(_encoded(array, name) is not None for array in arrays))
 
     def of_vector(self) -> "BlockScales":
         """Add an axis of one column to the scales of a vector B."""
@@ -67,7 +78,22 @@ class BlockScales:
                     f"block_scale_{name} must be of shape ({lines}, {blocks}), one scale for {i.span} elements along "
                     f"K, not {scales.shape}"
                 )
-        return (self.b, self.a) if swapped else (self.a, self.b)
+        a, b = (self._codes(name, scales, i.scale_format.name) for name, scales in (("a", self.a), ("b", self.b)))
+        return (b, a) if swapped else (a, b)
+
+    @staticmethod
+    def _codes(name: str, scales: NDArray, fmt: str) -> NDArray[np.uint8]:
+        if scales.dtype == np.uint8:
+            return scales
+        if (codes := _encoded(scales, fmt)) is None:
+            raise OperandError(f"block_scale_{name} holds values that {fmt} does not hold")
+        return codes
+
+
+def _encoded(values: NDArray[np.float64], fmt: str) -> NDArray[np.uint8] | None:
+    """Return the codes of positive values; None if the format does not hold them exactly."""
+    codes = encode(values, FORMATS[fmt], saturate=False).astype(np.uint8)
+    return codes if (decode_codes(codes, FORMATS[fmt]) == values).all() else None
 
 
 def block_scales_of(block_scale_a: Any, block_scale_b: Any) -> BlockScales | None:
@@ -86,10 +112,15 @@ def block_scales_of(block_scale_a: Any, block_scale_b: Any) -> BlockScales | Non
     codes, formats = [], set()
     for name, value in (("block_scale_a", block_scale_a), ("block_scale_b", block_scale_b)):
         array = as_array(name, value)
+        if array.dtype.kind == "f" and array.ndim and array.size:
+            codes.append(array.astype(np.float64))
+            continue
         raw = array.dtype == np.uint8 or (array.dtype.kind == "V" and array.dtype.itemsize == 1)
         if not (raw or array.dtype.name in _FORMAT_OF) or array.ndim < 1 or not array.size:
             types = ", ".join(_FORMAT_OF)
-            raise OperandError(f"{name} must hold codes: {types} or uint8, not {array.dtype} of shape {array.shape}")
+            raise OperandError(
+                f"{name} must hold codes: {types} or uint8, or floats, not {array.dtype} of shape {array.shape}"
+            )
         formats |= {_FORMAT_OF[array.dtype.name]} if array.dtype.name in _FORMAT_OF else set()
         codes.append(np.ascontiguousarray(array).view(np.uint8))
     if len(formats) > 1:
@@ -123,13 +154,22 @@ def scaled_instructions(
     InstructionError, OperandError
         There is no such instruction, format or architecture, or two formats of scales are possible.
     """
-    if scales.format is None and fmt == "e2m1":
+    is_fp4, are_codes = fmt in ("e2m1", "e2m1,e2m1"), scales.a.dtype == scales.b.dtype == np.uint8
+    if scales.format is None and is_fp4 and are_codes:
         raise OperandError(
             "block scales of e2m1 may be ue8m0 or ue4m3: give them in their type, or name an instruction"
         )
-    arch = same_numerics(arch)
-    every = instructions_for(fmt, arch, dense=dense, accumulate=accumulate, scales=scales.format or "ue8m0")
+    arch, formats = same_numerics(arch), scales.formats() if is_fp4 else (scales.format or "ue8m0",)
+    if not formats:
+        raise OperandError("block scales must all be values of ue8m0, powers of two, or all values of ue4m3")
+    every = [
+        i for scale in formats for i in instructions_for(fmt, arch, dense=dense, accumulate=accumulate, scales=scale)
+    ]
     found = [i for i in every if i.span and -(-k // i.span) == scales.a.shape[-1]]
+    if not scales.format:  # NVFP4 has shorter blocks than MXFP4
+        found.sort(
+            key=lambda i: (i.scale_format and i.scale_format.name) != ("ue4m3" if i.scale_size == 4 else "ue8m0")
+        )
     if not found:
         spans = " or ".join(str(span) for span in sorted({i.span or 0 for i in every}))
         raise InstructionError(

@@ -2,14 +2,18 @@
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import chain, islice, product
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..errors import OperandError
 from ..isa.instructions import Instruction
+from ..isa.numerics import Method, numerics
 from .stream_k import StreamK
-from .ways import Way, combine
+from .ways import GROUP_SCALINGS, Way, combine, instruction_named
 
 __all__ = ["Expressions", "any_order", "candidates", "streams"]
 
@@ -36,12 +40,18 @@ _OUTPUT_TILES = ((128, 128), (128, 256), (256, 128), (64, 128), (128, 64), (64, 
 _ORDERS, _LEAST = ("in order", "last first", "reverse"), 8
 #: Maximum number of stream-K ways that are generated, and of those with distinct bits that are tried.
 _MOST_ASKED, _MOST_STREAMS = 20_000, 1_000
+#: Kinds of ways that are tried with all instructions before the others are tried with any.
+_LIKELY = 3
+#: Ways that are recorded as equal by construction to a way that was tried.
+_MOST_ALIKE = 8
 #: Maximum number of slices for which all orders are tried.
 _MOST_IN_ANY_ORDER = 8
 
 
 class Expressions:
     """Numbers the sums that ways form: equal numbers mean equal bits. Addition is commutative but not associative.
+
+    A chain is the sequence of its steps (see :mod:`sptc.isa.numerics`), however many of them an instruction has.
 
     Parameters
     ----------
@@ -54,7 +64,8 @@ class Expressions:
     def __init__(self, instructions: Callable[[str], int], shape: tuple[int, int]) -> None:
         self.instructions, self.shape = instructions, shape
         self._numbers: dict[Hashable, int] = {}
-        self._seen: set[int] = set()
+        self._chains: dict[tuple[str | bytes, ...], int] = {}
+        self._seen: dict[int, list[Way]] = {}
 
     def new(self, way: Way) -> bool:
         """Return whether K is long enough for a way and no way with the same bits was passed before."""
@@ -62,9 +73,15 @@ class Expressions:
             number = self.of(way)
         except OperandError:
             return False
-        is_new = number not in self._seen
-        self._seen.add(number)
-        return is_new
+        alike = self._seen.setdefault(number, [])
+        is_trivial = way.stream_k or way.promote >= self.instructions(way.instruction)
+        if not alike or (len(alike) < _MOST_ALIKE and not is_trivial and way not in alike):
+            alike.append(way)
+        return alike[0] is way
+
+    def alike(self, way: Way) -> tuple[Way, ...]:
+        """Return the other ways that were passed and have the bits of a way by construction."""
+        return tuple(other for other in self._seen.get(self.of(way), ()) if other != way)
 
     def _number(self, part: Hashable) -> int:
         return self._numbers.setdefault(part, len(self._numbers))
@@ -86,6 +103,15 @@ class Expressions:
         rows, columns = min(way.stream_k.rows, self.shape[0]), min(way.stream_k.columns, self.shape[1])
         return self._number((rows, columns, str(of_tiles)))
 
+    def _of_chain(self, way: Way, chain_of_way: NDArray[np.intp]) -> int:
+        """Return the number of a chain."""
+        name = way.instruction, way.arch, way.convert_a, way.convert_b, chain_of_way.tobytes()
+        if name not in self._chains:
+            step, number = _step(way.instruction, way.arch)
+            steps = chain_of_way[:, None] * number + np.arange(number)
+            self._chains[name] = self._number((way.convert_a, way.convert_b, step, steps.tobytes()))
+        return self._chains[name]
+
     def _of_one(self, way: Way) -> int:
         """Return the number of the sum that a way without stream-K computes."""
 
@@ -98,53 +124,121 @@ class Expressions:
         def held(name: str, part: int) -> int:
             return self._number((name, part)) if name else part
 
-        found = [
-            reduce(plus, [self._number((way.instruction, of_chain.tobytes())) for of_chain in of_slice])
-            for of_slice in way.slices(self.instructions(way.instruction))
-        ]
+        def total(chains: Sequence[NDArray[np.intp]]) -> int:
+            parts = [self._of_chain(way, of_chain) for of_chain in chains]
+            if not way.group_scaling:
+                return reduce(plus, parts)
+            order, _, addition = way.group_scaling.partition(", ")
+            parts = [self._number(("scaled", order, part)) for part in parts]
+            if addition == "rounded":
+                return reduce(plus, parts)
+            return reduce(lambda one, other: self._number(("fused", one, other)), parts)
+
+        found = [total(of_slice) for of_slice in way.slices(self.instructions(way.instruction))]
         if len(found) > 1:
             found = [held(way.running, held(way.workspace, part)) for part in found]
-        return self._number((way.swapped, way.result, way.rounding, combine(found, way.order, added)))
+        ending = way.swapped, way.result, way.rounding, way.scale_order
+        return self._number((*ending, combine(found, way.order, added)))
 
 
-def candidates(instructions: Sequence[Instruction], plain: Way, expressions: Expressions) -> Iterator[Way]:
+@lru_cache(maxsize=256)
+def _step(instruction: str, arch: str) -> tuple[Hashable, int]:
+    """Return what decides the bits of a step of an instruction, and the steps of the instruction."""
+    i = instruction_named(instruction, arch)
+    parameters = replace(numerics(i, arch), source="")
+    whole = parameters.method in (Method.FUSED, Method.GROUPED) and i.stored_k % parameters.step == 0
+    length = parameters.step if whole else i.stored_k
+    return (parameters, i.a.name, i.b.name, i.d.name, bool(i.sparse), i.span, i.satfinite, length), i.stored_k // length
+
+
+def candidates(
+    families: Sequence[Sequence[Instruction]],
+    plain: Way,
+    expressions: Expressions,
+    variants: Sequence[_Words] = ({},),
+    group: int = 0,
+) -> Iterator[Way]:
     """Yield ways to try, likely ones first, one for each set of ways with equal bits.
 
     Parameters
     ----------
-    instructions : sequence of Instruction
-        Possible instructions of the chains.
+    families : sequence of sequences of Instruction
+        Possible instructions of the chains, such as sparse ones and dense ones. Likely ways are tried with all of them.
     plain : Way
         Way with the known attributes: architecture, result, and whether the factors are exchanged.
     expressions : Expressions
         Sums of the ways yielded so far.
+    variants : sequence of dict
+        Attributes that are tried with each way, such as conversions of the operands.
+    group : int
+        Elements of a group with group scales; 0 without.
     """
-    integer = instructions[0].d.is_integer
-    half = plain.result in ("f16", "bf16")
+    kinds = {i: [[*kind] for kind in _kinds(i, plain.result, group)] for of_family in families for i in of_family}
+    numbers = range(max(map(len, kinds.values())))
+    likely = product(numbers[:_LIKELY], families)
+    for number, of_family in chain(likely, ((number, one) for one in families for number in numbers[_LIKELY:])):
+        of_kind = [kinds[i][number] if number < len(kinds[i]) else [] for i in of_family]
+        for place in range(max(map(len, of_kind))):
+            for i, every in zip(of_family, of_kind, strict=True):
+                for variant in variants if place < len(every) else ():
+                    way = replace(plain, instruction=str(i), **every[place], **variant)
+                    if expressions.new(way):
+                        yield way
+    if group or families[0][0].d.is_integer:
+        return
+    for of_family, variant in product(families, variants):
+        first = str(of_family[0])
+        for number in range(1, expressions.instructions(first)):
+            split = (number, expressions.instructions(first) - number)
+            yield from filter(expressions.new, [replace(plain, instruction=first, split_k=split, **variant)])
+
+
+def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
+    """Return attributes of ways by kind, likely kinds first."""
+    if group:
+        return _grouped_kinds(group // i.k if group % i.k == 0 else 0, result)
+    half = result in ("f16", "bf16")
     kinds: list[Iterator[_Words]] = [iter([{}])]
-    if not integer:
+    if not i.d.is_integer:
         kinds += [
             ({"split_k": split} for split in _FEW),
             ({"promote": number} for number in _PROMOTIONS),
             _slices(),
             ({**words, "order": order} for order in ("reverse", "tree", "halves") for words in _slices()),
-            ({**words, "workspace": plain.result} for words in _slices() if half),
-            ({**words, "running": plain.result} for words in _slices() if half),
+            ({**words, "workspace": result} for words in _slices() if half),
+            ({**words, "running": result} for words in _slices() if half),
             ({**words, "k_order": "descending"} for words in chain([{}], _slices())),
             ({"split_k": split, "cut": "in turn", "tile": tile} for split, tile in product((2, 3, 4, 8), _TILES)),
             ({**words, "promote": number} for number in _PROMOTIONS for words in _slices()),
             ({"promote": number, "k_order": "descending"} for number in _PROMOTIONS),
         ]
-    if plain.result not in ("f32", "s32"):
-        kinds.append({**words, "rounding": "RZ"} for words in chain([{}], [] if integer else _slices()))
-    for kind in kinds:
-        ways = (replace(plain, instruction=str(i), **words) for words, i in product([*kind], instructions))
-        yield from filter(expressions.new, ways)
-    if not integer:
-        first = str(instructions[0])
-        for number in range(1, expressions.instructions(first)):
-            split = (number, expressions.instructions(first) - number)
-            yield from filter(expressions.new, [replace(plain, instruction=first, split_k=split)])
+    if result not in ("f32", "s32"):
+        kinds.append({**words, "rounding": "RZ"} for words in chain([{}], [] if i.d.is_integer else _slices()))
+    return kinds
+
+
+def _grouped_kinds(instructions: int, result: str) -> list[Iterator[_Words]]:
+    """Return attributes of ways with group scales; `instructions` is their number per group, 0 if they do not fit."""
+    if not instructions:
+        return []
+    scalings: list[_Words] = [{"group_scaling": scaling} for scaling in GROUP_SCALINGS]
+    whole = [{**words, "promote": instructions} for words in scalings]
+    shorter = [number for number in _PROMOTIONS if number < instructions and instructions % number == 0]
+    # Slices of whole groups: chains begin and end with them.
+    split = [{**words, "tile": words["tile"] * instructions} for words in _slices()]
+    orders: list[_Words] = [{"order": order} for order in ("reverse", "tree", "halves")]
+    orders += [{name: result} for name in ("workspace", "running") if result in ("f16", "bf16")]
+    kinds = [
+        iter(whole),
+        ({**words, "promote": number} for number in shorter for words in scalings),
+        ({**words, "split_k": number, "tile": instructions} for number in _FEW for words in whole),
+        ({**words, **other} for other in split for words in whole),
+        ({**words, "k_order": "descending"} for words in whole),
+        ({**words, **other, **order} for order in orders for other in split for words in whole),
+    ]
+    if result != "f32":
+        kinds.append({**words, "rounding": "RZ"} for words in whole)
+    return kinds
 
 
 def _slices() -> Iterator[_Words]:

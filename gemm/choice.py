@@ -13,7 +13,7 @@ from ..isa.tcgen05 import every_opcode
 from ..isa.tcgen05 import instructions_of as tcgen05_instructions_of
 from ..isa.text import is_word_of
 
-__all__ = ["fastest", "instructions_for"]
+__all__ = ["fastest", "formats_of", "instructions_alike", "instructions_for"]
 
 #: Accumulator types of float and integer instructions, the usual one first.
 _ACCUMULATORS = {False: ("f32", "f16"), True: ("s32",)}
@@ -30,7 +30,7 @@ def instructions_for(
     Parameters
     ----------
     fmt : str
-        Format of both operands.
+        Format of both operands, or the formats of A and B with a comma between them.
     arch : str
         Architecture.
     dense : bool
@@ -38,35 +38,76 @@ def instructions_for(
     accumulate : str, optional
         Accumulator type (default: all).
     scales : str, optional
-        Format of block scales, for ``mma`` (default: no block scales).
+        Format of block scales (default: no block scales).
 
     Raises
     ------
     InstructionError, OperandError
         There is no such instruction, format or architecture.
     """
-    if not is_word_of(fmt, FORMATS):
+    modelled = target_named(arch).arch
+    different: dict[object, Instruction] = {}
+    for i in _every_instruction_for(fmt, arch, dense, accumulate, scales):
+        different.setdefault(_bits_of(i, modelled), i)
+    return tuple(different.values())
+
+
+def instructions_alike(i: Instruction, arch: str) -> tuple[Instruction, ...]:
+    """Return instructions that give the same bits as `i` by construction, one of each family and kind of sparsity."""
+    found, modelled = dict[object, Instruction](), target_named(arch).arch
+    scales = i.scale_format.name if i.scale_format else None
+    for other in _every_instruction_for(f"{i.a.name},{i.b.name}", arch, not i.sparse, i.d.name, scales):
+        if _bits_of(other, modelled) == _bits_of(i, modelled):
+            found.setdefault((other.family, other.sparse, other.kind), other)
+    found.pop((i.family, i.sparse, i.kind), None)
+    return tuple(found.values())
+
+
+def formats_of(fmt: str) -> tuple[str, str]:
+    """Return the formats of A and B from one format, or from both with a comma between them.
+
+    Raises
+    ------
+    OperandError
+        There is no such format.
+    """
+    a, comma, b = fmt.partition(",") if isinstance(fmt, str) else ("", "", "")
+    if not (is_word_of(a, FORMATS) and (b in FORMATS if comma else True)):
         raise OperandError(f"the format must be one of {', '.join(FORMATS)}, not {fmt!r}")
-    name, arch = arch, target_named(arch).arch
-    integer = FORMATS[fmt].is_integer
+    return a, b if comma else a
+
+
+def _bits_of(i: Instruction, arch: str) -> object:
+    """Return what decides the bits of an instruction with given formats."""
+    return replace(numerics(i, arch), source=""), bool(i.sparse), i.k, i.span, i.d.name, i.satfinite
+
+
+@lru_cache(maxsize=64)
+def _every_instruction_for(
+    fmt: str, arch: str, dense: bool, accumulate: str | None, scales: str | None
+) -> tuple[Instruction, ...]:
+    """Return all instructions of a format, the likely choice of a library first; as for :func:`instructions_for`."""
+    formats, name, arch = formats_of(fmt), arch, target_named(arch).arch
+    integer = FORMATS[formats[0]].is_integer
     accepted = (accumulate,) if accumulate else _ACCUMULATORS[integer]
     every = [*every_instruction()]
     every += [
         i for opcode in every_opcode()
-        if not opcode.scale_size and not opcode.weight_stationary and opcode.cta_group == 1
+        if bool(opcode.scale_size) == bool(scales) and not opcode.weight_stationary and opcode.cta_group == 1
         for i in tcgen05_instructions_of(opcode)
     ]  # fmt: skip
     found = [
         i for i in every
         if arch in i.architectures and bool(i.sparse) != dense
         if (i.scale_format.name if i.scale_format else None) == scales
-        if i.a.name == i.b.name == fmt and i.c is i.d and i.d.name in accepted
+        if (i.a.name, i.b.name) == formats and i.c is i.d and i.d.name in accepted
     ]  # fmt: skip
     if not found:
         kind = "dense" if dense else "sparse"
         scaled = f" with block scales of {scales}" if scales else ""
         into = f" that accumulates in {accumulate}" if accumulate else ""
-        raise InstructionError(f"{name} has no {kind} instruction for {fmt}{scaled}{into}")
+        named = " by ".join(dict.fromkeys(formats))
+        raise InstructionError(f"{name} has no {kind} instruction for {named}{scaled}{into}")
 
     def preferred(i: Instruction) -> tuple[bool, int, int, int, bool, bool, int, int]:
         native = numerics(i, arch).method is not Method.EMULATED
@@ -74,11 +115,7 @@ def instructions_for(
         rank = -accepted.index(i.d.name), families.index(i.family)
         return native, *rank, i.k, i.satfinite, i.sparse != "sp::ordered_metadata", -i.m, -i.n
 
-    different: dict[object, Instruction] = {}
-    for i in sorted(found, key=preferred, reverse=True):
-        parameters = replace(numerics(i, arch), source="")
-        different.setdefault((parameters, i.k, i.span, i.d.name, i.satfinite), i)
-    return tuple(different.values())
+    return tuple(sorted(found, key=preferred, reverse=True))
 
 
 def fastest(name: str | None, arch: str) -> Backend:

@@ -4,7 +4,8 @@ All operations are f32 under IEEE rules, round to nearest even (RNE), in this or
 out:
 
 1. convert an s32 sum to f32, if one of steps 2 to 5 follows or the result is a float;
-2. multiply by the scale of the row of A, then by the scale of the column of B;
+2. multiply by the scale of the row of A, then by the scale of the column of B, or in another order, see
+   :data:`SCALE_ORDERS`;
 3. multiply by ``alpha`` and add ``beta`` C: ``beta`` C is rounded, the rest is one fused multiply-add;
 4. add the bias;
 5. ReLU: a negative number becomes +0, a NaN is kept;
@@ -25,7 +26,17 @@ from ..operands.registers import CONTAINERS
 from ..tensors.element_types import named_dtype
 from ..tensors.encode import decode_codes, encode
 
-__all__ = ["RESULTS", "Epilogue", "check_shape", "result_dtype", "rounded_values", "to_codes"]
+__all__ = [
+    "RESULTS",
+    "SCALE_ORDERS",
+    "Epilogue",
+    "check_shape",
+    "fused",
+    "result_dtype",
+    "rounded_values",
+    "scaling_factors",
+    "to_codes",
+]
 
 #: Type of numpy or ``ml_dtypes`` of each result.
 RESULTS = {
@@ -38,6 +49,9 @@ RESULTS = {
     "s8": "int8",
 }
 _SATURATING = ("e4m3", "e5m2", "s8")
+#: Order of the multiplications of a sum by a scale of A and a scale of B, each rounded to f32. ``product``: the scales
+#: are multiplied with each other first.
+SCALE_ORDERS = ("a then b", "b then a", "product")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -90,18 +104,25 @@ class Epilogue:
             sums = sums if self.bias is None else sums + self.bias
             return np.maximum(sums, 0) if self.relu else sums
 
-    def apply(self, sums: NDArray) -> NDArray:
-        """Apply all steps but the last rounding to float32 or int32 sums."""
+    @property
+    def has_both_scales(self) -> bool:
+        """Whether A and B have scales, so that the order of the multiplications affects the bits."""
+        return self.scale_a is not None and self.scale_b is not None
+
+    def apply(self, sums: NDArray, scale_order: str = "a then b") -> NDArray:
+        """Apply all steps but the last rounding to float32 or int32 sums; `scale_order`: see :data:`SCALE_ORDERS`."""
         if self.is_empty:
             return sums
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             found = sums.astype(np.float32)
-            for scale in (self.scale_a, self.scale_b):
-                if scale is not None:
-                    found = found * scale
+            if self.scale_a is not None and self.scale_b is not None:
+                one, other = scaling_factors(found, self.scale_a, self.scale_b, scale_order)
+                found = one * other
+            elif (scale := self.scale_b if self.scale_a is None else self.scale_a) is not None:
+                found = found * scale
             alpha = np.float32(self.alpha)
             if self.c is not None:
-                found = _fused(found, alpha, np.float32(self.beta) * self.c)
+                found = fused(found, alpha, np.float32(self.beta) * self.c)
             elif alpha != 1:
                 found = found * alpha
             if self.bias is not None:
@@ -125,13 +146,22 @@ def check_shape(name: str, array: NDArray, shape: tuple[int, int]) -> None:
         raise OperandError(f"{name} of shape {array.shape} does not broadcast to the product's, {shape}")
 
 
-def _fused(x: NDArray[np.float32], y: np.float32, z: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return x y + z in float32, rounded once (RNE).
+def scaling_factors(
+    values: NDArray[np.float32], scale_a: NDArray[np.float32], scale_b: NDArray[np.float32], order: str
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the factors of the last multiplication by two scales; `order` is one of :data:`SCALE_ORDERS`."""
+    if order == "product":
+        return values, scale_a * scale_b
+    return (values * scale_a, scale_b) if order == "a then b" else (values * scale_b, scale_a)
+
+
+def fused(x: NDArray[np.float32], y: NDArray[np.float32] | np.float32, z: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return x y + z in float32, rounded once (RNE), as a fused multiply-add does.
 
     The product is exact in float64. The sum is rounded to odd in float64. The second rounding, to float32, then knows
     on which side of a tie the exact sum lies.
     """
-    product, addend = x.astype(np.float64) * np.float64(y), z.astype(np.float64)
+    product, addend = x.astype(np.float64) * y.astype(np.float64), z.astype(np.float64)
     total = product + addend
     behind = total - product
     error = (product - (total - behind)) + (addend - behind)

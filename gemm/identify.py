@@ -1,45 +1,43 @@
 """``sptc.identify``: find the way of summation that gives every bit of a kernel's result."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain, islice
+from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..api.backends import Backend
 from ..api.operands import is_integer
-from ..errors import OperandError, shown
+from ..errors import Error, OperandError, shown
 from ..isa.architectures import same_numerics
 from ..isa.formats import FORMATS
 from ..isa.instructions import Instruction
 from ..operands.registers import CONTAINERS
-from ..tensors.compressed import Compressed, SparsityError
-from .block_scales import block_scales_of
-from .candidates import Expressions, any_order, candidates, streams
-from .choice import fastest
-from .epilogue import RESULTS, Epilogue, result_dtype, to_codes
-from .matrices import Factors, Sparse, as_array, as_factor, dense_codes, factors, sparse_codes
-from .misses import Miss, Output
-from .options import all_chosen, along_m, epilogue_of, oriented
-from .possible import possible
-from .sums import Chains, Place, blocks, check_result, sums
-from .ways import Way
+from ..tensors.compressed import Compressed
+from .block_scales import BlockScales, block_scales_of
+from .choice import fastest, formats_of, instructions_alike
+from .epilogue import RESULTS, SCALE_ORDERS, result_dtype
+from .matrices import as_array, as_factor, loses_bits
+from .misses import Miss
+from .options import all_chosen, along_m, epilogue_of, format_of, grouped, oriented
+from .search import Found, Operands, Search, searched
+from .sums import check_result
+from .ways import CONVERSIONS, Way
 
 __all__ = ["Identification", "identify"]
 
-#: Multiplications in the sample on which every candidate is tried, and its largest numbers of rows and columns.
-_SAMPLE, _SAMPLE_ROWS, _SAMPLE_COLUMNS = 1 << 23, 64, 128
-#: Rows and columns of the sample on which ways of stream-K are tried first.
-_GLANCE_ROWS, _GLANCE_COLUMNS = 8, 16
-#: Ways that are compared on all outputs to find the next best or the nearest, and further ways that are tried on the
-#: sample for this.
-_RIVALS, _TRIED_BESIDE = 4, 400
 #: Fields of a miss in a record, besides its way.
 _OF_MISS = ("differing", "row", "column", "wanted", "got")
-#: Multiplications above which a product is large: only one rival is then compared on all outputs.
-_LARGE = 1 << 33
+#: Ways of the same bits by construction that are printed.
+_SHOWN_ALIKE = 3
+#: Conversions of A and B to tf32, likely ones first.
+_CONVERSIONS = (
+    *((one, one) for one in CONVERSIONS), *(pair for one in CONVERSIONS[1:] for pair in ((one, ""), ("", one)))
+)  # fmt: skip
+#: Conversions are not tried if their median error against float64 exceeds the least one by more than this factor. In an
+#: f32 result the error of a wrong conversion is a thousand times that of summation.
+_MOST_ERROR = 16
 
 
 @dataclass(frozen=True)
@@ -58,6 +56,12 @@ class Identification:
     #: atomic additions do. Its results are not deterministic, so it is never exact.
     possible: Way | None
     tried: int  #: Number of ways that were tried
+    #: Other ways with the bits of `way` by construction, for all operands, and other instructions that have the bits of
+    #: its instruction.
+    alike: tuple[Way, ...] = ()
+    instructions_alike: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  #: Sentences on how the operands were taken
+    diagnosis: str | None = None  #: Explanation of a result that no way gives
 
     def record(self) -> dict[str, Any]:
         """Return the result as JSON values, without the operands of the first output that differs."""
@@ -70,144 +74,41 @@ class Identification:
             "equal": [asdict(way) for way in self.equal],
             "possible": self.possible and asdict(self.possible),
             "tried": self.tried,
+            "alike": [asdict(way) for way in self.alike],
+            "instructions_alike": list(self.instructions_alike),
+            "notes": list(self.notes),
+            "diagnosis": self.diagnosis,
         }
 
     def __str__(self) -> str:
         near = self.nearest
         if self.exact:
-            lines = [f"exact: all {self.compared} outputs", f"  {self.way}"]
+            lines = [f"exact: all {self.compared} outputs", f"  {self.way}", *self.notes]
             if near:
                 lines.append(f"next best, which {near.differing} outputs tell from it:\n  {near.way}")
             if self.equal:
                 lines += ["the same bits here, from other sums:", *(f"  {way}" for way in self.equal)]
             elif not near:
                 lines.append("no other way that was tried gives other bits")
-            return "\n".join(lines)
-        lines = [f"none of the {self.tried} ways that were tried gives all {self.compared} outputs"]
+            if self.alike or self.instructions_alike:
+                lines += ["the same bits by construction:", *(f"  {way}" for way in self.alike[:_SHOWN_ALIKE])]
+                lines += [f"  {name} in place of its instruction" for name in self.instructions_alike]
+            return "\n".join([*lines, self._not_told_apart()])
+        lines = [f"none of the {self.tried} ways that were tried gives all {self.compared} outputs", *self.notes]
         if self.possible:
             lines.append(f"each output is one of those possible with slices in some order:\n  {self.possible}")
         if near:
             where = f"row {near.row}, column {near.column}: 0x{near.wanted:x} wanted, 0x{near.got:x} got"
             lines.append(f"nearest, {near.differing} outputs differ, the first in {where}\n  {near.way}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *([self.diagnosis] if self.diagnosis else [])])
 
-
-class _Search:
-    """State of a search: operands by instruction, the given result, and the differences of the ways tried."""
-
-    def __init__(
-        self,
-        left: Sparse,
-        right: NDArray,
-        scales: tuple[NDArray[np.uint8], NDArray[np.uint8]] | None,
-        wanted: NDArray,
-        computes: Backend,
-        arch: str,
-        epilogue: Epilogue,
-    ) -> None:
-        self._left, self._right, self._scales, self.wanted = left, right, scales, wanted
-        self._computes, self._arch, self._epilogue = computes, arch, epilogue
-        self._factors: dict[str, Factors] = {}
-        self._sampled: dict[str, Chains] = {}
-        self._whole: dict[str, Chains] = {}
-        rows, columns = wanted.shape
-        count = min(columns, _SAMPLE_COLUMNS)
-        self._columns = np.unique(np.linspace(0, columns - 1, count).astype(np.intp))
-        count = max(1, min(rows, _SAMPLE_ROWS, _SAMPLE // (count * left.k)))
-        self._rows = np.unique(np.linspace(0, rows - 1, count).astype(np.intp))
-        self.size = wanted.size * left.k
-        self.counts: dict[Way, int] = {}
-        self.tried = 0
-
-    def of(self, way: Way) -> Factors:
-        """Return the operands of a way's instruction."""
-        if way.instruction not in self._factors:
-            self._factors[way.instruction] = factors(self._left, self._right, way.parsed, self._scales)
-        return self._factors[way.instruction]
-
-    def instructions(self, instruction: str) -> int:
-        """Return the number of instructions along K."""
-        return self.of(Way(instruction=instruction, arch=self._arch)).count
-
-    def chains(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> Chains:
-        """Return the chains of some outputs. Those of the sample are cached, and those of a small product."""
-        if isinstance(rows, np.ndarray):
-            kept = self._sampled
-        elif self.wanted[rows, columns].size == self.wanted.size:
-            kept = self._whole
-        else:
-            return self._chains(way, rows, columns)
-        if way.instruction not in kept:
-            kept[way.instruction] = self._chains(way, rows, columns)
-        return kept[way.instruction]
-
-    def _chains(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> Chains:
-        place = Place.of(rows, columns, self.wanted.shape)
-        return Chains(self.of(way).take(rows, columns), self._arch, self._computes, place=place)
-
-    def codes(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> NDArray:
-        """Return the codes of some outputs by a way."""
-        of_block = self._epilogue.take(self.wanted.shape, rows, columns)
-        return to_codes(of_block.apply(sums(way, self.chains(way, rows, columns))), way.result, way.rounding)
-
-    def sample(self, way: Way) -> int:
-        """Count the outputs of the sample that differ by a way. A stream-K way that is far off is not recorded."""
-        if way not in self.counts:
-            self.tried += 1
-            if way.stream_k and (far := self._glance(way)):
-                return far
-            found = self.codes(way, self._rows, self._columns)
-            self.counts[way] = int((found != self.wanted[self._rows][:, self._columns]).sum())
-        return self.counts[way]
-
-    def _glance(self, way: Way) -> int:
-        """Count the differing outputs in a small uncached part of the sample; return 0 unless more than half differ."""
-        rows = self._rows[:: -(-len(self._rows) // _GLANCE_ROWS)]
-        columns = self._columns[:: -(-len(self._columns) // _GLANCE_COLUMNS)]
-        of_block = self._epilogue.take(self.wanted.shape, rows, columns)
-        found = to_codes(of_block.apply(sums(way, self._chains(way, rows, columns))), way.result, way.rounding)
-        far = int((found != self.wanted[rows][:, columns]).sum())
-        return far if 2 * far > found.size else 0
-
-    def parts(self, way: Way) -> Iterator[tuple[slice, slice]]:
-        """Yield blocks that cover all outputs."""
-        return blocks(self.wanted.shape, way.chains(self.wanted.shape, self.of(way).count))
-
-    def equals(self, way: Way) -> bool:
-        """Return whether a way gives every output."""
-        return all(np.array_equal(self.codes(way, *part), self.wanted[part]) for part in self.parts(way))
-
-    def miss(self, way: Way) -> Miss | None:
-        """Compare every output of a way; None if all are equal."""
-        total, first = 0, None
-        for rows, columns in self.parts(way):
-            found, wanted = self.codes(way, rows, columns), self.wanted[rows, columns]
-            differing = np.argwhere(found != wanted)
-            total += len(differing)
-            for row, column in differing[:1]:
-                place = int(rows.start + row), int(columns.start + column)
-                if first is None or place < first[:2]:
-                    first = (*place, int(wanted[row, column]), int(found[row, column]))
-        return Miss(way, total, *first, self._output(way, *first[:2])) if first else None
-
-    def _output(self, way: Way, row: int, column: int) -> Output:
-        """Return one output with its operands, in the orientation in which it is computed."""
-        shape, of_all = self.wanted.shape, self.of(way)
-        tiles, ways = way.of_tiles(shape, of_all.count)
-        dealing = way.stream_k
-        of_tile = tiles[row // dealing.rows, column // dealing.columns] if dealing else 0
-        place = slice(row, row + 1), slice(column, column + 1)
-        return Output(ways[of_tile], of_all.take(*place), self._epilogue.take(shape, *place))
-
-    def is_possible(self, way: Way) -> bool:
-        """Return whether some order of adding the slices explains each output."""
-
-        def some(rows: slice | NDArray, columns: slice | NDArray) -> bool:
-            wanted = self.wanted[rows][:, columns]
-            of_block = self._epilogue.take(self.wanted.shape, rows, columns)
-            return possible(way, self.chains(way, rows, columns), of_block, wanted)
-
-        return some(self._rows, self._columns) and all(some(*part) for part in self.parts(way))
+    def _not_told_apart(self) -> str:
+        """Return a summary of what the search cannot distinguish."""
+        always = len(self.alike) + len(self.instructions_alike)
+        return (
+            f"not told apart: {len(self.equal)} other sums with the same bits for these operands, {always} ways and "
+            "instructions with the same bits for all operands, and m and n of the instruction"
+        )
 
 
 def identify(
@@ -232,6 +133,9 @@ def identify(
     relu: bool = False,
     block_scale_a: Any = None,
     block_scale_b: Any = None,
+    group_scale_a: Any = None,
+    group_scale_b: Any = None,
+    promote: int | None = None,
     workers: int | None = None,
 ) -> Identification:
     """Search for the way of summation that gives every bit of a result.
@@ -240,13 +144,14 @@ def identify(
     ----------
     a : array, tensor or Compressed, shape (M, K)
         Structured-sparse factor, as for :func:`sptc.gemm`. If A is not sparse but B is, along K, the factors are
-        exchanged.
+        exchanged. Dense instructions are tried as well, since the kernel may not use the sparsity.
     b : array or tensor, shape (K, N) or (K,)
         Dense factor.
     y : array or tensor, shape (M, N) or (M,)
         Result to explain: numbers of its type, or their codes.
     format : str, optional
-        Format of both factors; not needed if `instruction` is given.
+        Format of both factors, or the formats of A and B with a comma between them (default: those of `instruction`, or
+        of the array types).
     result : str
         Type of `y`, a key of :data:`sptc.gemm.epilogue.RESULTS`.
     arch : str
@@ -256,13 +161,18 @@ def identify(
     backend : str, optional
         Back end that computes (default: libsptc, or the golden model if libsptc cannot be compiled).
     dense : bool
-        Both factors are dense: try dense instructions.
+        Both factors are dense: try only dense instructions.
     prune, nan
         As for :func:`sptc.gemm`.
     alpha, beta, c, bias, scale_a, scale_b, relu
-        Epilogue of the kernel, see :class:`~sptc.gemm.epilogue.Epilogue`.
+        Epilogue of the kernel, see :class:`~sptc.gemm.epilogue.Epilogue`. With both scales, every order of their
+        multiplications is tried.
     block_scale_a, block_scale_b : array or tensor, shape (M, blocks) and (N, blocks), optional
         Block scales of the factors, as for :func:`sptc.gemm`.
+    group_scale_a, group_scale_b : array or tensor, shape (M, groups) and (groups, N), optional
+        Group scales of the factors, as for :func:`sptc.gemm`.
+    promote : int, optional
+        Instructions per promoted chain, if known.
     workers : int, optional
         Thread blocks of the launch of a stream-K kernel (default: the SM counts of GPUs of the architecture).
 
@@ -279,49 +189,92 @@ def identify(
     wanted = _result_codes(as_array("y", y), result)
     left, right = as_factor("a", a), as_array("b", b)
     scales, vector = block_scales_of(block_scale_a, block_scale_b), right.ndim == 1
-    found = all_chosen(format, instruction, arch, dense, scales, left.shape[-1] if left.shape else 0)
+    fmt = format or (None if instruction else format_of(left, right))
+    k, named = left.shape[-1] if left.shape else 0, arch
+    families = _families(fmt, instruction, named, dense, scales, k)
     arch = same_numerics(arch)
-    plain = Way(instruction=str(found[0]), arch=arch, result=result)
+    plain = Way(instruction=str(families[0][0]), arch=arch, result=result)
     check_result(plain)
     if vector:
         scales = scales and scales.of_vector()
         right, wanted = right[:, None], wanted[:, None] if wanted.ndim == 1 else wanted
-    sparse, codes, swapped = _operands(left, right, found[0], prune, nan)
-    shape = (codes.shape[1], len(sparse.codes)) if swapped else (len(sparse.codes), codes.shape[1])
+    operands = Operands(left, right, families[0][0], prune, nan)
+    if operands.swapped and fmt and len({*formats_of(fmt)}) == 2:
+        families = _families(",".join(reversed(formats_of(fmt))), instruction, named, dense, scales, k)
+    shape = operands.shape
     if wanted.shape != shape:
         raise OperandError(f"y of shape {wanted.shape} is not that of the product, {shape}")
     epilogue = epilogue_of(alpha=alpha, beta=beta, c=c, bias=bias, scale_a=scale_a, scale_b=scale_b, relu=relu)
     if vector:
         epilogue = epilogue.mapped(along_m)
-    plain = replace(plain, swapped=swapped)
+    plain = replace(plain, swapped=operands.swapped)
+    promoted = None if promote is None else replace(plain, promote=promote)
+    groups, epilogue = grouped(promoted, epilogue, group_scale_a, group_scale_b, shape, operands.k)
+    both_scales = epilogue.has_both_scales
     epilogue, _ = oriented(plain, shape, epilogue, None)
-    wanted = wanted.T if swapped else wanted
-    of_blocks = None if scales is None else scales.checked(found[0], shape, sparse.k, swapped=swapped)
-    computes = fastest(backend, arch)
-    search = _Search(sparse, codes, of_blocks, np.ascontiguousarray(wanted), computes, arch, epilogue)
+    wanted = wanted.T if operands.swapped else wanted
+    operands.scale(scales, groups)
+    operands.of(plain)  # checks the shapes of block scales
+    search = Search(operands, np.ascontiguousarray(wanted), fastest(backend, arch), arch, epilogue)
     if workers is not None and (not is_integer(workers) or workers < 1):
         raise OperandError(f"workers must be an integer of 1 or more, not {shown(workers)}")
-    return _turned(_searched(search, found, plain, None if workers is None else int(workers)))
+    conversions, notes = _conversions(search, plain, left, right, families[0][0])
+    known = {} if promote is None else {"promote": promote}
+    variants = [
+        {**known, "convert_a": of_a, "convert_b": of_b, "scale_order": order}
+        for (of_a, of_b), order in product(conversions, SCALE_ORDERS if both_scales else SCALE_ORDERS[:1])
+    ]
+    group = groups.length if groups else 0
+    found = searched(search, families, plain, variants, group, None if workers is None else int(workers))
+    return _identification(found, wanted.size, notes)
 
 
-def _operands(
-    left: NDArray | Compressed, right: NDArray, i: Instruction, prune: bool, nan: str
-) -> tuple[Sparse, NDArray, bool]:
-    """Return the sparse factor, the dense factor, and whether they are exchanged."""
-    for name, array in (("a", left), ("b", right)):
-        if isinstance(array, np.ndarray) and array.ndim != 2:
-            raise OperandError(f"{name} must be one matrix, not of shape {array.shape}")
-    if left.shape[1] != len(right):
-        raise OperandError(f"A has {left.shape[1]} columns and B {len(right)} rows: they have no common K")
-    try:
-        return sparse_codes("a", left, i, prune=prune, nan=nan), dense_codes("b", right, i.b, nan), False
-    except SparsityError as error:
+def _families(
+    fmt: str | None, instruction: str | None, arch: str, dense: bool, scales: BlockScales | None, k: int
+) -> list[tuple[Instruction, ...]]:
+    """Return the instructions to try: the only one, or sparse ones and dense ones.
+
+    For integers, whose sums are exact, dense instructions are tried only in place of sparse ones.
+    """
+    if instruction or dense:
+        return [all_chosen(fmt, instruction, arch, dense, scales, k)]
+    families, errors = [], []
+    for is_dense in (False, True):
         try:
-            exchanged = sparse_codes("b", right.T, i, nan=nan)
-        except SparsityError:
-            raise error from None
-    assert isinstance(left, np.ndarray)
-    return exchanged, dense_codes("a", left, i.b, nan).T, True
+            families.append(all_chosen(fmt, None, arch, is_dense, scales, k))
+        except Error as error:
+            errors.append(error)
+    if not families:
+        raise errors[0]
+    return families[:1] if families[0][0].d.is_integer else families
+
+
+def _conversions(
+    search: Search, plain: Way, left: NDArray | Compressed, right: NDArray, i: Instruction
+) -> tuple[Sequence[tuple[str, str]], tuple[str, ...]]:
+    """Return the conversions of A and B to tf32 to try, likely ones first, and notes on them."""
+    inexact = [
+        name
+        for name, value in (("A", left), ("B", right))
+        if loses_bits(value.stored if isinstance(value, Compressed) else value, i.a)
+    ]
+    if not inexact:
+        note = ("f32 matrices: all numbers are tf32 numbers, so their conversion does not matter",)
+        is_f32 = i.a.name == "tf32" and right.dtype == np.float32
+        return [("", "")], note if is_f32 else ()
+    pairs = [(a, b) for a, b in _CONVERSIONS if (not a or "A" in inexact) and (not b or "B" in inexact)]
+    errors = {(a, b): search.error(replace(plain, convert_a=a, convert_b=b)) for a, b in pairs}
+    least = min(errors.values())
+    tried = [pair for pair in sorted(pairs, key=errors.__getitem__) if errors[pair] <= _MOST_ERROR * least]
+    return tried, (
+        f"f32 matrices: {' and '.join(inexact)} hold numbers that tf32 does not; "
+        f"tried {', '.join(_conversion_text(*pair) for pair in tried)}",
+    )
+
+
+def _conversion_text(of_a: str, of_b: str) -> str:
+    words = [f"{one}.tf32" if one else "truncation by the instruction" for one in (of_a, of_b)]
+    return words[0] if words[0] == words[1] else f"{words[0]} of A with {words[1]} of B"
 
 
 def _result_codes(y: NDArray, result: str) -> NDArray:
@@ -336,47 +289,13 @@ def _result_codes(y: NDArray, result: str) -> NDArray:
     return np.ascontiguousarray(y).view(container)
 
 
-def _searched(search: _Search, instructions: Sequence[Instruction], plain: Way, workers: int | None) -> Identification:
-    """Try the candidates until one gives every output; then find the next best or the nearest way."""
-    expressions, compared = Expressions(search.instructions, search.wanted.shape), search.wanted.size
-    every, streamed = candidates(instructions, plain, expressions), streams(instructions, plain, expressions, workers)
-    every = chain(islice(every, 1), streamed, every) if workers else chain(every, streamed)
-    for way in every:
-        if not search.sample(way) and search.equals(way):
-            tried = search.tried
-            for other in islice(every, _TRIED_BESIDE):
-                search.sample(other)
-            nearest, equal = _nearest(search, way)
-            return Identification(True, way, compared, nearest, equal, None, tried)
-    tried, found = search.tried, None
-    if not instructions[0].d.is_integer:
-        for way in any_order(instructions, plain, expressions):
-            tried += 1
-            if search.is_possible(way):
-                found = way
-                break
-    return Identification(False, None, compared, _nearest(search, None)[0], (), found, tried)
-
-
-def _nearest(search: _Search, found: Way | None) -> tuple[Miss | None, tuple[Way, ...]]:
-    """Compare the best ways of the sample on all outputs; return the nearest that differs, and the equal ones."""
-    near = sorted((way for way in search.counts if way != found), key=lambda way: search.counts[way])
-    misses, equal = [], []
-    most = _RIVALS if search.size < _LARGE else 1
-    for way in near:
-        miss = search.miss(way)
-        if miss:
-            misses.append(miss)
-        else:
-            equal.append(way)
-        if len(misses) == most or len(misses) + len(equal) == 4 * most:
-            break
-    return min(misses, key=lambda miss: miss.differing, default=None), tuple(equal)
-
-
-def _turned(found: Identification) -> Identification:
-    """Convert the result of a search on the transpose to the orientation of `y`."""
-    near = found.nearest
-    if near is None or not near.way.swapped:
-        return found
-    return replace(found, nearest=replace(near, row=near.column, column=near.row))
+def _identification(found: Found, outputs: int, notes: tuple[str, ...]) -> Identification:
+    """Return the result of a search, in the orientation of `y`."""
+    near, way = found.nearest, found.way
+    if near is not None and near.way.swapped:
+        near = replace(near, row=near.column, column=near.row)
+    others = instructions_alike(way.parsed, way.arch) if way else ()
+    return Identification(
+        exact=way is not None, way=way, compared=outputs, nearest=near, equal=found.equal, possible=found.possible,
+        tried=found.tried, alike=found.alike, instructions_alike=tuple(map(str, others)), notes=notes,
+    )  # fmt: skip

@@ -5,7 +5,7 @@ bytes, and the format's own type (float16, the types of ``ml_dtypes``, int8; flo
 hardware drops). All other types hold numbers, which are rounded to the format, to nearest even.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from ..tensors.pytorch import array_of, compressed_of, is_semi_structured, is_te
 from ..tensors.quantise import NAN_POLICIES, quantise
 from ..tensors.sparsify import sparsify
 from .containers import FORMAT_OF, in_containers
+from .group_scales import GroupScales
 
 __all__ = [
     "FILLING",
@@ -31,10 +32,13 @@ __all__ = [
     "as_array",
     "as_factor",
     "check_matrix",
+    "converted",
     "dense_codes",
+    "exact_product",
     "exact_values",
     "factors",
     "holds_codes",
+    "loses_bits",
     "own_format",
     "sparse_codes",
 ]
@@ -65,6 +69,7 @@ class Factors:
     #: Block scales, shapes (M, scales) and (N, scales).
     scale_a: NDArray[np.uint8] | None = None
     scale_b: NDArray[np.uint8] | None = None
+    groups: GroupScales | None = None  #: Group scales
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -76,6 +81,19 @@ class Factors:
         """Number of instructions along K."""
         return len(self.b) // self.instruction.k
 
+    def times_block_scales(
+        self, a: NDArray[np.float64], b: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Multiply the elements of both factors, of shapes (M, K) and (K, N), by their block scales."""
+        i = self.instruction
+        if self.scale_a is None or self.scale_b is None or not i.scale_format or not i.span:
+            return a, b
+        left, right = (
+            decode_codes(np.ascontiguousarray(scales), i.scale_format).repeat(i.span, axis=1)[:, : len(b)]
+            for scales in (self.scale_a, self.scale_b)
+        )
+        return a * left, b * right.T
+
     def take(self, rows: slice | NDArray, columns: slice | NDArray) -> "Factors":
         """Return the operands of some rows and columns of the product."""
 
@@ -84,7 +102,7 @@ class Factors:
 
         return Factors(
             self.instruction, self.a[rows], self.b[:, columns], of(self.nibbles, rows), of(self.scale_a, rows),
-            of(self.scale_b, columns),
+            of(self.scale_b, columns), self.groups and self.groups.take(rows, columns),
         )  # fmt: skip
 
 
@@ -207,6 +225,42 @@ def check_matrix(name: str, array: NDArray, nan: str) -> None:
         raise OperandError(f"the policy for NaN must be one of {', '.join(NAN_POLICIES)}, not {nan!r}")
 
 
+def converted(value: Any, fmt: Format, conversion: str) -> Any:
+    """Return a factor whose f32 numbers are rounded to tf32, as a kernel does before the instruction.
+
+    Parameters
+    ----------
+    value : ndarray or Compressed
+        Factor; returned unchanged unless it holds float32 or codes of 32 bits.
+    fmt : Format
+        Format of the factor; only tf32 is converted.
+    conversion : str
+        One of :data:`~sptc.gemm.ways.CONVERSIONS`.
+
+    Notes
+    -----
+    Source: PTX ISA, ``cvt.rna.tf32.f32`` and ``cvt.rn.tf32.f32``. A NaN stays as it is.
+    """
+    if not conversion or fmt.name != "tf32":
+        return value
+    if isinstance(value, Compressed):
+        return replace(value, stored=converted(value.stored, fmt, conversion))
+    if (codes := _codes(value, fmt)) is None:
+        return value
+    ulp = np.uint32(1 << fmt.ignored_low_bits)
+    half = ulp >> 1 if conversion == "cvt.rna" else (ulp >> 1) - 1 + (codes // ulp & 1)
+    is_nan = codes & np.uint32(0x7FFFFFFF) > 0x7F800000
+    return np.where(is_nan, codes, codes + half & ~(ulp - np.uint32(1))).view(value.dtype)
+
+
+def loses_bits(array: NDArray, fmt: Format) -> bool:
+    """Return whether a matrix of float32 or codes of 32 bits holds finite numbers that are not numbers of tf32."""
+    codes = _codes(array, fmt) if fmt.name == "tf32" else None
+    if codes is None:
+        return False
+    return bool((codes & np.uint32((1 << fmt.ignored_low_bits) - 1) != 0).any())
+
+
 def dense_codes(name: str, array: NDArray, fmt: Format, nan: str = "error") -> NDArray:
     """Return the codes of a matrix.
 
@@ -300,7 +354,11 @@ def _magnitudes(codes: NDArray, fmt: Format) -> NDArray:
 
 
 def factors(
-    a: Sparse, b: NDArray, i: Instruction, scales: tuple[NDArray[np.uint8], NDArray[np.uint8]] | None = None
+    a: Sparse,
+    b: NDArray,
+    i: Instruction,
+    scales: tuple[NDArray[np.uint8], NDArray[np.uint8]] | None = None,
+    groups: GroupScales | None = None,
 ) -> Factors:
     """Return the operands of an instruction, padded along K.
 
@@ -314,6 +372,8 @@ def factors(
         Instruction with the formats and the sparsity structure of the codes.
     scales : tuple of ndarray of uint8, optional
         Block scales of the rows of A and of the columns of B, if the instruction has them.
+    groups : GroupScales, optional
+        Group scales.
 
     Raises
     ------
@@ -342,7 +402,8 @@ def factors(
     of_blocks = [
         np.pad(one, ((0, 0), (0, count * (i.scale_size or 0) - one.shape[1]))) for one in scales or ()
     ]  # the padding elements are zero: any scale will do
-    return Factors(i, filled(a.codes, count * i.stored_k, i.a), right, nibbles, *of_blocks)
+    scale_a, scale_b = of_blocks or (None, None)
+    return Factors(i, filled(a.codes, count * i.stored_k, i.a), right, nibbles, scale_a, scale_b, groups)
 
 
 def holds_codes(array: NDArray, fmt: Format) -> bool:
@@ -354,3 +415,19 @@ def exact_values(array: NDArray, fmt: Format) -> NDArray[np.float64]:
     """Return the numbers of a matrix as given: its elements, or the values of its codes."""
     codes = _codes(array, fmt) if holds_codes(array, fmt) else None
     return in_float64(array) if codes is None else decode_codes(codes, fmt)
+
+
+def exact_product(factors: Factors) -> NDArray[np.float64]:
+    """Return the product of the operands in float64, with their block scales and group scales."""
+    i = factors.instruction
+
+    def values(codes: NDArray, fmt: Format) -> NDArray[np.float64]:
+        return decode_codes(codes >> codes.dtype.type(i.low_bit(fmt) - fmt.ignored_low_bits), fmt)
+
+    a, b = values(factors.a, i.a), values(factors.b, i.b)
+    if factors.nibbles is not None:
+        assert i.granularity
+        stored, a = a, np.zeros((len(a), len(b)))
+        np.put_along_axis(a, kept_rows(np.asarray(factors.nibbles), i.granularity), stored, axis=1)
+    a, b = factors.times_block_scales(a, b)
+    return a @ b if factors.groups is None else factors.groups.product(a, b)

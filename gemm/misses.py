@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 
 from numpy.typing import NDArray
 
-from .epilogue import Epilogue, to_codes
+from .epilogue import Epilogue
 from .matrices import Factors
+from .sums import stored
 from .ways import Way
 
 __all__ = ["Miss", "Output"]
@@ -21,7 +22,7 @@ class Output:
 
     def stored(self, total: NDArray) -> int:
         """Apply the epilogue to a float32 or int32 sum of shape (1, 1); return the code that is stored."""
-        return int(to_codes(self.epilogue.apply(total), self.way.result, self.way.rounding)[0, 0])
+        return int(stored(self.way, self.epilogue, total)[0, 0])
 
 
 @dataclass(frozen=True)

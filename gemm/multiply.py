@@ -13,8 +13,9 @@ from ..errors import OperandError
 from ..tensors.compressed import Compressed
 from .block_scales import BlockScales, block_scales_of, scaled_instructions
 from .epilogue import Epilogue, result_dtype
-from .matrices import as_array, as_factor, dense_codes, factors, sparse_codes
-from .options import along_m, epilogue_of, exchanged, format_of, oriented, way_of
+from .group_scales import GroupScales, grouped_way
+from .matrices import as_array, as_factor, converted, dense_codes, factors, sparse_codes
+from .options import along_m, epilogue_of, exchanged, format_of, grouped, oriented, way_of
 from .sums import check_result, product
 from .ways import Way
 
@@ -51,6 +52,12 @@ def gemm(
     relu: bool = False,
     block_scale_a: Any = None,
     block_scale_b: Any = None,
+    group_scale_a: Any = None,
+    group_scale_b: Any = None,
+    group_scaling: str = "",
+    scale_order: str = "a then b",
+    convert_a: str = "",
+    convert_b: str = "",
     prune: bool = False,
     nan: str = "error",
 ) -> NDArray:
@@ -66,13 +73,15 @@ def gemm(
     c : array or tensor, optional
         Accumulator of the first instruction of the first chain. With `beta`, addend of the epilogue instead.
     format : str, optional
-        Format of both factors (default: that of the instruction, or of the array types).
+        Format of both factors, or the formats of A and B with a comma between them, such as ``"e4m3,e5m2"`` (default:
+        those of the instruction, or of the array types).
     instruction : str, optional
         Instruction in PTX syntax (default: the one that a library would use, see
         :func:`sptc.gemm.choice.instructions_for`).
     arch, backend : str
         Architecture whose numerics apply, and back end that computes; ``native`` is the fastest.
-    split_k, order, k_order, promote, tile, cut, workspace, running, result, rounding, swapped
+    split_k, order, k_order, promote, tile, cut, workspace, running, result, rounding, swapped, group_scaling, \
+    scale_order, convert_a, convert_b
         Attributes of :class:`~sptc.gemm.ways.Way`. With `swapped`, `b` is the sparse factor. The default result is f32,
         or s32 for integers.
     accumulate : str, optional
@@ -81,11 +90,16 @@ def gemm(
         A way that :func:`sptc.identify` found, instead of `instruction`, `arch` and the attributes of the way.
     alpha, beta, bias, scale_a, scale_b, relu
         Attributes of :class:`~sptc.gemm.epilogue.Epilogue`. Arrays broadcast to (M, N); with a vector `b` their shape
-        is (M,).
+        is (M,). The second-level scales of NVFP4 are `scale_a` and `scale_b`, or `alpha`.
     block_scale_a, block_scale_b : array or tensor, shape (..., M, blocks) and (..., N, blocks), optional
-        Block scales along K, as codes: ``float8_e8m0fnu`` or ``float8_e4m3fn`` of ``ml_dtypes``, or uint8. `a` and `b`
-        are the elements without their scales. The number of scales decides the instruction: a sparse one has one scale
-        per 64 or 32 elements along K, a dense one per 32 or 16. For a vector `b`, `block_scale_b` has shape (blocks,).
+        Block scales along K: codes in ``float8_e8m0fnu`` or ``float8_e4m3fn`` of ``ml_dtypes`` or in uint8, or their
+        values as floats. `a` and `b` are the elements without their scales. The number of scales decides the
+        instruction: a sparse one has one scale per 64 or 32 elements along K, a dense one per 32 or 16. For a vector
+        `b`, `block_scale_b` has shape (blocks,).
+    group_scale_a, group_scale_b : array or tensor, shape (M, groups) and (groups, N), optional
+        Group scales along K, applied to promoted partial sums, see :mod:`sptc.gemm.group_scales`; also one for 128 rows
+        or columns, or for all. A group has 128 elements if their number fits K. `promote` is one group by default, and
+        `group_scaling` ``product, fused``. `scale_a` and `scale_b` of these shapes are group scales, too.
     prune : bool
         Prune the sparse factor to its largest magnitudes first, as ``sptc compress --prune`` does.
     nan : str
@@ -107,6 +121,7 @@ def gemm(
     words = {
         "split_k": split_k, "order": order, "k_order": k_order, "promote": promote, "tile": tile, "cut": cut,
         "workspace": workspace, "running": running, "swapped": swapped, "rounding": rounding,
+        "group_scaling": group_scaling, "scale_order": scale_order, "convert_a": convert_a, "convert_b": convert_b,
     }  # fmt: skip
     if not (way or format or instruction) and not (format := format_of(left, right)):  # noqa: A001
         raise OperandError("the types of a and b leave their format open: name a format or an instruction")
@@ -116,6 +131,7 @@ def gemm(
     shape = _broadcast(left, right)
     if scales and format and not (way or instruction):
         instruction = str(scaled_instructions(scales, left.shape[-1], format, arch, accumulate=accumulate)[0])
+    complete = way
     way = way_of(way, words, fmt=format, instruction=instruction, arch=arch, accumulate=accumulate, result=result)
     dtype = result_dtype(way.result)
     check_result(way)
@@ -125,8 +141,11 @@ def gemm(
     )
     if vector:
         epilogue, start = epilogue.mapped(along_m), None if start is None else along_m(start)
+    size = left.shape[-2], right.shape[-1]
+    groups, epilogue = grouped(way, epilogue, group_scale_a, group_scale_b, size, left.shape[-1], start)
+    way = grouped_way(way, groups) if complete is None else way
     computes, each = backend_named(backend), _each(left, right, scales, shape)
-    found = [_one(operands, way, computes, epilogue, start, prune, nan) for operands in each]
+    found = [_one(operands, way, computes, epilogue, groups, start, prune, nan) for operands in each]
     whole = np.stack(found).reshape(*shape, *found[0].shape).view(dtype)
     return whole[..., 0] if vector else whole
 
@@ -170,16 +189,18 @@ def _one(
     way: Way,
     computes: Any,
     epilogue: Epilogue,
+    groups: GroupScales | None,
     start: NDArray | None,
     prune: bool,
     nan: str,
 ) -> NDArray:
     """Return the codes of one product."""
     i, (left, right, scales) = way.parsed, operands
+    left, right = converted(left, i.a, way.convert_a), converted(right, i.b, way.convert_b)
     left, right, names = exchanged(way, left, right)
     sparse, dense = sparse_codes(names[0], left, i, prune=prune, nan=nan), dense_codes(names[1], right, i.b, nan)
     shape = (dense.shape[1], len(sparse.codes)) if way.swapped else (len(sparse.codes), dense.shape[1])
     of_blocks = None if scales is None else scales.checked(i, shape, sparse.k, swapped=way.swapped)
-    of_both = factors(sparse, dense, i, of_blocks)
+    of_both = factors(sparse, dense, i, of_blocks, groups.turned() if groups and way.swapped else groups)
     codes = product(way, of_both, computes, *oriented(way, shape, epilogue, start))
     return np.ascontiguousarray(codes.T) if way.swapped else codes

@@ -19,9 +19,20 @@ from ..tensors.checkpoints import Checkpoint
 from ..tensors.compressed import Compressed
 from ..tensors.quantise import quantise
 from ..tensors.sparsify import expand, sparsify
+from .block_scales import BlockScales
 from .epilogue import Epilogue
-from .matrices import Factors, check_matrix, dense_codes, exact_values, factors, holds_codes, sparse_codes
-from .options import along_m, exchanged, oriented
+from .group_scales import check_groups, grouped_way
+from .matrices import (
+    Factors,
+    check_matrix,
+    converted,
+    dense_codes,
+    exact_values,
+    factors,
+    holds_codes,
+    sparse_codes,
+)
+from .options import along_m, exchanged, grouped, oriented
 from .product import Problem, dense_instruction, save_added, save_factors
 from .sources import Source
 from .sums import check_way
@@ -62,6 +73,11 @@ class ProductRequest:
     epilogue: Epilogue = field(default_factory=Epilogue)  #: Epilogue, for all rows of A
     #: Accumulator of the first chain, for all rows of A: numbers or codes of the instruction's accumulator type.
     start: NDArray | None = None
+    #: Block scales of the factors, which then hold the codes of elements or their values.
+    block_scales: BlockScales | None = None
+    #: Group scales of A and of B.
+    group_scale_a: NDArray | None = None
+    group_scale_b: NDArray | None = None
 
 
 def generate(folder: Path, shape: tuple[int, int, int], seed: int) -> tuple[Source, Source]:
@@ -117,12 +133,24 @@ def prepare(folder: Path, request: ProductRequest, progress: Progress | None = N
     for name, one in zip(names, (left, right), strict=True):
         if isinstance(one, np.ndarray):
             check_matrix(name, one, choices.nan)
-    sums, scale = _operands(left, right, names, i, choices, progress)
-    check_way(way, sums.count)
-    m, n = sums.shape[::-1] if way.swapped else sums.shape
-    epilogue, start = request.epilogue, request.start
+    conversions = [way.convert_a if name == "a" else way.convert_b for name in names]
+    k, epilogue, start, blocks = len(right), request.epilogue, request.start, request.block_scales
     if vector:
         epilogue, start = epilogue.mapped(along_m), None if start is None else along_m(start)
+        blocks = blocks and blocks.of_vector()
+    m, n = left.shape[0] if isinstance(left, np.ndarray) else len(left.compressed.stored), right.shape[1]
+    m, n = (n, m) if way.swapped else (m, n)
+    given_scales = blocks and blocks.checked(i, (m, n), k, swapped=way.swapped)
+    groups, epilogue = grouped(way, epilogue, request.group_scale_a, request.group_scale_b, (all_rows, n), k, start)
+    way = grouped_way(way, groups)
+    if groups:
+        groups = groups.take(slice(m), slice(n))
+        groups = groups.turned() if way.swapped else groups
+    left, right = converted(left, i.a, conversions[0]), converted(right, i.b, conversions[1])
+    sums, scale = _operands(left, right, names, i, choices, progress, given_scales)
+    sums = replace(sums, groups=groups)
+    check_way(way, sums.count)
+    check_groups(way, groups, sums.count)
     oriented(way, (all_rows, n), epilogue, start)  # checks shapes
     try:
         save_factors(folder, sums)
@@ -138,7 +166,7 @@ def prepare(folder: Path, request: ProductRequest, progress: Progress | None = N
     return Problem(
         folder=str(folder),
         way=way,
-        shape=(m, n, len(right)),
+        shape=(m, n, k),
         all_rows=all_rows,
         a=a,
         b=b,
@@ -148,6 +176,8 @@ def prepare(folder: Path, request: ProductRequest, progress: Progress | None = N
         alpha=epilogue.alpha,
         beta=epilogue.beta,
         relu=epilogue.relu,
+        group_length=groups.length if groups else 0,
+        block_scaled=blocks is not None,
     )
 
 
@@ -187,8 +217,16 @@ def _operands(
     i: Instruction,
     choices: Choices,
     progress: Progress | None,
+    given_scales: tuple[NDArray[np.uint8], NDArray[np.uint8]] | None = None,
 ) -> tuple[Factors, float]:
-    """Return the operands of an instruction, and the value of one unit of their product."""
+    """Return the operands of an instruction, and the value of one unit of their product.
+
+    With `given_scales`, the matrices are elements of these block scales; otherwise they are quantised as needed.
+    """
+    if given_scales:
+        elements = left if isinstance(left, np.ndarray) else left.compressed
+        of_a = sparse_codes(names[0], elements, i, prune=choices.prune, nan=choices.nan, producer=choices.producer)
+        return factors(of_a, dense_codes(names[1], right, i.b, choices.nan), i, given_scales), 1.0
     sparse: NDArray | Compressed
     scales, scale, of_columns, scale_b = None, 1.0, None, 1.0
     if isinstance(left, np.ndarray):

@@ -14,14 +14,28 @@ from ..isa.architectures import require_target, same_numerics
 from ..isa.instructions import Instruction
 from ..tensors.compressed import Compressed
 from .block_scales import BlockScales, scaled_instructions
-from .choice import instructions_for
+from .choice import formats_of, instructions_for
 from .containers import accumulator_codes
 from .epilogue import Epilogue, check_shape
+from .group_scales import GroupScales, group_scales_of
 from .matrices import as_array, own_format
 from .ways import Way, instruction_named
 
-__all__ = ["all_chosen", "along_m", "chosen", "epilogue_of", "exchanged", "format_of", "oriented", "read_way", "way_of"]
+__all__ = [
+    "all_chosen",
+    "along_m",
+    "chosen",
+    "epilogue_of",
+    "exchanged",
+    "format_of",
+    "grouped",
+    "oriented",
+    "read_way",
+    "way_of",
+]
 
+#: Formats that instructions multiply with each other.
+_MIXED = ({"e4m3", "e5m2", "e3m2", "e2m3", "e2m1"}, {"s4", "u4"})
 _WORDS = {field.name: field.default for field in fields(Way)}
 
 
@@ -56,7 +70,7 @@ def chosen(
         return i
     i = instruction_named(instruction, same_numerics(arch))
     require_target(i, arch)
-    if fmt and fmt not in (i.a.name, i.b.name):
+    if fmt and not {*formats_of(fmt)} <= {i.a.name, i.b.name}:
         raise OperandError(f"{i} multiplies {i.a.name} with {i.b.name}, not {fmt}")
     if accumulate and accumulate != i.d.name:
         raise OperandError(f"{i} accumulates in {i.d.name}, not {accumulate}")
@@ -129,6 +143,8 @@ def way_of(
         See :func:`chosen`; or one of these arguments is given together with a way.
     """
     if way is None:
+        if fmt and words.get("swapped"):
+            fmt = ",".join(reversed(formats_of(fmt)))
         i = chosen(fmt, instruction, arch, accumulate=accumulate, scales=scales)
         result = result or ("s32" if i.d.is_integer else "f32")
         return Way(instruction=str(i), arch=same_numerics(arch), result=result, **words)
@@ -158,12 +174,59 @@ def read_way(path: Path) -> Way:
 
 
 def format_of(left: NDArray | Compressed, right: NDArray | Compressed) -> str | None:
-    """Return the format of both factors that their element types imply, None if they imply none."""
-    for array in (left, right):
-        name = own_format(array.stored if isinstance(array, Compressed) else array)
-        if name and name != "u8":  # uint8 also holds codes of every narrow format
-            return name
-    return None
+    """Return the format that the element types of the factors imply, None if they imply none.
+
+    Two formats that instructions multiply with each other are returned with a comma between them. Otherwise it is the
+    first format: numbers of other types are rounded to it.
+    """
+    names = [own_format(array.stored if isinstance(array, Compressed) else array) for array in (left, right)]
+    # uint8 also holds codes of every narrow format
+    known = [name for name in dict.fromkeys(names) if name and name != "u8"]
+    if len(known) == 2 and any({*known} <= mixed for mixed in _MIXED):
+        return ",".join(known)
+    return known[0] if known else None
+
+
+def grouped(
+    way: Way | None,
+    epilogue: Epilogue,
+    group_scale_a: Any,
+    group_scale_b: Any,
+    shape: tuple[int, int],
+    k: int,
+    start: NDArray | None = None,
+) -> tuple[GroupScales | None, Epilogue]:
+    """Return the group scales that a caller gives, and the epilogue without them.
+
+    Parameters
+    ----------
+    way : Way or None
+        Way of summation; None if it is not known.
+    epilogue : Epilogue
+        Epilogue, whose scales may have the shapes of group scales; see
+        :func:`sptc.gemm.group_scales.group_scales_of`.
+    group_scale_a, group_scale_b : array or tensor, optional
+        Group scales.
+    shape : (int, int)
+        M and N.
+    k : int
+        K.
+    start : ndarray, optional
+        Accumulator of the first chain, which group scales would multiply.
+
+    Raises
+    ------
+    OperandError
+        A shape or type does not fit, or there is a `start`.
+    """
+    arrays = (
+        None if value is None else _floats(name, value)
+        for name, value in (("group_scale_a", group_scale_a), ("group_scale_b", group_scale_b))
+    )
+    groups, epilogue = group_scales_of(*arrays, epilogue, shape, k, way.promote * way.parsed.k if way else 0)
+    if groups and start is not None:
+        raise OperandError("with group scales, c is no accumulator of the first chain: give beta, its factor")
+    return groups, epilogue
 
 
 def epilogue_of(

@@ -6,8 +6,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from .epilogue import Epilogue, to_codes
-from .sums import Chains, added, slices
+from .epilogue import Epilogue
+from .sums import Chains, added, slices, stored
 from .ways import Way
 
 __all__ = ["possible"]
@@ -31,12 +31,12 @@ def possible(way: Way, chains: Chains, epilogue: Epilogue, wanted: NDArray) -> b
         Codes of the result.
     """
     parts = slices(way, chains)
-    in_order = to_codes(epilogue.apply(reduce(partial(added, way), parts)), way.result, way.rounding)
+    in_order = stored(way, epilogue, reduce(partial(added, way), parts))
     places = np.argwhere(in_order != wanted)  # outputs that addition in order does not give
     for start in range(0, len(places), _OUTPUTS):
         where = tuple(places[start : start + _OUTPUTS].T)
         sums = _every_sum(way, [part[where] for part in parts])
-        codes = to_codes(epilogue.mapped(partial(_of, wanted.shape, where)).apply(sums), way.result, way.rounding)
+        codes = stored(way, epilogue.mapped(partial(_of, wanted.shape, where)), sums)
         if not ((codes == wanted[where][:, None]) & ~np.isnan(sums)).any(1).all():
             return False
     return True

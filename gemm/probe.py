@@ -96,7 +96,7 @@ def probe(
         chains = {name: Chains(of_name, arch, computes) for name, of_name in operands.items()}
         counts = {name: of_name.count for name, of_name in operands.items()}
         expressions = Expressions(counts.__getitem__, (_ROWS, _COLUMNS))
-        ways = [*islice(candidates(instructions, plain, expressions), _WAYS)]
+        ways = [*islice(candidates([instructions], plain, expressions), _WAYS)]
         codes = [to_codes(sums(way, chains[way.instruction]), result, way.rounding) for way in ways]
         apart = [int((one != other).sum()) for one, other in combinations(codes, 2)]
         different = len({of_way.tobytes() for of_way in codes})

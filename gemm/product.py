@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..api.backends import backend
-from ..golden.select import kept_rows
-from ..isa.formats import FORMATS, Format
+from ..isa.formats import FORMATS
 from ..isa.instructions import Instruction
 from ..tensors.encode import decode_codes
 from .epilogue import Epilogue
-from .matrices import Factors, exact_values
+from .group_scales import GroupScales
+from .matrices import Factors, exact_product, exact_values
 from .options import oriented
 from .sources import Source
 from .sums import Place, product
@@ -40,12 +40,12 @@ __all__ = [
 ]
 
 _OPERANDS = ("a", "b", "nibbles", "scale_a", "scale_b")
-_ADDED = ("c", "bias", "scale_a", "scale_b")
+_ADDED, _GROUPS = ("c", "bias", "scale_a", "scale_b"), ("group_scale_a", "group_scale_b")
 #: Names of the arrays in a folder: operands of the instruction and of the dense one; addends of the sums; the matrices
 #: as given, if their files cannot be mapped; and the result.
 ARRAYS = (
     *(f"{kind}{name}" for kind in ("", "dense_") for name in _OPERANDS), "dense_scale",
-    *(f"epilogue_{name}" for name in _ADDED), "start", "given_a", "given_b", "d",
+    *(f"epilogue_{name}" for name in _ADDED), "start", "given_a", "given_b", *_GROUPS, "d",
 )  # fmt: skip
 #: Rows and columns of a block.
 BLOCK_ROWS, BLOCK_COLUMNS = 128, 512
@@ -71,6 +71,8 @@ class Problem:
     alpha: float = 1.0
     beta: float = 1.0
     relu: bool = False
+    group_length: int = 0  #: Elements of a group with group scales; 0 without
+    block_scaled: bool = False  #: `a` and `b` are elements of given block scales, not products of both
 
     @property
     def size(self) -> tuple[int, int]:
@@ -100,7 +102,12 @@ class Problem:
         a, b, *others = (self.array(f"{kind}{name}") for name in _OPERANDS)
         assert a is not None
         assert b is not None
-        return Factors(i, a, b, *others)
+        return Factors(i, a, b, *others, groups=self.groups())
+
+    def groups(self) -> GroupScales | None:
+        """Return the memory-mapped group scales; None if there are none."""
+        a, b = (self.array(name) for name in _GROUPS)
+        return None if a is None or b is None else GroupScales(a, b, self.group_length)
 
     def record(self) -> dict[str, Any]:
         """Return the problem as JSON values."""
@@ -187,6 +194,9 @@ def save_factors(folder: Path, found: Factors, kind: str = "") -> None:
     for name in _OPERANDS:
         if (array := getattr(found, name)) is not None:
             np.save(folder / f"{kind}{name}.npy", array)
+    if found.groups:
+        for name, array in zip(_GROUPS, (found.groups.a, found.groups.b), strict=True):
+            np.save(folder / f"{name}.npy", array)
 
 
 def save_added(folder: Path, epilogue: Epilogue, start: NDArray | None) -> None:
@@ -277,7 +287,7 @@ def _errors(problem: Problem, factors: Factors, d: NDArray, part: tuple[slice, s
 
     with np.errstate(over="ignore", invalid="ignore"):
         whole = _given(problem, rows, columns)
-        exact = _values_of_a(factors) @ _values_of_b(factors)
+        exact = exact_product(factors)
         found = {"arithmetic": of(d, exact, problem.scale), "whole": of(d, whole / problem.scale, problem.scale)}
         if problem.dense:
             scale = problem.array("dense_scale")
@@ -299,33 +309,8 @@ def _given(problem: Problem, rows: slice, columns: slice) -> NDArray[np.float64]
     assert isinstance(b, np.ndarray)
     b = b[:, None] if b.ndim == 1 else b
     left, right = (b.T, a.T) if problem.way.swapped else (a, b)
-    exact: NDArray[np.float64] = exact_values(left[rows], i.a) @ exact_values(right[:, columns], i.b)
-    return exact
-
-
-def _values(
-    codes: NDArray, fmt: Format, i: Instruction, scales: NDArray[np.uint8] | None, span: int | None
-) -> NDArray[np.float64]:
-    values = decode_codes(codes >> codes.dtype.type(i.low_bit(fmt) - fmt.ignored_low_bits), fmt)
-    if scales is not None:
-        assert span
-        assert i.scale_format
-        values = values * decode_codes(np.ascontiguousarray(scales), i.scale_format).repeat(span, axis=1)
-    return values
-
-
-def _values_of_a(factors: Factors) -> NDArray[np.float64]:
-    """Return the values of A at their logical columns, with zeros elsewhere."""
-    i, nibbles = factors.instruction, factors.nibbles
-    stored = _values(factors.a, i.a, i, factors.scale_a, i.span and i.span * i.stored_k // i.k)
-    if nibbles is None:
-        return stored
-    assert i.granularity
-    dense = np.zeros((len(stored), 2 * stored.shape[1]))
-    np.put_along_axis(dense, kept_rows(np.asarray(nibbles), i.granularity), stored, axis=1)
-    return dense
-
-
-def _values_of_b(factors: Factors) -> NDArray[np.float64]:
-    i = factors.instruction
-    return _values(factors.b.T, i.b, i, factors.scale_b, i.span).T
+    exact = exact_values(left[rows], i.a), exact_values(right[:, columns], i.b)
+    if problem.block_scaled:
+        exact = problem.factors(i).take(rows, columns).times_block_scales(*exact)
+    groups = problem.groups()
+    return exact[0] @ exact[1] if groups is None else groups.take(rows, columns).product(*exact)

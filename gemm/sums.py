@@ -6,7 +6,7 @@ are computed block by block, which bounds the memory besides operands and result
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,11 @@ from ..isa.formats import FORMATS
 from ..isa.operands import MatrixOperands
 from ..operands.registers import CONTAINERS
 from .epilogue import RESULTS, Epilogue, rounded_values, to_codes
+from .group_scales import added_group, check_groups
 from .matrices import Factors
 from .ways import Way, combine
 
-__all__ = ["Chains", "Place", "added", "blocks", "check_result", "check_way", "product", "slices", "sums"]
+__all__ = ["Chains", "Place", "added", "blocks", "check_result", "check_way", "product", "slices", "stored", "sums"]
 
 #: Results of chains that are held at once, and the largest numbers of rows and columns of a block.
 _HELD, _ROWS, _COLUMNS = 1 << 24, 256, 512
@@ -177,14 +178,27 @@ def slices(way: Way, chains: Chains) -> list[NDArray]:
     found = []
     for number, of_slice in enumerate(way.slices(chains.factors.count)):
         results = chains.results(of_slice, first=number == 0)
-        total = results[0]
-        for other in results[1:]:
-            total = _plus(total, other)
-        found.append(total)
+        add = partial(_scaled_sum, way, chains.factors, of_slice) if way.group_scaling else partial(reduce, _plus)
+        found.append(add(results))
     if len(found) > 1:
         for name in (way.workspace, way.running):
             found = [rounded_values(part, name) for part in found] if name else found
     return found
+
+
+def _scaled_sum(way: Way, factors: Factors, chains: list[_Chain], results: NDArray) -> NDArray:
+    """Add the results of the chains of a slice, each scaled by its group scales, to +0."""
+    assert factors.groups
+    total = np.zeros(factors.shape, np.float32)
+    for chain, result in zip(chains, results, strict=True):
+        group = factors.groups.group_of(chain, factors.instruction.k)
+        total = added_group(total, result, factors.groups, group, way.group_scaling)
+    return total
+
+
+def stored(way: Way, epilogue: Epilogue, total: NDArray) -> NDArray:
+    """Apply the epilogue to float32 or int32 sums, and return the codes that are stored."""
+    return to_codes(epilogue.apply(total, way.scale_order), way.result, way.rounding)
 
 
 def added(way: Way, one: NDArray, other: NDArray) -> NDArray:
@@ -226,6 +240,9 @@ def check_result(way: Way) -> None:
     accepted = [name for name in RESULTS if name == "s8" or FORMATS[name].is_integer <= integer]
     if way.result not in accepted:
         raise OperandError(f"the result of {way.instruction} must be {' or '.join(accepted)}, not {way.result!r}")
+    for name in ("convert_a", "convert_b"):
+        if getattr(way, name) and way.parsed.a.name != "tf32":
+            raise OperandError(f"{name} is for factors in tf32, not those of {way.instruction}")
     for name in ("workspace", "running"):
         if getattr(way, name) not in ("", "f32", "f16", "bf16") or (integer and getattr(way, name)):
             raise OperandError(f"{name} must be f32, f16 or bf16, of floats, not {getattr(way, name)!r}")
@@ -278,12 +295,12 @@ def product(
         The back end cannot compute on this machine.
     """
     check_way(way, factors.count)
+    check_groups(way, factors.groups, factors.count)
     shape, epilogue = factors.shape, epilogue or Epilogue()
     result = np.empty(shape, CONTAINERS[FORMATS[way.result].bits])
     place = place or Place.of(slice(None), slice(None), shape)
     for rows, columns in blocks(shape, way.chains(place.shape, factors.count)):
         c = None if start is None else start[rows, columns]
         chains = Chains(factors.take(rows, columns), way.arch, computes, c, place.take(rows, columns))
-        done = epilogue.take(shape, rows, columns).apply(sums(way, chains))
-        result[rows, columns] = to_codes(done, way.result, way.rounding)
+        result[rows, columns] = stored(way, epilogue.take(shape, rows, columns), sums(way, chains))
     return result

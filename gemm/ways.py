@@ -10,6 +10,8 @@ of the next. The results of chains are added in f32 under IEEE rules, round to n
 
 With stream-K each output tile has its own slices, see :mod:`sptc.gemm.stream_k`.
 
+With group scales, the result of each chain is scaled before it is added, see :mod:`sptc.gemm.group_scales`.
+
 At the end the epilogue, if any, is applied (see :mod:`sptc.gemm.epilogue`) and the sum is rounded to the result type.
 """
 
@@ -27,9 +29,10 @@ from ..isa.architectures import same_numerics
 from ..isa.instructions import Instruction, parse, require_architecture
 from ..isa.tcgen05 import parse_shaped
 from ..isa.text import is_word_of
+from .epilogue import SCALE_ORDERS
 from .stream_k import StreamK
 
-__all__ = ["CUTS", "K_ORDERS", "ORDERS", "Way", "combine", "instruction_named"]
+__all__ = ["CONVERSIONS", "CUTS", "GROUP_SCALINGS", "K_ORDERS", "ORDERS", "Way", "combine", "instruction_named"]
 
 #: Order in which the results of slices are added. ``in order``: from the first. ``reverse``: from the last. ``last
 #: first``: the last, then the others in order. ``tree``: neighbours in pairs, then neighbouring sums. ``halves``: the
@@ -40,6 +43,14 @@ K_ORDERS = ("ascending", "descending")
 #: Assignment of K tiles to slices. ``rounded up``: the same number to each, rounded up; the last gets the rest.
 #: ``balanced``: numbers that differ by at most one, the larger first. ``in turn``: one tile to each slice in turn.
 CUTS = ("rounded up", "balanced", "in turn")
+#: Order in which the result of a chain is multiplied by its group scales, and its addition to the f32 accumulator.
+#: ``fused``: the last multiplication and the addition are one FMA. ``rounded``: the product is rounded first.
+GROUP_SCALINGS = tuple(f"{order}, {addition}" for addition in ("fused", "rounded") for order in (
+    "product", "a then b", "b then a"
+))  # fmt: skip
+#: Conversion of f32 numbers to tf32 before the instruction. Empty: none, the instruction drops the low 13 bits.
+#: ``cvt.rna``: to nearest, ties away from zero. ``cvt.rn``: to nearest even.
+CONVERSIONS = ("", "cvt.rna", "cvt.rn")
 
 Term = TypeVar("Term")
 
@@ -73,9 +84,19 @@ class Way:
     swapped: bool = False  #: B is the sparse operand: the product is computed as (B^T A^T)^T
     result: str = "f32"
     rounding: str = "RNE"  #: Rounding mode of the result: ``RNE``, or ``RZ`` (toward zero)
+    group_scaling: str = ""  #: Arithmetic of group scales, one of :data:`GROUP_SCALINGS`; empty without group scales
+    scale_order: str = "a then b"  #: Order of the epilogue's scales, one of :data:`~sptc.gemm.epilogue.SCALE_ORDERS`
+    #: Conversion of f32 numbers in A and in B to tf32, one of :data:`CONVERSIONS`.
+    convert_a: str = ""
+    convert_b: str = ""
 
     def __post_init__(self) -> None:
-        for name, accepted in (("order", ORDERS), ("k_order", K_ORDERS), ("cut", CUTS), ("rounding", ("RNE", "RZ"))):
+        accepted_words = (
+            ("order", ORDERS), ("k_order", K_ORDERS), ("cut", CUTS), ("rounding", ("RNE", "RZ")),
+            ("group_scaling", ("", *GROUP_SCALINGS)), ("scale_order", SCALE_ORDERS), ("convert_a", CONVERSIONS),
+            ("convert_b", CONVERSIONS),
+        )  # fmt: skip
+        for name, accepted in accepted_words:
             value = getattr(self, name)
             if not is_word_of(value, accepted):
                 raise OperandError(f"{name} must be {' or '.join(map(repr, accepted))}, not {shown(value)}")
@@ -209,6 +230,14 @@ class Way:
             parts.append("K descending")
         parts += [f"slices rounded to {self.workspace}"] if self.workspace else []
         parts += [f"running sum in {self.running}"] if self.running else []
+        if self.group_scaling:
+            order, _, addition = self.group_scaling.partition(", ")
+            parts.append(f"partial sums scaled by groups: {_SCALED[order]}, {_GROUP_ADDITIONS[addition]}")
+        parts += [f"scaled {_SCALED[self.scale_order]}"] if self.scale_order != "a then b" else []
+        of_name = {"A": self.convert_a, "B": self.convert_b}
+        for conversion in CONVERSIONS[1:]:
+            if names := [name for name, other in of_name.items() if other == conversion]:
+                parts.append(f"{' and '.join(names)} rounded by {conversion}.tf32")
         return f"{'; '.join(parts)}; result {self.result} ({self.rounding})"
 
 
@@ -220,6 +249,12 @@ _ADDED = {
     "halves": "added in a tree of halves",
     "any": "added in any order",
 }
+_SCALED = {
+    "product": "by the product of both scales",
+    "a then b": "by the scale of A, then of B",
+    "b then a": "by the scale of B, then of A",
+}
+_GROUP_ADDITIONS = {"fused": "added by FMA", "rounded": "rounded and added"}
 
 
 def combine(terms: Sequence[Term], order: str, add: Callable[[Term, Term], Term]) -> Term:

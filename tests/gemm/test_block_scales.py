@@ -110,6 +110,17 @@ def test_codes_vectors_and_batches(rng: Random) -> None:
     np.testing.assert_array_equal(found, np.stack([expected, 2 * expected]))
 
 
+def test_scales_as_floats(rng: Random) -> None:
+    """Floats are the codes that hold them; the number of blocks decides between NVFP4 and MXFP4."""
+    for fmt, scale, dense, span in KINDS[4:]:
+        drawn = Drawn(rng, fmt, scale, dense, span, (6, 3))
+        words = drawn.words(scale)
+        floats = {name: word.astype(np.float32) for name, word in words.items() if name != "arch"}
+        expected = sptc.gemm(drawn.a, drawn.b, instruction=str(drawn.i), **words)
+        found = sptc.gemm(drawn.a, drawn.b, instruction=str(drawn.i), arch="sm_120", **floats)
+        np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize("swapped", [False, True])
 def test_the_way_is_found(rng: Random, swapped: bool) -> None:
     fmt, scale, dense, span = KINDS[int(rng.integers(4, 6))]
@@ -135,7 +146,8 @@ def test_what_is_refused(rng: Random) -> None:
     for change, message in (
         ({"block_scale_b": None}, r"^block_scale_b is missing: both factors have block scales, or none$"),
         ({"block_scale_a": other["block_scale_a"]}, r"^block_scale_a and .* must be of one format, not ue4m3 and ue8"),
-        ({"block_scale_a": np.ones((4, 14))}, r"^block_scale_a must hold codes: float8_e8m0fnu, .* not float64 of sh"),
+        ({"block_scale_a": np.ones((4, 14), bool)}, r"^block_scale_a must hold codes: float8_e8m0fnu, .* not bool of "),
+        ({"block_scale_a": np.full((4, 14), 0.3)}, r"^block_scale_a holds values that ue4m3 does not hold$"),
         ({"block_scale_b": words["block_scale_b"][:2]}, r"^block_scale_b must be of shape \(3, 14\), .*, not \(2, 14"),
         ({"block_scale_a": words["block_scale_a"][0]}, r"^block_scale_a of shape \(14,\) does not fit a batch of "),
         ({"block_scale_a": words["block_scale_a"][:, :9]}, r"^no instruction for e2m1 on sm_120 has 9 block scales "),

@@ -179,7 +179,7 @@ def test_unequal_slices(rng: Random) -> None:
 def test_each_candidate_forms_another_sum() -> None:
     i = instructions_for("f16", "sm_90")[0]
     plain = Way(instruction=str(i), result="f16")
-    ways = [*candidates([i], plain, Expressions(lambda _: 24, (64, 64)))]
+    ways = [*candidates([[i]], plain, Expressions(lambda _: 24, (64, 64)))]
     assert len(set(ways)) == len(ways) > 250
     assert ways[0] == plain
     for same in ({"split_k": 2, "order": "reverse"}, {"promote": 12}, {"split_k": 3, "order": "tree"}):
@@ -221,7 +221,11 @@ def test_what_is_refused() -> None:
         ((A, B, Y[:3]), {}, r"^y of shape \(3, 2\) is not that of the product, \(4, 2\)$"),
         ((A, B, Y.astype("f2")), {}, r"^y must be a matrix of f32, as float32 or codes in uint32, not float16 of sh"),
         ((A, B, Y), {"result": "f64"}, r"^the result must be one of f32, "),
-        ((A, B, Y), {"format": None}, r"^name the format of a and b, or an instruction$"),
+        (
+            (A.view(np.uint16), B.view(np.uint16), Y),
+            {"format": None},
+            r"^name the format of a and b, or an instruction$",
+        ),
         ((A, B * np.float16(np.nan), Y), {}, r"^b holds 128 NaN, the first in row 0, column 0$"),
         ((A[None], B, Y), {}, r"^a must be one matrix, not of shape \(1, 4, 64\)$"),
         ((A, B, Y), {"beta": 1.0}, r"^beta is a factor of c, which is missing$"),

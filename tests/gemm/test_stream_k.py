@@ -176,7 +176,7 @@ def test_each_candidate_forms_another_sum(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("sptc.gemm.candidates._MOST_ASKED", 4_000)
     monkeypatch.setattr("sptc.gemm.candidates._MOST_STREAMS", 600)
     expressions = Expressions(lambda _: 64, (512, 640))
-    others = {expressions.of(way) for way in candidates([I], F32, expressions)}
+    others = {expressions.of(way) for way in candidates([[I]], F32, expressions)}
     ways = [*streams([I], F32, expressions)]
     numbers = [expressions.of(way) for way in ways]
     assert len({*numbers}) == len(ways)

@@ -1,0 +1,207 @@
+"""Group scales: f32 scales of groups of elements along K, applied to the partial sum of each group.
+
+DeepGEMM, sglang and CUTLASS quantise fp8 in groups: one scale for 1 x 128 elements of A and one for 128 x 128 of B.
+Chains are promoted at least once per group (see :mod:`sptc.gemm.ways`). The result of a chain is multiplied by both
+scales of its group in f32 and added to the f32 accumulator of the slice, which begins at +0:
+
+    K        |      group 0      |      group 1      |
+    chains   | chain 0 | chain 1 | chain 2 | chain 3 |
+    slice      ((chain 0 s0 + chain 1 s0) + chain 2 s1) + chain 3 s1          s = scale of A x scale of B
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import OperandError
+from .epilogue import Epilogue, fused, scaling_factors
+from .ways import GROUP_SCALINGS, Way
+
+__all__ = ["GroupScales", "added_group", "check_groups", "group_scales_of", "grouped_way"]
+
+#: Elements of a group along K, likely ones first, and elements of a block of rows of A or of columns of B.
+_LENGTHS, _BLOCK = (128, 64, 32, 256, 512, 1024, 16), 128
+
+
+@dataclass(frozen=True, eq=False)
+class GroupScales:
+    """Group scales of both factors."""
+
+    #: Scales of shapes that broadcast to (groups, M, N).
+    a: NDArray[np.float32]
+    b: NDArray[np.float32]
+    length: int  #: Elements of a group along K
+
+    def take(self, rows: slice | NDArray, columns: slice | NDArray) -> "GroupScales":
+        """Return the scales of some rows and columns of the product."""
+
+        def of(array: NDArray[np.float32]) -> NDArray[np.float32]:
+            array = array if array.shape[1] == 1 else array[:, rows]
+            return array if array.shape[2] == 1 else array[:, :, columns]
+
+        return replace(self, a=of(self.a), b=of(self.b))
+
+    def turned(self) -> "GroupScales":
+        """Return the scales of the transposed product; `a` remains the scales of A."""
+        return replace(self, a=self.a.swapaxes(1, 2), b=self.b.swapaxes(1, 2))
+
+    def group_of(self, chain: NDArray[np.intp], k: int) -> int:
+        """Return the group of a chain; k is that of its instruction.
+
+        Raises
+        ------
+        OperandError
+            The chain is in several groups.
+        """
+        first, last = int(chain.min()) * k, (int(chain.max()) + 1) * k - 1
+        if first // self.length != last // self.length:
+            raise OperandError(
+                f"a partial sum of elements {first} to {last} along K spans several groups of {self.length}: choose "
+                "promote so that each group ends a chain"
+            )
+        return first // self.length
+
+    def product(self, a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the scaled product of two matrices in float64, as the reference for errors."""
+        total = np.zeros((len(a), b.shape[1]))
+        for group, start in enumerate(range(0, len(b), self.length)):
+            part = slice(start, start + self.length)
+            if group < max(len(self.a), len(self.b)):  # beyond K, instructions are filled with zeros
+                total += (a[:, part] @ b[part]) * self.a[group].astype(np.float64) * self.b[group]
+        return total
+
+
+def added_group(
+    total: NDArray[np.float32], part: NDArray[np.float32], groups: GroupScales, group: int, scaling: str
+) -> NDArray[np.float32]:
+    """Scale the result of a chain and add it to the sum of a slice.
+
+    Parameters
+    ----------
+    total, part : ndarray of float32, shape (M, N)
+        Sum of the slice, and result of the chain.
+    groups : GroupScales
+        Scales.
+    group : int
+        Group of the chain.
+    scaling : str
+        One of :data:`~sptc.gemm.ways.GROUP_SCALINGS`.
+    """
+    order, _, addition = scaling.partition(", ")
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        one, other = scaling_factors(part, groups.a[group], groups.b[group], order)
+        return fused(one, other, total) if addition == "fused" else total + one * other
+
+
+def group_scales_of(
+    a: NDArray[np.float32] | None,
+    b: NDArray[np.float32] | None,
+    epilogue: Epilogue,
+    shape: tuple[int, int],
+    k: int,
+    span: int = 0,
+) -> tuple[GroupScales | None, Epilogue]:
+    """Return the group scales that a caller gives, None if there are none, and the epilogue without them.
+
+    The scales of the epilogue are group scales if they have their shapes, for groups of 128 or of `span` elements, and
+    do not broadcast to the product.
+
+    Parameters
+    ----------
+    a : ndarray of float32, shape (M, groups), optional
+        Scales of A; also one for each 128 rows, or for all.
+    b : ndarray of float32, shape (groups, N), optional
+        Scales of B; also one for each 128 columns, or for all.
+    epilogue : Epilogue
+        Epilogue of the product.
+    shape : (int, int)
+        M and N.
+    k : int
+        K.
+    span : int
+        Elements of a promoted chain, if known. Groups of this length are preferred.
+
+    Raises
+    ------
+    OperandError
+        Only one factor has group scales, or a shape does not fit.
+    """
+    if a is None and b is None:
+        a, b = epilogue.scale_a, epilogue.scale_b
+        if a is None or b is None or not _are_groups(a, b, shape, k, span):
+            return None, epilogue
+        epilogue = replace(epilogue, scale_a=None, scale_b=None)
+    if a is None or b is None:
+        missing = "a" if a is None else "b"
+        raise OperandError(f"group_scale_{missing} is missing: both factors have group scales, or none")
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != len(b) or not len(b):
+        raise OperandError(
+            f"group_scale_a must be of shape (M, groups along K) and group_scale_b of (groups, N), not {a.shape} and "
+            f"{b.shape}"
+        )
+    length = _length(k, len(b), span)
+    a, b = _spread("group_scale_a", a, shape[0], "rows"), _spread("group_scale_b", b.T, shape[1], "columns")
+    return GroupScales(np.ascontiguousarray(a.T)[:, :, None], np.ascontiguousarray(b.T)[:, None, :], length), epilogue
+
+
+def _are_groups(a: NDArray, b: NDArray, shape: tuple[int, int], k: int, span: int) -> bool:
+    """Return whether scales of an epilogue have the shapes of group scales only."""
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != len(b) or len(b) == 1:
+        return False
+    try:
+        broadcasts = all(np.broadcast_shapes(array.shape, shape) == shape for array in (a, b))
+    except ValueError:
+        broadcasts = False
+    return not broadcasts and len(b) in (-(-k // length) for length in (span, _BLOCK) if length)
+
+
+def _length(k: int, groups: int, span: int) -> int:
+    """Return the elements of a group along K."""
+    for length in (span, *_LENGTHS):
+        if length and -(-k // length) == groups:
+            return length
+    if k % groups:
+        raise OperandError(f"a K of {k} cannot be divided into {groups} groups of 128 or another number of elements")
+    return k // groups
+
+
+def _spread(name: str, scales: NDArray[np.float32], lines: int, noun: str) -> NDArray[np.float32]:
+    """Return scales of every row of A or column of B, shape (lines, groups), or of all of them, shape (1, groups)."""
+    if len(scales) in (1, lines):
+        return scales
+    if len(scales) != -(-lines // _BLOCK):
+        raise OperandError(
+            f"{name} must have one scale for each of {lines} {noun}, for each {_BLOCK} of them, or for all, not "
+            f"{len(scales)}"
+        )
+    return scales.repeat(_BLOCK, axis=0)[:lines]
+
+
+def grouped_way(way: Way, groups: GroupScales | None) -> Way:
+    """Return a way with the default arithmetic of group scales, and with one chain per group, where it names none."""
+    if groups is None:
+        return way
+    promote = way.promote or max(1, groups.length // way.parsed.k)
+    return replace(way, promote=promote, group_scaling=way.group_scaling or GROUP_SCALINGS[0])
+
+
+def check_groups(way: Way, groups: GroupScales | None, instructions: int) -> None:
+    """Check that a way has the arithmetic for group scales, and chains that end with each group.
+
+    Raises
+    ------
+    OperandError
+        Group scales or their arithmetic are missing, the sums are integers, or a chain is in several groups.
+    """
+    if groups is None:
+        if way.group_scaling:
+            raise OperandError("the way scales groups: group_scale_a and group_scale_b are missing")
+        return
+    if not way.group_scaling:
+        raise OperandError("the way does not scale groups: it takes no group scales")
+    if way.parsed.d.is_integer:
+        raise OperandError(f"group scales are for float sums, not those of {way.instruction}")
+    for of_slice in way.slices(instructions):
+        for chain in of_slice:
+            groups.group_of(chain, way.parsed.k)

@@ -1,0 +1,312 @@
+"""Search for a way of summation: the ways that are tried, on which outputs, and what is recorded of each."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..api.backends import Backend
+from ..errors import OperandError
+from ..isa.formats import FORMATS
+from ..isa.instructions import Instruction
+from ..isa.metadata import Granularity
+from ..tensors.compressed import Compressed, SparsityError
+from ..tensors.encode import decode_codes
+from ..tensors.sparsify import expand
+from .block_scales import BlockScales
+from .candidates import Expressions, any_order, candidates, streams
+from .epilogue import Epilogue
+from .group_scales import GroupScales
+from .matrices import Factors, Sparse, converted, dense_codes, exact_product, factors, sparse_codes
+from .misses import Miss, Output
+from .possible import possible
+from .sums import Chains, Place, blocks, stored, sums
+from .ways import Way
+
+__all__ = ["Found", "Operands", "Search", "searched"]
+
+#: Multiplications in the sample on which candidates are tried, and its largest numbers of rows and columns.
+_SAMPLE, _SAMPLE_ROWS, _SAMPLE_COLUMNS = 1 << 23, 64, 128
+#: Rows and columns of the part of the sample on which candidates are tried first, and number of first candidates that
+#: are tried on the whole sample in any case, so that a nearest way is known.
+_GLANCE_ROWS, _GLANCE_COLUMNS, _WHOLLY = 8, 16, 32
+#: Ways that are compared on all outputs to find the next best or the nearest, and further ways that are tried on the
+#: sample for this.
+_RIVALS, _TRIED_BESIDE = 4, 400
+#: Multiplications above which a product is large: only one rival is then compared on all outputs.
+_LARGE = 1 << 33
+
+
+class Operands:
+    """Factors of a product, converted to the operands of each instruction when it is first tried.
+
+    Parameters
+    ----------
+    left, right : ndarray or Compressed
+        Factors as given, A and B. `right` is a matrix.
+    first : Instruction
+        Instruction that decides which factor is the sparse one.
+    prune, nan
+        As for :func:`sptc.gemm`.
+
+    Raises
+    ------
+    OperandError, SparsityError
+        The shapes do not match, or neither factor has the sparsity structure of `first`.
+    """
+
+    def __init__(self, left: NDArray | Compressed, right: NDArray, first: Instruction, prune: bool, nan: str) -> None:
+        for name, array in (("a", left), ("b", right)):
+            if isinstance(array, np.ndarray) and array.ndim != 2:
+                raise OperandError(f"{name} must be one matrix, not of shape {array.shape}")
+        if left.shape[1] != len(right):
+            raise OperandError(f"A has {left.shape[1]} columns and B {len(right)} rows: they have no common K")
+        self._given: dict[str, Any] = {"a": left, "b": right}
+        self._prune, self._nan = prune, nan
+        self._sparse: dict[tuple[Granularity | None, str, str], Sparse] = {}
+        self._dense: dict[tuple[str, str], NDArray] = {}
+        self._factors: dict[tuple[str, str, str], Factors] = {}
+        self._scales: BlockScales | None = None
+        self._groups: GroupScales | None = None
+        self.shape, self.k = (left.shape[0], right.shape[1]), len(right)
+        self.swapped = False  #: B is the sparse factor
+        try:
+            self._sparse_of(first, "")
+        except SparsityError as error:
+            self.swapped = True
+            try:
+                self._sparse_of(first, "")
+            except SparsityError:
+                raise error from None
+
+    def scale(self, scales: BlockScales | None, groups: GroupScales | None) -> None:
+        """Set the block scales and group scales of A and B."""
+        self._scales, self._groups = scales, groups.turned() if groups and self.swapped else groups
+
+    def _sparse_of(self, i: Instruction, conversion: str) -> Sparse:
+        name = i.granularity, i.a.name, conversion
+        if name not in self._sparse:
+            value = converted(self._given["b" if self.swapped else "a"], i.a, conversion)
+            if isinstance(value, Compressed) and not i.granularity:
+                value = expand(value)
+            if self.swapped:
+                value = value.T
+            prune = self._prune and not self.swapped
+            label = "b" if self.swapped else "a"
+            self._sparse[name] = sparse_codes(label, value, i, prune=prune, nan=self._nan)
+        return self._sparse[name]
+
+    def _dense_of(self, i: Instruction, conversion: str) -> NDArray:
+        name = i.b.name, conversion
+        if name not in self._dense:
+            label = "a" if self.swapped else "b"
+            codes = dense_codes(label, converted(self._given[label], i.b, conversion), i.b, self._nan)
+            self._dense[name] = codes.T if self.swapped else codes
+        return self._dense[name]
+
+    def of(self, way: Way) -> Factors:
+        """Return the operands of a way's instruction."""
+        name = way.instruction, way.convert_a, way.convert_b
+        if name not in self._factors:
+            i, conversions = way.parsed, (way.convert_a, way.convert_b)
+            sparse, dense = conversions[::-1] if self.swapped else conversions
+            left, right = self._sparse_of(i, sparse), self._dense_of(i, dense)
+            scales = self._scales and self._scales.checked(i, self.shape, self.k, swapped=self.swapped)
+            self._factors[name] = factors(left, right, i, scales, self._groups)
+        return self._factors[name]
+
+
+class Search:
+    """State of a search: operands by instruction, the given result, and the differences of the ways tried."""
+
+    def __init__(self, operands: Operands, wanted: NDArray, computes: Backend, arch: str, epilogue: Epilogue) -> None:
+        self._operands, self.wanted = operands, wanted
+        self._computes, self._arch, self._epilogue = computes, arch, epilogue
+        #: Chains of the sample, of the part that is tried first, and of a small product, by operands.
+        self._kept: dict[tuple[int, str, str, str], Chains] = {}
+        self._last: tuple[Way, int, NDArray] | None = None
+        rows, columns = wanted.shape
+        count = min(columns, _SAMPLE_COLUMNS)
+        self._columns = np.unique(np.linspace(0, columns - 1, count).astype(np.intp))
+        count = max(1, min(rows, _SAMPLE_ROWS, _SAMPLE // (count * operands.k)))
+        self._rows = np.unique(np.linspace(0, rows - 1, count).astype(np.intp))
+        self.size = wanted.size * operands.k
+        self.counts: dict[Way, int] = {}
+        self.tried = 0
+
+    def of(self, way: Way) -> Factors:
+        """Return the operands of a way's instruction."""
+        return self._operands.of(way)
+
+    def instructions(self, instruction: str) -> int:
+        """Return the number of instructions along K."""
+        return self.of(Way(instruction=instruction, arch=self._arch)).count
+
+    def chains(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> Chains:
+        """Return the chains of some outputs. Those of the sample are cached, and those of a small product."""
+        size = self.wanted[rows][:, columns].size
+        if not isinstance(rows, np.ndarray) and size != self.wanted.size:
+            return self._chains(way, rows, columns)
+        name = size if isinstance(rows, np.ndarray) else -1, way.instruction, way.convert_a, way.convert_b
+        if name not in self._kept:
+            self._kept[name] = self._chains(way, rows, columns)
+        return self._kept[name]
+
+    def _chains(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> Chains:
+        place = Place.of(rows, columns, self.wanted.shape)
+        return Chains(self.of(way).take(rows, columns), self._arch, self._computes, place=place)
+
+    def _sums(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> NDArray:
+        """Return the sums of some outputs; those of the way before, if it differs only in the order of scales."""
+        plain, size = replace(way, scale_order="a then b"), self.wanted[rows][:, columns].size
+        if not isinstance(rows, np.ndarray):
+            return sums(way, self.chains(way, rows, columns))
+        if self._last is None or self._last[:2] != (plain, size):
+            self._last = plain, size, sums(way, self.chains(way, rows, columns))
+        return self._last[2]
+
+    def codes(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> NDArray:
+        """Return the codes of some outputs by a way."""
+        of_block = self._epilogue.take(self.wanted.shape, rows, columns)
+        return stored(way, of_block, self._sums(way, rows, columns))
+
+    def sample(self, way: Way) -> int:
+        """Count the outputs of the sample that differ by a way. A way that is far off is not recorded."""
+        if way not in self.counts:
+            self.tried += 1
+            if self.tried > _WHOLLY and (far := self._glance(way)):
+                return far
+            self.counts[way] = self._differing(way, self._rows, self._columns)
+        return self.counts[way]
+
+    def _differing(self, way: Way, rows: NDArray, columns: NDArray) -> int:
+        return int((self.codes(way, rows, columns) != self.wanted[rows][:, columns]).sum())
+
+    def _glance(self, way: Way) -> int:
+        """Count the differing outputs in a small part of the sample; return 0 unless more than half differ."""
+        rows = self._rows[:: -(-len(self._rows) // _GLANCE_ROWS)]
+        columns = self._columns[:: -(-len(self._columns) // _GLANCE_COLUMNS)]
+        far = self._differing(way, rows, columns)
+        return far if 2 * far > len(rows) * len(columns) else 0
+
+    def error(self, way: Way) -> float:
+        """Return the median error of the sample against the product in float64 with a way's operands."""
+        exact = exact_product(self.of(way).take(self._rows, self._columns))
+        exact = self._epilogue.take(self.wanted.shape, self._rows, self._columns).exactly(exact)
+        values = decode_codes(np.ascontiguousarray(self.wanted[self._rows][:, self._columns]), FORMATS[way.result])
+        with np.errstate(invalid="ignore"):
+            errors = np.abs(values - exact)
+        finite = np.isfinite(errors)
+        return float(np.median(errors[finite])) if finite.any() else 0.0
+
+    def parts(self, way: Way) -> Iterator[tuple[slice, slice]]:
+        """Yield blocks that cover all outputs."""
+        return blocks(self.wanted.shape, way.chains(self.wanted.shape, self.of(way).count))
+
+    def equals(self, way: Way) -> bool:
+        """Return whether a way gives every output."""
+        return all(np.array_equal(self.codes(way, *part), self.wanted[part]) for part in self.parts(way))
+
+    def miss(self, way: Way) -> Miss | None:
+        """Compare every output of a way; None if all are equal."""
+        total, first = 0, None
+        for rows, columns in self.parts(way):
+            found, wanted = self.codes(way, rows, columns), self.wanted[rows, columns]
+            differing = np.argwhere(found != wanted)
+            total += len(differing)
+            for row, column in differing[:1]:
+                place = int(rows.start + row), int(columns.start + column)
+                if first is None or place < first[:2]:
+                    first = (*place, int(wanted[row, column]), int(found[row, column]))
+        return Miss(way, total, *first, self._output(way, *first[:2])) if first else None
+
+    def _output(self, way: Way, row: int, column: int) -> Output:
+        """Return one output with its operands, in the orientation in which it is computed."""
+        shape, of_all = self.wanted.shape, self.of(way)
+        tiles, ways = way.of_tiles(shape, of_all.count)
+        dealing = way.stream_k
+        of_tile = tiles[row // dealing.rows, column // dealing.columns] if dealing else 0
+        place = slice(row, row + 1), slice(column, column + 1)
+        return Output(ways[of_tile], of_all.take(*place), self._epilogue.take(shape, *place))
+
+    def is_possible(self, way: Way) -> bool:
+        """Return whether some order of adding the slices explains each output."""
+
+        def some(rows: slice | NDArray, columns: slice | NDArray) -> bool:
+            wanted = self.wanted[rows][:, columns]
+            of_block = self._epilogue.take(self.wanted.shape, rows, columns)
+            return possible(way, self.chains(way, rows, columns), of_block, wanted)
+
+        return some(self._rows, self._columns) and all(some(*part) for part in self.parts(way))
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found; the fields of :class:`~sptc.gemm.identify.Identification`."""
+
+    way: Way | None
+    nearest: Miss | None
+    equal: tuple[Way, ...]
+    alike: tuple[Way, ...]
+    possible: Way | None
+    tried: int
+
+
+def searched(
+    search: Search,
+    families: Sequence[Sequence[Instruction]],
+    plain: Way,
+    variants: Sequence[dict[str, Any]],
+    group: int = 0,
+    workers: int | None = None,
+) -> Found:
+    """Try the candidates until one gives every output; then find the next best or the nearest way.
+
+    Parameters
+    ----------
+    search : Search
+        Operands and expected result.
+    families, plain, variants, group
+        As for :func:`sptc.gemm.candidates.candidates`.
+    workers : int, optional
+        As for :func:`sptc.gemm.candidates.streams`. Stream-K is not searched with group scales.
+    """
+    expressions = Expressions(search.instructions, search.wanted.shape)
+    every = candidates(families, plain, expressions, variants, group)
+    if not group:
+        streamed = streams(families[0], replace(plain, **variants[0]), expressions, workers)
+        every = chain(islice(every, 1), streamed, every) if workers else chain(every, streamed)
+    for way in every:
+        if not search.sample(way) and search.equals(way):
+            tried = search.tried
+            for other in islice(every, _TRIED_BESIDE):
+                search.sample(other)
+            nearest, equal = _nearest(search, way)
+            return Found(way, nearest, equal, expressions.alike(way), None, tried)
+    tried, found = search.tried, None
+    if not (group or families[0][0].d.is_integer):
+        for way in any_order([*chain(*families)], replace(plain, **variants[0]), expressions):
+            tried += 1
+            if search.is_possible(way):
+                found = way
+                break
+    return Found(None, _nearest(search, None)[0], (), (), found, tried)
+
+
+def _nearest(search: Search, found: Way | None) -> tuple[Miss | None, tuple[Way, ...]]:
+    """Compare the best ways of the sample on all outputs; return the nearest that differs, and the equal ones."""
+    near = sorted((way for way in search.counts if way != found), key=lambda way: search.counts[way])
+    misses, equal = [], []
+    most = _RIVALS if search.size < _LARGE else 1
+    for way in near:
+        miss = search.miss(way)
+        if miss:
+            misses.append(miss)
+        else:
+            equal.append(way)
+        if len(misses) == most or len(misses) + len(equal) == 4 * most:
+            break
+    return min(misses, key=lambda miss: miss.differing, default=None), tuple(equal)
