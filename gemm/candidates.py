@@ -65,6 +65,7 @@ class Expressions:
         self.instructions, self.shape = instructions, shape
         self._numbers: dict[Hashable, int] = {}
         self._chains: dict[tuple[str | bytes, ...], int] = {}
+        self._of_ways: dict[Way, int] = {}
         self._seen: dict[int, list[Way]] = {}
 
     def new(self, way: Way) -> bool:
@@ -74,10 +75,13 @@ class Expressions:
         except OperandError:
             return False
         alike = self._seen.setdefault(number, [])
-        is_trivial = way.stream_k or way.promote >= self.instructions(way.instruction)
-        if not alike or (len(alike) < _MOST_ALIKE and not is_trivial and way not in alike):
+        if not alike:
             alike.append(way)
-        return alike[0] is way
+            return True
+        is_trivial = way.stream_k or way.promote >= self.instructions(way.instruction)
+        if len(alike) < _MOST_ALIKE and not is_trivial and way not in alike:
+            alike.append(way)
+        return False
 
     def alike(self, way: Way) -> tuple[Way, ...]:
         """Return the other ways that were passed and have the bits of a way by construction."""
@@ -95,7 +99,10 @@ class Expressions:
             K has too few tiles for the way.
         """
         tiles, ways = way.of_tiles(self.shape, self.instructions(way.instruction))
-        numbers = [self._of_one(of_tile) for of_tile in ways]
+        for of_tile in ways:
+            if of_tile not in self._of_ways:
+                self._of_ways[of_tile] = self._of_one(of_tile)
+        numbers = [self._of_ways[of_tile] for of_tile in ways]
         of_tiles = [[numbers[number] for number in of_row] for of_row in tiles.tolist()]
         if len({number for of_row in of_tiles for number in of_row}) == 1:
             return of_tiles[0][0]

@@ -128,11 +128,16 @@ class Search:
         #: Chains of the sample, of the part that is tried first, and of a small product, by operands.
         self._kept: dict[tuple[int, str, str, str], Chains] = {}
         self._last: tuple[Way, int, NDArray] | None = None
+        self._counts: dict[str, int] = {}
         rows, columns = wanted.shape
         count = min(columns, _SAMPLE_COLUMNS)
         self._columns = np.unique(np.linspace(0, columns - 1, count).astype(np.intp))
         count = max(1, min(rows, _SAMPLE_ROWS, _SAMPLE // (count * operands.k)))
         self._rows = np.unique(np.linspace(0, rows - 1, count).astype(np.intp))
+        self._few = tuple(
+            whole[:: -(-len(whole) // most)]
+            for whole, most in ((self._rows, _GLANCE_ROWS), (self._columns, _GLANCE_COLUMNS))
+        )
         self.size = wanted.size * operands.k
         self.counts: dict[Way, int] = {}
         self.tried = 0
@@ -143,7 +148,9 @@ class Search:
 
     def instructions(self, instruction: str) -> int:
         """Return the number of instructions along K."""
-        return self.of(Way(instruction=instruction, arch=self._arch)).count
+        if instruction not in self._counts:
+            self._counts[instruction] = self.of(Way(instruction=instruction, arch=self._arch)).count
+        return self._counts[instruction]
 
     def chains(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> Chains:
         """Return the chains of some outputs. Those of the sample are cached, and those of a small product."""
@@ -187,8 +194,7 @@ class Search:
 
     def _glance(self, way: Way) -> int:
         """Count the differing outputs in a small part of the sample; return 0 unless more than half differ."""
-        rows = self._rows[:: -(-len(self._rows) // _GLANCE_ROWS)]
-        columns = self._columns[:: -(-len(self._columns) // _GLANCE_COLUMNS)]
+        rows, columns = self._few
         far = self._differing(way, rows, columns)
         return far if 2 * far > len(rows) * len(columns) else 0
 
@@ -240,7 +246,8 @@ class Search:
             of_block = self._epilogue.take(self.wanted.shape, rows, columns)
             return possible(way, self.chains(way, rows, columns), of_block, wanted)
 
-        return some(self._rows, self._columns) and all(some(*part) for part in self.parts(way))
+        places = chain([self._few, (self._rows, self._columns)], self.parts(way))
+        return all(some(*place) for place in places)
 
 
 @dataclass(frozen=True)

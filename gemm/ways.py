@@ -51,6 +51,16 @@ GROUP_SCALINGS = tuple(f"{order}, {addition}" for addition in ("fused", "rounded
 #: Conversion of f32 numbers to tf32 before the instruction. Empty: none, the instruction drops the low 13 bits.
 #: ``cvt.rna``: to nearest, ties away from zero. ``cvt.rn``: to nearest even.
 CONVERSIONS = ("", "cvt.rna", "cvt.rn")
+_ACCEPTED = {
+    "order": ORDERS,
+    "k_order": K_ORDERS,
+    "cut": CUTS,
+    "rounding": ("RNE", "RZ"),
+    "group_scaling": ("", *GROUP_SCALINGS),
+    "scale_order": SCALE_ORDERS,
+    "convert_a": CONVERSIONS,
+    "convert_b": CONVERSIONS,
+}
 
 Term = TypeVar("Term")
 
@@ -91,12 +101,7 @@ class Way:
     convert_b: str = ""
 
     def __post_init__(self) -> None:
-        accepted_words = (
-            ("order", ORDERS), ("k_order", K_ORDERS), ("cut", CUTS), ("rounding", ("RNE", "RZ")),
-            ("group_scaling", ("", *GROUP_SCALINGS)), ("scale_order", SCALE_ORDERS), ("convert_a", CONVERSIONS),
-            ("convert_b", CONVERSIONS),
-        )  # fmt: skip
-        for name, accepted in accepted_words:
+        for name, accepted in _ACCEPTED.items():
             value = getattr(self, name)
             if not is_word_of(value, accepted):
                 raise OperandError(f"{name} must be {' or '.join(map(repr, accepted))}, not {shown(value)}")
