@@ -187,3 +187,57 @@ def test_bad_input(cli: CommandLine) -> None:
     message = "name the files of A, B and their product with --a, --b and --y"
     cli.refuses("--format", "f16", "--result", "f16", message=message)
     cli.refuses("--probe", "p", "--result", "f16", message="--probe needs --format")
+
+
+def test_options_of_both_commands(cli: CommandLine, rng: Random) -> None:
+    """`sptc gemm` and `sptc identify` take a transposed B, scales, bias, alpha and beta as Python does."""
+    a, w = rng.standard_normal((8, 256)).astype(np.float32), rng.standard_normal((6, 256)).astype(np.float32)
+    a[:, ::2] = 0
+    a, w = (array.astype(ml_dtypes.float8_e4m3fn).view(np.uint8) for array in (a, w))
+    files = {
+        "group_scale_a": rng.uniform(0.5, 2, (8, 2)), "group_scale_b": rng.uniform(0.5, 2, (2, 6)),
+        "scale_a": rng.uniform(0.5, 2, (8, 1)), "scale_b": rng.uniform(0.5, 2, 6), "c": rng.standard_normal((8, 6)),
+        "bias": rng.standard_normal(6),
+    }  # fmt: skip
+    files = {name: array.astype(np.float32) for name, array in files.items()}
+    saved(a=a, b=w, **files)
+    options = ["--transpose-b", "--alpha", 0.7, "--beta", -0.3]
+    options += [word for name in files for word in (f"--{name.replace('_', '-')}", f"{name}.npy")]
+    way = {"group_scaling": "a then b, rounded", "scale_order": "product", "result": "f32"}
+    y = sptc.gemm(a, w.T, format="e4m3", alpha=0.7, beta=-0.3, promote=2, **files, **way)
+    saved(y=y)
+    said = cli.json(*words(*options))
+    assert {name: said["way"][name] for name in ("promote", "group_scaling", "scale_order")} == {
+        "promote": 2, "group_scaling": "a then b, rounded", "scale_order": "product"
+    }  # fmt: skip
+    Path("way.json").write_text(cli.text(*words("--json", *options)), encoding="utf-8")
+    gemm = CommandLine(cli.capsys, "gemm")
+    given = ["--a", "a.npy", "--b", "b.npy", "--backend", "golden", "--jobs", 1, "--output", "again.npy", *options]
+    report = gemm.json(*given, "--way", "way.json")
+    np.testing.assert_array_equal(np.load("again.npy"), y)
+    assert report["errors"]["arithmetic"]["largest"] == report["errors"]["whole"]["largest"] < 0.02
+    Path("again.npy").unlink()
+    named = [f"--{name.replace('_', '-')}={word}" for name, word in way.items()]
+    gemm.json(*given, "--format", "e4m3", *named)
+    np.testing.assert_array_equal(np.load("again.npy"), y)
+    cli.refuses(*words("--group-scale-a", "group_scale_a.npy"), "--transpose-b", message="group_scale_b is missing: ")
+    cli.refuses(*words(fmt="e4m3,f7"), message="the format must be one of f32, f16, ")
+
+
+def test_block_scales_of_both_commands(cli: CommandLine, rng: Random) -> None:
+    """NVFP4: block scales as floats, and second-level scales in f32."""
+    a, b = (rng.integers(0, 16, shape).astype(np.uint8) for shape in ((8, 256), (256, 6)))
+    a.reshape(8, -1, 4, 2)[:, :, :2] = 0
+    scales = {"block_scale_a": rng.integers(1, 8, (8, 8)) / 4, "block_scale_b": rng.integers(1, 8, (6, 8)) / 4}
+    y = sptc.gemm(a, b, format="e2m1", arch="sm_100", alpha=0.013, **scales)
+    saved(a=a, b=b, y=y, **scales)
+    options = [word for name in scales for word in (f"--{name.replace('_', '-')}", f"{name}.npy")]
+    options += ["--alpha", 0.013, "--arch", "sm_100"]
+    said = cli.json(*words(*options, fmt="e2m1"))
+    assert said["exact"]
+    assert "block_scale.scale_vec::4X" in said["way"]["instruction"]
+    gemm = CommandLine(cli.capsys, "gemm")
+    given = ["--a", "a.npy", "--b", "b.npy", "--backend", "golden", "--format", "e2m1", *options]
+    report = gemm.json(*given, "--output", "again.npy", "--jobs", 1)
+    np.testing.assert_array_equal(np.load("again.npy"), y)
+    assert report["errors"]["arithmetic"]["largest"] == report["errors"]["whole"]["largest"] < 1e-3
