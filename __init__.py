@@ -5,8 +5,8 @@
 shared memory and registers. :func:`pack` puts matrices where an instruction takes them, :func:`unpack` takes them out
 again, and :func:`random_metadata` draws legal metadata. :func:`gemm` multiplies whole matrices, and :func:`identify`
 says how a kernel summed one. :func:`run_kernel` runs a compiled kernel. :func:`evidence` says whether the numerics of
-an instruction are measured or modelled. :class:`WgmmaSequence` checks the order of the calls around ``wgmma``. Bad
-input raises an :class:`Error`.
+an instruction are measured or modelled, and :func:`numerics` returns them. :class:`WgmmaSequence` checks the order of
+the calls around ``wgmma``. Bad input raises an :class:`Error`.
 """
 
 from importlib import import_module
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .api.matrix_moves import ldmatrix, stmatrix
 from .api.tcgen05 import tcgen05_mma
-from .api.warp import evidence, mma
+from .api.warp import evidence, mma, numerics
 from .api.warpgroup import wgmma
 from .errors import (
     BackendError,
@@ -45,6 +45,7 @@ __all__ = [
     "identify",
     "ldmatrix",
     "mma",
+    "numerics",
     "pack",
     "random_metadata",
     "run_kernel",

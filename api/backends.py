@@ -8,12 +8,15 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
-from ..errors import BackendError, shown
+from ..errors import BackendError, OperandError, shown
 from ..isa.instructions import Instruction
+from ..isa.metadata import MUX_OF_ARCHITECTURE
+from ..isa.numerics import Numerics
+from ..isa.numerics import numerics as numerics_of
 from ..isa.operands import MatrixOperands, Product
 from ..isa.text import is_word_of
 
-__all__ = ["BACKENDS", "MODELS", "Backend", "backend"]
+__all__ = ["BACKENDS", "MODELS", "Backend", "backend", "with_numerics"]
 
 
 @runtime_checkable
@@ -54,13 +57,24 @@ class Backend(Protocol):
 
 
 class _Golden:
+    def __init__(self, numerics: Numerics | None = None) -> None:
+        self._numerics = numerics
+
     def make_ready(self, arch: str) -> None:
         pass
 
-    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        from ..golden.matrix import multiply
+    def with_numerics(self, numerics: Numerics) -> "_Golden":
+        """Return the model of a datapath with these numerics, whatever the architecture."""
+        return _Golden(numerics)
 
-        return Product(multiply(instruction, arch, operands))
+    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
+        from ..golden.matrix import multiply, multiply_by
+
+        if self._numerics is None:
+            return Product(multiply(instruction, arch, operands))
+        if numerics_of(instruction, arch).method is not self._numerics.method:
+            raise OperandError(f"the numerics are those of another kind of instruction than {instruction} on {arch}")
+        return Product(multiply_by(instruction, self._numerics, MUX_OF_ARCHITECTURE[arch], operands))
 
 
 def _rtl() -> Backend:
@@ -144,3 +158,23 @@ def backend(name: str | Backend) -> Backend:
     if not is_word_of(name, _MAKERS):
         raise BackendError(f"backend must be {' or '.join(map(repr, BACKENDS))}, not {shown(name)}")
     return _made(name)
+
+
+def with_numerics(computes: Backend, numerics: Numerics | None) -> Backend:
+    """Return a back end with other numerics than those of an architecture; unchanged if `numerics` is None.
+
+    Raises
+    ------
+    OperandError
+        `numerics` is no record of numerics.
+    BackendError
+        The back end cannot change its numerics.
+    """
+    if numerics is None:
+        return computes
+    if not isinstance(numerics, Numerics):
+        raise OperandError(f"numerics must be a record that sptc.numerics returned, not {shown(numerics)}")
+    if (change := getattr(computes, "with_numerics", None)) is None:
+        raise BackendError("this back end has the numerics of its architecture: with numerics, use backend='golden'")
+    changed: Backend = change(numerics)
+    return changed

@@ -6,10 +6,12 @@ from ..isa.evidence import Evidence
 from ..isa.evidence import evidence as evidence_of
 from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment, metadata_map
 from ..isa.instructions import Instruction, parse
+from ..isa.numerics import Numerics
+from ..isa.numerics import numerics as numerics_of
 from ..isa.operands import HeldOperands, Immediates
-from ..isa.tcgen05 import any_instruction
+from ..isa.tcgen05 import any_instruction, parse_shaped
 from ..operands.registers import gather_warp, to_registers
-from .backends import Backend
+from .backends import Backend, with_numerics
 from .backends import backend as backend_named
 from .operands import (
     METADATA_POLICIES,
@@ -23,7 +25,7 @@ from .operands import (
     registers,
 )
 
-__all__ = ["evidence", "mma"]
+__all__ = ["evidence", "mma", "numerics"]
 
 #: Scale data, byte id and thread id.
 ScaleOperand = tuple[Registers, int, int]
@@ -62,6 +64,29 @@ def evidence(instruction: str, arch: str, *, a_from: str | None = None) -> str:
     return level.value if target_named(arch).same_chip else Evidence.MODELLED.value
 
 
+def numerics(arch: str, instruction: str) -> Numerics:
+    """Return the numerics of an instruction on an architecture: step, alignment and rounding.
+
+    Parameters
+    ----------
+    arch, instruction : str
+        As for :func:`evidence`. For ``tcgen05``, shape and types may follow in brackets.
+
+    Returns
+    -------
+    Numerics
+        A record. Its ``replace`` returns one that differs, which :func:`sptc.mma`, :func:`sptc.gemm` and
+        :func:`sptc.identify` take as ``numerics``.
+
+    Raises
+    ------
+    InstructionError
+        The text does not parse, or the architecture does not have the instruction.
+    """
+    parsed = parse_shaped(instruction)[1] if "(" in str(instruction) else any_instruction(instruction)
+    return numerics_of(parsed, require_target(parsed, arch))
+
+
 def mma(
     instruction: str,
     a: Registers,
@@ -75,6 +100,7 @@ def mma(
     arch: str = "sm_90",
     backend: str | Backend = "golden",
     metadata: str = "strict",
+    numerics: Numerics | None = None,
 ) -> Registers:
     """Compute ``mma`` or ``mma.sp`` exactly as the tensor core of an architecture does.
 
@@ -101,6 +127,8 @@ def mma(
     metadata : str
         ``"strict"`` raises for a nibble that the instruction declares undefined; ``"software"`` also takes 0x0 where
         every stored value of the chunk is zero; ``"silicon"`` computes any nibble as the multiplexers do.
+    numerics : Numerics, optional
+        Other numerics than those of `arch`, see :func:`sptc.numerics`; for ``"golden"``.
 
     Returns
     -------
@@ -122,7 +150,7 @@ def mma(
     if parsed.family != "mma":
         raise InstructionError(f"{parsed} is not an mma instruction; use sptc.wgmma.")
     arch = require_target(parsed, arch)
-    computes = backend_named(backend)
+    computes = with_numerics(backend_named(backend), numerics)
     check_choice("metadata", metadata, METADATA_POLICIES, OperandError)
     accumulators = accumulator_fragment(parsed)
     operands = {

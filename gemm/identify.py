@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..api.backends import with_numerics
 from ..api.operands import is_integer
 from ..errors import Error, OperandError, shown
 from ..isa.architectures import same_numerics
 from ..isa.formats import FORMATS
 from ..isa.instructions import Instruction
+from ..isa.numerics import Numerics
 from ..operands.registers import CONTAINERS
 from ..tensors.compressed import Compressed
 from .block_scales import BlockScales, block_scales_of
@@ -137,6 +139,7 @@ def identify(
     group_scale_b: Any = None,
     promote: int | None = None,
     workers: int | None = None,
+    numerics: Numerics | None = None,
 ) -> Identification:
     """Search for the way of summation that gives every bit of a result.
 
@@ -175,6 +178,8 @@ def identify(
         Instructions per promoted chain, if known.
     workers : int, optional
         Thread blocks of the launch of a stream-K kernel (default: the SM counts of GPUs of the architecture).
+    numerics : Numerics, optional
+        Other numerics of `instruction` than those of `arch`, see :func:`sptc.numerics`; for the golden model.
 
     Returns
     -------
@@ -215,7 +220,10 @@ def identify(
     wanted = wanted.T if operands.swapped else wanted
     operands.scale(scales, groups)
     operands.of(plain)  # checks the shapes of block scales
-    search = Search(operands, np.ascontiguousarray(wanted), fastest(backend, arch), arch, epilogue)
+    if numerics is not None and not instruction:
+        raise OperandError("numerics are those of one instruction: name it")
+    computes = with_numerics(fastest(backend or ("golden" if numerics else None), arch), numerics)
+    search = Search(operands, np.ascontiguousarray(wanted), computes, arch, epilogue)
     if workers is not None and (not is_integer(workers) or workers < 1):
         raise OperandError(f"workers must be an integer of 1 or more, not {shown(workers)}")
     conversions, notes = _conversions(search, plain, left, right, families[0][0])
@@ -226,7 +234,7 @@ def identify(
     ]
     group = groups.length if groups else 0
     found = searched(search, families, plain, variants, group, None if workers is None else int(workers))
-    return _identification(found, wanted.size, notes)
+    return _identification(found, wanted.size, notes, numerics is None)
 
 
 def _families(
@@ -289,12 +297,12 @@ def _result_codes(y: NDArray, result: str) -> NDArray:
     return np.ascontiguousarray(y).view(container)
 
 
-def _identification(found: Found, outputs: int, notes: tuple[str, ...]) -> Identification:
+def _identification(found: Found, outputs: int, notes: tuple[str, ...], is_arch: bool) -> Identification:
     """Return the result of a search, in the orientation of `y`."""
     near, way = found.nearest, found.way
     if near is not None and near.way.swapped:
         near = replace(near, row=near.column, column=near.row)
-    others = instructions_alike(way.parsed, way.arch) if way else ()
+    others = instructions_alike(way.parsed, way.arch) if way and is_arch else ()
     return Identification(
         exact=way is not None, way=way, compared=outputs, nearest=near, equal=found.equal, possible=found.possible,
         tried=found.tried, alike=found.alike, instructions_alike=tuple(map(str, others)), notes=notes,

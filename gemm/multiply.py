@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..api.backends import Backend
+from ..api.backends import Backend, with_numerics
 from ..api.backends import backend as backend_named
 from ..errors import OperandError
+from ..isa.numerics import Numerics
 from ..tensors.compressed import Compressed
 from .block_scales import BlockScales, block_scales_of, scaled_instructions
 from .epilogue import Epilogue, result_dtype
@@ -60,6 +61,7 @@ def gemm(
     convert_b: str = "",
     prune: bool = False,
     nan: str = "error",
+    numerics: Numerics | None = None,
 ) -> NDArray:
     """Multiply a structured-sparse matrix by a dense one, bit for bit as a kernel with a known way of summation.
 
@@ -104,6 +106,8 @@ def gemm(
         Prune the sparse factor to its largest magnitudes first, as ``sptc compress --prune`` does.
     nan : str
         Conversion of a NaN in the factors: ``error``, ``keep`` or ``zero``.
+    numerics : Numerics, optional
+        Other numerics of the instruction than those of `arch`, see :func:`sptc.numerics`; for ``golden``.
 
     Returns
     -------
@@ -144,7 +148,8 @@ def gemm(
     size = left.shape[-2], right.shape[-1]
     groups, epilogue = grouped(way, epilogue, group_scale_a, group_scale_b, size, left.shape[-1], start)
     way = grouped_way(way, groups) if complete is None else way
-    computes, each = backend_named(backend), _each(left, right, scales, shape)
+    computes = with_numerics(backend_named(backend), numerics)
+    each = _each(left, right, scales, shape)
     found = [_one(operands, way, computes, epilogue, groups, start, prune, nan) for operands in each]
     whole = np.stack(found).reshape(*shape, *found[0].shape).view(dtype)
     return whole[..., 0] if vector else whole

@@ -4,9 +4,11 @@ They are the parameters of a *truncated fused dot-product-add* (T-FDPA). It alig
 accumulator to the largest exponent, truncates them `alignment_bits` below it, sums them exactly and rounds once.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
+from ..errors import OperandError, shown
 from .instructions import Instruction, require_architecture
 
 __all__ = [
@@ -69,7 +71,52 @@ class Numerics:
     alignment: Alignment = Alignment.TOWARD_ZERO  #: Rounding of each term to the bits kept
     source: str
 
+    def replace(self, *, products: int | None = None, **changes: Any) -> "Numerics":
+        """Return numerics that differ in some fields, to ask what a datapath with other parameters would compute.
 
+        Parameters
+        ----------
+        products : int, optional
+            Kept products per step, another name of `step`: a power of two up to 64; from 16 for groups with block
+            scales.
+        **changes
+            Other fields: `alignment_bits` (F, from 1 to one more than any architecture has), `rounding` and
+            `alignment`. The last two may be given by their values, such as ``"RNE-f32"``. The floor of the largest
+            exponent follows F, as in the hardware.
+
+        Raises
+        ------
+        OperandError
+            The sums are integers, a field does not exist or cannot be changed, or a value is not accepted.
+        """
+        if self.method is Method.INTEGER:
+            raise OperandError("integers are summed exactly: their numerics have no other parameters")
+        changes |= {} if products is None else {"step": products}
+        grouped, half = self.method is Method.GROUPED, self.rounding in _HALF
+        most = 1 + (BLOCK_ALIGNMENT_BITS if grouped else max(one.alignment_bits for one in DATAPATHS.values()))
+        accepted: dict[str, dict[Any, Any]] = {
+            "step": {size: size for size in (1, 2, 4, 8, 16, 32, 64) if not grouped or size >= BLOCK_GROUP},
+            "alignment_bits": {bits: bits for bits in range(1, most + 1)},
+            "rounding": {one.value: one for one in Rounding if one is not Rounding.EXACT and (one in _HALF) == half},
+            "alignment": {one.value: one for one in Alignment},
+        }
+        for name, value in changes.items():
+            if name not in accepted:
+                raise OperandError(f"numerics have no field {shown(name)} to change, but {', '.join(accepted)}")
+            word = value.value if isinstance(value, Enum) else value
+            if type(word) not in (int, str) or word not in accepted[name]:
+                words = ", ".join(map(str, accepted[name]))
+                raise OperandError(f"{name} must be one of {words}, not {shown(value)}")
+            changes[name] = accepted[name][word]
+        floor, bits = self.zero_exponent + self.alignment_bits, changes.get("alignment_bits", self.alignment_bits)
+        # With native fp8, which has a smaller F than the datapath, the floor is that of the datapath.
+        if floor == zero_exponent_for(0, half_result=half, grouped=grouped):
+            changes["zero_exponent"] = floor - bits
+        return replace(self, **changes, source=f"changed from: {self.source}")
+
+
+#: Roundings to f16.
+_HALF = (Rounding.RNE_F16, Rounding.RZ_F16)
 _MEASURED = "recorded on an NVIDIA H200 (sm_90a, driver 580.159, CUDA 13.0) on 2026-11-20"
 _DENSE_MODEL = "published models of the dense instruction (MMA-Sim 2.1.1; Khattak and Mikaitis), multiplexer in front"
 _EMULATION = "machine code of the CUDA 13.0 assembler: unpacked to f16, two f16 steps and an f32 addition"
