@@ -2,14 +2,14 @@
 
 from ..errors import InstructionError, OperandError
 from ..isa.architectures import require_target, target_named
-from ..isa.evidence import Evidence
+from ..isa.evidence import Evidence, weakest
 from ..isa.evidence import evidence as evidence_of
 from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment, metadata_map
 from ..isa.instructions import Instruction, parse
 from ..isa.numerics import Numerics
 from ..isa.numerics import numerics as numerics_of
 from ..isa.operands import HeldOperands, Immediates
-from ..isa.tcgen05 import any_instruction, parse_shaped
+from ..isa.tcgen05 import forms_named
 from ..operands.registers import gather_warp, to_registers
 from .backends import Backend, with_numerics
 from .backends import backend as backend_named
@@ -37,7 +37,8 @@ def evidence(instruction: str, arch: str, *, a_from: str | None = None) -> str:
     Parameters
     ----------
     instruction : str
-        PTX opcode with its qualifiers.
+        PTX opcode with its qualifiers; for ``tcgen05``, shape and types may follow in brackets. Without them, the level
+        is the weakest of all types.
     arch : str
         For example ``"sm_90"``, or a target such as ``"sm_90a"``. sm_87, sm_88, sm_103, sm_110 and sm_121 only share
         the numerics of another chip, and family targets such as sm_100f stand for several chips; on them every
@@ -51,16 +52,18 @@ def evidence(instruction: str, arch: str, *, a_from: str | None = None) -> str:
     str
         ``"recorded"``: the package ships register files of this form, recorded on that GPU; ``"measured"``: it ships
         the record of a campaign that compared the model with that GPU; ``"recorded elsewhere"``: it ships dense dot
-        products of the instruction, recorded by others; ``"modelled"``: the model follows published models of the
-        dense instruction. In the first three cases the model reproduces every recorded or compared bit.
+        products of the instruction, recorded by others; ``"spot-checked elsewhere"``: it ships one to eight result
+        words, recorded by others; ``"modelled"``: the model follows published models of the dense instruction. In all
+        cases but the last the model reproduces every recorded or compared bit.
 
     Raises
     ------
     InstructionError
         The text does not parse, the architecture does not have the instruction, or the instruction has no such form.
     """
-    parsed = any_instruction(instruction)
-    level = evidence_of(parsed, require_target(parsed, arch), a_from)
+    first, *others = forms_named(instruction)
+    base = require_target(first[1], arch, first[0])
+    level = weakest(evidence_of(i, base, a_from, opcode) for opcode, i in (first, *others))
     return level.value if target_named(arch).same_chip else Evidence.MODELLED.value
 
 
@@ -83,8 +86,8 @@ def numerics(arch: str, instruction: str) -> Numerics:
     InstructionError
         The text does not parse, or the architecture does not have the instruction.
     """
-    parsed = parse_shaped(instruction)[1] if "(" in str(instruction) else any_instruction(instruction)
-    return numerics_of(parsed, require_target(parsed, arch))
+    opcode, parsed = forms_named(instruction)[0]
+    return numerics_of(parsed, require_target(parsed, arch, opcode))
 
 
 def mma(

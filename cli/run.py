@@ -30,7 +30,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         help="replay register files and compare with the recorded results",
         description="Replay register files on the hardware and on the golden model. Compare the results with each "
         "other and with the D in the files. Without FILE.npz, replay the shipped recordings of an NVIDIA H200. "
-        "Unless the back end is a GPU or --arch is given, also replay dot products of seven GPUs that others recorded. "
+        "Unless the back end is a GPU or --arch is given, also replay dot products of seven GPUs, and single "
+        "words of a B200, that others recorded. "
         "Cycles are interval/latency of one instruction. For wgmma they are given for A in registers, then "
         "for A in shared memory. With back ends warp, warpgroup and tcgen05, --json also has simulated_cycles: the "
         "cycles of all tiles in the simulated hardware, from the first instruction accepted to the last result.",

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import InstructionError, shown
 from .instructions import Instruction, one_of, require_architecture
+from .tcgen05 import Opcode, parse_shaped
 from .text import is_word_of
 
 __all__ = ["Evidence", "Form", "Source", "evidence", "form_of", "forms_of", "sources", "weakest"]
@@ -22,6 +23,7 @@ class Evidence(Enum):
     RECORDED = "recorded"
     MEASURED = "measured"
     RECORDED_ELSEWHERE = "recorded elsewhere"
+    SPOT_CHECKED_ELSEWHERE = "spot-checked elsewhere"
     MODELLED = "modelled"
 
     @property
@@ -35,6 +37,8 @@ _MEANINGS = {
     Evidence.MEASURED: "a campaign, whose record ships, compared this form with that GPU in every bit",
     Evidence.RECORDED_ELSEWHERE: "dense dot products of it that others recorded on that architecture ship and are "
     "reproduced in every bit",
+    Evidence.SPOT_CHECKED_ELSEWHERE: "one to eight result words of it that others recorded on that architecture "
+    "ship and are reproduced in every bit",
     Evidence.MODELLED: "published models of the dense instruction behind a multiplexer, compared with no GPU here",
 }
 
@@ -43,7 +47,8 @@ _MEANINGS = {
 class Form:
     """Subject of evidence: an instruction on an architecture, with the place of A."""
 
-    instruction: str  #: PTX text
+    #: PTX text. For ``tcgen05``, the opcode with K and types in brackets: M and N only place operands.
+    instruction: str
     arch: str  #: Architecture that it ran on
     #: ``"shared"`` if A was read through a shared-memory descriptor, ``"registers"`` otherwise.
     a_from: str = "registers"
@@ -57,15 +62,23 @@ class Source:
     file: str  #: Path in the folder of recordings
 
 
-def form_of(instruction: Instruction, arch: str, a_from: str | None) -> Form:
-    """Return the form of an instruction; `a_from` None means registers."""
-    return Form(str(instruction), arch, a_from or "registers")
+def form_of(instruction: Instruction, arch: str, a_from: str | None, opcode: Opcode | None = None) -> Form:
+    """Return the form of an instruction; `a_from` None means registers.
+
+    Without `opcode`, an instruction of ``tcgen05`` stands for all its opcodes, and has the evidence of none.
+    """
+    text = str(instruction)
+    if opcode:
+        types = instruction.shape_and_types.replace(f"m{instruction.m}n{instruction.n}", "")
+        scale = f"scale_vec::{opcode.scale_size}X" if opcode.scale_size else ""
+        text = f"{replace(opcode, collector='', scale_word=scale)} ({types})"
+    return Form(text, arch, a_from or "registers")
 
 
-def forms_of(instruction: Instruction, arch: str) -> tuple[Form, ...]:
+def forms_of(instruction: Instruction, arch: str, opcode: Opcode | None = None) -> tuple[Form, ...]:
     """Return the forms of an instruction: two for ``wgmma``, by the place of A, otherwise one."""
     places = ("registers", "shared") if instruction.family == "wgmma" else ("registers",)
-    return tuple(Form(str(instruction), arch, place) for place in places)
+    return tuple(form_of(instruction, arch, place, opcode) for place in places)
 
 
 def sources(form: Form) -> tuple[Source, ...]:
@@ -73,7 +86,7 @@ def sources(form: Form) -> tuple[Source, ...]:
     return _sources().get(form, ())
 
 
-def evidence(instruction: Instruction, arch: str, a_from: str | None = None) -> Evidence:
+def evidence(instruction: Instruction, arch: str, a_from: str | None = None, opcode: Opcode | None = None) -> Evidence:
     """Return the level of evidence for the model of an instruction.
 
     Parameters
@@ -84,6 +97,8 @@ def evidence(instruction: Instruction, arch: str, a_from: str | None = None) -> 
         Architecture.
     a_from : str, optional
         ``"registers"`` or ``"shared"``: the level of that form. Default: the weakest level of all forms.
+    opcode : Opcode, optional
+        Opcode of an instruction of ``tcgen05``. Default: the weakest level of all opcodes.
 
     Raises
     ------
@@ -91,7 +106,7 @@ def evidence(instruction: Instruction, arch: str, a_from: str | None = None) -> 
         The architecture does not have the instruction, or the instruction cannot take A from there.
     """
     require_architecture(instruction, arch)
-    forms = forms_of(instruction, arch)
+    forms = forms_of(instruction, arch, opcode)
     if a_from is not None:
         known = [form.a_from for form in forms]
         if not is_word_of(a_from, known):
@@ -142,8 +157,17 @@ def _measured() -> Iterator[tuple[Form, Source]]:
 
 
 def _recorded_elsewhere() -> Iterator[tuple[Form, Source]]:
-    name = "elsewhere/dot_products.npz"
-    with (_folder() / name).open("rb") as file, np.load(file) as archive:
-        sets = json.loads(str(archive["sets"]))
-    for row in sets:
-        yield Form(row["instruction"], row["arch"]), Source(Evidence.RECORDED_ELSEWHERE, name)
+    for name, level in (
+        ("elsewhere/dot_products.npz", Evidence.RECORDED_ELSEWHERE),
+        ("elsewhere/words.npz", Evidence.SPOT_CHECKED_ELSEWHERE),
+    ):
+        with (_folder() / name).open("rb") as file, np.load(file) as archive:
+            sets = json.loads(str(archive["sets"]))
+        for row in sets:
+            text, arch = row["instruction"], row["arch"]
+            form = Form(text, arch)
+            if text.startswith("tcgen05."):
+                opcode, instruction = parse_shaped(text)
+                form = form_of(instruction, arch, None, opcode)
+            if "too_weak" not in row:
+                yield form, Source(level, name)

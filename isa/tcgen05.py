@@ -14,9 +14,9 @@ __all__ = [
     "KINDS",
     "Kind",
     "Opcode",
-    "any_instruction",
     "build_instruction",
     "every_opcode",
+    "forms_named",
     "instructions_of",
     "parse_opcode",
     "parse_shaped",
@@ -325,19 +325,20 @@ def every_opcode() -> Iterator[Opcode]:
                 )
 
 
-def any_instruction(text: str) -> Instruction:
-    """Parse the text of any instruction; for ``tcgen05``, return the first instruction that has this text.
-
-    The text of ``tcgen05`` leaves shape and types open. All its instructions have the same architectures and evidence.
+def forms_named(text: str) -> list[tuple[Opcode | None, Instruction]]:
+    """Parse the text of any instruction; for ``tcgen05`` without shape and types, return one shape of all its types.
 
     Raises
     ------
     InstructionError
         The text is not a supported instruction; the message names the wrong part.
     """
-    if isinstance(text, str) and text.strip().startswith("tcgen05."):
-        return next(instructions_of(parse_opcode(text)))
-    return parse(text)
+    if not (isinstance(text, str) and text.strip().startswith("tcgen05.")):
+        return [(None, parse(text))]
+    if "(" in text:
+        return [parse_shaped(text)]
+    opcode = parse_opcode(text)
+    return [(opcode, i) for i in instructions_of(opcode) if (i.m, i.n) == (opcode.rows[-1], opcode.columns[0])]
 
 
 @parser

@@ -24,13 +24,15 @@ class _Row:
     name: str
     shapes: str
     types: str
-    instructions: tuple[Instruction, ...]  #: Instructions of the row, which share architectures and sparsity
+    #: Instructions of the row, which share architectures and sparsity, with opcodes of ``tcgen05``. Of its M and N,
+    #: which do not change the evidence, there is one.
+    instructions: tuple[tuple[Opcode | None, Instruction], ...]
     spelled: tuple[str, ...]  #: Names of the instructions
 
     @property
     def sparsity(self) -> str:
         """Sparsity structure of A, or ``dense``."""
-        granularity = self.instructions[0].granularity
+        granularity = self.instructions[0][1].granularity
         return granularity.name if granularity else "dense"
 
 
@@ -40,26 +42,26 @@ _WIDTH = 100
 EVIDENCE_LEVELS = [f"{level.value.capitalize()}: {level.meaning}." for level in Evidence]
 
 
-def _spellings() -> Iterator[tuple[Instruction, dict[str, object]]]:
+def _spellings() -> Iterator[tuple[Opcode | None, Instruction, dict[str, object]]]:
     for row in VARIANTS:
         for i in instructions_of(row):
-            yield i, {"instruction": str(i)}
+            yield None, i, {"instruction": str(i)}
 
 
-def _tcgen05_spellings() -> Iterator[tuple[Instruction, dict[str, object]]]:
+def _tcgen05_spellings() -> Iterator[tuple[Opcode | None, Instruction, dict[str, object]]]:
     """Yield PTX opcodes followed by shape and types of the instruction descriptor in brackets; `n` lists all N."""
     for opcode in every_opcode():
         for i in instructions_of_opcode(opcode):
             if i.n == opcode.columns[0]:
                 added = i.shape_and_types.replace(f"n{i.n}k", "nNk")
-                yield i, {"instruction": f"{opcode} ({added})", "n": list(opcode.columns)}
+                yield opcode, i, {"instruction": f"{opcode} ({added})", "n": list(opcode.columns)}
 
 
-def _cells(instructions: Sequence[Instruction], absent: str) -> dict[str, str]:
+def _cells(instructions: Sequence[tuple[Opcode | None, Instruction]], absent: str) -> dict[str, str]:
     """Return the evidence of some instructions per architecture, with the number of each level if levels differ."""
     cells = {}
     for arch in ARCHITECTURES:
-        counts = Counter(evidence(i, arch) for i in instructions if arch in i.architectures)
+        counts = Counter(evidence(i, arch, opcode=opcode) for opcode, i in instructions if arch in i.architectures)
         levels = [level for level in Evidence if level in counts]
         counted = [f"{level.value} {counts[level]}" for level in levels]
         cells[arch] = ", ".join(counted) if len(levels) > 1 else levels[0].value if levels else absent
@@ -84,7 +86,7 @@ def _row(row: Variant) -> _Row:
         name=f"{name} `.kind::{row.kind}`" if row.kind else name,
         shapes=shapes,
         types=_types(row.pairs, [d for d, _ in row.accumulators], row.scales),
-        instructions=instructions,
+        instructions=tuple((None, i) for i in instructions),
         spelled=tuple(map(str, instructions)),
     )
 
@@ -113,14 +115,13 @@ def _tcgen05_rows() -> Iterator[_Row]:
             accumulators.setdefault((i.a.name, i.b.name), {})[i.d.name] = None
         for names in dict.fromkeys(map(tuple, accumulators.values())):
             pairs = [pair for pair, results in accumulators.items() if tuple(results) == names]
+            matching = [(opcode, i) for opcode, i in every if (i.a.name, i.b.name) in pairs]
             yield _Row(
                 name=f"`{words}` `.kind::{kind}`",
                 shapes=_shapes(opcodes),
                 types=_types(pairs, names, scales),
-                instructions=(covered[0],),
-                spelled=tuple(
-                    f"{opcode} ({i.shape_and_types})" for opcode, i in every if (i.a.name, i.b.name) in pairs
-                ),
+                instructions=tuple((o, i) for o, i in matching if (i.m, i.n) == (o.rows[-1], o.columns[0])),
+                spelled=tuple(f"{opcode} ({i.shape_and_types})" for opcode, i in matching),
             )
 
 
@@ -136,15 +137,15 @@ def _matches(
 def instructions_as_dicts(words: "Counter[str]", arch: str | None, sparse: bool | None) -> list[dict[str, object]]:
     """Return every instruction that :func:`instruction_rows` selects, with its evidence, as JSON values."""
     return [
-        entry | {"evidence": _cells([i], "")}
-        for i, entry in chain(_spellings(), _tcgen05_spellings())
+        entry | {"evidence": _cells([(opcode, i)], "")}
+        for opcode, i, entry in chain(_spellings(), _tcgen05_spellings())
         if _matches(i, [str(entry["instruction"])], words, arch, sparse)
     ]
 
 
 def instruction_rows(words: "Counter[str]", arch: str | None, sparse: bool | None) -> list[_Row]:
     """Return the rows of instructions with all the words, of one architecture or any, and sparse or dense or any A."""
-    return [row for row in _rows() if _matches(row.instructions[0], row.spelled, words, arch, sparse)]
+    return [row for row in _rows() if _matches(row.instructions[0][1], row.spelled, words, arch, sparse)]
 
 
 def _rows() -> Iterator[_Row]:

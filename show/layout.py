@@ -46,7 +46,7 @@ class Layout:
     @cached_property
     def numerics(self) -> dict[str, object]:
         """Numerics on the architecture; raise an `InstructionError` if it does not have the instruction."""
-        return numerics_as_dict(self.subject.instruction, self.arch)
+        return numerics_as_dict(self.subject, self.arch)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the layout as JSON data, with the place of every element."""

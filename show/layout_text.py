@@ -46,9 +46,9 @@ def span(first: int, last: int, high_first: bool = False) -> str:
     return f"{last}:{first}" if high_first else f"{first}:{last}"
 
 
-def numerics_as_dict(i: Instruction, arch: str) -> dict[str, object]:
+def numerics_as_dict(subject: Subject, arch: str) -> dict[str, object]:
     """Return the numerics of an instruction on an architecture that has it, as JSON data."""
-    same = same_numerics(arch)
+    i, same = subject.instruction, same_numerics(arch)
     found = numerics(i, same)
     holds = PRESETS[PRESET_OF_ARCHITECTURE[same]].holds(i)
     integer = found.method is Method.INTEGER
@@ -61,7 +61,9 @@ def numerics_as_dict(i: Instruction, arch: str) -> dict[str, object]:
         "alignment_bits": None if integer else found.alignment_bits,
         "zero_exponent": None if integer else found.zero_exponent,
         "rounding": found.rounding.value,
-        "evidence": (evidence(i, same) if target_named(arch).same_chip else Evidence.MODELLED).value,
+        "evidence": (
+            evidence(i, same, opcode=subject.opcode) if target_named(arch).same_chip else Evidence.MODELLED
+        ).value,
         "source": found.source,
     }
 

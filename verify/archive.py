@@ -12,6 +12,7 @@ from ..api.backends import Backend
 from ..api.operands import METADATA_POLICIES
 from ..errors import FileError
 from ..infra.reading import opened, read_arrays
+from ..isa.evidence import Evidence, evidence
 from ..isa.instructions import Instruction
 
 __all__ = ["Archive", "Recorded", "Replayable", "load"]
@@ -40,6 +41,11 @@ class Recorded(ABC):
     def a_from(self) -> str | None:
         """Location of A, ``"registers"`` or ``"shared"``; None where the result does not depend on it."""
         return None
+
+    @property
+    def evidence(self) -> Evidence:
+        """Level of evidence for the model of this form."""
+        return evidence(self.instruction, self.arch, self.a_from)
 
     @property
     def cases(self) -> int:

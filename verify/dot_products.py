@@ -1,7 +1,9 @@
-"""Archives of dense dot products that others recorded on GPUs of several generations.
+"""Archives of dot products that others recorded on GPUs of several generations.
 
 Keys: ``sets``, a JSON table with the GPU, architecture, instruction and array names of each set; and the arrays of
-codes it names: ``a``, ``b`` [dot product, element], ``c``, ``d`` [dot product].
+codes it names: ``a``, ``b`` [dot product, element], ``c``, ``d`` [dot product], and if the instruction has them
+``nibbles`` [dot product, chunk], ``scale_a``, ``scale_b`` [dot product, block]. The instruction of ``tcgen05`` is its
+opcode with shape and types in brackets. A set whose results are too weak as evidence says why in ``too_weak``.
 """
 
 from collections.abc import Iterator
@@ -16,30 +18,47 @@ from ..api.backends import Backend
 from ..api.backends import backend as backend_named
 from ..errors import FileError
 from ..infra.reading import parse_json
+from ..isa.evidence import Evidence, evidence
 from ..isa.instructions import Instruction, parse, require_architecture
 from ..isa.operands import MatrixOperands
+from ..isa.tcgen05 import Opcode, parse_shaped
 from .archive import Archive, Recorded
 
 __all__ = ["DotProducts", "interpret", "shipped_dot_products"]
 
-_FIELDS = ("gpu", "arch", "instruction", "a", "b", "c", "d")
+_FIELDS = ("gpu", "arch", "instruction")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DotProducts(Recorded):
     """A set of dot products; each is one output of an instruction."""
 
-    case_fields = ("d", "a", "b", "c")
+    case_fields = ("d", "a", "b", "c", "nibbles", "scale_a", "scale_b")
 
     gpu: str  #: GPU of the recording
     arch: str
-    instruction: Instruction  #: Dense instruction
-    #: Codes of the first elements, shape (cases, elements); the others up to k of the instruction are zero.
+    instruction: Instruction
+    opcode: Opcode | None = None  #: Opcode of an instruction of ``tcgen05``
+    #: First elements in their containers, shape (cases, elements); the others up to stored K and K are zero.
     a: NDArray
     b: NDArray
     #: Codes of the accumulators and of the recorded results, shape (cases, 1, 1).
     c: NDArray
     d: NDArray
+    nibbles: NDArray[np.uint8] | None = None  #: Metadata, shape (cases, chunks)
+    #: Block scales, shape (cases, blocks).
+    scale_a: NDArray[np.uint8] | None = None
+    scale_b: NDArray[np.uint8] | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the instruction; for ``tcgen05``, the opcode with shape and types in brackets."""
+        return f"{self.opcode} ({self.instruction.shape_and_types})" if self.opcode else str(self.instruction)
+
+    @property
+    def evidence(self) -> Evidence:
+        """Level of evidence for the model of this form."""
+        return evidence(self.instruction, self.arch, opcode=self.opcode)
 
     @property
     def before(self) -> NDArray:
@@ -48,10 +67,13 @@ class DotProducts(Recorded):
 
     def run(self, backend: str | Backend = "golden") -> NDArray:
         """Compute the results on a back end, shape (cases, 1, 1)."""
-        require_architecture(self.instruction, self.arch)
-        a, b = (np.pad(x, ((0, 0), (0, self.instruction.k - x.shape[1]))) for x in (self.a, self.b))
-        operands = MatrixOperands(a[:, None, :], b[:, :, None], self.c, None)
-        return backend_named(backend).multiply(self.instruction, self.arch, operands).d
+        i = self.instruction
+        require_architecture(i, self.arch)
+        a = np.pad(self.a, ((0, 0), (0, i.stored_k - self.a.shape[1])))
+        b = np.pad(self.b, ((0, 0), (0, i.k - self.b.shape[1])))
+        others = (None if x is None else x[:, None] for x in (self.nibbles, self.scale_a, self.scale_b))
+        operands = MatrixOperands(a[:, None, :], b[:, :, None], self.c, *others)
+        return backend_named(backend).multiply(i, self.arch, operands).d
 
     def matrix(self, result: NDArray) -> NDArray:
         """Return the result unchanged: it consists of codes of D."""
@@ -77,24 +99,34 @@ def _set(archive: Archive, number: int, row: dict[str, object]) -> DotProducts:
     for field in _FIELDS:
         if not isinstance(row.get(field), str):
             raise FileError(f"{place} has no {field}")
-    named = {field: str(row[field]) for field in _FIELDS}
-    archive.require([named[field] for field in "abcd"])
-    i = parse(named["instruction"])
-    if i.sparse or i.scale_size:
-        raise FileError(f"{place}: {i} is not a dense instruction without block scales")
-    operand = np.dtype(f"u{max(8, i.container_bits) // 8}")
-    result = np.dtype(f"u{i.d.bits // 8}")
-    arrays = {field: archive.arrays[named[field]] for field in "abcd"}
-    for field, value in arrays.items():
-        dtype, axes = (operand, 2) if field in "ab" else (result, 1)
+    gpu, arch, text = (str(row[field]) for field in _FIELDS)
+    opcode, i = parse_shaped(text) if text.startswith("tcgen05.") else (None, parse(text))
+    arrays = {}
+    for field, columns in _columns(i).items():
+        key = row.get(field)
+        if not isinstance(key, str):
+            raise FileError(f"{place} has no {field}")
+        archive.require([key])
+        arrays[field] = value = archive.arrays[key]
+        dtype = np.dtype(f"u{max(8, i.container_bits if field in 'ab' else i.d.bits if field in 'cd' else 8) // 8}")
+        axes = 1 if columns is None else 2
         if value.dtype != dtype or value.ndim != axes:
-            raise archive.refuse(named[field], f"{dtype} codes on {axes} axes for {field} of {i}")
-    a, b, c, d = arrays.values()
-    if not (a.shape == b.shape and a.shape[1] <= i.k and len(a) == len(c) == len(d) > 0):
-        shapes = ", ".join(f"{field} {value.shape}" for field, value in arrays.items())
-        raise FileError(f"{place}: the shapes of {i} do not fit together: {shapes}")
-    c, d = (codes[:, None, None] for codes in (c, d))
-    return DotProducts(gpu=named["gpu"], arch=named["arch"], instruction=i, a=a, b=b, c=c, d=d)
+            raise archive.refuse(key, f"{dtype} codes on {axes} axes for {field} of {i}")
+        shorter = not i.sparse and field in "ab" and value.shape[1] == arrays["a"].shape[1] < (columns or 0)
+        fits = shorter or columns in (None, value.shape[-1])
+        if not fits or not len(value) or len(value) != len(arrays["a"]):
+            shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+            raise FileError(f"{place}: the shapes of {i} do not fit together: {shapes}")
+    for field in "cd":
+        arrays[field] = arrays[field][:, None, None]
+    return DotProducts(gpu=gpu, arch=arch, instruction=i, opcode=opcode, **arrays)
+
+
+def _columns(i: Instruction) -> dict[str, int | None]:
+    """Return the arrays of a set and the length of their second axis, the most it may be for A and B; None: no axis."""
+    columns: dict[str, int | None] = {"a": i.stored_k, "b": i.k, "c": None, "d": None}
+    columns |= {"nibbles": i.chunks} if i.sparse else {}
+    return columns | dict.fromkeys(("scale_a", "scale_b"), i.scale_size) if i.scale_size else columns
 
 
 def shipped_dot_products() -> Iterator[Path]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..api.backends import backend as backend_named
 from ..api.recorder import Recorder
 from ..isa.architectures import require_target
-from ..isa.evidence import Evidence, evidence
+from ..isa.evidence import Evidence
 from ..isa.formats import Format
 from ..isa.instructions import Instruction
 from ..isa.operands import Product, StepFlags
@@ -134,7 +134,7 @@ def _replayed(path: Path, file: Recorded, backend: str) -> Outcome:
         file.instruction,
         file.arch,
         file.a_from,
-        evidence(file.instruction, file.arch, file.a_from),
+        file.evidence,
         file.cases,
         computed.size if references else 0,
         differing + changed + flagged,

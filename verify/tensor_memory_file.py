@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ..api.backends import Backend
 from ..api.tcgen05 import tcgen05_mma
 from ..isa.architectures import require_target, same_numerics
+from ..isa.evidence import Evidence, evidence
 from ..isa.instruction_descriptor import decode_instruction_descriptor
 from ..isa.instructions import Instruction
 from ..isa.tcgen05 import Opcode, parse_opcode
@@ -69,6 +70,11 @@ class TensorMemoryFile(Replayable):
     def name(self) -> str:
         """Name of the instruction: the opcode, with shape and types of the descriptor in brackets."""
         return f"{self.opcode} ({self.instruction.shape_and_types})"
+
+    @property
+    def evidence(self) -> Evidence:
+        """Level of evidence for the model of this form."""
+        return evidence(self.instruction, self.arch, opcode=self.opcode)
 
     @property
     def before(self) -> NDArray[np.uint32]:

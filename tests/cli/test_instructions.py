@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from collections import Counter
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,9 @@ def test_json_lists_tcgen05(listed: list[dict[str, Any]]) -> None:
         assert text.split()[1] in spelled[name]
         assert tuple(entry["n"]) == opcode.columns
         assert [arch for arch, word in entry["evidence"].items() if word] == ["sm_100"]
-        assert entry["evidence"]["sm_100"] == "modelled"
+    levels = Counter(entry["evidence"]["sm_100"] for entry in by_text.values())
+    assert levels.pop("spot-checked elsewhere") == 16 * 2 + 5  # 21 forms; 16 of them have two M
+    assert [*levels] == ["modelled"]
     assert "tcgen05.mma.ws.sp.cta_group::1.kind::tf32 (m32nNk16.f32.tf32.tf32)" in by_text
     for size, scale in (("2X", "ue8m0"), ("4X", "ue8m0"), ("4X", "ue4m3")):
         opcode = f"tcgen05.mma.sp.cta_group::2.kind::mxf4nvf4.block_scale.scale_vec::{size}"

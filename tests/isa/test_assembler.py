@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sptc.errors import InstructionError
 from sptc.isa.architectures import TARGETS, require_target
-from sptc.isa.tcgen05 import any_instruction, parse_opcode
+from sptc.isa.tcgen05 import forms_named
 
 from .assembler import Line, accepted, mma_lines, tcgen05_lines, unmodelled_lines, wgmma_lines
 
@@ -40,7 +40,8 @@ TAKEN_THERE = [
 
 def _takes(text: str, target: str) -> bool:
     try:
-        require_target(any_instruction(text), target, parse_opcode(text) if text.startswith("tcgen05") else None)
+        opcode, instruction = forms_named(text)[0]
+        require_target(instruction, target, opcode)
     except InstructionError:
         return False
     return True

@@ -25,6 +25,7 @@ RECORDINGS = Path(__file__).parents[2] / "recordings"
 OF_NO_FORM = ("addresses/", "kernels/", "libraries/", "matrix_moves/")
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n{}k32.f32.f16.f16"
 EVERY = [(i, arch) for i in every_instruction() for arch in i.architectures]
+WORDS = "elsewhere/words.npz"
 
 
 @cache
@@ -43,7 +44,8 @@ def shown_by(file: str) -> frozenset[Form]:
         )
     with np.load(path) as archive:
         if "sets" in archive:
-            return frozenset(Form(row["instruction"], row["arch"]) for row in json.loads(str(archive["sets"])))
+            rows = [row for row in json.loads(str(archive["sets"])) if "too_weak" not in row]
+            return frozenset(Form(re.sub(r"\(m128n8", "(", row["instruction"]), row["arch"]) for row in rows)
         assert "D" in archive
         assert "NVIDIA H200" in str(archive["recorded"])
         place = "shared" if "a_descriptor" in archive else "registers"
@@ -68,7 +70,7 @@ def test_no_label_is_without_its_file() -> None:
 
 
 def test_every_file_is_counted() -> None:
-    named = {source.file for i, arch in EVERY for form in forms_of(i, arch) for source in sources(form)}
+    named = {source.file for i, arch in EVERY for form in forms_of(i, arch) for source in sources(form)} | {WORDS}
     files = {path.relative_to(RECORDINGS).as_posix() for path in RECORDINGS.rglob("*.*z")}
     assert named == {file for file in files if not file.startswith(OF_NO_FORM)}
 
@@ -82,7 +84,36 @@ def test_the_table_counts_what_each_form_has() -> None:
             counted = ", ".join(f"{word} {counts[word]}" for word in words)
             assert cell == (counted if len(words) > 1 else words[0] if words else "-"), (line, arch)
     assert len(rows) > len(VARIANTS)
+    counted = [int(number) for number in re.findall(r"spot-checked elsewhere (\d+)", "\n".join(rows))]
+    assert counted == [1, 1, 1, 5, 8, 1, 1, 3]
     assert all(evidence(next(instructions_of_opcode(o)), "sm_100") is Evidence.MODELLED for o in every_opcode())
+
+
+def test_words_of_a_gpu_are_evidence_of_few_forms() -> None:
+    """Sets of words label the opcode and types that they were recorded with, of any M and N, and no others."""
+    with np.load(RECORDINGS / WORDS) as archive:
+        sets = json.loads(str(archive["sets"]))
+    labelled = {
+        (form, f"{opcode} ({i.shape_and_types})")
+        for opcode in every_opcode()
+        for i in instructions_of_opcode(opcode)
+        if evidence(i, "sm_100", opcode=opcode) is Evidence.SPOT_CHECKED_ELSEWHERE
+        for form in forms_of(i, "sm_100", opcode)
+    }
+    assert {form for form, _ in labelled} == shown_by(WORDS)
+    assert len(shown_by(WORDS)) == len(sets) - 10 == 21
+    assert all(".cta_group::1." in name and ".sp" not in name and ".ws" not in name for _, name in labelled)
+    assert all(sources(form) == (Source(Evidence.SPOT_CHECKED_ELSEWHERE, WORDS),) for form, _ in labelled)
+    for text, level in (
+        ("tcgen05.mma.cta_group::1.kind::tf32", "spot-checked elsewhere"),
+        ("tcgen05.mma.cta_group::1.kind::mxf4.block_scale.block32.collector::a::fill", "spot-checked elsewhere"),
+        ("tcgen05.mma.cta_group::2.kind::tf32", "modelled"),
+        ("tcgen05.mma.cta_group::1.kind::f16", "modelled"),  # f16 results have no word
+        ("tcgen05.mma.cta_group::1.kind::f16 (m64n256k16.f32.bf16.bf16)", "spot-checked elsewhere"),
+        ("tcgen05.mma.cta_group::1.kind::f8f6f4 (m128n8k32.f16.e2m1.e4m3)", "modelled"),  # its words are NaN
+    ):
+        assert sptc.evidence(text, "sm_100") == level, text
+        assert sptc.evidence(text, "sm_110") == "modelled"
 
 
 def test_where_a_is_makes_a_difference() -> None:

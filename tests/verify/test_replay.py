@@ -124,7 +124,7 @@ def test_recording_back_end_and_golden_model_are_compared(
     elif kind in ("tensor memory", "beside D"):
         file = tensor_memory_file(TCGEN05, rng)
     else:
-        (path,) = shipped_dot_products()
+        path, _ = shipped_dot_products()
         file = interpret(load(path))[0].take(slice(3))
     correct = file.run()
     places = {"registers": (2, 0, 0), "tensor memory": (2, 0, 256), "beside D": (2, 0, 17), "dot products": (2,)}
