@@ -250,7 +250,8 @@ def _largest(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
     if packed:
         zero_exponent: Value = Const(zero_exponent_for(kept, grouped=True), ALIGNED_EXPONENT)
     else:
-        zero_exponent = Mux(half, zero_exponent_for(bits, half_result=True), zero_exponent_for(bits))
+        floors = (zero_exponent_for(bits, half_result=one, floor=config.exponent_floor) for one in (True, False))
+        zero_exponent = Mux(half, *floors)
     floor, c_exponent = zero_exponent + offset, h.named("c_exponent", c.exponent + offset, ALIGNED_EXPONENT)
     e_max = h.named("e_max", o.e_max)
     for index, product in enumerate(products):

@@ -1,8 +1,10 @@
-"""Kinds mxf4 and mxf4nvf4: exact groups of 16 products, block scales, then one truncated sum.
+"""Kinds mxf4 and mxf4nvf4: exact sums of products, block scales, then one truncated sum.
 
 ``trunc`` is that of :mod:`~sptc.golden.fused`::
 
-    d = round(trunc(c) + sum of trunc(scale_a * scale_b * sum of 16 products))
+    d = round(trunc(c) + sum of trunc(scale_a * scale_b * sum of products))
+
+A sum has the 16 products of a group, or fewer of them (:attr:`sptc.isa.numerics.Numerics.group`).
 """
 
 import numpy as np
@@ -39,7 +41,7 @@ def grouped_step(
     accumulator : Format
         f32.
     numerics : Numerics
-        F, e_zero and rounding.
+        F, e_zero, rounding, and products of a sum.
     scales : Scales, shape (L / 16, ...)
         Block scales of each group.
     traces : list of Trace, optional
@@ -56,9 +58,14 @@ def grouped_step(
     participates = (products != 0).any(axis=1) & (significands != 0)
     exponents = np.where(participates, scales.exponents, np.int32(numerics.zero_exponent))
     c_exponents = accumulator_exponents(finite_c, accumulator, numerics.zero_exponent)
-    e_max = np.maximum(c_exponents, np.maximum(exponents.max(axis=0), np.int32(numerics.zero_exponent)))
+    e_max = np.maximum(exponents.max(axis=0), np.int32(numerics.zero_exponent))
+    late = np.zeros(c.shape, np.bool_)
+    if numerics.group < BLOCK_GROUP:
+        largest = (a.exponents + b.exponents).reshape(products.shape).max(axis=1) + exponents
+        late = np.where(participates, largest, c_exponents).max(axis=0) > c_exponents
+    np.maximum(e_max, c_exponents, out=e_max, where=~late)
 
-    # Exact scaled groups, aligned: in units of the last bit kept, 2**(e_max - F)
+    # Exact scaled sums, aligned: in units of the last bit kept, 2**(e_max - F)
     shift = np.int32(numerics.alignment_bits) - e_max
     aligned = products.sum(axis=1) * significands  # sums are multiples of 1/4 up to 576: exact in f32
     aligned *= power_of_two(exponents + shift, WIDE.value)
@@ -66,6 +73,11 @@ def grouped_step(
 
     # Truncated terms, their exact sum, one rounding
     truncated = round_terms(aligned, numerics.alignment, np.float64)
+    if late.any():
+        parts = products.reshape(len(products), -1, numerics.group, *c.shape).sum(axis=2)
+        scales_of_parts = significands * power_of_two(exponents + shift, WIDE.value)
+        parts = round_terms(parts * scales_of_parts[:, None], numerics.alignment, np.float64)
+        truncated = np.where(late, parts.sum(axis=1), truncated)
     c_truncated = round_terms(c_aligned, numerics.alignment, np.float64)
     total = (truncated.sum(axis=0) + c_truncated) * power_of_two(-shift, WIDE.value)
     rounded = round_sum(total, numerics.rounding)

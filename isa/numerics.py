@@ -4,21 +4,26 @@ They are the parameters of a *truncated fused dot-product-add* (T-FDPA). It alig
 accumulator to the largest exponent, truncates them `alignment_bits` below it, sums them exactly and rounds once.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
 from ..errors import OperandError, shown
+from .formats import FORMATS
 from .instructions import Instruction, require_architecture
 
 __all__ = [
     "BLOCK_ALIGNMENT_BITS",
     "BLOCK_GROUP",
     "DATAPATHS",
+    "NO_FLOOR",
+    "OPEN_RULES",
     "Alignment",
     "Datapath",
     "Method",
     "Numerics",
+    "OpenRule",
     "Rounding",
     "numerics",
     "zero_exponent_for",
@@ -26,6 +31,9 @@ __all__ = [
 
 #: Kept products of a group of kinds mxf4 and mxf4nvf4, which are summed exactly before the block scales are applied.
 BLOCK_GROUP = 16
+#: e_zero of a datapath without a floor of the largest exponent: no term that is not zero has an exponent below it. The
+#: least, of e5m2 products with ue8m0 scales, is -28 - 254.
+NO_FLOOR = -282
 
 
 class Method(Enum):
@@ -69,6 +77,9 @@ class Numerics:
     zero_exponent: int = 0  #: Floor of the largest exponent (e_zero), the exponent of a zero term
     rounding: Rounding  #: Rounding of each step
     alignment: Alignment = Alignment.TOWARD_ZERO  #: Rounding of each term to the bits kept
+    #: Products of method grouped that are summed exactly before a sum is truncated: 16; or 4, if the largest product
+    #: has a larger exponent than the accumulator, which then does not count in the largest exponent.
+    group: int = BLOCK_GROUP
     source: str
 
     def replace(self, *, products: int | None = None, **changes: Any) -> "Numerics":
@@ -117,6 +128,50 @@ class Numerics:
 
 #: Roundings to f16.
 _HALF = (Rounding.RNE_F16, Rounding.RZ_F16)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenRule:
+    """A parameter on which public models of sm_100 and sm_120 differ, and which no public result decides."""
+
+    name: str  #: The alternative in words
+    field: str  #: Field of :class:`Numerics`
+    alternative: int  #: Value in the other model
+    evidence: str  #: What supports either value
+
+    def applies(self, instruction: Instruction, parameters: Numerics) -> bool:
+        """Return whether an instruction with these parameters has the rule."""
+        if self.field == "group":
+            return instruction.scale_format is not None and instruction.scale_format.name == "ue4m3"
+        return parameters.method is Method.FUSED
+
+    def change(self, instruction: Instruction, parameters: Numerics) -> Numerics:
+        """Return the parameters with the alternative, or as they are if the rule does not apply."""
+        if not self.applies(instruction, parameters):
+            return parameters
+        return replace(parameters, **{self.field: self.alternative})  # type: ignore[arg-type]
+
+
+#: Rules that a recording of a Blackwell GPU would decide, by keyword. The built value is that of :func:`numerics`.
+OPEN_RULES = {
+    "floor": OpenRule(
+        name="no floor of the largest exponent",
+        field="zero_exponent",
+        alternative=NO_FLOOR,
+        evidence="built, e_zero: recorded on an H200, and MMA-Sim 2.1.1 for Blackwell; none: the model of "
+        "sf-tensor/tcgen05 (commit 8fce64d), which its authors compared with a B200. Of kinds mxf4 and mxf4nvf4 with "
+        "ue8m0 scales both models have the floor 2**-174, e_zero less F",
+    ),
+    "group": OpenRule(
+        name="sums of four products truncated under ue4m3 scales",
+        field="group",
+        alternative=4,
+        evidence="built, 16: MMA-Sim 2.1.1; 4: the model of sf-tensor/tcgen05 (commit 8fce64d), which its authors "
+        "compared with a B200",
+    ),
+}
+
+
 _MEASURED = "recorded on an NVIDIA H200 (sm_90a, driver 580.159, CUDA 13.0) on 2026-11-20"
 _DENSE_MODEL = "published models of the dense instruction (MMA-Sim 2.1.1; Khattak and Mikaitis), multiplexer in front"
 _EMULATION = "machine code of the CUDA 13.0 assembler: unpacked to f16, two f16 steps and an f32 addition"
@@ -144,13 +199,27 @@ DATAPATHS = {
 BLOCK_ALIGNMENT_BITS = 35
 
 
-def zero_exponent_for(alignment_bits: int, *, half_result: bool = False, grouped: bool = False) -> int:
-    """Return e_zero of a datapath with F = `alignment_bits`, for f16 results or for groups with block scales."""
+def zero_exponent_for(
+    alignment_bits: int, *, half_result: bool = False, grouped: bool = False, floor: bool = True
+) -> int:
+    """Return e_zero of a datapath with F = `alignment_bits`, for f16 results or for groups with block scales.
+
+    Without `floor`, return an exponent that is below none of the terms. Groups keep their floor, which all models have.
+    """
+    if not floor and not grouped:
+        return 2 * FORMATS["f16"].minimum_exponent if half_result else NO_FLOOR
     return (4 if half_result else -104 if grouped else -108) - alignment_bits
 
 
-def numerics(instruction: Instruction, arch: str) -> Numerics:
+def numerics(instruction: Instruction, arch: str, alternatives: Collection[str] = ()) -> Numerics:
     """Return the numerics of an instruction on an architecture.
+
+    Parameters
+    ----------
+    instruction, arch
+        Instruction and architecture.
+    alternatives : collection of str
+        Keys of :data:`OPEN_RULES` whose alternative applies instead of the built value.
 
     Raises
     ------
@@ -158,6 +227,13 @@ def numerics(instruction: Instruction, arch: str) -> Numerics:
         The architecture does not have the instruction.
     """
     require_architecture(instruction, arch)
+    parameters = _built(instruction, arch)
+    for key in alternatives:
+        parameters = OPEN_RULES[key].change(instruction, parameters)
+    return parameters
+
+
+def _built(instruction: Instruction, arch: str) -> Numerics:
     measured = arch == "sm_90"
     source = _MEASURED if measured else _DENSE_MODEL
     datapath = DATAPATHS[arch]

@@ -16,21 +16,23 @@ __all__ = ["NativeBackend", "multiply", "opened"]
 
 
 @contextmanager
-def opened(instruction: Instruction, arch: str, kernels: str = "") -> Iterator[ctypes.c_void_p]:
-    """Open an instruction in the library, and close it; `kernels` as of :func:`multiply`."""
-    handle = ctypes.c_void_p()
+def opened(
+    instruction: Instruction, arch: str, kernels: str = "", alternatives: tuple[str, ...] = ()
+) -> Iterator[ctypes.c_void_p]:
+    """Open an instruction in the library, and close it; `kernels` and `alternatives` as of :func:`multiply`."""
+    handle, called = ctypes.c_void_p(), library(alternatives)
     try:
-        _check(handle, library().sptc_open(ABI, str(instruction).encode(), arch.encode(), ctypes.byref(handle)))
-        _check(handle, library().sptc_choose_kernels(handle, kernels.encode()))
+        _check(called, handle, called.sptc_open(ABI, str(instruction).encode(), arch.encode(), ctypes.byref(handle)))
+        _check(called, handle, called.sptc_choose_kernels(handle, kernels.encode()))
         yield handle
     finally:
-        library().sptc_close(handle)
+        called.sptc_close(handle)
 
 
-def _check(handle: ctypes.c_void_p, status: int) -> None:
+def _check(called: ctypes.CDLL, handle: ctypes.c_void_p, status: int) -> None:
     """Turn a status that is not zero into an error."""
     if status:
-        said = library().sptc_last_error(handle).decode() or f"status {status}"
+        said = called.sptc_last_error(handle).decode() or f"status {status}"
         raise BackendError(f"back end native cannot compute this: {said}")
 
 
@@ -39,7 +41,13 @@ def _buffer(kind: type[Input], array: NDArray | None) -> Input:
 
 
 def multiply(
-    instruction: Instruction, arch: str, operands: MatrixOperands, *, kernels: str = "", threads: int = 1
+    instruction: Instruction,
+    arch: str,
+    operands: MatrixOperands,
+    *,
+    kernels: str = "",
+    threads: int = 1,
+    alternatives: tuple[str, ...] = (),
 ) -> NDArray:
     """Compute D = A B + C as a chain of the instruction along K does.
 
@@ -51,6 +59,9 @@ def multiply(
         ``"portable"``, ``"avx2"`` or ``"avx512"``; the fastest of this processor by default.
     threads : int
         Threads that share the work.
+    alternatives : tuple of str
+        Open rules whose alternative applies, as for :func:`sptc.isa.numerics.numerics`; the library is compiled with
+        them on first use.
 
     Returns
     -------
@@ -72,8 +83,9 @@ def multiply(
     assert c is not None
     d = np.empty_like(c)
     matrices = Matrices(*c.shape, b.shape[1], *(_buffer(Input, array) for array in given.values()), _buffer(Output, d))
-    with opened(instruction, arch, kernels) as handle:
-        _check(handle, library().sptc_multiply(handle, ctypes.byref(matrices), threads))
+    with opened(instruction, arch, kernels, alternatives) as handle:
+        called = library(alternatives)
+        _check(called, handle, called.sptc_multiply(handle, ctypes.byref(matrices), threads))
     return d
 
 

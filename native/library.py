@@ -143,13 +143,13 @@ def _units() -> Iterator[tuple[str, tuple[str, ...]]]:
             yield f"kernels_{kernels}", (*options, *names, str(SOURCES / "src" / "kernels.cpp"))
 
 
-def _build(whole: Path) -> None:
+def _build(whole: Path, alternatives: tuple[str, ...]) -> None:
     from .tables import header
 
     progress("building libsptc")
     with tempfile.TemporaryDirectory(dir=whole.parent) as scratch:
         folder = Path(scratch)
-        (folder / "tables.h").write_text(header(), encoding="utf-8")
+        (folder / "tables.h").write_text(header(alternatives), encoding="utf-8")
         include = (f"-I{SOURCES / 'include'}", f"-I{SOURCES / 'src'}", f"-I{folder}")
 
         def compile_with(words: list[str]) -> None:
@@ -166,16 +166,20 @@ def _build(whole: Path) -> None:
     progress("")
 
 
-@lru_cache(maxsize=1)
-def library() -> ctypes.CDLL:
+@lru_cache(maxsize=2)
+def library(alternatives: tuple[str, ...] = ()) -> ctypes.CDLL:
     """Return the library: as a wheel brought it, or compiled on first use.
+
+    With `alternatives` of the open rules (:data:`sptc.isa.numerics.OPEN_RULES`), it is another library.
 
     Raises
     ------
     BackendError
         There is no compiler, or it fails.
     """
-    path = _READY if _READY.is_file() else built(f"libsptc-{_fingerprint()}.so", _build)
+    name = "-".join(["libsptc", *alternatives, _fingerprint()])
+    ready = not alternatives and _READY.is_file()
+    path = _READY if ready else built(f"{name}.so", lambda whole: _build(whole, alternatives))
     try:
         loaded = ctypes.CDLL(str(path))
     except OSError as error:

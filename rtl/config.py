@@ -115,6 +115,9 @@ class CoreConfig:
     alignment_bits: int = 25  #: Bits that alignment keeps below the largest exponent, e_max (F)
     fp8_alignment_bits: int = 25  #: F of 8-bit floats, at most `alignment_bits`
     block_alignment_bits: int = BLOCK_ALIGNMENT_BITS  #: F of packed e2m1
+    #: Whether the largest exponent is at least e_zero, a rule that no recording of a Blackwell GPU has decided
+    #: (:data:`~sptc.isa.numerics.OPEN_RULES`).
+    exponent_floor: bool = True
     mux: str = "mux4"  #: Operand multiplexers, ``mux4`` or ``mux3``: one of :data:`MUXES`
     #: Rows and columns of units in the array, at most 256 each.
     rows: int = 4
@@ -162,7 +165,8 @@ class CoreConfig:
         at_least = f"at least {2 * (widest - 1)}, the fraction bits of a product of these formats"
         need(not has_float or bits >= 2 * (widest - 1), "alignment_bits", at_least)
         need(self.fp8_alignment_bits <= bits, "fp8_alignment_bits", "at most alignment_bits")
-        need(isinstance(self.sparse, bool), "sparse", "True or False")
+        for field in ("sparse", "exponent_floor"):
+            need(isinstance(getattr(self, field), bool), field, "True or False")
 
     @cached_property
     def elements(self) -> tuple[Element, ...]:

@@ -203,10 +203,10 @@ class MultiplyStage(wiring.Component):
 
     def _zero_exponent(self, half: Value, packed: Value) -> Value:
         """Return e_zero of the running step."""
-        bits = self.config.alignment_bits
-        value: Value = Const(zero_exponent_for(bits), _EXPONENT)
+        bits, floor = self.config.alignment_bits, self.config.exponent_floor
+        value: Value = Const(zero_exponent_for(bits, floor=floor), _EXPONENT)
         if ResultCode.F16 in self.widths.results:
-            value = Mux(half, zero_exponent_for(bits, half_result=True), value)
+            value = Mux(half, zero_exponent_for(bits, half_result=True, floor=floor), value)
         if self.widths.packed:
             value = Mux(packed, zero_exponent_for(self.config.block_alignment_bits, grouped=True), value)
         return value

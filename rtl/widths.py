@@ -194,8 +194,9 @@ class Widths:
         bits = bound.bit_length() + 1
         if self.floats:
             kept, aligned = max(kept_bits(config, element) for element in self.floats), config.alignment_bits
-            bits = max(bits, _normal_bits("f32", kept, zero_exponent_for(aligned)))
-            bits = max(bits, _normal_bits("f16", kept, zero_exponent_for(aligned, half_result=True)))
+            floor = config.exponent_floor
+            bits = max(bits, _normal_bits("f32", kept, zero_exponent_for(aligned, floor=floor)))
+            bits = max(bits, _normal_bits("f16", kept, zero_exponent_for(aligned, half_result=True, floor=floor)))
         if self.packed:
             kept = config.block_alignment_bits
             bits = max(bits, _normal_bits("f32", kept, zero_exponent_for(kept, grouped=True)))

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..isa.formats import Format
+from ..isa.formats import FORMATS, Format
 from ..isa.instructions import Instruction
-from ..isa.numerics import Method, Numerics
+from ..isa.numerics import BLOCK_GROUP, OPEN_RULES, Method, Numerics
 from ..isa.operands import MatrixOperands
 from ..sim.benches.random_operands import distributions
 from .directed import Codes, Draft, directed_matrices, exponents_of, factor_exponents, power_code
@@ -50,6 +50,8 @@ def draw_candidates(
     yield _with_metadata(i, _cancelled(i, numerics, rng, _SHARE * cases), rng)
     if i.scale_format:
         yield _with_metadata(i, _scaled_down(i, numerics, rng, _SHARE * cases), rng)
+    if OPEN_RULES["group"].applies(i, numerics):
+        yield _with_metadata(i, _far_scales(i, rng, _SHARE * cases), rng)
 
 
 def _with_metadata(
@@ -133,6 +135,35 @@ def _scaled_down(i: Instruction, numerics: Numerics, rng: np.random.Generator, c
         scale_a=_scale_codes(i.scale_format, exponents_a),
         scale_b=_scale_codes(i.scale_format, exponents_b),
     )
+
+
+def _far_scales(i: Instruction, rng: np.random.Generator, cases: int) -> MatrixOperands:
+    """Block scales at both ends of ue4m3: the sum of one group cancels, alone or with C, and bits of others are cut.
+
+    The largest scales are 2**8 each and the least 2**-6: with F = 35, the last bit of the other products, 2**-20, is
+    half of the last bit kept.
+    """
+    assert i.scale_format
+    draft = Draft(i, cases, rng)
+    halves = draft.one_of([0, 1, 1, 3], cases, i.m, i.stored_k), draft.one_of([1, 1, 2, 3], cases, i.k, i.n)
+    draft.a[:], draft.b[:] = (codes | draft.sign_bits(i.a, *codes.shape) for codes in halves)
+    fmt, groups = i.scale_format, i.stored_k // BLOCK_GROUP
+    largest = fmt.maximum_exponent + fmt.bias << fmt.fraction_bits
+    # The accumulator that cancels a sum of 8 under the largest scales.
+    eight = FORMATS["f32"].bias + 2 * fmt.maximum_exponent + 3 << FORMATS["f32"].fraction_bits | 1 << 31
+    for codes in (draft.scale_a, draft.scale_b):
+        codes[:] = draft.one_of([*range(1, 1 << fmt.fraction_bits, 2)], *codes.shape)
+    for tile, group in enumerate(rng.integers(0, groups, cases)):
+        rows, first = slice(group * i.k // groups, (group + 1) * i.k // groups), group * BLOCK_GROUP
+        draft.scale_a[tile, :, group] = draft.scale_b[tile, :, group] = largest
+        # Products of 4 and 4 that cancel, or 4 times 4 less 4 times 2, which C cancels.
+        draft.b[tile, rows] = 6
+        draft.a[tile, :, first : first + BLOCK_GROUP] = 0
+        draft.a[tile, :, first] = 6
+        alone = rng.random(i.m) < 0.5
+        draft.a[tile, :, first + 1] = np.where(alone, 6, 4) | 8
+        draft.c[tile] = np.where(alone[:, None], 0, eight)
+    return draft.matrices()
 
 
 def _scale_codes(fmt: Format, exponents: Codes) -> NDArray[np.uint8]:

@@ -17,7 +17,7 @@ from ..golden.matrix import multiply_by
 from ..isa.formats import FORMATS, Format
 from ..isa.instructions import Instruction
 from ..isa.metadata import MUX_OF_ARCHITECTURE, indices, nibble
-from ..isa.numerics import DATAPATHS, Alignment, Method, Numerics, Rounding, numerics
+from ..isa.numerics import DATAPATHS, OPEN_RULES, Alignment, Method, Numerics, Rounding, numerics
 from ..isa.operands import MatrixOperands
 from .stimulus import Given
 
@@ -75,7 +75,7 @@ def _integer_neighbours(right: Model, arch: str) -> Iterator[Model]:
 
 
 def _float_neighbours(right: Model, arch: str) -> Iterator[Model]:
-    """Yield other F, alignment rounding, L, e_zero, rounding and method."""
+    """Yield other F, alignment rounding, L, e_zero, rounding, open rules and method."""
     i, p = right.instruction, right.numerics
     changes: tuple[tuple[str, str, Iterable[Any], Callable[..., str]], ...] = (
         ("alignment_bits", "F = {}", (p.alignment_bits - 1, p.alignment_bits + 1), same_alignment),
@@ -89,6 +89,11 @@ def _float_neighbours(right: Model, arch: str) -> Iterator[Model]:
             if value != getattr(p, field):
                 changed = replace(p, **{field: value})
                 yield replace(right, name=name.format(value), numerics=changed, same=why_same(i, p, changed))
+    for rule in OPEN_RULES.values():
+        if rule.applies(i, p):
+            changed = rule.change(i, p)
+            same = same_floor(i, p, changed) if rule.field == "zero_exponent" else ""
+            yield replace(right, name=rule.name, numerics=changed, same=same)
     yield from _method_neighbours(right, arch)
 
 

@@ -83,7 +83,9 @@ def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -
         arch_numerics,
         step=step,
         alignment_bits=alignment,
-        zero_exponent=zero_exponent_for(largest_alignment, half_result=half, grouped=grouped),
+        zero_exponent=zero_exponent_for(
+            largest_alignment, half_result=half, grouped=grouped, floor=config.exponent_floor
+        ),
         rounding=rounding,
     )
 

@@ -208,22 +208,33 @@ void emulated(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t 
     }
 }
 
-// Groups of products, summed exactly and scaled; then the groups are aligned, truncated and summed in 64 bits.
+// Groups of products, summed exactly and scaled; then the groups are aligned, truncated and summed in 64 bits. If SIZE is
+// less than a group, parts of SIZE products are truncated where the largest product is above the accumulator, which then
+// does not count in the largest exponent.
+template <int SIZE>
 Ints grouped_step(const Window &window, const RowOfA &a, const BlockOfB &b, int first_slot, int first_group, int lane,
                   Ints c) {
-    constexpr int GROUPS = 4;
+    constexpr int GROUPS = 4, PARTS = BLOCK_GROUP / SIZE;
     const Accumulator accumulated = accumulator(c, window);
-    Ints terms[GROUPS], exponents[GROUPS], e_max = accumulated.effective;
+    const Ints none = Ints{} + INT32_MIN / 2;
+    Ints terms[GROUPS], parts[GROUPS][PARTS], exponents[GROUPS], late{}, largest_product = none;
+    Ints e_max = Ints{} + window.numerics.zero_exponent;
     const int groups = window.slots / BLOCK_GROUP;
     for (int group = 0; group < groups; ++group) {
         const Step step = step_of(a, b, first_slot + group * BLOCK_GROUP, BLOCK_GROUP, lane);
-        Ints sum{}, any{};
-        for (int slot = 0; slot < BLOCK_GROUP; ++slot) {
-            const Ints exponent = load(step.b_exponents + step.offsets[slot]) + step.exponents[slot];
-            const Ints product = load(step.b_significands + step.offsets[slot]) * step.significands[slot];
-            // A product that is zero has an exponent far below: it is shifted by nothing.
-            sum += product << larger(exponent, Ints{});
-            any |= product;
+        Ints sum{}, any{}, largest = none;
+        for (int part = 0; part < PARTS; ++part) {
+            Ints part_sum{};
+            for (int slot = part * SIZE; slot < (part + 1) * SIZE; ++slot) {
+                const Ints exponent = load(step.b_exponents + step.offsets[slot]) + step.exponents[slot];
+                const Ints product = load(step.b_significands + step.offsets[slot]) * step.significands[slot];
+                // A product that is zero has an exponent far below: it is shifted by nothing.
+                part_sum += product << larger(exponent, Ints{});
+                any |= product;
+                if (PARTS > 1) largest = larger(largest, exponent);
+            }
+            parts[group][part] = part_sum;
+            sum += part_sum;
         }
         const int32_t *scales = b.scale_significands + (first_group + group) * b.stride + lane;
         const Ints significand = load(scales) * a.scale_significands[first_group + group];
@@ -233,16 +244,32 @@ Ints grouped_step(const Window &window, const RowOfA &a, const BlockOfB &b, int 
         terms[group] = sum * significand;
         exponents[group] = counts ? scale : Ints{} + window.numerics.zero_exponent;
         e_max = larger(e_max, exponents[group]);
+        if (PARTS > 1) {
+            for (int part = 0; part < PARTS; ++part) parts[group][part] *= significand;
+            largest_product = counts ? larger(largest_product, largest + scale) : largest_product;
+        }
     }
+    if (PARTS > 1) late = largest_product > accumulated.effective;
+    e_max = late ? e_max : larger(e_max, accumulated.effective);
     HalfInts results[2];
     for (int side = 0; side < 2; ++side) {
         const Longs largest = __builtin_convertvector(half(e_max, side), Longs);
         const Longs c_exponent = __builtin_convertvector(half(accumulated.exponent, side), Longs);
         const Longs c_significand = __builtin_convertvector(half(accumulated.significand, side), Longs);
-        Longs total = truncated(c_significand << (window.numerics.alignment_bits - 23), largest - c_exponent);
+        // An accumulator that does not count in the largest exponent may have a larger one, by 3 at most.
+        const Longs c_shift = largest - c_exponent, c_up = PARTS > 1 && c_shift < 0 ? -c_shift : Longs{};
+        Longs total = truncated((c_significand << (window.numerics.alignment_bits - 23)) << c_up, c_shift + c_up);
         for (int group = 0; group < groups; ++group) {
-            const Longs term = __builtin_convertvector(half(terms[group], side), Longs) << window.group_up;
-            total += truncated(term, largest - __builtin_convertvector(half(exponents[group], side), Longs));
+            const Longs shift = largest - __builtin_convertvector(half(exponents[group], side), Longs);
+            Longs whole = truncated(__builtin_convertvector(half(terms[group], side), Longs) << window.group_up, shift);
+            if (PARTS > 1) {
+                Longs sum{};
+                for (int part = 0; part < PARTS; ++part)
+                    sum += truncated(__builtin_convertvector(half(parts[group][part], side), Longs) << window.group_up,
+                                     shift);
+                whole = __builtin_convertvector(half(late, side), Longs) ? sum : whole;
+            }
+            total += whole;
         }
         const HalfInts unit = half(e_max, side) - window.numerics.alignment_bits;
         results[side] = rounded(as_double(total) * power_of_two(unit), window.numerics.rounding);
@@ -250,13 +277,14 @@ Ints grouped_step(const Window &window, const RowOfA &a, const BlockOfB &b, int 
     return with_special_accumulator(joined(results[0], results[1]), c, accumulated.special);
 }
 
-void grouped(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t *d) {
+template <int SIZE>
+void grouped_by(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t *d) {
     const int groups = window.slots / BLOCK_GROUP;
     for (int lane = 0; lane < b.stride; lane += LANES) {
         Ints accumulators = load(d + lane);
         for (int number = 0; number < window.steps; ++number) {
             const Ints before = accumulators;
-            accumulators = grouped_step(window, a, b, number * window.slots, number * groups, lane, before);
+            accumulators = grouped_step<SIZE>(window, a, b, number * window.slots, number * groups, lane, before);
             if (a.special || b.special) {
                 bool nan_scales[LANES] = {};
                 for (int group = number * groups; group < (number + 1) * groups; ++group)
@@ -268,6 +296,10 @@ void grouped(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t *
         }
         store(d + lane, accumulators);
     }
+}
+
+void grouped(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t *d) {
+    (window.numerics.group == BLOCK_GROUP ? grouped_by<BLOCK_GROUP> : grouped_by<4>)(window, a, b, d);
 }
 
 template <int V>

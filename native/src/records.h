@@ -45,6 +45,7 @@ struct Rule {
 struct Numerics {
     Method method;
     int step, alignment_bits, zero_exponent;
+    int group;  // products that are summed exactly before a sum is truncated, of method GROUPED
     Rounding rounding;
 };
 

@@ -65,7 +65,7 @@ def rounding_inputs(config: CoreConfig, rounder: RoundStage, rng: np.random.Gene
 def _grids(config: CoreConfig, half: NDArray[np.bool_], rng: np.random.Generator) -> tuple[NDArray, NDArray]:
     """Draw the number of bits that a format keeps below e_max, and its least e_max."""
     aligned, packed = config.alignment_bits, config.block_alignment_bits
-    floors = zero_exponent_for(aligned), zero_exponent_for(aligned, half_result=True)
+    floors = [zero_exponent_for(aligned, half_result=one, floor=config.exponent_floor) for one in (False, True)]
     rows = [(kept, *floors) for kept in sorted({kept_bits(config, element) for element in Widths(config).floats})]
     floats = len(rows)
     if Widths(config).packed:  # packed formats have no f16 result

@@ -104,7 +104,9 @@ class Operation:
     def zero_exponent(self) -> int:
         """Least value of the largest exponent. It follows the datapath's own F, not the shorter F of its fp8."""
         bits = self.config.block_alignment_bits if self.grouped else self.config.alignment_bits
-        return zero_exponent_for(bits, half_result=self.result == "f16", grouped=self.grouped)
+        return zero_exponent_for(
+            bits, half_result=self.result == "f16", grouped=self.grouped, floor=self.config.exponent_floor
+        )
 
     @property
     def numerics(self) -> Numerics:

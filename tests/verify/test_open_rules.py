@@ -1,0 +1,108 @@
+"""Rules on which public models of Blackwell differ: the first difference of each path, and packs that tell them apart.
+
+`differences.json` has operands on which the golden model and the model of sf-tensor/tcgen05 (commit 8fce64d) differ,
+the first of each path, with both results. Elements are codes; A of a sparse instruction is as stored.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sptc.golden.matrix import multiply_by
+from sptc.isa.formats import Format
+from sptc.isa.instructions import Instruction
+from sptc.isa.metadata import MUX_OF_ARCHITECTURE
+from sptc.isa.numerics import NO_FLOOR, OPEN_RULES, numerics
+from sptc.isa.operands import MatrixOperands
+from sptc.isa.tcgen05 import every_opcode, instructions_of, parse_shaped
+from sptc.native.backend import multiply
+from sptc.operands.registers import CONTAINERS
+from sptc.rtl.config import CoreConfig
+from sptc.sim.engine.engine import Engine
+from sptc.tests.verify.test_conformance import results_of
+from sptc.verify.conformance import MOST_CASES, choose_pack, judge
+from sptc.verify.neighbours import neighbours_of
+from sptc.verify.pack_files import subject_named
+
+DIFFERENCES = json.loads(Path(__file__).with_name("differences.json").read_text(encoding="utf-8"))
+NVFP4 = "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.scale_vec::4X (m128n8k64.f32.e2m1.e2m1.ue4m3)"
+BF16 = "tcgen05.mma.cta_group::1.kind::f16 (m128n8k16.f32.bf16.bf16)"
+
+
+def operands_of(i: Instruction, row: dict[str, str]) -> MatrixOperands:
+    def codes(words: str) -> list[int]:
+        return [int(word, 16) for word in words.split()]
+
+    def elements(words: str, fmt: Format) -> np.ndarray:
+        up = i.low_bit(fmt) if fmt.name == "e2m1" else 0
+        return np.array(codes(words), CONTAINERS[i.container_bits]) << up
+
+    bytes_of = {
+        key: np.array(codes(row[key]), np.uint8)[None, None] for key in ("nibbles", "scale_a", "scale_b") if key in row
+    }
+    c = np.array(codes(row["c"]), np.uint32)[None, None]
+    return MatrixOperands(elements(row["a"], i.a)[None, None], elements(row["b"], i.b)[None, :, None], c, **bytes_of)
+
+
+def word(result: np.ndarray) -> str:
+    return f"{int(result[0, 0, 0]):08x}"
+
+
+@pytest.mark.parametrize("row", DIFFERENCES, ids=lambda row: row["instruction"].split("kind::")[1])
+def test_one_rule_explains_each_published_difference(row: dict[str, str]) -> None:
+    _, i = parse_shaped(row["instruction"])
+    operands, mux = operands_of(i, row), MUX_OF_ARCHITECTURE["sm_100"]
+    results = {key: word(multiply_by(i, numerics(i, "sm_100", [key]), mux, operands)) for key in OPEN_RULES}
+    assert results.pop(row["rule"]) == row["alternative"] != row["built"]
+    assert {*results.values(), word(multiply_by(i, numerics(i, "sm_100"), mux, operands))} == {row["built"]}
+    assert word(multiply(i, "sm_100", operands)) == row["built"]
+
+
+@pytest.mark.regression
+def test_the_library_has_both_values() -> None:
+    for row in DIFFERENCES:
+        _, i = parse_shaped(row["instruction"])
+        assert word(multiply(i, "sm_100", operands_of(i, row), alternatives=(*OPEN_RULES,))) == row["alternative"]
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("exponent_floor", [True, False])
+def test_the_hardware_has_both_floors(exponent_floor: bool) -> None:
+    """Sums of four products are not built in hardware."""
+    config = CoreConfig(
+        name="few",
+        formats=("bf16", "e4m3"),
+        scales=("ue8m0",),
+        mux="mux3",
+        exponent_floor=exponent_floor,
+        rows=1,
+        columns=1,
+    )
+    engine = Engine(config)
+    rows = [row for row in DIFFERENCES if row["rule"] == "floor"]
+    assert len(rows) == 3
+    for row in rows:
+        _, i = parse_shaped(row["instruction"])
+        result = engine.multiply(i, operands_of(i, row)).d
+        assert word(result) == row["built" if exponent_floor else "alternative"]
+
+
+def test_the_default_is_as_recorded_and_modelled() -> None:
+    for opcode in every_opcode():
+        i = next(instructions_of(opcode))
+        parameters = numerics(i, "sm_100")
+        assert parameters.zero_exponent != NO_FLOOR
+        assert parameters.group == 16
+
+
+@pytest.mark.parametrize(("text", "key"), [(NVFP4, "group"), (BF16, "floor")])
+def test_a_pack_decides_the_rule(text: str, key: str, seed: int) -> None:
+    """A GPU that follows the alternative is told from one that follows the built rule, and named."""
+    pack = choose_pack(subject_named(text), "sm_100", seed)
+    name = OPEN_RULES[key].name
+    assert pack.file.cases <= MOST_CASES
+    assert name in pack.told_apart
+    [neighbour] = [each for each in neighbours_of(pack.file.instruction, "sm_100") if each.name == name]
+    judgement = judge(pack, results_of(pack, neighbour))
+    assert judgement.explained_by == (name,)
