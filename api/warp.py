@@ -1,17 +1,21 @@
 """``mma`` and ``mma.sp`` as a function: it checks the operands once, before any back end computes them."""
 
-from ..errors import InstructionError, OperandError
+from collections.abc import Mapping
+
+import numpy as np
+
+from ..errors import InstructionError, MetadataError, OperandError
 from ..isa.architectures import require_target, target_named
 from ..isa.evidence import Evidence, weakest
 from ..isa.evidence import evidence as evidence_of
-from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment, metadata_map
+from ..isa.fragments import WARP_LANES, a_fragment, accumulator_fragment, b_fragment, metadata_map
 from ..isa.instructions import Instruction, parse
 from ..isa.numerics import Numerics
 from ..isa.numerics import numerics as numerics_of
 from ..isa.operands import HeldOperands, Immediates
 from ..isa.tcgen05 import forms_named
-from ..operands.registers import gather_warp, to_registers
-from .backends import Backend, with_numerics
+from ..operands.registers import from_registers, gather_warp, to_registers, unpack_nibbles
+from .backends import MODELS, Backend, with_numerics
 from .backends import backend as backend_named
 from .operands import (
     METADATA_POLICIES,
@@ -25,8 +29,10 @@ from .operands import (
     registers,
 )
 
-__all__ = ["evidence", "mma", "numerics"]
+__all__ = ["evidence", "mma", "mma_tiles", "numerics"]
 
+#: Accumulator tiles that models compute at once.
+_BLOCK_TILES = 1024
 #: Scale data, byte id and thread id.
 ScaleOperand = tuple[Registers, int, int]
 
@@ -149,11 +155,8 @@ def mma(
     BackendError
         The back end is unknown or does not execute the instruction, or a tool that it needs is missing.
     """
-    parsed = parse(instruction)
-    if parsed.family != "mma":
-        raise InstructionError(f"{parsed} is not an mma instruction; use sptc.wgmma.")
-    arch = require_target(parsed, arch)
-    computes = with_numerics(backend_named(backend), numerics)
+    parsed, arch, model = _chosen(instruction, arch, backend)
+    computes = with_numerics(model, numerics)
     check_choice("metadata", metadata, METADATA_POLICIES, OperandError)
     accumulators = accumulator_fragment(parsed)
     operands = {
@@ -183,6 +186,88 @@ def mma(
         return to_registers(computes.multiply(parsed, arch, matrices).d, accumulators)
 
     return in_blocks(operands, accumulators.rows.shape[:2], compute)
+
+
+def mma_tiles(
+    instruction: str,
+    operands: Mapping[str, Registers],
+    immediates: Immediates,
+    *,
+    arch: str = "sm_90",
+    backend: str | Backend = "golden",
+    metadata: str = "strict",
+) -> Registers:
+    """Compute a product of several tiles, each by a chain of ``mma`` along K: what as many calls of :func:`mma` give.
+
+    Models compute all tiles of a warp as one product; other back ends execute one instruction after the other. Shapes
+    of the operands are not checked.
+
+    Parameters
+    ----------
+    instruction : str
+        PTX opcode with its qualifiers.
+    operands : mapping of str to ndarray of uint32
+        Registers of A for each row of tiles and each step along K, ``a`` of shape (batch, rows, steps, 32, registers);
+        of B for each column and step, ``b`` (batch, columns, steps, 32, registers); accumulators of each tile, ``c``
+        (batch, rows, columns, 32, registers). Of a sparse instruction metadata, ``e`` (batch, rows, steps, 32), and of
+        a block-scaled one ``scale_a`` and ``scale_b``, the same for rows and columns.
+    immediates : Immediates
+        Sparsity selector, and ids of the block scales.
+    arch, backend, metadata
+        As for :func:`mma`.
+
+    Returns
+    -------
+    ndarray of uint32, shape of ``c``
+
+    Raises
+    ------
+    InstructionError, MetadataError, BackendError
+        As for :func:`mma`; the batch index of a :class:`~sptc.errors.MetadataError` is that of the warp.
+    """
+    (_, rows, columns), steps = operands["c"].shape[:3], operands["a"].shape[2]
+    if backend not in MODELS:
+        c, ids = operands["c"], immediates.scale_ids
+        for step in range(steps):
+            part = {name: np.expand_dims(operands[name][:, :, step], 1 if "b" in name else 2)
+                    for name in operands if name != "c"}  # fmt: skip
+            scales = {name: (part.pop(name), *pair) for name, pair in (("scale_a", ids[:2]), ("scale_b", ids[2:]))
+                      if name in part}  # fmt: skip
+            c = mma(instruction, c=c, selector=immediates.sparsity_selector, arch=arch, backend=backend,
+                    metadata=metadata, **part, **scales)  # fmt: skip
+        return c
+    parsed, arch, computes = _chosen(instruction, arch, backend)
+    places = metadata_map(parsed, immediates.sparsity_selector) if parsed.sparse else None
+
+    def compute(block: dict[str, Registers]) -> Registers:
+        if places:
+            words = block["e"].reshape(-1, WARP_LANES)
+            nibbles = unpack_nibbles(words, parsed, immediates.sparsity_selector)
+            fragments = block["a"].reshape(len(words), WARP_LANES, -1)
+            try:
+                check_metadata(parsed, nibbles, lambda: from_registers(fragments, a_fragment(parsed)), places, metadata)
+            except MetadataError as error:
+                raise error.at((error.batch[0] // (rows * steps),)) from None
+        matrices = gather_warp(parsed, HeldOperands(block, immediates), (rows, columns, steps))
+        d = to_registers(computes.multiply(parsed, arch, matrices).d, accumulator_fragment(parsed), (rows, columns))
+        return d.reshape(block["c"].shape)
+
+    tails = {name: value.ndim - 1 for name, value in operands.items()}
+    return in_blocks(
+        dict(operands),
+        operands["c"].shape[1:],
+        compute,
+        tails=tails,
+        block_tiles=max(1, _BLOCK_TILES // (rows * columns)),
+    )
+
+
+def _chosen(text: str, arch: str, backend: str | Backend) -> tuple[Instruction, str, Backend]:
+    """Return the instruction, the architecture whose numerics it has, and the back end."""
+    parsed = parse(text)
+    if parsed.family != "mma":
+        raise InstructionError(f"{parsed} is not an mma instruction; use sptc.wgmma.")
+    return parsed, require_target(parsed, arch), backend_named(backend)
 
 
 def _scale(name: str, value: ScaleOperand | None, instruction: Instruction) -> tuple[Registers, int, int] | None:

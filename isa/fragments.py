@@ -6,7 +6,7 @@ wgmma, warp ``w`` of the four has the rows ``16 w`` to ``16 w + 15`` and uses th
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +45,7 @@ class Fragment:
         """Registers per thread."""
         return self.rows.shape[1]
 
-    @property
+    @cached_property
     def positions(self) -> Index:
         """Flat position ``(thread * registers + register) * E + j`` of every matrix element, shape `shape`."""
         positions = np.empty(self.shape, np.intp)

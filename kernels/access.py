@@ -194,7 +194,7 @@ def _matrix_move(machine: Machine, ins: Instruction) -> Step:
         if is_load:
             machine.spread(numbers, np.ascontiguousarray(memory[elements]).view("<u4")[..., 0], groups, _WARP)
         else:
-            values = machine.stacked(numbers, _WARP)[chosen]
+            values = machine.stacked(numbers, _WARP, groups)
             memory[elements] = values.view(f"<u{size}").reshape(elements.shape)
 
     return step

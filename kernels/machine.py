@@ -5,8 +5,9 @@ same value. An instruction is a function of a mask: None while all threads take 
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,6 +28,7 @@ from .program import (
     Special,
     Symbol,
     Vector,
+    register_names,
     size_of,
 )
 from .values import constant, numpy_type, register_type
@@ -286,26 +288,51 @@ class Machine:
 
         return write
 
-    def register_numbers(self, operand: Operand) -> list[int]:
+    def register_numbers(self, operand: Operand) -> tuple[int, ...]:
         """Return the numbers of the registers of a vector, or of one register."""
         items = operand.items if isinstance(operand, Vector) else (operand,)
         if not all(isinstance(item, Register) for item in items):
             raise KernelError("a fragment must be in registers")
-        return [self.numbers[item.name] for item in items if isinstance(item, Register)]
+        return tuple(self.numbers[item.name] for item in items if isinstance(item, Register))
 
-    def stacked(self, numbers: list[int], group: int) -> NDArray[np.uint32]:
-        """Return registers of all threads, shape (groups, threads of a group, registers)."""
-        result = np.empty((self.count, len(numbers)), np.uint32)
-        for place, number in enumerate(numbers):
-            result[:, place] = self.registers[number]
-        return result.reshape(self.count // group, group, len(numbers))
+    def registers_in(self, *operands: Operand) -> frozenset[int]:
+        """Return the numbers of all registers that stand in operands."""
+        return frozenset(self.numbers[name] for name in register_names(operands))
 
-    def spread(self, numbers: list[int], values: NDArray, groups: NDArray[np.intp] | None, group: int) -> None:
-        """Write values, shape (groups, threads of a group, registers), to registers; `groups` are those meant."""
-        for place, number in enumerate(numbers):
-            column = values[..., place]
+    def stacked(
+        self, numbers: Sequence[int] | NDArray, group: int, groups: NDArray | None = None
+    ) -> NDArray[np.uint32]:
+        """Return registers of groups of threads, all or those of `groups`.
+
+        Parameters
+        ----------
+        numbers : array of int, shape (registers,), or (stacks, ..., registers)
+            Numbers of the registers.
+
+        Returns
+        -------
+        ndarray of uint32, shape (groups, threads of a group, registers), or (stacks, groups, ..., threads, registers)
+        """
+        numbers = np.asarray(numbers)
+        *lead, count = numbers.shape
+        stacks, tiles = (lead[0] if lead else 1), prod(lead[1:])
+        chosen = slice(None) if groups is None else groups
+        number_of_groups = self.count // group if groups is None else len(groups)
+        result = np.empty((stacks, number_of_groups, tiles, group, count), np.uint32)
+        for (stack, tile, place), number in np.ndenumerate(numbers.reshape(stacks, tiles, count)):
+            values = self.registers[number]
+            result[stack, :, tile, :, place] = values if values.size == 1 else values.reshape(-1, group)[chosen]
+        return result.reshape(*lead[:1], number_of_groups, *lead[1:], group, count)
+
+    def spread(self, numbers: Sequence[int] | NDArray, values: NDArray, groups: NDArray | None, group: int) -> None:
+        """Write values, of a shape that :meth:`stacked` returns, to registers; `groups` are those meant."""
+        numbers = np.asarray(numbers)
+        if numbers.ndim > 1:
+            values = np.moveaxis(values, 1, -3)
+        values = np.ascontiguousarray(np.moveaxis(values, -1, -3)).reshape(numbers.size, *values.shape[-3:-1])
+        for number, column in zip(numbers.ravel().tolist(), values, strict=True):
             if groups is None:
-                self.registers[number] = np.ascontiguousarray(column).reshape(-1)
+                self.registers[number] = column.reshape(-1)
             else:
                 whole = np.array(self.every(self.registers[number])).reshape(-1, group)
                 whole[groups] = column

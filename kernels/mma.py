@@ -1,5 +1,6 @@
 """``mma`` of a kernel, executed by the public function of this package on any back end, when it is executed."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,15 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..api.warp import mma
+from ..api.warp import mma_tiles
 from ..errors import Error, KernelError, MetadataError
 from ..isa.instructions import Instruction as TensorInstruction
 from ..isa.instructions import parse
+from ..isa.operands import Immediates
 from .cycles import TensorWork
-from .machine import Machine, Mask, Reader, Step, not_modelled
+from .machine import Machine, Mask, Step, not_modelled
 from .program import Immediate, Instruction, Operand, Vector
 
-__all__ = ["MMA", "called", "constant_number", "independent_runs", "mma_run", "parsed"]
+__all__ = ["MMA", "called", "constant_number", "joined_runs", "mma_run", "parsed"]
 
 _WARP = 32
 
@@ -67,39 +69,53 @@ def called(
         return call(metadata="silicon")
 
 
+Numbers = tuple[int, ...]
+
+
 @dataclass(frozen=True)
-class _Fragments:
+class _Multiplication:
     """Registers of one ``mma``, and what else it takes."""
 
-    d: list[int]
-    a: list[int]
-    b: list[int]
-    c: list[int]
-    e: list[int]
-    selector: int
-    scales: dict[str, tuple[Reader, int, int]]
+    d: Numbers
+    c: Numbers
+    #: A, its metadata and its block scales; B and its block scales.
+    row: tuple[Numbers, Numbers, Numbers]
+    column: tuple[Numbers, Numbers]
+    immediates: Immediates
 
     @property
-    def sources(self) -> frozenset[int]:
-        """Registers that are read."""
-        return frozenset((*self.a, *self.b, *self.c, *self.e))
+    def sources(self) -> set[int]:
+        """Registers that are read, without those of C."""
+        return {number for numbers in (*self.row, *self.column) for number in numbers}
 
 
-def _fragments(machine: Machine, ins: Instruction) -> _Fragments:
+def _multiplication(machine: Machine, ins: Instruction) -> _Multiplication:
     instruction = parsed(ins)
     d, a, b, c = (machine.register_numbers(operand) for operand in ins.operands[:4])
     rest = list(ins.operands[4:])
-    metadata, selector = (rest.pop(0), constant_number(rest.pop(0), ins)) if instruction.sparse else (None, 0)
-    e = machine.register_numbers(metadata) if metadata is not None else []
-    return _Fragments(d, a, b, c, e, selector, _scales(machine, ins, rest) if instruction.scale_size else {})
+    e, selector = (rest.pop(0), constant_number(rest.pop(0), ins)) if instruction.sparse else (Vector(()), 0)
+    scales, ids = _scales(ins, rest) if instruction.scale_size else ([Vector(())] * 2, (0, 0, 0, 0))
+    of_e, of_a, of_b = (machine.register_numbers(operand) for operand in (e, *scales))
+    return _Multiplication(d, c, (a, of_e, of_a), (b, of_b), Immediates(selector, ids))
+
+
+def _scales(ins: Instruction, operands: list[Operand]) -> tuple[list[Operand], tuple[int, int, int, int]]:
+    """Return scale data of A and B, which stand in braces or alone, and byte id and thread id of each."""
+    ids = [operand.items for operand in operands[1::2] if isinstance(operand, Vector)]
+    if len(operands) != 4 or [*map(len, ids)] != [2, 2]:
+        raise not_modelled(ins, "its block scales")
+    byte_a, thread_a, byte_b, thread_b = (constant_number(item, ins) for pair in ids for item in pair)
+    return operands[::2], (byte_a, thread_a, byte_b, thread_b)
 
 
 def _mma(machine: Machine, ins: Instruction) -> Step:
     return mma_run(machine, [ins])
 
 
-def independent_runs(machine: Machine, joins: frozenset[int]) -> list[list[int]]:
-    """Return runs of consecutive ``mma`` of which none reads a result of another: they can be computed together.
+def joined_runs(machine: Machine, joins: frozenset[int]) -> list[list[int]]:
+    """Return runs of consecutive ``mma`` that can be computed together, as chains along K.
+
+    Of a run, none reads a result of another, but as its accumulator; and nothing else reads that result.
 
     Parameters
     ----------
@@ -108,79 +124,137 @@ def independent_runs(machine: Machine, joins: frozenset[int]) -> list[list[int]]
     joins : frozenset of int
         Places of instructions behind a label, at which no run continues.
     """
+    code = machine.kernel.instructions
+    uses = Counter(number for ins in code for number in machine.registers_in(*ins.operands))
     runs: list[list[int]] = []
+    kind: Any = None
+    results: set[Numbers] = set()
     written: set[int] = set()
-    last: tuple[str, int] | None = None
-    for place, ins in enumerate(machine.kernel.instructions):
+    for place, ins in enumerate(code):
         if ins.words[0] != "mma" or ins.guard:
-            last = None
+            kind = None
             continue
-        fragments = _fragments(machine, ins)
-        kind = (ins.opcode, fragments.selector)
-        if kind == last and place not in joins and not fragments.scales and not fragments.sources & written:
+        one = _multiplication(machine, ins)
+        form = ins.opcode, one.immediates
+        chained = one.c in results and (one.d == one.c or all(uses[number] == 2 for number in one.c))
+        free = one.sources if one.d == one.c and chained else one.sources.union(one.d, () if chained else one.c)
+        if form == kind and place not in joins and not free & written:
             runs[-1].append(place)
+            results.discard(one.c)
         else:
             runs.append([place])
-            written = set()
-        written |= {*fragments.d}
-        last = kind
+            written, results = set(), set()
+        kind = form
+        written.update(one.d)
+        results.add(one.d)
     return [run for run in runs if len(run) > 1]
 
 
+@dataclass
+class _Chain:
+    """Multiplications that add to one accumulator, one after the other."""
+
+    c: Numbers
+    d: Numbers
+    rows: list[tuple[Numbers, ...]]
+    columns: list[tuple[Numbers, ...]]
+
+
+_Grid = list[list[_Chain]]
+
+
+def _grids(run: Sequence[_Multiplication]) -> list[list[_Grid]]:
+    """Return the chains of a run as grids, rows with the same A and columns with the same B; a list for each shape."""
+    chains: dict[Numbers, _Chain] = {}
+    for one in run:
+        chain = chains.pop(one.c, None) or _Chain(one.c, one.d, [], [])
+        chain.rows.append(one.row)
+        chain.columns.append(one.column)
+        chain.d = one.d
+        chains[one.d] = chain
+    rows: dict[Any, dict[Any, _Chain]] = {}
+    for number, chain in enumerate(chains.values()):
+        line, column = rows.setdefault(tuple(chain.rows), {}), tuple(chain.columns)
+        line[(column, number if column in line else 0)] = chain
+    alike: dict[frozenset[Any], list[dict[Any, _Chain]]] = {}
+    for line in rows.values():
+        alike.setdefault(frozenset(line), []).append(line)
+    shapes: dict[tuple[int, int, int], list[_Grid]] = {}
+    for lines in alike.values():
+        grid = [[line[column] for column in lines[0]] for line in lines]
+        shapes.setdefault((len(grid), len(grid[0]), len(grid[0][0].rows)), []).append(grid)
+    return [*shapes.values()]
+
+
+class _Product:
+    """Grids of one shape, and the registers of each operand: shape (grids, rows or columns, steps, registers)."""
+
+    def __init__(self, machine: Machine, grids: list[_Grid]) -> None:
+        self.machine = machine
+        rows = [[line[0].rows for line in grid] for grid in grids]
+        columns = [[chain.columns for chain in grid[0]] for grid in grids]
+        self.d, c = (np.array([[[getattr(each, x) for each in line] for line in grid] for grid in grids]) for x in "dc")
+        numbers = {name: np.array([[[step[index] for step in steps] for steps in lines] for lines in side])
+                   for name, side, index in (("a", rows, 0), ("b", columns, 0), ("e", rows, 1), ("scale_a", rows, 2),
+                                             ("scale_b", columns, 1))}  # fmt: skip
+        self.numbers = {name: array for name, array in (numbers | {"c": c}).items() if array.size}
+
+    def operands(self, groups: NDArray[np.intp] | None) -> dict[str, NDArray[np.uint32]]:
+        """Return the operands of the function, the grids of all warps as one batch."""
+        values = {}
+        for name, numbers in self.numbers.items():
+            stacked = self.machine.stacked(numbers, _WARP, groups)
+            each = stacked.reshape(-1, *stacked.shape[2:])
+            values[name] = each if name in "abc" else each[..., 0]
+        return values
+
+    def write(self, values: NDArray[np.uint32], groups: NDArray[np.intp] | None) -> None:
+        """Write results to registers."""
+        self.machine.spread(self.d, values.reshape(len(self.d), -1, *values.shape[1:]), groups, _WARP)
+
+
 def mma_run(machine: Machine, instructions: Sequence[Instruction]) -> Step:
-    """Return the step of several ``mma`` that are independent of each other: one call of the back end for all.
+    """Return the step of a run of ``mma``: one call of the back end for all grids of a shape.
 
     Where metadata is undefined, each is called alone, so that the report names its line.
     """
     ins, launch = instructions[0], machine.launch
-    every = [_fragments(machine, each) for each in instructions]
-    alone = [mma_run(machine, [each]) for each in instructions] if len(instructions) > 1 and every[0].e else []
+    run = [_multiplication(machine, each) for each in instructions]
+    alone = [mma_run(machine, [each]) for each in instructions] if len(run) > 1 and parsed(ins).sparse else []
     works = [TensorWork(each.line, each.opcode) for each in instructions]
+    products = [_Product(machine, grids) for grids in _grids(run)]
 
     def step(mask: Mask) -> None:
         groups = machine.whole_groups(mask, _WARP, ins)
         warps = np.arange(machine.count // _WARP) if groups is None else groups
-        chosen = slice(None) if groups is None else groups
-
-        def stacked(name: str) -> NDArray[np.uint32]:
-            return np.stack([machine.stacked(getattr(each, name), _WARP)[chosen] for each in every])
-
-        options: dict[str, Any] = {"arch": launch.arch, "backend": launch.backend}
-        if every[0].e:
-            options |= {"e": stacked("e")[..., 0], "selector": every[0].selector}
-        for name, (read, byte_id, thread_id) in every[0].scales.items():
-            data = machine.every(read()).reshape(-1, _WARP)[chosen]
-            options[name] = (np.ascontiguousarray(data), byte_id, thread_id)
 
         def holder(error: MetadataError) -> str:
-            return machine.who(int(warps[error.batch[-1]]) * _WARP + error.lane)
+            return machine.who(int(warps[error.batch[0]]) * _WARP + error.lane)
 
-        operands = [stacked(name) for name in "abc"]
+        def result(product: _Product) -> NDArray[np.uint32]:
+            return called(
+                machine,
+                ins,
+                mma_tiles,
+                product.operands(groups),
+                run[0].immediates,
+                holder=None if alone else holder,
+                arch=launch.arch,
+                backend=launch.backend,
+            )
+
         try:
-            results = called(machine, ins, mma, *operands, holder=None if alone else holder, **options)
+            results = [result(product) for product in products]
         except MetadataError:
             for one in alone:
                 one(mask)
             return
-        for fragments, result, work in zip(every, results, works, strict=True):
-            machine.spread(fragments.d, result, groups, _WARP)
+        for product, values in zip(products, results, strict=True):
+            product.write(values, groups)
+        for work in works:
             machine.work.multiplications[work] += len(warps)
 
     return step
-
-
-def _scales(machine: Machine, ins: Instruction, operands: list[Operand]) -> dict[str, tuple[Reader, int, int]]:
-    """Return scale data, byte id and thread id of A and B, which stand in braces or alone."""
-    if len(operands) != 4:
-        raise not_modelled(ins, "its block scales")
-    found: dict[str, tuple[Reader, int, int]] = {}
-    for name, data, ids in (("scale_a", operands[0], operands[1]), ("scale_b", operands[2], operands[3])):
-        register = data.items[0] if isinstance(data, Vector) else data
-        if not isinstance(ids, Vector) or len(ids.items) != 2:
-            raise not_modelled(ins, "byte id and thread id of its block scales")
-        byte_id, thread_id = (constant_number(item, ins) for item in ids.items)
-        found[name] = machine.reader(register, "b32"), byte_id, thread_id
-    return found
 
 
 MMA: dict[str, Callable[[Machine, Instruction], Step]] = {"mma": _mma}

@@ -1,7 +1,9 @@
 """A kernel as records: instructions with their operands, registers, labels, parameters and shared variables."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 
 from ..errors import KernelError
 
@@ -19,10 +21,12 @@ __all__ = [
     "Special",
     "Symbol",
     "Vector",
+    "register_names",
     "size_of",
 ]
 
 
+@lru_cache(maxsize=64)
 def size_of(type_: str) -> int:
     """Return the bytes of a value of a fundamental type, ``u32`` or ``f16x2``; a predicate takes one byte here."""
     if type_ == "pred":
@@ -102,6 +106,23 @@ class Address:
 Operand = Register | Immediate | Special | Symbol | Sink | Negated | Pair | Vector | Address
 
 
+def register_names(operands: Iterable[Operand]) -> set[str]:
+    """Return the names of all registers that stand in operands."""
+    names: set[str] = set()
+    for operand in operands:
+        if isinstance(operand, Register):
+            names.add(operand.name)
+        elif isinstance(operand, Vector):
+            names |= register_names(operand.items)
+        elif isinstance(operand, Address):
+            names |= register_names((operand.base, *operand.more))
+        elif isinstance(operand, Pair):
+            names |= register_names((operand.first, operand.second))
+        elif isinstance(operand, Negated):
+            names |= register_names((operand.operand,))
+    return names
+
+
 @dataclass(frozen=True)
 class Instruction:
     """One instruction of a kernel."""
@@ -111,7 +132,7 @@ class Instruction:
     guard: Operand | None  #: predicate, possibly negated
     line: int  #: in the text, from 1
 
-    @property
+    @cached_property
     def words(self) -> list[str]:
         """The opcode at its dots."""
         return self.opcode.split(".")

@@ -19,8 +19,8 @@ from .bulk_copies import BULK_COPIES
 from .conversion import CONVERSION
 from .cta_barriers import CtaBarriers
 from .machine import Machine, Mask, Reader, Step, not_modelled
-from .mma import MMA, independent_runs, mma_run
-from .program import Address, Instruction, Negated, Operand, Pair, Register, Symbol, Vector
+from .mma import MMA, joined_runs, mma_run
+from .program import Instruction, Symbol
 from .tensor_memory import TENSOR_MEMORY
 from .warps import WARPS
 from .wgmma import WGMMA, waiting_for_wgmma, wgmma_registers
@@ -82,26 +82,6 @@ def _guarded(machine: Machine, ins: Instruction, step: Step) -> Step:
     return guarded
 
 
-def _registers(machine: Machine, ins: Instruction) -> frozenset[int]:
-    """Return the registers that stand in an instruction."""
-
-    def names(operand: Operand) -> list[str]:
-        parts: tuple[Operand, ...] = ()
-        if isinstance(operand, Register):
-            return [operand.name]
-        if isinstance(operand, Vector):
-            parts = operand.items
-        elif isinstance(operand, Address):
-            parts = (operand.base, *operand.more)
-        elif isinstance(operand, Pair):
-            parts = (operand.first, operand.second)
-        elif isinstance(operand, Negated):
-            parts = (operand.operand,)
-        return [name for part in parts for name in names(part)]
-
-    return frozenset(machine.numbers[name] for operand in ins.operands for name in names(operand))
-
-
 class Program:
     """A kernel whose instructions are bound to a machine.
 
@@ -133,8 +113,8 @@ class Program:
             self._join_mma()
 
     def _join_mma(self) -> None:
-        """Compute consecutive ``mma`` that are independent of each other together, at the first of them."""
-        for run in independent_runs(self.machine, self.joins):
+        """Compute the ``mma`` of a run together, at the first of them."""
+        for run in joined_runs(self.machine, self.joins):
             self.steps[run[0]] = mma_run(self.machine, [self.code[place] for place in run])
             self.steps |= dict.fromkeys(run[1:], _nothing)
 
@@ -151,7 +131,7 @@ class Program:
             self.waits[place] = self.barriers.step(ins)
         elif words[0] in _BUILDERS:
             step = _BUILDERS[words[0]](machine, ins)
-            touched = self.asynchronous & _registers(machine, ins)
+            touched = self.asynchronous & machine.registers_in(*ins.operands)
             if touched and words[0] != "wgmma":
                 step = waiting_for_wgmma(machine, ins, touched, step)
             self.steps[place] = _guarded(machine, ins, step)

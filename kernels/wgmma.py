@@ -18,7 +18,7 @@ from .copies import ThreadGroups
 from .cycles import TensorWork
 from .machine import Machine, Mask, Step
 from .mma import called, constant_number, parsed
-from .program import Address, Instruction, Operand, Register, Vector
+from .program import Address, Instruction, Vector
 
 __all__ = ["WGMMA", "waiting_for_wgmma", "wgmma_registers"]
 
@@ -74,11 +74,11 @@ def _multiply(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
     instruction = parsed(ins)
     operands = list(ins.operands)
     d, first = machine.register_numbers(operands.pop(0)), operands.pop(0)
-    a = machine.register_numbers(first) if isinstance(first, Vector) else []
+    a = machine.register_numbers(first) if isinstance(first, Vector) else ()
     read_a = None if a else machine.reader(first, "b64")
     read_b = machine.reader(operands.pop(0), "b64")
     metadata, selector = (operands.pop(0), constant_number(operands.pop(0), ins)) if instruction.sparse else (None, 0)
-    e = machine.register_numbers(metadata) if metadata is not None else []
+    e = machine.register_numbers(metadata) if metadata is not None else ()
     read_scale = machine.reader(operands.pop(0), "pred") if operands else None
     immediates = [constant_number(operand, ins) for operand in operands]
     options: dict[str, Any] = {"backend": machine.launch.backend}
@@ -109,9 +109,9 @@ def _multiply(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
             for group in which.tolist():
                 if group in reading:
                     machine.checker.ends(reading.pop(group), "read")
-            accumulators = machine.stacked(d, _WARPGROUP)[which]
-            registers = machine.stacked(a, _WARPGROUP)[which] if a else None
-            words_of_e = machine.stacked(e, _WARPGROUP)[which, :, 0] if e else None
+            accumulators = machine.stacked(d, _WARPGROUP, which)
+            registers = machine.stacked(a, _WARPGROUP, which) if a else None
+            words_of_e = machine.stacked(e, _WARPGROUP, which)[..., 0] if e else None
             ctas = machine.cta_of_thread[leaders][which]
             results = np.empty_like(accumulators)
             for key in np.unique(keys[which], axis=0):
@@ -197,7 +197,7 @@ def waiting_for_wgmma(machine: Machine, ins: Instruction, registers: frozenset[i
     """
     groups, fences = machine.unit("wgmma", ThreadGroups), machine.unit("wgmma.fence", _RegisterFences)
     result = ins.operands[0]
-    written = frozenset() if isinstance(result, Address) else registers & frozenset(_named(machine, result))
+    written = frozenset() if isinstance(result, Address) else registers & machine.registers_in(result)
 
     def checked(mask: Mask) -> None:
         if written:
@@ -213,11 +213,6 @@ def waiting_for_wgmma(machine: Machine, ins: Instruction, registers: frozenset[i
         step(mask)
 
     return checked
-
-
-def _named(machine: Machine, operand: Operand) -> list[int]:
-    parts = operand.items if isinstance(operand, Vector) else (operand,)
-    return [machine.numbers[part.name] for part in parts if isinstance(part, Register)]
 
 
 WGMMA: dict[str, Callable[[Machine, Instruction], Step]] = {"wgmma": _wgmma}

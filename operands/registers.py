@@ -1,5 +1,7 @@
 """Matrices of codes to registers and back, by the index maps of ``isa``."""
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,48 +26,76 @@ __all__ = [
 CONTAINERS: dict[int, np.dtype] = {4: np.dtype("u1"), 8: np.dtype("u1"), 16: np.dtype("<u2"), 32: np.dtype("<u4")}
 
 
-def from_registers(registers: NDArray[np.uint32], fragment: Fragment) -> NDArray:
-    """Gather a matrix from registers.
+@lru_cache(maxsize=256)
+def _wide(fragment: Fragment, tiles: tuple[int, int], by_columns: bool, to_registers: bool) -> tuple[str, NDArray]:
+    """Return how a matrix of tiles is copied: type of its longest runs of elements, and place of each in the source.
+
+    The source are registers, or with `to_registers` the matrix; see :func:`from_registers`.
+    """
+    rows, columns = tiles
+    numbers = np.arange(rows * columns).reshape(columns, rows).T if by_columns else np.arange(rows * columns)
+    numbers = numbers.reshape(rows, 1, columns, 1)
+    places = (numbers * fragment.rows.size + fragment.positions[:, None]).ravel()
+    if to_registers:
+        inverse = np.empty_like(places)
+        inverse[places] = np.arange(places.size)
+        places = inverse
+    size = CONTAINERS[fragment.element_bits].itemsize
+    while size < 8 and places.size % 2 == 0 and not (places[::2] % 2).any() and (np.diff(places)[::2] == 1).all():
+        places, size = places[::2] // 2, 2 * size
+    return f"<u{size}", places
+
+
+def from_registers(
+    registers: NDArray[np.uint32], fragment: Fragment, tiles: tuple[int, int] = (1, 1), *, by_columns: bool = False
+) -> NDArray:
+    """Gather a matrix, or one made of several tiles, from registers.
 
     Parameters
     ----------
-    registers : ndarray of uint32, shape (batch, threads, registers)
-        Registers of the threads.
+    registers : ndarray of uint32, shape (batch, threads, registers), or (batch, ..., threads, registers) for tiles
+        Registers of the threads; of tiles row by row, or with `by_columns` column by column.
     fragment : Fragment
-        Map of the matrix.
+        Map of the matrix, or of a tile.
+    tiles : (int, int)
+        Tiles along the rows and the columns of the matrix.
 
     Returns
     -------
-    ndarray of uint8, uint16 or uint32, shape (batch, *fragment.shape)
+    ndarray of uint8, uint16 or uint32, shape (batch, rows, columns)
         One container per element; 4-bit elements in the low half of a byte.
     """
-    batch = len(registers)
-    codes: NDArray = np.ascontiguousarray(registers).reshape(batch, -1).view(CONTAINERS[fragment.element_bits])
+    batch, container = len(registers), CONTAINERS[fragment.element_bits]
+    codes: NDArray = np.ascontiguousarray(registers).reshape(batch, -1).view(container)
     if fragment.element_bits == 4:
         codes = split_nibbles(codes)
-    return codes.take(fragment.positions, axis=1)
+    run, places = _wide(fragment, tiles, by_columns, False)
+    shape = (tiles[0] * fragment.shape[0], tiles[1] * fragment.shape[1])
+    return codes.view(run).take(places, axis=1).view(container).reshape(batch, *shape)
 
 
-def to_registers(matrix: NDArray, fragment: Fragment) -> NDArray[np.uint32]:
+def to_registers(matrix: NDArray, fragment: Fragment, tiles: tuple[int, int] = (1, 1)) -> NDArray[np.uint32]:
     """Scatter a matrix to registers, the inverse of :func:`from_registers`.
 
     Parameters
     ----------
-    matrix : ndarray of uint8, uint16 or uint32, shape (batch, *fragment.shape)
+    matrix : ndarray of uint8, uint16 or uint32, shape (batch, rows, columns)
         Codes.
     fragment : Fragment
-        Map of the matrix.
+        Map of the matrix, or of a tile.
+    tiles : (int, int)
+        Tiles along the rows and the columns of the matrix.
 
     Returns
     -------
-    ndarray of uint32, shape (batch, threads, registers)
+    ndarray of uint32, shape (batch, tiles * threads, registers)
     """
-    batch = len(matrix)
-    where = fragment.rows * fragment.shape[1] + fragment.columns
-    codes = matrix.astype(CONTAINERS[fragment.element_bits], copy=False).reshape(batch, -1).take(where.ravel(), axis=1)
+    batch, container = len(matrix), CONTAINERS[fragment.element_bits]
+    run, places = _wide(fragment, tiles, False, True)
+    codes = np.ascontiguousarray(matrix, container).reshape(batch, -1).view(run).take(places, axis=1).view(container)
     if fragment.element_bits == 4:
         codes = join_nibbles(codes)
-    return np.ascontiguousarray(codes).view("<u4").reshape(batch, fragment.rows.shape[0], fragment.registers)
+    return codes.view("<u4").reshape(batch, -1, fragment.registers)
 
 
 def unpack_nibbles(e: NDArray[np.uint32], instruction: Instruction, sparsity_selector: int) -> NDArray[np.uint8]:
@@ -122,7 +152,9 @@ def unpack_scales(
     return np.ascontiguousarray(data).view(np.uint8).take(4 * where.lanes + where.bytes, axis=1)
 
 
-def gather_warp(instruction: Instruction, held: HeldOperands) -> MatrixOperands:
+def gather_warp(
+    instruction: Instruction, held: HeldOperands, tiles: tuple[int, int, int] = (1, 1, 1)
+) -> MatrixOperands:
     """Gather the matrices of an ``mma`` from the registers of a batch of warps. Operands are not checked.
 
     Parameters
@@ -131,16 +163,34 @@ def gather_warp(instruction: Instruction, held: HeldOperands) -> MatrixOperands:
         Family ``mma``.
     held : HeldOperands
         Registers, sparsity selector, and ids of block scales.
+    tiles : (int, int, int)
+        Instructions along m, n and k that compute one product. For several, axes of tiles lie behind the batch: m and k
+        of a, e and the scales of A, n and k of b and the scales of B, m and n of c.
     """
     arrays, immediates = held.arrays, held.immediates
     byte_a, thread_a, byte_b, thread_b = immediates.scale_ids
-    scaled = instruction.scale_size is not None
+    rows, columns, steps = tiles
+
+    def joined(values: NDArray[np.uint8], lines: int) -> NDArray[np.uint8]:
+        """Join the lines of tiles, and their steps along K."""
+        each = values.reshape(-1, lines, steps, *values.shape[1:]).swapaxes(2, 3)
+        return each.reshape(len(each), lines * values.shape[1], -1)
+
+    def scales(name: str, operand: str, ids: tuple[int, int], lines: int) -> NDArray[np.uint8] | None:
+        if instruction.scale_size is None:
+            return None
+        return joined(unpack_scales(arrays[name].reshape(-1, instruction.threads), instruction, operand, *ids), lines)
+
+    nibbles = None
+    if instruction.sparse:
+        e = arrays["e"].reshape(-1, instruction.threads)
+        nibbles = joined(unpack_nibbles(e, instruction, immediates.sparsity_selector), rows)
     return MatrixOperands(
-        from_registers(arrays["a"], a_fragment(instruction)),
-        from_registers(arrays["b"], b_fragment(instruction)),
-        from_registers(arrays["c"], accumulator_fragment(instruction)),
-        unpack_nibbles(arrays["e"], instruction, immediates.sparsity_selector) if instruction.sparse else None,
-        unpack_scales(arrays["scale_a"], instruction, "a", byte_a, thread_a) if scaled else None,
-        unpack_scales(arrays["scale_b"], instruction, "b", byte_b, thread_b) if scaled else None,
-        held,
+        from_registers(arrays["a"], a_fragment(instruction), (rows, steps)),
+        from_registers(arrays["b"], b_fragment(instruction), (steps, columns), by_columns=True),
+        from_registers(arrays["c"], accumulator_fragment(instruction), (rows, columns)),
+        nibbles,
+        scales("scale_a", "a", (byte_a, thread_a), rows),
+        scales("scale_b", "b", (byte_b, thread_b), columns),
+        held if tiles == (1, 1, 1) else None,
     )

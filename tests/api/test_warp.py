@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import sptc
+from sptc.api.backends import backend
+from sptc.api.warp import mma_tiles
 from sptc.isa.fragments import a_fragment, metadata_map
 from sptc.isa.instructions import parse
+from sptc.isa.operands import Immediates
 from sptc.operands.registers import pack_nibbles, to_registers
 
 from .calls import prepared, refusal
@@ -346,3 +349,29 @@ def test_many_tiles_are_what_few_are(text: str, rng: Random) -> None:
     grid = mapped(operands, lambda name, value: value[:500] if name == "e" else value.reshape(5, 500, *value.shape[1:]))
     rows = [sptc.mma(**mapped(grid, lambda name, value, i=i: value if name == "e" else value[i])) for i in range(5)]
     assert np.array_equal(sptc.mma(**grid), np.stack(rows))
+
+
+@pytest.mark.parametrize("text", [DENSE, PLAIN, HALF_BYTES, SCALED, MXF8])
+def test_tiles_are_what_a_chain_of_instructions_gives(text: str, rng: Random) -> None:
+    """Models compute 2 x 3 tiles with two steps as one product; a back end that is no model executes each."""
+    batch, rows, columns, steps = 2, 2, 3, 2
+    _, drawn = prepared(text, batch * rows * columns * steps, rng)
+    selector, options = drawn.pop("selector"), {"arch": drawn.pop("arch")}
+    tiles = {"b": (columns, steps), "scale_b": (columns, steps), "c": (rows, columns)}
+    operands, ids = {}, [0, 0, 0, 0]
+    for name, value in drawn.items():
+        if value is None or name == "instruction":
+            continue
+        first, second = tiles.get(name, (rows, steps))
+        if isinstance(value, tuple):
+            value, *ids[2 * (name == "scale_b") : 2 * (name == "scale_b") + 2] = value
+        operands[name] = value[: batch * first * second].reshape(batch, first, second, *value.shape[1:])
+    immediates = Immediates(selector, tuple(ids))
+    expected = mma_tiles(text, operands, immediates, backend=backend("golden"), **options)
+    for model in ("golden", "native"):
+        np.testing.assert_array_equal(mma_tiles(text, operands, immediates, backend=model, **options), expected)
+    if parse(text).sparse:
+        operands["e"] = np.stack([operands["e"][0], 0 * operands["e"][1]])
+        with pytest.raises(sptc.MetadataError) as caught:
+            mma_tiles(text, operands, immediates, **options)
+        assert caught.value.batch == (1,)
