@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..errors import InstructionError
 from ..isa.matrix_moves import ROW_BYTES, matrix_move_map, parse_matrix_move
 from .machine import CLUSTER_SHIFT, Machine, Mask, Step, not_modelled
+from .memory import UNSIGNED
 from .program import Address, Instruction, Operand, Register, Symbol, Vector, size_of
 from .reductions import REDUCTIONS, TYPES, apply_in_turn, memory_type, reduction
 from .values import numpy_type
@@ -68,26 +69,26 @@ def _load(machine: Machine, ins: Instruction) -> Step:
                 write(mask, value)
 
         return load_parameter
-    places = machine.places(source, space, ins)
+    places = machine.places(source, space, ins, size * count)
+    unit, shift, columns = _units(size, count)
 
     def load(mask: Mask) -> None:
         where, at = places(mask)
-        if where == "param":
-            octets = np.frombuffer(machine.parameters, np.uint8)
-            at = machine.checked(where, at, size, ins, mask)
-            rows = octets[at[:, None] + np.arange(size * count)].reshape(len(at), count, size)
-            for place, write in enumerate(writes):
-                write(mask, np.ascontiguousarray(rows[:, place]).view(dtype)[:, 0])
-            return
-        at = machine.checked(where, at, size * count, ins, mask)
         if machine.checker and where == "shared":
             machine.checker.reads(ins, mask, at, size * count)
-        elements = at // size
-        memory = machine.memory_views(where)[size]
-        for place, write in enumerate(writes):
-            write(mask, memory[elements + place].view(dtype))
+        memory, index = machine.memory_views(where)[unit], at >> shift
+        for first in range(0, count, columns):
+            data = memory.take(index + first // columns if first else index).view(dtype).reshape(-1, columns)
+            for place, column in enumerate(np.ascontiguousarray(data.T), first):
+                writes[place](mask, column)
 
     return load
+
+
+def _units(size: int, count: int) -> tuple[int, int, int]:
+    """Return the bytes that a vector is accessed by, the bits of an address inside of them, and elements in them."""
+    unit = min(size * count, 16)
+    return unit, unit.bit_length() - 1, unit // size
 
 
 def _store(machine: Machine, ins: Instruction) -> Step:
@@ -97,20 +98,23 @@ def _store(machine: Machine, ins: Instruction) -> Step:
     reads = [machine.reader(item, f"b{8 * size}") for item in _items(source)]
     if len(reads) != count or size > 8:
         raise not_modelled(ins, "its number of registers")
-    places = machine.places(destination, space, ins)
+    places = machine.places(destination, space, ins, size * count)
+    unit, shift, columns = _units(size, count)
 
     def store(mask: Mask) -> None:
         where, at = places(mask)
         if where == "param":
             raise machine.fault(ins, "it stores to parameter space")
-        at = machine.every(machine.checked(where, at, size * count, ins, mask))
         if machine.checker and where == "shared":
             machine.checker.wrote(ins, mask, at, size * count)
-        elements = (at if mask is None else at[mask]) // size
-        memory = machine.memory_views(where)[size]
-        for place, read in enumerate(reads):
-            values = machine.every(read())
-            memory[elements + place] = values if mask is None else values[mask]
+        memory, chosen = machine.memory_views(where)[unit], slice(None) if mask is None else mask
+        index = machine.every(at)[chosen] >> shift
+        for first in range(0, count, columns):
+            data = np.empty((len(index), columns), UNSIGNED[size])
+            for place in range(columns):
+                values = reads[first + place]()
+                data[:, place] = values if values.size == 1 else values[chosen]
+            memory[index + first // columns if first else index] = data.view(memory.dtype)[:, 0]
 
     return store
 
@@ -138,7 +142,7 @@ def _atomic(machine: Machine, ins: Instruction) -> Step:
     type_ = memory_type(type_)
     address, *sources = ins.operands[returns:]
     vectors = [_items(source) for source in sources if not isinstance(source, Address)][: 2 if name == "cas" else 1]
-    places = machine.places(address, space_of(ins), ins)
+    places = machine.places(address, space_of(ins), ins, size_of(type_) * len(vectors[0]))
     reads = [[machine.reader(item, type_) for item in items] for items in vectors]
     width = len(reads[0])
     writes = [machine.writer(item, type_) for item in _items(ins.operands[0])] if returns else []
@@ -147,7 +151,7 @@ def _atomic(machine: Machine, ins: Instruction) -> Step:
     def step(mask: Mask) -> None:
         threads = machine.active(mask)
         where, at = places(mask)
-        elements = machine.every(machine.checked(where, at, size * width, ins, mask))[threads] // size
+        elements = machine.every(at)[threads] // size
         memory = machine.memory_views(where)[size].view(dtype)
         for place in range(width):
             values = [machine.every(vector[place]())[threads] for vector in reads]
@@ -173,29 +177,35 @@ def _matrix_move(machine: Machine, ins: Instruction) -> Step:
         raise not_modelled(ins, "padded formats")
     is_load = move.opcode == "ldmatrix"
     registers, address = ins.operands if is_load else ins.operands[::-1]
-    numbers, places = machine.register_numbers(registers), machine.places(address, "shared", ins)
+    numbers, places = machine.register_numbers(registers), machine.places(address, "shared", ins, ROW_BYTES)
     if len(numbers) != move.registers:
         raise not_modelled(ins, f"it has {len(numbers)} registers instead of {move.registers}")
-    where, size = matrix_move_map(move), move.container_bits // 8
-    # Of each element: the lane that supplies the address of its row, and its place in the row.
-    lanes, offsets = where.address_lanes[where.matrices, where.rows], where.row_low_bits // 8
-    gives_row = np.isin(machine.thread_numbers % _WARP, where.address_lanes)
+    where = matrix_move_map(move)
+    every_lane = where.address_lanes.size == _WARP
+    gives_row: Mask = None if every_lane else np.isin(machine.thread_numbers % _WARP, where.address_lanes)
+    # Of each element of each register, its place in the rows; and of each element of the rows, its place in registers.
+    size = move.container_bits // 8
+    of_row = where.address_lanes.size // move.matrices * where.matrices + where.rows
+    elements = (of_row * ROW_BYTES + where.row_low_bits // 8) // size
+    in_rows, lanes = elements.swapaxes(0, 1).reshape(move.registers, -1), where.address_lanes.ravel()
+    in_registers = np.argsort(elements.ravel())
 
     def step(mask: Mask) -> None:
         groups = machine.whole_groups(mask, _WARP, ins)
-        chosen = slice(None) if groups is None else groups
         space, at = places(mask)
-        at = machine.every(machine.checked(space, at, ROW_BYTES, ins, mask))
+        at = machine.every(at)
         if machine.checker:
             check = machine.checker.reads if is_load else machine.checker.wrote
-            check(ins, gives_row if mask is None else gives_row & mask, at, ROW_BYTES)
-        elements = (at.reshape(-1, _WARP)[chosen][:, lanes] + offsets) // size
-        memory = machine.memory_views(space)[size]
+            check(ins, mask if gives_row is None else gives_row if mask is None else gives_row & mask, at, ROW_BYTES)
+        rows = at.reshape(-1, _WARP)[:, lanes] >> 4
+        rows, memory = rows if groups is None else rows[groups], machine.memory_views(space)[ROW_BYTES]
         if is_load:
-            machine.spread(numbers, np.ascontiguousarray(memory[elements]).view("<u4")[..., 0], groups, _WARP)
+            data = memory.take(rows).view(f"<u{size}")
+            values = np.stack([data.take(places, axis=1).view("<u4") for places in in_rows])
+            machine.spread(numbers, np.moveaxis(values, 0, -1), groups, _WARP)
         else:
-            values = machine.stacked(numbers, _WARP, groups)
-            memory[elements] = values.view(f"<u{size}").reshape(elements.shape)
+            data = machine.stacked(numbers, _WARP, groups).reshape(len(rows), -1).view(f"<u{size}")
+            memory[rows] = data.take(in_registers, axis=1).view(memory.dtype)
 
     return step
 

@@ -90,13 +90,13 @@ def barriers(machine: Machine) -> Barriers:
 
 def _object(machine: Machine, ins: Instruction, operand: Operand) -> Callable[[Mask], NDArray[np.int64]]:
     """Return a function that gives the places of the objects of the threads of a mask."""
-    places = machine.places(operand, "shared" if "shared" in ins.opcode else "generic", ins)
+    places = machine.places(operand, "shared" if "shared" in ins.opcode else "generic", ins, _BYTES)
 
     def objects(mask: Mask) -> NDArray[np.int64]:
         where, at = places(mask)
         if where != "shared":
             raise machine.fault(ins, "an mbarrier must be in shared memory")
-        return machine.every(machine.checked(where, at, _BYTES, ins, mask))[machine.active(mask)] // _BYTES
+        return machine.every(at)[machine.active(mask)] // _BYTES
 
     return objects
 

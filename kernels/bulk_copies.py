@@ -109,7 +109,7 @@ def _load(machine: Machine, ins: Instruction) -> Step:
             slots = [(int(objects[thread]) + other * machine.shared_bytes) // 8 for other in others]
             if machine.checker:
                 for start in places:
-                    machine.checker.begins(ins, start + np.arange(0, octets, 4), "write")
+                    machine.checker.begins(ins, np.array([start]), octets, "write")
             machine.queue.append(partial(_fill, machine, ins, data, swizzle, places, slots))
 
     return step
@@ -127,9 +127,10 @@ def _fill(
     octets = data()
     for place, slot in zip(places, slots, strict=True):
         machine.work.octets[ins.line] += octets.size
-        _put(machine, place, octets, swizzle)
+        rows = _rows(machine, place, octets.size, swizzle)
+        machine.memory_views("shared")[16][rows] = octets.view(np.complex128)
         if machine.checker:
-            machine.checker.ends(place + np.arange(0, octets.size, 4), "write")
+            machine.checker.ends(np.array([place]), octets.size, "write")
             machine.checker.wrote_in_bulk(ins, place, octets.size, slot)
         barriers(machine).complete(slot, octets.size, ins)
 
@@ -148,15 +149,22 @@ def _check_tile(machine: Machine, ins: Instruction, start: int, octets: int, thr
         raise machine.fault(ins, f"{octets} bytes outside of shared memory", thread)
 
 
+def _pieces(
+    machine: Machine, tile: MapRecord, corner: list[int]
+) -> tuple[NDArray, NDArray[np.int64], NDArray[np.bool_]]:
+    """Return global memory by pieces of a box, and place of each piece in it and whether it is inside of the tensor."""
+    octets, offsets, inside = tile.pieces(corner)
+    return machine.memory.views[octets], (offsets + (tile.address - GLOBAL_BASE)) // octets, inside
+
+
 def _tile(machine: Machine, tile: MapRecord, corner: list[int]) -> NDArray[np.uint8]:
     """Return the bytes of a tile; outside of the tensor stands the fill of the map."""
-    offsets, inside = tile.elements(corner)
-    start = tile.address - GLOBAL_BASE
-    places = (offsets[inside] + start)[:, None] + np.arange(tile.element_bytes)
-    blank = 0xFF if tile.fill == "nan" else 0
-    data = np.full((len(inside), tile.element_bytes), blank, np.uint8)
-    data[inside] = machine.memory.octets[places]
-    return data.reshape(-1)
+    memory, places, inside = _pieces(machine, tile, corner)
+    if inside.all():
+        return memory.take(places).view(np.uint8)
+    data = np.full(tile.box_bytes, 0xFF if tile.fill == "nan" else 0, np.uint8)
+    data.view(memory.dtype)[inside] = memory.take(places[inside])
+    return data
 
 
 def _octets(machine: Machine, ins: Instruction, address: int, octets: int) -> NDArray[np.uint8]:
@@ -165,13 +173,11 @@ def _octets(machine: Machine, ins: Instruction, address: int, octets: int) -> ND
     return machine.memory.octets[start : start + octets]
 
 
-def _put(machine: Machine, place: int, data: NDArray[np.uint8], swizzle: str) -> None:
-    flat = machine.shared.reshape(-1)
-    if swizzle == "none":
-        flat[place : place + data.size] = data
-        return
+def _rows(machine: Machine, place: int, octets: int, swizzle: str) -> NDArray[np.int64]:
+    """Return the places of a tile in shared memory, in units of 16 bytes."""
     cta, start = divmod(place, machine.shared_bytes)
-    flat[cta * machine.shared_bytes + SWIZZLES[swizzle].apply(start + np.arange(data.size))] = data
+    rows: NDArray[np.int64] = SWIZZLES[swizzle].apply(start + np.arange(0, octets, 16))
+    return (rows + cta * machine.shared_bytes) >> 4
 
 
 def _store(machine: Machine, ins: Instruction, stores: ThreadGroups) -> Step:
@@ -189,7 +195,7 @@ def _store(machine: Machine, ins: Instruction, stores: ThreadGroups) -> Step:
     def step(mask: Mask) -> None:
         at = machine.every(origin(mask)[1])
         tasks: dict[int, Callable[[], None]] = {}
-        reading: dict[int, NDArray[np.int64]] = {}
+        reading: dict[int, tuple[NDArray[np.int64], int]] = {}
         for thread in machine.active(mask).tolist():
             address, place = _value(machine, read, thread) + offset, int(at[thread])
             start = place - int(machine.shared_start[thread])
@@ -207,16 +213,15 @@ def _store(machine: Machine, ins: Instruction, stores: ThreadGroups) -> Step:
                 size_in_shared = octets
             machine.work.octets[ins.line] += size_in_shared
             if machine.checker:
-                words = place + np.arange(0, size_in_shared, 4)
-                machine.checker.reads_in_bulk(ins, [thread], words)
-                machine.checker.begins(ins, words, "read")
-                reading[thread] = words
+                reading[thread] = np.array([place]), size_in_shared
+                machine.checker.reads_in_bulk(ins, [thread], *reading[thread])
+                machine.checker.begins(ins, *reading[thread], "read")
 
         def execute(chosen: Mask) -> None:
             for thread, task in tasks.items():
                 if chosen is None or chosen[thread]:
                     if thread in reading:
-                        machine.checker.ends(reading[thread], "read")
+                        machine.checker.ends(*reading[thread], "read")
                     task()
 
         stores.add(mask, execute)
@@ -228,16 +233,13 @@ def _tile_store(
     machine: Machine, tile: MapRecord, corner: list[int], place: int, reduction: str | None
 ) -> Callable[[], None]:
     def work() -> None:
-        cta, start = divmod(place, machine.shared_bytes)
-        places = SWIZZLES[tile.swizzle].apply(start + np.arange(tile.box_bytes))
-        data = machine.shared[cta, places].reshape(-1, tile.element_bytes)
-        offsets, inside = tile.elements(corner)
-        to = (offsets[inside] + tile.address - GLOBAL_BASE)[:, None] + np.arange(tile.element_bytes)
-        kept = data[inside]
+        data = machine.memory_views("shared")[16].take(_rows(machine, place, tile.box_bytes, tile.swizzle))
+        memory, places, inside = _pieces(machine, tile, corner)
+        kept, places = data.view(memory.dtype)[inside], places[inside]
         if reduction:
-            old = machine.memory.octets[to]
-            kept = _reduced(reduction, tile.element, old.reshape(-1), kept.reshape(-1)).reshape(old.shape)
-        machine.memory.octets[to] = kept
+            old = memory.take(places).view(np.uint8)
+            kept = _reduced(reduction, tile.element, old, kept.view(np.uint8)).view(memory.dtype)
+        memory[places] = kept
 
     return work
 

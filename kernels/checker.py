@@ -24,6 +24,21 @@ __all__ = ["Checker"]
 _WARP, _WORD = 32, 4
 #: Writer of a word that nobody has written.
 _NOBODY = -1
+#: Writes that are kept before those that nobody reads any more are dropped.
+_MOST_WRITES = 1 << 22
+_TYPES = {2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
+
+
+def _views(words: NDArray) -> dict[int, NDArray]:
+    """Return what is kept of each word as an array by cells of 1, 2 and 4 words."""
+    return {count: words.view(_TYPES[words.itemsize * count]) for count in (1, 2, 4)}
+
+
+def _cells(at: NDArray[np.int64], octets: int) -> tuple[int, NDArray[np.int64]]:
+    """Return the words of a cell, and the cells that accesses touch: for each access all of its cells in turn."""
+    count = 4 if octets % 16 == 0 else 2 if octets % 8 == 0 else 1
+    first, several = at >> count.bit_length() + 1, octets // (_WORD * count)
+    return count, first if several <= 1 else (first[:, None] + np.arange(several)).reshape(-1)
 
 
 class Checker:
@@ -45,12 +60,19 @@ class Checker:
         #: How far the asynchronous proxy has seen each warp, as each warp knows.
         self.fenced = np.zeros(shape, np.int32)
         words = machine.shared.size // _WORD
-        self.writer = np.full(words, _NOBODY, np.int16)
-        self.time = np.zeros(words, np.int32)
-        self.line = np.zeros(words, np.int32)
+        #: Number of the last write of each word.
+        self.last = _views(np.zeros(words, np.uint32))
+        #: Writer, time and line of each write by its number; that of number 0 is nobody.
+        self.writes = np.full((3, 1 << 10), _NOBODY, np.int32)
+        self.count = 1
+        #: Number of the newest write that every warp of its CTA has seen.
+        self.settled = 0
+        self.number_of_warp = np.arange(machine.count // _WARP, dtype=np.uint32)
         #: Work in flight that may still read or write each word: how much, and the line of the latest.
-        self.in_flight = {name: np.zeros(words, np.int16) for name in ("read", "write")}
-        self.in_flight_line = {name: np.zeros(words, np.int32) for name in ("read", "write")}
+        self.in_flight = {name: _views(np.zeros(words, np.uint16)) for name in ("read", "write")}
+        self.in_flight_line = {name: _views(np.zeros(words, np.uint32)) for name in ("read", "write")}
+        #: Cells that such work has in all.
+        self.flying = {"read": 0, "write": 0}
         #: First word of the opcode at each line.
         self.opcodes = {ins.line: ins.words[0] for ins in machine.kernel.instructions}
         #: Clocks that arrivals left at barriers.
@@ -59,45 +81,65 @@ class Checker:
 
     # Words of shared memory
 
-    def _words(self, at: NDArray[np.int64], octets: int) -> NDArray[np.int64]:
-        first = at[:, None] // _WORD
-        return (first + np.arange(max(octets // _WORD, 1))).reshape(-1)
+    def _of_threads(
+        self, mask: Mask, at: NDArray[np.int64], octets: int
+    ) -> tuple[int, NDArray[np.int64], NDArray[np.intp]]:
+        """Return the cells that the threads of a mask touch, as :func:`_cells` does, and the thread of each."""
+        threads, every = self.machine.active(mask), self.machine.every(at)
+        count, cells = _cells(every if mask is None else every[threads], octets)
+        return count, cells, threads if len(cells) == len(threads) else threads.repeat(len(cells) // len(threads))
 
-    def _of_threads(self, mask: Mask, at: NDArray[np.int64], octets: int) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-        """Return the words that the threads of a mask touch, and the number of the thread of each."""
-        threads = self.machine.active(mask)
-        words = self._words(self.machine.every(at)[threads], octets)
-        return words, threads.repeat(len(words) // max(len(threads), 1))
+    def _add(self, writers: NDArray | int, times: NDArray | int, line: int) -> int:
+        """Note writes, and return the number of the first."""
+        size = np.size(writers)
+        if self.count + size > self.writes.shape[1]:
+            if self.count > _MOST_WRITES:
+                live, numbers = np.unique(np.append(self.last[1], np.uint32(0)), return_inverse=True)
+                self.last[1][:] = numbers[:-1]
+                self.settled = int(np.searchsorted(live, self.settled, "right")) - 1
+                self.writes[:, : len(live)], self.count = self.writes[:, live], len(live)
+            self.writes = np.pad(self.writes, ((0, 0), (0, self.count + size)), constant_values=_NOBODY)
+        first, self.count = self.count, self.count + size
+        for row, values in enumerate((writers, times, line)):
+            self.writes[row, first : self.count] = values
+        return first
 
     def wrote(self, ins: Instruction, mask: Mask, at: NDArray[np.int64], octets: int) -> None:
         """Note a write of threads to shared memory."""
-        words, threads = self._of_threads(mask, at, octets)
-        self._not_in_flight(ins, words, "read")
-        cta, warp = np.divmod(threads // _WARP, self.warps)
-        self.writer[words], self.time[words], self.line[words] = warp, self.seen[cta, warp, warp], ins.line
+        count, cells, threads = self._of_threads(mask, at, octets)
+        self._not_in_flight(ins, count, cells, "read")
+        own = np.arange(self.warps)
+        first = self._add(np.tile(own, len(self.seen)), self.seen[:, own, own].ravel(), ins.line)
+        cell = (self.number_of_warp + np.uint32(first)).repeat(count).view(self.last[count].dtype)
+        self.last[count][cells] = (
+            cell.repeat(_WARP) if threads is self.machine.thread_numbers else cell[threads // _WARP]
+        )
 
     def reads(self, ins: Instruction, mask: Mask, at: NDArray[np.int64], octets: int) -> None:
         """Check a read of threads from shared memory: each word was written before, as the thread knows."""
-        words, threads = self._of_threads(mask, at, octets)
-        self._not_in_flight(ins, words, "write")
-        writer = self.writer[words]
-        cta, warp = np.divmod(threads // _WARP, self.warps)
-        unseen = (writer != _NOBODY) & (writer != warp) & (self.seen[cta, warp, writer] < self.time[words])
+        count, cells, threads = self._of_threads(mask, at, octets)
+        self._not_in_flight(ins, count, cells, "write")
+        numbers = self.last[count].take(cells).view(np.uint32)
+        if not numbers.size or int(numbers.max()) <= self.settled:
+            return
+        writer, time, _ = self.writes[:, numbers]
+        cta, warp = np.divmod(threads.repeat(count) // _WARP, self.warps)
+        unseen = (writer != _NOBODY) & (writer != warp) & (self.seen[cta, warp, writer] < time)
         if unseen.any():
-            first = int(unseen.argmax())
-            self._report(ins, words[first], "reads", "and no barrier orders the two", int(threads[first]))
+            first, inside = divmod(int(unseen.argmax()), count)
+            word = int(cells[first]) * count + inside
+            self._report(ins, word, "reads", "and no barrier orders the two", int(threads[first]))
 
     def wrote_in_bulk(self, ins: Instruction, place: int, octets: int, barrier: int) -> None:
         """Note a write of the asynchronous proxy, of which a barrier tells."""
         self.bulk_time += 1
-        words = np.arange(place // _WORD, (place + octets) // _WORD)
-        self._not_in_flight(ins, words, "read")
-        self.writer[words], self.time[words], self.line[words] = self.warps, self.bulk_time, ins.line
+        self._not_in_flight(ins, *_cells(np.array([place]), octets), "read")
+        self.last[1][place // _WORD : (place + octets) // _WORD] = self._add(self.warps, self.bulk_time, ins.line)
         clock = np.zeros((2, self.warps + 1), np.int32)
         clock[:, self.warps] = self.bulk_time
         self._leave(("mbarrier", barrier), clock[0], clock[1])
 
-    def reads_in_bulk(self, ins: Instruction, threads: Sequence[int], places: NDArray[np.int64]) -> None:
+    def reads_in_bulk(self, ins: Instruction, threads: Sequence[int], at: NDArray[np.int64], octets: int) -> None:
         """Check a read of the asynchronous proxy that threads of one CTA began: every word was fenced.
 
         Parameters
@@ -106,41 +148,48 @@ class Checker:
             The instruction.
         threads : sequence of int
             First threads of the warps that began it.
-        places : ndarray of int64
-            Bytes that are read.
+        at : ndarray of int64
+            Places in shared memory, in order.
+        octets : int
+            Bytes that are read from each place.
         """
-        words = np.unique(places // _WORD)
-        self._not_in_flight(ins, words, "write")
+        count, cells = _cells(at, octets)
+        self._not_in_flight(ins, count, cells, "write")
         cta = threads[0] // self.machine.threads
         warps = [thread % self.machine.threads // _WARP for thread in threads]
         fenced = self.fenced[cta, warps].max(0)
         fenced[self.warps] = self.seen[cta, warps, self.warps].max()
-        writer = self.writer[words]
-        unseen = (writer != _NOBODY) & (fenced[writer] < self.time[words])
+        writer, time, _ = self.writes[:, self.last[count].take(cells).view(np.uint32)]
+        unseen = (writer != _NOBODY) & (fenced[writer] < time)
         if unseen.any():
-            word = words[int(unseen.argmax())]
-            what = (
-                "and no fence.proxy.async lies between"
-                if self.writer[word] < self.warps
-                else "and no wait lies between"
-            )
+            first, inside = divmod(int(unseen.argmax()), count)
+            word = int(cells[first]) * count + inside
+            fence = writer[first * count + inside] < self.warps
+            what = f"and no {'fence.proxy.async lies' if fence else 'wait lies'} between"
             self._report(ins, word, "reads", what, threads[0])
 
-    def begins(self, ins: Instruction, places: NDArray[np.int64], access: str) -> None:
+    def begins(self, ins: Instruction, at: NDArray[np.int64], octets: int, access: str) -> None:
         """Note that bytes may be read or written until the work ends, ``access`` ``"read"`` or ``"write"``."""
-        words = np.unique(places // _WORD)
-        self.in_flight[access][words] += 1
-        self.in_flight_line[access][words] = ins.line
+        count, cells = _cells(at, octets)
+        ones, line = _views(np.ones(4, np.uint16))[count][0], _views(np.full(4, ins.line, np.uint32))[count][0]
+        np.add.at(self.in_flight[access][count], cells, ones)
+        self.in_flight_line[access][count][cells] = line
+        self.flying[access] += len(cells)
 
-    def ends(self, places: NDArray[np.int64], access: str) -> None:
+    def ends(self, at: NDArray[np.int64], octets: int, access: str) -> None:
         """Note that such work is over."""
-        self.in_flight[access][np.unique(places // _WORD)] -= 1
+        count, cells = _cells(at, octets)
+        np.subtract.at(self.in_flight[access][count], cells, _views(np.ones(4, np.uint16))[count][0])
+        self.flying[access] -= len(cells)
 
-    def _not_in_flight(self, ins: Instruction, words: NDArray[np.int64], access: str) -> None:
-        """Check that no work in flight still has access to words: ``"read"`` to what is written, or ``"write"``."""
-        busy = self.in_flight[access][words] > 0
+    def _not_in_flight(self, ins: Instruction, count: int, cells: NDArray[np.int64], access: str) -> None:
+        """Check that no work in flight still has access to cells: ``"read"`` to what is written, or ``"write"``."""
+        if not self.flying[access]:
+            return
+        busy = self.in_flight[access][count].take(cells)
         if busy.any():
-            line = int(self.in_flight_line[access][words[int(busy.argmax())]])
+            first, inside = divmod(int((busy.view(np.uint16) > 0).argmax()), count)
+            line = int(self.in_flight_line[access][1][int(cells[first]) * count + inside])
             other = "wgmma" if self.opcodes[line] == "wgmma" else "copy"
             touches = "reads" if access == "write" else "overwrites"
             kind = f"{touches[:-1]} of what a {other} still {access}s"
@@ -148,8 +197,8 @@ class Checker:
             self.machine.report(ins, kind, "Memory Consistency Model", what)
 
     def _report(self, ins: Instruction, word: int, verb: str, why: str, thread: int) -> None:
-        start, size = int(word) * _WORD, self.machine.shared_bytes
-        by = int(self.writer[word])
+        start, size = word * _WORD, self.machine.shared_bytes
+        by, _, line = self.writes[:, self.last[1][word]].tolist()
         who = f"warp {by}" if by < self.warps else "the asynchronous proxy"
         kind = "no proxy fence" if "fence" in why else "race"
         rule = "Async proxy" if "fence" in why else "Memory Consistency Model"
@@ -157,7 +206,7 @@ class Checker:
             ins,
             kind,
             rule,
-            f"it {verb} shared memory that {who} wrote at line {int(self.line[word])}, {why}",
+            f"it {verb} shared memory that {who} wrote at line {line}, {why}",
             f"address {start % size:#x}, {self.machine.who(thread)}",
         )
 
@@ -177,6 +226,16 @@ class Checker:
         self.left[barrier] = (seen, fenced) if before is None else (
             np.maximum(before[0], seen), np.maximum(before[1], fenced)
         )  # fmt: skip
+
+    def join(self, ctas: NDArray[np.intp]) -> None:
+        """Hand the clocks of all warps of some CTAs to all of them, at a barrier of the whole CTA."""
+        own, seen = np.arange(self.warps), self.seen[ctas]
+        times = seen[:, own, own] + 1
+        seen[:] = seen.max(1, keepdims=True)
+        seen[:, own, own] = times
+        self.seen[ctas], self.fenced[ctas] = seen, self.fenced[ctas].max(1, keepdims=True)
+        if len(ctas) == len(self.seen) and not self.bulk_time:
+            self.settled = self.count - 1
 
     def arrive(self, barriers: Sequence[Any], threads: NDArray[np.intp]) -> None:
         """Leave the clocks of threads at barriers, one for each thread."""

@@ -101,46 +101,41 @@ def _copy(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
     if not isinstance(size, Immediate) or size.value not in (4, 8, 16):
         raise not_modelled(ins)
     octets = size.value
-    to, origin = machine.places(destination, "shared", ins), machine.places(source, "global", ins)
+    to, origin = (
+        machine.places(operand, space, ins, octets) for operand, space in ((destination, "shared"), (source, "global"))
+    )
     # The fourth operand is the number of bytes to read, unless it is a cache policy of 64 bits.
     hint = "L2::cache_hint" in ins.opcode
     lengths = [operand for operand in rest if not isinstance(operand, Address)][: len(rest) - hint]
     read_length = machine.reader(lengths[0], "u32") if lengths else None
-    width = min(octets, 8)
-    parts = np.arange(octets // width)
+    shift = octets.bit_length() - 1
 
     def step(mask: Mask) -> None:
-        where_to, at = to(mask)
-        at = machine.every(machine.checked(where_to, at, octets, ins, mask))
+        at = machine.every(to(mask)[1])
         length = machine.every(read_length()) if read_length else None
         reads = mask
         if length is not None and (length == 0).any():
             reads = (length > 0) if mask is None else mask & (length > 0)
         start = None
         if reads is None or reads.any():
-            where_from, start = origin(reads)
-            start = machine.every(machine.checked(where_from, start, octets, ins, reads))
+            start = machine.every(origin(reads)[1])
 
         def execute(chosen: Mask) -> None:
             threads = slice(None) if chosen is None else chosen
             if machine.checker:
-                machine.checker.ends(written(machine.active(chosen)), "write")
+                machine.checker.ends(at[threads], octets, "write")
                 machine.checker.wrote(ins, chosen, at, octets)
-            target = machine.memory_views("shared")[width]
-            places = (at[threads] // width)[:, None] + parts
+            target, places = machine.memory_views("shared")[octets], at[threads] >> shift
             if start is None:
                 target[places] = 0
                 return
-            data = machine.memory_views("global")[width][(start[threads] // width)[:, None] + parts]
+            data = machine.memory_views("global")[octets].take(start[threads] >> shift)
             if length is not None:
                 data = _filled(data, length[threads], octets)
             target[places] = data
 
-        def written(threads: NDArray[np.intp]) -> NDArray[np.int64]:
-            return at[threads][:, None] + np.arange(0, octets, 4)
-
         if machine.checker:
-            machine.checker.begins(ins, written(machine.active(mask)), "write")
+            machine.checker.begins(ins, at if mask is None else at[mask], octets, "write")
         groups.add(mask, execute)
 
     return step

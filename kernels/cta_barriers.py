@@ -56,6 +56,10 @@ class CtaBarriers:
         waits = "arrive" not in words
 
         def arrive(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+            if waits and (whole := self._whole_ctas(mask, read(), read_count())) is not None:
+                if machine.checker:
+                    machine.checker.join(whole)
+                return mask
             numbers = machine.every(read()).astype(np.int64)[mask]
             counts = machine.every(read_count()).astype(np.int64)[mask]
             if (numbers >= _NUMBERS).any():
@@ -76,6 +80,17 @@ class CtaBarriers:
             return mask & ~self.waiting
 
         return arrive
+
+    def _whole_ctas(
+        self, mask: NDArray[np.bool_], numbers: NDArray[np.uint32], counts: NDArray[np.uint32]
+    ) -> NDArray[np.intp] | None:
+        """Return the CTAs of the threads if their barrier completes at once, since all threads of each CTA arrive."""
+        if numbers.size > 1 or counts.size > 1 or counts[0] not in (0, self.machine.threads) or numbers[0] >= _NUMBERS:
+            return None
+        threads = mask.reshape(self.machine.ctas, -1)
+        ctas = np.flatnonzero(threads[:, 0])
+        partial = threads.sum() != len(ctas) * self.machine.threads
+        return None if partial or self.arrived[ctas, numbers[0]].any() else ctas
 
     def _settle(self, cta: int, number: int) -> int | None:
         """Let the threads of a barrier go on that is complete; return the arrivals if there are too many."""

@@ -5,7 +5,7 @@ same value. An instruction is a function of a mask: None while all threads take 
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..errors import KernelError
 from .cycles import Work
+from .geometry import Launch, special_registers
 from .memory import GLOBAL_BASE, LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, UNSIGNED, GlobalMemory, views
 from .program import (
     Address,
@@ -28,7 +29,6 @@ from .program import (
     Special,
     Symbol,
     Vector,
-    register_names,
     size_of,
 )
 from .values import constant, numpy_type, register_type
@@ -57,34 +57,13 @@ Places = Callable[[Mask], tuple[str, NDArray[np.int64]]]
 #: clear the lowest of these bits to name the first CTA of a pair.
 CLUSTER_SHIFT = 24
 _AXES = "xyz"
+_WINDOWS = (
+    ("global", GLOBAL_BASE), ("param", PARAMETER_WINDOW), ("local", LOCAL_WINDOW), ("shared", SHARED_WINDOW)
+)  # fmt: skip
+#: State spaces that an instruction names and that need no search.
+_ONE_WINDOW = ("global", "shared", "local", "param")
 #: Multiple of the bytes of shared memory: a swizzle pattern, so that addresses of every CTA have the same low bits.
 _SHARED_UNIT = 1024
-
-
-@dataclass(frozen=True)
-class Launch:
-    """Geometry of a launch, and what one launch has beside it."""
-
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    cluster: tuple[int, int, int] = (1, 1, 1)
-    #: Bytes of dynamic shared memory.
-    shared: int = 0
-    arch: str = "sm_90"
-    #: Name of the back end of tensor-core instructions, or the back end.
-    backend: Any = "native"
-    #: Whether functions are allowed whose results are not exact.
-    approximate: bool = False
-
-    @property
-    def threads(self) -> int:
-        """Threads of a CTA."""
-        return self.block[0] * self.block[1] * self.block[2]
-
-    @property
-    def cluster_size(self) -> int:
-        """CTAs of a cluster."""
-        return self.cluster[0] * self.cluster[1] * self.cluster[2]
 
 
 @dataclass(frozen=True)
@@ -98,6 +77,21 @@ class Finding:
 
     def __str__(self) -> str:
         return f"line {self.line}: {self.text}"
+
+
+class _Base:
+    """Values of the base of addresses, to which instructions add their offsets."""
+
+    def __init__(self, values: NDArray) -> None:
+        self.values, self.at = values, values.astype(np.int64)
+        self.low, self.high, self.bits = int(values.min()), int(values.max()), int(np.bitwise_or.reduce(values))
+        #: Offsets in the memory of each state space.
+        self.places: dict[str, NDArray[np.int64]] = {}
+
+
+def _window(low: int) -> tuple[str, int]:
+    """Return the state space of a generic address, and where its window starts."""
+    return next(((name, start) for name, start in _WINDOWS if low >= start), ("", 0))
 
 
 def not_modelled(ins: Instruction, why: str = "") -> KernelError:
@@ -130,16 +124,20 @@ class Machine:
         self.count = self.ctas * self.threads
         self.shared_bytes = -(-(kernel.static_shared + launch.shared) // _SHARED_UNIT) * _SHARED_UNIT
         self.shared = np.zeros((self.ctas, self.shared_bytes), np.uint8)
-        self.shared_views = views(self.shared.reshape(-1)) if self.shared_bytes else {}
         local = max((start + size for start, size in kernel.local.values()), default=0)
         self.local_bytes = -(-local // 16) * 16
-        self.local_views = views(np.zeros(self.count * self.local_bytes, np.uint8)) if local else {}
+        padded = np.frombuffer(parameters.ljust(-(-len(parameters) // 16) * 16, b"\0"), np.uint8)
+        self.views = {"global": memory.views, "shared": views(self.shared.reshape(-1)), "param": views(padded),
+                      "local": views(np.zeros(self.count * self.local_bytes, np.uint8))}  # fmt: skip
+        self.shared_views = self.views["shared"]
+        #: What was last computed of each base of addresses.
+        self.bases: dict[Operand, _Base] = {}
         self.thread_numbers = np.arange(self.count)
         self.cta_of_thread = self.thread_numbers // self.threads
         self.shared_start = (self.cta_of_thread * self.shared_bytes).astype(np.int64)
         self.numbers = {name: number for number, name in enumerate(kernel.registers)}
         self.registers: list[NDArray] = [np.zeros(1, register_type(t)) for t in kernel.registers.values()]
-        self.special = self._special_registers(ctas)
+        self.special, self.rank_of_thread = special_registers(launch, np.asarray(ctas))
         self.offsets = {parameter.name: parameter.offset for parameter in kernel.parameters}
         #: Asynchronous work in flight that no thread has waited for, oldest first.
         self.queue: deque[Callable[[], None]] = deque()
@@ -157,35 +155,6 @@ class Machine:
         self.work = Work()
         #: Order of accesses to shared memory, if it is checked: a :class:`~sptc.kernels.checker.Checker`.
         self.checker: Any = None
-
-    def _special_registers(self, ctas: NDArray[np.int64]) -> dict[str, NDArray[np.uint32]]:
-        thread = self.thread_numbers % self.threads
-        cta = np.asarray(ctas)[self.cta_of_thread]
-        values: dict[str, Any] = {"%laneid": thread % 32, "%warpid": thread // 32, "%smid": np.array([0])}
-        values |= {"%nwarpid": np.array([-(-self.threads // 32)]), "%clusterid.x": cta // self.launch.cluster_size}
-        rest_thread, rest_cta, rank, scale = thread, cta, np.zeros_like(cta), 1
-        for axis, block, grid, cluster in zip(
-            _AXES, self.launch.block, self.launch.grid, self.launch.cluster, strict=True
-        ):
-            values[f"%tid.{axis}"], rest_thread = rest_thread % block, rest_thread // block
-            position, rest_cta = rest_cta % grid, rest_cta // grid
-            values[f"%ctaid.{axis}"] = position
-            values[f"%ntid.{axis}"], values[f"%nctaid.{axis}"] = np.array([block]), np.array([grid])
-            values[f"%cluster_ctaid.{axis}"] = position % cluster
-            values[f"%cluster_nctaid.{axis}"] = np.array([cluster])
-            values[f"%clusterid.{axis}"] = position // cluster
-            values[f"%nclusterid.{axis}"] = np.array([grid // cluster])
-            rank = rank + position % cluster * scale
-            scale *= cluster
-        values["%cluster_ctarank"], values["%cluster_nctarank"] = rank, np.array([scale])
-        values["%is_explicit_cluster"] = np.array([scale > 1])
-        self.rank_of_thread = rank
-        lane = thread % 32
-        for name, masks in (("eq", 1 << lane), ("lt", (1 << lane) - 1), ("le", (2 << lane) - 1)):
-            values[f"%lanemask_{name}"] = masks
-        values["%lanemask_gt"] = ~values["%lanemask_le"]
-        values["%lanemask_ge"] = ~values["%lanemask_lt"]
-        return {name: (value & 0xFFFFFFFF).astype(np.uint32) for name, value in values.items()}
 
     def unit(self, name: str, make: "Callable[[Machine], Unit]") -> "Unit":
         """Return the state of an asynchronous unit, made where it is first asked for."""
@@ -293,11 +262,11 @@ class Machine:
         items = operand.items if isinstance(operand, Vector) else (operand,)
         if not all(isinstance(item, Register) for item in items):
             raise KernelError("a fragment must be in registers")
-        return tuple(self.numbers[item.name] for item in items if isinstance(item, Register))
+        return self.numbers_of(item.name for item in items if isinstance(item, Register))
 
-    def registers_in(self, *operands: Operand) -> frozenset[int]:
-        """Return the numbers of all registers that stand in operands."""
-        return frozenset(self.numbers[name] for name in register_names(operands))
+    def numbers_of(self, names: Iterable[str]) -> tuple[int, ...]:
+        """Return the numbers of registers by their names."""
+        return tuple([self.numbers[name] for name in names])
 
     def stacked(
         self, numbers: Sequence[int] | NDArray, group: int, groups: NDArray | None = None
@@ -352,30 +321,69 @@ class Machine:
 
     # Memory
 
-    def places(self, operand: Operand, space: str, ins: Instruction) -> Places:
-        """Return a function that gives state space and offsets of an address, ``space`` ``"generic"`` or its own."""
+    def places(self, operand: Operand, space: str, ins: Instruction, size: int = 0) -> Places:
+        """Return a function that gives state space and offsets of an address.
+
+        Parameters
+        ----------
+        operand : Operand
+            Address.
+        space : str
+            State space, or ``"generic"``.
+        ins : Instruction
+            Instruction, for messages.
+        size : int
+            Bytes of an access, which then must be aligned and inside of its memory; 0 to check nothing.
+        """
         if not isinstance(operand, Address):
             raise not_modelled(ins, "an operand that should be an address is none")
-        base = operand.base
-        wide = isinstance(base, Symbol) or (isinstance(base, Register) and size_of(base.type) == 8)
-        read, offset = self.reader(base, "u64" if wide else "u32"), np.int64(operand.offset)
+        key = operand.base
+        wide = isinstance(key, Symbol) or (isinstance(key, Register) and size_of(key.type) == 8)
+        read, offset, line = self.reader(key, "u64" if wide else "u32"), operand.offset, ins.line
+        bases, octets, at_most = self.bases, self.work.octets, size - 1
 
         def places(mask: Mask) -> tuple[str, NDArray[np.int64]]:
-            at = read().astype(np.int64) + offset
+            values = read()
+            base = bases.get(key)
+            if base is None or base.values is not values:
+                base = bases[key] = _Base(values)
+            low, high = base.low + offset, base.high + offset
+            where, start = (space, GLOBAL_BASE if space == "global" else 0) if space in _ONE_WINDOW else _window(low)
+            if size and not (base.bits | offset) & at_most and self._inside(where, low - start, high - start + size):
+                if where == "shared":
+                    octets[line] += size * (self.count if mask is None else int(np.count_nonzero(mask)))
+                at = base.places.get(where)
+                if at is None:
+                    at = base.places[where] = self._in_memory(where, base.at - start)
+                return where, at + offset if offset else at
+            at = base.at + offset
             if mask is not None and at.size > 1:
                 at = np.where(mask, at, at[mask.argmax()])  # so that idle threads have a lawful address
-            return self.resolve(at, space, ins)
+            where, at = self.resolve(at, space, ins)
+            return where, self.checked(where, at, size, ins, mask) if size else at
 
         return places
 
+    def _inside(self, space: str, low: int, end: int) -> bool:
+        """Return whether offsets from `low` to `end` lie in the memory of a thread, or in one allocation."""
+        if space == "global":
+            return self.memory.contains(low, end)
+        if space == "shared" and self.launch.cluster_size > 1:
+            return False  # an address may name another CTA
+        return low >= 0 and end <= {"shared": self.shared_bytes, "local": self.local_bytes,
+                                    "param": len(self.parameters)}.get(space, 0)  # fmt: skip
+
+    def _in_memory(self, space: str, at: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return offsets in the memory of all threads."""
+        if space == "shared":
+            return at + self.shared_start
+        return at + self.thread_numbers * self.local_bytes if space == "local" else at
+
     def resolve(self, at: NDArray[np.int64], space: str, ins: Instruction) -> tuple[str, NDArray[np.int64]]:
         """Return the state space of addresses, and their offsets in its memory."""
-        low = int(at.min())
         if space == "generic":
-            windows = (
-                ("global", GLOBAL_BASE), ("param", PARAMETER_WINDOW), ("local", LOCAL_WINDOW), ("shared", SHARED_WINDOW)
-            )  # fmt: skip
-            space, start = next(((name, start) for name, start in windows if low >= start), ("", 0))
+            low = int(at.min())
+            space, start = _window(low)
             if not space:
                 raise self.fault(ins, f"the generic address {low:#x} lies in no state space", int(at.argmin()))
             if space != "global" and int(at.max()) >= 2 * start:
@@ -383,11 +391,7 @@ class Machine:
             at = at - start
         elif space in ("global", "const"):
             space, at = "global", at - GLOBAL_BASE
-        if space == "shared":
-            return space, self._in_cluster(at, ins) + self.shared_start
-        if space == "local":
-            return space, at + self.thread_numbers * self.local_bytes
-        return space, at
+        return space, self._in_memory(space, self._in_cluster(at, ins) if space == "shared" else at)
 
     def _in_cluster(self, at: NDArray[np.int64], ins: Instruction) -> NDArray[np.int64]:
         """Return offsets from the memory of the thread's own CTA: an address may name another of the cluster."""
@@ -428,7 +432,7 @@ class Machine:
 
     def memory_views(self, space: str) -> dict[int, NDArray]:
         """Return the memory of a state space, as arrays by bytes of an element."""
-        return {"global": self.memory.views, "shared": self.shared_views, "local": self.local_views}[space]
+        return self.views[space]
 
     def parameter(self, offset: int, size: int) -> bytes:
         """Return bytes of parameter space."""

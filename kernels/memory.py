@@ -35,8 +35,8 @@ _FLOATS = {"f16": "<e", "f32": "<f", "f64": "<d"}
 
 
 def views(octets: NDArray[np.uint8]) -> dict[int, NDArray]:
-    """Return a memory as an array of bytes, halfwords, words and doublewords, by bytes of an element."""
-    return {size: octets.view(dtype) for size, dtype in UNSIGNED.items()}
+    """Return a memory of a multiple of 16 bytes as arrays of elements of 1, 2, 4, 8 and 16 bytes, by their size."""
+    return {size: octets.view(dtype) for size, dtype in (*UNSIGNED.items(), (16, np.dtype(np.complex128)))}
 
 
 class GlobalMemory:
@@ -84,6 +84,11 @@ class GlobalMemory:
         start = address - GLOBAL_BASE
         array[...] = self.octets[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
 
+    def contains(self, low: int, end: int) -> bool:
+        """Return whether offsets from `low` to `end` lie in one allocation."""
+        which = bisect_right(self._starts, low) - 1
+        return which >= 0 and end <= self._ends[which]
+
     def outside(self, places: NDArray[np.int64], size: int) -> NDArray[np.bool_] | None:
         """Return which accesses of `size` bytes leave the allocations; None if none does.
 
@@ -94,9 +99,7 @@ class GlobalMemory:
         size : int
             Bytes of an access.
         """
-        low, high = int(places.min()), int(places.max()) + size
-        which = bisect_right(self._starts, low) - 1
-        if which >= 0 and high <= self._ends[which]:
+        if self.contains(int(places.min()), int(places.max()) + size):
             return None
         if not self._starts:
             return np.ones(places.shape, np.bool_)

@@ -17,7 +17,7 @@ from .cycles import TensorWork
 from .machine import Machine, Mask, Step, not_modelled
 from .program import Immediate, Instruction, Operand, Vector
 
-__all__ = ["MMA", "called", "constant_number", "joined_runs", "mma_run", "parsed"]
+__all__ = ["MMA", "called", "constant_number", "mma_steps", "parsed"]
 
 _WARP = 32
 
@@ -109,45 +109,54 @@ def _scales(ins: Instruction, operands: list[Operand]) -> tuple[list[Operand], t
 
 
 def _mma(machine: Machine, ins: Instruction) -> Step:
-    return mma_run(machine, [ins])
+    one = _multiplication(machine, ins)
+    return _run_step(machine, [(ins, one)]) if ins.guard else _nothing
 
 
-def joined_runs(machine: Machine, joins: frozenset[int]) -> list[list[int]]:
-    """Return runs of consecutive ``mma`` that can be computed together, as chains along K.
+def _nothing(mask: Mask) -> None:
+    """Do nothing: the work is done by an earlier step."""
 
-    Of a run, none reads a result of another, but as its accumulator; and nothing else reads that result.
+
+def mma_steps(machine: Machine, joins: frozenset[int]) -> dict[int, Step]:
+    """Return the steps of all ``mma`` without a guard, by their place.
+
+    Consecutive ones are computed together at the first of them, where none reads a result of another but as its
+    accumulator, and nothing else reads that result: they are chains along K.
 
     Parameters
     ----------
     machine : Machine
         The kernel.
     joins : frozenset of int
-        Places of instructions behind a label, at which no run continues.
+        Places of instructions behind a label, at which threads may begin.
     """
     code = machine.kernel.instructions
-    uses = Counter(number for ins in code for number in machine.registers_in(*ins.operands))
-    runs: list[list[int]] = []
-    kind: Any = None
+    uses = Counter(name for ins in code for name in ins.registers)
+    names = [*machine.kernel.registers]
+    runs: dict[int, list[tuple[Instruction, _Multiplication]]] = {}
+    run: list[tuple[Instruction, _Multiplication]] = []
+    steps: dict[int, Step] = {}
+    form: Any = None
     results: set[Numbers] = set()
     written: set[int] = set()
     for place, ins in enumerate(code):
         if ins.words[0] != "mma" or ins.guard:
-            kind = None
+            form = None
             continue
-        one = _multiplication(machine, ins)
+        one, form_before = _multiplication(machine, ins), form
         form = ins.opcode, one.immediates
-        chained = one.c in results and (one.d == one.c or all(uses[number] == 2 for number in one.c))
+        chained = one.c in results and (one.d == one.c or all(uses[names[number]] == 2 for number in one.c))
         free = one.sources if one.d == one.c and chained else one.sources.union(one.d, () if chained else one.c)
-        if form == kind and place not in joins and not free & written:
-            runs[-1].append(place)
+        if form == form_before and place not in joins and not free & written:
+            run.append((ins, one))
+            steps[place] = _nothing
             results.discard(one.c)
         else:
-            runs.append([place])
+            run = runs[place] = [(ins, one)]
             written, results = set(), set()
-        kind = form
         written.update(one.d)
         results.add(one.d)
-    return [run for run in runs if len(run) > 1]
+    return steps | {place: _run_step(machine, run) for place, run in runs.items()}
 
 
 @dataclass
@@ -213,16 +222,15 @@ class _Product:
         self.machine.spread(self.d, values.reshape(len(self.d), -1, *values.shape[1:]), groups, _WARP)
 
 
-def mma_run(machine: Machine, instructions: Sequence[Instruction]) -> Step:
+def _run_step(machine: Machine, run: Sequence[tuple[Instruction, _Multiplication]]) -> Step:
     """Return the step of a run of ``mma``: one call of the back end for all grids of a shape.
 
     Where metadata is undefined, each is called alone, so that the report names its line.
     """
-    ins, launch = instructions[0], machine.launch
-    run = [_multiplication(machine, each) for each in instructions]
-    alone = [mma_run(machine, [each]) for each in instructions] if len(run) > 1 and parsed(ins).sparse else []
-    works = [TensorWork(each.line, each.opcode) for each in instructions]
-    products = [_Product(machine, grids) for grids in _grids(run)]
+    (ins, first), launch = run[0], machine.launch
+    alone = [_run_step(machine, [each]) for each in run] if len(run) > 1 and parsed(ins).sparse else []
+    works = [TensorWork(each.line, each.opcode) for each, _ in run]
+    products = [_Product(machine, grids) for grids in _grids([one for _, one in run])]
 
     def step(mask: Mask) -> None:
         groups = machine.whole_groups(mask, _WARP, ins)
@@ -237,7 +245,7 @@ def mma_run(machine: Machine, instructions: Sequence[Instruction]) -> Step:
                 ins,
                 mma_tiles,
                 product.operands(groups),
-                run[0].immediates,
+                first.immediates,
                 holder=None if alone else holder,
                 arch=launch.arch,
                 backend=launch.backend,

@@ -137,6 +137,11 @@ class Instruction:
         """The opcode at its dots."""
         return self.opcode.split(".")
 
+    @cached_property
+    def registers(self) -> frozenset[str]:
+        """Names of the registers among its operands."""
+        return frozenset(register_names(self.operands))
+
 
 @dataclass(frozen=True)
 class Parameter:

@@ -19,7 +19,7 @@ from .bulk_copies import BULK_COPIES
 from .conversion import CONVERSION
 from .cta_barriers import CtaBarriers
 from .machine import Machine, Mask, Reader, Step, not_modelled
-from .mma import MMA, joined_runs, mma_run
+from .mma import MMA, mma_steps
 from .program import Instruction, Symbol
 from .tensor_memory import TENSOR_MEMORY
 from .warps import WARPS
@@ -60,10 +60,6 @@ class Statistics:
     opcodes: Counter[str] = field(default_factory=Counter)
 
 
-def _nothing(mask: Mask) -> None:
-    """Do nothing: the work is done by an earlier step."""
-
-
 def _guarded(machine: Machine, ins: Instruction, step: Step) -> Step:
     """Return a step that only the threads execute whose guard is true."""
     if ins.guard is None:
@@ -101,6 +97,8 @@ class Program:
         self.waits: dict[int, WaitStep] = {}
         self.guards: dict[int, Reader] = {}
         self.asynchronous = wgmma_registers(machine)
+        #: Steps that follow each other without a branch, a wait or a join, by the place of the first.
+        self.blocks: dict[int, list[Step]] = {}
         #: A sentence for each instruction that is not modelled.
         self.problems: list[str] = []
         for place, ins in enumerate(self.code):
@@ -110,13 +108,7 @@ class Program:
                 text = str(error)
                 self.problems.append(text if text.startswith("line ") else f"line {ins.line}: {ins.opcode}: {text}")
         if not self.problems:
-            self._join_mma()
-
-    def _join_mma(self) -> None:
-        """Compute the ``mma`` of a run together, at the first of them."""
-        for run in joined_runs(self.machine, self.joins):
-            self.steps[run[0]] = mma_run(self.machine, [self.code[place] for place in run])
-            self.steps |= dict.fromkeys(run[1:], _nothing)
+            self.steps |= mma_steps(machine, self.joins)
 
     def _bind(self, place: int, ins: Instruction) -> None:
         machine, words = self.machine, ins.words
@@ -131,12 +123,21 @@ class Program:
             self.waits[place] = self.barriers.step(ins)
         elif words[0] in _BUILDERS:
             step = _BUILDERS[words[0]](machine, ins)
-            touched = self.asynchronous & machine.registers_in(*ins.operands)
+            touched = self.asynchronous.intersection(machine.numbers_of(ins.registers)) if self.asynchronous else None
             if touched and words[0] != "wgmma":
                 step = waiting_for_wgmma(machine, ins, touched, step)
             self.steps[place] = _guarded(machine, ins, step)
         else:
             raise not_modelled(ins)
+
+    def block(self, place: int) -> list[Step]:
+        """Return the steps from a place on that all its threads execute; none if it is a branch, a wait or an end."""
+        if place not in self.blocks:
+            steps: list[Step] = []
+            while place + len(steps) in self.steps and not (steps and place + len(steps) in self.joins):
+                steps.append(self.steps[place + len(steps)])
+            self.blocks[place] = steps
+        return self.blocks[place]
 
     def run(self, limit: Limit, statistics: Statistics) -> None:
         """Run all threads to their end.
@@ -171,6 +172,8 @@ class _Run:
         #: Threads that wait for a phase of an mbarrier.
         self.asleep = np.zeros(count, np.bool_)
         self.last_run = np.zeros(count, np.int64)
+        #: How often each block was executed.
+        self.block_runs: Counter[int] = Counter()
 
     def run(self) -> None:
         machine, ctas, rounds = self.machine, self.program.barriers, 0
@@ -190,6 +193,9 @@ class _Run:
             self._round(ready, fair=rounds % _FAIR_ROUNDS == 0)
         for work in machine.at_exit:
             work()
+        for place, times in self.block_runs.items():
+            names = self.program.names[place : place + len(self.program.blocks[place])]
+            self.statistics.opcodes.update({name: times * count for name, count in Counter(names).items()})
 
     def _do_queued(self) -> None:
         """Do the asynchronous work that is in flight, oldest first."""
@@ -219,33 +225,39 @@ class _Run:
         threads = ready & (counters == place)
         everyone = bool(threads.all())
         mask: Mask = None if everyone else threads
-        live, steps, names = int(threads.sum()), program.steps, program.names
-        executed, opcodes = 0, self.statistics.opcodes
+        live, blocks, names = int(threads.sum()), program.blocks, program.names
+        executed, runs = 0, self.block_runs
         try:
             while True:
-                if place >= len(names):
+                block = blocks[place] if place in blocks else program.block(place)
+                if block:
+                    for step in block:
+                        step(mask)
+                    executed += live * len(block)
+                    runs[place] += 1
+                    place += len(block)
+                elif place >= len(names):
                     self.alive[threads] = False
                     program.barriers.leave(threads)
                     break
-                executed += live
-                step = steps.get(place)
-                if step is not None:
-                    opcodes[names[place]] += 1
-                    step(mask)
-                    place += 1
-                elif names[place] == "bra":
-                    following = self._branch(place, threads, live)
-                    if following is None:
-                        break
-                    place = following
-                elif place in program.waits:
-                    if not self._wait(place, threads, everyone=everyone):
-                        break
-                    place += 1
                 else:
-                    self._end(place, threads)
-                    break
-                if not everyone and (place in program.joins or names[place - 1] == "bra"):
+                    executed += live
+                    if names[place] == "bra":
+                        following = self._branch(place, threads, live)
+                        if following is None:
+                            break
+                        place = following
+                        if not everyone:
+                            counters[threads] = place
+                            break
+                    elif place in program.waits:
+                        if not self._wait(place, threads, everyone=everyone):
+                            break
+                        place += 1
+                    else:
+                        self._end(place, threads)
+                        break
+                if not everyone and place in program.joins:
                     counters[threads] = place
                     break
                 if executed > 1 << 22:

@@ -80,19 +80,33 @@ class MapRecord:
         """Bytes of a box."""
         return int(np.prod(self.box)) * self.element_bytes
 
-    def elements(self, corner: list[int]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return offsets in bytes of the elements of a box from the address, and which are inside of the tensor.
+    def pieces(self, corner: list[int]) -> tuple[int, NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the pieces of a box: 16 bytes each where none of them crosses the edge of the tensor, else elements.
 
         Parameters
         ----------
         corner : list of int
             Coordinates of the first element of the box.
+
+        Returns
+        -------
+        octets : int
+            Bytes of a piece.
+        offsets : ndarray of int64
+            Offset in bytes of each piece from the address.
+        inside : ndarray of bool
+            Which pieces are inside of the tensor.
         """
-        index = np.indices(self.box[::-1]).reshape(len(self.box), -1)[::-1]
-        at = index + np.array(corner)[:, None]
-        inside = ((at >= 0) & (at < np.array(self.shape)[:, None])).all(0)
-        steps = np.array([self.element_bytes, *self.strides], np.int64)
-        return (at * steps[:, None]).sum(0), inside
+        size = self.element_bytes
+        count = 16 // size if corner[0] * size % 16 == 0 and self.shape[0] * size % 16 == 0 else 1
+        first = ((corner[0] // count, self.box[0] // count, self.shape[0] // count, count * size),)
+        offsets, inside = np.zeros(1, np.int64), np.ones(1, np.bool_)
+        axes = (*first, *zip(corner[1:], self.box[1:], self.shape[1:], self.strides, strict=True))
+        for start, side, extent, stride in reversed(axes):
+            at = np.arange(start, start + side)
+            offsets = np.add.outer(offsets, at * stride).ravel()
+            inside = np.logical_and.outer(inside, (at >= 0) & (at < extent)).ravel()
+        return count * size, offsets, inside
 
     def encoded(self) -> bytes:
         """Return the map as 128 bytes."""

@@ -5,6 +5,7 @@ should have come behind the wait sees the old accumulators, or changes what is m
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from .copies import ThreadGroups
 from .cycles import TensorWork
 from .machine import Machine, Mask, Step
 from .mma import called, constant_number, parsed
-from .program import Address, Instruction, Vector
+from .program import Address, Instruction, Vector, register_names
 
 __all__ = ["WGMMA", "waiting_for_wgmma", "wgmma_registers"]
 
@@ -108,7 +109,7 @@ def _multiply(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
             which = np.arange(len(keys)) if chosen is None else np.flatnonzero(chosen[leaders])
             for group in which.tolist():
                 if group in reading:
-                    machine.checker.ends(reading.pop(group), "read")
+                    machine.checker.ends(*reading.pop(group), "read")
             accumulators = machine.stacked(d, _WARPGROUP, which)
             registers = machine.stacked(a, _WARPGROUP, which) if a else None
             words_of_e = machine.stacked(e, _WARPGROUP, which)[..., 0] if e else None
@@ -152,28 +153,36 @@ def _reads(
     options: dict[str, Any],
     *,
     in_registers: bool,
-) -> dict[int, NDArray[np.int64]]:
-    """Check what each warpgroup's ``wgmma`` reads from shared memory, and return the bytes by warpgroup."""
+) -> dict[int, tuple[NDArray[np.int64], int]]:
+    """Check what each warpgroup reads from shared memory; return by warpgroup the places, and the bytes of each."""
     read = {}
+    transposed = tuple(bool(options.get(f"imm_trans_{name}", 0)) for name in "ab")
     for group in np.unique(machine.active(mask) // _WARPGROUP).tolist():
-        cta = group * _WARPGROUP // machine.threads
-        places = []
-        for name, descriptor in zip("ab", keys[group].tolist(), strict=False):
-            if name == "a" and in_registers:
-                continue
-            transposed = bool(options.get(f"imm_trans_{name}", 0))
-            try:
-                where = operand_map(instruction, name, decode_descriptor(descriptor), transposed=transposed)
-            except Error as error:
-                raise KernelError(f"line {ins.line}: {error}") from None
-            octets = where.addresses.ravel()[:, None] + np.arange(-(-where.element_bits // 8))
-            places.append(octets.ravel() + cta * machine.shared_bytes)
-        together = np.concatenate(places)
         first = group * _WARPGROUP
-        machine.checker.reads_in_bulk(ins, range(first, first + _WARPGROUP, _WARP), together)
-        machine.checker.begins(ins, together, "read")
-        read[group] = together
+        a, b, _ = keys[group].tolist()
+        try:
+            places, octets = _operand_places(instruction, None if in_registers else a, b, transposed)
+        except Error as error:
+            raise KernelError(f"line {ins.line}: {error}") from None
+        read[group] = places + first // machine.threads * machine.shared_bytes, octets
+        machine.checker.reads_in_bulk(ins, range(first, first + _WARPGROUP, _WARP), *read[group])
+        machine.checker.begins(ins, *read[group], "read")
     return read
+
+
+@lru_cache(maxsize=1024)
+def _operand_places(
+    instruction: TensorInstruction, a: int | None, b: int, transposed: tuple[bool, bool]
+) -> tuple[NDArray[np.int64], int]:
+    """Return the places in shared memory that a multiplication reads, and the bytes that it reads from each."""
+    places = []
+    for name, descriptor, turned in zip("ab", (a, b), transposed, strict=True):
+        if descriptor is not None:
+            where = operand_map(instruction, name, decode_descriptor(descriptor), transposed=turned)
+            places.append((where.addresses.ravel()[:, None] + np.arange(-(-where.element_bits // 8))).ravel())
+    words = np.unique(np.concatenate(places) // 4)
+    rows = np.unique(words // 4)
+    return (16 * rows, 16) if 4 * len(rows) == len(words) else (4 * words, 4)
 
 
 def wgmma_registers(machine: Machine) -> frozenset[int]:
@@ -197,7 +206,9 @@ def waiting_for_wgmma(machine: Machine, ins: Instruction, registers: frozenset[i
     """
     groups, fences = machine.unit("wgmma", ThreadGroups), machine.unit("wgmma.fence", _RegisterFences)
     result = ins.operands[0]
-    written = frozenset() if isinstance(result, Address) else registers & machine.registers_in(result)
+    written = (
+        frozenset() if isinstance(result, Address) else registers & {*machine.numbers_of(register_names([result]))}
+    )
 
     def checked(mask: Mask) -> None:
         if written:

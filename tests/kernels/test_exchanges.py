@@ -70,11 +70,18 @@ def test_a_box_at_the_edge_of_its_tensor() -> None:
     for element in ("bf16", "f16", "u16"):
         record = MapRecord(1 << 44, (20, 3), (64,), (16, 4), element)
         assert MapRecord.decoded(record.encoded()) == record
-    offsets, inside = record.elements([8, 1])
+    octets, offsets, inside = record.pieces([8, 1])
     column, row = np.arange(64) % 16 + 8, np.arange(64) // 16 + 1
     np.testing.assert_array_equal(inside, (column < 20) & (row < 3))
     np.testing.assert_array_equal(offsets, 2 * column + 64 * row)
-    assert not record.elements([-16, 0])[1].any()
+    assert octets == 2
+    assert not record.pieces([-16, 0])[2].any()
+    # Of a tensor of whole pieces of 16 bytes.
+    octets, offsets, inside = MapRecord(1 << 44, (24, 3), (64,), (16, 4), "f16").pieces([16, 1])
+    column, row = np.arange(8) % 2 * 8 + 16, np.arange(8) // 2 + 1
+    assert octets == 16
+    np.testing.assert_array_equal(inside, (column < 24) & (row < 3))
+    np.testing.assert_array_equal(offsets, 2 * column + 64 * row)
 
 
 def test_reductions_of_floats() -> None:

@@ -1,0 +1,76 @@
+"""Geometry of a launch, and the special registers that name the place of each thread."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Launch", "special_registers"]
+
+_AXES = "xyz"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Geometry of a launch, and what one launch has beside it."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    #: Bytes of dynamic shared memory.
+    shared: int = 0
+    arch: str = "sm_90"
+    #: Name of the back end of tensor-core instructions, or the back end.
+    backend: Any = "native"
+    #: Whether functions are allowed whose results are not exact.
+    approximate: bool = False
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def cluster_size(self) -> int:
+        """CTAs of a cluster."""
+        return self.cluster[0] * self.cluster[1] * self.cluster[2]
+
+
+def special_registers(
+    launch: Launch, ctas: NDArray[np.int64]
+) -> tuple[dict[str, NDArray[np.uint32]], NDArray[np.int64]]:
+    """Return the special registers of all threads of some CTAs, and the rank of each thread's CTA in its cluster.
+
+    Parameters
+    ----------
+    launch : Launch
+        Geometry.
+    ctas : ndarray of int64, shape (CTAs,)
+        Linear numbers of the CTAs.
+    """
+    numbers = np.arange(len(ctas) * launch.threads)
+    thread = numbers % launch.threads
+    cta = ctas[numbers // launch.threads]
+    values: dict[str, Any] = {"%laneid": thread % 32, "%warpid": thread // 32, "%smid": np.array([0])}
+    values |= {"%nwarpid": np.array([-(-launch.threads // 32)]), "%clusterid.x": cta // launch.cluster_size}
+    rest_thread, rest_cta, rank, scale = thread, cta, np.zeros_like(cta), 1
+    for axis, block, grid, cluster in zip(_AXES, launch.block, launch.grid, launch.cluster, strict=True):
+        values[f"%tid.{axis}"], rest_thread = rest_thread % block, rest_thread // block
+        position, rest_cta = rest_cta % grid, rest_cta // grid
+        values[f"%ctaid.{axis}"] = position
+        values[f"%ntid.{axis}"], values[f"%nctaid.{axis}"] = np.array([block]), np.array([grid])
+        values[f"%cluster_ctaid.{axis}"] = position % cluster
+        values[f"%cluster_nctaid.{axis}"] = np.array([cluster])
+        values[f"%clusterid.{axis}"] = position // cluster
+        values[f"%nclusterid.{axis}"] = np.array([grid // cluster])
+        rank = rank + position % cluster * scale
+        scale *= cluster
+    values["%cluster_ctarank"], values["%cluster_nctarank"] = rank, np.array([scale])
+    values["%is_explicit_cluster"] = np.array([scale > 1])
+    lane = thread % 32
+    for name, masks in (("eq", 1 << lane), ("lt", (1 << lane) - 1), ("le", (2 << lane) - 1)):
+        values[f"%lanemask_{name}"] = masks
+    values["%lanemask_gt"] = ~values["%lanemask_le"]
+    values["%lanemask_ge"] = ~values["%lanemask_lt"]
+    return {name: (value & 0xFFFFFFFF).astype(np.uint32) for name, value in values.items()}, rank
