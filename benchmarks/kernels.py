@@ -1,7 +1,12 @@
 """Speed of compiled kernels on the model, on one core: instructions of threads, and time against the product alone.
 
-The kernels are those of Triton that ship (512 x 640 x 320). Beside the time of a run stands that of ``sptc.gemm`` on
-the same back end for the same product, which does no more than the tensor cores do.
+Kernels of Triton 3.6 for sm_80 (cp.async and mma) and sm_90 (TMA and wgmma), f16, compute 512 x 512 x 512. Beside the
+time of a run stands that of ``sptc.gemm`` on the same back end for the same product, which does no more than the tensor
+cores do, and the load of the machine. Every result is compared with that product, bit for bit. Times are those of the
+processor, on which other processes have less effect.
+
+    python benchmarks/kernels.py --size 4096 --once    # one run of the first kernel, with the check and a progress bar
+    python benchmarks/kernels.py --compile FILE.npz    # needs triton: writes recordings/kernels/triton-512.npz
 """
 
 from measure import Row, best_seconds, one_core, options, show
@@ -9,55 +14,123 @@ from measure import Row, best_seconds, one_core, options, show
 one_core()
 
 import json  # noqa: E402
+import os  # noqa: E402
+import resource  # noqa: E402
+import time  # noqa: E402
 import zlib  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
 import sptc  # noqa: E402
+from kernel_records import fields  # noqa: E402
+from sptc.cli.progress import progress_bar  # noqa: E402
 
-RECORDS = Path(sptc.__file__).parent / "recordings" / "kernels" / "triton-h100-2026-11-28.npz"
-KERNELS = ("f16.128x256x64.warps8", "f16.mma.32x64", "tma.f16", "tma.f16.persistent", "s8")
-TYPES = {"f16": np.dtype("f2"), "s8": np.dtype("i1"), "s32": np.dtype("i4"), "f32": np.dtype("f4")}
+RECORDS = Path(sptc.__file__).parent / "recordings" / "kernels" / "triton-512.npz"
+#: Tiles of the kernels, and warps of a CTA; with TMA if they are for sm_90.
+TILES = {
+    "sm_80.128x128x64": ((128, 128, 64), 4), "sm_80.64x64x64": ((64, 64, 64), 4), "sm_80.128x64x32": ((128, 64, 32), 4),
+    "sm_80.128x256x64.warps8": ((128, 256, 64), 8), "sm_90.tma.128x128x64": ((128, 128, 64), 4),
+}  # fmt: skip
+INSTRUCTIONS = {
+    "sm_80": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+    "sm_90": "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16",
+}
 
 
-def measure(name: str, repeats: int) -> list[Row]:
-    """Return the rows of a kernel."""
+def compile_all(path: Path) -> None:
+    """Compile the kernels with Triton, and write their texts and launches."""
+    from record_kernels import matmul, tl, tma
+    from sptc.kernels.triton import bound_arguments, compile_kernel
+
+    operand, result, records = np.zeros((512, 512), np.float16), np.zeros((512, 512), np.float32), {}
+    for name, ((m, n, k), warps) in TILES.items():
+        blocks: dict[str, Any] = {"BM": m, "BN": n, "BK": k, "OUT": tl.float32}
+        if name.startswith("sm_80"):
+            kernel, arguments = matmul, (operand, operand, result, 512, 512, 512, 512, 1, 512, 1, 512, 1)
+            blocks |= {"ACC": tl.float32, "GROUP": 8, "EPILOGUE": 0, "TF32": "tf32", "IMPRECISE": None}
+        else:
+            boxes = ((operand, (m, k)), (operand, (n, k)), (result, (m, n)))
+            kernel, arguments = tma, (*(sptc.TensorMap(array, box) for array, box in boxes), 512, 512, 512)
+            blocks |= {"PERSISTENT": 1 << 20, "SPECIALIZE": False}
+        values = bound_arguments(kernel, arguments, blocks)
+        compiled = compile_kernel(kernel, values, name.partition(".")[0], num_warps=warps, num_stages=3)
+        launch = {"tile": [m, n], "block": compiled.block, "shared": compiled.shared, "maps": compiled.maps}
+        records |= fields(name, compiled.ptx, launch)
+    np.savez(path, allow_pickle=False, **records)
+
+
+def launch_of(name: str, size: int) -> tuple[str, dict[str, Any], list[Any], tuple[np.ndarray, ...]]:
+    """Return text, geometry, arguments and arrays of a kernel for a product of this size."""
     with np.load(RECORDS) as archive:
-        ptx, launch = zlib.decompress(archive[f"{name}|ptx"].tobytes()).decode(), archive[f"{name}|launch"].tobytes()
-    said = json.loads(launch)
+        ptx = zlib.decompress(archive[f"{name}|ptx"].tobytes()).decode()
+        launch = json.loads(archive[f"{name}|launch"].tobytes())
     rng = np.random.default_rng(0)
-    arrays: dict[str, Any] = {}
-    for key, (kind, shape) in said["arrays"].items():
-        values = rng.integers(-8, 8, shape)
-        arrays[key] = np.zeros(shape, TYPES[kind]) if key == "d" else values.astype(TYPES[kind])
-    arguments = [
-        value if isinstance(value, int)
-        else arrays[value["array"]] if "array" in value
-        else sptc.TensorMap(arrays[value["tile"]], tuple(value["box"]), value["swizzle"])
-        for value in said["arguments"]
-    ]  # fmt: skip
+    a, b = (rng.standard_normal((size, size)).astype(np.float16) for _ in "ab")
+    d = np.zeros((size, size), np.float32)
+    arguments: list[Any] = [a, b, d, *[size] * 6]
+    if launch["maps"]:
+        arguments = [value for array, (box, swizzle) in zip((a, b, d), launch["maps"], strict=True)
+                     for value in (sptc.TensorMap(array, tuple(box), swizzle), size, size, size, 1)]  # fmt: skip
+        arguments += [size] * 3
+    count = ptx.partition(".visible .entry")[2].partition(")")[0].count(".param ")
+    m, n = launch["tile"]
+    geometry = {"grid": (size // m) * (size // n), "block": launch["block"], "shared": launch["shared"]}
+    return ptx, geometry, [*arguments, *[0] * (count - len(arguments))], (a, b, d)
 
-    def kernel() -> Any:
-        return sptc.run_kernel(ptx, said["grid"], said["block"], arguments, shared=said["shared"], check=False)
 
-    count = kernel().instructions
-    seconds = best_seconds(kernel, repeats)
-    a, b = arrays["a"], arrays["b"]
-    b = b if b.shape[0] == a.shape[1] else b.T
-    structured = {"instruction": f"wgmma.mma_async.sync.aligned.m64n128k{64 // (2 * a.itemsize)}."
-                  f"{'s32.s8.s8' if a.dtype == np.int8 else 'f32.f16.f16'}"}  # fmt: skip
-    alone = best_seconds(lambda: sptc.gemm(a, b, backend="native", **structured), repeats)
-    return [
-        Row(f"{name}: thread instructions", "M/s", count / seconds / 1e6),
-        Row(f"{name}: time of a run", "s", seconds),
-        Row(f"{name}: against the product alone", "times", seconds / alone),
-    ]
+def measure(name: str, size: int, repeats: int) -> list[Row]:
+    """Return the rows of a kernel."""
+    arch = name.partition(".")[0]
+    ptx, geometry, arguments, (a, b, d) = launch_of(name, size)
+
+    def product() -> Any:
+        right = b if arch == "sm_80" else np.ascontiguousarray(b.T)
+        return sptc.gemm(a, right, instruction=INSTRUCTIONS[arch], arch=arch, backend="native")
+
+    def kernel(*, check: bool, progress: Any = None) -> Any:
+        return sptc.run_kernel(ptx, args=arguments, arch=arch, check=check, progress=progress, **geometry)
+
+    if not repeats:
+        start = time.process_time()
+        with progress_bar("CTA") as progress:
+            run = kernel(check=True, progress=progress)
+        seconds = time.process_time() - start
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        rows = [Row(f"{name}: {size}^3 with the check", "s", seconds), Row(f"{name}: peak memory", "MiB", peak)]
+    else:
+        run = kernel(check=False)
+        seconds, checked = (
+            best_seconds(lambda check=check: kernel(check=check), repeats, time.process_time) for check in (False, True)
+        )
+        alone = best_seconds(product, repeats, time.process_time)
+        rows = [
+            Row(f"{name}: thread instructions", "M/s", run.instructions / seconds / 1e6),
+            Row(f"{name}: thread instructions with the check", "M/s", run.instructions / checked / 1e6),
+            Row(f"{name}: time of a run", "s", seconds),
+            Row(f"{name}: time with the check", "s", checked),
+            Row(f"{name}: against the product alone", "times", seconds / alone),
+        ]
+    if not np.array_equal(run.after(d).view(np.uint32), product().view(np.uint32)):
+        raise SystemExit(f"{name}: the result differs from that of sptc.gemm")
+    return rows
+
+
+def main() -> None:
+    """Measure, or compile the kernels."""
+    parser = options(__doc__)
+    parser.add_argument("--size", type=int, default=512, help="m, n and k of the product (512)")
+    parser.add_argument("--once", action="store_true", help="run the first kernel once, with a progress bar")
+    parser.add_argument("--compile", type=Path, metavar="FILE.npz", help="compile the kernels, and measure nothing")
+    chosen = parser.parse_args()
+    if chosen.compile:
+        compile_all(chosen.compile)
+        return
+    few = chosen.small or chosen.once
+    repeats = 0 if chosen.once else 1 if chosen.small else 5
+    rows = [row for name in [*TILES][: 1 if few else None] for row in measure(name, chosen.size, repeats)]
+    show([*rows, Row("load of the machine", "processes", os.getloadavg()[0])], chosen.json)
 
 
 if __name__ == "__main__":
-    chosen = options(__doc__).parse_args()
-    rows = [
-        row for name in (KERNELS[1:2] if chosen.small else KERNELS) for row in measure(name, 1 if chosen.small else 5)
-    ]
-    show(rows, chosen.json)
+    main()

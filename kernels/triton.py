@@ -12,7 +12,7 @@ from ..isa.architectures import target_named
 from .arrays import Memories, element_type
 from .launch import KernelRun, TensorMap, run_kernel
 
-__all__ = ["Compilation", "compile_kernel", "run"]
+__all__ = ["Compilation", "bound_arguments", "compile_kernel", "run"]
 
 #: Triton's names of element types, by those of numpy, ``ml_dtypes`` and torch.
 _TYPES = {
@@ -82,7 +82,7 @@ def run(
     KernelError
         As :func:`~sptc.kernels.launch.run_kernel`; or an argument is missing or of another type.
     """
-    values = _bound(kernel, args, keywords)
+    values = bound_arguments(kernel, args, keywords)
     compiled = compile_kernel(kernel, values, arch, num_warps=num_warps, num_stages=num_stages)
     shape = grid(values) if callable(grid) else grid
     ctas = prod(shape) if isinstance(shape, Sequence) else int(shape)
@@ -116,7 +116,7 @@ def run(
     return run
 
 
-def _bound(kernel: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
+def bound_arguments(kernel: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
     """Return the values of all parameters by name."""
     names = [parameter.name for parameter in kernel.params]
     if len(args) > len(names):
