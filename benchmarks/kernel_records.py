@@ -10,24 +10,29 @@ from numpy.typing import NDArray
 
 __all__ = ["BYTES", "draw", "fields", "operand", "operands_digest"]
 
-#: Bytes of an element; ``nibbles`` are bytes of metadata.
-BYTES = {"f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1, "f32": 4, "s8": 1, "s32": 4, "e2m1": 1, "ue8m0": 1, "u8": 1,
-         "nibbles": 1}  # fmt: skip
+#: Bytes of an element; ``nibbles`` are bytes of metadata of 2:4 or 1:2 sparsity.
+BYTES = {"f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1, "f32": 4, "s8": 1, "s32": 4, "e2m1": 1, "ue8m0": 1, "ue4m3": 1,
+         "u8": 1, "nibbles": 1, "nibbles_1_2": 1}  # fmt: skip
 #: Fraction bits and bias of the floats.
 _FLOATS = {"f16": (10, 15), "bf16": (7, 127), "e4m3": (3, 7), "e5m2": (2, 15), "f32": (23, 127)}
-#: Nibbles of 2:4 metadata that PTX defines.
-_NIBBLES = np.array((0x4, 0x8, 0xC, 0x9, 0xD, 0xE), np.uint8)
+#: Metadata nibbles that PTX defines, by sparsity pattern.
+_NIBBLES = {
+    "nibbles": np.array((0x4, 0x8, 0xC, 0x9, 0xD, 0xE), np.uint8),
+    "nibbles_1_2": np.array((0x4, 0xE), np.uint8),
+}
 
 
 def operand(kind: str, shape: list[int] | tuple[int, ...], rng: np.random.Generator) -> NDArray:
     """Return codes: normal numbers near one, of either sign; integers of all values; metadata that PTX defines."""
-    if kind == "nibbles":
-        low, high = (rng.choice(_NIBBLES, shape) for _ in range(2))
+    if kind in _NIBBLES:
+        low, high = (rng.choice(_NIBBLES[kind], shape) for _ in range(2))
         return low | high << np.uint8(4)
     size = BYTES[kind]
     bits: NDArray = rng.integers(0, 1 << 8 * size, shape, dtype=f"u{size}")
     if kind == "ue8m0":
         return rng.integers(122, 132, shape, dtype=np.uint8)
+    if kind == "ue4m3":
+        return rng.integers(0x20, 0x60, shape, dtype=np.uint8)
     if kind not in _FLOATS:
         return bits
     fraction, bias = _FLOATS[kind]

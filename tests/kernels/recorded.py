@@ -16,6 +16,8 @@ from sptc.kernels.launch import KernelRun, TensorMap, run_kernel
 
 __all__ = [
     "BLACKWELL",
+    "CUDA",
+    "CUDA_SM120",
     "CUTE",
     "NAMES",
     "REDUCTIONS",
@@ -30,10 +32,10 @@ __all__ = [
 FOLDER = Path(__file__).parents[2] / "recordings" / "kernels"
 PATH = FOLDER / "h100-2026-11-27.npz"
 _SOURCES = ("triton-h100-2026-11-28", "tilelang-h100-2026-11-28", "cute-h100-2026-11-28", "reductions-h100-2026-11-28",
-            "cute-sm100")  # fmt: skip
+            "cuda-h100-2026-11-28", "cute-sm100", "cuda-sm120")  # fmt: skip
 _SWIZZLES = ("none", "32B", "64B", "128B")
 _PATHS = [FOLDER / f"{name}.npz" for name in _SOURCES]
-NAMES, TRITON, TILELANG, CUTE, REDUCTIONS, BLACKWELL = (
+NAMES, TRITON, TILELANG, CUTE, REDUCTIONS, CUDA, BLACKWELL, CUDA_SM120 = (
     sorted({key.partition("|")[0] for key in np.load(path).files}) for path in (PATH, *_PATHS)
 )
 
@@ -139,10 +141,16 @@ class CompiledKernel:
             shared=launch["shared"],
             entry=launch.get("entry"),
             cluster=launch.get("cluster"),
-            arch="sm_100" if launch.get("arch") == "sm_100" else "sm_90",
+            arch=self.arch,
             **options,
         )
         return run.after(arrays["d"]), run
+
+    @property
+    def arch(self) -> str:
+        """Architecture of the tensor cores that execute the kernel: H100, or Blackwell if it was compiled for that."""
+        arch: str = self.launch.get("arch", "")
+        return arch if arch in ("sm_100", "sm_120") else "sm_90"
 
     def operands(self) -> dict[str, NDArray]:
         """Return the operands as codes, and zeros for the result."""
@@ -167,10 +175,10 @@ def _argument(value: Any, arrays: dict[str, NDArray]) -> Any:
 
 
 def compiled_kernel(name: str) -> CompiledKernel:
-    """Return a kernel of Triton, TileLang, CuTe or of reductions by its name; nobody has run those of Blackwell."""
-    names = (TRITON, TILELANG, CUTE, REDUCTIONS, BLACKWELL)
+    """Return a kernel that a script in ``benchmarks/`` recorded; those for Blackwell were run on no GPU."""
+    names = (TRITON, TILELANG, CUTE, REDUCTIONS, CUDA, BLACKWELL, CUDA_SM120)
     path = next(path for path, known in zip(_PATHS, names, strict=True) if name in known)
     with np.load(path) as archive:
         ptx, launch = (archive[f"{name}|{field}"].tobytes() for field in ("ptx", "launch"))
-        digest = b"" if name in BLACKWELL else archive[f"{name}|digest"].tobytes()
+        digest = archive[f"{name}|digest"].tobytes() if f"{name}|digest" in archive else b""
     return CompiledKernel(zlib.decompress(ptx).decode(), json.loads(launch), digest)
