@@ -30,7 +30,7 @@ from .integers import (
 )
 from .machine import Machine, Mask, Step, not_modelled
 from .memory import LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW
-from .operation import Function, operation
+from .operation import Function, operation, source_count
 from .program import Instruction, Pair, Vector, size_of
 
 __all__ = ["ARITHMETIC"]
@@ -69,9 +69,8 @@ def _integer(machine: Machine, ins: Instruction) -> Step:
         raise not_modelled(ins, f"its qualifier '.{unknown[0]}'")
     if name in ("mul", "mad"):
         return _product(machine, ins, type_)
-    sources = len(ins.operands) - 1
     result = "u32" if name in ("popc", "clz") else type_
-    return operation(machine, ins, _INTEGER[name], [type_] * sources, result)
+    return operation(machine, ins, _INTEGER[name], [type_] * source_count(ins), result)
 
 
 def _low_product(a: NDArray, b: NDArray) -> NDArray:

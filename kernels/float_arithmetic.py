@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .floats import bf16_bits, bf16_values, canonical, flushed, fused
 from .machine import Machine, Mask, Step, not_modelled
-from .operation import Function, operation
+from .operation import Function, operation, source_count
 from .program import Instruction, size_of
 from .values import numpy_type
 
@@ -73,7 +73,7 @@ def approximate_step(machine: Machine, ins: Instruction) -> Step:
     def rounded(*values: NDArray) -> NDArray[np.float32]:
         return np.asarray(function(*(value.astype(np.float64) for value in values))).astype(np.float32)
 
-    inner = operation(machine, ins, _without_nan_payload(rounded, ftz=ftz), ["f32"] * (len(ins.operands) - 1), "f32")
+    inner = operation(machine, ins, _without_nan_payload(rounded, ftz=ftz), ["f32"] * source_count(ins), "f32")
 
     def step(mask: Mask) -> None:
         machine.exact = False
@@ -113,7 +113,7 @@ def float_step(machine: Machine, ins: Instruction) -> Step:
     function = _without_nan_payload(compute, ftz="ftz" in qualifiers and type_ == "f32")
     if "sat" in qualifiers:
         function = _saturated(function)
-    return operation(machine, ins, function, [type_] * (len(ins.operands) - 1), type_)
+    return operation(machine, ins, function, [type_] * source_count(ins), type_)
 
 
 def _saturated(function: Function) -> Function:
@@ -143,7 +143,7 @@ def _halves(machine: Machine, ins: Instruction, name: str, type_: str) -> Step:
         raise not_modelled(ins)
     unsigned = "b32" if type_.endswith("x2") else "b16"
     function = half_function(name, type_, nan="NaN" in ins.words)
-    return operation(machine, ins, function, [unsigned] * (len(ins.operands) - 1), unsigned)
+    return operation(machine, ins, function, [unsigned] * source_count(ins), unsigned)
 
 
 def half_function(name: str, type_: str, *, nan: bool = False) -> Function:

@@ -25,6 +25,8 @@ _BATCH_THREADS = 1 << 15
 #: Bytes of shared memory of the CTAs that are executed together.
 _BATCH_SHARED = 256 << 20
 _MOST_THREADS, _MOST_SHARED = 1024, 227 << 10
+#: CTAs of a grid along each axis: PTX ISA, ``%nctaid``.
+_MOST_CTAS = ((1 << 31) - 1, (1 << 16) - 1, (1 << 16) - 1)
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ def run_kernel(
         The module does not parse or has instructions that are not modelled; arguments do not fit; the kernel does what
         PTX forbids: misaligned or foreign addresses, a deadlock, too many arrivals at a barrier.
     """
-    chosen = _entry(parse_ptx(ptx.decode() if isinstance(ptx, bytes) else ptx), entry)
+    chosen = _entry(parse_ptx(_text(ptx)), entry)
     launch = _launch(
         chosen,
         grid,
@@ -156,11 +158,10 @@ def run_kernel(
     statistics, remaining, work = Statistics(), Limit(limit), Work()
     findings = dict[tuple[int, str], Finding]()
     ctas, exact = prod(launch.grid), True
-    # In the order of clusters, so that those of a batch are whole.
-    order = _cluster_order(launch)
     batch = _batch(chosen, launch)
     for start in range(0, ctas, batch):
-        machine = Machine(chosen, launch, order[start : start + batch], parameters, memory)
+        numbers = _cta_numbers(launch, start, min(start + batch, ctas))
+        machine = Machine(chosen, launch, numbers, parameters, memory)
         if check and launch.cluster_size == 1 and machine.shared_bytes:
             machine.checker = Checker(machine)
         try:
@@ -191,6 +192,16 @@ def run_kernel(
     )
 
 
+def _text(ptx: str | bytes) -> str:
+    if not isinstance(ptx, str | bytes):
+        raise KernelError(f"ptx must be the text of a module, not {type(ptx).__name__}")
+    try:
+        return ptx.decode() if isinstance(ptx, bytes) else ptx
+    except UnicodeDecodeError as error:
+        line = ptx.count(b"\n", 0, error.start) + 1 if isinstance(ptx, bytes) else 0
+        raise KernelError(f"line {line}: the text is not UTF-8") from None
+
+
 def _entry(kernels: Mapping[str, Kernel], name: str | None) -> Kernel:
     names = ", ".join(kernels)
     if name is None:
@@ -215,6 +226,8 @@ def _launch(kernel: Kernel, grid: Any, block: Any, cluster: Any, launch: Launch)
     demanded = (*kernel.block, 1, 1)[:3] if kernel.block else None
     if demanded and launch.block != demanded:
         raise KernelError(f"{kernel.name} demands CTAs of {demanded} threads (.reqntid), not {launch.block}")
+    if any(side > most for side, most in zip(launch.grid, _MOST_CTAS, strict=True)):
+        raise KernelError(f"a grid has at most {' x '.join(map(str, _MOST_CTAS))} CTAs, not {launch.grid}")
     if launch.threads > _MOST_THREADS:
         raise KernelError(f"a CTA has at most {_MOST_THREADS} threads, not {launch.threads}")
     if launch.threads % 32:
@@ -222,17 +235,24 @@ def _launch(kernel: Kernel, grid: Any, block: Any, cluster: Any, launch: Launch)
     shape = _three("cluster", cluster if cluster is not None else kernel.cluster or 1)
     if any(side % part for side, part in zip(launch.grid, shape, strict=True)):
         raise KernelError(f"a grid of {launch.grid} CTAs has no whole clusters of {shape}")
-    if not 0 <= launch.shared <= _MOST_SHARED:
+    if not isinstance(launch.shared, int | np.integer) or not 0 <= launch.shared <= _MOST_SHARED:
         raise KernelError(f"shared must be 0 to {_MOST_SHARED} bytes, not {launch.shared}")
+    if kernel.static_shared + launch.shared > _MOST_SHARED:
+        raise KernelError(f"{kernel.name} needs {kernel.static_shared + launch.shared} bytes of shared memory; "
+                          f"a CTA has at most {_MOST_SHARED}")  # fmt: skip
     return replace(launch, cluster=shape)
 
 
-def _cluster_order(launch: Launch) -> NDArray[np.int64]:
-    """Return the linear numbers of all CTAs, those of a cluster behind each other."""
-    gx, gy, gz = launch.grid
-    cx, cy, cz = launch.cluster
-    numbers = np.arange(gx * gy * gz, dtype=np.int64).reshape(gz // cz, cz, gy // cy, cy, gx // cx, cx)
-    return numbers.transpose(0, 2, 4, 1, 3, 5).reshape(-1)
+def _cta_numbers(launch: Launch, start: int, stop: int) -> NDArray[np.int64]:
+    """Return the linear numbers of a range of CTAs, counted cluster by cluster, so that a batch has whole clusters."""
+    cluster, rank = np.divmod(np.arange(start, stop, dtype=np.int64), launch.cluster_size)
+    numbers, scale = np.zeros_like(rank), 1
+    for side, part in zip(launch.grid, launch.cluster, strict=True):
+        cluster, place = np.divmod(cluster, side // part)
+        rank, inside = np.divmod(rank, part)
+        numbers += (place * part + inside) * scale
+        scale *= side
+    return numbers
 
 
 def _batch(kernel: Kernel, launch: Launch) -> int:
@@ -252,6 +272,9 @@ def _arguments(kernel: Kernel, args: Sequence[Any]) -> tuple[GlobalMemory, list[
         if isinstance(array, np.ndarray):
             if not array.flags.c_contiguous:
                 raise KernelError(f"argument {position} must be a contiguous array")
+            if array.dtype.hasobject or array.dtype.byteorder == ">":
+                raise KernelError(f"argument {position} must be an array of numbers in little-endian order, "
+                                  f"not of {array.dtype.str}")  # fmt: skip
             distinct[id(array)] = array
     sizes = [*(array.nbytes for array in distinct.values()), *map(len, kernel.variables.values())]
     memory = GlobalMemory(GlobalMemory.size_for(sizes))
@@ -261,6 +284,8 @@ def _arguments(kernel: Kernel, args: Sequence[Any]) -> tuple[GlobalMemory, list[
     for position, (parameter, value) in enumerate(zip(kernel.parameters, args, strict=True)):
         where = f"argument {position} ({parameter.name})"
         if isinstance(value, TensorMap):
+            if not isinstance(value.array, np.ndarray):
+                raise KernelError(f"the tensor map of {where} must be over an array, not {type(value.array).__name__}")
             if parameter.size != MAP_BYTES:
                 raise KernelError(f"{where} has {parameter.size} bytes and takes no tensor map")
             values.append(_tensor_map(value, addresses[id(value.array)]).encoded())
@@ -270,7 +295,8 @@ def _arguments(kernel: Kernel, args: Sequence[Any]) -> tuple[GlobalMemory, list[
             values.append(addresses[id(value)])
         elif isinstance(value, bool | int | np.integer | float | np.floating):
             number = float(value) if isinstance(value, float | np.floating) else int(value)
-            if parameter.size > 8 or not -(1 << 63) <= number < 1 << 64:
+            fits = parameter.type in ("f16", "f32", "f64") or -(1 << 63) <= number < 1 << 64
+            if parameter.size > 8 or not fits:
                 raise KernelError(f"{where} of {parameter.size} bytes does not accept the number {value!r}")
             values.append(number)
         elif isinstance(value, bytes) and len(value) == parameter.size:

@@ -4,7 +4,6 @@ A generic address lies in the window of its state space, at constants of this mo
 memory begins at ``GLOBAL_BASE``; every allocation is followed by a gap, so that an access outside of all is seen.
 """
 
-import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -30,8 +29,8 @@ SHARED_WINDOW, LOCAL_WINDOW, PARAMETER_WINDOW, GLOBAL_BASE = 1 << 40, 1 << 41, 1
 UNSIGNED: dict[int, np.dtype] = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
 #: Bytes at which an allocation begins, and at least as many behind it that belong to none.
 _ALIGNMENT = 512
-#: Layout of float parameters.
-_FLOATS = {"f16": "<e", "f32": "<f", "f64": "<d"}
+#: Type of float parameters.
+_FLOATS = {"f16": "<f2", "f32": "<f4", "f64": "<f8"}
 
 
 def views(octets: NDArray[np.uint8]) -> dict[int, NDArray]:
@@ -121,7 +120,8 @@ def parameter_space(kernel: Kernel, values: Sequence[int | float | bytes]) -> by
         if isinstance(value, bytes):
             octets = value
         elif parameter.type in _FLOATS:
-            octets = struct.pack(_FLOATS[parameter.type], value)
+            with np.errstate(over="ignore"):
+                octets = np.array(value).astype(_FLOATS[parameter.type]).tobytes()
         elif value != int(value):
             raise KernelError(
                 f"the parameter {parameter.name} of type .{parameter.type} takes no fraction, not {value}"

@@ -7,9 +7,34 @@ from numpy.typing import NDArray
 from .machine import Machine, Step, not_modelled
 from .program import Instruction
 
-__all__ = ["Function", "operation"]
+__all__ = ["Function", "operation", "source_count"]
 
 Function = Callable[..., NDArray]
+
+_UNARY = {
+    "abs",
+    "brev",
+    "clz",
+    "cnot",
+    "cos",
+    "ex2",
+    "lg2",
+    "neg",
+    "not",
+    "popc",
+    "rcp",
+    "rsqrt",
+    "sin",
+    "sqrt",
+    "tanh",
+}
+_TERNARY = {"fma", "mad", "sad"}
+
+
+def source_count(ins: Instruction) -> int:
+    """Return the number of source operands of an arithmetic or logic instruction."""
+    name = ins.words[0]
+    return 1 if name in _UNARY else 3 if name in _TERNARY else 2
 
 
 def operation(machine: Machine, ins: Instruction, function: Function, types: list[str], result: str) -> Step:

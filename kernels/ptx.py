@@ -35,6 +35,11 @@ __all__ = ["parse_ptx"]
 
 #: Latest version of PTX whose text is read.
 _LATEST_VERSION = (9, 5)
+#: Most registers of one declaration.
+_MOST_REGISTERS = 1 << 20
+#: Most bytes of variables and parameters, by state space: of a CTA, a thread, a kernel, and a module (PTX ISA, "Kernel
+#: Function Parameters"; CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
+_MOST_BYTES = {"shared": 227 << 10, "local": 512 << 10, "param": 32764, "global or constant": 1 << 34}
 #: Directives inside a kernel that change nothing of what it computes.
 _IGNORED = ("loc", "file", "pragma", "maxnreg", "noreturn")
 
@@ -141,6 +146,11 @@ def _operand(text: str, find: Callable[[str], Register | None]) -> Operand:
     return Special(text) if text.startswith("%") else Symbol(text)
 
 
+def _check_size(space: str, size: int) -> None:
+    if size > _MOST_BYTES[space]:
+        raise KernelError(f"{size} bytes of {space} memory; {_MOST_BYTES[space]} are the most")
+
+
 _VARIABLE = re.compile(r"(?:\.(?:visible|extern|weak|common)\s+)?\.(?:global|const)\b")
 #: Type, name, sides and values of a variable, with single blanks.
 _DECLARED = re.compile(r"(?:\.\w+ )*?(?:\.align \d+ )?\.(\w+) ([%$\w]+)((?: ?\[\d*\])*)(?: ?= ?(.*?))? ?;")
@@ -187,7 +197,9 @@ class _Module:
         while match := statement.match(self.text, place):
             text, end = match[0], match.end()
             if entry := starts.search(text):
-                begin = self.text.index("{", place)
+                begin = self.text.find("{", place)
+                if begin < 0:
+                    raise self.refuse(place, "the text is cut off")
                 stop = self.closing(begin)
                 head = self.text[place + entry.end() - len(entry[2]) : begin]
                 kernel = self.kernel(entry[1], head, begin)
@@ -220,9 +232,14 @@ class _Module:
         declared = re.search(r"(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([%$\w]+)\s*(?:\[(\w*)\])?\s*;", text)
         if not declared:
             raise self.refuse(place, f"'{text.strip()}' is no declaration")
-        size = size_of(declared[2])
-        count = 1 if declared[4] is None else int(declared[4] or "0", 0)
-        self.shared.append((declared[3], size * count, int(declared[1] or size)))
+        try:
+            size, count = size_of(declared[2]), Immediate(1) if declared[4] is None else _constant(declared[4] or "0")
+            if count is None:
+                raise KernelError(f"'{declared[4]}' is no number of elements")
+            _check_size("shared", size * count.value)
+        except KernelError as error:
+            raise self.refuse(place, str(error)) from None
+        self.shared.append((declared[3], size * count.value, max(int(declared[1] or size), 1)))
 
     def variable(self, place: int, end: int) -> int:
         """Read a variable in global or constant memory, and return the place behind it."""
@@ -237,6 +254,7 @@ class _Module:
             items = [part for part in re.split(r"[{},\s]+", declared[4] or "") if part]
             sides = [int(side) for side in re.findall(r"\[(\d+)\]", declared[3])]
             count = prod(sides) if sides or not declared[3] else len(items)
+            _check_size("global or constant", count * size_of(declared[1]))
             values = np.zeros(count, numpy_type(declared[1]))
             for index, item in enumerate(items):
                 number = _constant(item)
@@ -278,8 +296,9 @@ def _parameters(kernel: Kernel, text: str) -> None:
             raise KernelError(f"'{part.strip()}' is no parameter")
         alignment = re.search(r"\.align\s+(\d+)", match[1]) if match[3] else None
         unit = size_of(types[0])
-        size, step = unit * int(match[3] or 1), int(alignment[1]) if alignment else unit
+        size, step = unit * int(match[3] or 1), max(int(alignment[1]), 1) if alignment else unit
         offset = -(-offset // step) * step
+        _check_size("param", offset + size)
         kernel.parameters.append(Parameter(match[2], types[0], size, offset))
         offset += size
 
@@ -364,6 +383,8 @@ class _Body:
                 raise KernelError(f"registers of .{declared[1]} are not modelled")
             for name in _split(declared[2]):
                 several = re.fullmatch(r"([%$\w]+)<(\d+)>", name)
+                if several and int(several[2]) > _MOST_REGISTERS:
+                    raise KernelError(f"'{name}' declares more than {_MOST_REGISTERS} registers")
                 for each in [f"{several[1]}{i}" for i in range(int(several[2]))] if several else [name]:
                     register = Register(self.unique(each), declared[1])
                     self.names[-1][each] = register
@@ -373,7 +394,7 @@ class _Body:
             if not declared:
                 raise KernelError(f"'{statement}' is no declaration")
             unit = size_of(declared[2])
-            size, alignment = unit * int(declared[4] or 1), int(declared[1] or unit)
+            size, alignment = unit * int(declared[4] or 1), max(int(declared[1] or unit), 1)
             end = self.shared_end if word == "shared" else self.local_end
             start = -(-end // alignment) * alignment
             (self.kernel.shared if word == "shared" else self.kernel.local)[declared[3]] = (start, size)
@@ -381,6 +402,7 @@ class _Body:
                 self.shared_end = start + size
             else:
                 self.local_end = start + size
+            _check_size(word, start + size)
         elif word not in _IGNORED:
             raise KernelError(f"the directive '.{word}' is not modelled inside a kernel")
 

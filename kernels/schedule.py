@@ -107,6 +107,8 @@ class Program:
             except KernelError as error:
                 text = str(error)
                 self.problems.append(text if text.startswith("line ") else f"line {ins.line}: {ins.opcode}: {text}")
+            except (AssertionError, LookupError, StopIteration, TypeError, ValueError):  # as builders unpack operands
+                self.problems.append(f"line {ins.line}: {ins.opcode}: its operands do not fit the instruction")
         if not self.problems:
             self.steps |= mma_steps(machine, self.joins)
 

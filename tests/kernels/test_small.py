@@ -134,9 +134,9 @@ def test_numbers_have_the_type_of_their_parameter() -> None:
     program = text("ld.param.f32 %f1, [p1]; mov.b32 %r2, %f1; ld.param.u64 %rd2, [p2]; st.global.u32 [%rd2], %r2;", 3)
     program = program.replace(".param .u64 p1", ".param .f32 p1")
     result = np.zeros(WORDS, np.uint32)
-    for value in (3, 3.0):
+    for value, bits in ((3, 0x40400000), (3.0, 0x40400000), (float("-inf"), 0xFF800000), (1e300, 0x7F800000)):
         run = run_kernel(program, 1, WORDS, [result, value, result])
-        assert run.after(result)[0] == 0x40400000
+        assert run.after(result)[0] == bits
     with pytest.raises(KernelError, match=r"parameter p0 of type \.u64 takes no fraction, not 0\.5"):
         run_kernel(program, 1, WORDS, [0.5, 1, result])
 
@@ -222,6 +222,10 @@ def test_a_cluster_reads_the_shared_memory_of_the_other_cta(rng: Random) -> None
         ("mov.u32 %r1, %nothing;", "the operand '%nothing' is not modelled"),
         ("bra NOWHERE;", "^line 18: there is no label 'NOWHERE'$"),
         (".reg .b128 %w<2>;", "^line 18: registers of .b128 are not modelled$"),
+        (".reg .b32 %w<9999999>;", "^line 18: '%w<9999999>' declares more than 1048576 registers$"),
+        (".local .b8 w[999999];", "^line 18: 999999 bytes of local memory; 524288 are the most$"),
+        ("add.u32 %r1, %r2;", "^line 18: 'add.u32' is not modelled: it has 1 source operands$"),
+        ("mbarrier.init.b64 %r1, 1;", "^line 18: mbarrier.init.b64: its operands do not fit the instruction$"),
         ("bar.sync 16;", "a CTA has barriers 0 to 15"),
         ("LOOP: bra LOOP;", "within the limit of instructions"),
         ("add.u32 %r1, %r2, %r3", "cut off|is no"),
@@ -233,6 +237,13 @@ def test_what_a_kernel_must_not_do(body: str, message: str) -> None:
         run_kernel(text(body), 1, WORDS, arrays, limit=1_000_000)
 
 
+def test_a_grid_is_numbered_in_batches() -> None:
+    """The largest grid takes no memory before it runs."""
+    array, program = np.zeros(WORDS, np.uint32), text("bra END; END:")
+    with pytest.raises(KernelError, match="within the limit of instructions"):
+        run_kernel(program, (1 << 31) - 1, WORDS, [array, array], cluster=1, limit=1000)
+
+
 def test_what_a_launch_refuses() -> None:
     array, program = np.zeros(WORDS, np.uint32), text("")
     for changes, message in (
@@ -240,6 +251,23 @@ def test_what_a_launch_refuses() -> None:
         ({"args": [array, TensorMap(array, (64,))]}, r"argument 1 \(p1\) has 8 bytes and takes no tensor map"),
         ({"args": [array, "x"]}, "must be an array, a number, a tensor tile or as many bytes, not str"),
         ({"args": [array, array[::2]]}, "argument 1 must be a contiguous array"),
+        ({"args": [array, array.astype(object)]}, "argument 1 must be an array of numbers .* not of |O"),
+        (
+            {"args": [array, array.astype(">u4")]},
+            "argument 1 must be an array of numbers in little-endian order, not of >u4",
+        ),
+        ({"args": [TensorMap([1], (1,)), array]}, r"map of argument 0 \(p0\) must be over an array, not list"),  # type: ignore[arg-type]
+        ({"ptx": b"\n\xff" + program.encode()}, "^line 2: the text is not UTF-8$"),
+        ({"ptx": None}, "ptx must be the text of a module, not NoneType"),
+        ({"ptx": program[: program.index("{")]}, "the text is cut off"),
+        (
+            {"ptx": program.replace(".visible", ".shared .b8 w[999999]; .visible")},
+            "999999 bytes of shared memory; 232448",
+        ),
+        ({"ptx": program.replace(".visible", ".shared .b8 w[many]; .visible")}, "'many' is no number of elements"),
+        ({"grid": 1 << 31}, r"a grid has at most 2147483647 x 65535 x 65535 CTAs, not \(2147483648, 1, 1\)"),
+        ({"grid": (1, 65536)}, "a grid has at most"),
+        ({"shared": 1.5}, "shared must be 0 to 232448 bytes, not 1.5"),
         ({"grid": (0, 1)}, r"grid must be one to three integers above 0, not \(0, 1\)"),
         ({"block": 2048}, "at most 1024 threads, not 2048"),
         ({"block": 33}, "whole warps are modelled, not of 33"),
