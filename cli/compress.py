@@ -56,7 +56,8 @@ def _add_input_options(parser: argparse.ArgumentParser) -> None:
     numbers.add_argument(
         "--recipe",
         choices=RECIPES,
-        help="plain cast, or one scale per block of 32 or 16 stored values (default plain)",
+        help="plain cast (default), or one scale per block of 32 (mx), 16 (nvfp4) or 64 (group) stored values, or per "
+        "row (channel)",
     )
     numbers.add_argument(
         "--saturate",
@@ -81,6 +82,11 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
     add(layout, "selector", help="format ptx: sparsity selector (default 0)")
     layout.add_argument(
         "--tile-k", type=integer(1), metavar="K", help="format cutlass3-sm90: K of a tile, in elements (default 128)"
+    )
+    layout.add_argument(
+        "--scale-layout",
+        choices=("rows", "128x4"),
+        help="block scales row by row, or in blocks of 128 x 4 (default: 128x4 for cutlass3-sm100, rows for others)",
     )
 
 
@@ -132,6 +138,8 @@ def _check_options(options: argparse.Namespace) -> None:
         if value is not None and not options.format:
             raise OperandError(f"{word} needs --format")
     formats = (options.source, options.to)
+    if options.scale_layout and not (options.output or options.to):
+        raise OperandError("--scale-layout needs --output")
     for word, value, name in (
         ("--instruction", options.instruction, "ptx"),
         ("--selector", options.selector, "ptx"),
@@ -152,6 +160,7 @@ def _packing(options: argparse.Namespace) -> PackingOptions:
         instruction=parse(options.instruction) if options.instruction else None,
         sparsity_selector=options.selector or 0,
         tile_k=PackingOptions.tile_k if options.tile_k is None else options.tile_k,
+        scale_layout=options.scale_layout,
     )
 
 
@@ -173,7 +182,8 @@ def _compressed(options: argparse.Namespace, summary: dict[str, object]) -> Chec
             nan=options.nan or "error",
             progress=progress,
         )
-    return Checkpoint.of(compressed, quantised)
+    checkpoint = Checkpoint.of(compressed, quantised)
+    return checkpoint.recompressed(producer) if options.to == "marlin_24" else checkpoint
 
 
 def _write(options: argparse.Namespace, checkpoint: Checkpoint, packing: PackingOptions) -> None:

@@ -36,6 +36,7 @@ from . import (
     pack,
     prove,
     run,
+    scales,
     sweep,
     timing,
     trace,
@@ -140,6 +141,7 @@ def command_parser() -> argparse.ArgumentParser:
     area.add_parser(commands)
     sweep.add_parser(commands)
     compress.add_parser(commands)
+    scales.add_parser(commands)
     gemm.add_parser(commands)
     identify.add_parser(commands)
     kernel.add_parser(commands)

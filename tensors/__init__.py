@@ -2,7 +2,18 @@
 
 from .compressed import Compressed
 from .quantise import Quantised, quantise
+from .scales import from_scale_blocks, to_scale_blocks
 from .software_formats import SOFTWARE_FORMATS, PackingOptions
 from .sparsify import expand, sparsify
 
-__all__ = ["SOFTWARE_FORMATS", "Compressed", "PackingOptions", "Quantised", "expand", "quantise", "sparsify"]
+__all__ = [
+    "SOFTWARE_FORMATS",
+    "Compressed",
+    "PackingOptions",
+    "Quantised",
+    "expand",
+    "from_scale_blocks",
+    "quantise",
+    "sparsify",
+    "to_scale_blocks",
+]

@@ -10,11 +10,14 @@ from ..errors import Error, FileError, OperandError
 from ..isa.formats import FORMATS
 from ..isa.instructions import parse
 from ..isa.metadata import GRANULARITIES, Granularity
+from ..operands.registers import CONTAINERS
 from .compressed import Compressed
 from .element_types import named_dtype
 from .files import TensorFile, open_tensors, write_tensors
 from .quantise import Quantised
-from .software_formats import SOFTWARE_FORMATS, PackingOptions, default_instruction, element_bits
+from .scales import SCALE_LAYOUTS
+from .software_formats import SOFTWARE_FORMATS, PackingOptions, SoftwareFormat, default_instruction, element_bits
+from .sparsify import expand, sparsify
 
 __all__ = ["Checkpoint", "elements", "pack", "read_compressed", "write_compressed"]
 
@@ -30,7 +33,6 @@ _TYPES = {
     "s8": "int8",
     "u8": "uint8",
 }
-_SCALES = "scales"
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +48,17 @@ class Checkpoint:
     def of(cls, compressed: Compressed, quantised: Quantised) -> "Checkpoint":
         """Return a matrix whose stored values are replaced by quantised ones."""
         return cls(replace(compressed, stored=elements(quantised)), quantised)
+
+    def recompressed(self, producer: str) -> "Checkpoint":
+        """Return a quantised matrix compressed again, for software that quantises before it compresses.
+
+        Values that are quantised to zero count as zero, and the metadata of their chunks are those of `producer`, a key
+        of :data:`sptc.tensors.sparsify.PRODUCERS`.
+        """
+        assert self.quantised
+        dense = expand(replace(self.compressed, stored=self.quantised.codes))
+        codes = sparsify(dense, self.compressed.granularity, producer=producer)
+        return Checkpoint.of(codes, replace(self.quantised, codes=codes.stored))
 
     def values(self) -> Compressed:
         """Return the matrix with the values of its codes, in float32."""
@@ -81,16 +94,36 @@ def pack(checkpoint: Checkpoint, name: str, options: PackingOptions) -> tuple[di
         text |= {"instruction": str(options.instruction), "selector": str(options.sparsity_selector)}
     elif name == "cutlass3-sm90":
         text |= {"tile_k": str(options.tile_k)}
-    arrays = SOFTWARE_FORMATS[name].pack(compressed, options)
+    elif name == "marlin_24":
+        _check_marlin(quantised, options)
+        options = replace(options, bits=quantised.format.bits if quantised else None)
+    fmt = SOFTWARE_FORMATS[name]
+    arrays = fmt.pack(compressed, options)
+    if options.scale_layout and (quantised is None or quantised.scales is None):
+        raise OperandError("the matrix has no block scales whose layout could be chosen")
     if quantised:
         text["element_format"] = quantised.format.name
         if quantised.scales is not None:
             assert quantised.scale_format
-            arrays[_SCALES] = quantised.scales
-            text |= {"scale_format": quantised.scale_format.name, "block": str(quantised.block)}
+            blocked = fmt.scale_layout == "128x4" and quantised.scales.dtype != np.uint8  # of kernels for bytes only
+            layout = options.scale_layout or ("rows" if blocked else fmt.scale_layout)
+            arrays[fmt.scales] = SCALE_LAYOUTS[layout].pack(quantised.scales)
+            text |= {"scale_format": quantised.scale_format.name, "block": str(quantised.block), "scale_layout": layout}
         if quantised.tensor_scale is not None:
             text["tensor_scale"] = repr(quantised.tensor_scale)
     return arrays, text
+
+
+def _check_marlin(quantised: Quantised | None, options: PackingOptions) -> None:
+    """Refuse numbers that a kernel of marlin_24 cannot read."""
+    scales = quantised.scale_format.name if quantised and quantised.scale_format else "no scales"
+    if not quantised or quantised.format.name not in ("s4", "s8") or scales != "f16":
+        content = f"{quantised.format.name} with {scales}" if quantised else "numbers"
+        raise OperandError(f"marlin_24 holds s4 or s8 with f16 scales, of the recipes channel and group, not {content}")
+    if quantised.block not in (64, quantised.codes.shape[1]):
+        raise OperandError(f"marlin_24 has a scale per row or per 64 stored values, not per {quantised.block}")
+    if options.scale_layout not in (None, "marlin_24"):
+        raise OperandError("marlin_24 has one layout of scales")
 
 
 def write_compressed(path: Path, tensor: str, checkpoint: Checkpoint, name: str, options: PackingOptions) -> None:
@@ -144,6 +177,7 @@ def read_compressed(
     prefix = _prefix(file, wanted.tensors, tensor)
     arrays = {key: file.get(prefix + key) for key in wanted.tensors}
     try:
+        text = {**wanted.implied(arrays), **text}
         said = _options(text)
         if granularity is None:
             thirty_two = name not in ("ptx", "bitmask") and arrays[wanted.tensors[0]].dtype.itemsize == 4
@@ -151,7 +185,7 @@ def read_compressed(
         compressed = wanted.unpack(arrays, granularity, options or said)
         if "dtype" in text:
             compressed = replace(compressed, stored=_restored(compressed, text["dtype"]))
-        return Checkpoint(compressed, _quantised(file, prefix, text, compressed))
+        return Checkpoint(compressed, _quantised(file, prefix, wanted, text, compressed))
     except FileError:
         raise
     except Error as error:
@@ -192,7 +226,9 @@ def _restored(compressed: Compressed, name: str) -> NDArray:
     return stored.view(dtype)
 
 
-def _quantised(file: TensorFile, prefix: str, text: dict[str, str], compressed: Compressed) -> Quantised | None:
+def _quantised(
+    file: TensorFile, prefix: str, form: SoftwareFormat, text: dict[str, str], compressed: Compressed
+) -> Quantised | None:
     if "element_format" not in text:
         return None
     fmt = FORMATS[text["element_format"]]
@@ -203,11 +239,9 @@ def _quantised(file: TensorFile, prefix: str, text: dict[str, str], compressed: 
         raise OperandError(f"elements of type {stored.dtype.name} are no codes of {fmt.name}")
     if "scale_format" not in text:
         return Quantised(codes, fmt, tensor_scale=tensor_scale)
-    block, scales = int(text["block"]), file.get(prefix + _SCALES)
-    wanted = (len(codes), -(-codes.shape[1] // block))
-    if scales.shape != wanted or scales.dtype != np.uint8:
-        raise OperandError(f"scales must be uint8 of shape {wanted}, not {scales.dtype.name} {scales.shape}")
-    scale_format = FORMATS[text["scale_format"]]
-    if scale_format.bits > 8:
-        raise OperandError(f"scales of {scale_format.name} do not fit bytes")
+    block, scale_format = int(text["block"]), FORMATS[text["scale_format"]]
+    layout = SCALE_LAYOUTS[text.get("scale_layout", "rows")]
+    scales = layout.unpack(file.get(prefix + form.scales), len(codes), -(-codes.shape[1] // block))
+    if scales.dtype != CONTAINERS[8 if scale_format.bits <= 8 else 16]:
+        raise OperandError(f"scales of {scale_format.name} cannot be stored as {scales.dtype.name}")
     return Quantised(codes, fmt, np.asarray(scales), scale_format, block, tensor_scale)

@@ -9,8 +9,15 @@ from numpy.typing import NDArray
 from ..errors import OperandError
 from ..isa.metadata import join_nibbles, split_nibbles
 
-__all__ = ["Atom", "atom_sm90", "atom_sm100", "from_atoms", "interleaved_positions", "to_atoms"]
-
+__all__ = [
+    "Atom",
+    "atom_sm90",
+    "atom_sm100",
+    "from_atoms",
+    "interleaved_positions",
+    "swizzled_positions",
+    "to_atoms",
+]
 #: Logical columns of a nibble, by element width in bits.
 _CHUNK = {32: 2, 16: 4, 8: 4, 4: 8}
 
@@ -46,7 +53,25 @@ def interleaved_positions(rows: int, columns: int, word_bits: int) -> NDArray[np
     if columns % 2:
         raise OperandError(f"CUTLASS 2.x needs an even number of {word_bits}-bit metadata words a row, not {columns}")
     row, column = np.arange(rows).reshape(-1, 1), np.arange(columns).reshape(1, -1)
-    row = row // group * group + row % 8 * interweave + row % group // 8
+    return swizzled_positions(row // group * group + row % 8 * interweave + row % group // 8, column)
+
+
+def swizzled_positions(row: NDArray[np.intp], column: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Map words whose rows are already reordered to their positions in ``ColumnMajorInterleaved<2>``.
+
+    Parameters
+    ----------
+    row : ndarray of int, shape (rows, 1)
+        Reordered row of every row.
+    column : ndarray of int, shape (1, columns)
+        Column of every word; their number is even.
+
+    Returns
+    -------
+    ndarray of intp, shape (rows, columns)
+        Position of every word.
+    """
+    rows = len(row)
     # Within each 2 x 2 block, the word (even row, odd column) and the word (odd row, even column) are exchanged.
     exchange = (row % 2 == 0).astype(int) * (column % 2) - (row % 2) * (column % 2 == 0)
     row, column = row + exchange, column - exchange

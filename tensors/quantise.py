@@ -57,6 +57,22 @@ RECIPES: dict[str, Recipe] = {
             "ue4m3",
             "NVIDIA Transformer Engine and TensorRT Model Optimizer",
         ),
+        Recipe(
+            "group",
+            "blocks of 64 stored values, 128 columns of 2:4, with a scale of largest magnitude / 7.5, or 127.5 for s8",
+            ("s8", "s4"),
+            64,
+            "f16",
+            "compressed-tensors, symmetric integers with group_size 128",
+        ),
+        Recipe(
+            "channel",
+            "rows with a scale of largest magnitude / 7.5, or 127.5 for s8",
+            ("s8", "s4"),
+            None,
+            "f16",
+            "compressed-tensors, symmetric integers per channel",
+        ),
     )
 }
 
@@ -69,7 +85,8 @@ class Quantised:
     #: float32 codes whose low 13 bits are zero.
     codes: NDArray
     format: Format  #: Format of the elements
-    scales: NDArray[np.uint8] | None = None  #: Codes of the block scales, shape (rows, blocks)
+    #: Codes of the block scales, shape (rows, blocks), as uint8 or, for f16, uint16.
+    scales: NDArray | None = None
     scale_format: Format | None = None
     block: int | None = None  #: Elements per scale; the last block of a row may be shorter
     tensor_scale: float | None = None  #: Scale of the whole matrix, a float32 value
@@ -159,7 +176,7 @@ def _checked(fmt: Format | str, recipe: str, saturate: bool, nan: str) -> tuple[
     chosen = RECIPES[recipe]
     if chosen.elements and fmt.name not in chosen.elements:
         raise OperandError(f"the recipe {recipe} is for {', '.join(chosen.elements)}, not {fmt.name}")
-    if chosen.block and not saturate:
+    if chosen.scale and not saturate:
         raise OperandError(f"the recipe {recipe} always saturates")
     if nan not in NAN_POLICIES:
         raise OperandError(f"the policy for NaN must be one of {', '.join(NAN_POLICIES)}, not {nan!r}")
@@ -214,7 +231,7 @@ def _container_bits(fmt: Format) -> int:
 
 
 #: Function from the largest magnitudes of blocks to the codes of their scales.
-Scaler = Callable[[NDArray[np.float64]], NDArray[np.uint8]]
+Scaler = Callable[[NDArray[np.float64]], NDArray]
 
 
 def _scaled(
@@ -232,7 +249,8 @@ def _scaled(
     blocks = -(-columns // recipe.block)
     scale_format = FORMATS[recipe.scale]
     not_a_number = (1 << scale_format.bits) - 1
-    codes, scales = np.empty(values.shape, np.uint8), np.empty((rows, blocks), np.uint8)
+    codes = np.empty(values.shape, np.uint8)
+    scales = np.empty((rows, blocks), CONTAINERS[_container_bits(scale_format)])
     for part in row_blocks(values.shape, progress):
         exact = _block_of(values, part, nan, finite=True)
         padded = np.pad(exact, ((0, 0), (0, blocks * recipe.block - columns))).reshape(len(exact), blocks, -1)
@@ -272,4 +290,14 @@ def _nvfp4(
     return _scaled(values, fmt, recipe, nan, progress, scaler, tensor_scale)
 
 
-_SCHEMES = {"plain": _plain, "mx": _mx, "nvfp4": _nvfp4}
+def _symmetric(
+    values: NDArray, fmt: Format, recipe: Recipe, saturate: bool, nan: str, progress: Progress | None
+) -> Quantised:
+    def scaler(of_blocks: NDArray[np.float64]) -> NDArray:
+        return encode(of_blocks / (fmt.maximum + 0.5), FORMATS["f16"], saturate=True)
+
+    whole = replace(recipe, block=recipe.block or values.shape[1])
+    return _scaled(values, fmt, whole, nan, progress, scaler, None)
+
+
+_SCHEMES = {"plain": _plain, "mx": _mx, "nvfp4": _nvfp4, "group": _symmetric, "channel": _symmetric}

@@ -1,7 +1,7 @@
 """Formats of stored values and metadata in software: one record per format, with packing and unpacking."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from ..isa.metadata import Granularity, indices, join_nibbles, split_nibbles
 from ..operands import registers
 from .compressed import Compressed, NibbleError
 from .cutlass import Atom, atom_sm90, atom_sm100, from_atoms, interleaved_positions, to_atoms
+from .marlin import marlin_bits, pack_marlin, unpack_marlin
 
 __all__ = ["SOFTWARE_FORMATS", "PackingOptions", "SoftwareFormat", "default_instruction", "element_bits"]
 
@@ -37,6 +38,9 @@ class PackingOptions:
     instruction: Instruction | None = None
     sparsity_selector: int = 0  #: Format ``ptx``: sparsity selector
     tile_k: int = 128  #: Format ``cutlass3-sm90``: K tile of the kernel, at most 128
+    bits: int | None = None  #: Format ``marlin_24``: width of an element, 4 or 8 (default: that of its type)
+    #: Layout of block scales to write, a key of :data:`sptc.tensors.scales.SCALE_LAYOUTS` (default: the format's).
+    scale_layout: str | None = None
 
 
 @dataclass(frozen=True)
@@ -45,13 +49,17 @@ class SoftwareFormat:
 
     name: str  #: Key in :data:`SOFTWARE_FORMATS`
     meaning: str
-    tensors: tuple[str, ...]  #: Names of its arrays
+    tensors: tuple[str, ...]  #: Names of its arrays, with scales only if every file has them
     #: ``pack(compressed, options)`` returns the arrays by name.
     pack: Callable[[Compressed, PackingOptions], Tensors]
     #: ``unpack(arrays, granularity, options)`` returns the matrix. 4-bit elements are returned as uint8 codes, elements
     #: of ``ptx`` as codes of the element's width.
     unpack: Callable[[Mapping[str, NDArray], Granularity, PackingOptions], Compressed]
     source: str  #: Document or source file that defines the layout
+    scales: str = "scales"  #: Name of the array of block scales
+    scale_layout: str = "rows"  #: Key of :data:`sptc.tensors.scales.SCALE_LAYOUTS`
+    #: ``implied(arrays)`` returns the text metadata that the arrays of a foreign file imply.
+    implied: Callable[[Mapping[str, NDArray]], dict[str, str]] = field(default=lambda arrays: {})
 
 
 def element_bits(dtype: np.dtype, granularity: Granularity) -> int:
@@ -303,6 +311,36 @@ def _unpack_bitmask(arrays: Mapping[str, NDArray], granularity: Granularity, opt
     return Compressed(stored, nibbles, granularity)
 
 
+def _pack_marlin(compressed: Compressed, options: PackingOptions) -> Tensors:
+    dtype = compressed.stored.dtype
+    bits = options.bits or (4 if dtype.name in _FOUR_BIT_TYPES else 8)
+    if compressed.granularity.name != "2:4" or dtype.itemsize != 1 or dtype.kind not in "iu":
+        raise OperandError(f"marlin_24 holds 2:4 integers in bytes, not {compressed.granularity.name} {dtype.name}")
+    packed, meta = pack_marlin(_codes(compressed.stored, bits), compressed.nibbles, bits)
+    return {"weight_packed": packed, "meta": meta}
+
+
+def _unpack_marlin(arrays: Mapping[str, NDArray], granularity: Granularity, options: PackingOptions) -> Compressed:
+    codes, nibbles = unpack_marlin(arrays["weight_packed"], arrays["meta"])
+    bits = marlin_bits(arrays["weight_packed"], arrays["meta"])
+    return Compressed(codes.view(np.int8) if bits == 8 else codes, nibbles, granularity)
+
+
+def _implied_by_marlin(arrays: Mapping[str, NDArray]) -> dict[str, str]:
+    bits, scales = marlin_bits(arrays["weight_packed"], arrays["meta"]), arrays["scale_packed"]
+    stored = 16 * len(arrays["meta"])
+    formats = {"float16": "f16", "bfloat16": "bf16"}
+    if scales.ndim != 2 or not len(scales) or stored % len(scales) or scales.dtype.name not in formats:
+        raise OperandError(f"scale_packed must be float16 of shape (groups, N), not {scales.dtype.name} {scales.shape}")
+    return {
+        "granularity": "2:4",
+        "element_format": f"s{bits}",
+        "scale_format": formats[scales.dtype.name],
+        "scale_layout": "marlin_24",
+        "block": str(stored // len(scales)),
+    }
+
+
 _VALUES = ("values", "metadata")
 
 #: All formats by name.
@@ -346,6 +384,7 @@ SOFTWARE_FORMATS: dict[str, SoftwareFormat] = {
             _VALUES,
             *_in_atoms(lambda bits, options: atom_sm100(bits)),
             "CUTLASS sm1xx_sparse_config.inl",
+            scale_layout="128x4",
         ),
         SoftwareFormat(
             "bitmask",
@@ -362,6 +401,17 @@ SOFTWARE_FORMATS: dict[str, SoftwareFormat] = {
             _pack_tilelang,
             _unpack_tilelang,
             "tilelang/utils/sparse.py",
+        ),
+        SoftwareFormat(
+            "marlin_24",
+            "vLLM and compressed-tensors marlin_24 checkpoints: 4-bit or 8-bit integers with f16 scales, permuted",
+            ("weight_packed", "meta", "scale_packed"),
+            _pack_marlin,
+            _unpack_marlin,
+            "compressed-tensors, marlin_24.py",
+            scales="scale_packed",
+            scale_layout="marlin_24",
+            implied=_implied_by_marlin,
         ),
     )
 }

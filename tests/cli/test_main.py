@@ -118,6 +118,7 @@ def run(names: list[str], monkeypatch: pytest.MonkeyPatch, folder: Path) -> None
     monkeypatch.chdir(folder)
     rng = np.random.default_rng(0)
     np.save("weights.npy", rng.standard_normal((64, 128)).astype(np.float16) * np.tile(np.float16([1, 0, 0, 1]), 32))
+    np.save("scales.npy", rng.integers(0, 255, (130, 6)).astype(np.uint8))
     Path("cells.lib").write_text(POWER, encoding="utf-8")
     recorded("triton.small.mma").write(Path())
     np.save("x.npy", rng.standard_normal((128, 32)).astype(np.float16))

@@ -23,15 +23,18 @@ QUANTISED = [
 ]
 #: Structures that a format cannot hold.
 LACKS = {"bitmask": ("1:2", "4:8"), "cutlass3-sm90": ("4:8",)}
+#: What marlin_24 holds: integers with f16 scales.
+MARLIN = [*itertools.product(["2:4"], ["s4", "s8"], ["group", "channel"])]
 
 
 @pytest.mark.parametrize("name", SOFTWARE_FORMATS)
 def test_round_trip(name: str, tmp_path: Path, rng: np.random.Generator) -> None:
-    for (granularity, fmt, recipe), suffix in itertools.product(QUANTISED, SUFFIXES):
+    kinds = MARLIN if name == "marlin_24" else [*QUANTISED, ("2:4", "s8", "group")]
+    for (granularity, fmt, recipe), suffix in itertools.product(kinds, SUFFIXES):
         if granularity in LACKS.get(name, ()):
             continue
         case = f"{granularity}, {fmt}, {recipe}, {suffix}"
-        values = rng.normal(size=(96, 256))
+        values = rng.normal(size=(192, 256))
         compressed = sparsify(np.abs(values) if fmt[0] == "u" else values, granularity, prune=True)
         quantised = quantise(compressed.stored, fmt, recipe=recipe)
         written, path = Checkpoint.of(compressed, quantised), tmp_path / f"x{suffix}"
@@ -127,8 +130,11 @@ def test_text_that_is_wrong(tmp_path: Path) -> None:
         ({"dtype": "float32"}, "elements of type float32 cannot be stored as float8_e4m3fn"),
         ({"element_format": "e9m9"}, "its text metadata is not understood"),
         ({"block": "many"}, "its text metadata is not understood"),
-        ({"block": "16"}, r"scales must be uint8 of shape \(32, 2\)"),
+        ({"block": "16"}, r"scales must have the shape \(32, 2\), not \(32, 1\)"),
         ({"instruction": "mma"}, "x.npz: "),
+        ({"scale_layout": "64x8"}, "its text metadata is not understood"),
+        ({"scale_layout": "128x4"}, r"32 x 1 scales in blocks of 128 x 4 take 512 bytes, not 32 uint8"),
+        ({"scale_format": "f16"}, "scales of f16 cannot be stored as uint8"),
     ):
         write_tensors(path, tensors, {**file.metadata, **change})
         with pytest.raises(FileError, match=message):

@@ -1,0 +1,62 @@
+"""``sptc scales``: move block scales between row by row and blocks of 128 x 4."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from ..errors import OperandError
+from ..tensors.files import check_output, open_tensors, write_tensors
+from ..tensors.scales import SCALE_LAYOUTS, from_scale_blocks
+from .options import add, integer
+
+__all__ = ["add_parser"]
+
+
+def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser(
+        "scales",
+        help="move block scales between row by row and blocks of 128 x 4",
+        description="Read block scales, one byte each, and write them in another layout: row by row, or in the blocks "
+        "of 128 rows x 4 scales that CUTLASS and cuBLASLt read on sm_100 and sm_120. In a block, scale k of row m is "
+        "at offset 16 * (m mod 32) + 4 * floor(m / 32) + k; blocks are row-major and padded with zeros. The rows of "
+        "B's scales are its columns. `sptc compress --scale-layout` does the same in a compressed matrix.",
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help=".npy, .npz, .safetensors or .pt file to read")
+    add(parser, "tensor")
+    parser.add_argument(
+        "--to", choices=("rows", "128x4"), required=True, help="layout to write; FILE has the other one"
+    )
+    parser.add_argument(
+        "--shape",
+        type=integer(1, 1 << 32),
+        nargs=2,
+        metavar=("ROWS", "SCALES"),
+        help="with --to rows: rows, and scales per row, without the padding",
+    )
+    add(parser, "output", help=".safetensors or .npz file to write")
+    add(parser, "json")
+    parser.set_defaults(execute=_execute)
+
+
+def _execute(options: argparse.Namespace) -> int:
+    if (options.to == "rows") != (options.shape is not None):
+        raise OperandError("--to rows needs --shape, and --to 128x4 takes the shape of the file")
+    if options.output:
+        check_output(options.output)
+    file = open_tensors(options.file)
+    name = file.only("--tensor") if options.tensor is None else options.tensor
+    scales = file.get(name)
+    written = from_scale_blocks(scales, *options.shape) if options.shape else SCALE_LAYOUTS["128x4"].pack(scales)
+    shape = options.shape or scales.shape
+    if options.output:
+        write_tensors(options.output, {name or "scales": written}, {"scale_layout": options.to})
+    summary = {"file": str(options.file), "rows": shape[0], "scales": shape[1], "bytes": written.size, "to": options.to}
+    print(
+        json.dumps(summary, indent=1)
+        if options.json
+        else f"{options.file}: {shape[0]} rows of {shape[1]} scales, {written.size} bytes "
+        f"{SCALE_LAYOUTS[options.to].meaning}" + (f", written to {options.output}" if options.output else "")
+    )
+    return 0

@@ -1,0 +1,184 @@
+"""Placement of values, metadata and scales in marlin_24 checkpoints of vLLM.
+
+A weight (N, K) is compressed 2:4 along K; its codes are signed integers plus 8 or 128. Kernels read the values that a
+lane needs for ``mma.sp`` m16n8k32 as whole words, without ``ldmatrix``.
+
+Source: compressed-tensors, ``permutations_24.py``, ``semi_structured_conversions.py`` and ``marlin_24.py``; vLLM,
+``marlin_utils_test_24.py``.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import OperandError
+from ..isa.metadata import join_nibbles, split_nibbles
+from .cutlass import swizzled_positions
+
+__all__ = [
+    "from_marlin_scales",
+    "marlin_bits",
+    "pack_marlin",
+    "to_marlin_scales",
+    "unpack_marlin",
+]
+
+#: Rows of W in a block, and stored columns.
+_ROWS, _STORED = 64, 16
+#: Chunks per 16-bit metadata word.
+_WORD = 4
+#: Order in memory of the digits of :func:`_sizes`, by width of an element, the last one in the low bits of a word.
+_ORDERS = {
+    4: ("step", "block", "group", "quad", "row", "low", "half", "high"),
+    8: ("step", "block", "group", "quad", "row", "half", "low", "high"),
+}
+
+
+def _sizes(rows: int, stored: int) -> dict[str, int]:
+    """Return the digits of row n and of stored column k of an element, and how many values each has.
+
+    n = 64 * block + 8 * group + 4 * half + row, and k = 16 * step + 8 * high + 2 * quad + low. Lane 4 * group + quad of
+    a warp holds the element.
+    """
+    of_row = {"block": rows // _ROWS, "group": 8, "half": 2, "row": 4}
+    return {**of_row, "step": stored // _STORED, "high": 2, "quad": 4, "low": 2}
+
+
+def _axes(bits: int) -> list[int]:
+    """Return the axis of every digit in memory, among those of :func:`_sizes`."""
+    return [[*_sizes(0, 0)].index(digit) for digit in _ORDERS[bits]]
+
+
+def _word_positions(rows: int, words: int) -> NDArray[np.intp]:
+    """Map metadata words of row-major metadata to their positions, shape (rows, words)."""
+    n = np.arange(rows).reshape(-1, 1)
+    row = n // _ROWS * _ROWS + n % 4 // 2 * 32 + n % 64 // 8 * 4 + n % 2 * 2 + n % 8 // 4
+    return swizzled_positions(row, np.arange(words).reshape(1, -1))
+
+
+def marlin_bits(packed: NDArray, meta: NDArray) -> int:
+    """Return the width of the elements of a checkpoint, 4 or 8 bits.
+
+    Raises
+    ------
+    OperandError
+        The types or shapes of values and metadata are not those of the format.
+    """
+    if packed.ndim == meta.ndim == 2 and len(packed) == len(meta) and meta.size:
+        per_word = packed.shape[1] / meta.shape[1]
+        fits = packed.dtype.kind + meta.dtype.kind in ("ii", "iu", "ui", "uu")
+        fits = fits and (packed.dtype.itemsize, meta.dtype.itemsize) == (4, 2) and meta.shape[1] % (2 * _ROWS) == 0
+        if fits and per_word in (1, 2):
+            return int(4 * per_word)
+    raise OperandError(
+        f"weight_packed {packed.dtype.name} {packed.shape} and meta {meta.dtype.name} {meta.shape} are not those of "
+        "marlin_24: int32 (K / 32, 2 N) for 4 bits or (K / 32, 4 N) for 8, and int16 (K / 32, 2 N), N a multiple of 64"
+    )
+
+
+def pack_marlin(stored: NDArray[np.uint8], nibbles: NDArray[np.uint8], bits: int) -> tuple[NDArray, NDArray]:
+    """Return the packed values and metadata of a compressed weight.
+
+    Parameters
+    ----------
+    stored : ndarray of uint8, shape (N, K / 2)
+        Signed integers in two's complement, in the low `bits` bits.
+    nibbles : ndarray of uint8, shape (N, K / 4)
+        Metadata.
+    bits : int
+        Width of an element, 4 or 8.
+
+    Returns
+    -------
+    weight_packed : ndarray of int32, shape (K / 32, 2 N) or (K / 32, 4 N)
+    meta : ndarray of int16, shape (K / 32, 2 N)
+
+    Raises
+    ------
+    OperandError
+        N is not a multiple of 64 or K not one of 32.
+    """
+    rows, columns = stored.shape
+    if rows % _ROWS or columns % _STORED:
+        raise OperandError(
+            f"marlin_24 needs rows in multiples of 64 and columns in multiples of 32, not {rows} x {2 * columns}"
+        )
+    digits = (stored ^ np.uint8(1 << bits - 1)).reshape([*_sizes(rows, columns).values()])
+    codes = digits.transpose(_axes(bits)).ravel()
+    octets = join_nibbles(codes.reshape(1, -1)) if bits == 4 else codes
+    words = np.ascontiguousarray(join_nibbles(nibbles)).view("<u2")
+    meta = np.empty(words.size, "<u2")
+    meta[_word_positions(rows, words.shape[1])] = words
+    down = columns // _STORED
+    return octets.view("<i4").reshape(down, -1), meta.view("<i2").reshape(down, -1)
+
+
+def unpack_marlin(packed: NDArray, meta: NDArray) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Return stored values and nibbles, the inverse of :func:`pack_marlin`.
+
+    Raises
+    ------
+    OperandError
+        The arrays are not those of such a weight.
+    """
+    bits = marlin_bits(packed, meta)
+    rows, columns = meta.shape[1] // 2, len(meta) * _STORED
+    octets = np.ascontiguousarray(packed).view(np.uint8).reshape(1, -1)
+    codes = split_nibbles(octets) if bits == 4 else octets
+    sizes = _sizes(rows, columns)
+    digits = codes.reshape([sizes[digit] for digit in _ORDERS[bits]]).transpose(np.argsort(_axes(bits)))
+    stored = digits.reshape(rows, columns) ^ np.uint8(1 << bits - 1)
+    words = np.ascontiguousarray(meta).view("<u2").ravel()[_word_positions(rows, columns // (2 * _WORD))]
+    return stored, split_nibbles(np.ascontiguousarray(words).view(np.uint8).reshape(rows, -1))
+
+
+def _scale_order(groups: int) -> NDArray[np.intp]:
+    """Return the row of W at every position of 64; one scale per row keeps its order."""
+    position = np.arange(_ROWS)
+    return position if groups == 1 else position // 8 * 8 + position % 2 * 4 + position % 8 // 2
+
+
+def to_marlin_scales(scales: NDArray) -> NDArray:
+    """Return the scales of a weight as the kernels read them.
+
+    Parameters
+    ----------
+    scales : ndarray of uint16, shape (N, groups)
+        Codes of f16: one scale per row, or one per 128 columns.
+
+    Returns
+    -------
+    ndarray of float16, shape (groups, N)
+
+    Raises
+    ------
+    OperandError
+        The scales are not f16, or N is not a multiple of 64.
+
+    Notes
+    -----
+    compressed-tensors 0.10.2 leaves two groups (K = 256) in order, because it compares the group with K / 2. vLLM's own
+    packing and its kernel permute them; so does this function.
+    """
+    rows, groups = scales.shape
+    if scales.dtype.itemsize != 2 or rows % _ROWS:
+        raise OperandError(f"marlin_24 has f16 scales of a multiple of 64 rows, not {scales.dtype.name} of {rows} rows")
+    ordered = scales.T.reshape(groups, -1, _ROWS)[..., _scale_order(groups)]
+    return np.ascontiguousarray(ordered.reshape(groups, rows)).view(np.float16)
+
+
+def from_marlin_scales(packed: NDArray, rows: int, groups: int) -> NDArray:
+    """Return codes of the scales of shape (rows, groups), the inverse of :func:`to_marlin_scales`.
+
+    Raises
+    ------
+    OperandError
+        The scales do not have the shape (groups, rows), or no 16-bit type.
+    """
+    if packed.shape != (groups, rows) or packed.dtype.itemsize != 2 or rows % _ROWS:
+        raise OperandError(
+            f"scale_packed must be of 16 bits and shape {(groups, rows)}, not {packed.dtype.name} {packed.shape}"
+        )
+    codes = np.ascontiguousarray(packed).view("<u2").reshape(groups, -1, _ROWS)
+    ordered = np.empty_like(codes)
+    ordered[..., _scale_order(groups)] = codes
+    return np.ascontiguousarray(ordered.reshape(groups, rows).T)

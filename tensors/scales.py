@@ -1,0 +1,114 @@
+"""Layouts of block scales in memory: row by row, in blocks of 128 x 4, and as the kernels of marlin_24 read them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import OperandError
+from .marlin import from_marlin_scales, to_marlin_scales
+
+__all__ = ["SCALE_LAYOUTS", "ScaleLayout", "from_scale_blocks", "to_scale_blocks"]
+
+#: Rows, and scales per row, of a block.
+_HIGH, _WIDE = 128, 4
+
+
+@dataclass(frozen=True)
+class ScaleLayout:
+    """Order of block scales in memory."""
+
+    name: str  #: Key in :data:`SCALE_LAYOUTS`
+    meaning: str
+    #: ``pack(scales)`` arranges scales of shape (rows, scales per row).
+    pack: Callable[[NDArray], NDArray]
+    #: ``unpack(array, rows, scales per row)`` is the inverse.
+    unpack: Callable[[NDArray, int, int], NDArray]
+    source: str  #: Document or source file that defines the layout
+
+
+def to_scale_blocks(scales: NDArray) -> NDArray:
+    """Arrange block scales in blocks of 128 rows x 4 scales, padded with zeros.
+
+    Parameters
+    ----------
+    scales : ndarray, shape (rows, scales per row)
+        Scales of any one-byte type, row by row: those of the rows of A, or of the columns of B.
+
+    Returns
+    -------
+    ndarray, shape (bytes,)
+        The blocks, row-major over (rows / 128, scales / 4). In a block, scale k of row m is at offset
+        ``16 * (m % 32) + 4 * (m // 32) + k``.
+
+    Raises
+    ------
+    OperandError
+        The scales are not a matrix of bytes.
+
+    Notes
+    -----
+    Source: CUTLASS ``sm100_blockscaled_layout.hpp``, ``Sm1xxBlockScaledBasicChunk``; cuBLAS manual, "1D Block Scaling
+    Factors Layout".
+    """
+    if scales.ndim != 2 or scales.dtype.itemsize != 1:
+        raise OperandError(f"scales must be bytes with two axes, not {scales.dtype.name} of shape {scales.shape}")
+    octets = np.ascontiguousarray(scales).view(np.uint8)
+    whole = np.pad(octets, ((0, -len(octets) % _HIGH), (0, -octets.shape[1] % _WIDE)))
+    blocks = whole.reshape(len(whole) // _HIGH, 4, 32, whole.shape[1] // _WIDE, _WIDE).transpose(0, 3, 2, 1, 4)
+    return blocks.reshape(-1).view(scales.dtype)
+
+
+def from_scale_blocks(blocks: NDArray, rows: int, columns: int) -> NDArray:
+    """Return block scales row by row, the inverse of :func:`to_scale_blocks`.
+
+    Parameters
+    ----------
+    blocks : ndarray, of any shape
+        The blocks, of any one-byte type.
+    rows, columns : int
+        Shape of the result.
+
+    Raises
+    ------
+    OperandError
+        The number of scales does not match, or a scale has more than one byte.
+    """
+    down, across = -(-rows // _HIGH), -(-columns // _WIDE)
+    if blocks.size != down * across * _HIGH * _WIDE or blocks.dtype.itemsize != 1:
+        raise OperandError(
+            f"{rows} x {columns} scales in blocks of 128 x 4 take {down * across * _HIGH * _WIDE} bytes, not "
+            f"{blocks.size} {blocks.dtype.name}"
+        )
+    octets = np.ascontiguousarray(blocks).view(np.uint8).reshape(down, across, 32, 4, _WIDE)
+    whole = octets.transpose(0, 3, 2, 1, 4).reshape(down * _HIGH, across * _WIDE)
+    return np.ascontiguousarray(whole[:rows, :columns]).view(blocks.dtype)
+
+
+def _checked(scales: NDArray, rows: int, columns: int) -> NDArray:
+    if scales.shape != (rows, columns):
+        raise OperandError(f"scales must have the shape {(rows, columns)}, not {scales.shape}")
+    return scales
+
+
+SCALE_LAYOUTS: dict[str, ScaleLayout] = {
+    record.name: record
+    for record in (
+        ScaleLayout("rows", "row by row", lambda scales: scales, _checked, "tensors/quantise.py"),
+        ScaleLayout(
+            "128x4",
+            "in blocks of 128 rows x 4 scales, padded",
+            to_scale_blocks,
+            from_scale_blocks,
+            "CUTLASS sm100_blockscaled_layout.hpp; cuBLAS manual",
+        ),
+        ScaleLayout(
+            "marlin_24",
+            "transposed, and permuted in groups of 64 rows",
+            to_marlin_scales,
+            from_marlin_scales,
+            "compressed-tensors, marlin_24.py",
+        ),
+    )
+}

@@ -1,0 +1,70 @@
+"""``sptc scales``, and the layouts of scales that ``sptc compress`` writes and reads."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from sptc.tensors.files import open_tensors
+from sptc.tensors.scales import to_scale_blocks
+from sptc.tests.cli.command_line import CommandLine
+
+COMMAND = "scales"
+NVFP4 = ("--prune", "--granularity", "4:8", "--format", "e2m1", "--recipe", "nvfp4")
+
+
+def test_there_and_back(cli: CommandLine, rng: np.random.Generator) -> None:
+    scales = rng.integers(0, 256, (130, 6)).astype(np.uint8)
+    np.save("scales.npy", scales)
+    said = cli.json("scales.npy", "--to", "128x4", "--output", "blocks.npz")
+    assert said == {"file": "scales.npy", "rows": 130, "scales": 6, "bytes": 2048, "to": "128x4"}
+    np.testing.assert_array_equal(open_tensors(Path("blocks.npz")).get("scales"), to_scale_blocks(scales))
+    text = cli.text("blocks.npz", "--to", "rows", "--shape", 130, 6, "--output", "back.npz")
+    assert text == "blocks.npz: 130 rows of 6 scales, 780 bytes row by row, written to back.npz\n"
+    np.testing.assert_array_equal(open_tensors(Path("back.npz")).get("scales"), scales)
+    cli.refuses("scales.npy", "--to", "rows", message="--to rows needs --shape")
+    cli.refuses("scales.npy", "--to", "128x4", "--shape", 1, 1, message="takes the shape of the file")
+    cli.refuses("scales.npy", "--to", "rows", "--shape", 128, 4, message="take 512 bytes, not 780 uint8")
+
+
+def test_of_a_compressed_matrix(cli: CommandLine, rng: np.random.Generator) -> None:
+    """A kernel's order with ``cutlass3-sm100``, or by an option; every file is read as it was written."""
+    np.save("w.npy", rng.standard_normal((144, 320)).astype(np.float32))
+    cli.command = "compress"
+    for name, words in (
+        ("rows", ()),
+        ("kernel", ("--to", "cutlass3-sm100")),
+        ("other", ("--to", "cutlass3-sm100", "--scale-layout", "rows")),
+    ):
+        cli.text("w.npy", *NVFP4, *words, "--output", f"{name}.npz")
+    cli.text("kernel.npz", "--from", "cutlass3-sm100", "--scale-layout", "128x4", "--output", "moved.npz")
+    cli.text("moved.npz", "--from", "natural", "--output", "again.npz")
+    scales = {name: np.load(f"{name}.npz")["scales"] for name in ("rows", "kernel", "other", "moved", "again")}
+    for name in ("other", "again"):
+        np.testing.assert_array_equal(scales[name], scales["rows"])
+    for name in ("kernel", "moved"):
+        np.testing.assert_array_equal(scales[name], to_scale_blocks(scales["rows"]))
+    cli.text("kernel.npz", "--from", "cutlass3-sm100", "--expand", "--output", "kernel-dense.npz")
+    cli.text("rows.npz", "--from", "natural", "--expand", "--output", "rows-dense.npz")
+    dense = [np.load(f"{name}-dense.npz") for name in ("kernel", "rows")]
+    np.testing.assert_array_equal(dense[0]["matrix"], dense[1]["matrix"])
+    layout = json.loads(str(np.load("kernel.npz")["__metadata__"]))["scale_layout"]
+    assert layout == "128x4"
+    plain = ("w.npy", "--prune", "--format", "e4m3", "--scale-layout", "128x4")
+    cli.refuses(*plain, "--output", "x.npz", message="the matrix has no block scales whose layout could be chosen")
+    cli.refuses(*plain, message="--scale-layout needs --output")
+
+
+def test_marlin(cli: CommandLine, rng: np.random.Generator) -> None:
+    np.save("w.npy", rng.standard_normal((128, 256)).astype(np.float32))
+    cli.command = "compress"
+    words = ("--prune", "--format", "s4", "--recipe", "group", "--to", "marlin_24")
+    said = cli.json("w.npy", *words, "--output", "w.safetensors")
+    assert (said["producer"], said["elements"], said["written"]) == ("pytorch", "s4", "marlin_24")
+    cli.text("w.safetensors", "--from", "marlin_24", "--output", "natural.npz")
+    cli.text("natural.npz", "--from", "natural", "--to", "marlin_24", "--output", "again.safetensors")
+    one, other = (open_tensors(Path(f"{name}.safetensors")) for name in ("w", "again"))
+    for name in ("weight_packed", "meta", "scale_packed"):
+        np.testing.assert_array_equal(one.get(name), other.get(name), name)
+    cli.refuses(
+        "w.npy", "--prune", "--to", "marlin_24", "--output", "x.npz", message="marlin_24 holds s4 or s8 with f16"
+    )
