@@ -73,7 +73,10 @@ def _read(path: Path, tensor: str | None, option: str) -> NDArray | Checkpoint:
             if file.metadata["software_format"] not in SOFTWARE_FORMATS:
                 raise FileError(f"{path} is in no known format, but {shown(file.metadata['software_format'])}")
             return read_compressed(path, file.metadata["software_format"], tensor)
-        found = file.get(file.only(option) if tensor is None else tensor)
+        name = file.only(option) if tensor is None else tensor
+        if name in file.compressed:
+            return Checkpoint(file.compressed[name]())
+        found = file.get(name)
     if not found.size or found.dtype.kind not in "fiuV" or found.dtype.names:
         raise FileError(f"{path} must hold floats, integers or codes, not {found.dtype} of shape {found.shape}")
     return found if found.dtype.isnative else found.astype(found.dtype.newbyteorder("="))

@@ -172,6 +172,13 @@ def read_compressed(
     file = open_tensors(path)
     text = file.metadata
     wanted = SOFTWARE_FORMATS[name]
+    if name == "cutlass2" and file.compressed:
+        names = [*file.compressed] if tensor is None else [tensor]
+        if len(names) != 1 or names[0] not in file.compressed:
+            raise FileError(
+                f"{path} holds the semi-structured tensors {', '.join(map(repr, file.compressed))}: name one"
+            )
+        return Checkpoint(file.compressed[names[0]]())
     if text.get("software_format", name) != name:
         raise FileError(f"{path} says that it is in the format {text['software_format']}, not {name}")
     prefix = _prefix(file, wanted.tensors, tensor)

@@ -4,7 +4,8 @@ import difflib
 import io
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,9 @@ from numpy.typing import NDArray
 from ..errors import FileError
 from ..infra.files import write_whole
 from ..infra.reading import opened, read_array, read_arrays
+from .compressed import Compressed
 from .element_types import named_dtype, needed
-from .pytorch import array_of, read_weights
+from .pytorch import array_of, compressed_of, is_semi_structured, read_weights
 
 __all__ = ["SUFFIXES", "TensorFile", "check_output", "open_tensors", "read_matrix", "write_tensors"]
 
@@ -55,6 +57,8 @@ class TensorFile:
     names: tuple[str, ...]
     metadata: dict[str, str]  #: Text metadata of the file
     _read: Callable[[str], NDArray]
+    #: Semi-structured tensors of a ``.pt`` file, by name; :meth:`get` returns them dense.
+    compressed: Mapping[str, Callable[[], Compressed]] = field(default_factory=dict)
 
     def get(self, name: str) -> NDArray:
         """Return a tensor, memory-mapped except from an ``.npz`` file or with strides from a ``.pt`` file.
@@ -198,7 +202,14 @@ def _open_safetensors(path: Path) -> TensorFile:
 
 def _open_pt(path: Path) -> TensorFile:
     tensors = read_weights(path)
-    return TensorFile(path, tuple(tensors), {}, lambda name: array_of(f"{path}: {name!r}", tensors[name]))
+
+    def compressed(name: str) -> Compressed:
+        content = compressed_of(f"{path}: {name!r}", tensors[name])
+        assert isinstance(content, Compressed)
+        return content
+
+    sparse = {name: partial(compressed, name) for name, tensor in tensors.items() if is_semi_structured(tensor)}
+    return TensorFile(path, tuple(tensors), {}, lambda name: array_of(f"{path}: {name!r}", tensors[name]), sparse)
 
 
 def read_matrix(path: Path, name: str | None = None) -> NDArray:

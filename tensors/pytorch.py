@@ -9,6 +9,7 @@ import pickletools
 import re
 import sys
 import zipfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,6 +21,7 @@ from ..isa.metadata import GRANULARITIES
 from .compressed import Compressed
 from .element_types import named_dtype, needed
 from .software_formats import SOFTWARE_FORMATS, PackingOptions
+from .sparsify import expand
 
 __all__ = ["array_of", "compressed_of", "is_semi_structured", "is_tensor", "read_weights"]
 
@@ -35,6 +37,17 @@ _ALLOWED = {
     "torch.storage TypedStorage",
     "torch.storage UntypedStorage",
 }
+_SEMI_STRUCTURED = ("SparseSemiStructuredTensorCUTLASS", "SparseSemiStructuredTensorCUSPARSELT")
+#: Names that a pickle of semi-structured tensors uses besides.
+_ALLOWED |= {
+    "torch device",
+    "torch._tensor _rebuild_from_type_v2",
+    "torch._utils _rebuild_wrapper_subclass",
+    "torch.serialization _get_layout",
+    *(f"torch.sparse.semi_structured {name}" for name in _SEMI_STRUCTURED),
+}
+#: Tensors that a semi-structured tensor consists of.
+_PARTS = ("packed", "meta", "packed_t", "meta_t", "compressed_swizzled_bitmask")
 _STORAGE_OR_TYPE = re.compile(r"[A-Za-z0-9]+Storage|bool|(u?int|b?float|complex)[0-9]+(_e[a-z0-9]+)?")
 #: Pickle opcodes that name or create objects and that PyTorch's own files do not use.
 _OTHER_MAKERS = {"STACK_GLOBAL", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4"}
@@ -70,10 +83,15 @@ def array_of(name: str, tensor: Any) -> NDArray:
     Raises
     ------
     OperandError
-        numpy cannot hold the type, or PyTorch cannot convert the tensor to a dense one.
+        numpy cannot hold the type, or the tensor cannot be converted to a dense one.
     """
+    if is_semi_structured(tensor):
+        turned = getattr(tensor, "packed", None) is None
+        content = compressed_of(name, tensor, transposed=turned)
+        dense = expand(content) if isinstance(content, Compressed) else content
+        return dense.T if turned else dense
     try:
-        if is_semi_structured(tensor) or str(tensor.layout) != "torch.strided":
+        if str(tensor.layout) != "torch.strided":
             tensor = tensor.to_dense()
         tensor = tensor.detach().cpu().contiguous()
         dtype = str(tensor.dtype).removeprefix("torch.")
@@ -96,15 +114,16 @@ def compressed_of(name: str, tensor: Any, *, transposed: bool = False) -> Compre
     name : str
         Name of the tensor in messages.
     tensor : torch.sparse.SparseSemiStructuredTensor
-        Tensor. Values and metadata of the CUTLASS back end are used directly. The cuSPARSELt back end has a layout of
-        its own; its tensors are returned as dense matrices.
+        Tensor. Values and metadata of the CUTLASS back end are used directly. The layout of cuSPARSELt is not public;
+        its tensors are returned as dense matrices, if their GPU is present to expand them.
     transposed : bool
         Return the transpose: a weight ``w.t()`` is compressed along the rows of ``w``.
 
     Raises
     ------
     OperandError
-        The tensor is compressed only along the other axis, or the shapes of its parts do not match.
+        The tensor is compressed only along the other axis, the shapes of its parts do not match, or it is one of
+        cuSPARSELt without its GPU.
     """
     suffix = "_t" if transposed else ""
     values, metadata = (getattr(tensor, part + suffix, None) for part in ("packed", "meta"))
@@ -113,8 +132,8 @@ def compressed_of(name: str, tensor: Any, *, transposed: bool = False) -> Compre
         raise OperandError(
             f"{name} is compressed along its {'rows' if transposed else 'columns'}, which are not summed"
         )
-    if values is None or metadata is None:
-        dense = array_of(name, tensor)
+    if values is None or metadata is None or any("CUSPARSELT" in kind.__name__ for kind in type(tensor).__mro__):
+        dense = _expanded_by_cusparselt(name, tensor)
         return dense.T if transposed else dense
     arrays = {"values": array_of(name, values), "metadata": array_of(name, metadata)}
     granularity = GRANULARITIES["1:2" if arrays["values"].dtype.itemsize == 4 else "2:4"]
@@ -128,13 +147,29 @@ def compressed_of(name: str, tensor: Any, *, transposed: bool = False) -> Compre
     return found
 
 
+def _expanded_by_cusparselt(name: str, tensor: Any) -> NDArray:
+    """Return a tensor of cuSPARSELt as a dense array, which the library itself expands on a GPU."""
+    own_class = type(tensor).__module__.partition(".")[0] == "torch"
+    try:
+        if own_class and tensor.device.type != "cuda":
+            raise TypeError  # PyTorch would multiply by a unit matrix of this size first
+        dense = tensor.to_dense()
+    except (AttributeError, TypeError, RuntimeError):
+        raise OperandError(
+            f"{name} is compressed by cuSPARSELt: values and metadata lie in one buffer whose layout is not public and "
+            "changes with its version; give the result of .to_dense() on the GPU that made it, or a tensor of "
+            "SparseSemiStructuredTensorCUTLASS"
+        ) from None
+    return array_of(name, dense)
+
+
 def read_weights(path: Path) -> dict[str, Any]:
     """Return the tensors of a ``.pt`` file, memory-mapped.
 
     Parameters
     ----------
     path : Path
-        File that ``torch.save`` wrote: a tensor, or a (nested) dictionary of tensors.
+        File that ``torch.save`` wrote: a tensor, or a (nested) dictionary of tensors, dense or semi-structured.
 
     Returns
     -------
@@ -151,9 +186,10 @@ def read_weights(path: Path) -> dict[str, Any]:
             size = file.seek(0, 2)
             sizes = _check(path, file, size)
             torch = needed("torch", "torch")
-            held = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            with _semi_structured_allowed(torch):
+                held = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
             found = _tensors(held, torch)
-            for tensor in found.values():
+            for tensor in (part for whole in found.values() for part in _parts(whole, torch)):
                 if tensor.untyped_storage().nbytes() not in sizes or tensor.numel() * tensor.element_size() > size:
                     raise ValueError(f"a tensor of shape {tuple(tensor.shape)} is not as large as it says")
         except (FileError, OSError):
@@ -164,6 +200,22 @@ def read_weights(path: Path) -> dict[str, Any]:
     if not found:
         raise FileError(f"{path} holds no tensor, but {type(held).__name__}")
     return found
+
+
+def _semi_structured_allowed(torch: Any) -> Any:
+    """Let PyTorch load the classes of semi-structured tensors, from version 2.5 on, which is the first to save them."""
+    kinds = [getattr(torch.sparse, name) for name in _SEMI_STRUCTURED if hasattr(torch.sparse, name)]
+    return torch.serialization.safe_globals(kinds) if hasattr(torch.serialization, "safe_globals") else nullcontext()
+
+
+def _parts(tensor: Any, torch: Any) -> list[Any]:
+    """Return the plain tensors that a tensor consists of."""
+    if not is_semi_structured(tensor):
+        return [tensor]
+    parts = [part for name in _PARTS if (part := getattr(tensor, name, None)) is not None]
+    if not parts or any(type(part) is not torch.Tensor for part in parts):
+        raise ValueError("a semi-structured tensor without its values")
+    return parts
 
 
 def _check(path: Path, file: BinaryIO, size: int) -> set[int]:

@@ -12,13 +12,14 @@ from sptc.errors import Error, InstructionError, OperandError
 from sptc.gemm.choice import instructions_for
 from sptc.gemm.epilogue import Epilogue, to_codes
 from sptc.gemm.matrices import dense_codes, factors, sparse_codes
+from sptc.gemm.sources import read_factor
 from sptc.gemm.ways import Way
 from sptc.golden.matrix import multiply
 from sptc.isa.formats import FORMATS
 from sptc.isa.instructions import parse
 from sptc.isa.metadata import GRANULARITIES
 from sptc.isa.operands import MatrixOperands
-from sptc.tensors.compressed import NibbleError, SparsityError
+from sptc.tensors.compressed import Compressed, NibbleError, SparsityError
 from sptc.tensors.encode import decode_codes
 from sptc.tensors.sparsify import sparsify
 from sptc.tests.gemm.sparse_factors import sparse
@@ -236,8 +237,8 @@ def test_tensors(rng: Random) -> None:
 
 @pytest.mark.regression
 @pytest.mark.filterwarnings("ignore:The PyTorch API of SparseSemiStructuredTensor")
-def test_semi_structured_tensors(rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As either factor, by the attributes that PyTorch documents; what cuSPARSELt packs is made dense."""
+def test_semi_structured_tensors(rng: Random, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As either factor, by the attributes that PyTorch documents, also saved; what cuSPARSELt packs is made dense."""
     torch = pytest.importorskip("torch")
     monkeypatch.setitem(torch.__dict__, "_dynamo", SimpleNamespace(allow_in_graph=id))  # which loads for seconds
     from torch.sparse import SparseSemiStructuredTensorCUSPARSELT, SparseSemiStructuredTensorCUTLASS
@@ -249,6 +250,10 @@ def test_semi_structured_tensors(rng: Random, monkeypatch: pytest.MonkeyPatch) -
     w = SparseSemiStructuredTensorCUTLASS(dense.shape, *packed, None, None, None)
     expected = sptc.gemm(weights, x, split_k=2)
     np.testing.assert_array_equal(sptc.gemm(w, right, split_k=2), expected)
+    torch.save({"w": w, "x": right}, tmp_path / "state.pt")
+    saved = read_factor(tmp_path / "state.pt", "w")
+    assert isinstance(saved, Compressed)
+    np.testing.assert_array_equal(sptc.gemm(saved, read_factor(tmp_path / "state.pt", "x"), split_k=2), expected)
     np.testing.assert_array_equal(sptc.gemm(right.T, w.t(), split_k=2, swapped=True), expected.T)
     found = sptc.identify(w, right, expected, format="f16", result="f32")
     assert found.exact
@@ -260,6 +265,9 @@ def test_semi_structured_tensors(rng: Random, monkeypatch: pytest.MonkeyPatch) -
         def to_dense(self) -> Any:
             return dense
 
+    plain = SparseSemiStructuredTensorCUSPARSELT(dense.shape, dense.ravel(), None, None, None, None)
+    with pytest.raises(OperandError, match=r"^a is compressed by cuSPARSELt: "):
+        sptc.gemm(plain, right)
     whole = Packed(dense.shape, dense.ravel(), None, None, None, None)
     np.testing.assert_array_equal(sptc.gemm(whole, right, split_k=2), expected)
     turned = Packed(dense.T.shape, None, None, dense.ravel(), None, None)

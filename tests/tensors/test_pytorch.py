@@ -15,9 +15,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 from sptc.errors import Error, FileError, OperandError
+from sptc.tensors.checkpoints import read_compressed
 from sptc.tensors.compressed import Compressed
 from sptc.tensors.files import open_tensors, read_matrix
-from sptc.tensors.pytorch import compressed_of, is_semi_structured, is_tensor
+from sptc.tensors.pytorch import array_of, compressed_of, is_semi_structured, is_tensor
 from sptc.tensors.sparsify import sparsify
 
 Random = np.random.Generator
@@ -127,7 +128,8 @@ def test_what_is_not_as_large_as_it_says(tmp_path: Path) -> None:
             pytest.fail(f"{elements} of {size} bytes are taken: {open_tensors(path)}")
 
 
-def test_forged_archives(tmp_path: Path, rng: Random, seed: int) -> None:
+@pytest.mark.filterwarnings("ignore:The PyTorch API of SparseSemiStructuredTensor")
+def test_forged_archives(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.pt"
     forged(path, lambda program: program, bytes(128), zipfile.ZIP_DEFLATED)
     with pytest.raises(FileError, match=r"x\.pt is no whole \.pt file \(its members are compressed\)$"):
@@ -138,18 +140,22 @@ def test_forged_archives(tmp_path: Path, rng: Random, seed: int) -> None:
     torch.save(torch.ones(3), path, _use_new_zipfile_serialization=False)
     with pytest.raises(FileError, match=r"\(it is no zip archive, as PyTorch writes since version 1\.6\)$"):
         open_tensors(path)
-    torch.save({"x": torch.ones(4, 4), "y": torch.zeros(3)}, path)
-    whole = path.read_bytes()
+    monkeypatch.setitem(torch.__dict__, "_dynamo", SimpleNamespace(allow_in_graph=id))
+    sparse = {"w": semi_structured(np.zeros((32, 64), np.float32), "float16"), "c": of_cusparselt()}
     chance = random.Random(seed)
-    for _ in range(200):
-        spoiled = bytearray(whole)
-        for _ in range(chance.randrange(1, 4)):
-            spoiled[chance.randrange(len(spoiled))] = chance.randrange(256)
-        path.write_bytes(spoiled[: chance.choice([len(spoiled), chance.randrange(len(spoiled))])])
-        with suppress(Error):  # and nothing else
-            file = open_tensors(path)
-            for name in file.names:
-                file.get(name)
+    for content in ({"x": torch.ones(4, 4), "y": torch.zeros(3)}, sparse):
+        torch.save(content, path)
+        whole = path.read_bytes()
+        for _ in range(150):
+            spoiled = bytearray(whole)
+            for _ in range(chance.randrange(1, 4)):
+                spoiled[chance.randrange(len(spoiled))] = chance.randrange(256)
+            path.write_bytes(spoiled[: chance.choice([len(spoiled), chance.randrange(len(spoiled))])])
+            with suppress(Error):  # and nothing else
+                file = open_tensors(path)
+                for name in file.names:
+                    with suppress(Error):
+                        file.get(name)
     assert not (tmp_path / "sprung").exists()
 
 
@@ -170,13 +176,19 @@ def semi_structured(matrix: np.ndarray, name: str) -> Any:
     return SparseSemiStructuredTensorCUTLASS(dense.shape, values, metadata, None, None, None)
 
 
+def of_cusparselt() -> Any:
+    """Return a tensor with one buffer for values and metadata, as PyTorch has it from cuSPARSELt."""
+    from torch.sparse import SparseSemiStructuredTensorCUSPARSELT
+
+    buffer = torch.zeros(64 * 128 * 9 // 16, dtype=torch.float16)
+    return SparseSemiStructuredTensorCUSPARSELT(torch.Size((64, 128)), buffer, None, None, None, None)
+
+
 @pytest.mark.filterwarnings("ignore:The PyTorch API of SparseSemiStructuredTensor")
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "int8", "float32"])
 def test_semi_structured_tensors(name: str, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(torch.__dict__, "_dynamo", SimpleNamespace(allow_in_graph=id))  # which loads for seconds
-    matrix = rng.integers(-5, 6, (64, 128)).astype(np.float32)
-    kept = rng.integers(0, 2, 64) + np.arange(0, 128, 2)
-    matrix[:, kept] = 0
+    matrix = random_sparse(rng)
     tensor, expected = semi_structured(matrix, name), sparsify(matrix, "1:2" if name == "float32" else "2:4")
     assert is_tensor(tensor)
     assert is_semi_structured(tensor)
@@ -191,3 +203,55 @@ def test_semi_structured_tensors(name: str, rng: Random, monkeypatch: pytest.Mon
         compressed_of("w", tensor.t())
     with pytest.raises(OperandError, match=r"^w is compressed along its rows, which are not summed$"):
         compressed_of("w", tensor, transposed=True)
+
+
+def random_sparse(rng: Random) -> np.ndarray:
+    """Return a 2:4 matrix with chunks of one element and of none."""
+    matrix = rng.integers(-5, 6, (64, 128)).astype(np.float32)
+    matrix[:, rng.integers(0, 2, 64) + np.arange(0, 128, 2)] = 0
+    return matrix
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of SparseSemiStructuredTensor")
+def test_saved_semi_structured_tensors(tmp_path: Path, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(torch.__dict__, "_dynamo", SimpleNamespace(allow_in_graph=id))
+    path, dense = tmp_path / "state.pt", random_sparse(rng)
+    weight = semi_structured(dense, "bfloat16")
+    turned = type(weight)(torch.Size((128, 64)), None, None, weight.packed, weight.meta, None)
+    torch.save({"a": {"weight": weight, "bias": torch.ones(3)}, "b": turned}, path)
+    file, expected = open_tensors(path), sparsify(dense, "2:4")
+    assert set(file.names) == {"a.weight", "a.bias", "b"}
+    np.testing.assert_array_equal(file.get("a.weight").astype(np.float32), dense)
+    np.testing.assert_array_equal(file.get("b").astype(np.float32), dense.T)
+    found = read_compressed(path, "cutlass2", "a.weight").compressed
+    np.testing.assert_array_equal(found.stored.astype(np.float32), expected.stored)
+    np.testing.assert_array_equal(found.nibbles, expected.nibbles)
+    with pytest.raises(FileError, match=r"state\.pt holds the semi-structured tensors 'a\.weight', 'b': name one$"):
+        read_compressed(path, "cutlass2")
+    with pytest.raises(OperandError, match="'b' is compressed along its columns, which are not summed"):
+        read_compressed(path, "cutlass2", "b")
+    weight.meta = weight.meta[:32]
+    torch.save(weight, path)
+    with pytest.raises(OperandError, match=r"64 rows of 32 chunks do not fit metadata of shape \(32, 8\)$"):
+        read_matrix(path)
+    weight.meta = "metadata"
+    torch.save(weight, path)
+    with pytest.raises(FileError, match=r"\(a semi-structured tensor without its values\)$"):
+        open_tensors(path)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of SparseSemiStructuredTensor")
+def test_tensors_of_cusparselt_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(torch.__dict__, "_dynamo", SimpleNamespace(allow_in_graph=id))
+    path, tensor = tmp_path / "x.pt", of_cusparselt()
+    torch.save({"w": tensor}, path)
+    file = open_tensors(path)
+    assert file.names == ("w",)
+    for read in (
+        lambda: compressed_of("w", tensor),
+        lambda: array_of("w", tensor),
+        lambda: file.get("w"),
+        lambda: read_compressed(path, "cutlass2"),
+    ):
+        with pytest.raises(OperandError, match=r"w'? is compressed by cuSPARSELt: values and metadata lie in one buf"):
+            read()
