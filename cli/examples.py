@@ -34,6 +34,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "sptc gemm --a weights.npy --b x.npy --format f16 --split-k 2 --result f16 --output y.npy",
     ),
     "compress": ("sptc compress weights.npy --prune --format e4m3 --output packed.npz",),
+    "compare": ("sptc compare weights.npy weights.npy",),
     "scales": ("sptc scales scales.npy --to 128x4 --output blocks.npz",),
     "identify": ("sptc identify --a weights.npy --b x.npy --y y.npy --format f16 --result f16",),
     "kernel": ("sptc kernel run matmul.ptx --launch launch.json -o results.npz",),

@@ -17,6 +17,7 @@ from ..errors import Error, InstructionError
 from . import (
     area,
     campaign,
+    compare,
     completion,
     compress,
     coverage,
@@ -142,6 +143,7 @@ def command_parser() -> argparse.ArgumentParser:
     sweep.add_parser(commands)
     compress.add_parser(commands)
     scales.add_parser(commands)
+    compare.add_parser(commands)
     gemm.add_parser(commands)
     identify.add_parser(commands)
     kernel.add_parser(commands)

@@ -179,6 +179,9 @@ def read_compressed(
                 f"{path} holds the semi-structured tensors {', '.join(map(repr, file.compressed))}: name one"
             )
         return Checkpoint(file.compressed[names[0]]())
+    if name == "bitmask" and file.bitmasks:
+        whole = file.get(tensor or TensorFile.only(replace(file, names=file.bitmasks)))
+        return Checkpoint(sparsify(whole, granularity or "2:4", producer=name))
     if text.get("software_format", name) != name:
         raise FileError(f"{path} says that it is in the format {text['software_format']}, not {name}")
     prefix = _prefix(file, wanted.tensors, tensor)

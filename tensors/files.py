@@ -4,16 +4,17 @@ import difflib
 import io
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import FileError
+from ..errors import FileError, OperandError
 from ..infra.files import write_whole
 from ..infra.reading import opened, read_array, read_arrays
+from .bitmask import BITMASK_PARTS, dense_from_bitmask
 from .compressed import Compressed
 from .element_types import named_dtype, needed
 from .pytorch import array_of, compressed_of, is_semi_structured, read_weights
@@ -59,6 +60,8 @@ class TensorFile:
     _read: Callable[[str], NDArray]
     #: Semi-structured tensors of a ``.pt`` file, by name; :meth:`get` returns them dense.
     compressed: Mapping[str, Callable[[], Compressed]] = field(default_factory=dict)
+    #: Names of matrices that the file holds as a bitmask with row offsets; :meth:`get` returns them dense.
+    bitmasks: tuple[str, ...] = ()
 
     def get(self, name: str) -> NDArray:
         """Return a tensor, memory-mapped except from an ``.npz`` file or with strides from a ``.pt`` file.
@@ -117,7 +120,7 @@ def open_tensors(path: Path) -> TensorFile:
     if path.suffix not in openers:
         raise FileError(f"{path} must end in {', '.join(openers)}")
     try:
-        return openers[path.suffix](path)
+        return _with_bitmasks(openers[path.suffix](path))
     except OSError as error:
         raise FileError(f"{path} cannot be read ({error.strerror or error})") from None
 
@@ -210,6 +213,29 @@ def _open_pt(path: Path) -> TensorFile:
 
     sparse = {name: partial(compressed, name) for name, tensor in tensors.items() if is_semi_structured(tensor)}
     return TensorFile(path, tuple(tensors), {}, lambda name: array_of(f"{path}: {name!r}", tensors[name]), sparse)
+
+
+def _with_bitmasks(file: TensorFile) -> TensorFile:
+    """Return a file in which matrices of a bitmask with row offsets have one name, that of the dense matrix."""
+    last = f".{BITMASK_PARTS[-1]}"
+    whole = {name.removesuffix(last) for name in file.names if name.endswith(last)}
+    parts = {name: tuple(f"{name}.{part}" for part in BITMASK_PARTS) for name in sorted(whole)}
+    parts = {name: keys for name, keys in parts.items() if name not in file.names and {*keys} <= {*file.names}}
+    if not parts:
+        return file
+    inside = {key for keys in parts.values() for key in keys}
+
+    def read(name: str) -> NDArray:
+        if name not in parts:
+            return file.get(name)
+        arrays = (file.get(key) for key in parts[name])
+        try:
+            return dense_from_bitmask(dict(zip(BITMASK_PARTS, arrays, strict=True)))
+        except OperandError as error:
+            raise FileError(f"{file.path}: {name!r}: {error}") from None
+
+    names = (*(name for name in file.names if name not in inside), *parts)
+    return replace(file, names=names, _read=read, bitmasks=tuple(parts))
 
 
 def read_matrix(path: Path, name: str | None = None) -> NDArray:

@@ -1,0 +1,97 @@
+"""``sptc compare``: compare the tensors of two files in value, whatever formats the files are in."""
+
+import argparse
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ..errors import FileError
+from ..tensors.contents import contents, difference
+from .options import add
+
+__all__ = ["add_parser"]
+
+_Tensors = Mapping[str, Callable[[], NDArray]]
+
+
+def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser(
+        "compare",
+        help="compare the tensors of two files in value",
+        description="Compare two files in value, element by element: dense tensors, files of `sptc compress`, "
+        "checkpoints of compressed-tensors (sparse-bitmask, sparse-24-bitmask, marlin_24), and state dictionaries of "
+        "PyTorch with semi-structured tensors. Quantised values are multiplied by their scales. -0.0 equals 0, and NaN "
+        "equals NaN. Tensors of one name are compared; `layer` also has the name `layer.weight`. The exit status is 1 "
+        "if values differ or a file lacks a tensor of the other.",
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help=".npy, .npz, .safetensors or .pt file")
+    parser.add_argument("other", type=Path, metavar="OTHER", help="file to compare with")
+    add(parser, "tensor", help="compare this tensor only")
+    parser.add_argument("--other-tensor", metavar="NAME", help="its name in OTHER (default: the same)")
+    add(parser, "json")
+    parser.set_defaults(execute=_execute)
+
+
+def _execute(options: argparse.Namespace) -> int:
+    pairs, missing = _pairs(contents(options.file), contents(options.other), options)
+    rows, equal = [], not missing
+    for name, left, right in pairs:
+        one, other = left(), right()
+        row: dict[str, Any] = {"tensor": name, "shape": list(one.shape), "elements": int(one.size), "differ": one.size}
+        if one.shape == other.shape:
+            row["differ"], first = difference(one, other)
+            if first is not None:
+                row |= {"first": list(first), "values": [float(one[first]), float(other[first])]}
+        else:
+            row["other_shape"] = list(other.shape)
+        equal &= not row["differ"]
+        rows.append(row)
+    if options.json:
+        print(json.dumps({"equal": equal, "tensors": rows, "only_in_one": missing}, indent=1))
+    else:
+        print("\n".join([*map(_line, rows), *(f"{name or 'the tensor'}: only in one file" for name in missing)]))
+    return 0 if equal else 1
+
+
+def _pairs(
+    left: _Tensors, right: _Tensors, options: argparse.Namespace
+) -> tuple[list[tuple[str, Callable[[], NDArray], Callable[[], NDArray]]], list[str]]:
+    """Return the tensors to compare, and the names that one file alone has."""
+    if options.tensor is None and options.other_tensor is None and len(left) == len(right) == 1:
+        return [(next(iter(left)), *left.values(), *right.values())], []
+    if options.tensor is not None or options.other_tensor is not None:
+        names = options.tensor, options.other_tensor or options.tensor
+        chosen = []
+        for path, tensors, name in zip((options.file, options.other), (left, right), names, strict=True):
+            key = next(iter(tensors)) if name is None and len(tensors) == 1 else _key(tensors, name or "")
+            if key is None:
+                raise FileError(f"{path} has no tensor {name!r}; it has {', '.join(map(repr, [*tensors][:5]))}")
+            chosen.append(tensors[key])
+        return [(names[0] or names[1] or "", chosen[0], chosen[1])], []
+    common = {name: key for name in left if (key := _key(right, name)) is not None}
+    pairs = [(name, left[name], right[key]) for name, key in common.items()]
+    return pairs, sorted({*left} - {*common}) + sorted({*right} - {*common.values()})
+
+
+def _key(tensors: _Tensors, name: str) -> str | None:
+    """Return the name under which a file has a tensor, with or without `.weight`."""
+    names = (name, f"{name}.weight", name.removesuffix(".weight"))
+    return next((one for one in names if one in tensors), None)
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    shape = " x ".join(map(str, row["shape"]))
+    name = f"{row['tensor']}: " if row["tensor"] else ""
+    if "other_shape" in row:
+        return f"{name}shapes {shape} and {' x '.join(map(str, row['other_shape']))} differ"
+    if not row["differ"]:
+        return f"{name}{shape}, all {row['elements']} elements equal"
+    first, values = ", ".join(map(str, row["first"])), row["values"]
+    return (
+        f"{name}{shape}, {row['differ']} of {row['elements']} elements differ, the first at ({first}): "
+        f"{values[0]!r} and {values[1]!r}"
+    )

@@ -1,0 +1,56 @@
+"""Unstructured bitmasks, as compressed-tensors writes them: the non-zero values, and one bit for every element."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import OperandError
+
+__all__ = ["BITMASK_PARTS", "dense_from_bitmask"]
+
+#: Names of the arrays; checkpoints of 2 of 4 elements (format ``bitmask``) have no row offsets.
+BITMASK_PARTS = ("compressed", "bitmask", "shape", "row_offsets")
+
+
+def dense_from_bitmask(arrays: Mapping[str, NDArray]) -> NDArray:
+    """Return the dense matrix of a ``sparse-bitmask`` checkpoint.
+
+    Parameters
+    ----------
+    arrays : mapping of str to ndarray
+        ``compressed``, the non-zero values row by row; ``bitmask``, uint8 of shape (rows, columns / 8 rounded up), the
+        first column in the lowest bit; ``shape``; ``row_offsets``, the index of the first value of every row.
+
+    Returns
+    -------
+    ndarray, shape (rows, columns)
+        Matrix of the type of the values; +0 where no bit is set.
+
+    Raises
+    ------
+    OperandError
+        The arrays contradict each other.
+
+    Notes
+    -----
+    Source: compressed-tensors, ``sparse_bitmask.py``, of 0.10.2. It stores no -0.0: a dense matrix is equal in value.
+    """
+    values, mask, shape, offsets = (arrays[name] for name in BITMASK_PARTS)
+    sizes = shape.ravel().tolist() if shape.dtype.kind in "iu" and shape.size == 2 else [0, 0]
+    rows, columns = int(sizes[0]), int(sizes[1])
+    if rows < 1 or columns < 1 or mask.shape != (rows, -(-columns // 8)) or mask.dtype.itemsize != 1:
+        raise OperandError(f"a bitmask {mask.dtype.name} {mask.shape} is not that of a matrix of shape {tuple(sizes)}")
+    octets = np.ascontiguousarray(mask).view(np.uint8)
+    bits = np.unpackbits(octets, axis=1, bitorder="little").view(bool)
+    if bits[:, columns:].any():
+        raise OperandError(f"the bitmask marks elements beyond column {columns - 1}")
+    kept = bits[:, :columns]
+    counts = kept.sum(1)
+    if values.ndim != 1 or len(values) != counts.sum():
+        raise OperandError(f"the bitmask marks {counts.sum()} elements, not {values.size} of shape {values.shape}")
+    if not np.array_equal(offsets.ravel(), np.cumsum(counts) - counts):
+        raise OperandError("the row offsets are not those of the bitmask")
+    dense = np.zeros((rows, columns), values.dtype)
+    dense[kept] = values
+    return dense

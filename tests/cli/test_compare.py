@@ -1,0 +1,103 @@
+"""``sptc compare``: equal values in every format, and the first of those that differ."""
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+from sptc.tensors.files import write_tensors
+from sptc.tensors.sparsify import sparsify
+from sptc.tests.cli.command_line import CommandLine
+
+COMMAND = "compare"
+
+
+def bitmask(name: str, dense: NDArray) -> dict[str, NDArray]:
+    """Return the arrays of a matrix as compressed-tensors writes ``sparse-bitmask``."""
+    kept = dense.astype(np.float32) != 0
+    counts = kept.sum(1)
+    return {
+        f"{name}.shape": np.array(dense.shape),
+        f"{name}.compressed": dense[kept],
+        f"{name}.bitmask": np.packbits(kept, axis=1, bitorder="little"),
+        f"{name}.row_offsets": np.cumsum(counts) - counts,
+    }
+
+
+def test_one_matrix_in_every_format(cli: CommandLine, rng: np.random.Generator) -> None:
+    dense = rng.integers(-7, 8, (64, 128)).astype(np.float32)
+    dense[:, 1::2] = 0
+    dense[0, 1] = -0.0
+    halves = dense.astype(ml_dtypes.bfloat16)
+    bias = np.ones(64, np.float32)
+    write_tensors(Path("dense.safetensors"), {"a.weight": dense, "a.bias": bias}, {})
+    write_tensors(Path("unstructured.safetensors"), {**bitmask("a.weight", halves), "a.bias": bias}, {})
+    cli.command = "compress"
+    for to, words in (("bitmask", ()), ("ptx", ()), ("marlin_24", ("--format", "s4", "--recipe", "channel"))):
+        source = np.where(dense == 0, 0, np.sign(dense) * 7.5) if to == "marlin_24" else halves
+        write_tensors(Path("x.safetensors"), {"a": source}, {})
+        cli.text("x.safetensors", "--tensor", "a", *words, "--to", to, "--output", f"{to}.safetensors")
+    cli.command = COMMAND
+    for name in ("unstructured", "dense"):
+        for other in ("unstructured", "dense"):
+            text = cli.text(f"{name}.safetensors", f"{other}.safetensors")
+            assert sorted(text.splitlines()) == [
+                "a.bias: 64, all 64 elements equal",
+                "a.weight: 64 x 128, all 8192 elements equal",
+            ]
+    said = cli.json("dense.safetensors", "ptx.safetensors", status=1)
+    assert (said["equal"], said["only_in_one"], said["tensors"][0]["differ"]) == (False, ["a.bias"], 0)
+    for name in ("bitmask", "ptx"):
+        text = cli.text("dense.safetensors", f"{name}.safetensors", "--tensor", "a.weight")
+        assert text == "a.weight: 64 x 128, all 8192 elements equal\n"
+    # -8 and 7 are the outermost codes: 7.5 divided by its scale, 1, is rounded to 8 and saturates.
+    write_tensors(Path("seven.npz"), {"w": np.where(dense > 0, 7, np.where(dense < 0, -8, 0))}, {})
+    assert cli.text("marlin_24.safetensors", "seven.npz") == "a: 64 x 128, all 8192 elements equal\n"
+
+
+def test_values_that_differ(cli: CommandLine, rng: np.random.Generator) -> None:
+    dense = np.where(rng.random((20, 12)) < 0.3, rng.standard_normal((20, 12)), 0).astype(np.float16)
+    dense[3, 4:6] = np.nan, 1
+    write_tensors(Path("a.npz"), {**bitmask("w", dense), "v": np.ones(3)}, {})
+    np.savez("b.npz", w=dense, v=np.ones(3))
+    assert len(cli.text("a.npz", "b.npz").splitlines()) == 2
+    dense[3, 5] = dense[17, 11] = 2.5
+    np.savez("b.npz", w=dense, v=np.ones(4))
+    said = cli.json("a.npz", "b.npz", status=1)
+    rows = {row["tensor"]: row for row in said["tensors"]}
+    assert rows["w"] == {
+        "tensor": "w",
+        "shape": [20, 12],
+        "elements": 240,
+        "differ": 2,
+        "first": [3, 5],
+        "values": [1.0, 2.5],
+    }
+    assert rows["v"]["other_shape"] == [4]
+    text = cli.text("a.npz", "b.npz", "--tensor", "w", status=1)
+    assert text == "w: 20 x 12, 2 of 240 elements differ, the first at (3, 5): 1.0 and 2.5\n"
+    cli.refuses("a.npz", "b.npz", "--tensor", "x", message="a.npz has no tensor 'x'; it has 'v', 'w'")
+
+
+def test_bitmasks_are_read_as_dense_matrices(cli: CommandLine, rng: np.random.Generator) -> None:
+    dense = rng.integers(1, 5, (8, 24)).astype(np.float16)
+    dense[:, ::2] = 0
+    write_tensors(Path("x.safetensors"), bitmask("w", dense), {})
+    cli.command = "compress"
+    for words in (("--tensor", "w"), (), ("--from", "bitmask")):
+        said = cli.json("x.safetensors", *words, "--output", "y.npz")
+        assert (said["rows"], said["columns"], said["stored_nonzero"]) == (8, 24, 96)
+        values = next(array for name, array in np.load("y.npz").items() if name.endswith("values"))
+        np.testing.assert_array_equal(values, sparsify(dense, "2:4").stored)
+    dense[0, :4] = 1
+    write_tensors(Path("x.safetensors"), bitmask("w", dense), {})
+    cli.refuses("x.safetensors", "--from", "bitmask", message="not 2:4 sparse: 1 of 48 chunks have more than 2 of 4")
+    good = bitmask("w", dense)
+    for part, wrong, message in (
+        ("bitmask", good["w.bitmask"][:, :2], "a bitmask uint8 (8, 2) is not that of a matrix of shape (8, 24)"),
+        ("compressed", good["w.compressed"][1:], "the bitmask marks 98 elements, not 97 of shape (97,)"),
+        ("row_offsets", good["w.row_offsets"] + 1, "the row offsets are not those of the bitmask"),
+        ("shape", np.array([8, 23]), "the bitmask marks elements beyond column 22"),
+    ):
+        write_tensors(Path("x.safetensors"), {**good, f"w.{part}": wrong}, {})
+        cli.refuses("x.safetensors", "--tensor", "w", message=f"x.safetensors: 'w': {message}")
