@@ -2,12 +2,16 @@
 
 import argparse
 import json
+import re
 from typing import Any
 
-from ..errors import InstructionError, OperandError
+from ..errors import InstructionError, OperandError, shown
 from ..infra.files import write_whole
+from ..isa.memory import SWIZZLES
 from ..isa.pasted_line import paste
-from ..show.layout import layout
+from ..isa.shared_tile import MAJORS
+from ..show.layout import TileChoice, layout
+from ..show.layout_choice import Choice
 from ..show.nibble import nibble_as_dict, nibble_text
 from ..show.pasted import completed_name
 from ..show.sass import machine_instruction
@@ -17,6 +21,7 @@ from .options import add, integer
 __all__ = ["add_parser"]
 
 _OPERANDS = ("a", "b", "c", "d", "metadata", "scale_a", "scale_b")
+_TILE_OPTIONS = ("swizzle", "major", "lbo", "sbo", "start", "base_offset")
 #: Instructions that are listed at most if the words match several.
 _CANDIDATES = 20
 
@@ -49,6 +54,16 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--lane", type=integer(0), metavar="N", help="print only this thread, or this lane of tensor memory"
     )
+    parser.add_argument(
+        "--byte", type=_number, metavar="N", help="print only the elements in this byte of shared memory"
+    )
+    parser.add_argument(
+        "--element",
+        type=_element,
+        metavar="I,J",
+        help="print only this element, e.g. row and stored column of A, k and n of B",
+    )
+    _add_tile_options(parser)
     parser.add_argument("--nibble", type=_nibble, metavar="N", help="explain this nibble instead, e.g. 0b0110 or 6")
     add(parser, "svg", help="draw the layouts (extra: area)")
     add(parser, "json", note="; it lists every element")
@@ -65,20 +80,61 @@ def _nibble(word: str) -> int:
     return value
 
 
+def _number(word: str) -> int:
+    """Parse a number of bytes, decimal or hexadecimal."""
+    try:
+        value = int(word, 0)
+    except ValueError:
+        value = -1
+    if not 0 <= value < 1 << 32:
+        raise argparse.ArgumentTypeError(f"must be a number of 0 or more, such as 128 or 0x80, not {shown(word)}")
+    return value
+
+
+def _element(word: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d{1,9}),(\d{1,9})", word)
+    if not match:
+        raise argparse.ArgumentTypeError(f"must be two indices such as 3,5, not {shown(word)}")
+    return int(match[1]), int(match[2])
+
+
+def _tiles(options: argparse.Namespace) -> TileChoice | None:
+    """Return the chosen tiles of shared memory; None without an option of them."""
+    named = {name: value for name in _TILE_OPTIONS if (value := getattr(options, name)) is not None}
+    names = {"swizzle": "swizzle", "major": "major", "lbo": "leading_offset", "sbo": "stride_offset"}
+    return TileChoice(**{names.get(name, name): value for name, value in named.items()}) if named else None
+
+
+def _add_tile_options(parser: argparse.ArgumentParser) -> None:
+    tiles = parser.add_argument_group(
+        "tiles in shared memory",
+        "With one of these options, A and B of wgmma and tcgen05 are shown in shared memory, as a matrix descriptor "
+        "with these fields places them.",
+    )
+    tiles.add_argument("--swizzle", choices=SWIZZLES, help="swizzle (default none)")
+    tiles.add_argument("--major", choices=MAJORS, help="dimension along which neighbours are adjacent (default k)")
+    for name, words in (("lbo", "leading"), ("sbo", "stride")):
+        text = f"{words} byte offset (default: that of a tile without gaps)"
+        tiles.add_argument(f"--{name}", type=_number, metavar="BYTES", help=text)
+    tiles.add_argument("--start", type=_number, metavar="BYTES", help="start address (default 0)")
+    tiles.add_argument("--base-offset", type=integer(0, 7), metavar="N", help="base offset (default 0)")
+
+
 def _execute(options: argparse.Namespace) -> int:
-    whole_operand = options.row is None and options.lane is None
+    whole_operand = (options.row, options.lane, options.byte, options.element) == (None,) * 4
     if options.nibble is not None:
-        if any((options.instruction, options.svg, options.arch, options.operand, options.selector, not whole_operand)):
+        others = options.instruction, options.svg, options.arch, options.operand, options.selector, _tiles(options)
+        if any(others) or not whole_operand:
             raise OperandError("--nibble can be combined only with --json")
         print(json.dumps(nibble_as_dict(options.nibble), indent=1) if options.json else nibble_text(options.nibble))
         return 0
     if not options.instruction:
         raise InstructionError("INSTRUCTION or --nibble is required; `sptc instructions` lists the instructions")
     if options.svg and not whole_operand:
-        raise OperandError("--row and --lane cannot be combined with --svg, which draws whole operands")
+        raise OperandError("--svg draws whole operands: leave out --row, --lane, --byte and --element")
     text = " ".join(options.instruction)
     if machine := machine_instruction(text, options.arch):
-        if any((options.svg, options.operand, options.selector, not whole_operand)):
+        if any((options.svg, options.operand, options.selector, _tiles(options), not whole_operand)):
             raise OperandError("a name of SASS can be combined only with --arch and --json")
         print(json.dumps(machine.as_dict(), indent=1) if options.json else machine)
         return 0
@@ -94,8 +150,8 @@ def _execute(options: argparse.Namespace) -> int:
         options.arch,
         selector=options.selector,
         operand=options.operand,
-        row=options.row,
-        lane=options.lane,
+        choice=Choice(options.row, options.lane, options.byte, options.element),
+        tiles=_tiles(options),
     )
     if options.svg:
         write_whole(options.svg, selected.as_svg())

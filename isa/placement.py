@@ -12,7 +12,8 @@ from ..errors import OperandError
 from .formats import Format
 from .fragments import Fragment, a_fragment, accumulator_fragment, b_fragment, metadata_map, scale_map
 from .instructions import Instruction
-from .memory import SWIZZLES, UNIT_BYTES, SharedDescriptor, shared_map
+from .memory import encode_descriptor
+from .shared_tile import MAJORS, SharedTile, packed_tile, tile_shape
 from .tcgen05 import Opcode
 from .tensor_memory import Layout, TensorMap, a_map, accumulator_map, layout_for
 from .tensor_memory import metadata_map as tensor_metadata_map
@@ -21,8 +22,6 @@ from .tensor_memory import scale_map as tensor_scale_map
 __all__ = ["Memory", "OperandPlacement", "Placements", "placements"]
 
 Index = NDArray[np.intp]
-
-_PACKED_STRIDE = 8 * UNIT_BYTES
 
 
 class Memory(Enum):
@@ -65,6 +64,7 @@ class OperandPlacement:
     #: low bit, from the coordinates and the selector f.
     formulas: Mapping[str, str]
     notes: tuple[str, ...] = ()  #: Further conditions of the placement
+    tile: SharedTile | None = None  #: Tile of shared memory, if it was chosen
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -83,7 +83,12 @@ class Placements:
     unknown: Mapping[str, str] = field(default_factory=dict)
 
 
-def placements(instruction: Instruction, sparsity_selector: int = 0, opcode: Opcode | None = None) -> Placements:
+def placements(
+    instruction: Instruction,
+    sparsity_selector: int = 0,
+    opcode: Opcode | None = None,
+    tiles: Mapping[str, SharedTile] | None = None,
+) -> Placements:
     """Return the placement of every operand of an instruction.
 
     Parameters
@@ -94,13 +99,14 @@ def placements(instruction: Instruction, sparsity_selector: int = 0, opcode: Opc
         Sparsity selector, below ``instruction.sparsity_selectors``; 0 for a dense instruction.
     opcode : Opcode, optional
         Qualifiers of ``tcgen05.mma``, required for that family only.
+    tiles : dict of str to SharedTile, optional
+        Tiles of ``a`` and ``b`` in shared memory. Default: packed, K-major and without swizzle.
 
     Returns
     -------
     Placements
         For tcgen05, the rows of one CTA; lanes and columns of tensor memory count from the address of the operand.
-        Operands in shared memory are packed, K-major and without swizzle. Block scales have the byte, thread and scale
-        ids 0.
+        Block scales have the byte, thread and scale ids 0.
 
     Raises
     ------
@@ -108,13 +114,13 @@ def placements(instruction: Instruction, sparsity_selector: int = 0, opcode: Opc
         The family is tcgen05 and `opcode` is missing.
     """
     if instruction.family != "tcgen05":
-        return Placements(tuple(_in_registers(instruction, sparsity_selector)))
+        return Placements(tuple(_in_registers(instruction, sparsity_selector, tiles or {})))
     if opcode is None:
         raise ValueError(f"the places of {instruction} depend on its opcode, which is missing")
-    return _in_tensor_memory(instruction, sparsity_selector, opcode)
+    return _in_tensor_memory(instruction, sparsity_selector, opcode, tiles or {})
 
 
-def _in_registers(i: Instruction, sparsity_selector: int) -> list[OperandPlacement]:
+def _in_registers(i: Instruction, sparsity_selector: int, tiles: Mapping[str, SharedTile]) -> list[OperandPlacement]:
     warpgroup = i.family == "wgmma"
     warp = "16*w + " if warpgroup else ""
     elements = 32 // i.container_bits
@@ -122,11 +128,11 @@ def _in_registers(i: Instruction, sparsity_selector: int) -> list[OperandPlaceme
     a_indices = "row", "stored" if i.sparse else "k"
     found = [_of_fragment("a", a_fragment(i), i, a_indices, (row, _packed(elements, "(r >> 1)")))]
     if warpgroup:
-        found.append(_shared("a", i, a_indices, i.m))
+        found.append(_shared("a", i, a_indices, tiles))
     if i.sparse:
         found.append(_metadata(i, sparsity_selector, "32*(row//16) + " if warpgroup else ""))
     if warpgroup:
-        found.append(_shared("b", i, ("k", "n"), i.n))
+        found.append(_shared("b", i, ("k", "n"), tiles))
     else:
         found.append(_of_fragment("b", b_fragment(i), i, ("k", "n"), (_packed(elements, "r"), "g")))
     c = "r" if i.d.bits == 32 else "(2*r + j)"
@@ -205,32 +211,43 @@ def _scales(i: Instruction, operand: str, index: str, lane: str, lanes_per_id: i
     )
 
 
-def _shared(operand: str, i: Instruction, indices: tuple[str, str], mn: int, ctas: int = 1) -> OperandPlacement:
-    """Return the placement of A or B in shared memory: adjacent core matrices, K-major, no swizzle."""
-    fmt, k = (i.a, i.stored_k) if operand == "a" else (i.b, i.k)
-    padded = i.padded_unit(fmt)
-    bits = fmt.container_bits
-    per_unit = padded or 8 * UNIT_BYTES // bits
-    leading = mn // 8 * _PACKED_STRIDE
-    packed = SharedDescriptor(0, leading, _PACKED_STRIDE, 0, SWIZZLES["none"])
-    where = shared_map(packed, mn, k, bits, unit_elements=per_unit)
+def _shared(
+    operand: str,
+    i: Instruction,
+    indices: tuple[str, str],
+    tiles: Mapping[str, SharedTile],
+    opcode: Opcode | None = None,
+) -> OperandPlacement:
+    """Return the placement of A or B in shared memory."""
+    shape, ctas = tile_shape(i, operand, opcode), opcode.cta_group if opcode else 1
+    tile = tiles.get(operand) or packed_tile(i, operand, opcode)
+    where, descriptor = shape.map(tile), tile.descriptor
     addresses, low_bits = where.addresses, where.low_bits
     outer, inner = indices
     if operand == "b":
         addresses, low_bits, outer, inner = addresses.T, low_bits.T, inner, outer
-    in_unit = f"{inner} % {per_unit}"
-    byte = f"{bits}*({in_unit})//8" if bits % 8 else f"{bits // 8}*({in_unit})" if bits > 8 else in_unit
-    formulas = {"byte": f"16*({outer} % 8) + SBO*({outer}//8) + LBO*({inner}//{per_unit}) + {byte}"}
-    if bits % 8:
-        formulas["low bit"] = f"{bits}*({in_unit}) % 8"
-    notes = [
-        f"through a 64-bit matrix descriptor; shown packed, K-major, without swizzle: start 0, SBO {_PACKED_STRIDE}, "
-        f"LBO {leading}; other offsets and swizzles move units of 16 bytes (sptc.isa.memory.unit_address)"
-    ]
-    if padded:
-        notes.append(f"a unit of 16 bytes holds 16 elements of {bits} bits, and padding above them")
+    if tile.major == "mn":
+        outer, inner = inner, outer
+    offsets = f"SBO {descriptor.stride_offset}, LBO {descriptor.leading_offset}"
+    if operand in tiles:
+        base = f", base offset {descriptor.base_offset}" if descriptor.base_offset else ""
+        fields = descriptor.start, descriptor.leading_offset, descriptor.stride_offset, descriptor.swizzle.name
+        value = encode_descriptor(*fields, descriptor.base_offset, i.family)
+        notes = [
+            f"through the descriptor {value:#018x}: {MAJORS[tile.major]}, swizzle {descriptor.swizzle.name}, start "
+            f"{descriptor.start}, {offsets}{base}",
+            *tile.problems(shape),
+        ]
+    else:
+        notes = [
+            f"through a 64-bit matrix descriptor; shown packed, K-major, without swizzle: start 0, {offsets}; other "
+            "offsets and swizzles move units of 16 bytes (--swizzle, --major, --lbo, --sbo)"
+        ]
+    if padded := i.padded_unit(shape.fmt):
+        notes.append(f"a unit of 16 bytes holds {padded} elements of {shape.element_bits} bits, and padding above them")
     if ctas > 1:
-        notes.append(f"each CTA holds {mn} of the {ctas * mn} columns" if operand == "b" else f"{mn} rows in each CTA")
+        of_b = f"each CTA holds {shape.mn} of the {ctas * shape.mn} columns"
+        notes.append(of_b if operand == "b" else f"{shape.mn} rows in each CTA")
     return OperandPlacement(
         operand=operand,
         memory=Memory.SHARED,
@@ -238,15 +255,18 @@ def _shared(operand: str, i: Instruction, indices: tuple[str, str], mn: int, cta
         lanes=np.zeros_like(addresses),
         words=addresses,
         low_bits=low_bits,
-        bits=bits,
-        value_low_bit=fmt.ignored_low_bits,
-        value_bits=fmt.bits,
-        formulas=formulas,
+        bits=shape.element_bits,
+        value_low_bit=shape.fmt.ignored_low_bits,
+        value_bits=shape.fmt.bits,
+        formulas=tile.formulas(shape, inner, outer),
         notes=tuple(notes),
+        tile=tile if operand in tiles else None,
     )
 
 
-def _in_tensor_memory(i: Instruction, sparsity_selector: int, opcode: Opcode) -> Placements:
+def _in_tensor_memory(
+    i: Instruction, sparsity_selector: int, opcode: Opcode, tiles: Mapping[str, SharedTile]
+) -> Placements:
     layout = layout_for(opcode, i.m)
     lane = "row//16*32 + row % 16" if layout.half_lanes else "row"
     per_word = 32 // i.container_bits
@@ -268,8 +288,7 @@ def _in_tensor_memory(i: Instruction, sparsity_selector: int, opcode: Opcode) ->
             parts = layout.column_parts if index == "n" else 1
             make_scales = partial(tensor_scale_map, name, lines, i.scale_size, 0, 0, parts)
             makers[name] = (index, "block"), make_scales, _of_scales(index, lines // parts, parts)
-    found = {"a": _shared("a", i, ("row", column), layout.rows, opcode.cta_group)}
-    found["b"] = _shared("b", i, ("k", "n"), i.n // opcode.cta_group, opcode.cta_group)
+    found = {"a": _shared("a", i, ("row", column), tiles, opcode), "b": _shared("b", i, ("k", "n"), tiles, opcode)}
     ordered: list[OperandPlacement] = []
     unknown: dict[str, str] = {}
     for operand, (indices, make, formulas) in makers.items():

@@ -1,5 +1,6 @@
 """The layout of an instruction as one object: where its operands lie, and how an architecture computes it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -11,13 +12,15 @@ from ..errors import InstructionError, OperandError
 from ..isa.architectures import require_target
 from ..isa.instructions import Instruction
 from ..isa.placement import Memory, OperandPlacement, Placements, placements
+from ..isa.shared_tile import SharedTile, packed_tile
 from ..verify.pack_files import Subject, subject_of_words
 from .layout_choice import Choice
 from .layout_picture import layout_as_svg
 from .layout_text import layout_as_text, numerics_as_dict
 from .pasted import PastedInstruction, read_line
+from .tile_picture import tiles_as_svg
 
-__all__ = ["Layout", "layout"]
+__all__ = ["Layout", "TileChoice", "layout"]
 
 #: Default architecture: the one with the most recordings.
 _ARCH = "sm_90"
@@ -33,6 +36,7 @@ class Layout:
     #: The only operand to show: ``a``, ``b``, ``c``, ``d``, ``metadata``, ``scale_a`` or ``scale_b``.
     operand: str | None = None
     choice: Choice = field(default_factory=Choice)
+    tiles: Mapping[str, SharedTile] = field(default_factory=dict)  #: Chosen tiles of ``a`` and ``b`` in shared memory
     pasted: PastedInstruction | None = None  #: The line that was pasted, with the roles of its operands
 
     @cached_property
@@ -40,7 +44,9 @@ class Layout:
         """Places of the shown operands; raise an `OperandError` if the selector or the operand does not exist."""
         i = self.subject.instruction
         checked_selector(self.selector, i)
-        found = placements(i, self.selector, self.subject.opcode)
+        found = placements(i, self.selector, self.subject.opcode, self.tiles)
+        if self.tiles:
+            found = Placements(tuple(place for place in found.operands if place.tile))
         return self.choice.keep(found if self.operand is None else _only(found, self.operand, self.subject.name))
 
     @cached_property
@@ -71,11 +77,15 @@ class Layout:
     def as_svg(self) -> bytes:
         """Return a picture of the operands as grids above one k axis. `choice` drops operands, not single elements.
 
+        Chosen tiles of shared memory are drawn as lines of 128 bytes.
+
         Raises
         ------
         OperandError, BackendError
             None of the operands has a map; matplotlib is not installed.
         """
+        if self.tiles:
+            return tiles_as_svg(self.subject.name, self.placements.operands)
         return layout_as_svg(self.subject.instruction, self.subject.name, self.placements, self.selector)
 
     def __str__(self) -> str:
@@ -92,6 +102,29 @@ class Layout:
         return self.as_svg().decode()
 
 
+@dataclass(frozen=True, kw_only=True)
+class TileChoice:
+    """Placement of operands in shared memory; None stands for what leaves no gaps."""
+
+    swizzle: str = "none"  #: Key of :data:`~sptc.isa.memory.SWIZZLES`
+    major: str = "k"  #: ``k`` or ``mn``
+    #: Fields of the descriptor, in bytes.
+    leading_offset: int | None = None
+    stride_offset: int | None = None
+    start: int = 0
+    base_offset: int = 0
+
+    def tiles(self, subject: Subject, operand: str | None) -> dict[str, SharedTile]:
+        """Return the tiles of A and B, or of one of them; raise an `OperandError` if they cannot be read so."""
+        if operand not in (None, "a", "b"):
+            raise OperandError(f"only a and b can be in shared memory, not {operand}")
+        offsets = self.leading_offset, self.stride_offset
+        words: dict[str, Any] = {"swizzle": self.swizzle, "major": self.major, "offsets": offsets}
+        words |= {"start": self.start, "base_offset": self.base_offset}
+        i, opcode = subject.instruction, subject.opcode
+        return {name: packed_tile(i, name, opcode, **words) for name in (operand or "ab")}
+
+
 def layout(
     words: str | Subject,
     arch: str | None = None,
@@ -100,6 +133,8 @@ def layout(
     operand: str | None = None,
     row: int | None = None,
     lane: int | None = None,
+    choice: Choice | None = None,
+    tiles: TileChoice | None = None,
 ) -> Layout:
     """Show where the operands of an instruction lie, and its numerics.
 
@@ -116,13 +151,18 @@ def layout(
         The only operand to show.
     row, lane : int, optional
         Show only this row of A, C, D and metadata; only this thread, or lane of tensor memory.
+    choice : Choice, optional
+        Another choice of elements, instead of `row` and `lane`.
+    tiles : TileChoice, optional
+        Swizzle, major and offsets of the operands in shared memory, which alone are shown. Default: all operands, and
+        packed tiles.
 
     Raises
     ------
     InstructionError
         No instruction or more than one has these words, or the architecture does not have it.
     OperandError
-        The selector, operand, row or lane does not exist.
+        The selector, the operand or an element of the choice does not exist; or the operands cannot lie in such tiles.
     """
     pasted = read_line(words) if isinstance(words, str) else None
     known = pasted.subject if pasted else words
@@ -140,7 +180,8 @@ def layout(
         arch=chosen,
         selector=selector if selector is not None else written or 0,
         operand=operand,
-        choice=Choice(row, lane),
+        choice=choice or Choice(row, lane),
+        tiles=tiles.tiles(subject, operand) if tiles else {},
         pasted=pasted,
     )
     _ = found.placements, found.numerics  # raises the errors of the arguments now

@@ -1,4 +1,4 @@
-"""The choice of elements that a layout shows: those of one row, of one lane, or all."""
+"""The choice of elements that a layout shows: those of one row, one lane, one byte, one element, or all."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,11 +18,13 @@ class Choice:
 
     row: int | None = None  #: Row of A, C, D, the metadata or the scales of A
     lane: int | None = None  #: Thread of the warp or warpgroup, or lane of tensor memory
+    byte: int | None = None  #: Byte of shared memory
+    element: tuple[int, int] | None = None  #: Indices of an element, in the order of the operand
 
     @property
     def everything(self) -> bool:
         """Whether the choice leaves nothing out."""
-        return self.row is None and self.lane is None
+        return (self.row, self.lane, self.byte, self.element) == (None,) * 4
 
     def of(self, place: OperandPlacement) -> NDArray[np.bool_]:
         """Return a mask of the chosen elements; all False for an operand without such a row or lane."""
@@ -31,6 +33,12 @@ class Choice:
             chosen &= np.arange(place.shape[0])[:, None] == (self.row if place.indices[0] == "row" else -1)
         if self.lane is not None:
             chosen &= place.lanes == (-1 if place.memory is Memory.SHARED else self.lane)
+        if self.byte is not None:
+            last = place.words + (place.low_bits + place.bits - 1) // 8
+            chosen &= (place.words <= self.byte) & (self.byte <= last) & (place.memory is Memory.SHARED)
+        if self.element is not None:
+            row, column = np.indices(place.shape)
+            chosen &= (row == self.element[0]) & (column == self.element[1])
         return chosen
 
     def keep(self, found: Placements) -> Placements:
@@ -39,7 +47,8 @@ class Choice:
             return found
         kept = tuple(place for place in found.operands if self.of(place).any())
         if not kept:
-            asked = {"row": self.row, "lane": self.lane}
+            element = None if self.element is None else ",".join(map(str, self.element))
+            asked = {"row": self.row, "lane": self.lane, "byte": self.byte, "element": element}
             words = " and ".join(f"{name} {value}" for name, value in asked.items() if value is not None)
             raise OperandError(f"no operand has an element of {words}")
         return Placements(kept, found.unknown)

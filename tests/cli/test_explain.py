@@ -178,6 +178,47 @@ def test_other_memories(cli: CommandLine) -> None:
         assert [words for words in expected if words not in shown] == [], text
 
 
+def test_tiles_of_shared_memory(cli: CommandLine) -> None:
+    words = (WGMMA, "--swizzle", "128B", "--major", "mn", "--operand", "b")
+    text = cli.text(*words)
+    for line in (
+        "  unit = 128*(k % 8) + SBO*(k//8) + LBO*(n//8//8) + 16*(n//8 % 8)",
+        "  byte = (unit ^ (unit >> 7 & 7)*16) + 2*(n % 8)",
+        "  through the descriptor 0x4000004001000000: MN-major, swizzle 128B, start 0, SBO 1024, LBO 4096",
+    ):
+        assert line in text.splitlines()
+    assert "in registers" not in text
+    assert "  byte 336: 15:0 = 2,56" in cli.text(*words, "--element", "2,56").splitlines()
+    assert "  byte 336: 15:0 = 2,56" in cli.text(*words, "--byte", "0x151").splitlines()
+    places = {(entry["k"], entry["n"]): entry["byte"] for entry in cli.json(*words)["operands"][0]["elements"]}
+    assert len({*places.values()}) == len(places) == 32 * 256
+    (found,) = cli.json(*words, "--byte", places[31, 255])["operands"]
+    assert [(entry["k"], entry["n"]) for entry in found["elements"]] == [(31, 255)]
+    text = cli.text(WGMMA, "--sbo", "0x40", "--lbo", 1024, "--start", 256, "--operand", "a")
+    assert "start 256, SBO 64, LBO 1024" in text
+    assert "448 of 1024 elements of A share bytes with another: the offsets are too small" in text
+    for bad, message in (
+        ((F16, "--swizzle", "64B"), "reads its operands from registers, not from shared memory"),
+        ((WGMMA, "--swizzle", "64B", "--operand", "d"), "only a and b can be in shared memory, not d"),
+        ((WGMMA, "--sbo", 8), "must be a multiple of 16 bytes"),
+        ((WGMMA, "--sbo", "x"), "must be a number of 0 or more, such as 128 or 0x80, not 'x'"),
+        ((WGMMA, "--element", "3"), "must be two indices such as 3,5, not '3'"),
+        ((WGMMA, "--major", "mn", "--byte", 1 << 20), "no operand has an element of byte 1048576"),
+        ((WGMMA, "--byte", 3, "--svg", "x.svg"), "--svg draws whole operands"),
+    ):
+        cli.refuses(*bad, message=message)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed")
+def test_pictures_of_tiles(cli: CommandLine) -> None:
+    cli.text(WGMMA.replace("n256", "n8"), "--operand", "b", "--swizzle", "64B", "--svg", "tile.svg")
+    elements = ElementTree.fromstring(Path("tile.svg").read_bytes()).iter()
+    labels = [text.strip() for element in elements if (text := element.text or "").strip()]
+    cells = [label for label in labels if re.fullmatch(r"\d+:\d+,\d+", label)]
+    assert cells[:10] == [*(f"{8 * unit}:{8 * unit + 7},{n}" for n in (0, 1) for unit in range(4)), "8:15,2", "0:7,2"]
+    assert len({*cells}) == len(cells) == 8 * 4
+
+
 def test_json_is_the_whole_map(cli: CommandLine) -> None:
     found = cli.json(F16, "--selector", 1)
     assert [entry["operand"] for entry in found["operands"]] == ["a", "metadata", "b", "c", "d"]

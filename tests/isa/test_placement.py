@@ -74,9 +74,14 @@ def assert_formulas_agree(place: OperandPlacement, sparsity_selector: int) -> No
         if place.memory is Memory.SHARED:
             rows = place.shape[1] if place.operand == "b" else place.shape[0]
             given |= {"SBO": 128, "LBO": rows // 8 * 128}
+            if place.tile:
+                given |= {"SBO": place.tile.descriptor.stride_offset, "LBO": place.tile.descriptor.leading_offset}
             assert f"LBO {given['LBO']}" in place.notes[0]
     for name, formula in place.formulas.items():
         found = np.broadcast_to(eval(formula, {"__builtins__": {}}, given), place.shape)
+        if name == "unit":  # the next formula permutes it
+            given["unit"] = found
+            continue
         np.testing.assert_array_equal(found, known[name], err_msg=f"{name} = {formula}")
 
 

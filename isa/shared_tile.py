@@ -1,0 +1,172 @@
+"""A tile of A or B in shared memory as a matrix descriptor places it: offsets, formulas, and what is wrong with it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import OperandError
+from .formats import Format
+from .instructions import Instruction
+from .memory import (
+    GENERATIONS,
+    SWIZZLES,
+    UNIT_BYTES,
+    SharedDescriptor,
+    SharedMap,
+    Swizzle,
+    encode_descriptor,
+    shared_map,
+)
+from .tcgen05 import KINDS, Opcode
+
+__all__ = ["MAJORS", "SharedTile", "TileShape", "check_tile", "packed_tile", "tile_shape"]
+
+#: Names of the majors, by their words here.
+MAJORS = {"k": "K-major", "mn": "MN-major"}
+#: Bytes of shared memory that a CTA can have on sm_90 and sm_100.
+_MOST_BYTES = 227 * 1024
+
+
+@dataclass(frozen=True)
+class TileShape:
+    """Shape of an operand in shared memory."""
+
+    operand: str  #: ``a`` or ``b``
+    fmt: Format
+    mn: int  #: Rows of A or columns of B, of one CTA
+    k: int  #: Stored columns of A, or rows of B
+    element_bits: int  #: Bits from one element to the next inside a unit
+    unit_elements: int  #: Elements of a unit of 16 bytes
+
+    def map(self, tile: "SharedTile") -> SharedMap:
+        """Return the byte and bit of each element; shape (mn, k)."""
+        return shared_map(
+            tile.descriptor, self.mn, self.k, self.element_bits, major=tile.major, unit_elements=self.unit_elements
+        )
+
+
+@dataclass(frozen=True)
+class SharedTile:
+    """Placement of an operand in shared memory."""
+
+    descriptor: SharedDescriptor
+    major: str = "k"  #: ``k`` or ``mn``
+
+    def formulas(self, shape: TileShape, inner: str, outer: str) -> dict[str, str]:
+        """Return byte and low bit of an element as Python expressions of two indices.
+
+        Parameters
+        ----------
+        shape : TileShape
+            Shape of the operand.
+        inner, outer : str
+            Names of the index along which neighbours are adjacent in memory, and of the other.
+        """
+        d, swizzle, bits = self.descriptor, self.descriptor.swizzle, shape.element_bits
+        leading, stride = "LBO", "SBO"
+        if self.major == "mn" and swizzle.units == 1:
+            leading, stride = stride, leading
+        unit, rows = f"{inner}//{shape.unit_elements}", swizzle.pattern_rows
+        terms = [f"{swizzle.row_bytes}*({outer} % {rows})", f"{stride}*({outer}//{rows})"]
+        terms += [f"{leading}*({unit}//{swizzle.units})", f"16*({unit} % {swizzle.units})"]
+        if swizzle.units == 1:
+            terms[2:] = [f"{leading}*({unit})"]
+        terms = [*([str(d.start)] if d.start else []), *terms]
+        in_unit = f"{inner} % {shape.unit_elements}"
+        byte = f"{bits}*({in_unit})//8" if bits % 8 else f"{bits // 8}*({in_unit})" if bits > 8 else in_unit
+        if swizzle.units == 1:
+            formulas = {"byte": f"{' + '.join(terms)} + {byte}"}
+        else:
+            turned = f"(unit >> 7) - {d.base_offset}" if d.base_offset else "unit >> 7"
+            mask = swizzle.row_bytes // swizzle.atom_bytes - 1
+            permuted = f"(unit ^ ({turned} & {mask})*{swizzle.atom_bytes})"
+            formulas = {"unit": " + ".join(terms), "byte": f"{permuted} + {byte}"}
+        return formulas | ({"low bit": f"{bits}*({in_unit}) % 8"} if bits % 8 else {})
+
+    def problems(self, shape: TileShape) -> Iterator[str]:
+        """Yield what is wrong with the offsets for an operand of this shape."""
+        where = shape.map(self)
+        name = shape.operand.upper()
+        places = np.sort((where.addresses * 8 + where.low_bits).ravel())
+        if shared := int((np.diff(places) < where.element_bits).sum()):
+            yield f"{shared} of {places.size} elements of {name} share bytes with another: the offsets are too small"
+        if (beyond := where.first_beyond(_MOST_BYTES)) is not None:
+            yield f"{name} reaches byte {beyond}, beyond the {_MOST_BYTES} bytes of a CTA"
+
+
+def tile_shape(i: Instruction, operand: str, opcode: Opcode | None = None) -> TileShape:
+    """Return the shape of A or B in shared memory, of one CTA.
+
+    Raises
+    ------
+    OperandError
+        The instruction reads both from registers.
+    """
+    if i.family == "mma":
+        raise OperandError(f"{i} reads its operands from registers, not from shared memory")
+    ctas = opcode.cta_group if opcode else 1
+    fmt, mn, k = (i.a, i.m, i.stored_k) if operand == "a" else (i.b, i.n, i.k)
+    bits = fmt.container_bits if i.family == "tcgen05" else i.container_bits
+    return TileShape(operand, fmt, mn // ctas, k, bits, i.padded_unit(fmt) or 8 * UNIT_BYTES // bits)
+
+
+def packed_tile(
+    i: Instruction,
+    operand: str,
+    opcode: Opcode | None = None,
+    *,
+    swizzle: str = "none",
+    major: str = "k",
+    offsets: tuple[int | None, int | None] = (None, None),
+    start: int = 0,
+    base_offset: int = 0,
+) -> SharedTile:
+    """Return the placement of A or B in shared memory with this swizzle and major.
+
+    Parameters
+    ----------
+    i, operand, opcode
+        As for :func:`tile_shape`.
+    swizzle, major : str
+        Keys of :data:`~sptc.isa.memory.SWIZZLES` and :data:`MAJORS`.
+    offsets : tuple of int
+        Leading and stride byte offset. Default: those that leave no gaps between patterns.
+    start, base_offset : int
+        Fields of the descriptor.
+
+    Raises
+    ------
+    OperandError
+        The instruction cannot read the operand in this way, or a field is out of range.
+    """
+    shape = tile_shape(i, operand, opcode)
+    check_tile(i, opcode, shape.fmt, swizzle, major)
+    pattern = SWIZZLES[swizzle]
+    leading, stride = _packed(pattern, shape, major)
+    leading = leading if offsets[0] is None else offsets[0]
+    stride = stride if offsets[1] is None else offsets[1]
+    encode_descriptor(start, leading, stride, swizzle, base_offset, i.family)  # raises for a field out of range
+    return SharedTile(SharedDescriptor(start, leading, stride, base_offset, pattern), major)
+
+
+def _packed(swizzle: Swizzle, shape: TileShape, major: str) -> tuple[int, int]:
+    """Return leading and stride offset without gaps."""
+    pattern = swizzle.pattern_rows * swizzle.row_bytes
+    outer = shape.mn if major == "k" else shape.k
+    column = -(-outer // swizzle.pattern_rows) * pattern
+    return (pattern, column) if major == "mn" and swizzle.units == 1 else (column, pattern)
+
+
+def check_tile(i: Instruction, opcode: Opcode | None, fmt: Format, swizzle: str, major: str) -> None:
+    """Raise an `OperandError` unless an instruction can read an operand with this swizzle and major."""
+    if swizzle not in GENERATIONS[i.family].swizzles.values():
+        accepted = ", ".join(GENERATIONS[i.family].swizzles.values())
+        raise OperandError(f"{i.family} does not have the swizzle {swizzle!r}; it has {accepted}")
+    name = str(opcode or i)
+    transposes = KINDS[opcode.kind].transposes if opcode else i.container_bits == 16
+    if major == "mn" and not transposes:
+        raise OperandError(f"{name} reads .{fmt.name} K-major only")
+    if (SWIZZLES[swizzle].atom_bytes > UNIT_BYTES) != (major == "mn" and fmt.name == "tf32"):
+        needs = "needs" if fmt.name == "tf32" and major == "mn" else "cannot have"
+        raise OperandError(f"{MAJORS[major]} .{fmt.name} of {name} {needs} the swizzle '128B with 32B atoms'")

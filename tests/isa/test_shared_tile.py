@@ -1,0 +1,110 @@
+"""Tiles of A and B in shared memory: every swizzle and major, offsets without gaps, and what is wrong with others."""
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from sptc.errors import OperandError
+from sptc.isa.instructions import Instruction, parse
+from sptc.isa.memory import GENERATIONS, decode_descriptor
+from sptc.isa.placement import placements
+from sptc.isa.shared_tile import MAJORS, SharedTile, packed_tile, tile_shape
+from sptc.isa.tcgen05 import Opcode, parse_shaped
+
+from .test_placement import assert_every_bit_once, assert_formulas_agree
+
+WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n{}k{}.f32.{}"
+TCGEN05 = "tcgen05.mma.sp.cta_group::{}.kind::{}"
+TEXTS = (
+    WGMMA.format(64, 32, "f16.f16"),
+    WGMMA.format(40, 64, "e4m3.e5m2"),
+    WGMMA.format(8, 16, "tf32.tf32"),
+    TCGEN05.format(1, "f16 (m128n64k32.f32.f16.f16)"),
+    TCGEN05.format(2, "tf32 (m256n64k16.f32.tf32.tf32)"),
+    TCGEN05.format(1, "f8f6f4 (m64n64k64.f32.e2m1.e3m2)"),
+    TCGEN05.format(1, "mxf4.block_scale (m128n64k128.f32.e2m1.e2m1.ue8m0)"),
+)
+
+
+def parsed(text: str) -> tuple[Instruction, Opcode | None]:
+    if text.startswith("wgmma"):
+        return parse(text), None
+    opcode, i = parse_shaped(text)
+    return i, opcode
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_every_swizzle_and_major(text: str) -> None:
+    """Each tile without gaps holds every bit once, as its formulas and its descriptor say; the others are refused."""
+    (i, opcode), seen = parsed(text), 0
+    for swizzle, major in product(GENERATIONS[i.family].swizzles.values(), MAJORS):
+        try:
+            tiles = {name: packed_tile(i, name, opcode, swizzle=swizzle, major=major) for name in "ab"}
+        except OperandError:
+            continue
+        seen += 1
+        shared = [place for place in placements(i, 0, opcode, tiles).operands if place.tile]
+        assert [place.operand for place in shared] == ["a", "b"]
+        for place in shared:
+            assert_every_bit_once(place)
+            assert_formulas_agree(place, 0)
+            tile, shape = tiles[place.operand], tile_shape(i, place.operand, opcode)
+            assert [*tile.problems(shape)] == []
+            value = int(place.notes[0].split()[3].rstrip(":"), 16)
+            assert decode_descriptor(value, i.family) == tile.descriptor
+    kinds = {
+        "f16": 8,
+        "bf16": 8,
+        "tf32": 4 + (i.family == "tcgen05"),
+        "e2m1": 4 if opcode and "mxf4" in opcode.kind else 8,
+    }
+    assert seen == kinds.get(i.a.name, 4)
+
+
+def test_offsets_of_random_tiles(rng: np.random.Generator) -> None:
+    """Formulas hold with any offsets, start and base offset, also where elements overlap."""
+    for _ in range(20):
+        i, opcode = parsed(TEXTS[int(rng.choice([0, 3]))])
+        swizzle = str(rng.choice(["none", "32B", "64B", "128B"]))
+        offsets = int(rng.integers(64)) * 16, int(rng.integers(64)) * 16
+        words: dict[str, Any] = {
+            "start": int(rng.integers(64)) * 16,
+            "base_offset": int(rng.integers(8)) if swizzle != "none" else 0,
+        }
+        tiles = {
+            name: packed_tile(
+                i, name, opcode, swizzle=swizzle, major=str(rng.choice(["k", "mn"])), offsets=offsets, **words
+            )
+            for name in "ab"
+        }
+        for place in placements(i, 0, opcode, tiles).operands:
+            if place.tile:
+                assert_formulas_agree(place, 0)
+                places = place.words * 8 + place.low_bits
+                overlaps = len(np.unique(places)) < places.size
+                assert overlaps == any("share bytes" in note for note in place.notes)
+
+
+def test_what_is_wrong() -> None:
+    i = parse(TEXTS[0])
+    shape = tile_shape(i, "b")
+    tile = packed_tile(i, "b", offsets=(0, 128))
+    assert [*tile.problems(shape)] == ["1536 of 2048 elements of B share bytes with another: the offsets are too small"]
+    far = SharedTile(packed_tile(i, "b", start=262_128 - 16, offsets=(16, 32)).descriptor)
+    assert any("beyond the 232448 bytes of a CTA" in problem for problem in far.problems(shape))
+
+
+def test_what_is_refused() -> None:
+    for text, words, message in (
+        (TEXTS[1], {"major": "mn"}, r"reads .e4m3 K-major only"),
+        (TEXTS[6], {"major": "mn"}, r"reads .e2m1 K-major only"),
+        (TEXTS[0], {"swizzle": "128B with 32B atoms"}, "wgmma does not have the swizzle"),
+        (TEXTS[3], {"swizzle": "128B with 32B atoms"}, "K-major .f16 of .* cannot have the swizzle"),
+        (TEXTS[4], {"swizzle": "128B", "major": "mn"}, "MN-major .tf32 of .* needs the swizzle"),
+        (TEXTS[0], {"offsets": (8, None)}, "the leading offset of a descriptor must be a multiple of 16"),
+        ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", {}, "reads its operands from registers"),
+    ):
+        i, opcode = (parse(text), None) if text.startswith("mma") else parsed(text)
+        with pytest.raises(OperandError, match=message):
+            packed_tile(i, "a", opcode, **words)  # type: ignore[arg-type]
