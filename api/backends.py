@@ -72,8 +72,6 @@ class _Golden:
 
         if self._numerics is None:
             return Product(multiply(instruction, arch, operands))
-        if numerics_of(instruction, arch).method is not self._numerics.method:
-            raise OperandError(f"the numerics are those of another kind of instruction than {instruction} on {arch}")
         return Product(multiply_by(instruction, self._numerics, MUX_OF_ARCHITECTURE[arch], operands))
 
 
@@ -160,13 +158,13 @@ def backend(name: str | Backend) -> Backend:
     return _made(name)
 
 
-def with_numerics(computes: Backend, numerics: Numerics | None) -> Backend:
-    """Return a back end with other numerics than those of an architecture; unchanged if `numerics` is None.
+def with_numerics(computes: Backend, numerics: Numerics | None, instruction: Instruction | None, arch: str) -> Backend:
+    """Return a back end with other numerics of an instruction; unchanged if `numerics` is None.
 
     Raises
     ------
     OperandError
-        `numerics` is no record of numerics.
+        `numerics` is no record of numerics, or one of another kind of instruction, or no instruction is known.
     BackendError
         The back end cannot change its numerics.
     """
@@ -174,7 +172,13 @@ def with_numerics(computes: Backend, numerics: Numerics | None) -> Backend:
         return computes
     if not isinstance(numerics, Numerics):
         raise OperandError(f"numerics must be a record that sptc.numerics returned, not {shown(numerics)}")
+    if instruction is None:
+        raise OperandError("numerics are those of one instruction: name it")
+    own, half = numerics_of(instruction, arch), instruction.d.name == "f16"
+    is_longer = instruction.span is not None and numerics.step > own.step
+    if own.method is not numerics.method or numerics.rounds_to_half != half or is_longer:
+        raise OperandError(f"{instruction} cannot have these numerics, which are those of another kind of instruction")
     if (change := getattr(computes, "with_numerics", None)) is None:
-        raise BackendError("this back end has the numerics of its architecture: with numerics, use backend='golden'")
+        raise BackendError("this back end has the numerics of its architecture: with numerics, use golden or native")
     changed: Backend = change(numerics)
     return changed

@@ -137,7 +137,7 @@ def mma(
         ``"strict"`` raises for a nibble that the instruction declares undefined; ``"software"`` also takes 0x0 where
         every stored value of the chunk is zero; ``"silicon"`` computes any nibble as the multiplexers do.
     numerics : Numerics, optional
-        Other numerics than those of `arch`, see :func:`sptc.numerics`; for ``"golden"``.
+        Other numerics than those of `arch`, see :func:`sptc.numerics`; for ``"golden"`` and ``"native"``.
 
     Returns
     -------
@@ -156,7 +156,7 @@ def mma(
         The back end is unknown or does not execute the instruction, or a tool that it needs is missing.
     """
     parsed, arch, model = _chosen(instruction, arch, backend)
-    computes = with_numerics(model, numerics)
+    computes = with_numerics(model, numerics, parsed, arch)
     check_choice("metadata", metadata, METADATA_POLICIES, OperandError)
     accumulators = accumulator_fragment(parsed)
     operands = {

@@ -179,7 +179,8 @@ def identify(
     workers : int, optional
         Thread blocks of the launch of a stream-K kernel (default: the SM counts of GPUs of the architecture).
     numerics : Numerics, optional
-        Other numerics of `instruction` than those of `arch`, see :func:`sptc.numerics`; for the golden model.
+        Other numerics of `instruction` than those of `arch`, see :func:`sptc.numerics`; for
+        ``golden`` and ``native``.
 
     Returns
     -------
@@ -220,9 +221,7 @@ def identify(
     wanted = wanted.T if operands.swapped else wanted
     operands.scale(scales, groups)
     operands.of(plain)  # checks the shapes of block scales
-    if numerics is not None and not instruction:
-        raise OperandError("numerics are those of one instruction: name it")
-    computes = with_numerics(fastest(backend or ("golden" if numerics else None), arch), numerics)
+    computes = with_numerics(fastest(backend, arch), numerics, plain.parsed if instruction else None, arch)
     search = Search(operands, np.ascontiguousarray(wanted), computes, arch, epilogue)
     if workers is not None and (not is_integer(workers) or workers < 1):
         raise OperandError(f"workers must be an integer of 1 or more, not {shown(workers)}")

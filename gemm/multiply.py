@@ -107,7 +107,8 @@ def gemm(
     nan : str
         Conversion of a NaN in the factors: ``error``, ``keep`` or ``zero``.
     numerics : Numerics, optional
-        Other numerics of the instruction than those of `arch`, see :func:`sptc.numerics`; for ``golden``.
+        Other numerics of the instruction than those of `arch`, see :func:`sptc.numerics`; for ``golden``
+        and ``native``.
 
     Returns
     -------
@@ -148,7 +149,7 @@ def gemm(
     size = left.shape[-2], right.shape[-1]
     groups, epilogue = grouped(way, epilogue, group_scale_a, group_scale_b, size, left.shape[-1], start)
     way = grouped_way(way, groups) if complete is None else way
-    computes = with_numerics(backend_named(backend), numerics)
+    computes = with_numerics(backend_named(backend), numerics, way.parsed, way.arch)
     each = _each(left, right, scales, shape)
     found = [_one(operands, way, computes, epilogue, groups, start, prune, nan) for operands in each]
     whole = np.stack(found).reshape(*shape, *found[0].shape).view(dtype)

@@ -82,6 +82,11 @@ class Numerics:
     group: int = BLOCK_GROUP
     source: str
 
+    @property
+    def rounds_to_half(self) -> bool:
+        """Whether results are f16."""
+        return self.rounding in _HALF
+
     def replace(self, *, products: int | None = None, **changes: Any) -> "Numerics":
         """Return numerics that differ in some fields, to ask what a datapath with other parameters would compute.
 
@@ -103,7 +108,7 @@ class Numerics:
         if self.method is Method.INTEGER:
             raise OperandError("integers are summed exactly: their numerics have no other parameters")
         changes |= {} if products is None else {"step": products}
-        grouped, half = self.method is Method.GROUPED, self.rounding in _HALF
+        grouped, half = self.method is Method.GROUPED, self.rounds_to_half
         most = 1 + (BLOCK_ALIGNMENT_BITS if grouped else max(one.alignment_bits for one in DATAPATHS.values()))
         accepted: dict[str, dict[Any, Any]] = {
             "step": {size: size for size in (1, 2, 4, 8, 16, 32, 64) if not grouped or size >= BLOCK_GROUP},

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ..errors import BackendError
 from ..isa.instructions import Instruction
+from ..isa.numerics import Alignment, Numerics
 from ..isa.operands import MatrixOperands, Product
 from .library import ABI, Input, Matrices, Output, library
 
@@ -17,13 +18,22 @@ __all__ = ["NativeBackend", "multiply", "opened"]
 
 @contextmanager
 def opened(
-    instruction: Instruction, arch: str, kernels: str = "", alternatives: tuple[str, ...] = ()
+    instruction: Instruction,
+    arch: str,
+    kernels: str = "",
+    alternatives: tuple[str, ...] = (),
+    numerics: Numerics | None = None,
 ) -> Iterator[ctypes.c_void_p]:
-    """Open an instruction in the library, and close it; `kernels` and `alternatives` as of :func:`multiply`."""
+    """Open an instruction in the library, and close it; the other arguments as of :func:`multiply`."""
     handle, called = ctypes.c_void_p(), library(alternatives)
     try:
         _check(called, handle, called.sptc_open(ABI, str(instruction).encode(), arch.encode(), ctypes.byref(handle)))
         _check(called, handle, called.sptc_choose_kernels(handle, kernels.encode()))
+        if numerics is not None:
+            if numerics.alignment is not Alignment.TOWARD_ZERO:
+                raise BackendError("back end native aligns toward zero only; the golden model has other roundings")
+            numbers = numerics.step, numerics.alignment_bits, numerics.zero_exponent
+            _check(called, handle, called.sptc_set_numerics(handle, *numbers, numerics.rounding.value.encode()))
         yield handle
     finally:
         called.sptc_close(handle)
@@ -48,6 +58,7 @@ def multiply(
     kernels: str = "",
     threads: int = 1,
     alternatives: tuple[str, ...] = (),
+    numerics: Numerics | None = None,
 ) -> NDArray:
     """Compute D = A B + C as a chain of the instruction along K does.
 
@@ -62,6 +73,8 @@ def multiply(
     alternatives : tuple of str
         Open rules whose alternative applies, as for :func:`sptc.isa.numerics.numerics`; the library is compiled with
         them on first use.
+    numerics : Numerics, optional
+        Other numerics than those of `arch`.
 
     Returns
     -------
@@ -83,14 +96,27 @@ def multiply(
     assert c is not None
     d = np.empty_like(c)
     matrices = Matrices(*c.shape, b.shape[1], *(_buffer(Input, array) for array in given.values()), _buffer(Output, d))
-    with opened(instruction, arch, kernels, alternatives) as handle:
+    with opened(instruction, arch, kernels, alternatives, numerics) as handle:
         called = library(alternatives)
         _check(called, handle, called.sptc_multiply(handle, ctypes.byref(matrices), threads))
     return d
 
 
 class NativeBackend:
-    """The back end; without a thread of its own, since commands already use every core."""
+    """The back end; without a thread of its own, since commands already use every core.
+
+    Parameters
+    ----------
+    numerics : Numerics, optional
+        Other numerics than those of the architecture.
+    """
+
+    def __init__(self, numerics: Numerics | None = None) -> None:
+        self._numerics = numerics
+
+    def with_numerics(self, numerics: Numerics) -> "NativeBackend":
+        """Return a back end of a datapath with these numerics, whatever the architecture."""
+        return NativeBackend(numerics)
 
     def make_ready(self, arch: str) -> None:
         """Compile the library, which is the same for every architecture.
@@ -104,4 +130,4 @@ class NativeBackend:
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
         """Compute D as :func:`multiply` does; the library raises no flags."""
-        return Product(multiply(instruction, arch, operands))
+        return Product(multiply(instruction, arch, operands, numerics=self._numerics))

@@ -191,6 +191,7 @@ def library(alternatives: tuple[str, ...] = ()) -> ctypes.CDLL:
     for name in ("sptc_last_error", "sptc_text"):
         getattr(loaded, name).argtypes, getattr(loaded, name).restype = [handle], text
     loaded.sptc_choose_kernels.argtypes = [handle, text]
+    loaded.sptc_set_numerics.argtypes = [handle, ctypes.c_int, ctypes.c_int, ctypes.c_int, text]
     structures = {"multiply": Matrices, "mma": MmaOperands, "wgmma": WgmmaOperands, "tcgen05": Tcgen05Operands}
     for name, structure in structures.items():
         getattr(loaded, f"sptc_{name}").argtypes = [handle, ctypes.POINTER(structure), ctypes.c_int]

@@ -65,6 +65,13 @@ SPTC_API const char *sptc_text(const sptc_instruction *instruction);
 /* Chooses kernels by name: "portable", "avx2", "avx512", or "" for the fastest of this processor. */
 SPTC_API sptc_status sptc_choose_kernels(sptc_instruction *instruction, const char *name);
 
+/* Changes the numerics of an instruction from those of its architecture, to compute what another datapath would: kept
+ * products per step (a power of two up to 32), bits kept below the largest exponent (1 to 25), floor of the largest
+ * exponent (-200 to 4), and rounding of a step: "RZ-f32", "RZ-E8M13", "RNE-f32" or, of an f16 result, "RNE-f16".
+ * Not for integers, for products in groups with block scales, nor for fp8 that is emulated. */
+SPTC_API sptc_status sptc_set_numerics(sptc_instruction *instruction, int products, int alignment_bits,
+                                       int zero_exponent, const char *rounding);
+
 typedef struct sptc_shape {
     int32_t m, n, k;
     int32_t stored_k;  /* columns of A that are stored: half of K if the instruction is sparse */

@@ -31,6 +31,7 @@ struct sptc_instruction {
     std::unique_ptr<sptc::Product> product;
     std::unique_ptr<sptc::Registers> registers;
     const sptc::Kernels *kernels = nullptr;  // the fastest if none are chosen
+    sptc::Numerics numerics;                 // if they are not those of the architecture
 };
 
 namespace {
@@ -243,6 +244,38 @@ sptc_status sptc_choose_kernels(sptc_instruction *instruction, const char *name)
                                              std::string(name).substr(0, 40) +
                                              "'; there are portable, avx2 and avx512.");
         instruction->kernels = kernels;
+    });
+}
+
+sptc_status sptc_set_numerics(sptc_instruction *instruction, int products, int alignment_bits, int zero_exponent,
+                              const char *rounding) {
+    return checked(instruction, [&] {
+        require(rounding, "rounding");
+        const sptc::Instruction &of = opened(instruction);
+        sptc::Numerics changed = *of.numerics;
+        if (changed.method != sptc::Method::FUSED)
+            throw Error(SPTC_BAD_VALUE, "the numerics of this kind of instruction cannot be changed.");
+        check_range("products", products, 1, of.form->scale_size ? changed.step : 32);
+        check_range("alignment_bits", alignment_bits, 1, 25);
+        check_range("zero_exponent", zero_exponent, -200, 4);
+        if (products & (products - 1)) throw Error(SPTC_BAD_VALUE, "products must be a power of two.");
+        using Named = std::pair<const char *, sptc::Rounding>;
+        const bool half = of.d().bits == 16;
+        const Named f32[] = {{"RZ-f32", sptc::Rounding::RZ_F32},
+                             {"RZ-E8M13", sptc::Rounding::RZ_E8M13},
+                             {"RNE-f32", sptc::Rounding::RNE_F32}},
+                    f16[] = {{"RNE-f16", sptc::Rounding::RNE_F16}};
+        bool found = false;
+        for (const Named *one = half ? f16 : f32, *end = half ? std::end(f16) : std::end(f32); one != end; ++one)
+            if (std::string(rounding) == one->first) changed.rounding = one->second, found = true;
+        if (!found)
+            throw Error(SPTC_BAD_VALUE, std::string("rounding must be ") +
+                                            (half ? "RNE-f16" : "RZ-f32, RZ-E8M13 or RNE-f32") + ", not '" +
+                                            std::string(rounding).substr(0, 40) + "'.");
+        changed.step = products, changed.alignment_bits = alignment_bits, changed.zero_exponent = zero_exponent;
+        instruction->numerics = changed;
+        instruction->instruction->numerics = &instruction->numerics;
+        instruction->product = std::make_unique<sptc::Product>(*instruction->instruction);
     });
 }
 

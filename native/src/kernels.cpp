@@ -116,7 +116,7 @@ void fused_step(const Window &window, const Step &step, Ints *c, const Ints *sca
     for (int v = 0; v < V; ++v) {
         accumulated[v] = accumulator(c[v], window);
         e_max[v] = larger(e_max[v] + scale[v], accumulated[v].effective);
-        above[v] = e_max[v] - scale[v];
+        above[v] = e_max[v] - scale[v] + window.product_down;
         const int c_up = window.numerics.alignment_bits - 23;
         const Ints c_shift = e_max[v] - accumulated[v].exponent;
         const Ints c_aligned = c_up >= 0 ? truncated(accumulated[v].significand << c_up, c_shift)

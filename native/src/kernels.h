@@ -13,6 +13,7 @@ struct Window {
     Numerics numerics;
     int slots;             // kept products of a step
     int steps;             // steps of the stretch
+    int product_down;      // bits of a product below the last bit kept, before any alignment
     int group_up;          // zeros behind the scaled sum of a group, in units of the last bit kept
     int least_c_exponent;  // of a number of the accumulator's format that is not zero
     bool scaled, saturates;

@@ -110,6 +110,8 @@ inline HalfInts rounded(Doubles exact, Rounding rounding) {
         const Doubles large = (power > LEAST_NORMAL ? power : Doubles{} + LEAST_NORMAL) * ABOVE;
         result = (magnitude + large) - large;
         result = result < TOO_LARGE ? result : Doubles{} + __builtin_inf();
+    } else if (rounding == Rounding::RNE_F32) {
+        result = magnitude;  // the conversion below rounds
     } else {
         // A subnormal result is truncated where the least normal number, added to it, has its last bit.
         constexpr double LEAST_NORMAL = 1.17549435082228750797e-38;

@@ -61,6 +61,7 @@ Product::Product(const Instruction &instruction)
       form_(*instruction.form),
       a_(instruction.a(), form_.container_bits, form_.low_bit_a, instruction.numerics->method == Method::EMULATED),
       b_(instruction.b(), form_.container_bits, form_.low_bit_b, instruction.numerics->method == Method::EMULATED),
+      product_down_(0),
       product_up_(0),
       panel_k_(form_.k * std::max(1, STRETCH / form_.k)),
       group_(0),
@@ -75,6 +76,10 @@ Product::Product(const Instruction &instruction)
             scale_[code] = decode_code(format, code & ((1u << format.bits) - 1));
         group_ = numerics.method == Method::GROUPED ? BLOCK_GROUP : std::min(numerics.step, form_.stored_k);
         if (numerics.method == Method::GROUPED) product_up_ -= 2 * format.fraction_bits;
+    }
+    if (numerics.method == Method::FUSED && product_up_ < 0) {
+        product_down_ = -product_up_;
+        product_up_ = 0;
     }
     for (int slot = 0; slot < form_.stored_k; ++slot) order_.push_back(slot);
     if (numerics.method == Method::EMULATED)
@@ -110,6 +115,7 @@ Window Product::window(int k) const {
     if (numerics.method == Method::EMULATED) window.slots = form_.stored_k / 2;
     if (numerics.method == Method::INTEGER) window.slots = form_.stored_k;
     window.steps = k / form_.k * (form_.stored_k / window.slots);
+    window.product_down = product_down_;
     window.group_up = product_up_;
     window.least_c_exponent = FORMATS[form_.c].minimum_exponent();
     window.scaled = form_.scale_size != 0;

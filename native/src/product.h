@@ -54,6 +54,7 @@ class Product {
     Instruction instruction_;
     const Form &form_;
     Decoder a_, b_;
+    int product_down_;        // bits of a product below the last bit kept, not zero only if F is small
     int product_up_;          // zeros behind a product, or a scaled group of them, in units of the last bit kept
     int panel_k_;             // logical k of a stretch
     int group_;               // kept products that share a block scale, 0 without

@@ -12,7 +12,7 @@ enum class Family { MMA, WGMMA, TCGEN05 };
 enum class Sparsity { DENSE, SPARSE, ORDERED };
 // Which equation forms a result; see isa/numerics.py.
 enum class Method { FUSED, GROUPED, EMULATED, INTEGER };
-enum class Rounding { RZ_F32, RZ_E8M13, RNE_F16, EXACT };
+enum class Rounding { RZ_F32, RZ_E8M13, RNE_F16, EXACT, RNE_F32 };
 
 struct Format {
     const char *name;

@@ -19,6 +19,11 @@ __all__ = ["few_streams"]
 E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 FP8 = "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3"
 TF32 = "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"
+BF16 = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
+HALF = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f16.f16.f16"
+SPARSE = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+MXFP8 = "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0"
+INTEGER = "wgmma.mma_async.sp.sync.aligned.m64n8k64.satfinite.s32.s8.s8"
 M, N, K = 8, 6, 512
 
 
@@ -193,3 +198,68 @@ def test_a_dense_kernel_of_a_sparse_matrix(rng: Random) -> None:
         np.testing.assert_array_equal(sptc.gemm(*half, way=way), y)
     assert "not told apart: " in str(found)
     assert found.record()["diagnosis"] is None
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_other_numerics(rng: Random, number: int) -> None:
+    """Golden model and C++ agree on any F, step and rounding; the bits differ from the architecture's."""
+    name = (FP8, TF32, HALF, SPARSE, MXFP8, BF16)[number]
+    arch = "sm_120" if name == MXFP8 else "sm_90"
+    own = sptc.numerics(arch, name)
+    changed = own.replace(
+        alignment_bits=int(rng.integers(6, own.alignment_bits)),
+        products=int(rng.choice([1, 2, 4, 8, own.step])),
+        rounding=str(rng.choice(["RZ-f32", "RNE-f32", "RZ-E8M13"])) if name != HALF else "RNE-f16",
+    )
+    a, b = rng.standard_normal((M, K)), rng.standard_normal((K, N))
+    a[:, ::2] = 0
+    words: dict[str, Any] = {"instruction": name, "arch": arch, "split_k": 2}
+    if name == MXFP8:
+        words |= {f"block_scale_{one}": 2.0 ** rng.integers(-3, 4, (m, K // 32)) for one, m in (("a", M), ("b", N))}
+    y = sptc.gemm(a, b, numerics=changed, **words)
+    np.testing.assert_array_equal(sptc.gemm(a, b, numerics=changed, backend="native", **words), y)
+    np.testing.assert_array_equal(sptc.gemm(a, b, numerics=own, **words), sptc.gemm(a, b, **words))
+    assert (sptc.gemm(a, b, **words) != y).any()
+
+
+def test_other_numerics_of_registers_and_of_a_search(rng: Random) -> None:
+    a, b = rng.standard_normal((16, 64)).astype(np.float32), rng.standard_normal((64, 8)).astype(np.float32)
+    changed = sptc.numerics("sm_90", TF32).replace(alignment_bits=12)
+    assert changed.zero_exponent == -120  # the floor follows F
+    y = sptc.gemm(a, b, instruction=TF32, numerics=changed)
+    found = sptc.identify(a, b, y, instruction=TF32, result="f32", numerics=changed)
+    assert (found.exact, found.instructions_alike) == (True, ())
+    assert not sptc.identify(a, b, y, instruction=TF32, result="f32").exact
+    d = sptc.pack(TF32, a[:, :8], b[:8])
+    for backend in ("golden", "native"):
+        tile = sptc.mma(**d, numerics=changed, backend=backend)
+        expected = sptc.gemm(a[:, :8], b[:8], instruction=TF32, numerics=changed)
+        np.testing.assert_array_equal(sptc.unpack(TF32, d=tile).d, expected)
+    for change, message in (
+        ({"alignment_bits": 27}, r"^alignment_bits must be one of 1, .*, 26, not 27$"),
+        ({"alignment_bits": 17.0}, r"^alignment_bits must be one of 1, .*, 26, not 17.0$"),
+        ({"products": 3}, r"^step must be one of 1, 2, 4, 8, 16, 32, 64, not 3$"),
+        ({"rounding": "RNE-f16"}, r"^rounding must be one of RZ-f32, RZ-E8M13, RNE-f32, RNE-E8M13, not 'RNE-f16'$"),
+        ({"method": "fused"}, r"^numerics have no field 'method' to change, but step, alignment_bits, rounding, align"),
+    ):
+        with pytest.raises(Error, match=message):
+            changed.replace(**change)
+    words: dict[str, Any] = {"instruction": TF32, "numerics": changed}
+    for given, message in (
+        (
+            {"backend": "pysim"},
+            r"^this back end has the numerics of its architecture: with numerics, use golden or nat",
+        ),
+        (
+            {"instruction": INTEGER, "prune": True},
+            r"^wgmma.* cannot have these numerics, which are those of another kin",
+        ),
+        ({"numerics": 17}, r"^numerics must be a record that sptc.numerics returned, not 17$"),
+        ({"numerics": changed.replace(alignment="down"), "backend": "native"}, r"aligns toward zero only"),
+    ):
+        with pytest.raises(Error, match=message):
+            sptc.gemm(np.sign(a), np.sign(b), **{**words, **given})
+    with pytest.raises(Error, match=r"^numerics are those of one instruction: name it$"):
+        sptc.identify(a, b, y, format="tf32", dense=True, result="f32", numerics=changed)
+    with pytest.raises(Error, match=r"^integers are summed exactly: their numerics have no other parameters$"):
+        sptc.numerics("sm_90", INTEGER).replace(alignment_bits=12)
