@@ -3,10 +3,11 @@
 :func:`mma` computes on the registers of a warp, :func:`wgmma` on those of a warpgroup and on shared memory,
 :func:`tcgen05_mma` on tensor memory and shared memory; :func:`ldmatrix` and :func:`stmatrix` move matrices between
 shared memory and registers. :func:`pack` puts matrices where an instruction takes them, :func:`unpack` takes them out
-again, and :func:`random_metadata` draws legal metadata. :func:`gemm` multiplies whole matrices, and :func:`identify`
-says how a kernel summed one. :func:`run_kernel` runs a compiled kernel. :func:`evidence` says whether the numerics of
-an instruction are measured or modelled, and :func:`numerics` returns them. :class:`WgmmaSequence` checks the order of
-the calls around ``wgmma``. Bad input raises an :class:`Error`.
+again, :func:`save` and :func:`load` keep the operands in files, and :func:`random_metadata` draws legal metadata.
+:func:`gemm` multiplies whole matrices, and :func:`identify` says how a kernel summed one. :func:`run_kernel` runs a
+compiled kernel. :func:`evidence` says whether the numerics of an instruction are measured or modelled, and
+:func:`numerics` returns them. :class:`WgmmaSequence` checks the order of the calls around ``wgmma``. Bad input raises
+an :class:`Error`.
 """
 
 from importlib import import_module
@@ -44,11 +45,13 @@ __all__ = [
     "gemm",
     "identify",
     "ldmatrix",
+    "load",
     "mma",
     "numerics",
     "pack",
     "random_metadata",
     "run_kernel",
+    "save",
     "stmatrix",
     "tcgen05_mma",
     "tilelang",
@@ -64,6 +67,8 @@ if TYPE_CHECKING:
     from .gemm.multiply import gemm as gemm
     from .gemm.pack import pack as pack
     from .gemm.pack import random_metadata as random_metadata
+    from .gemm.tile_file import load as load
+    from .gemm.tile_file import save as save
     from .gemm.unpack import unpack as unpack
     from .kernels import tilelang as tilelang
     from .kernels import triton as triton
@@ -76,9 +81,11 @@ if TYPE_CHECKING:
 _LATER = {
     "gemm": (".gemm", ""),
     "identify": (".gemm.identify", "identify"),
+    "load": (".gemm.tile_file", "load"),
     "pack": (".gemm.pack", "pack"),
     "random_metadata": (".gemm.pack", "random_metadata"),
     "run_kernel": (".kernels.launch", "run_kernel"),
+    "save": (".gemm.tile_file", "save"),
     "unpack": (".gemm.unpack", "unpack"),
     "TensorMap": (".kernels.launch", "TensorMap"),
     "tilelang": (".kernels.tilelang", ""),

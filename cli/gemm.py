@@ -25,6 +25,7 @@ from ..gemm.plot import plot_errors
 from ..gemm.product import Errors, Problem, block_count, compute_block
 from ..gemm.sources import read_factor
 from ..gemm.sums import check_result
+from ..gemm.tile_file import tile_instruction
 from ..gemm.ways import CONVERSIONS, CUTS, GROUP_SCALINGS, K_ORDERS, ORDERS, Way
 from ..infra.pools import WorkError, cores, local_pool
 from ..isa.architectures import require_target, same_numerics
@@ -195,6 +196,8 @@ def _way(options: argparse.Namespace) -> Way:
             raise OperandError(f"--arch {options.arch} contradicts --way, which is for {way.arch}")
         require_target(way.parsed, options.arch)
     fmt = options.format
+    if not (way or fmt or options.instruction or options.random):
+        options.instruction = tile_instruction(options.a)
     if not (way or fmt or options.instruction):
         fmt = _format(options) or "f16"
     instruction = options.instruction

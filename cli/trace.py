@@ -29,7 +29,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         help="print the computation of one output, from the golden model and from the signals of the hardware",
         description="Print the computation of one output of one instruction: elements selected by metadata, products, "
         "exponents, shift amounts, truncated bits, the sum, and its rounding. Print it from the golden model and from "
-        "the signals of the hardware.",
+        "the signals of the hardware. If the file has D, compare its value with both, and mark the first step from "
+        "which it could differ. The exit status is 1 if the three are not equal.",
     )
     parser.add_argument(
         "source", metavar="FILE.npz|INSTRUCTION", help="a register file, or an instruction to draw a random tile of"
@@ -78,7 +79,7 @@ def _execute(options: argparse.Namespace) -> int:
         picture = draw_step(traced, number - 1, Theme(options.theme))
         write_whole(options.datapath, picture.svg())
     print(json.dumps(traced.as_dict(), indent=1) if options.json else traced)
-    return int(traced.difference is not None)
+    return int(not traced.agrees)
 
 
 def _random_tile(options: argparse.Namespace) -> Recorded:

@@ -10,6 +10,8 @@ from ..errors import OperandError
 from ..isa.architectures import require_target
 from ..rtl.config import PRESET_OF_ARCHITECTURE
 from ..verify.pack_files import file_stem, subject_named
+from ..verify.register_file import RegisterFile, read
+from ..verify.tensor_memory_file import TensorMemoryFile
 from ..verify.vector_levels import LEVELS
 from ..verify.vectors import BACKENDS, FORMATS, MANIFEST, VectorRequest, write_vectors
 from . import judge, pack
@@ -38,8 +40,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "instruction",
         nargs="*",
         metavar="INSTRUCTION",
-        help="instruction in PTX syntax, for tcgen05 with shape and types in brackets; several are written to "
-        "subfolders of --output",
+        help="instruction in PTX syntax, for tcgen05 with shape and types in brackets, or a register file FILE.npz "
+        "whose tiles are written instead of random ones; several are written to subfolders of --output",
     )
     add(parser, "tiles", note=" (default 1)")
     parser.add_argument(
@@ -136,6 +138,8 @@ def _request(text: str, options: argparse.Namespace) -> VectorRequest:
     """Return the request for the vectors of one instruction."""
     choices: dict[str, Any] = {name: getattr(options, name) for name in _VECTOR_OPTIONS}
     choices = {name: value for name, value in choices.items() if value is not None}
+    if text.endswith(".npz"):
+        return _request_of_file(text, options, choices)
     architectures = subject_named(text).instruction.architectures
     arches = options.arch or [_DEFAULT_ARCH if _DEFAULT_ARCH in architectures else architectures[0]]
     if len(arches) != 1 or arches[0] == pack.ALL:
@@ -148,6 +152,17 @@ def _request(text: str, options: argparse.Namespace) -> VectorRequest:
     elif superfluous := _first_present(options, DATAPATH_OPTIONS):
         raise OperandError(f"{superfluous} needs --level {', '.join(LEVELS[1:-1])} or {LEVELS[-1]}")
     return VectorRequest(instruction=text, arch=arch, seed=options.seed, config=config, **{"tiles": 1, **choices})
+
+
+def _request_of_file(path: str, options: argparse.Namespace, choices: dict[str, Any]) -> VectorRequest:
+    """Return the request for the tiles of a register file."""
+    if superfluous := _first_present(options, ("tiles", "distribution", "nibbles", "arch", "bench", *DATAPATH_OPTIONS)):
+        raise OperandError(f"{superfluous} is about random tiles and cannot be combined with FILE.npz")
+    file = read(path)
+    assert isinstance(file, RegisterFile | TensorMemoryFile)
+    return VectorRequest(
+        instruction=file.name, arch=file.arch, tiles=file.cases, seed=options.seed, file=file, **choices
+    )
 
 
 def _summary(manifest: dict[str, Any], folder: Path) -> str:

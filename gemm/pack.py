@@ -35,13 +35,13 @@ from ..tensors.compressed import Compressed
 from .containers import accumulator_codes, in_containers
 from .matrices import as_array, dense_codes, sparse_codes
 
-__all__ = ["pack", "random_metadata"]
+__all__ = ["instruction_of", "pack", "random_metadata"]
 
 #: Maximum number of tiles for which metadata is drawn.
 _MOST_TILES = 1 << 16
 
 
-def _instruction_of(text: str) -> tuple[Opcode | None, Instruction]:
+def instruction_of(text: str) -> tuple[Opcode | None, Instruction]:
     """Parse an instruction; for ``tcgen05`` also return its opcode."""
     if isinstance(text, str) and text.strip().startswith("tcgen05."):
         return parse_shaped(text)
@@ -105,7 +105,7 @@ def pack(
     MetadataError
         A nibble is undefined.
     """
-    opcode, i = _instruction_of(instruction)
+    opcode, i = instruction_of(instruction)
     check_choice("metadata", metadata, METADATA_POLICIES, OperandError)
     selector = checked_selector(selector, i)
     accepted = ("registers", "shared") if i.family == "wgmma" else ("shared" if opcode else "registers",)
@@ -170,7 +170,7 @@ def random_metadata(
     OperandError
         The instruction is dense, or an argument is of the wrong type or range.
     """
-    opcode, i = _instruction_of(instruction)
+    opcode, i = instruction_of(instruction)
     if not i.sparse:
         raise OperandError(f"{i} is dense and has no metadata")
     selector = checked_selector(selector, i)

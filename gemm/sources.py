@@ -12,8 +12,12 @@ from ..tensors.checkpoints import Checkpoint, read_compressed
 from ..tensors.compressed import Compressed
 from ..tensors.files import open_tensors
 from ..tensors.software_formats import SOFTWARE_FORMATS
+from .tile_file import holds_tile, tile_matrix
 
 __all__ = ["Source", "read_factor"]
+
+#: Operand of a tile that an option takes where it names none.
+_OPERANDS = {"--a-tensor": "a", "--b-tensor": "b", "--y-tensor": "y"}
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,14 @@ def _read(path: Path, tensor: str | None, option: str) -> NDArray | Checkpoint:
             if file.metadata["software_format"] not in SOFTWARE_FORMATS:
                 raise FileError(f"{path} is in no known format, but {shown(file.metadata['software_format'])}")
             return read_compressed(path, file.metadata["software_format"], tensor)
+        if path.suffix == ".npz" and holds_tile(file.names):
+            name = tensor or _OPERANDS.get(option)
+            if name is None:
+                raise FileError(
+                    f"{path} holds the operands of an instruction: {option} must say which one, a, b, c or y"
+                )
+            matrix = tile_matrix(path, name.lower())
+            return Checkpoint(matrix) if isinstance(matrix, Compressed) else matrix
         name = file.only(option) if tensor is None else tensor
         if name in file.compressed:
             return Checkpoint(file.compressed[name]())

@@ -139,6 +139,8 @@ def write_compressed(path: Path, tensor: str, checkpoint: Checkpoint, name: str,
         As for :func:`pack`.
     """
     arrays, text = pack(checkpoint, name, options)
+    if name == "ptx" and path.suffix == ".npz" and not tensor:  # as files of sptc.save have them
+        arrays |= {"instruction": np.array(text["instruction"]), "selector": np.array(int(text["selector"]))}
     write_tensors(path, {f"{tensor}.{key}" if tensor else key: array for key, array in arrays.items()}, text)
 
 

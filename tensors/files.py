@@ -304,7 +304,7 @@ def write_tensors(path: Path, tensors: Mapping[str, NDArray], metadata: Mapping[
         The suffix is wrong, the file cannot hold a type, or it cannot be written.
     """
     check_output(path)
-    contiguous = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    contiguous = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     if path.suffix == ".npz":
         types = {name: array.dtype.name for name, array in contiguous.items() if _is_extension(array.dtype)}
         plain = {

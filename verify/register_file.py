@@ -10,6 +10,9 @@ Register files of ``tcgen05`` hold tensor memory: see :mod:`sptc.verify.tensor_m
 integers each, for A and B). Recordings add ``recorded`` (place and date); the shipped ones add ``distribution`` (one
 word for each case, comma-separated).
 
+Arrays may also have the names of the arguments of :func:`sptc.mma`, :func:`sptc.wgmma` and :func:`sptc.tcgen05_mma`,
+and any batch axes or none: see :func:`sptc.operands.tile_arrays.register_keys`.
+
 ``python -m sptc.verify.register_file`` rewrites their manifest, ``recordings/manifest.json``, after one was added.
 """
 
@@ -27,13 +30,14 @@ from numpy.typing import NDArray
 from ..api.backends import Backend
 from ..api.warp import mma
 from ..api.warpgroup import wgmma
-from ..errors import FileError, MetadataError
+from ..errors import FileError, MetadataError, OperandError
 from ..infra.files import write_whole
 from ..isa.architectures import same_numerics
 from ..isa.fragments import accumulator_fragment
 from ..isa.instructions import Instruction, parse
 from ..isa.memory import SharedMap, decode_descriptor, operand_map
 from ..operands.registers import from_registers
+from ..operands.tile_arrays import register_keys
 from . import tensor_memory_file
 from .archive import Archive, Replayable, load
 
@@ -187,6 +191,10 @@ def read(path: str | Path) -> Replayable:
 
 def interpret(archive: Archive) -> Replayable:
     """Return the register file in an archive; errors as for :func:`read`."""
+    try:
+        archive = Archive(archive.path, register_keys(archive.arrays))
+    except OperandError as error:
+        raise FileError(f"{archive.path}: {error}") from None
     if "instruction" in archive.arrays and archive.string("instruction", "").strip().startswith("tcgen05."):
         return tensor_memory_file.interpret(archive)
     return _interpret(archive)
@@ -194,10 +202,10 @@ def interpret(archive: Archive) -> Replayable:
 
 def _interpret(archive: Archive) -> RegisterFile:
     contents, path = archive.arrays, archive.path
-    required = ["instruction", "selector", "B", "C"]
+    required = ["instruction", "B", "C"]
     if "instruction" in contents:
         instruction = parse(archive.string("instruction", ""))
-        required += ["E"] if instruction.sparse else []
+        required += ["selector", "E"] if instruction.sparse else []
         required += ["scale_a", "scale_b", "scale_ids"] if instruction.scale_size else []
         required += ["b_descriptor"] if instruction.family == "wgmma" else []
         by_descriptor = instruction.family == "wgmma" and "a_descriptor" in contents
@@ -229,8 +237,8 @@ def _interpret(archive: Archive) -> RegisterFile:
     trans_of_a, trans_of_b = archive.integers("imm_trans", (0, 0))
     return RegisterFile(
         instruction=instruction,
-        sparsity_selector=archive.integer("selector"),
-        arch=same_numerics(archive.string("arch", _DEFAULT_ARCH)),
+        sparsity_selector=archive.integer("selector", 0),
+        arch=same_numerics(archive.string("arch", _default_arch(instruction))),
         metadata=archive.policy(),
         scale_ids=(byte_a, thread_a, byte_b, thread_b),
         scale_d=archive.flag("scale_d", True),
@@ -239,6 +247,10 @@ def _interpret(archive: Archive) -> RegisterFile:
         imm_trans=(trans_of_a, trans_of_b),
         **arrays,
     )
+
+
+def _default_arch(i: Instruction) -> str:
+    return _DEFAULT_ARCH if _DEFAULT_ARCH in i.architectures else i.architectures[0]
 
 
 def write(path: str | Path, file: Replayable, **others: NDArray | str) -> None:

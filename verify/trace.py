@@ -19,6 +19,7 @@ from .replay import as_number
 
 __all__ = [
     "Difference",
+    "FileResult",
     "OutputTrace",
     "Product",
     "Step",
@@ -26,6 +27,7 @@ __all__ = [
     "as_code",
     "as_decimal",
     "as_json",
+    "file_verdict",
     "first_difference",
     "integer_step",
     "selected_halves",
@@ -92,6 +94,15 @@ class OutputTrace:
     steps: tuple[Step, ...]
     added: int | None  #: Code of C if a separate addition adds it after the steps (emulated fp8 and 4-bit integers)
     d: int  #: Code of the output
+
+
+@dataclass(frozen=True)
+class FileResult:
+    """Result of the output that a register file holds."""
+
+    d: int  #: Code of the output
+    #: Index of the first step whose result alone could lead to `d`; None if `d` is that of the golden model.
+    first_step: int | None
 
 
 @dataclass(frozen=True)
@@ -195,12 +206,13 @@ def as_json(value: float | int) -> float | int | str:
 _HEADER = ("element", "nibble", "B row", "a", "b", "value", "exponent", "shift", "kept", "cut off")
 _EQUAL = "="
 _FIRST = " <- first difference"
+_FILE = " <- the D of the file could differ from here on"
 
 
-def trace_as_text(title: str, golden: OutputTrace, hardware: OutputTrace | None) -> str:
+def trace_as_text(title: str, golden: OutputTrace, hardware: OutputTrace | None, file: FileResult | None = None) -> str:
     """Return a table for each step of the golden model, with the values of the hardware where they differ."""
-    lines = [title, _verdict(golden, hardware)]
-    for heading, rows, ending in _tables(golden, hardware):
+    lines = [title, _verdict(golden, hardware), *file_verdict(golden, file)]
+    for heading, rows, ending in _tables(golden, hardware, file):
         widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
         lines += ["", heading]
         for row in rows:
@@ -210,10 +222,11 @@ def trace_as_text(title: str, golden: OutputTrace, hardware: OutputTrace | None)
     return "\n".join(lines)
 
 
-def trace_as_html(title: str, golden: OutputTrace, hardware: OutputTrace | None) -> str:
+def trace_as_html(title: str, golden: OutputTrace, hardware: OutputTrace | None, file: FileResult | None = None) -> str:
     """Return the same tables as HTML."""
-    parts = [f"<p><b>{escape(title)}</b><br>{escape(_verdict(golden, hardware))}</p>"]
-    for heading, (header, *rows), ending in _tables(golden, hardware):
+    verdicts = "<br>".join(escape(line) for line in (_verdict(golden, hardware), *file_verdict(golden, file)))
+    parts = [f"<p><b>{escape(title)}</b><br>{verdicts}</p>"]
+    for heading, (header, *rows), ending in _tables(golden, hardware, file):
         body = "".join(_html_row(row, "td") for row in rows)
         end = "<br>".join(map(escape, ending))
         parts.append(f"<p>{escape(heading)}</p><table>{_html_row(header, 'th')}{body}</table><p>{end}</p>")
@@ -237,8 +250,19 @@ def _verdict(golden: OutputTrace, hardware: OutputTrace | None) -> str:
     return f"{result}, {_code(hardware, hardware.d)} by the hardware; {parting}"
 
 
+def file_verdict(golden: OutputTrace, file: FileResult | None) -> list[str]:
+    """Return the line that compares the result of the file with the golden model's; none without a result."""
+    if file is None:
+        return []
+    if file.first_step is None:
+        return ["the file holds the same D"]
+    steps = len(golden.steps)
+    place = f"from step {file.first_step + 1} of {steps} on" if steps > 1 else "in the only step"
+    return [f"the file holds {_code(golden, file.d)}, another D; it could differ {place}"]
+
+
 def _tables(
-    golden: OutputTrace, hardware: OutputTrace | None
+    golden: OutputTrace, hardware: OutputTrace | None, file: FileResult | None
 ) -> Iterator[tuple[str, list[tuple[str, ...]], list[str]]]:
     """Yield heading, table rows and closing lines of each step."""
     difference = first_difference(golden, hardware) if hardware else None
@@ -252,6 +276,8 @@ def _tables(
             heading += f": e_max {step.e_max}, F {step.alignment_bits}, the last bit kept is worth "
             heading += f"2^{step.e_max - step.alignment_bits}"
             heading += _hardware_field("e_max", step, other, place)
+        if file and file.first_step == number:
+            heading += _FILE
         yield heading, list(_rows(golden, step, other, place)), list(_ending(golden, step, other, place))
     if golden.added is not None:
         yield (

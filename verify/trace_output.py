@@ -19,8 +19,20 @@ from ..infra.figures import drawn, sheet
 from ..isa.operands import MatrixOperands
 from . import register_file
 from .archive import Recorded
+from .first_step import first_possible_step
 from .replay import as_number
-from .trace import Difference, OutputTrace, Step, first_difference, trace_as_dict, trace_as_html, trace_as_text
+from .trace import (
+    Difference,
+    FileResult,
+    OutputTrace,
+    Step,
+    as_code,
+    file_verdict,
+    first_difference,
+    trace_as_dict,
+    trace_as_html,
+    trace_as_text,
+)
 from .trace_golden import golden_traces
 from .trace_hardware import hardware_traces
 
@@ -38,11 +50,17 @@ class TracedOutput:
     column: int
     golden: OutputTrace  #: Trace of the golden model
     hardware: OutputTrace | None  #: Trace of the hardware, if requested
+    file: FileResult | None = None  #: Result that the file holds, if it has D
 
     @cached_property
     def difference(self) -> Difference | None:
         """First field in which both traces differ; None if they are equal or there is only one."""
         return first_difference(self.golden, self.hardware) if self.hardware else None
+
+    @property
+    def agrees(self) -> bool:
+        """Whether golden model, hardware and file agree, as far as they are there."""
+        return self.difference is None and (self.file is None or self.file.first_step is None)
 
     @property
     def title(self) -> str:
@@ -59,20 +77,26 @@ class TracedOutput:
             "golden": trace_as_dict(self.golden),
             "hardware": trace_as_dict(self.hardware) if self.hardware else None,
             "first_difference": str(self.difference) if self.difference else None,
+            "file": self.file
+            and {
+                "d": as_code(self.file.d, self.golden.instruction.d.bits),
+                "agrees": self.file.first_step is None,
+                "first_possible_step": None if self.file.first_step is None else self.file.first_step + 1,
+            },
         }
 
     def as_svg(self) -> bytes:
         """Return a picture of the bits of every term, as SVG; raise a `BackendError` if matplotlib is not installed."""
-        return trace_as_svg(self.title, self.golden, self.hardware)
+        return trace_as_svg(self.title, self.golden, self.hardware, self.file)
 
     def __str__(self) -> str:
-        return trace_as_text(self.title, self.golden, self.hardware)
+        return trace_as_text(self.title, self.golden, self.hardware, self.file)
 
     def __repr__(self) -> str:
         return f"<trace of {self.title}>"
 
     def _repr_html_(self) -> str:
-        return trace_as_html(self.title, self.golden, self.hardware)
+        return trace_as_html(self.title, self.golden, self.hardware, self.file)
 
     def _repr_svg_(self) -> str:
         return self.as_svg().decode()
@@ -82,6 +106,8 @@ def trace(
     file: str | Path | Recorded, case: int = 0, row: int = 0, column: int = 0, *, hardware: bool = True
 ) -> TracedOutput:
     """Trace one output of a register file: by the golden model and, on request, the hardware.
+
+    If the file has D, its value is compared with the golden model's.
 
     Parameters
     ----------
@@ -107,8 +133,12 @@ def trace(
     operands = _operands(recorded.take(slice(case, case + 1)), row, column)
     [golden] = golden_traces(i, recorded.arch, operands)
     traces = hardware_traces(i, recorded.arch, operands) if hardware else iter(())
+    result = None
+    if recorded.d is not None:
+        d = int(recorded.matrix(recorded.d[case : case + 1])[0, row, column])
+        result = FileResult(d, None if d == golden.d else first_possible_step(golden, operands, d))
     return TracedOutput(
-        name=recorded.name, case=case, row=row, column=column, golden=golden, hardware=next(traces, None)
+        name=recorded.name, case=case, row=row, column=column, golden=golden, hardware=next(traces, None), file=result
     )
 
 
@@ -143,10 +173,13 @@ class _Row:
     note: str  #: Text after the bits
 
 
-def trace_as_svg(title: str, golden: OutputTrace, hardware: OutputTrace | None) -> bytes:
+def trace_as_svg(
+    title: str, golden: OutputTrace, hardware: OutputTrace | None, file: FileResult | None = None
+) -> bytes:
     """Draw each step of the golden model as SVG: terms, their sum and the result, bit by bit.
 
-    The first difference to the hardware is written below. Raise a `BackendError` if matplotlib is not installed.
+    The first difference to the hardware and the result of the file are written below. Raise a `BackendError` if
+    matplotlib is not installed.
     """
     steps = [(step, list(_rows(golden, step))) for step in golden.steps]
     spans = [_span(step, rows) for step, rows in steps]
@@ -159,7 +192,8 @@ def trace_as_svg(title: str, golden: OutputTrace, hardware: OutputTrace | None) 
             axes.text(0.1, top, _heading(golden, number, step), fontsize=8, va="center")
             _draw(axes, step, rows, (high, low), top + 0.3)
             top += _GAP + len(rows) * _CELL
-        axes.text(0.1, top, _verdict(golden, hardware), fontsize=8, va="center")
+        verdicts = [line for line in (_verdict(golden, hardware), *file_verdict(golden, file)) if line]
+        axes.text(0.1, top, "; ".join(verdicts), fontsize=8, va="center")
         return drawn(axes.figure)
 
 

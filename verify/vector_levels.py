@@ -19,7 +19,18 @@ from .stimulus import NIBBLES, Given, draw_tiles, drawn_distributions, further_f
 from .tensor_memory_file import TensorMemoryFile
 from .vector_steps import datapath_numerics, step_vectors, steps_of_k, vector_bits, warp_vectors
 
-__all__ = ["LEVELS", "Drawn", "File", "Table", "Vectors", "joined", "register_vectors", "tables_of", "top_vectors"]
+__all__ = [
+    "LEVELS",
+    "Drawn",
+    "File",
+    "Table",
+    "Vectors",
+    "file_vectors",
+    "joined",
+    "register_vectors",
+    "tables_of",
+    "top_vectors",
+]
 
 #: Levels: registers and memory, and the top of each other name.
 LEVELS = ("registers", "warp", "row", "unit")
@@ -135,6 +146,17 @@ def register_vectors(subject: Subject, arch: str, drawn: Drawn, backend: str) ->
         for name, (array, axes, meaning) in tables_of(sample).items()
     )
     return Vectors(tables, _immediates(sample), file, block, drawn.blocks)
+
+
+def file_vectors(file: File, backend: str) -> Vectors:
+    """Return vectors of the tiles of a register file, with D of the back end instead of that of the file."""
+    file = replace(file, d=file.run(backend))
+    arrays = {name: array.reshape(-1, 1) for name, (array, _, _) in tables_of(file).items()}
+    tables = tuple(
+        Table(name, name == "D", _WORD, array.shape, axes, (meaning,))
+        for name, (array, axes, meaning) in tables_of(file).items()
+    )
+    return Vectors(tables, _immediates(file), lambda _: file, lambda _: arrays, 1)
 
 
 def tables_of(file: File) -> dict[str, _Words]:

@@ -25,7 +25,18 @@ from ..rtl.config import CoreConfig
 from .pack_files import Subject, require_placed, subject_named
 from .stimulus import NIBBLES, drawn_distributions
 from .testbench import bench_files
-from .vector_levels import LEVELS, Arrays, Drawn, Table, Vectors, joined, register_vectors, top_vectors
+from .vector_levels import (
+    LEVELS,
+    Arrays,
+    Drawn,
+    File,
+    Table,
+    Vectors,
+    file_vectors,
+    joined,
+    register_vectors,
+    top_vectors,
+)
 from .vector_steps import datapath_numerics
 
 __all__ = [
@@ -217,6 +228,9 @@ class VectorRequest:
     #: Back end of the results at level ``registers``: ``golden``, or ``native`` with the same bits, which is several
     #: times as fast. The other levels use the golden model.
     backend: str = "golden"
+    #: Register file whose tiles are written instead of random ones, at level ``registers``; it has the instruction,
+    #: architecture and number of tiles of the request.
+    file: File | None = None
     bench: bool = False  #: Also write the Verilog of the top and a testbench for it, in format ``hex``
 
     def __post_init__(self) -> None:
@@ -225,11 +239,14 @@ class VectorRequest:
             value = getattr(self, name)
             if value not in accepted:
                 raise OperandError(f"{name} must be {' or '.join(map(repr, accepted))}, not {value!r}")
+        if self.file and self.level != "registers":
+            raise OperandError(f"the tiles of a file are written at level 'registers', not {self.level!r}")
         if self.tiles < 1 or self.seed < 0:
             raise OperandError(f"tiles must be 1 or more and the seed 0 or more, not {self.tiles} and {self.seed}")
         subject = self.subject
-        drawn_distributions(subject.instruction, self.distribution)
-        require_placed(subject, self.arch)
+        if not self.file:
+            drawn_distributions(subject.instruction, self.distribution)
+            require_placed(subject, self.arch)
         if (self.level == "registers") != (self.config is None):
             raise OperandError(f"level {self.level!r} takes {'no' if self.config else 'a'} datapath")
         if self.config:
@@ -289,6 +306,8 @@ def content_digest(manifest: dict[str, Any]) -> str:
 
 
 def _vectors(request: VectorRequest) -> Vectors:
+    if request.file:
+        return file_vectors(request.file, request.backend)
     subject = request.subject
     i = subject.instruction
     words = i.m * i.n if subject.opcode is None else max(i.m * i.n, subject.opcode.cta_group * _TENSOR_MEMORY_WORDS)
@@ -310,7 +329,7 @@ def _facts(request: VectorRequest, vectors: Vectors) -> dict[str, Any]:
         "format": request.format,
         "tiles": request.tiles,
         "seed": request.seed,
-        "distributions": list(drawn_distributions(subject.instruction, request.distribution)),
+        "distributions": [] if request.file else list(drawn_distributions(subject.instruction, request.distribution)),
         "nibbles": request.nibbles,
         "computed_by": request.backend,
         "immediates": vectors.immediates,

@@ -6,6 +6,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+import sptc
 from numpy.typing import NDArray
 from sptc.tensors.files import open_tensors, read_matrix, write_tensors
 from sptc.tensors.quantise import quantise
@@ -111,3 +112,17 @@ def test_bad_words(cli: CommandLine) -> None:
         (["dense.npy", "--from", "ptx", "--prune"], "--prune cannot be combined with --from"),
     ):
         cli.refuses(*words, message=message)
+
+
+def test_registers_are_operands_of_a_tile(dense: NDArray, cli: CommandLine, rng: np.random.Generator) -> None:
+    """A file of format ptx has what ``sptc.load`` needs: with B and C it is computed."""
+    cli.text("dense.npy", "--prune", "--to", "ptx", "--output", "a.npz")
+    tile = sptc.load("a.npz")
+    assert tile.keys() == {"instruction", "a", "e", "selector"}
+    b = rng.standard_normal((32, 8)).astype(np.float16)
+    packed = sptc.pack(tile["instruction"], np.zeros((16, 32), np.float16), b)
+    d = sptc.mma(**tile, b=packed["b"], c=packed["c"])
+    assert d.shape == (4, 8, 32, 4)
+    pruned = expand(sparsify(dense, "2:4", prune=True))
+    expected = sptc.mma(**sptc.pack(tile["instruction"], pruned[32:48, 64:96], b))
+    np.testing.assert_array_equal(d[2, 2], expected)

@@ -55,6 +55,16 @@ def test_files(rng: np.random.Generator, cli: CommandLine) -> None:
     cli.refuses(*words, "--prune", message="a holds 1 NaN, the first in row 2, column 17")
 
 
+def test_the_matrices_of_a_tile(rng: np.random.Generator, cli: CommandLine) -> None:
+    """By the instruction of the file, so that the product is its D."""
+    instruction = "mma.sp.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32"
+    a, b = sparse(rng, 16, 32).astype(np.float32), rng.standard_normal((32, 8)).astype(np.float32)
+    tile = sptc.pack(instruction, a, b)
+    sptc.save("tile.npz", **tile)
+    cli.text("--a", "tile.npz", "--b", "tile.npz", "--backend", "golden", "--output", "d.npy", "--jobs", 1)
+    np.testing.assert_array_equal(np.load("d.npy"), sptc.unpack(instruction, d=sptc.mma(**tile)).d)
+
+
 def test_what_is_wrong(monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
     for words, message in (

@@ -63,3 +63,17 @@ def test_bad_words(cli: CommandLine) -> None:
         (["bad.npz", "--golden-only"], "0b0000"),  # as the policy of the file says
     ):
         cli.refuses(*words, message=message)
+
+
+def test_the_d_of_the_file_decides_the_status(cli: CommandLine) -> None:
+    file = read(FILE)
+    assert file.d is not None
+    write(Path("other.npz"), replace(file, d=file.d ^ 1))
+    words = ["other.npz", "--case", 1, "--row", 2, "--column", 3, "--golden-only"]
+    lines = cli.text(*words, status=1).splitlines()
+    assert lines[2].startswith(f"the file holds 0x{file.matrix(file.d)[1, 2, 3] ^ 1:08x} (")
+    assert lines[2].endswith("), another D; it could differ in the only step")
+    assert [line for line in lines if "<- the D of the file could differ from here on" in line] == [lines[4]]
+    said = cli.json(*words, "--svg", "x.svg", status=1)["file"]
+    assert (said["agrees"], said["first_possible_step"]) == (False, 1)
+    assert "the file holds" in cli.text(FILE, "--golden-only")

@@ -8,7 +8,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
+import sptc
 from sptc.cli import main
 from sptc.infra.verilator import verilator_root
 from sptc.rtl.config import PRESETS
@@ -22,6 +24,7 @@ from sptc.sim.faults.equivalence import Verdict, settled
 from sptc.sim.faults.mutants import Netlist, mutated
 from sptc.tests.cli.command_line import CommandLine
 from sptc.verify.register_file import read
+from sptc.verify.vectors import MANIFEST
 
 COMMAND = "vectors"
 F32 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
@@ -105,6 +108,32 @@ def test_a_register_file_to_replay(cli: CommandLine, seed: int) -> None:
     assert (file.cases, file.arch) == (5, "sm_90")
     total = CommandLine(cli.capsys, "run").json("--backend", "golden", "vectors.npz")["total"]
     assert total["mismatches"] == 0
+
+
+def test_the_tiles_of_a_file(cli: CommandLine, seed: int) -> None:
+    """The operands are those of the file, D is the golden model's, and `sptc run` reads what is written."""
+    cli.text(F32, "--tiles", 3, "--seed", seed, "-o", "drawn")
+    drawn = read("drawn/vectors.npz")
+    tile = sptc.load("drawn/vectors.npz")
+    sptc.save("tile.npz", **{**tile, "D": tile["D"] ^ 1})
+    text = cli.text("tile.npz", "-o", "written")
+    assert text.startswith(f"written: 3 tiles of {F32} on sm_90, level registers: A 384 x 32 bits, ")
+    written = read("written/vectors.npz")
+    for name in ("a", "b", "c", "e", "d"):
+        np.testing.assert_array_equal(getattr(written, name), getattr(drawn, name), name)
+    cli.text("tile.npz", "--format", "hex", "-o", "hex")
+    assert sorted(path.name for path in Path("hex").iterdir()) == [
+        "A.hex",
+        "B.hex",
+        "C.hex",
+        "D.hex",
+        "E.hex",
+        MANIFEST,
+    ]
+    cli.refuses(
+        "tile.npz", "--tiles", 2, "-o", "x", message="--tiles is about random tiles and cannot be combined with"
+    )
+    cli.refuses("tile.npz", "--level", "unit", "-o", "x", message="written at level 'registers', not 'unit'")
 
 
 def test_several_instructions_in_folders(cli: CommandLine) -> None:

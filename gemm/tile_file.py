@@ -1,0 +1,246 @@
+"""``sptc.save`` and ``sptc.load``: the operands of an instruction in a file, as every command reads them."""
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from io import BytesIO
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import FileError, OperandError, shown
+from ..infra.files import write_whole
+from ..infra.reading import read_arrays
+from ..operands.tile_arrays import family_of, register_keys
+from ..tensors.compressed import Compressed
+from .matrices import as_array
+from .pack import instruction_of
+from .unpack import unpack
+
+__all__ = ["holds_tile", "load", "save", "tile_instruction", "tile_matrix"]
+
+_COMMON = ("D", "arch", "metadata")
+#: Arguments of the function of each family, and settings that a file may hold besides.
+_ARGUMENTS = {
+    "mma": ("a", "b", "c", "d", "e", "selector", "scale_a", "scale_b"),
+    "wgmma": (
+        *("d", "a", "b", "e", "selector", "smem", "scale_d", "imm_scale_a", "imm_scale_b", "imm_trans_a"),
+        "imm_trans_b",
+    ),
+    "tcgen05": (
+        *("tmem", "d", "a", "b", "idesc", "e", "smem", "scale_a", "scale_b", "enable_input_d", "scale_input_d"),
+        *("disable_output_lane", "zero_column_mask"),
+    ),
+}  # fmt: skip
+#: Arguments that are arrays, by family; the others are numbers.
+_ARRAYS = {
+    "mma": ("a", "b", "c", "e", "D", "scale_a", "scale_b"),
+    "wgmma": ("d", "a", "e", "smem", "D"),
+    "tcgen05": ("tmem", "smem", "D"),
+}
+#: Arguments that change the result, but no matrix.
+_SETTINGS = (
+    *("arch", "metadata", "scale_d", "imm_scale_a", "imm_scale_b", "imm_trans_a", "imm_trans_b", "enable_input_d"),
+    *("scale_input_d", "disable_output_lane", "zero_column_mask"),
+)
+_REFUSAL = "is not a readable .npz file"
+
+
+def save(path: str | Path, instruction: str, **operands: Any) -> None:
+    """Save the operands of an instruction, and its result if it is known.
+
+    Parameters
+    ----------
+    path : str or Path
+        An ``.npz`` file; an existing one is replaced.
+    instruction : str
+        PTX opcode with its qualifiers.
+    **operands
+        Arguments of :func:`sptc.mma`, :func:`sptc.wgmma` or :func:`sptc.tcgen05_mma`, as :func:`sptc.pack` returns
+        them; those of ``mma`` in either case of letters. `D` is the known result: registers, or tensor memory; for
+        ``mma`` also `d`. `arch` and `metadata` as for these functions. None stands for nothing.
+
+    Raises
+    ------
+    OperandError
+        A name is no argument of the function, or a value is no array or number.
+    InstructionError
+        The instruction does not parse.
+    FileError
+        The file cannot be written.
+
+    Examples
+    --------
+    >>> tile = sptc.pack(instruction, a, b)
+    >>> sptc.save("tile.npz", **tile, D=sptc.mma(**tile))
+    """
+    if Path(path).suffix != ".npz":
+        raise FileError(f"{path} must end in .npz")
+    instruction_of(instruction)
+    family = family_of(instruction)
+    known = (*_COMMON, *_ARGUMENTS[family])
+    contents: dict[str, Any] = {"instruction": np.array(instruction)}
+    scale_ids = [0, 0, 0, 0]
+    for word, value in operands.items():
+        name = word.lower() if family == "mma" and word in ("A", "B", "C", "E") else word
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            raise OperandError(
+                f"{shown(word)} is no argument of {family}" + (f"; did you mean {near[0]}?" if near else "")
+            )
+        if name in ("scale_a", "scale_b") and family == "mma" and value is not None:
+            if not isinstance(value, tuple) or len(value) != 3:
+                raise OperandError(f"{name} must be (registers, byte id, thread id), as sptc.pack returns it")
+            value, *ids = value
+            first = 0 if name == "scale_a" else 2
+            scale_ids[first : first + 2] = ids
+            contents["scale_ids"] = np.array(scale_ids)
+        if value is not None:
+            name = "D" if (family, name) == ("mma", "d") else name
+            contents[name] = _array(name, value, name in _ARRAYS[family])
+    register_keys(contents)
+    stream = BytesIO()
+    np.savez_compressed(stream, allow_pickle=False, **contents)
+    write_whole(Path(path), stream.getvalue())
+
+
+def _array(name: str, value: Any, is_array: bool) -> NDArray[Any]:
+    if is_array and not isinstance(value, int):
+        return as_array(name, value)
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuU" or array.ndim > 1:
+        raise OperandError(f"{name} must be a number or a word, not {type(value).__name__}")
+    return array
+
+
+def load(path: str | Path) -> dict[str, Any]:
+    """Load the operands of an instruction.
+
+    Parameters
+    ----------
+    path : str or Path
+        File of :func:`save`, or of ``np.savez(path, **sptc.pack(...))``; a register file; or registers that
+        ``sptc compress --to ptx`` wrote, which are those of A.
+
+    Returns
+    -------
+    dict of str to object
+        Arguments for :func:`sptc.mma`, :func:`sptc.wgmma` or :func:`sptc.tcgen05_mma`, in the shapes of the file; and
+        as ``D`` the result if the file has it: ``d = tile.pop("D", None); sptc.mma(**tile)``.
+
+    Raises
+    ------
+    FileError
+        The file cannot be read, or is no such file.
+    """
+    with read_arrays(Path(path), _REFUSAL, _REFUSAL) as archive:
+        names = [name for name in archive.names if not name.startswith("__")]
+        return _arguments(Path(path), {name: archive.read(name) for name in names})
+
+
+def _arguments(path: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    text = arrays.get("instruction")
+    if text is None or text.shape != () or text.dtype.kind != "U":
+        raise FileError(f"{path} does not say which instruction its operands are of")
+    family = family_of(str(text))
+    try:
+        named = _of_register_file(family, dict(arrays))
+    except (KeyError, ValueError) as error:
+        raise FileError(f"{path} is no register file of {family} ({error})") from None
+    tile: dict[str, Any] = {"instruction": str(text)}
+    for name in (*_ARGUMENTS[family], *(one for one in _COMMON if (family, one) != ("wgmma", "arch"))):
+        if name in named and named[name] is not None:
+            value = named[name]
+            tile[name] = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+    if "disable_output_lane" in tile:
+        tile["disable_output_lane"] = tuple(tile["disable_output_lane"].tolist())
+    return tile
+
+
+def _of_register_file(family: str, arrays: dict[str, Any]) -> dict[str, Any]:
+    """Return the arrays of a file under the names of arguments."""
+    if family == "tcgen05":
+        return arrays
+    if family == "mma":
+        named = {key.lower() if key in ("A", "B", "C", "E") else key: array for key, array in arrays.items()}
+        if "d" in named:
+            named["D"] = named.pop("d")
+        byte_a, thread_a, byte_b, thread_b = np.asarray(arrays.get("scale_ids", np.zeros(4, int))).ravel().tolist()
+        for name, ids in (("scale_a", (byte_a, thread_a)), ("scale_b", (byte_b, thread_b))):
+            if name in named:
+                named[name] = (named[name], *ids)
+        return named
+    if "smem" in arrays:
+        return arrays
+    names = {"A": "a", "a_descriptor": "a", "b_descriptor": "b", "C": "d", "E": "e"}
+    named = {names.get(key, key): array for key, array in arrays.items()}
+    named["smem"] = np.ascontiguousarray(named.pop("B")).view(np.uint8)
+    for name in ("a", "b"):
+        if named[name].ndim < 2:
+            named[name] = _one_descriptor(named[name])
+    for name in ("imm_scale", "imm_trans"):
+        if name in named:
+            named |= {f"{name}_{operand}": value for operand, value in zip("ab", named.pop(name), strict=True)}
+    return named
+
+
+def _one_descriptor(values: NDArray[Any]) -> NDArray[Any]:
+    distinct = np.unique(values)
+    if len(distinct) != 1:
+        raise ValueError("every case has a descriptor of its own, and sptc.wgmma takes one")
+    return distinct.reshape(())
+
+
+def holds_tile(names: Sequence[str]) -> bool:
+    """Return whether an ``.npz`` file with these members holds the operands of an instruction."""
+    return "instruction" in names and any(name in names for name in ("a", "A", "a_descriptor", "tmem"))
+
+
+def tile_instruction(path: Path) -> str | None:
+    """Return the instruction whose operands an ``.npz`` file holds; None if it holds no such operands."""
+    if path.suffix != ".npz":
+        return None
+    with read_arrays(path, _REFUSAL, _REFUSAL) as archive:
+        return str(load(path)["instruction"]) if holds_tile(archive.names) else None
+
+
+def tile_matrix(path: Path, name: str) -> NDArray | Compressed:
+    """Return a matrix of a file that holds the operands of one instruction.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    name : str
+        ``a``, which is compressed if the instruction is sparse, ``b``, ``c`` or, as the result, ``d`` or ``y``.
+
+    Raises
+    ------
+    FileError
+        The file holds several tiles, or no such matrix.
+    """
+    tile = load(path)
+    result = tile.pop("D", None)
+    for setting in _SETTINGS:
+        tile.pop(setting, None)
+    if name in ("d", "y"):
+        if result is None or family_of(tile["instruction"]) != "mma":
+            raise FileError(f"{path} has no registers of a result")
+        tile = {"instruction": tile["instruction"], "d": result}
+    matrices = unpack(**tile)
+    i = matrices.instruction
+    parts = {"a": matrices.stored, "b": matrices.b, "c": matrices.c, "d": matrices.d, "y": matrices.d}
+    found = parts.get(name)
+    if found is None:
+        raise FileError(f"{path} has no matrix {name!r}; it holds an instruction's a, b and c, and y if it is known")
+    if matrices.scale_a is not None and name in ("a", "b"):
+        raise FileError(f"{path} has block scales, with which only whole tiles are computed, as by `sptc run`")
+    if found.size != prod(found.shape[-2:]):
+        raise FileError(f"{path} holds {found.size // prod(found.shape[-2:])} tiles; a product takes one")
+    found = found.reshape(found.shape[-2:])
+    if name != "a" or matrices.nibbles is None:
+        return found
+    assert i.granularity
+    return Compressed(found, matrices.nibbles.reshape(i.m, i.chunks), i.granularity)

@@ -1,0 +1,106 @@
+"""Operands of one instruction in a file: under the names of arguments, or under the keys of a register file.
+
+Files that ``np.savez`` writes of :func:`sptc.pack`'s result have the names of the arguments of :func:`sptc.mma`,
+:func:`sptc.wgmma` or :func:`sptc.tcgen05_mma`, and any batch axes. Register files have capital letters for arrays, and
+one case axis. The result is ``D`` in both; in ``mma``, which has no argument of that name, also ``d``.
+"""
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import OperandError
+from .packing import common_batch
+
+__all__ = ["family_of", "register_keys"]
+
+Arrays = dict[str, NDArray[Any]]
+
+#: Axes of an array behind those of the cases, by key.
+_AXES = {"A": 2, "B": 2, "C": 2, "D": 2, "E": 1, "scale_a": 1, "scale_b": 1}
+_IMAGES = {"tmem": 2, "smem": 1, "D": 2}
+_CAPITALS = {"a": "A", "b": "B", "c": "C", "d": "D", "e": "E"}
+#: Pairs of arguments of ``wgmma`` that a register file holds as one array, with their default.
+_PAIRS = {"imm_scale": 1, "imm_trans": 0}
+
+
+def family_of(text: str) -> str:
+    """Return the family of an instruction from its text: ``mma``, ``wgmma`` or ``tcgen05``."""
+    return next((name for name in ("tcgen05", "wgmma") if text.strip().startswith(name)), "mma")
+
+
+def register_keys(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    """Return the arrays of a file under the keys of a register file, with one case axis.
+
+    Parameters
+    ----------
+    arrays : mapping of str to ndarray
+        Arrays of either kind of file. Under the names of arguments, batch axes broadcast. Under the keys of a register
+        file, the case axis may be missing in all arrays. Arrays that no register file has are left as they are.
+
+    Returns
+    -------
+    dict of str to ndarray
+
+    Raises
+    ------
+    OperandError
+        A key is present in both cases of letters, or batch axes do not broadcast.
+    """
+    text = arrays.get("instruction")
+    if text is None or text.shape != () or text.dtype.kind != "U":
+        return dict(arrays)
+    family = family_of(str(text))
+    if family == "tcgen05":
+        return _of_tensor_memory(str(text), arrays)
+    by_argument = family == "wgmma" and "smem" in arrays
+    named = _of_wgmma(arrays) if by_argument else _renamed(arrays, _CAPITALS)
+    axes = {**_AXES, "B": 1} if family == "wgmma" else _AXES
+    operands = {key: array for key, array in named.items() if key in axes and array.ndim >= axes[key]}
+    leads = {key: array.shape[: array.ndim - axes[key]] for key, array in operands.items()}
+    if by_argument or not leads.keys() & arrays.keys() - {"D", "scale_a", "scale_b"}:
+        lead = common_batch(leads)
+        for key, array in operands.items():
+            tail = array.shape[array.ndim - axes[key] :]
+            named[key] = np.broadcast_to(array, (*lead, *tail)).reshape(prod(lead), *tail)
+    elif not any(leads.values()) and len(operands) == len(named.keys() & axes.keys()):
+        named |= {key: array[None] for key, array in operands.items()}
+    return named
+
+
+def _renamed(arrays: Mapping[str, NDArray[Any]], names: Mapping[str, str]) -> Arrays:
+    """Return arrays under other names."""
+    for name, other in names.items():
+        if name in arrays and other in arrays:
+            raise OperandError(f"{name} and {other} are one operand, and both are present")
+    return {names.get(name, name): array for name, array in arrays.items()}
+
+
+def _of_wgmma(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    """Return the arguments of ``wgmma`` under the keys of a register file: `d` is the accumulator, `b` a descriptor."""
+    of_a = "A" if "a" in arrays and arrays["a"].ndim >= 2 else "a_descriptor"
+    named = _renamed(arrays, {"a": of_a, "b": "b_descriptor", "d": "C", "e": "E", "smem": "B"})
+    octets = np.ascontiguousarray(named["B"])
+    if octets.dtype == np.uint8 and octets.ndim:
+        named["B"] = np.pad(octets, [(0, 0)] * (octets.ndim - 1) + [(0, -octets.shape[-1] % 4)]).view(np.uint32)
+    for name, default in _PAIRS.items():
+        pair = [named.pop(f"{name}_{operand}", None) for operand in "ab"]
+        if any(value is not None for value in pair):
+            named[name] = np.array([default if value is None else int(value) for value in pair])
+    return named
+
+
+def _of_tensor_memory(text: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    """Return the arguments of ``tcgen05.mma`` with one case axis, which stands behind that of two CTAs."""
+    named = {**arrays, "instruction": np.array(text.strip().partition(" ")[0])}
+    ctas = 1 if ".cta_group::2" in text else 0
+    images = {key: array for key, array in named.items() if key in _IMAGES}
+    leads = {key: array.ndim - _IMAGES[key] - ctas for key, array in images.items()}
+    if len({*leads.values()}) == 1 and min(leads.values()) >= 0:
+        for key, array in images.items():
+            tail = array.shape[array.ndim - _IMAGES[key] :]
+            named[key] = array.reshape(*array.shape[:ctas], -1, *tail)
+    return named

@@ -1,0 +1,170 @@
+"""``sptc.save`` and ``sptc.load``: one file for operands of every family, which commands read as register files."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sptc
+from sptc.errors import FileError, InstructionError, OperandError
+from sptc.gemm.sources import Source, read_factor
+from sptc.gemm.tile_file import tile_instruction
+from sptc.tensors.compressed import Compressed
+from sptc.verify.register_file import RegisterFile, read, write
+
+Random = np.random.Generator
+F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+DENSE = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
+ONE_CTA = "tcgen05.mma.sp.cta_group::1.kind::f16 (m128n16k32.f32.f16.f16)"
+TWO_CTAS = "tcgen05.mma.sp.cta_group::2.kind::f16 (m256n32k32.f32.f16.f16)"
+NVFP4 = "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4nvf4.block_scale.scale_vec::2X"
+NVFP4 += ".f32.e2m1.e2m1.f32.ue8m0"
+
+
+def tile_of(text: str, rng: Random, lead: tuple[int, ...] = (), **options: Any) -> dict[str, Any]:
+    """Return packed operands of a tile, or of a batch of A with one B."""
+    sizes = {F16: (16, 8, 32), DENSE: (16, 8, 16), WGMMA: (64, 8, 32), NVFP4: (16, 8, 128)}
+    m, n, k = (sizes | {ONE_CTA: (128, 16, 32), TWO_CTAS: (256, 32, 32)})[text]
+    a = rng.integers(-4, 5, (*lead, m, k)).astype(np.float16)
+    if text != DENSE:
+        a[..., np.arange(k) % 4 > 1] = 0
+    b = rng.integers(-4, 5, (k, n)).astype(np.float16)
+    if text == NVFP4:
+        scales = [rng.integers(120, 130, (lines, 2)).astype(np.uint8) for lines in (m, n)]
+        options |= {"scale_a": (scales[0], 2, 1), "scale_b": (scales[1], 0, 3)}
+    return sptc.pack(text, a, b, **options)
+
+
+def compute(tile: dict[str, Any]) -> np.ndarray:
+    """Return the result of a tile by the function of its family."""
+    text = tile["instruction"]
+    if text == NVFP4:
+        tile = {**tile, "arch": "sm_120"}
+    function = {"mm": sptc.mma, "wg": sptc.wgmma, "tc": sptc.tcgen05_mma}[text[:2]]
+    return function(**tile)
+
+
+def assert_same(one: Any, other: Any) -> None:
+    assert one.keys() == other.keys()
+    for key, value in one.items():
+        for left, right in zip(*((x if isinstance(x, tuple) else (x,)) for x in (value, other[key])), strict=True):
+            np.testing.assert_array_equal(left, right, key)
+
+
+@pytest.mark.parametrize("lead", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("text", [F16, DENSE, WGMMA, ONE_CTA, TWO_CTAS, NVFP4])
+def test_what_pack_returns_comes_back_and_is_a_register_file(
+    text: str, lead: tuple[int, ...], tmp_path: Path, rng: Random
+) -> None:
+    if text in (ONE_CTA, TWO_CTAS) and lead:
+        lead = (2,)
+    tile, path = tile_of(text, rng, lead), tmp_path / "tile.npz"
+    d = compute(tile)
+    sptc.save(path, **tile, D=d)
+    again = sptc.load(path)
+    np.testing.assert_array_equal(again.pop("D"), d)
+    assert_same(again, tile)
+    np.testing.assert_array_equal(compute(again), d)
+    if text != NVFP4:  # numpy cannot save a register with two numbers
+        np.savez(path, **tile, D=d)
+        assert_same({key: value for key, value in sptc.load(path).items() if key != "D"}, tile)
+    file = read(path)
+    assert file.cases == int(np.prod(lead))
+    assert file.d is not None
+    np.testing.assert_array_equal(file.run(), file.d)
+    assert file.arch == {"mm": "sm_90", "wg": "sm_90", "tc": "sm_100"}[text[:2]] or text == NVFP4
+    write(path, file)
+    whole = sptc.load(path)
+    result = whole.pop("D")
+    for key in ("arch", "metadata", "enable_input_d", "scale_input_d"):
+        whole.pop(key, None)
+    np.testing.assert_array_equal(compute(whole).ravel(), result.ravel())
+
+
+def test_keys_in_either_case_and_no_case_axis(tmp_path: Path, rng: Random) -> None:
+    tile, path = tile_of(F16, rng), tmp_path / "tile.npz"
+    d = sptc.mma(**tile)
+    capitals = {key.upper() if len(key) == 1 else key: value for key, value in tile.items()}
+    for contents in ({**tile, "d": d}, {**capitals, "D": d}, {**tile, "D": d}):
+        np.savez(path, **contents)
+        file = read(path)
+        assert (file.cases, file.d is not None) == (1, True)
+        np.testing.assert_array_equal(file.run(), d[None])
+        again = sptc.load(path)
+        np.testing.assert_array_equal(again.pop("D"), d)
+        assert_same(again, tile)
+    np.savez(path, **tile, A=tile["a"])
+    with pytest.raises(FileError, match=r"tile\.npz: a and A are one operand, and both are present$"):
+        read(path)
+    np.savez(path, **{**tile, "c": np.stack([tile["c"]] * 2), "e": np.stack([tile["e"]] * 3)})
+    with pytest.raises(FileError, match=r"tile\.npz: the batch axes of the operands do not broadcast: "):
+        read(path)
+
+
+def test_settings_and_shared_memory(tmp_path: Path, rng: Random) -> None:
+    path = tmp_path / "tile.npz"
+    tile = tile_of(WGMMA, rng, a_from="shared") | {"scale_d": False, "imm_scale_b": -1, "metadata": "silicon"}
+    sptc.save(path, **tile, D=compute(tile))
+    file = read(path)
+    assert isinstance(file, RegisterFile)
+    assert (file.scale_d, file.imm_scale, file.metadata, file.a) == (False, (1, -1), "silicon", None)
+    np.testing.assert_array_equal(file.run(), file.d)
+    again = sptc.load(path)
+    np.testing.assert_array_equal(compute(_without(again, "D")), again["D"])
+    tile = tile_of(ONE_CTA, rng) | {"disable_output_lane": (1, 0, 5, 0), "enable_input_d": False}
+    sptc.save(path, **tile)
+    assert_same(sptc.load(path), tile)
+    np.testing.assert_array_equal(read(path).run()[0], sptc.tcgen05_mma(**tile))
+
+
+def _without(tile: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in tile.items() if key != name}
+
+
+def test_a_product_of_the_matrices_of_a_tile(tmp_path: Path, rng: Random) -> None:
+    tile, path = tile_of(F16, rng), tmp_path / "tile.npz"
+    d = sptc.mma(**tile)
+    sptc.save(path, **tile, D=d)
+    a, b, y = (read_factor(path, option=f"--{name}-tensor") for name in "aby")
+    assert isinstance(a, Compressed)
+    np.testing.assert_array_equal(sptc.gemm(a, b, instruction=F16), y)
+    np.testing.assert_array_equal(read_factor(path, "B"), b)
+    assert Source(str(path), option="--a-tensor").read().compressed.shape == (16, 32)
+    assert tile_instruction(path) == F16
+    with pytest.raises(
+        FileError, match=r"holds the operands of an instruction: a name must say which one, a, b, c or y"
+    ):
+        read_factor(path)
+    sptc.save(path, **tile_of(F16, rng, (2,)))
+    for tensor, message in (("a", "holds 2 tiles; a product takes one"), ("y", "has no registers of a result")):
+        with pytest.raises(FileError, match=message):
+            read_factor(path, tensor)
+    sptc.save(path, **tile_of(NVFP4, rng))
+    with pytest.raises(FileError, match="has block scales, with which only whole tiles are computed"):
+        read_factor(path, "a")
+
+
+def test_what_cannot_be_saved_or_loaded(tmp_path: Path, rng: Random) -> None:
+    tile, path = tile_of(F16, rng), tmp_path / "tile.npz"
+    for words, error, message in (
+        ({**tile, "selecter": 1}, OperandError, r"^'selecter' is no argument of mma; did you mean selector\?$"),
+        ({**tile, "a": [1, 2]}, OperandError, r"^a must be an array of numpy or a tensor of PyTorch, not list$"),
+        ({**tile, "selector": object()}, OperandError, r"^selector must be a number or a word, not object$"),
+        ({**tile_of(NVFP4, rng), "scale_a": tile["e"]}, OperandError, r"^scale_a must be \(registers, byte id, thread"),
+        ({**tile, "e": np.stack([tile["e"]] * 2), "c": tile["c"][None].repeat(3, 0)}, OperandError, "do not broadcast"),
+        ({**tile, "instruction": "mma.what"}, InstructionError, "mma"),
+    ):
+        with pytest.raises(error, match=message):
+            sptc.save(path, **words)
+        assert not path.exists()
+    with pytest.raises(FileError, match=r"tile\.npy must end in \.npz$"):
+        sptc.save(tmp_path / "tile.npy", **tile)
+    np.savez(path, a=tile["a"])
+    with pytest.raises(FileError, match=r"tile\.npz does not say which instruction its operands are of$"):
+        sptc.load(path)
+    np.savez(path, instruction=WGMMA, A=tile["a"])
+    with pytest.raises(FileError, match=r"tile\.npz is no register file of wgmma \('B'\)$"):
+        sptc.load(path)
+    with pytest.raises(FileError, match=r"cannot be read|not a readable"):
+        sptc.load(tmp_path / "none.npz")

@@ -1,0 +1,99 @@
+"""The first step of an output from which a result that another design computed could differ."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..golden.matrix import multiply
+from ..isa.numerics import Method, numerics
+from ..isa.operands import MatrixOperands
+from .trace import OutputTrace
+
+__all__ = ["first_possible_step"]
+
+#: Accumulators per call of the golden model, and codes tried on each side of the crossing.
+_POINTS, _WINDOW = 1024, 2048
+_Tail = Callable[[NDArray[np.int64]], NDArray[np.int64]]
+
+
+def first_possible_step(golden: OutputTrace, operands: MatrixOperands, d: int) -> int:
+    """Return the index of the first step whose result alone, if it were another one, could lead to the code `d`.
+
+    Parameters
+    ----------
+    golden : OutputTrace
+        Trace of the golden model, which has another result.
+    operands : MatrixOperands
+        Operands of that output, one row and one column.
+    d : int
+        Code of the other result.
+
+    Notes
+    -----
+    A step is possible if the steps behind it turn some accumulator into `d`. They grow with the accumulator but for
+    the bits that alignment cuts off. So the accumulators are searched where the result crosses `d`, and special values
+    besides. The last step can have any result.
+    """
+    i, last = golden.instruction, len(golden.steps) - 1
+    if numerics(i, golden.arch).method is Method.EMULATED:
+        return 0  # C is added behind all steps
+    for index in range(last):
+        tail = _tail(golden, operands, index)
+        if _reaches(tail, d, i.d.bits):
+            return index
+    return last
+
+
+def _tail(golden: OutputTrace, operands: MatrixOperands, index: int) -> _Tail:
+    """Return the function from accumulators behind a step to the results of the instruction, as codes.
+
+    Products of zeros take no part in a sum, and the accumulator of a step is unchanged by a step of such products.
+    """
+    i = golden.instruction
+    done = np.array([product.element for step in golden.steps[: index + 1] for product in step.products])
+    a, b = operands.a.copy(), operands.b.copy()
+    a[..., done] = 0
+    stored, logical = (i.granularity.stored, i.granularity.logical) if i.granularity else (1, 1)
+    rows = np.unique(done // stored)[:, None] * logical + np.arange(logical)
+    b[:, rows.ravel()] = 0
+
+    def tail(codes: NDArray[np.int64]) -> NDArray[np.int64]:
+        count = len(codes)
+        scale_b = None if operands.scale_b is None else operands.scale_b.repeat(count, axis=1)
+        c = codes.astype(operands.c.dtype).reshape(1, 1, count)
+        wide = replace(operands, a=a, b=b.repeat(count, axis=2), c=c, scale_b=scale_b)
+        return multiply(i, golden.arch, wide).ravel().astype(np.int64)
+
+    return tail
+
+
+def _reaches(tail: _Tail, d: int, bits: int) -> bool:
+    """Return whether some accumulator leads to a result."""
+    sign = 1 << bits - 1
+    infinity = 0x7F800000 if bits == 32 else 0x7C00
+
+    def codes_of(ranks: NDArray[np.int64]) -> NDArray[np.int64]:  # ranks are ordered as the numbers are
+        return np.where(ranks < 0, sign - 1 - ranks, ranks)
+
+    def ranks_of(codes: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.where(codes >= sign, sign - 1 - codes, codes)
+
+    special = np.array([infinity, infinity | sign, infinity | infinity >> 1])
+    if (tail(special) == d).any():
+        return True
+    if d & (sign - 1) > infinity:
+        return False
+    low, high = -infinity - 1, infinity
+    goal = int(ranks_of(np.array([d]))[0])
+    while high - low > _POINTS:
+        ranks = np.linspace(low, high, _POINTS).astype(np.int64)
+        results = tail(codes_of(ranks))
+        if (results == d).any():
+            return True
+        below = np.flatnonzero(ranks_of(results) < goal)
+        place = int(below[-1]) if len(below) else 0
+        low, high = int(ranks[place]), int(ranks[min(place + 1, len(ranks) - 1)])
+    window = np.arange(max(low - _WINDOW, -infinity - 1), min(high + _WINDOW, infinity) + 1)
+    return bool((tail(codes_of(window)) == d).any())
