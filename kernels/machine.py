@@ -135,6 +135,12 @@ class Machine:
         self.thread_numbers = np.arange(self.count)
         self.cta_of_thread = self.thread_numbers // self.threads
         self.shared_start = (self.cta_of_thread * self.shared_bytes).astype(np.int64)
+        #: Where the memory of each thread starts in a state space, and its bytes.
+        self.spans = {
+            "shared": (self.shared_start, self.shared_bytes),
+            "local": (self.thread_numbers * self.local_bytes, self.local_bytes),
+            "param": (np.zeros(1, np.int64), len(parameters)),
+        }
         self.numbers = {name: number for number, name in enumerate(kernel.registers)}
         self.registers: list[NDArray] = [np.zeros(1, register_type(t)) for t in kernel.registers.values()]
         self.special, self.rank_of_thread = special_registers(launch, np.asarray(ctas))
@@ -365,19 +371,14 @@ class Machine:
         return places
 
     def _inside(self, space: str, low: int, end: int) -> bool:
-        """Return whether offsets from `low` to `end` lie in the memory of a thread, or in one allocation."""
+        """Return whether offsets from `low` to `end` lie in the memory of each thread, or in one allocation."""
         if space == "global":
             return self.memory.contains(low, end)
-        if space == "shared" and self.launch.cluster_size > 1:
-            return False  # an address may name another CTA
-        return low >= 0 and end <= {"shared": self.shared_bytes, "local": self.local_bytes,
-                                    "param": len(self.parameters)}.get(space, 0)  # fmt: skip
+        return low >= 0 and end <= self.spans[space][1] and (space != "shared" or self.launch.cluster_size == 1)
 
     def _in_memory(self, space: str, at: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return offsets in the memory of all threads."""
-        if space == "shared":
-            return at + self.shared_start
-        return at + self.thread_numbers * self.local_bytes if space == "local" else at
+        return at + self.spans[space][0] if space in self.spans else at
 
     def resolve(self, at: NDArray[np.int64], space: str, ins: Instruction) -> tuple[str, NDArray[np.int64]]:
         """Return the state space of addresses, and their offsets in its memory."""
@@ -409,19 +410,14 @@ class Machine:
         if (at & size - 1).any():
             thread = self._first(at & size - 1 != 0, mask)
             raise self.fault(ins, f"an address is not a multiple of {size}", thread)
-        wrong: NDArray[np.bool_] | None
+        if space == "shared":
+            self.work.octets[ins.line] += size * (self.count if mask is None else int(np.count_nonzero(mask)))
         if space == "global":
             wrong = self.memory.outside(at, size)
-        elif space == "shared":
-            self.work.octets[ins.line] += size * (self.count if mask is None else int(np.count_nonzero(mask)))
-            own = at - self.shared_start if self.launch.cluster_size == 1 else at
-            limit = self.shared_bytes if self.launch.cluster_size == 1 else self.shared.size
-            wrong = (own < 0) | (own + size > limit)
-        elif space == "local":
-            own = at - self.thread_numbers * self.local_bytes
-            wrong = (own < 0) | (own + size > self.local_bytes)
         else:
-            wrong = (at < 0) | (at + size > len(self.parameters))
+            in_cluster = space == "shared" and self.launch.cluster_size > 1
+            start, end = (np.zeros(1, np.int64), self.shared.size) if in_cluster else self.spans[space]
+            wrong = (at < start) | (at + size > start + end)
         if wrong is not None and wrong.any():
             raise self.fault(ins, f"{size} bytes outside of {space} memory", self._first(wrong, mask))
         return at

@@ -183,8 +183,8 @@ def _grids(run: Sequence[_Multiplication]) -> list[list[_Grid]]:
         chains[one.d] = chain
     rows: dict[Any, dict[Any, _Chain]] = {}
     for number, chain in enumerate(chains.values()):
-        line, column = rows.setdefault(tuple(chain.rows), {}), tuple(chain.columns)
-        line[(column, number if column in line else 0)] = chain
+        line, column = rows.setdefault(tuple(chain.rows), {}), (tuple(chain.columns), 0)
+        line[(column[0], number) if column in line else column] = chain
     alike: dict[frozenset[Any], list[dict[Any, _Chain]]] = {}
     for line in rows.values():
         alike.setdefault(frozenset(line), []).append(line)

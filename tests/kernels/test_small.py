@@ -1,5 +1,6 @@
 """Small kernels of a few instructions: single threads, warps, barriers, and what a launch refuses."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -207,6 +208,37 @@ def test_a_cluster_reads_the_shared_memory_of_the_other_cta(rng: Random) -> None
     program = text(body, head=".shared .align 4 .b8 buffer[256];")
     done = run_kernel(program, 2, WORDS, [words, result], cluster=2)
     np.testing.assert_array_equal(done.after(result), np.roll(words, WORDS))
+
+
+@pytest.mark.parametrize("_", range(4))
+def test_a_run_of_mma_is_one_mma_after_the_other(_: int, rng: Random) -> None:
+    """Chains, grids, and now and then a conflict; in the second text something stands between the instructions."""
+
+    def registers(count: int, low: int, high: int) -> str:
+        low, high = (0, 32) if rng.random() < 0.05 else (low, high)
+        first = count * int(rng.integers(low // count, high // count))
+        return "{" + ", ".join(f"%x{first + i}" for i in range(count)) + "}"
+
+    run = []
+    for _ in range(60):
+        a, b, c = registers(4, 0, 8), registers(2, 8, 12), registers(4, 12, 32)
+        d = c if rng.random() < 0.7 else registers(4, 12, 32)
+        run.append(f"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {d}, {a}, {b}, {c};")
+    # A chain whose accumulators between nothing else reads.
+    accumulators = ["{%x12, %x13, %x14, %x15}", "{%y0, %y1, %y2, %y3}", "{%y4, %y5, %y6, %y7}"]
+    for c, d in pairwise([*accumulators, "{%x16, %x17, %x18, %x19}"]):
+        a, b = registers(4, 0, 8), registers(2, 8, 12)
+        run.append(f"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {d}, {a}, {b}, {c};")
+    words = rng.standard_normal(64 * WORDS).astype(np.float16).view(np.uint32)
+    results = []
+    for between in ("", "mov.u32 %r0, %r0;"):
+        loads, stores = (
+            [f"{word}.global.b32 {order.format(f'%x{i}', f'[%rd{rd}+{256 * i}]')};" for i in range(32)]
+            for word, order, rd in (("ld", "{0}, {1}", 1), ("st", "{1}, {0}", 2))
+        )
+        program = text("\n".join((".reg .b32 %x<32>; .reg .b32 %y<8>;", *loads, between.join(run), *stores)))
+        results.append(run_kernel(program, 1, WORDS, [words, result := np.zeros_like(words)]).after(result))
+    np.testing.assert_array_equal(*results)
 
 
 @pytest.mark.parametrize(
