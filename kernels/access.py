@@ -76,7 +76,7 @@ def _load(machine: Machine, ins: Instruction) -> Step:
         where, at = places(mask)
         if machine.checker and where == "shared":
             machine.checker.reads(ins, mask, at, size * count)
-        memory, index = machine.memory_views(where)[unit], at >> shift
+        memory, index = machine.views[where][unit], at >> shift
         for first in range(0, count, columns):
             data = memory.take(index + first // columns if first else index).view(dtype).reshape(-1, columns)
             for place, column in enumerate(np.ascontiguousarray(data.T), first):
@@ -107,7 +107,7 @@ def _store(machine: Machine, ins: Instruction) -> Step:
             raise machine.fault(ins, "it stores to parameter space")
         if machine.checker and where == "shared":
             machine.checker.wrote(ins, mask, at, size * count)
-        memory, chosen = machine.memory_views(where)[unit], slice(None) if mask is None else mask
+        memory, chosen = machine.views[where][unit], slice(None) if mask is None else mask
         index = machine.every(at)[chosen] >> shift
         for first in range(0, count, columns):
             data = np.empty((len(index), columns), UNSIGNED[size])
@@ -152,7 +152,7 @@ def _atomic(machine: Machine, ins: Instruction) -> Step:
         threads = machine.active(mask)
         where, at = places(mask)
         elements = machine.every(at)[threads] // size
-        memory = machine.memory_views(where)[size].view(dtype)
+        memory = machine.views[where][size].view(dtype)
         for place in range(width):
             values = [machine.every(vector[place]())[threads] for vector in reads]
             before = apply_in_turn(functions[where], memory, elements + place, values)
@@ -198,7 +198,7 @@ def _matrix_move(machine: Machine, ins: Instruction) -> Step:
             check = machine.checker.reads if is_load else machine.checker.wrote
             check(ins, mask if gives_row is None else gives_row if mask is None else gives_row & mask, at, ROW_BYTES)
         rows = at.reshape(-1, _WARP)[:, lanes] >> 4
-        rows, memory = rows if groups is None else rows[groups], machine.memory_views(space)[ROW_BYTES]
+        rows, memory = rows if groups is None else rows[groups], machine.views[space][ROW_BYTES]
         if is_load:
             data = memory.take(rows).view(f"<u{size}")
             values = np.stack([data.take(places, axis=1).view("<u4") for places in in_rows])

@@ -8,7 +8,6 @@ import operator
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .float_arithmetic import approximate_step, float_step
 from .integers import (
@@ -31,7 +30,7 @@ from .integers import (
 from .machine import Machine, Mask, Step, not_modelled
 from .memory import LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW
 from .operation import Function, operation, source_count
-from .program import Instruction, Pair, Vector, size_of
+from .program import Instruction, Pair, Sink, Vector, size_of
 
 __all__ = ["ARITHMETIC"]
 
@@ -73,13 +72,9 @@ def _integer(machine: Machine, ins: Instruction) -> Step:
     return operation(machine, ins, _INTEGER[name], [type_] * source_count(ins), result)
 
 
-def _low_product(a: NDArray, b: NDArray) -> NDArray:
-    return a * b
-
-
 def _product(machine: Machine, ins: Instruction, type_: str) -> Step:
     words, add = ins.words, ins.words[0] == "mad"
-    result, product = type_, high_product if "hi" in words else _low_product
+    result, product = type_, high_product if "hi" in words else operator.mul
     if "wide" in words:
         result, product = f"{type_[0]}{16 * size_of(type_)}", wide_product
     if add:
@@ -87,24 +82,22 @@ def _product(machine: Machine, ins: Instruction, type_: str) -> Step:
     return operation(machine, ins, product, [type_, type_], result)
 
 
-def _bits(machine: Machine, ins: Instruction) -> Step:
-    """Shifts, fields, permutations and tables."""
+#: Function, and types of its operands: of the instruction (t), or b32, u32 and pred by their first letter.
+_FORMS: dict[str, tuple[Function, str]] = {
+    "shl": (shift_left, "tu"), "shr": (shift_right, "tu"), "lop3": (lookup, "tttu"), "prmt": (permuted, "bbu"),
+    "bfe": (extracted, "tuu"), "bfi": (inserted, "ttuu"), "selp": (lambda a, b, p: np.where(p, a, b), "ttp"),
+}  # fmt: skip
+
+
+def _mixed(machine: Machine, ins: Instruction) -> Step:
+    """Shifts, fields, permutations, tables and selection."""
     words = ins.words
-    name, type_ = words[0], words[-1]
-    if name == "shf":
-        return operation(machine, ins, funnel("l" in words, "clamp" in words), ["b32", "b32", "u32"], "b32")
-    forms: dict[str, tuple[Function, list[str]]] = {
-        "shl": (shift_left, [type_, "u32"]),
-        "shr": (shift_right, [type_, "u32"]),
-        "lop3": (lookup, [type_, type_, type_, "u32"]),
-        "prmt": (permuted, ["b32", "b32", "u32"]),
-        "bfe": (extracted, [type_, "u32", "u32"]),
-        "bfi": (inserted, [type_, type_, "u32", "u32"]),
-    }
-    function, types = forms[name]
-    if name == "prmt" and len(words) > 2:
+    types = {"t": words[-1], "b": "b32", "u": "u32", "p": "pred"}
+    if words[0] == "prmt" and len(words) > 2:
         raise not_modelled(ins, "modes of prmt")
-    return operation(machine, ins, function, types, type_)
+    shift = words[0] == "shf"
+    function, letters = (funnel("l" in words, "clamp" in words), "bbu") if shift else _FORMS[words[0]]
+    return operation(machine, ins, function, [types[letter] for letter in letters], "b32" if shift else words[-1])
 
 
 def _dot_product(machine: Machine, ins: Instruction) -> Step:
@@ -115,7 +108,7 @@ def _dot_product(machine: Machine, ins: Instruction) -> Step:
     return operation(machine, ins, dot_product(a_type, b_type, high), ["b32", "b32", total], total)
 
 
-# Moves, selection, comparison
+# Moves and comparison
 
 
 def _move(machine: Machine, ins: Instruction) -> Step:
@@ -144,15 +137,6 @@ def _move(machine: Machine, ins: Instruction) -> Step:
 
         return pack
     return operation(machine, ins, lambda a: a, [type_], type_)
-
-
-def _select(machine: Machine, ins: Instruction) -> Step:
-    type_ = ins.words[-1]
-
-    def chosen(a: NDArray, b: NDArray, predicate: NDArray) -> NDArray:
-        return np.where(predicate, a, b)
-
-    return operation(machine, ins, chosen, [type_, type_, "pred"], type_)
 
 
 _COMPARISONS: dict[str, Function] = {
@@ -185,16 +169,18 @@ def _compare(machine: Machine, ins: Instruction) -> Step:
     destination, first, second, *third = ins.operands
     read_a, read_b = machine.reader(first, type_), machine.reader(second, type_)
     read_c = machine.reader(third[0], "pred") if combine else None
-    pair = isinstance(destination, Pair)
-    write = machine.writer(destination.first if isinstance(destination, Pair) else destination, "pred")
-    write_other = machine.writer(destination.second, "pred") if isinstance(destination, Pair) else None
+    pair = destination if isinstance(destination, Pair) else Pair(destination, Sink())
+    write, write_other = machine.writer(pair.first, "pred"), machine.writer(pair.second, "pred")
 
     def step(mask: Mask) -> None:
         result = compare(read_a(), read_b())
-        third_value = read_c() if read_c else None
-        write(mask, combine(result, third_value) if combine else result)
-        if pair and write_other:
-            write_other(mask, combine(~result, third_value) if combine else ~result)
+        if combine and read_c:
+            third_value = read_c()
+            write(mask, combine(result, third_value))
+            write_other(mask, combine(~result, third_value))
+        else:
+            write(mask, result)
+            write_other(mask, ~result)
 
     return step
 
@@ -211,11 +197,10 @@ def _to_generic(machine: Machine, ins: Instruction) -> Step:
 ARITHMETIC: dict[str, Callable[[Machine, Instruction], Step]] = {
     **dict.fromkeys((*_INTEGER, "mul", "mad"), _integer),
     **dict.fromkeys(("dp2a", "dp4a"), _dot_product),
-    **dict.fromkeys(("shl", "shr", "shf", "lop3", "prmt", "bfe", "bfi"), _bits),
+    **dict.fromkeys((*_FORMS, "shf"), _mixed),
     **dict.fromkeys(("fma", "sqrt", "rcp"), float_step),
     **dict.fromkeys(("ex2", "lg2", "rsqrt", "sin", "cos", "tanh"), approximate_step),
     "mov": _move,
-    "selp": _select,
     "setp": _compare,
     "cvta": _to_generic,
 }

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..isa.memory import SWIZZLES
 from .access import space_of
 from .barriers import barriers
-from .copies import ThreadGroups, copy_step
+from .copies import ThreadGroups, copy_step, group_step
 from .machine import Machine, Mask, Reader, Step, not_modelled
 from .memory import GLOBAL_BASE, PARAMETER_WINDOW, SHARED_WINDOW
 from .program import Address, Immediate, Instruction, Vector
@@ -36,13 +36,8 @@ def _step(machine: Machine, ins: Instruction) -> Step:
     if "bulk" not in words:
         return copy_step(machine, ins)
     stores = machine.unit("cp.async.bulk", ThreadGroups)
-    if "commit_group" in words:
-        return stores.commit
-    if "wait_group" in words:
-        (left,) = ins.operands
-        if not isinstance(left, Immediate):
-            raise not_modelled(ins, "a number of groups that is no constant")
-        return lambda mask: stores.wait(mask, left.value)
+    if step := group_step(ins, stores):
+        return step
     if "prefetch" in words:
         return lambda mask: None
     if any(word.startswith(("im2col", "tile::")) for word in words):
@@ -128,7 +123,7 @@ def _fill(
     for place, slot in zip(places, slots, strict=True):
         machine.work.octets[ins.line] += octets.size
         rows = _rows(machine, place, octets.size, swizzle)
-        machine.memory_views("shared")[16][rows] = octets.view(np.complex128)
+        machine.views["shared"][16][rows] = octets.view(np.complex128)
         if machine.checker:
             machine.checker.ends(np.array([place]), octets.size, "write")
             machine.checker.wrote_in_bulk(ins, place, octets.size, slot)
@@ -233,7 +228,7 @@ def _tile_store(
     machine: Machine, tile: MapRecord, corner: list[int], place: int, reduction: str | None
 ) -> Callable[[], None]:
     def work() -> None:
-        data = machine.memory_views("shared")[16].take(_rows(machine, place, tile.box_bytes, tile.swizzle))
+        data = machine.views["shared"][16].take(_rows(machine, place, tile.box_bytes, tile.swizzle))
         memory, places, inside = _pieces(machine, tile, corner)
         kept, places = data.view(memory.dtype)[inside], places[inside]
         if reduction:
@@ -287,7 +282,7 @@ def _map_step(machine: Machine, ins: Instruction) -> Step:
     def replace(mask: Mask) -> None:
         where, at = target(mask)
         at = machine.every(machine.checked(where, at, 16, ins, mask))
-        octets = machine.memory_views(where)[1]
+        octets = machine.views[where][1]
         values = machine.every(read())
         for thread in machine.active(mask).tolist():
             place = int(at[thread]) + offset

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .machine import Machine, Mask, Step, not_modelled
 from .program import Address, Immediate, Instruction
 
-__all__ = ["ThreadGroups", "copy_step"]
+__all__ = ["ThreadGroups", "copy_step", "group_step"]
 
 
 @dataclass
@@ -81,19 +81,25 @@ class ThreadGroups:
                 self.pending.append(work)
 
 
+def group_step(ins: Instruction, groups: ThreadGroups) -> Step | None:
+    """Return the step of an instruction that commits or waits for groups; None if it does neither."""
+    if "commit_group" in ins.words:
+        return groups.commit
+    if "wait_all" in ins.words:
+        return lambda mask: groups.wait(mask, 0, closed=False)
+    if "wait_group" not in ins.words:
+        return None
+    (left,) = ins.operands
+    if not isinstance(left, Immediate):
+        raise not_modelled(ins, "a number of groups that is no constant")
+    number = left.value
+    return lambda mask: groups.wait(mask, number)
+
+
 def copy_step(machine: Machine, ins: Instruction) -> Step:
     """Return the step of a ``cp.async`` that is not bulk."""
-    words, groups = ins.words, machine.unit("cp.async", ThreadGroups)
-    if "commit_group" in words:
-        return groups.commit
-    if "wait_group" in words:
-        (left,) = ins.operands
-        if not isinstance(left, Immediate):
-            raise not_modelled(ins, "a number of groups that is no constant")
-        return lambda mask: groups.wait(mask, left.value)
-    if "wait_all" in words:
-        return lambda mask: groups.wait(mask, 0, closed=False)
-    return _copy(machine, ins, groups)
+    groups = machine.unit("cp.async", ThreadGroups)
+    return group_step(ins, groups) or _copy(machine, ins, groups)
 
 
 def _copy(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
@@ -125,11 +131,11 @@ def _copy(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
             if machine.checker:
                 machine.checker.ends(at[threads], octets, "write")
                 machine.checker.wrote(ins, chosen, at, octets)
-            target, places = machine.memory_views("shared")[octets], at[threads] >> shift
+            target, places = machine.views["shared"][octets], at[threads] >> shift
             if start is None:
                 target[places] = 0
                 return
-            data = machine.memory_views("global")[octets].take(start[threads] >> shift)
+            data = machine.views["global"][octets].take(start[threads] >> shift)
             if length is not None:
                 data = _filled(data, length[threads], octets)
             target[places] = data

@@ -94,17 +94,17 @@ def remainder(a: NDArray, b: NDArray) -> NDArray:
     return np.where(b == 0, a, np.fmod(a, np.where(b == 0, b.dtype.type(1), b)))
 
 
+# numpy defines shifts beyond the width: zeros, or copies of the sign.
+
+
 def shift_left(a: NDArray, count: NDArray[np.uint32]) -> NDArray:
     """Shift left; counts beyond the width give zero."""
-    bits = 8 * a.dtype.itemsize
-    return np.where(count >= bits, a.dtype.type(0), a << np.minimum(count, bits - 1).astype(a.dtype))
+    return a << np.minimum(count, 8 * a.dtype.itemsize).astype(a.dtype)
 
 
 def shift_right(a: NDArray, count: NDArray[np.uint32]) -> NDArray:
     """Shift right; counts beyond the width give zeros or copies of the sign."""
-    last = a.dtype.type(8 * a.dtype.itemsize - 1)
-    shifted = a >> np.minimum(count, last).astype(a.dtype)
-    return shifted if a.dtype.kind == "i" else np.where(count > last, a.dtype.type(0), shifted)
+    return a >> np.minimum(count, 8 * a.dtype.itemsize).astype(a.dtype)
 
 
 def funnel(left: bool, clamp: bool) -> Function:
@@ -143,29 +143,21 @@ def permuted(a: NDArray, b: NDArray, select: NDArray) -> NDArray[np.uint32]:
 
 def extracted(a: NDArray, start: NDArray, length: NDArray) -> NDArray:
     """Return a bit field, extended by its sign if the type has one; beyond the width stands the sign."""
-    bits = 8 * a.dtype.itemsize
-    start, length = (np.minimum(x & np.uint32(255), 64).astype(np.uint64) for x in (start, length))
-    wide = a.astype(np.int64).view(np.uint64) if a.dtype.kind == "i" else a.astype(np.uint64)
+    wide = np.dtype(f"{a.dtype.kind}8").type
+    start, length = ((x & np.uint32(255)).astype(wide) for x in (start, length))
+    field = a.astype(wide) >> start
     if a.dtype.kind == "i":
-        first = np.minimum(start, np.uint64(63))
-        field = (wide.view(np.int64) >> first.view(np.int64)).view(np.uint64)
-        length = np.minimum(length, np.uint64(bits))
-        up = np.minimum(np.uint64(64) - length, np.uint64(63))
-        field = ((field << up).view(np.int64) >> up.view(np.int64)).view(np.uint64)
-        return np.where(length == 0, np.uint64(0), field).astype(f"<u{a.dtype.itemsize}").view(a.dtype)
-    field = np.where(start >= 64, np.uint64(0), wide >> np.minimum(start, np.uint64(63)))
-    mask = np.where(length >= 64, ~np.uint64(0), (np.uint64(1) << np.minimum(length, np.uint64(63))) - np.uint64(1))
-    return (field & mask).astype(a.dtype)
+        up = wide(64) - np.minimum(length, wide(8 * a.dtype.itemsize))
+        return (field << up >> up).astype(a.dtype)
+    return (field & (wide(1) << length) - wide(1)).astype(a.dtype)
 
 
 def inserted(field: NDArray, into: NDArray, start: NDArray, length: NDArray) -> NDArray:
     """Return `into` with a field of `length` bits at `start` replaced by the low bits of `field`."""
-    bits = np.uint64(8 * into.dtype.itemsize)
-    start, length = (np.minimum((x & np.uint32(255)).astype(np.uint64), bits) for x in (start, length))
-    safe = np.minimum(start, np.uint64(63))
-    ones = np.where(length >= 64, ~np.uint64(0), (np.uint64(1) << np.minimum(length, np.uint64(63))) - np.uint64(1))
-    mask = np.where(start >= 64, np.uint64(0), ones << safe)
-    return (into.astype(np.uint64) & ~mask | field.astype(np.uint64) << safe & mask).astype(into.dtype)
+    one = np.uint64(1)
+    start, length = ((x & np.uint32(255)).astype(np.uint64) for x in (start, length))
+    mask = (one << length) - one << start
+    return (into.astype(np.uint64) & ~mask | field.astype(np.uint64) << start & mask).astype(into.dtype)
 
 
 def population(a: NDArray) -> NDArray[np.uint32]:

@@ -127,9 +127,9 @@ class Machine:
         local = max((start + size for start, size in kernel.local.values()), default=0)
         self.local_bytes = -(-local // 16) * 16
         padded = np.frombuffer(parameters.ljust(-(-len(parameters) // 16) * 16, b"\0"), np.uint8)
+        #: Memory of each state space, as arrays by bytes of an element.
         self.views = {"global": memory.views, "shared": views(self.shared.reshape(-1)), "param": views(padded),
                       "local": views(np.zeros(self.count * self.local_bytes, np.uint8))}  # fmt: skip
-        self.shared_views = self.views["shared"]
         #: What was last computed of each base of addresses.
         self.bases: dict[Operand, _Base] = {}
         self.thread_numbers = np.arange(self.count)
@@ -425,10 +425,6 @@ class Machine:
     def _first(self, wrong: NDArray[np.bool_], mask: Mask) -> int:
         wrong = self.every(wrong)
         return int((wrong if mask is None else wrong & mask).argmax())
-
-    def memory_views(self, space: str) -> dict[int, NDArray]:
-        """Return the memory of a state space, as arrays by bytes of an element."""
-        return self.views[space]
 
     def parameter(self, offset: int, size: int) -> bytes:
         """Return bytes of parameter space."""

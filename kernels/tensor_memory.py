@@ -73,12 +73,11 @@ def _first_threads(machine: Machine, mask: Mask, ins: Instruction) -> NDArray[np
 
 
 def _allocate(machine: Machine, ins: Instruction) -> Step:
-    places, read = machine.places(ins.operands[0], "shared", ins), machine.reader(ins.operands[1], "u32")
+    places, read = machine.places(ins.operands[0], "shared", ins, 4), machine.reader(ins.operands[1], "u32")
     memory = _tensor_memory(machine)
 
     def step(mask: Mask) -> None:
-        where, at = places(mask)
-        at = machine.every(machine.checked(where, at, 4, ins, mask))
+        at = machine.every(places(mask)[1])
         for thread in _first_threads(machine, mask, ins).tolist():
             columns = int(machine.every(read())[thread])
             if columns not in (32, 64, 128, 256, 512):
@@ -86,7 +85,7 @@ def _allocate(machine: Machine, ins: Instruction) -> Step:
             start = memory.allocate(thread // machine.threads, columns)
             if start is None:
                 raise machine.fault(ins, f"no {columns} columns are left, and a wait for some is not modelled", thread)
-            machine.shared_views[4][at[thread] // 4] = start
+            machine.views["shared"][4][at[thread] // 4] = start
 
     return step
 
@@ -173,12 +172,11 @@ def _store(machine: Machine, ins: Instruction) -> Step:
 
 
 def _commit(machine: Machine, ins: Instruction) -> Step:
-    places, state = machine.places(ins.operands[0], "shared", ins), barriers(machine)
+    places, state = machine.places(ins.operands[0], "shared", ins, 8), barriers(machine)
     multicast = machine.reader(ins.operands[1], "u16") if "multicast::cluster" in ins.words else None
 
     def step(mask: Mask) -> None:
-        where, at = places(mask)
-        at = machine.every(machine.checked(where, at, 8, ins, mask))
+        at = machine.every(places(mask)[1])
         objects = [
             (int(at[thread]) + other * machine.shared_bytes) // 8
             for thread in machine.active(mask).tolist()

@@ -15,7 +15,7 @@ from ..api.warpgroup import wgmma
 from ..errors import Error, KernelError, MetadataError
 from ..isa.instructions import Instruction as TensorInstruction
 from ..isa.memory import decode_descriptor, operand_map
-from .copies import ThreadGroups
+from .copies import ThreadGroups, group_step
 from .cycles import TensorWork
 from .machine import Machine, Mask, Step
 from .mma import called, constant_number, parsed
@@ -63,12 +63,7 @@ def _wgmma(machine: Machine, ins: Instruction) -> Step:
     groups = machine.unit("wgmma", ThreadGroups)
     if words[1] == "fence":
         return machine.unit("wgmma.fence", _RegisterFences).fence
-    if words[1] == "commit_group":
-        return groups.commit
-    if words[1] == "wait_group":
-        left = constant_number(ins.operands[0], ins)
-        return lambda mask: groups.wait(mask, left)
-    return _multiply(machine, ins, groups)
+    return group_step(ins, groups) or _multiply(machine, ins, groups)
 
 
 def _multiply(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
