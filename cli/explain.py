@@ -10,6 +10,7 @@ from ..infra.files import write_whole
 from ..isa.memory import SWIZZLES
 from ..isa.pasted_line import paste
 from ..isa.shared_tile import MAJORS
+from ..show.descriptor import explained_descriptor
 from ..show.layout import TileChoice, layout
 from ..show.layout_choice import Choice
 from ..show.nibble import nibble_as_dict, nibble_text
@@ -30,7 +31,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "explain",
-        help="print the operand layout and numerics of an instruction, or the meaning of a metadata nibble",
+        help="explain an instruction, a line of PTX, a name of SASS, a descriptor or a metadata nibble",
         description="Print which lane, register and bits hold each element of A, B, C, D and the metadata of an "
         "instruction. Print the numerics with which an architecture computes it. With --nibble, print instead which "
         "elements one metadata nibble selects.",
@@ -41,8 +42,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         default=[],
         metavar="INSTRUCTION",
         help="mma, wgmma or tcgen05 in PTX syntax, with its operands or without; some of its words, e.g. "
-        "`m16n8k32 f16`; or a name of SASS, e.g. HMMA.SP.16832.F32. After tcgen05, the shape and types of the "
-        "instruction descriptor may follow in brackets, e.g. "
+        "`m16n8k32 f16`; a name of SASS, e.g. HMMA.SP.16832.F32; or a descriptor in hexadecimal, alone or before an "
+        "instruction. After tcgen05, the shape and types of the instruction descriptor may follow in brackets, e.g. "
         "'tcgen05.mma.sp.cta_group::1.kind::f16 (m128n64k32.f32.f16.f16)'",
     )
     add(parser, "selector", type=int)
@@ -137,6 +138,11 @@ def _execute(options: argparse.Namespace) -> int:
         if any((options.svg, options.operand, options.selector, _tiles(options), not whole_operand)):
             raise OperandError("a name of SASS can be combined only with --arch and --json")
         print(json.dumps(machine.as_dict(), indent=1) if options.json else machine)
+        return 0
+    if descriptor := explained_descriptor(text, options.operand, options.major):
+        if any((options.svg, options.selector, options.arch, not whole_operand)):
+            raise OperandError("a descriptor can be combined only with an instruction, --operand, --major and --json")
+        print(json.dumps(descriptor.as_dict(), indent=1) if options.json else descriptor)
         return 0
     name, added = completed_name(text)
     subject, candidates = (None, []) if paste(text) else subject_of_words(name)

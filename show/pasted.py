@@ -1,9 +1,10 @@
 """A pasted line of PTX: its instruction, and the roles of its operands as text and as JSON data."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..errors import InstructionError
+from ..isa.descriptor_fields import shared_fields
 from ..isa.instruction_descriptor import decode_instruction_descriptor
 from ..isa.instructions import parse
 from ..isa.pasted_line import OperandRole, PastedLine, completed, operand_roles, paste
@@ -65,11 +66,13 @@ def read_line(text: str) -> PastedInstruction | None:
         selector = _value(roles, ("f", "sp-sel"))
         if i.sparse and selector is None:
             notes.append("the selector of the line is no constant; the layout is that of f = 0")
+        notes += _descriptor_problems(roles, i.family)
         return PastedInstruction(subject=subject, line=line, roles=roles, selector=selector, notes=tuple(notes))
     opcode = parse_opcode(line.opcode)
     subject = subject_named(line.name)
     roles = operand_roles(line, subject.instruction, opcode)
     descriptor, selector = _value(roles, ("idesc",)), None
+    notes += _descriptor_problems(roles, "tcgen05")
     if descriptor is not None:
         decoded = decode_instruction_descriptor(opcode, descriptor)
         if line.shape_and_types and decoded.instruction != subject.instruction:
@@ -95,6 +98,15 @@ def completed_name(text: str) -> tuple[str, str]:
 
 def _value(roles: Sequence[OperandRole], names: tuple[str, ...]) -> int | None:
     return next((role.value for role in roles if role.role in names), None)
+
+
+def _descriptor_problems(roles: Sequence[OperandRole], family: str) -> Iterator[str]:
+    """Yield what is wrong with matrix descriptors that are constants."""
+    for role in roles:
+        if role.role in ("a-desc", "b-desc") and role.value is not None:
+            for field in shared_fields(role.value, family):
+                if field.problem:
+                    yield f"{role.role} {role.text}: the field {field.name} is wrong; it {field.problem}"
 
 
 def _shortened(text: str) -> str:

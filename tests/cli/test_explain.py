@@ -219,6 +219,54 @@ def test_pictures_of_tiles(cli: CommandLine) -> None:
     assert len({*cells}) == len(cells) == 8 * 4
 
 
+def test_a_matrix_descriptor(cli: CommandLine) -> None:
+    text = cli.text("0x4000004000010000")
+    assert text.startswith("0x4000004000010000: shared-memory matrix descriptor of wgmma (bits 48:46 say which)\n")
+    assert "\n  45:32  stride byte offset   0x40  1024 bytes\n" in text
+    assert "\n  63:62  swizzle              0x1   128B\n" in text
+    assert text.endswith("nothing is wrong with it\n")
+    assert "of tcgen05" in cli.text("0x4000_4040_0001_0000ULL")
+    f16, fp8 = (f"wgmma.mma_async.sp.sync.aligned.m64n64k{types}" for types in ("32.f32.f16.f16", "64.f32.e4m3.e4m3"))
+    assert "A, MN-major: fits" in cli.text("0x4000004000010000", f16)
+    for words, problems in (
+        (("0xc000_8040_0001_0000", "wgmma"), ["bits 48:46, reserved: must be 0"]),
+        (("0x7000404000010000", "tcgen05"), [
+            "bits 60:53, reserved: must be 0",
+            "bits 63:61, swizzle: must be 0 (none), 1 (128B with 32B atoms), 2 (128B), 4 (64B), 6 (32B)",
+        ]),
+        (("0x4000004000010000", fp8, "--major", "mn", "--operand", "b"), [
+            f"B, MN-major: {fp8} reads .e4m3 K-major only",
+        ]),
+        (("0x0000004000080000", f16, "--major", "k", "--operand", "a"), []),
+        (("0x0000000100080000", f16, "--major", "k", "--operand", "a"), [
+            "A, K-major: 840 of 1024 elements of A share bytes with another: the offsets are too small",
+        ]),
+        (("0x0000000800200000", f16, "--major", "k", "--operand", "b"), [
+            "B, K-major: 768 of 2048 elements of B share bytes with another: the offsets are too small",
+            "B, K-major: with LBO and SBO exchanged it would fit",
+        ]),
+    ):  # fmt: skip
+        assert cli.json(*words)["problems"] == problems, words
+    cli.refuses("0x1" + 16 * "0", message="a shared-memory descriptor has 64 bits, not 65")
+    cli.refuses("0x4000004000010000", F16, message="reads its operands from registers and has no matrix descriptor")
+    cli.refuses("0x4000004000010000", "--svg", "x.svg", message="a descriptor can be combined only with an instruction")
+
+
+def test_an_instruction_descriptor(cli: CommandLine) -> None:
+    text = cli.text("0x08100014")
+    assert "accepted by 6 opcodes\n" in text
+    assert "\n  22:17  N                   0x8  64\n" in text
+    found = cli.json("0x8100014", TCGEN05)
+    assert (found["descriptor"], found["notes"], found["problems"]) == (
+        "0x08100014", ["reads m128n64k32.f32.f16.f16"], [],
+    )  # fmt: skip
+    text = cli.text("0x88100010", TCGEN05)
+    assert "0x0  dense A     <- must be 1 for '.sp'" in text
+    assert "  bit 2, sparse: must be 1 for '.sp'\n  bits 31:30, maximum shift of B: must be 0 without '.ws'\n" in text
+    cli.refuses("0x8100014", F16, message="only tcgen05.mma has an instruction descriptor, not mma.sp")
+    cli.refuses("0x8100014", "--operand", "a", message="--operand and --major belong to matrix descriptors")
+
+
 def test_json_is_the_whole_map(cli: CommandLine) -> None:
     found = cli.json(F16, "--selector", 1)
     assert [entry["operand"] for entry in found["operands"]] == ["a", "metadata", "b", "c", "d"]

@@ -1,0 +1,121 @@
+"""Descriptors field by field: every bit is in one field, and valid ones are encoded back from what is printed."""
+
+import numpy as np
+import pytest
+from sptc.errors import OperandError
+from sptc.isa.descriptor_fields import DescriptorField, encoded, family_of, instruction_fields, readings, shared_fields
+from sptc.isa.instruction_descriptor import (
+    InstructionDescriptor,
+    decode_instruction_descriptor,
+    encode_instruction_descriptor,
+)
+from sptc.isa.memory import GENERATIONS, decode_descriptor, encode_descriptor
+from sptc.isa.tcgen05 import Opcode, every_opcode, instructions_of, parse_opcode
+
+#: Random descriptors of a case; 40 cases have 10,000.
+COUNT = 250
+OPCODES = [*every_opcode()]
+
+
+def named(fields: tuple[DescriptorField, ...]) -> dict[str, DescriptorField]:
+    return {field.name: field for field in fields}
+
+
+def assert_partition(fields: tuple[DescriptorField, ...], bits: int, value: int) -> None:
+    assert [field.low for field in fields] == [0, *(field.low + field.width for field in fields[:-1])]
+    assert fields[-1].low + fields[-1].width == bits
+    assert encoded(fields) == value
+
+
+def invalid(decode: object, *arguments: object) -> bool:
+    try:
+        decode(*arguments)  # type: ignore[operator]
+    except OperandError:
+        return True
+    return False
+
+
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize("case", range(40))
+def test_random_matrix_descriptors(case: int, rng: np.random.Generator) -> None:
+    """A valid one is made again of what is printed; of any 64 bits, a problem is found if they are invalid."""
+    del case
+    for _ in range(COUNT // 2):
+        family = str(rng.choice([*GENERATIONS]))
+        swizzle = str(rng.choice([*GENERATIONS[family].swizzles.values()]))
+        start, leading, stride = (int(number) * 16 for number in rng.integers(1 << 14, size=3))
+        value = encode_descriptor(start, leading, stride, swizzle, int(rng.integers(8)) * (swizzle != "none"), family)
+        fields = shared_fields(value, family)
+        assert_partition(fields, 64, value)
+        assert [field.problem for field in fields if field.problem] == []
+        assert family_of(value) == family
+        printed = named(fields)
+        again = [int(printed[f"{name} address" if name == "start" else f"{name} byte offset"].meaning.split()[0])
+                 for name in ("start", "leading", "stride")]  # fmt: skip
+        base = printed["base offset"].meaning
+        number = int(base.split()[1]) if base.startswith("row") else 0
+        assert encode_descriptor(*again, printed["swizzle"].meaning, number, family) == value
+        bits = int(rng.integers(1 << 64, dtype=np.uint64)) & ~(7 << 49)  # a base offset may be without effect
+        fields = shared_fields(bits, family)
+        assert_partition(fields, 64, bits)
+        assert any(field.problem for field in fields) == invalid(decode_descriptor, bits, family), hex(bits)
+
+
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize("case", range(40))
+def test_random_instruction_descriptors(case: int, rng: np.random.Generator) -> None:
+    del case
+    for _ in range(COUNT // 25):
+        opcode = OPCODES[int(rng.integers(len(OPCODES)))]
+        every = [*instructions_of(opcode)]
+        for i in (every[int(place)] for place in rng.integers(len(every), size=12)):
+            ids = range(0, 4, opcode.scale_size or 4)
+            descriptor = InstructionDescriptor(
+                instruction=i,
+                sparsity_selector=int(rng.integers(opcode.selectors)),
+                scale_id_a=int(rng.choice(ids)),
+                scale_id_b=int(rng.choice(ids)),
+                max_shift=int(rng.choice([0, 8, 16, 32])) if opcode.weight_stationary else 0,
+            )
+            value = encode_instruction_descriptor(opcode, descriptor)
+            fields = instruction_fields(value, opcode)
+            assert_partition(fields, 32, value)
+            assert [field.problem for field in fields if field.problem] == []
+            printed = named(fields)
+            assert [printed[name].meaning for name in ("M", "N", "type of A", "type of B")] == [
+                str(i.m), str(i.n), i.a.name, i.b.name,
+            ]  # fmt: skip
+            wrong = value ^ 1 << int(rng.integers(32))
+            fields = instruction_fields(wrong, opcode)
+            assert_partition(fields, 32, wrong)
+            # Only rules of two fields have no field of their own: types that cannot be mixed, N of a transposed B.
+            if any(field.problem for field in fields):
+                assert invalid(decode_instruction_descriptor, opcode, wrong), (hex(wrong), str(opcode))
+
+
+def test_readings() -> None:
+    assert {str(opcode): shape for opcode, shape in readings(0x08100014)} == {
+        "tcgen05.mma.sp.cta_group::1.kind::f16": "m128n64k32.f32.f16.f16",
+        "tcgen05.mma.sp.cta_group::2.kind::f16": "m128n64k32.f32.f16.f16",
+        "tcgen05.mma.sp.cta_group::1.kind::f8f6f4": "m128n64k64.f32.e4m3.e4m3",
+        "tcgen05.mma.sp.cta_group::2.kind::f8f6f4": "m128n64k64.f32.e4m3.e4m3",
+        "tcgen05.mma.ws.sp.cta_group::1.kind::f16": "m128n64k32.f32.f16.f16",
+        "tcgen05.mma.ws.sp.cta_group::1.kind::f8f6f4": "m128n64k64.f32.e4m3.e4m3",
+    }
+    assert [*readings(0xFFFFFFFF)] == []
+
+
+def test_each_problem_of_an_instruction_descriptor() -> None:
+    f16: Opcode = parse_opcode("tcgen05.mma.sp.cta_group::1.kind::f16")
+    scaled = parse_opcode("tcgen05.mma.sp.cta_group::1.kind::mxf4nvf4.block_scale.block16")
+    for opcode, value, name, problem in (
+        (f16, 0x08100010, "sparse", "must be 1 for '.sp'"),
+        (f16, 0x08100024, "type of D", "must be 0 (f16), 1 (f32)"),
+        (f16, 0x0810001C, "saturate", "only .kind::i8 saturates"),
+        (f16, 0x0A100014, "M", f"{f16} does not have this M"),
+        (f16, 0x88100014, "maximum shift of B", "must be 0 without '.ws'"),
+        (scaled, 0x90100084, "K", "K = 96 is not modelled"),
+        (scaled, 0x10108084, "major of A", ".kind::mxf4nvf4 is K-major only"),
+        (scaled, 0x10100094, "scale factor B id", "must be 0"),
+    ):
+        assert named(instruction_fields(value, opcode))[name].problem == problem
