@@ -52,7 +52,7 @@ _MATRICES = {
 }
 
 
-def add_matrices(parser: argparse.ArgumentParser, names: str = "ab") -> None:
+def add_matrices(parser: "argparse.ArgumentParser | argparse._ArgumentGroup", names: str = "ab") -> None:
     """Add the options that name the files and tensors of the matrices with these names: A, B and Y."""
     for name in names:
         parser.add_argument(f"--{name}", type=Path, metavar="FILE", help=_MATRICES[name])
@@ -61,7 +61,7 @@ def add_matrices(parser: argparse.ArgumentParser, names: str = "ab") -> None:
         )
 
 
-def add_transpose(parser: argparse.ArgumentParser) -> None:
+def add_transpose(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
     """Add the option for a transposed B."""
     parser.add_argument("--transpose-b", action="store_true", help="the file holds B as N x K")
 

@@ -3,23 +3,33 @@
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import OperandError
+from ..gemm.sources import read_factor
 from ..infra.diagram import Theme
 from ..infra.figures import check_plotting
 from ..infra.files import write_whole
+from ..isa.architectures import require_target
+from ..isa.instructions import Instruction
 from ..verify.archive import Recorded
 from ..verify.pack_files import file_of, require_placed, subject_named
+from ..verify.replay import as_number
 from ..verify.stimulus import draw_tiles, drawn_distributions
+from ..verify.trace import as_code, as_decimal
+from .factors import add_matrices, add_transpose
 from .options import add, flag, integer
+
+if TYPE_CHECKING:
+    from ..verify.trace_output import TracedOutput
 
 __all__ = ["add_parser"]
 
 #: Options of the random tile of an instruction.
-_TILE_OPTIONS = ("arch", "distribution", "nibbles", "seed")
+_DRAWN_OPTIONS = ("distribution", "nibbles", "seed")
+_TILE_OPTIONS = ("arch", *_DRAWN_OPTIONS)
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -33,15 +43,25 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "which it could differ. The exit status is 1 if the three are not equal.",
     )
     parser.add_argument(
-        "source", metavar="FILE.npz|INSTRUCTION", help="a register file, or an instruction to draw a random tile of"
+        "source",
+        metavar="FILE.npz|INSTRUCTION",
+        help="a register file; or an instruction, of which a random tile is drawn, or which multiplies --a and --b",
     )
     parser.add_argument(
-        "--case", type=integer(0), default=0, metavar="N", help="index of the tile (default %(default)s)"
+        "--case",
+        type=integer(0),
+        metavar="N",
+        help="index of the tile (default 0); with --a, of the instruction along K (default: all)",
     )
     parser.add_argument("--row", type=integer(0), default=0, metavar="N", help="row of D (default %(default)s)")
     parser.add_argument("--column", type=integer(0), default=0, metavar="N", help="column of D (default %(default)s)")
+    add(parser, "arch", note=" (default: sm_90, or the first that has the instruction)")
+    product = parser.add_argument_group("product of two matrices")
+    add_matrices(product)
+    product.add_argument("--c", type=Path, metavar="FILE", help="C, M x N (default: zero)")
+    add_transpose(product)
+    add(product, "prune")
     drawing = parser.add_argument_group("random tile of an instruction")
-    add(drawing, "arch", note=" (default: sm_90, or the first that has the instruction)")
     add(drawing, "distribution", "nibbles")
     add(drawing, "seed", note=" (default 0)")
     parser.add_argument("--golden-only", action="store_true", help="use the golden model only; build no simulation")
@@ -55,13 +75,14 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
-    from ..show.step import draw_step
     from ..verify.trace_output import trace
 
     if options.svg:
         check_plotting()
     if options.step and not options.datapath:
         raise OperandError("--step needs --datapath FILE.svg")
+    if options.a or options.b or options.c:
+        return _trace_product(options)
     file: Path | Recorded
     if options.source.endswith(".npz"):
         if superfluous := next((name for name in _TILE_OPTIONS if getattr(options, name) is not None), None):
@@ -69,7 +90,16 @@ def _execute(options: argparse.Namespace) -> int:
         file = Path(options.source)
     else:
         file = _random_tile(options)
-    traced = trace(file, options.case, options.row, options.column, hardware=not options.golden_only)
+    traced = trace(file, options.case or 0, options.row, options.column, hardware=not options.golden_only)
+    _draw(options, traced)
+    print(json.dumps(traced.as_dict(), indent=1) if options.json else traced)
+    return int(not traced.agrees)
+
+
+def _draw(options: argparse.Namespace, traced: "TracedOutput") -> None:
+    """Write the pictures that the options ask for."""
+    from ..show.step import draw_step
+
     if options.svg:
         write_whole(options.svg, traced.as_svg())
     if options.datapath:
@@ -78,17 +108,55 @@ def _execute(options: argparse.Namespace) -> int:
             raise OperandError(f"--step {number}: the output has {steps} step{'s' * (steps > 1)}")
         picture = draw_step(traced, number - 1, Theme(options.theme))
         write_whole(options.datapath, picture.svg())
-    print(json.dumps(traced.as_dict(), indent=1) if options.json else traced)
-    return int(not traced.agrees)
+
+
+def _trace_product(options: argparse.Namespace) -> int:
+    """Trace an output of the product of the caller's matrices, instruction by instruction along K."""
+    from ..gemm.trace_operands import output_operands
+    from ..verify.trace_output import trace_chain
+
+    if superfluous := next((name for name in _DRAWN_OPTIONS if getattr(options, name) is not None), None):
+        raise OperandError(f"{flag(superfluous)} draws a random tile and cannot be combined with --a and --b")
+    if not (options.a and options.b):
+        raise OperandError("name the files of A and B with --a and --b")
+    subject = subject_named(options.source)
+    i = subject.instruction
+    arch = require_target(i, options.arch or _default_arch(i), subject.opcode)
+    a = read_factor(options.a, options.a_tensor, "--a-tensor")
+    b = read_factor(options.b, options.b_tensor, "--b-tensor")
+    c = None if options.c is None else read_factor(options.c)
+    operands = output_operands(
+        i, (a, b, c), options.row, options.column, transpose_b=options.transpose_b, prune=options.prune
+    )
+    count = operands.b.shape[1] // i.k
+    if options.case is not None and options.case >= count:
+        raise OperandError(f"--case {options.case}: K takes {count} instruction{'s' * (count > 1)}, counted from 0")
+    if (options.svg or options.datapath) and options.case is None and count > 1:
+        raise OperandError(f"--svg and --datapath draw one of the {count} instructions along K: choose it with --case")
+    chain = list(trace_chain(i, arch, operands, options.row, options.column, hardware=not options.golden_only))
+    shown = chain if options.case is None else [chain[options.case]]
+    if options.svg or options.datapath:
+        _draw(options, shown[0])
+    d = chain[-1].golden.d
+    if options.json:
+        print(json.dumps({"instructions": [one.as_dict() for one in shown], "d": as_code(d, i.d.bits)}, indent=1))
+    else:
+        print("\n\n".join(map(str, shown)))
+        value = as_decimal(as_number(d, i.d))
+        print(f"\nrow {options.row}, column {options.column} of the product: {as_code(d, i.d.bits)} = {value}")
+    return int(not all(one.agrees for one in chain))
+
+
+def _default_arch(i: Instruction) -> str:
+    return "sm_90" if "sm_90" in i.architectures else i.architectures[0]
 
 
 def _random_tile(options: argparse.Namespace) -> Recorded:
     """Draw one random tile of an instruction."""
     subject = subject_named(options.source)
     i = subject.instruction
-    arch = options.arch or ("sm_90" if "sm_90" in i.architectures else i.architectures[0])
-    arch = require_placed(subject, arch)
-    names, tiles = drawn_distributions(i, options.distribution), options.case + 1
+    arch = require_placed(subject, options.arch or _default_arch(i))
+    names, tiles = drawn_distributions(i, options.distribution), (options.case or 0) + 1
     rng = np.random.default_rng(options.seed or 0)
     operands = draw_tiles(i, names, options.nibbles or "legal", tiles, rng)
     return file_of(subject, arch, operands, rng, int(rng.integers(i.sparsity_selectors)))

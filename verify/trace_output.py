@@ -12,11 +12,15 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..api.backends import backend
 from ..api.recorder import Recorder
 from ..errors import Error, OperandError
 from ..infra.figures import drawn, sheet
+from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands
+from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
 from . import register_file
 from .archive import Recorded
 from .first_step import first_possible_step
@@ -34,14 +38,14 @@ from .trace import (
     trace_as_text,
 )
 from .trace_golden import golden_traces
-from .trace_hardware import hardware_traces
+from .trace_hardware import WatchedRow, hardware_traces
 
-__all__ = ["TracedOutput", "trace", "trace_as_svg"]
+__all__ = ["TracedOutput", "trace", "trace_as_svg", "trace_chain"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TracedOutput:
-    """Trace of one output of a register file; prints itself, and draws itself in a notebook."""
+    """Trace of one output of an instruction; prints itself, and draws itself in a notebook."""
 
     name: str  #: Instruction with all options that decide its result
     #: Place of the output.
@@ -51,6 +55,8 @@ class TracedOutput:
     golden: OutputTrace  #: Trace of the golden model
     hardware: OutputTrace | None  #: Trace of the hardware, if requested
     file: FileResult | None = None  #: Result that the file holds, if it has D
+    #: What `case` counts: tiles of a file, or the instructions of a chain along K.
+    counted: str = "case"
 
     @cached_property
     def difference(self) -> Difference | None:
@@ -65,7 +71,7 @@ class TracedOutput:
     @property
     def title(self) -> str:
         """Title: instruction, architecture and place of the output."""
-        return f"{self.name} on {self.golden.arch}: case {self.case}, row {self.row}, column {self.column}"
+        return f"{self.name} on {self.golden.arch}: {self.counted} {self.case}, row {self.row}, column {self.column}"
 
     def as_dict(self) -> dict[str, object]:
         """Return the traces as JSON data."""
@@ -140,6 +146,46 @@ def trace(
     return TracedOutput(
         name=recorded.name, case=case, row=row, column=column, golden=golden, hardware=next(traces, None), file=result
     )
+
+
+def trace_chain(
+    instruction: Instruction, arch: str, operands: MatrixOperands, row: int, column: int, *, hardware: bool = True
+) -> Iterator[TracedOutput]:
+    """Trace one output of a product, instruction by instruction along K; each D is the C of the next.
+
+    Parameters
+    ----------
+    instruction : Instruction
+        The instruction.
+    arch : str
+        Architecture whose numerics apply.
+    operands : MatrixOperands
+        One row of A, one column of B and one element of C, with any number of instructions along K.
+    row, column : int
+        Place of the output in the product, for titles.
+    hardware : bool
+        Trace the hardware too.
+
+    Raises
+    ------
+    InstructionError, BackendError
+        The architecture does not have the instruction, or its datapath lacks a format.
+    OperandError
+        C and D differ in type, so that no second instruction can follow.
+    """
+    i = instruction
+    watched = WatchedRow(PRESETS[PRESET_OF_ARCHITECTURE[arch]]) if hardware else None
+    c = operands.c
+    for number, step in enumerate(operands.steps(i)):
+        if number and i.c is not i.d:
+            raise OperandError(f"{i} makes {i.d.name} of C of {i.c.name}, and cannot be chained along K")
+        one = replace(step, c=c)
+        [golden] = golden_traces(i, arch, one)
+        other = next(hardware_traces(i, arch, one, watched)) if watched else None
+        yield TracedOutput(
+            name=str(i), case=number, row=row, column=column, golden=golden, hardware=other, counted="instruction"
+        )
+        c = np.full_like(c, golden.d)
 
 
 def _operands(file: Recorded, row: int, column: int) -> MatrixOperands:

@@ -1,11 +1,15 @@
 """``sptc trace``: an output of a file or of a drawn tile, as a table, JSON and SVG."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
-from sptc.tests.cli.command_line import CommandLine
+import sptc
+from sptc.tests.cli.command_line import CommandLine, saved
+from sptc.verify.pack_files import subject_named
 from sptc.verify.register_file import read, shipped, write
 from sptc.verify.trace_output import trace
 
@@ -77,3 +81,82 @@ def test_the_d_of_the_file_decides_the_status(cli: CommandLine) -> None:
     said = cli.json(*words, "--svg", "x.svg", status=1)["file"]
     assert (said["agrees"], said["first_possible_step"]) == (False, 1)
     assert "the file holds" in cli.text(FILE, "--golden-only")
+
+
+def saved_matrices(rng: np.random.Generator, types: str = "f16") -> None:
+    """Save A 24 x 96 with two zeros in four, B 96 x 10 and C 24 x 10."""
+    kept = np.tile([1, 0, 0, 1], 24)
+    if types == "s8":
+        a, b = rng.integers(-128, 128, (24, 96)) * kept, rng.integers(-128, 128, (96, 10))
+        saved(a=a.astype(np.int8), b=b.astype(np.int8), c=rng.integers(-9999, 9999, (24, 10)).astype(np.int32))
+        return
+    a, b = rng.standard_normal((24, 96)) * kept, rng.standard_normal((96, 10))
+    saved(a=a.astype(np.float16), b=b.astype(np.float16), c=rng.standard_normal((24, 10)).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("text", "types"),
+    [
+        (F16, "f16"),
+        (S8, "s8"),
+        ("wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e5m2", "f16"),
+        ("tcgen05.mma.sp.cta_group::1.kind::f16 (m128n64k32.f32.f16.f16)", "f16"),
+        ("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "f16"),
+    ],
+)
+def test_own_matrices(text: str, types: str, cli: CommandLine, rng: np.random.Generator) -> None:
+    """The last D is the output of a chain along K: that of `sptc.gemm`, or of single instructions with C."""
+    saved_matrices(rng, types)
+    a, b, c = (np.load(f"{name}.npy") for name in "abc")
+    row, column = int(rng.integers(24)), int(rng.integers(10))
+    words = [text, "--a", "a.npy", "--b", "b.npy", "--row", row, "--column", column, "--golden-only"]
+    i = subject_named(text).instruction
+    found = cli.json(*words)
+    assert len(found["instructions"]) == -(-96 // i.k)
+    arch = found["instructions"][0]["golden"]["arch"]
+    if text == F16 or types == "s8":
+        expected = sptc.gemm(a, b, instruction=text, arch=arch)[row, column]
+        assert int(found["d"], 16) == int(expected.view(np.uint32))
+    previous = c[row, column]
+    for one in cli.json(*words, "--c", "c.npy")["instructions"]:
+        assert one["golden"]["steps"][0]["c"] == f"0x{int(previous.view(np.uint32)):08x}"
+        previous = np.uint32(int(one["golden"]["d"], 16))
+    np.save("b.npy", np.ascontiguousarray(b.T))
+    assert cli.json(*words, "--transpose-b") == found
+
+
+def test_one_instruction_of_a_product(cli: CommandLine, rng: np.random.Generator) -> None:
+    saved_matrices(rng)
+    words = [F16, "--a", "a.npy", "--b", "b.npy", "--row", 23, "--golden-only"]
+    text = cli.text(*words)
+    assert [line for line in text.splitlines() if " on sm_90: " in line] == [
+        f"{F16} on sm_90: instruction {number}, row 23, column 0" for number in range(3)
+    ]
+    assert re.fullmatch(r"row 23, column 0 of the product: 0x[0-9a-f]{8} = \S+", text.splitlines()[-1])
+    assert cli.text(*words, "--case", 1, "--svg", "x.svg").startswith(
+        f"{F16} on sm_90: instruction 1, row 23, column 0\n"
+    )
+    np.save("dense.npy", rng.standard_normal((24, 96)).astype(np.float16))
+    cli.text(*[word if word != "a.npy" else "dense.npy" for word in words], "--prune")
+    scaled = "mma.sync.aligned.m16n8k64.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
+    for bad, message in (
+        ((*words, "--case", 3), "--case 3: K takes 3 instructions, counted from 0"),
+        (
+            (*words, "--svg", "y.svg"),
+            "--svg and --datapath draw one of the 3 instructions along K: choose it with --case",
+        ),
+        ((*words, "--seed", 1), "--seed draws a random tile and cannot be combined with --a and --b"),
+        ((*words[:3], "--golden-only"), "name the files of A and B with --a and --b"),
+        ((*words[:3], "--b", "a.npy"), "A has 96 columns and B 24 rows: they have no common K"),
+        ((*words[:5], "--row", 24), "row must be 0 to 23, as the matrices have it, not 24"),
+        ((F16, "--a", "dense.npy", "--b", "b.npy", "--row", 2), "row 2 of a, taken alone: not 2:4 sparse"),
+        ((scaled, *words[1:]), "has block scales, which are missing"),
+    ):
+        cli.refuses(*bad, message=message)
+
+
+@pytest.mark.regression
+def test_own_matrices_through_the_hardware(cli: CommandLine, rng: np.random.Generator) -> None:
+    saved_matrices(rng)
+    text = cli.text(F16, "--a", "a.npy", "--b", "b.npy", "--c", "c.npy", "--row", 5, "--column", 7)
+    assert text.count("which agree in every field") == 3
