@@ -140,7 +140,7 @@ def prepare(folder: Path, request: ProductRequest, progress: Progress | None = N
         blocks = blocks and blocks.of_vector()
     m, n = left.shape[0] if isinstance(left, np.ndarray) else len(left.compressed.stored), right.shape[1]
     m, n = (n, m) if way.swapped else (m, n)
-    given_scales = blocks and blocks.checked(i, (m, n), k, swapped=way.swapped)
+    given_scales = blocks.checked(i, (m, n), k, swapped=way.swapped) if blocks else None
     groups, epilogue = grouped(way, epilogue, request.group_scale_a, request.group_scale_b, (all_rows, n), k, start)
     way = grouped_way(way, groups)
     if groups:

@@ -219,11 +219,9 @@ def grouped(
     OperandError
         A shape or type does not fit, or there is a `start`.
     """
-    arrays = (
-        None if value is None else _floats(name, value)
-        for name, value in (("group_scale_a", group_scale_a), ("group_scale_b", group_scale_b))
-    )
-    groups, epilogue = group_scales_of(*arrays, epilogue, shape, k, way.promote * way.parsed.k if way else 0)
+    a = None if group_scale_a is None else _floats("group_scale_a", group_scale_a)
+    b = None if group_scale_b is None else _floats("group_scale_b", group_scale_b)
+    groups, epilogue = group_scales_of(a, b, epilogue, shape, k, way.promote * way.parsed.k if way else 0)
     if groups and start is not None:
         raise OperandError("with group scales, c is no accumulator of the first chain: give beta, its factor")
     return groups, epilogue

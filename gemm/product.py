@@ -99,10 +99,10 @@ class Problem:
 
     def factors(self, i: Instruction, kind: str = "") -> Factors:
         """Return the memory-mapped operands of an instruction; `kind` is ``dense_`` for the dense one."""
-        a, b, *others = (self.array(f"{kind}{name}") for name in _OPERANDS)
+        a, b, nibbles, scale_a, scale_b = (self.array(f"{kind}{name}") for name in _OPERANDS)
         assert a is not None
         assert b is not None
-        return Factors(i, a, b, *others, groups=self.groups())
+        return Factors(i, a, b, nibbles, scale_a, scale_b, self.groups())
 
     def groups(self) -> GroupScales | None:
         """Return the memory-mapped group scales; None if there are none."""

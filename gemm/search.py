@@ -114,7 +114,7 @@ class Operands:
             i, conversions = way.parsed, (way.convert_a, way.convert_b)
             sparse, dense = conversions[::-1] if self.swapped else conversions
             left, right = self._sparse_of(i, sparse), self._dense_of(i, dense)
-            scales = self._scales and self._scales.checked(i, self.shape, self.k, swapped=self.swapped)
+            scales = self._scales.checked(i, self.shape, self.k, swapped=self.swapped) if self._scales else None
             self._factors[name] = factors(left, right, i, scales, self._groups)
         return self._factors[name]
 
@@ -134,10 +134,8 @@ class Search:
         self._columns = np.unique(np.linspace(0, columns - 1, count).astype(np.intp))
         count = max(1, min(rows, _SAMPLE_ROWS, _SAMPLE // (count * operands.k)))
         self._rows = np.unique(np.linspace(0, rows - 1, count).astype(np.intp))
-        self._few = tuple(
-            whole[:: -(-len(whole) // most)]
-            for whole, most in ((self._rows, _GLANCE_ROWS), (self._columns, _GLANCE_COLUMNS))
-        )
+        row_step, column_step = -(-len(self._rows) // _GLANCE_ROWS), -(-len(self._columns) // _GLANCE_COLUMNS)
+        self._few = self._rows[::row_step], self._columns[::column_step]
         self.size = wanted.size * operands.k
         self.counts: dict[Way, int] = {}
         self.tried = 0
@@ -246,8 +244,8 @@ class Search:
             of_block = self._epilogue.take(self.wanted.shape, rows, columns)
             return possible(way, self.chains(way, rows, columns), of_block, wanted)
 
-        places = chain([self._few, (self._rows, self._columns)], self.parts(way))
-        return all(some(*place) for place in places)
+        samples = (self._few, (self._rows, self._columns))
+        return all(some(*place) for place in samples) and all(some(*part) for part in self.parts(way))
 
 
 @dataclass(frozen=True)
