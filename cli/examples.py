@@ -45,6 +45,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "pack": (f"sptc pack {_SPARSE} --arch sm_90 -o pack.npz",),
     "judge": ("sptc judge pack.npz pack.npz",),
     "trace": ("sptc trace pack.npz --case 1 --row 3 --column 2 --datapath step.svg",),
+    "doctor": ("sptc doctor",),
     "completion": ("sptc completion bash",),
     "native": ("sptc native --prefix libsptc",),
     "gpu": ("sptc gpu verify --tiles 4",),

@@ -21,6 +21,7 @@ from . import (
     completion,
     compress,
     coverage,
+    doctor,
     draw,
     energy,
     explain,
@@ -154,6 +155,7 @@ def command_parser() -> argparse.ArgumentParser:
     vectors.add_parser(commands)
     pack.add_parser(commands)
     judge.add_parser(commands)
+    doctor.add_parser(commands)
     completion.add_parser(commands, parser)
     add_examples(parser)
     return parser

