@@ -26,6 +26,8 @@ _WARP, _WORD = 32, 4
 _NOBODY = -1
 #: Writes that are kept before those that nobody reads any more are dropped.
 _MOST_WRITES = 1 << 22
+#: Writes for which there is room at first.
+_FIRST_WRITES = 1 << 10
 _TYPES = {2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
 
 
@@ -63,7 +65,7 @@ class Checker:
         #: Number of the last write of each word.
         self.last = _views(np.zeros(words, np.uint32))
         #: Writer, time and line of each write by its number; that of number 0 is nobody.
-        self.writes = np.full((3, 1 << 10), _NOBODY, np.int32)
+        self.writes = np.full((3, _FIRST_WRITES), _NOBODY, np.int32)
         self.count = 1
         #: Number of the newest write that every warp of its CTA has seen.
         self.settled = 0

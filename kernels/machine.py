@@ -145,6 +145,8 @@ class Machine:
         self.registers: list[NDArray] = [np.zeros(1, register_type(t)) for t in kernel.registers.values()]
         self.special, self.rank_of_thread = special_registers(launch, np.asarray(ctas))
         self.offsets = {parameter.name: parameter.offset for parameter in kernel.parameters}
+        #: Address of each symbol that is the same for all threads.
+        self.symbols = self.offsets | memory.variables | {name: start for name, (start, _) in kernel.local.items()}
         #: Asynchronous work in flight that no thread has waited for, oldest first.
         self.queue: deque[Callable[[], None]] = deque()
         #: Whether a barrier in shared memory has completed a phase since threads were last woken.
@@ -234,12 +236,8 @@ class Machine:
             if operand.name in self.kernel.shared:
                 rank = self.rank_of_thread if self.launch.cluster_size > 1 else np.zeros(1, np.int64)
                 return (self.kernel.shared[operand.name][0] + (rank << CLUSTER_SHIFT)).astype(bits)
-            if operand.name in self.kernel.local:
-                return np.array([self.kernel.local[operand.name][0]], bits)
-            if operand.name in self.memory.variables:
-                return np.array([self.memory.variables[operand.name]], np.uint64).astype(UNSIGNED[size_of(type_)])
-            if operand.name in self.offsets:
-                return np.array([self.offsets[operand.name]], UNSIGNED[size_of(type_)])
+            if operand.name in self.symbols:
+                return np.array([self.symbols[operand.name]], np.uint64).astype(bits)
         name = getattr(operand, "name", type(operand).__name__.lower())
         raise KernelError(f"the operand '{name}' is not modelled here")
 

@@ -227,8 +227,8 @@ class _Run:
         threads = ready & (counters == place)
         everyone = bool(threads.all())
         mask: Mask = None if everyone else threads
-        live, blocks, names = int(threads.sum()), program.blocks, program.names
-        executed, runs = 0, self.block_runs
+        live, blocks, names = int(np.count_nonzero(threads)), program.blocks, program.names
+        executed, runs, parted = 0, self.block_runs, False
         try:
             while True:
                 block = blocks[place] if place in blocks else program.block(place)
@@ -238,28 +238,13 @@ class _Run:
                     executed += live * len(block)
                     runs[place] += 1
                     place += len(block)
-                elif place >= len(names):
-                    self.alive[threads] = False
-                    program.barriers.leave(threads)
-                    break
                 else:
-                    executed += live
-                    if names[place] == "bra":
-                        following = self._branch(place, threads, live)
-                        if following is None:
-                            break
-                        place = following
-                        if not everyone:
-                            counters[threads] = place
-                            break
-                    elif place in program.waits:
-                        if not self._wait(place, threads, everyone=everyone):
-                            break
-                        place += 1
-                    else:
-                        self._end(place, threads)
+                    executed += live if place < len(names) else 0
+                    following = self._control(place, threads, everyone=everyone)
+                    if following is None:
                         break
-                if not everyone and place in program.joins:
+                    parted, place = not everyone and names[place] == "bra", following
+                if parted or (not everyone and place in program.joins):
                     counters[threads] = place
                     break
                 if executed > 1 << 22:
@@ -273,22 +258,28 @@ class _Run:
         self.statistics.thread_instructions += executed
         self.limit.spend(executed)
 
-    def _branch(self, place: int, threads: NDArray[np.bool_], live: int) -> int | None:
+    def _control(self, place: int, threads: NDArray[np.bool_], *, everyone: bool) -> int | None:
+        """Execute a branch, a wait or an end. Return where all threads go on; None if they do not all."""
+        if place >= len(self.program.names):
+            self.alive[threads] = False
+            self.program.barriers.leave(threads)
+            return None
+        if self.program.names[place] == "bra":
+            return self._branch(place, threads)
+        if place in self.program.waits:
+            return place + 1 if self._wait(place, threads, everyone=everyone) else None
+        self._end(place, threads)
+        return None
+
+    def _branch(self, place: int, threads: NDArray[np.bool_]) -> int | None:
         """Return where all threads go on; None if they part."""
         (target,) = self.program.code[place].operands
         assert isinstance(target, Symbol)
         there = self.machine.kernel.labels[target.name]
-        read = self.program.guards.get(place)
-        if read is None:
+        taken = self._guard(place, threads)
+        if np.array_equal(taken, threads):
             return there
-        guard = read()
-        if guard.size == 1:
-            return there if guard[0] else place + 1
-        taken = guard & threads
-        number = int(taken.sum())
-        if number == live:
-            return there
-        if not number:
+        if not taken.any():
             return place + 1
         self.counters[threads] = place + 1
         self.counters[taken] = there

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sptc.errors import KernelError
+from sptc.kernels import checker
 from sptc.tests.kernels.recorded import NAMES, TRITON, compiled_kernel, recorded
 
 #: Triton 3.6 has no fence of the proxy between cp.async and wgmma: true findings of kernels that nobody edited. Bits
@@ -100,3 +101,15 @@ def test_planted_mistakes(name: str, pattern: str, instead: str, opcode: str, wh
     assert matching, findings
     lines = [int(number) for number in re.findall(r"\bline (\d+)", matching[0])]
     assert re.search(rf"(^|[\s;]){re.escape(opcode)}", text.splitlines()[lines[0] - 1]), matching
+
+
+@pytest.mark.parametrize("name", ["triton.f16.128", "cuda_mma_sp_sm80"])
+def test_writes_that_nothing_can_read_are_dropped(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The findings are the same with the fewest writes kept."""
+    kernel = recorded(name)
+    text = re.sub(r"bar\.sync\s+0;", "", kernel.ptx) if name.startswith("cuda") else kernel.ptx
+    expected = kernel.run(text)[1].findings
+    assert expected
+    monkeypatch.setattr(checker, "_MOST_WRITES", 1)
+    monkeypatch.setattr(checker, "_FIRST_WRITES", 1)
+    assert kernel.run(text)[1].findings == expected
