@@ -1,5 +1,6 @@
 """``wgmma.mma_async`` as a function: it checks the operands once, before any back end computes them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from ..isa.memory import SharedMap, decode_descriptor, operand_map
 from ..isa.operands import HeldOperands, Immediates, MatrixOperands
 from ..operands.registers import from_registers, to_registers, unpack_nibbles
 from ..operands.shared_memory import gather_shared
-from .backends import Backend
+from .backends import MODELS, Backend
 from .backends import backend as backend_named
 from .operands import (
     METADATA_POLICIES,
@@ -27,7 +28,7 @@ from .operands import (
     registers,
 )
 
-__all__ = ["wgmma"]
+__all__ = ["wgmma", "wgmma_chain"]
 
 
 def wgmma(
@@ -127,6 +128,72 @@ def wgmma(
         return to_registers(computes.multiply(parsed, "sm_90", matrices).d, accumulators)
 
     return in_blocks(operands, accumulators.rows.shape[:2], compute)
+
+
+def wgmma_chain(
+    instruction: str,
+    d: Registers,
+    steps: Sequence[tuple[Registers | int, int]],
+    *,
+    smem: NDArray[np.uint8],
+    scale_d: bool = True,
+    backend: str | Backend = "golden",
+    **immediates: int,
+) -> Registers:
+    """Compute dense ``wgmma`` one after the other on the same accumulators: what as many calls of :func:`wgmma` give.
+
+    Models compute all as one product; other back ends execute each instruction.
+
+    Parameters
+    ----------
+    instruction, d, smem, backend
+        As for :func:`wgmma`.
+    steps : sequence of (ndarray of uint32 or int, int)
+        A and B of each instruction.
+    scale_d : bool
+        Whether the first instruction adds D; the others do.
+    **immediates : int
+        ``imm_scale_a`` and so on, of all of them.
+
+    Raises
+    ------
+    InstructionError, OperandError, BackendError
+        As for :func:`wgmma`.
+    """
+    parsed = parse(instruction)
+    if len(steps) == 1 or backend not in MODELS or parsed.sparse:
+        for a, b in steps:
+            d = wgmma(instruction, d, a, b, smem=smem, scale_d=scale_d, backend=backend, **immediates)
+            scale_d = True
+        return d
+    operands: dict[str, NDArray[Any]] = {"d": d}
+    maps: dict[str, SharedMap] = {}
+    for number, (a, b) in enumerate(steps):
+        maps[f"b{number}"] = _shared_operand("b", b, parsed, immediates.get("imm_trans_b", 0))
+        if isinstance(a, np.ndarray):
+            operands[f"a{number}"] = a
+        else:
+            maps[f"a{number}"] = _shared_operand("a", a, parsed, immediates.get("imm_trans_a", 0))
+    operands["smem"] = check_image(smem, instruction, maps)
+    accumulators, computes = accumulator_fragment(parsed), backend_named(backend)
+
+    def compute(block: dict[str, Any]) -> Registers:
+        def joined(name: str) -> NDArray:
+            return np.concatenate([
+                gather_shared(block["smem"], maps[key]) if (key := f"{name}{number}") in maps
+                else from_registers(block[key], a_fragment(parsed))
+                for number in range(len(steps))
+            ], -1)  # fmt: skip
+
+        a = joined("a")
+        if immediates.get("imm_scale_a", 1) != immediates.get("imm_scale_b", 1):
+            a ^= a.dtype.type(1 << parsed.container_bits - 1)
+        c = from_registers(block["d"] if scale_d else np.zeros_like(block["d"]), accumulators)
+        matrices = MatrixOperands(a, joined("b").swapaxes(1, 2), c)
+        return to_registers(computes.multiply(parsed, "sm_90", matrices).d, accumulators)
+
+    tails = {name: 1 if name == "smem" else 2 for name in operands}
+    return in_blocks(operands, accumulators.rows.shape[:2], compute, tails=tails)
 
 
 def _check_sparsity(instruction: Instruction, e: Registers | None, selector: int | None) -> int:

@@ -64,21 +64,28 @@ class ThreadGroups:
     def wait(self, mask: Mask, left: int, *, closed: bool = True) -> None:
         """Do the work of all groups of the threads but the newest `left`; unless `closed`, of open groups too."""
         last = self.open - left - 1 if closed else self.open
+        due_works: list[tuple[Callable[[Mask], None], Mask]] = []
         for _ in range(len(self.pending)):
             work = self.pending.popleft()
             due = work.group <= last
             if mask is None and due.all():
-                work.execute(work.mask)
+                due_works.append((work.execute, work.mask))
                 continue
             chosen = np.broadcast_to(due, (self.machine.count,))
             chosen = chosen if mask is None else chosen & mask
             chosen = chosen if work.mask is None else chosen & work.mask
             rest = ~chosen if work.mask is None else work.mask & ~chosen
             if chosen.any():
-                work.execute(chosen)
+                due_works.append((work.execute, chosen))
             if rest.any():
                 work.mask = rest
                 self.pending.append(work)
+        self.execute(due_works)
+
+    def execute(self, works: list[tuple[Callable[[Mask], None], Mask]]) -> None:
+        """Do works, in order, each of some threads."""
+        for work, chosen in works:
+            work(chosen)
 
 
 def group_step(ins: Instruction, groups: ThreadGroups) -> Step | None:

@@ -5,13 +5,14 @@ should have come behind the wait sees the old accumulators, or changes what is m
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..api.warpgroup import wgmma
+from ..api.warpgroup import wgmma, wgmma_chain
 from ..errors import Error, KernelError, MetadataError
 from ..isa.instructions import Instruction as TensorInstruction
 from ..isa.memory import decode_descriptor, operand_map
@@ -24,6 +25,8 @@ from .program import Address, Instruction, Vector, register_names
 __all__ = ["WGMMA", "waiting_for_wgmma", "wgmma_registers"]
 
 _WARP, _WARPGROUP = 32, 128
+#: Multiplications that are computed together, which bounds the memory that it takes.
+_MOST_STEPS = 16
 
 
 class _RegisterFences:
@@ -58,10 +61,106 @@ class _RegisterFences:
             self.machine.report(ins, "registers without a fence", "wgmma.fence", what)
 
 
+class _Groups(ThreadGroups):
+    """Groups of ``wgmma``, of which those that add to the same accumulators are computed together."""
+
+    def execute(self, works: list[tuple[Callable[[Mask], None], Mask]]) -> None:
+        """Do works in order; those of different accumulators, if none reads a result of another, in any order."""
+        issued = [(work, mask) for work, mask in works if isinstance(work, _Issued)]
+        accumulators = {work.form.d for work, _ in issued}
+        written = {number for d in accumulators for number in d}
+        separate = len(written) == sum(map(len, accumulators)) and not any(
+            written.intersection(work.form.a, work.form.e) for work, _ in issued
+        )
+        chains: list[tuple[list[_Issued], Mask]] = []
+        latest: dict[tuple[int, ...], tuple[list[_Issued], Mask]] = {}
+        for work, mask in issued:
+            chain, others = latest.get(work.form.d, ([], None))
+            same = mask is others or (mask is not None and others is not None and np.array_equal(mask, others))
+            if separate and chain and same and chain[0].takes(work) and len(chain) < _MOST_STEPS:
+                chain.append(work)
+            else:
+                chains.append(([work], mask))
+                latest[work.form.d] = chains[-1]
+        for chain, mask in chains:
+            try:
+                chain[0].compute(chain, mask)
+            except KernelError:
+                for work in chain:  # so that the one at fault names its line
+                    work(mask)
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What an instruction says of its operands."""
+
+    ins: Instruction
+    d: tuple[int, ...]
+    #: Registers of A and of the metadata; empty if it has none.
+    a: tuple[int, ...]
+    e: tuple[int, ...]
+    selector: int
+    options: dict[str, Any]
+
+
+@dataclass(eq=False)
+class _Issued:
+    """A multiplication that is not done."""
+
+    machine: Machine
+    form: _Form
+    #: Descriptors of A and B, and whether D is added, of each warpgroup.
+    keys: NDArray[np.uint64]
+    #: What each warpgroup reads from shared memory, if that is checked.
+    reading: dict[int, tuple[NDArray[np.int64], int]]
+
+    def takes(self, other: "_Issued") -> bool:
+        """Return whether another multiplication can be a step of the same chain: it is dense and adds to D."""
+        forms = [(form.ins.opcode, form.e, form.options) for form in (self.form, other.form)]
+        return not self.form.e and forms[0] == forms[1] and bool(other.keys[:, 2].all())
+
+    def __call__(self, chosen: Mask) -> None:
+        """Do it for some threads."""
+        self.compute([self], chosen)
+
+    def compute(self, chain: "list[_Issued]", chosen: Mask) -> None:
+        """Do multiplications on the same accumulators, of which this is the first, for some threads."""
+        machine, form = self.machine, self.form
+        groups = None if chosen is None else np.flatnonzero(chosen[::_WARPGROUP])
+        which = np.arange(len(self.keys)) if groups is None else groups
+        for issued in chain:
+            for group in issued.reading.keys() & {*which.tolist()}:
+                machine.checker.ends(*issued.reading.pop(group), "read")
+        accumulators = machine.stacked(form.d, _WARPGROUP, groups)
+        of_a = [machine.stacked(issued.form.a, _WARPGROUP, groups) if form.a else None for issued in chain]
+        e = machine.stacked(form.e, _WARPGROUP, groups)[..., 0] if form.e else None
+        ctas = machine.cta_of_thread[::_WARPGROUP][which]
+        keys = np.stack([issued.keys[which] for issued in chain], 1)
+        results = np.empty_like(accumulators)
+        for key in np.unique(keys, axis=0):
+            same = (keys == key).all((1, 2))
+            every = same.all() and len(which) == machine.ctas and (ctas == np.arange(machine.ctas)).all()
+            options = form.options | {
+                "smem": machine.shared if every else machine.shared[ctas[same]],
+                "scale_d": bool(key[0, 2]),
+            }
+            steps = [(int(step[0]) if a is None else a[same], int(step[1])) for step, a in zip(key, of_a, strict=True)]
+            if e is None:
+                results[same] = called(machine, form.ins, wgmma_chain, accumulators[same], steps, **options)
+                continue
+            firsts = which[same] * _WARPGROUP
+
+            def holder(error: MetadataError, firsts: NDArray[np.intp] = firsts) -> str:
+                return machine.who(int(firsts[error.batch[-1]]) + error.lane)
+
+            results[same] = called(machine, form.ins, wgmma, accumulators[same], *steps[0], e[same], form.selector,
+                                   holder=holder, **options)  # fmt: skip
+        machine.spread(form.d, results, groups, _WARPGROUP)
+
+
 def _wgmma(machine: Machine, ins: Instruction) -> Step:
-    words = ins.words
-    groups = machine.unit("wgmma", ThreadGroups)
-    if words[1] == "fence":
+    groups = machine.unit("wgmma", _Groups)
+    if ins.words[1] == "fence":
         return machine.unit("wgmma.fence", _RegisterFences).fence
     return group_step(ins, groups) or _multiply(machine, ins, groups)
 
@@ -83,7 +182,7 @@ def _multiply(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
     if len(immediates) > 2:
         options |= {"imm_trans_a": 0 if a else immediates[-2], "imm_trans_b": immediates[-1]}
 
-    registers = frozenset((*d, *a, *e))
+    form = _Form(ins, d, a, e, selector, options)
     fenced, fences = frozenset((*d, *a)), machine.unit("wgmma.fence", _RegisterFences)
     work = TensorWork(ins.line, ins.opcode, "registers" if a else "shared")
 
@@ -99,42 +198,7 @@ def _multiply(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
         reading = (
             _reads(machine, ins, instruction, mask, keys, options, in_registers=bool(a)) if machine.checker else {}
         )
-
-        def execute(chosen: Mask) -> None:
-            which = np.arange(len(keys)) if chosen is None else np.flatnonzero(chosen[leaders])
-            for group in which.tolist():
-                if group in reading:
-                    machine.checker.ends(*reading.pop(group), "read")
-            accumulators = machine.stacked(d, _WARPGROUP, which)
-            registers = machine.stacked(a, _WARPGROUP, which) if a else None
-            words_of_e = machine.stacked(e, _WARPGROUP, which)[..., 0] if e else None
-            ctas = machine.cta_of_thread[leaders][which]
-            results = np.empty_like(accumulators)
-            for key in np.unique(keys[which], axis=0):
-                same = (keys[which] == key).all(-1)
-                operand_a = int(key[0]) if registers is None else registers[same]
-                sparse = () if words_of_e is None else (words_of_e[same], selector)
-                firsts = which[same] * _WARPGROUP
-
-                def holder(error: MetadataError, firsts: NDArray[np.intp] = firsts) -> str:
-                    return machine.who(int(firsts[error.batch[-1]]) + error.lane)
-
-                results[same] = called(
-                    machine,
-                    ins,
-                    wgmma,
-                    accumulators[same],
-                    operand_a,
-                    int(key[1]),
-                    *sparse,
-                    smem=machine.shared[ctas[same]],
-                    scale_d=bool(key[2]),
-                    holder=holder,
-                    **options,
-                )
-            machine.spread(d, results, None if chosen is None else which, _WARPGROUP)
-
-        groups.add(mask, execute, registers)
+        groups.add(mask, _Issued(machine, form, keys, reading), frozenset((*d, *a, *e)))
 
     return step
 
@@ -199,7 +263,7 @@ def waiting_for_wgmma(machine: Machine, ins: Instruction, registers: frozenset[i
     the multiplication first, so that a GPU gives what is given here: measured on an H100 with kernels of Triton 3.6,
     which reads accumulators before the wait where they are f16 or where it adds partial sums itself.
     """
-    groups, fences = machine.unit("wgmma", ThreadGroups), machine.unit("wgmma.fence", _RegisterFences)
+    groups, fences = machine.unit("wgmma", _Groups), machine.unit("wgmma.fence", _RegisterFences)
     result = ins.operands[0]
     written = (
         frozenset() if isinstance(result, Address) else registers & {*machine.numbers_of(register_names([result]))}

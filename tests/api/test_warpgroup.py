@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import sptc
+from sptc.api.backends import backend
+from sptc.api.warpgroup import wgmma_chain
 from sptc.isa.fragments import a_fragment
 from sptc.isa.instructions import Instruction, every_instruction, parse
 from sptc.isa.memory import SWIZZLES, decode_descriptor, encode_descriptor, operand_map
@@ -152,3 +154,26 @@ def test_the_first_undefined_nibble_of_a_in_memory(rng: Random) -> None:
     operands["smem"][:, where.addresses + 1] = 0
     assert sptc.wgmma(**operands, metadata="software").shape == operands["d"].shape
     assert "nibble 0b0000" in refusal(operands, sptc.MetadataError)
+
+
+@pytest.mark.parametrize("in_registers", [True, False])
+@pytest.mark.parametrize("scale_d", [True, False])
+def test_a_chain_is_one_instruction_after_the_other(
+    in_registers: bool, scale_d: bool, rng: np.random.Generator
+) -> None:
+    """Models compute it as one product; a back end that is no model executes each instruction."""
+    text = "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16"
+    instruction = parse(text)
+    d, *fragments = (
+        rng.standard_normal((2, 128, 4 if place else 8)).astype(np.float32).view(np.uint32) for place in range(4)
+    )
+    assert fragments[0].shape[2] == a_fragment(instruction).registers
+    smem = rng.standard_normal((2, 4096)).astype(np.float16).view(np.uint8)
+    steps = [
+        (a if in_registers else encode_descriptor(2048 * place, 128, 256), encode_descriptor(512 * place, 128, 256))
+        for place, a in enumerate(fragments)
+    ]
+    options = {"smem": smem, "scale_d": scale_d, "imm_scale_a": -1, "imm_scale_b": 1}
+    expected = wgmma_chain(text, d, steps, backend=backend("golden"), **options)
+    for model in ("golden", "native"):
+        np.testing.assert_array_equal(wgmma_chain(text, d, steps, backend=model, **options), expected)
