@@ -116,13 +116,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _check_placing(options: argparse.Namespace) -> None:
-    """Refuse options that cannot be combined with ``--place`` or that need it.
-
-    Raises
-    ------
-    Error
-        Two options contradict each other.
-    """
+    """Raise an `Error` for options that cannot be combined with ``--place`` or that need it."""
     if not options.place:
         for name in ("for_frequency", "report"):
             if getattr(options, name) is not None:

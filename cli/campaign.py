@@ -113,16 +113,10 @@ def conduct(
 ) -> int:
     """Run a campaign, print its result, and return the exit status.
 
-    Parameters
-    ----------
-    options : Namespace
-        Options of :func:`add_limits`, and `coverage`: whether to sample functional coverage.
-    plan : Plan
-        Shards to run. Its seed is replaced: by ``--seed``, by that of the resumed campaign, or by a random one.
-    command, chosen : sequence of str
-        Words of the command, and the options that chose this plan apart from those of :func:`add_limits`.
-    keep : callable
-        Called with the record at the end, even if the run was interrupted.
+    The options are those of :func:`add_limits`, and `coverage`: whether to sample functional coverage. The seed of the
+    plan is replaced: by ``--seed``, by that of the resumed campaign, or by a random one. `command` are the words of the
+    command, and `chosen` the options that chose this plan apart from those of :func:`add_limits`. `keep` is called with
+    the record at the end, even if the run was interrupted.
     """
     if options.only is not None and options.state:
         raise FileError("--only cannot be combined with --state: a shard that is run again changes no state")

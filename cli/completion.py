@@ -12,15 +12,7 @@ _SHELLS = ("bash", "zsh", "fish")
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]", parser: argparse.ArgumentParser) -> None:
-    """Add the subcommand.
-
-    Parameters
-    ----------
-    commands : argparse._SubParsersAction
-        Group of subcommands to add it to.
-    parser : argparse.ArgumentParser
-        Parser of the whole command line, which is completed.
-    """
+    """Add the subcommand, which completes `parser`, the parser of the whole command line."""
     command = commands.add_parser(
         "completion",
         help="print a completion script for bash, zsh or fish",

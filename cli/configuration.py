@@ -33,14 +33,8 @@ DATAPATH_OPTIONS = ("preset", "config", *_CHANGES, "products", "dense")
 def add_datapath(parser: argparse.ArgumentParser, default: str | None = None, *, several: bool = False) -> None:
     """Add the options that choose a datapath, which :func:`datapath` or :func:`datapaths` reads.
 
-    Parameters
-    ----------
-    parser : ArgumentParser
-        Parser of the command.
-    default : str, optional
-        Preset that is used if no option is given.
-    several : bool
-        Whether ``--preset`` takes several names. All presets are then the default.
+    `default` is the preset that is used if no option is given. With `several`, ``--preset`` takes several names, and
+    all presets are the default.
     """
     group = parser.add_argument_group(
         "datapath",
@@ -77,10 +71,7 @@ def add_datapath(parser: argparse.ArgumentParser, default: str | None = None, *,
 def datapath(options: argparse.Namespace) -> CoreConfig:
     """Return the datapath that the options of :func:`add_datapath` describe.
 
-    Raises
-    ------
-    Error
-        No option is given, or the configuration is invalid.
+    Raise an `Error` if no option is given, or the configuration is invalid.
     """
     changes = _changes(options)
     preset = options.preset or (None if "formats" in changes else options.default_preset)
@@ -106,10 +97,7 @@ def datapath(options: argparse.Namespace) -> CoreConfig:
 def datapaths(options: argparse.Namespace) -> list[CoreConfig] | None:
     """Return the datapaths that the options of :func:`add_datapath` describe, None if no option is given.
 
-    Raises
-    ------
-    Error
-        The configuration is invalid, or options change several presets at once.
+    Raise an `Error` if the configuration is invalid, or options change several presets at once.
     """
     names, changed = options.preset or [], bool(_changes(options) or options.products)
     if len(names) > 1 and changed:
@@ -128,16 +116,9 @@ def _changes(options: argparse.Namespace) -> dict[str, Any]:
 def read_configuration(path: Path) -> CoreConfig:
     """Read a configuration in the form that ``sptc presets --json`` prints.
 
-    Parameters
-    ----------
-    path : Path
-        JSON file with an object whose keys are fields of :class:`~sptc.rtl.config.CoreConfig`. Fields with a default
-        may be missing. If `name` is missing, the datapath is named after the file.
-
-    Raises
-    ------
-    FileError
-        The file cannot be read, or does not hold such an object.
+    The file holds an object whose keys are fields of :class:`~sptc.rtl.config.CoreConfig`. Fields with a default may be
+    missing. If `name` is missing, the datapath is named after the file. Raise a `FileError` if the file cannot be read,
+    or does not hold such an object.
     """
     content = read_json(path)
     if not isinstance(content, dict):

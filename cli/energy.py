@@ -162,13 +162,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace, config: CoreConfig) -> None:
-    """Refuse options that contradict each other and files that cannot be written.
-
-    Raises
-    ------
-    Error
-        Options contradict each other, or a file cannot be written.
-    """
+    """Raise an `Error` if options contradict each other, or a file cannot be written."""
     if config.step_bytes % _WHOLE_STEP:
         raise Error(f"energy is measured only with steps of a multiple of {_WHOLE_STEP} bytes, not {config.step_bytes}")
     if options.top == "warp":
@@ -218,10 +212,7 @@ def _measured(
 def _measurable(text: str, config: CoreConfig, top: str, arch: str) -> Instruction:
     """Parse an instruction and check that its energy can be measured.
 
-    Raises
-    ------
-    Error
-        It is not ``mma`` or ``wgmma``, has block scales, or the datapath does not support it.
+    Raise an `Error` if it is not ``mma`` or ``wgmma``, has block scales, or the datapath does not support it.
     """
     instruction = parse(text)
     require_target(instruction, arch)
@@ -241,10 +232,7 @@ def _measurable(text: str, config: CoreConfig, top: str, arch: str) -> Instructi
 def _operand_sources(options: argparse.Namespace) -> dict[str, _Draw]:
     """Return the sources of operands, by their names in the report.
 
-    Raises
-    ------
-    Error
-        Only one matrix is given, or matrices and distributions are given together.
+    Raise an `Error` if only one matrix is given, or matrices and distributions are given together.
     """
     if (options.a is None) != (options.b is None):
         raise Error("--a and --b must be given together")

@@ -162,7 +162,7 @@ def command_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line.
+    """Run the command line, by default ``sys.argv[1:]``, and return the exit status.
 
     Parameters
     ----------

@@ -174,18 +174,10 @@ def flag(name: str) -> str:
 def add(
     parser: "argparse.ArgumentParser | argparse._ArgumentGroup", *names: str, note: str = "", **changes: Any
 ) -> None:
-    """Add shared options to a parser or a group of options.
+    """Add shared options to a parser or a group of options, by their destinations, e.g. ``"step_bytes"``.
 
-    Parameters
-    ----------
-    parser : ArgumentParser or argument group
-        What to add them to.
-    *names : str
-        Destinations of the options, e.g. ``"step_bytes"`` for ``--step-bytes``.
-    note : str
-        Appended to the help texts, e.g. ``" (default sm_90)"``.
-    **changes
-        Keywords of :meth:`~argparse.ArgumentParser.add_argument` that differ for this command.
+    `note` is appended to the help texts, e.g. ``" (default sm_90)"``. `changes` are keywords of
+    :meth:`~argparse.ArgumentParser.add_argument` that differ for this command.
     """
     for name in names:
         keywords = _SHARED[name] | changes

@@ -12,10 +12,7 @@ __all__ = ["progress_bar"]
 def progress_bar(unit: str) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar while the context is open; yield its callback ``progress(done, total)``.
 
-    Parameters
-    ----------
-    unit : str
-        Name of one unit of work.
+    `unit` is the name of one unit of work.
     """
     tqdm.monitor_interval = 0  # no monitor thread: the workers are forked
     with tqdm(unit=unit, disable=None, leave=False) as bar:

@@ -128,15 +128,7 @@ def _print_nothing(text: str) -> None:
 
 
 class _Recorder:
-    """Writes each proof to the record file at once, so that an interrupted run can be continued.
-
-    Parameters
-    ----------
-    path : Path
-        File of the record.
-    cases : list of Case
-        All cases to prove.
-    """
+    """Writes each proof to the record file at once, so that an interrupted run can be continued."""
 
     def __init__(self, path: Path, cases: list[Any]) -> None:
         from ..formal.record import read_record

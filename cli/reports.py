@@ -33,33 +33,15 @@ class Check:
 
 
 def check_reports(options: argparse.Namespace) -> None:
-    """Check before the work that the report file can be written.
-
-    Raises
-    ------
-    FileError
-        It cannot be written.
-    """
+    """Raise a `FileError`, before the work, if the report file cannot be written."""
     if options.junit:
         require_writable(options.junit)
 
 
 def report(options: argparse.Namespace, checks: Iterable[Check], seed: int | None = None) -> None:
-    """Write the reports that the options request.
+    """Write the reports that the options ``--junit`` and ``--github`` request; `seed` is that of a random run.
 
-    Parameters
-    ----------
-    options : Namespace
-        The options ``--junit`` and ``--github``.
-    checks : iterable of Check
-        Results to report.
-    seed : int, optional
-        Seed of a random run.
-
-    Raises
-    ------
-    FileError
-        A file cannot be written.
+    Raise a `FileError` if a file cannot be written.
     """
     results = list(checks)
     if options.junit:

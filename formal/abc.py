@@ -35,17 +35,7 @@ def _run(folder: Path, commands: str, seconds: float | None) -> str:
 def broken_after(folder: Path, seconds: float | None) -> int | None:
     """Return the number of cycles after which some claim can break, or None if it is proved that none can.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder of the graph.
-    seconds : float or None
-        Limit of each query; None for no limit.
-
-    Raises
-    ------
-    UndecidedError
-        The time limit was reached.
+    `folder` has the graph. Raise an `UndecidedError` if a query takes longer than `seconds`.
     """
     with (folder / BINARY_GRAPH).open("rb") as graph:
         covers, _, claims = map(int, graph.readline().split()[4:7])
@@ -92,10 +82,7 @@ def _broken_after(folder: Path, claims: range, seconds: float | None) -> int | N
 def reached_after(folder: Path, output: int, cycles: int, seconds: float | None) -> int | None:
     """Return the number of cycles, at most `cycles`, after which an output can be set, or None.
 
-    Raises
-    ------
-    UndecidedError
-        The time limit was reached.
+    Raise an `UndecidedError` if the time limit was reached.
     """
     text = _run(folder, f"cone -O {output}; " + _REACH.replace("{frames}", str(cycles)), seconds)
     reached = _cycles(text)

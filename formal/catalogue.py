@@ -32,13 +32,7 @@ PROPERTIES: tuple[Property, ...] = (*_ARITHMETIC, *_STREAMS)
 
 
 def chosen(words: Sequence[str]) -> list[Property]:
-    """Return the properties with the given names or topics; all if none is given.
-
-    Raises
-    ------
-    Error
-        A word is neither a property nor a topic.
-    """
+    """Return the properties with the given names or topics, all if none is given; raise an `Error` for another word."""
     names = [item.name for item in PROPERTIES]
     topics = list(dict.fromkeys(name.partition(".")[0] for name in names))
     for word in words:

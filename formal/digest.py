@@ -18,19 +18,11 @@ _UNIMPORTANT = frozenset({"src_loc", "module_idx", "attributes", "name"})
 def problem_digest(harness: Harness) -> str:
     """Return 16 hexadecimal digits, a digest of everything that decides whether a property holds.
 
-    A walk leads from the claims, covers and assumptions back to the free variables, and numbers the cells in the order
-    in which it meets them. So equal digests mean equal netlists except for names of signals and components, the order
-    of ports and cells, and source locations. The order of claims, covers and assumptions counts.
-
-    Parameters
-    ----------
-    harness : Harness
-        Harness of a property and one set of parameters; it is elaborated here.
-
-    Raises
-    ------
-    TypeError
-        The netlist has a memory, an instance of a foreign module or another cell that the walk cannot compare.
+    The harness is elaborated here. A walk leads from the claims, covers and assumptions back to the free variables, and
+    numbers the cells in the order in which it meets them. So equal digests mean equal netlists except for names of
+    signals and components, the order of ports and cells, and source locations. The order of claims, covers and
+    assumptions counts. Raise a `TypeError` if the netlist has a memory, an instance of a foreign module or another cell
+    that the walk cannot compare.
     """
     ports: list[Any] = [*harness.ports, *(harness.flags[name] for name in harness.covers)]
     with uncollected():

@@ -21,17 +21,9 @@ _WORDS = 1 << 12  # words of 64 assignments that are evaluated at a time
 
 
 def first_violation(path: Path) -> dict[str, int] | None:
-    """Return the first assignment that breaks a claim of a graph without registers, or None.
+    """Return the first assignment that breaks a claim of a graph without registers, as input bits by name, or None.
 
-    Parameters
-    ----------
-    path : Path
-        And-inverter graph in ASCII AIGER; its bad states are broken claims.
-
-    Returns
-    -------
-    dict of str to int, or None
-        Input bits by name.
+    The graph is an and-inverter graph in ASCII AIGER; its bad states are broken claims.
     """
     lines = iter(path.read_text(encoding="ascii").splitlines())
     _, inputs, latches, outputs, gates, bad, constraints = map(int, next(lines).split()[1:8])

@@ -162,12 +162,8 @@ def _both(h: Harness, short: bool) -> None:
 class _Panels:
     """Reference model of the two panel buffers of B.
 
-    Attributes
-    ----------
-    inside : Value
-        Requests that were accepted and whose panels were not delivered yet.
-    delivers, room : Value
-        A panel is delivered in this cycle; a core matrix of B may be read in this cycle.
+    `inside` counts requests that were accepted and whose panels were not delivered yet. `delivers` says that a panel is
+    delivered in this cycle, `room` that a core matrix of B may be read.
     """
 
     def __init__(

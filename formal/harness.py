@@ -71,11 +71,8 @@ class Harness:
     def clocked(self, *, any_state: bool = False) -> Value:
         """Add a clock domain with a free reset, and return the reset.
 
-        Parameters
-        ----------
-        any_state : bool
-            Registers of components may begin with any value, as after power-up, instead of their initial values. The
-            first cycle is then a reset, and claims count from the second cycle on.
+        With `any_state`, registers of components may begin with any value, as after power-up, instead of their initial
+        values. The first cycle is then a reset, and claims count from the second cycle on.
         """
         domain = ClockDomain("sync")
         self.m.domains += domain

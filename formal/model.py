@@ -60,19 +60,9 @@ def written(harness: Harness, folder: Path, *, graph: bool) -> str:
 
 
 class Model:
-    """A design in a solver, unrolled as far as queries need it.
+    """A design in a solver, unrolled as far as queries need it; `text` is SMT-LIB that Yosys wrote.
 
-    Parameters
-    ----------
-    text : str
-        SMT-LIB that Yosys wrote.
-    seconds : float or None
-        Time limit of each query; None for no limit.
-
-    Raises
-    ------
-    BackendError
-        Bitwuzla is not installed.
+    Each query is limited to `seconds`. Raise a `BackendError` if Bitwuzla is not installed.
     """
 
     def __init__(self, text: str, seconds: float | None) -> None:
@@ -117,10 +107,7 @@ class Model:
     def violation(self, claims: Sequence[str], steps: int) -> Trace | None:
         """Return a run of at most `steps` cycles that ends with a broken claim, or None if there is none.
 
-        Raises
-        ------
-        UndecidedError
-            The time limit was reached.
+        Raise an `UndecidedError` if the time limit was reached.
         """
         for step in range(steps):
             self._unroll(step + 1)

@@ -22,21 +22,8 @@ def decided(h: Harness, name: str, source: stream.Interface, layout: data.Struct
 class PendingPanels:
     """Model of the two instruction slots, which contain instructions of one panel or of two.
 
-    A count of all panels would be beyond the engine.
-
-    Parameters
-    ----------
-    h : Harness
-        Harness.
-    taken, multiplied : Value
-        An instruction is taken in this cycle; a panel is multiplied in this cycle.
-    panels : int
-        Panels of each instruction.
-
-    Attributes
-    ----------
-    left : Value
-        Panels of all instructions in the slots that are not multiplied yet.
+    A count of all panels would be beyond the engine. An instruction of `panels` panels is `taken`, and a panel
+    `multiplied`, in this cycle; `left` are the panels of all instructions in the slots that are not multiplied yet.
     """
 
     def __init__(self, h: Harness, taken: Value, multiplied: Value, panels: int) -> None:

@@ -80,13 +80,7 @@ def _word(parameter: object) -> str:
 
 
 class Topic(list[Property]):
-    """The properties of one topic.
-
-    Parameters
-    ----------
-    name : str
-        First part of the names of its properties.
-    """
+    """The properties of one topic, whose name is the first part of their names."""
 
     def __init__(self, name: str) -> None:
         super().__init__()

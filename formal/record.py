@@ -53,13 +53,7 @@ class Record:
         return replace(self, proofs=(*self.proofs, proof))
 
     def write(self, path: Path) -> None:
-        """Write the record as JSON, one line for each proof.
-
-        Raises
-        ------
-        FileError
-            The file cannot be written.
-        """
+        """Write the record as JSON, one line for each proof; raise a `FileError` if the file cannot be written."""
         order = sorted(self.proofs, key=lambda proof: (proof.property, proof.case, proof.presets, proof.digest))
         lines = ",\n".join(json.dumps(asdict(proof)) for proof in order)
         text = f'{{"sources": {json.dumps(self.sources)}, "proofs": [\n{lines}\n]}}\n'
@@ -67,13 +61,7 @@ class Record:
 
 
 def read_record(path: Path) -> Record:
-    """Read a record; a missing file is an empty record.
-
-    Raises
-    ------
-    FileError
-        The file is no record.
-    """
+    """Read a record; a missing file is an empty record. Raise a `FileError` if the file is no record."""
     if not path.exists():
         return Record(None, ())
     try:
@@ -110,14 +98,7 @@ def expected_seconds(case: Case) -> float:
 def settle_unless_recorded(case: Case, seconds: float | None, known: Mapping[str, Proof]) -> tuple[Outcome, Proof]:
     """Prove a case, unless the record has the same problem; return the outcome and the entry for the record.
 
-    Parameters
-    ----------
-    case : Case
-        The property and its parameters.
-    seconds : float or None
-        As for :func:`~sptc.formal.proof.settle`.
-    known : dict of str to Proof
-        Recorded proofs, by digest.
+    `known` are the recorded proofs, by digest; `seconds` is as for :func:`~sptc.formal.proof.settle`.
     """
     harness = case.harness()
     # Without claims a property holds trivially; without covers its claims may hold vacuously.

@@ -127,13 +127,7 @@ def _recorded_seconds() -> dict[str, dict[str, float]]:
 
 
 def write_trace(trace: Trace, path: Path) -> None:
-    """Write a run as a VCD file.
-
-    Raises
-    ------
-    FileError
-        The file cannot be written.
-    """
+    """Write a run as a VCD file; raise a `FileError` if the file cannot be written."""
     with (
         whole_file(path) as file,
         io.TextIOWrapper(file, encoding="utf-8") as text,

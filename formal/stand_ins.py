@@ -121,15 +121,7 @@ def array_stand_in(h: Harness, count: int) -> type[Warp]:
 
 
 class Queue:
-    """A queue inside a stand-in, of two panels or of two other items.
-
-    Attributes
-    ----------
-    count : Signal
-        Number of items in the queue.
-    entries : list of Signal
-        Items in the queue, the oldest first.
-    """
+    """A queue inside a stand-in, of two panels or of two other items; `entries` has the oldest item first."""
 
     def __init__(self, name: str, shape: ShapeLike = _PANEL, *, reset_less: bool = True) -> None:
         self.count = Signal(range(DEPTH + 1), name=f"{name}_count")
@@ -155,13 +147,6 @@ class Queue:
 
 class FetchStandIn:
     """Stands for the fetch from shared memory: reads at any time, and keeps up to two panels of B.
-
-    Parameters
-    ----------
-    h : Harness
-        Harness.
-    a_panels : int
-        Panels of A.
 
     Attributes
     ----------
@@ -292,10 +277,7 @@ def word_of_column(mark: Value, operand: Operand, number: int, lane: int) -> Val
 class AccumulatorsStandIn:
     """Stands for the accumulators in tensor memory: it delivers panels in the order of requests, at any time.
 
-    Attributes
-    ----------
-    panels : Queue
-        Panels that were requested and not multiplied yet; the highest bit of a request's column is the mark.
+    `panels` were requested and not multiplied yet; the highest bit of a request's column is the mark.
     """
 
     def __init__(self, h: Harness) -> None:

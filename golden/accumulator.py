@@ -36,24 +36,10 @@ def accumulator_exponents(c: NDArray[np.float32], fmt: Format, zero_exponent: in
 
 
 def scale_accumulator(codes: NDArray, fmt: Format, exponent: int) -> tuple[NDArray, NDArray[np.bool_]]:
-    """Multiply accumulators by ``2**-exponent``, and return where the result is certain.
+    """Multiply f16 or f32 codes by ``2**-exponent``, 1 to 15, and return where the result is certain.
 
-    Parameters
-    ----------
-    codes : ndarray of uint16 or uint32
-        Elements of f16 or f32.
-    fmt : Format
-        Their format.
-    exponent : int
-        1 to 15.
-
-    Returns
-    -------
-    ndarray, type and shape of `codes`
-        Scaled elements.
-    ndarray of bool, shape of `codes`
-        False where the operand or the result is subnormal: whether the datapath normalises or rounds it is not known.
-        True for zeros, Infs and NaNs, which are unchanged.
+    It is not where the operand or the result is subnormal: whether the datapath normalises or rounds it is not known.
+    Zeros, Infs and NaNs are unchanged and certain.
     """
     top = (1 << fmt.exponent_bits) - 1
     field = codes >> codes.dtype.type(fmt.fraction_bits) & codes.dtype.type(top)

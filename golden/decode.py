@@ -113,23 +113,10 @@ def _table(fmt: Format, precision: Precision) -> _Table:
 
 
 def decode(codes: NDArray, fmt: Format, precision: Precision, low_bit: int = 0) -> Terms:
-    """Decode operand codes.
+    """Decode operand codes in register containers, an array of an unsigned integer type, to terms of the same shape.
 
-    Parameters
-    ----------
-    codes : ndarray of an unsigned integer type
-        Register containers.
-    fmt : Format
-        Format of the elements.
-    precision : Precision
-        Result of :func:`precision_for` for the two operand formats.
-    low_bit : int
-        Lowest bit of the element in its container. Other bits are ignored.
-
-    Returns
-    -------
-    Terms
-        Same shape as `codes`.
+    The precision is that of :func:`precision_for` for the two operand formats. `low_bit` is the lowest bit of the
+    element in its container; other bits are ignored.
     """
     table = _table(fmt, precision)
     if low_bit:

@@ -55,19 +55,9 @@ def emulated_instruction(
 ) -> NDArray[np.float32]:
     """Chain the steps from zero, then add C by the IEEE rules for f32, rounded to nearest even.
 
-    Parameters
-    ----------
-    steps : iterable of (Terms, Terms)
-        Operands of the steps, as :func:`fused_step` takes them.
-    c : ndarray of float32, shape (rows, n)
-        Accumulator of the instruction.
-    accumulator, numerics, precision, traces
-        As for :func:`fused_step`.
-
-    Returns
-    -------
-    ndarray of float32, shape (rows, n)
-        f16 results are f16 numbers in f32. Rounding the f32 sum to f16 equals rounding the exact sum: 24 bits suffice.
+    Steps and the other parameters are as :func:`fused_step` takes them; C and the result are f32 of shape (rows, n).
+    f16 results are f16 numbers in f32: rounding the f32 sum to f16 equals rounding the exact sum, since 24 bits
+    suffice.
     """
     d = np.zeros_like(c)
     for a, b in steps:

@@ -15,18 +15,9 @@ _EXACT_F32_TERMS = 256
 
 
 def integer_chain(instruction: Instruction, mux: str, operands: MatrixOperands) -> NDArray[np.uint32]:
-    """Return D of a chain of integer instructions along K.
+    """Return D, uint32, of a chain of integer instructions along K, for a batch of matrices.
 
-    Parameters
-    ----------
-    instruction, operands : Instruction, MatrixOperands
-        A batch of matrices; K is any multiple of that of the instruction.
-    mux : str
-        ``mux4`` or ``mux3``.
-
-    Returns
-    -------
-    ndarray of uint32, shape of `operands.c`
+    K is any multiple of that of the instruction; `mux` is ``mux4`` or ``mux3``.
     """
     assert instruction.k <= _EXACT_F32_TERMS
     granularity, rule, nibbles = instruction.granularity, instruction.rule, operands.nibbles
@@ -58,16 +49,9 @@ def decode_integer(codes: NDArray, fmt: Format) -> NDArray[np.float32]:
 
 
 def _expand(stored: NDArray[np.float32], rows: NDArray[np.intp], k: int) -> NDArray[np.float32]:
-    """Scatter the stored elements of A to the k logical columns.
+    """Scatter the stored elements of A, shape (..., kept), to the k logical columns that `rows` names.
 
-    Parameters
-    ----------
-    stored : ndarray of float32, shape (..., kept)
-        Stored elements.
-    rows : ndarray of intp, shape (..., kept)
-        Logical column of each. Elements that select the same column are added: each is multiplied by its row of B.
-    k : int
-        Logical columns.
+    Elements that select the same column are added: each is multiplied by its row of B.
     """
     rows_of_a = stored.size // stored.shape[-1]
     expanded = np.zeros(rows_of_a * k, np.float32)

@@ -27,21 +27,11 @@ _BLOCK_OUTPUTS = 8192
 
 
 def multiply(instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:
-    """Return D = A B + C, bit for bit as a chain of the instruction computes it.
+    """Return D = A B + C, bit for bit as a chain of the instruction computes it, with type and shape of C.
 
-    Parameters
-    ----------
-    instruction : Instruction
-        Its k must divide K. Each k columns are one instruction, whose result is the accumulator of the next. m and n
-        of the matrices are free.
-    arch : str
-        Architecture whose numerics apply.
-    operands : MatrixOperands
-        The matrices. Any metadata is allowed: the model selects what the multiplexers deliver.
-
-    Returns
-    -------
-    ndarray, type and shape of `operands.c`
+    The k of the instruction must divide K. Each k columns are one instruction, whose result is the accumulator of the
+    next; m and n of the matrices are free. The numerics are those of `arch`. Any metadata is allowed: the model selects
+    what the multiplexers deliver.
     """
     return multiply_by(instruction, numerics(instruction, arch), MUX_OF_ARCHITECTURE[arch], operands)
 
@@ -49,19 +39,9 @@ def multiply(instruction: Instruction, arch: str, operands: MatrixOperands) -> N
 def multiply_by(instruction: Instruction, parameters: Numerics, mux: str, operands: MatrixOperands) -> NDArray:
     """Return D = A B + C, bit for bit as a datapath with the given parameters computes it.
 
-    Parameters
-    ----------
-    instruction, operands : Instruction, MatrixOperands
-        As for :func:`multiply`.
-    parameters : Numerics
-        Method, step, alignment and rounding; they need not be those of an architecture. F must not exceed, by more than
-        one, the largest that :func:`~sptc.isa.numerics.numerics` returns for the instruction on any architecture.
-    mux : str
-        ``mux4`` or ``mux3``.
-
-    Returns
-    -------
-    ndarray, type and shape of `operands.c`
+    Operands are those of :func:`multiply`. Method, step, alignment and rounding need not be those of an architecture. F
+    must not exceed, by more than one, the largest that :func:`~sptc.isa.numerics.numerics` returns for the instruction
+    on any architecture. `mux` is ``mux4`` or ``mux3``.
     """
     result = np.empty_like(operands.c)
     batch, m, n = operands.c.shape
@@ -78,17 +58,9 @@ def multiply_by(instruction: Instruction, parameters: Numerics, mux: str, operan
 
 
 def traced(instruction: Instruction, arch: str, operands: MatrixOperands) -> tuple[NDArray, list[Step]]:
-    """Return D and a trace of every step.
+    """Return D, and the steps in order with a trace of each; parameters are those of :func:`multiply`.
 
-    Parameters
-    ----------
-    instruction, arch, operands : Instruction, str, MatrixOperands
-        As for :func:`multiply`. Use few tiles: every intermediate value is stored.
-
-    Returns
-    -------
-    tuple of ndarray and list of Step
-        D, and the steps in order. The rows of a step are the rows of all tiles.
+    The rows of a step are the rows of all tiles. Use few tiles: every intermediate value is stored.
     """
     parameters, mux = numerics(instruction, arch), MUX_OF_ARCHITECTURE[arch]
     traces: list[Trace] = []

@@ -17,18 +17,10 @@ _DROPPED_E8M13_BITS = np.uint32((1 << 10) - 1)
 def round_terms(
     aligned: NDArray, alignment: Alignment, dtype: type[np.generic], negative: NDArray[np.bool_] | None = None
 ) -> NDArray:
-    """Round aligned terms or accumulators to integers.
+    """Round aligned terms or accumulators, in units of the last bit kept, ``2**(e_max - F)``, to integers.
 
-    Parameters
-    ----------
-    aligned : ndarray of float
-        Terms in units of the last bit kept, ``2**(e_max - F)``.
-    alignment : Alignment
-        Toward zero, down or to the nearest.
-    dtype : type
-        numpy type of the result, int32 or float64, which must hold the integers.
-    negative : ndarray of bool, optional
-        Which terms are negative. Needed to round down if a term may have underflowed to zero.
+    The numpy type of the result, int32 or float64, must hold the integers. Which terms are `negative` is needed to
+    round down if a term may have underflowed to zero.
     """
     if alignment is Alignment.NEAREST:
         aligned = np.rint(aligned)
@@ -70,20 +62,7 @@ def _nearest_e8m13(exact: NDArray[np.float64]) -> NDArray[np.float32]:
 
 
 def round_sum(exact: NDArray[np.float64], rounding: Rounding) -> NDArray[np.float32]:
-    """Round exact sums.
-
-    Parameters
-    ----------
-    exact : ndarray of float64
-        Finite exact sums.
-    rounding : Rounding
-        Any except ``EXACT``.
-
-    Returns
-    -------
-    ndarray of float32
-        Results. Those of RNE-f16 and RZ-f16 are f16 numbers in f32.
-    """
+    """Round finite exact sums, with any rounding except ``EXACT``, to float32; f16 results are f16 numbers in f32."""
     if rounding in (Rounding.RNE_F16, Rounding.RNE_F32):
         with np.errstate(over="ignore"):
             nearest = exact.astype(np.float16) if rounding is Rounding.RNE_F16 else exact

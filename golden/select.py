@@ -57,18 +57,10 @@ def select(instruction: Instruction, mux: str, operands: MatrixOperands) -> tupl
 
 
 def kept_rows(nibbles: NDArray[np.uint8], granularity: Granularity) -> NDArray[np.intp]:
-    """Return the logical row of B that every stored element selects.
+    """Return the logical row of B that every stored element selects, shape (..., chunks * granularity.stored).
 
-    Parameters
-    ----------
-    nibbles : ndarray of uint8, shape (..., chunks)
-        Metadata. For 1:2 the result has a meaning only for the two nibbles that select a whole element.
-    granularity : Granularity
-        Structure of the sparsity.
-
-    Returns
-    -------
-    ndarray of intp, shape (..., chunks * granularity.stored)
+    The nibbles have the shape (..., chunks). For 1:2 the result has a meaning only for the two nibbles that select a
+    whole element.
     """
     chunk_start = np.arange(0, nibbles.shape[-1] * granularity.logical, granularity.logical)
     rows = _offsets(granularity).take(nibbles, axis=0)
@@ -90,19 +82,9 @@ def _offsets(granularity: Granularity) -> NDArray[np.intp]:
 def undelivered(nibbles: NDArray[np.uint8], granularity: Granularity, rule: str, mux: str) -> NDArray[np.bool_] | None:
     """Return which stored elements get no B operand from the multiplexers and are multiplied by zero.
 
-    Parameters
-    ----------
-    nibbles : ndarray of uint8, shape (..., chunks)
-        Metadata.
-    granularity : Granularity
-        Structure of the sparsity.
-    rule, mux : str
-        As for :func:`sptc.isa.metadata.reachable`.
-
-    Returns
-    -------
-    ndarray of bool, shape (..., chunks * granularity.stored), or None
-        None if every element gets one, and for 1:2, whose elements consist of halves.
+    The nibbles have the shape (..., chunks), the result (..., chunks * granularity.stored). It is None if every element
+    gets one, and for 1:2, whose elements consist of halves. Rule and mux are as for
+    :func:`sptc.isa.metadata.reachable`.
     """
     if granularity.stored == 1:
         return None
@@ -117,19 +99,8 @@ def _spliced_elements(b: NDArray[np.uint32], mux: str) -> NDArray[np.uint32]:
     """Return the element of B that each of the sixteen nibbles selects from each tf32 chunk.
 
     The hardware selects units of 16 bits: the low half of the selected element is unit i0 of the chunk, the high half
-    is unit i1 (measured on an H200 for all sixteen nibbles).
-
-    Parameters
-    ----------
-    b : ndarray of uint32, shape (batch, k, n)
-        tf32 containers.
-    mux : str
-        ``mux4`` or ``mux3``. A half that a 3:1 multiplexer does not reach is zero.
-
-    Returns
-    -------
-    ndarray of uint32, shape (batch, k // 2 * 16, n)
-        Row ``16 * chunk + nibble``.
+    is unit i1 (measured on an H200 for all sixteen nibbles). A half that a 3:1 multiplexer does not reach is zero. B
+    has the shape (batch, k, n), the result (batch, k // 2 * 16, n), with row ``16 * chunk + nibble``.
     """
     batch, k, n = b.shape
     chunks = b.reshape(batch, k // 2, 2, n)

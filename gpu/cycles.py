@@ -105,22 +105,9 @@ def beside_each_other(instructions: Iterable[Instruction]) -> Iterator[tuple[Loo
 
 
 def measure(loop: Loop, beside: Loop | None = None) -> tuple[Cycles, ...]:
-    """Measure the cycles of a loop, and of another loop on further warps at the same time.
+    """Measure the cycles of a loop, and of another loop on further warps at the same time: medians of a few runs.
 
-    Parameters
-    ----------
-    loop, beside : Loop
-        Loops to run.
-
-    Returns
-    -------
-    tuple of Cycles
-        Measurement of each loop: the median of a few runs.
-
-    Raises
-    ------
-    BackendError
-        There is no GPU, or it cannot run the loops.
+    Raise a `BackendError` if there is no GPU, or it cannot run the loops.
     """
     gpu, cupy, instruction = device(), load_cupy(), loop.instruction
     loops = [loop, *([beside] if beside else [])]

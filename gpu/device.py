@@ -41,10 +41,7 @@ class Device:
 def device() -> Device:
     """Return CUDA's default GPU.
 
-    Raises
-    ------
-    BackendError
-        CuPy or a GPU is missing, or the GPU supports none of the instructions.
+    Raise a `BackendError` if CuPy or a GPU is missing, or the GPU supports none of the instructions.
     """
     cupy, reason = load_cupy(), ""
     try:
@@ -61,29 +58,11 @@ def device() -> Device:
 
 
 def execute(instruction: Instruction, arch: str, held: HeldOperands) -> Registers:
-    """Execute an instruction once for every case.
+    """Execute an ``mma`` or ``wgmma`` once for every case; return D, shape (cases, threads, registers).
 
-    Parameters
-    ----------
-    instruction : Instruction
-        Instruction of family ``mma`` or ``wgmma``.
-    arch : str
-        Architecture; must be that of the GPU.
-    held : HeldOperands
-        Registers, content of shared memory, descriptors and immediate operands.
-
-    Returns
-    -------
-    ndarray of uint32, shape (cases, threads, registers)
-        D.
-
-    Raises
-    ------
-    BackendError
-        There is no GPU, it has another architecture, its driver does not accept the instruction, or the operands exceed
-        its shared memory.
-    InstructionError
-        The GPU's architecture does not have the instruction.
+    `held` are registers, content of shared memory, descriptors and immediate operands. Raise an `InstructionError` if
+    the GPU's architecture does not have the instruction; and a `BackendError` if there is no GPU, it has another
+    architecture than `arch`, its driver does not accept the instruction, or the operands exceed its shared memory.
     """
     gpu = device()
     require_architecture(instruction, gpu.arch)

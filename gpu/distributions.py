@@ -19,18 +19,9 @@ _WORD, _LANES = 32, 32
 def numbers(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.uint32]:
     """Draw numbers from a distribution and return their codes, rounded to nearest.
 
-    Parameters
-    ----------
-    fmt : Format
-        Format of the codes.
-    distribution : str
-        ``zeros``. ``ones``. ``normal``: variance 1. ``positive``: magnitudes of ``normal``. ``small``: ``normal`` times
-        2**-12 to 2**0. ``half``: ``normal``, with half of the numbers zero. ``bits``: random bits, except the highest
-        bit of the exponent. Integers are 32 times these numbers.
-    shape : tuple of int
-        Shape of the result.
-    rng : Generator
-        Source of randomness.
+    The distributions are ``zeros``; ``ones``; ``normal``: variance 1; ``positive``: magnitudes of ``normal``;
+    ``small``: ``normal`` times 2**-12 to 2**0; ``half``: ``normal``, with half of the numbers zero; and ``bits``:
+    random bits, except the highest bit of the exponent. Integers are 32 times these numbers.
     """
     if distribution == "bits":
         free = (1 << fmt.bits) - 1 if fmt.is_integer else (1 << fmt.bits) - 1 & ~(1 << fmt.bits - 2)
@@ -59,23 +50,11 @@ def numbers(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np.rand
 
 
 def operands(loop: Loop, of_a: str, of_b: str, metadata: str, rng: np.random.Generator) -> NDArray[np.uint32]:
-    """Return the operands of a kernel. For ``mma``, every second A is the preceding A with inverted signs.
+    """Return the operands of a kernel: words in the layout of :func:`~sptc.gpu.loops.given_words`.
 
-    Parameters
-    ----------
-    loop : Loop
-        Loop of the kernel.
-    of_a, of_b : str
-        Distributions of A and B, from :data:`DISTRIBUTIONS`.
-    metadata : str
-        ``"random"`` (defined nibbles only) or ``"fixed"``; ignored for dense instructions.
-    rng : Generator
-        Source of randomness.
-
-    Returns
-    -------
-    ndarray of uint32, shape (words,)
-        Operands in the layout of :func:`~sptc.gpu.loops.given_words`.
+    For ``mma``, every second A is the preceding A with inverted signs. A and B have distributions from
+    :data:`DISTRIBUTIONS`. The metadata is ``"random"`` (defined nibbles only) or ``"fixed"``; it is ignored for dense
+    instructions.
     """
     i, threads = loop.instruction, _LANES * loop.warps
     shared, registers = given_words(loop)

@@ -112,19 +112,10 @@ def _is_chosen(i: Instruction) -> bool:
 
 
 class Meter:
-    """Runs loops on some SMs and measures the power of the GPU.
+    """Runs loops on some SMs and measures the power of the GPU; each measurement takes a number of seconds.
 
-    Parameters
-    ----------
-    sms : int
-        SMs in use, one CTA each. Must be few enough that the GPU does not reach its power limit.
-    seconds : float
-        Duration of each measurement.
-
-    Raises
-    ------
-    BackendError
-        There is no GPU, its energy counter cannot be read, or it has fewer SMs.
+    The SMs in use, one CTA each, must be few enough that the GPU does not reach its power limit. Raise a `BackendError`
+    if there is no GPU, its energy counter cannot be read, or it has fewer SMs.
     """
 
     def __init__(self, sms: int, seconds: float) -> None:
@@ -136,19 +127,9 @@ class Meter:
         self._sms, self._seconds = sms, seconds
 
     def measure(self, works: Sequence[Work], rng: np.random.Generator) -> Iterator[Energy]:
-        """Measure loops, and the baseline before, between and after them.
+        """Measure loops, in order, and the baseline before, between and after them.
 
-        Parameters
-        ----------
-        works : sequence of Work
-            Loops, in order.
-        rng : Generator
-            Source of randomness for the operands.
-
-        Raises
-        ------
-        BackendError
-            The GPU cannot run a loop.
+        The generator draws the operands. Raise a `BackendError` if the GPU cannot run a loop.
         """
         if not works:
             return

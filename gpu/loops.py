@@ -62,25 +62,12 @@ def given_words(loop: Loop) -> tuple[int, int]:
 
 
 def kernel(loops: Sequence[Loop], arch: str) -> str:
-    """Return the PTX of a kernel.
+    """Return the PTX of a kernel for the loops of the CTA's warps, in order: a module with the entry :data:`ENTRY`.
 
-    Parameters
-    ----------
-    loops : sequence of Loop
-        Loops of the CTA's warps, in order. The first runs for the given number of iterations, the others until the
-        first is done.
-    arch : str
-        Target architecture.
+    The first loop runs for the given number of iterations, the others until the first is done. The parameters of the
+    entry: the address where each warp writes :data:`WORDS` 64-bit numbers, the address where each thread writes a word,
+    the iterations of the first loop, and for a loop with given operands their address.
 
-    Returns
-    -------
-    str
-        Module with the entry :data:`ENTRY`. Its parameters: the address where each warp writes :data:`WORDS` 64-bit
-        numbers, the address where each thread writes a word, the iterations of the first loop, and for a loop with
-        given operands their address.
-
-    Notes
-    -----
     Source: PTX ISA 9.7.14 (mma), 9.7.15 (wgmma: fences, commit and wait).
     """
     images = [_Image(loop) for loop in loops]

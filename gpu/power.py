@@ -15,10 +15,7 @@ _TEMPERATURE = 0  #: sensor of the GPU itself
 class EnergyCounter:
     """Energy counter and temperature of a GPU.
 
-    Raises
-    ------
-    BackendError
-        The driver has no management library, or the GPU has no energy counter.
+    Raise a `BackendError` if the driver has no management library, or the GPU has no energy counter.
     """
 
     def __init__(self) -> None:

@@ -44,19 +44,10 @@ class Arrangement:
         return encode_instruction_descriptor(self.opcode, self._descriptor)
 
     def images(self, matrices: MatrixOperands) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
-        """Return tensor memory and shared memory that hold the operands; all other bytes are zero.
+        """Return tensor memory and shared memory that hold the operands of a batch; all other bytes are zero.
 
-        Parameters
-        ----------
-        matrices : MatrixOperands
-            Operands of a batch. Their rows are those of all CTAs together.
-
-        Returns
-        -------
-        ndarray of uint32, shape (batch, CTAs, 128, 512)
-            Tensor memory.
-        ndarray of uint8, shape (batch, CTAs, bytes)
-            Shared memory.
+        The rows of the operands are those of all CTAs together. The memories have the shapes (batch, CTAs, 128, 512),
+        uint32, and (batch, CTAs, bytes), uint8.
         """
         i, where, ctas = self.instruction, self.placement, self.opcode.cta_group
         batch = len(matrices.a)
@@ -110,17 +101,7 @@ class Arrangement:
 
 @lru_cache(maxsize=16)
 def arrangement(opcode: Opcode, instruction: Instruction, sparsity_selector: int = 0) -> Arrangement:
-    """Return the placement of the operands of an instruction.
-
-    Parameters
-    ----------
-    opcode : Opcode
-        Opcode without ``.ashift``.
-    instruction : Instruction
-        One of the instructions of the opcode.
-    sparsity_selector : int
-        Sparsity selector.
-    """
+    """Return the placement of the operands of an instruction of an opcode without ``.ashift``."""
     i, layout = instruction, layout_for(opcode, instruction.m)
     lines = {"a": layout.rows, "b": i.n // opcode.cta_group}
     depth = {"a": i.stored_k, "b": i.k}

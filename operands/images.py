@@ -59,18 +59,11 @@ class Image:
 def random_image(
     instruction: Instruction, operands: dict[str, NDArray], rng: np.random.Generator, *, spread: bool = False
 ) -> Image:
-    """Place operands in images of random bits.
+    """Place operands of a ``wgmma`` in images of random bits.
 
-    Parameters
-    ----------
-    instruction : Instruction
-        A ``wgmma`` instruction.
-    operands : dict of str to ndarray
-        Containers of the operands in shared memory: ``"a"``, shape (cases, m, stored k), and ``"b"``, (cases, n, k).
-    rng : Generator
-        Draws swizzles, base offsets, leading and stride offsets, major-ness of 16-bit types, and the bits in the gaps.
-    spread : bool
-        Whether gaps may extend over all of the shared memory.
+    The containers of the operands in shared memory are ``"a"``, shape (cases, m, stored k), and ``"b"``, (cases, n, k).
+    The generator draws swizzles, base offsets, leading and stride offsets, major-ness of 16-bit types, and the bits in
+    the gaps, which with `spread` may extend over all of the shared memory.
     """
     layout = _random_layout(instruction, {name: codes.shape[1:] for name, codes in operands.items()}, rng, spread)
     return image(instruction, operands, layout, rng)

@@ -10,25 +10,10 @@ __all__ = ["ldmatrix", "stmatrix"]
 
 
 def ldmatrix(move: MatrixMove, smem: NDArray[np.uint8], addresses: NDArray[np.intp]) -> NDArray[np.uint32]:
-    """Load matrices from shared memory.
+    """Load matrices from shared-memory images, shape (..., bytes); return registers, shape (..., 32, registers).
 
-    Parameters
-    ----------
-    move : MatrixMove
-        An ``ldmatrix``.
-    smem : ndarray of uint8, shape (..., bytes)
-        Shared-memory images.
-    addresses : ndarray of intp, shape (..., 32)
-        Row addresses of the lanes. The leading axes broadcast against those of `smem`.
-
-    Returns
-    -------
-    ndarray of uint32, shape (..., 32, registers)
-
-    Raises
-    ------
-    OperandError
-        An address in use is not aligned, or its row is not inside the image.
+    The row addresses of the lanes have the shape (..., 32); leading axes broadcast against each other. Raise an
+    `OperandError` if an address in use is not aligned, or its row is not inside the image.
     """
     where = matrix_move_map(move)
     octets = _row_octets(move, smem.shape[-1], addresses)
@@ -50,28 +35,11 @@ def stmatrix(
     addresses: NDArray[np.intp],
     registers: NDArray[np.uint32],
 ) -> NDArray[np.uint8]:
-    """Store matrices to shared memory.
+    """Store registers, shape (..., 32, registers), to shared-memory images, shape (..., bytes); return the new images.
 
-    Parameters
-    ----------
-    move : MatrixMove
-        A ``stmatrix``.
-    smem : ndarray of uint8, shape (..., bytes)
-        Shared-memory images before the store.
-    addresses : ndarray of intp, shape (..., 32)
-        Row addresses of the lanes. Leading axes broadcast against each other.
-    registers : ndarray of uint32, shape (..., 32, registers)
-        Registers of the lanes.
-
-    Returns
-    -------
-    ndarray of uint8, shape (..., bytes)
-        The images after the store. The arguments are not modified.
-
-    Raises
-    ------
-    OperandError
-        An address in use is not aligned, its row is not inside the image, or two rows have the same address.
+    The row addresses of the lanes have the shape (..., 32); leading axes broadcast against each other. The arguments
+    are not modified. Raise an `OperandError` if an address in use is not aligned, its row is not inside the image, or
+    two rows have the same address.
     """
     where = matrix_move_map(move)
     octets = _row_octets(move, smem.shape[-1], addresses)

@@ -10,19 +10,10 @@ __all__ = ["gather_shared", "scatter_shared"]
 
 
 def gather_shared(smem: NDArray[np.uint8], where: SharedMap) -> NDArray:
-    """Gather a matrix from shared-memory images.
+    """Gather a matrix from shared-memory images, shape (batch, bytes).
 
-    Parameters
-    ----------
-    smem : ndarray of uint8, shape (batch, bytes)
-        The images.
-    where : SharedMap
-        Map of the matrix.
-
-    Returns
-    -------
-    ndarray of uint8, uint16 or uint32, shape (batch, *where.addresses.shape)
-        One container per element; 4-bit and 6-bit elements in the low bits of a byte.
+    The result has the shape (batch, *where.addresses.shape), with one container of 8, 16 or 32 bits per element; 4-bit
+    and 6-bit elements are in the low bits of a byte.
     """
     size = -(-where.element_bits // 8)
     if where.element_bits % 8 == 0:
@@ -36,14 +27,7 @@ def gather_shared(smem: NDArray[np.uint8], where: SharedMap) -> NDArray:
 def scatter_shared(smem: NDArray[np.uint8], where: SharedMap, codes: NDArray) -> None:
     """Write a matrix into shared-memory images in place, the inverse of :func:`gather_shared`.
 
-    Parameters
-    ----------
-    smem : ndarray of uint8, shape (batch, bytes)
-        The images, zero at the bits that are written.
-    where : SharedMap
-        Map of the matrix.
-    codes : ndarray of an unsigned integer type, shape (batch, *where.addresses.shape)
-        Elements.
+    The images are zero at the bits that are written.
     """
     bits = (codes.astype(np.uint64) & np.uint64((1 << where.element_bits) - 1)) << where.low_bits.astype(np.uint64)
     for place in range(-(-(int(where.low_bits.max()) + where.element_bits) // 8)):

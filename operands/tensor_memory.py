@@ -36,21 +36,9 @@ def _positions(where: TensorMap, copy: int = 0) -> NDArray[np.intp]:
 
 
 def gather_tensor(tmem: NDArray[np.uint32], where: TensorMap, copy: int = 0) -> NDArray:
-    """Gather a matrix from tensor memory.
+    """Gather a matrix from tensor memory, shape (batch, 128, 512), or one of its copies, by its lane offset.
 
-    Parameters
-    ----------
-    tmem : ndarray of uint32, shape (batch, 128, 512)
-        The images.
-    where : TensorMap
-        Map of the matrix.
-    copy : int
-        Lane offset of the copy to read.
-
-    Returns
-    -------
-    ndarray of uint8, uint16 or uint32, shape (batch, *matrix)
-        One container per element; 4-bit elements in the low half of a byte.
+    There is one container of 8, 16 or 32 bits per element; 4-bit elements are in the low half of a byte.
     """
     words = tmem.reshape(len(tmem), -1).take(_positions(where, copy), axis=1)
     mask = np.uint32((1 << where.element_bits) - 1)
@@ -60,18 +48,10 @@ def gather_tensor(tmem: NDArray[np.uint32], where: TensorMap, copy: int = 0) -> 
 def scatter_tensor(
     tmem: NDArray[np.uint32], where: TensorMap, codes: NDArray, disabled: NDArray[np.bool_] | None = None
 ) -> None:
-    """Write D to tensor memory in place. Other bits of the words are unchanged.
+    """Write D, codes of shape (batch, *matrix), to tensor memory in place. Other bits of the words are unchanged.
 
-    Parameters
-    ----------
-    tmem : ndarray of uint32, shape (batch, 128, 512)
-        The images, contiguous.
-    where : TensorMap
-        Map of D, with one element per word.
-    codes : ndarray of uint16 or uint32, shape (batch, *matrix)
-        Elements.
-    disabled : ndarray of bool, shape (128,), optional
-        Lanes that are not written.
+    The images, shape (batch, 128, 512), are contiguous; the map has one element per word. Lanes that are `disabled`, a
+    mask of shape (128,), are not written.
     """
     flat = tmem.reshape(len(tmem), -1)
     positions = _positions(where)
@@ -87,15 +67,8 @@ def scatter_tensor(
 def shift_rows(tmem: NDArray[np.uint32], where: TensorMap) -> None:
     """Shift A by one row in place: each lane takes the content of the next one, except the last lane of a partition.
 
-    Parameters
-    ----------
-    tmem : ndarray of uint32, shape (..., 128, 512)
-        The images.
-    where : TensorMap
-        Map of A, which takes all lanes.
+    The images have the shape (..., 128, 512); the map is that of A, which takes all lanes.
 
-    Notes
-    -----
     Source: PTX ISA, ``tcgen05.shift``: all rows of a warp except the last. That ``.ashift`` does this after the
     multiplication, in each partition of 32 lanes: the public interpreter numsim. Modelled.
     """
@@ -115,30 +88,15 @@ def _containers(codes: NDArray, element_bits: int, instruction: Instruction, fmt
 def gather(
     descriptor: InstructionDescriptor, placement: Placement, tmem: NDArray[np.uint32], smem: NDArray[np.uint8]
 ) -> MatrixOperands:
-    """Gather the matrices of a batch of ``tcgen05.mma``.
+    """Gather the matrices of a batch of ``tcgen05.mma``; the leading axis of the result is batch times CTAs.
 
-    Parameters
-    ----------
-    descriptor : InstructionDescriptor
-        Instruction and options.
-    placement : Placement
-        Placement of the operands.
-    tmem : ndarray of uint32, shape (batch, CTAs, 128, 512)
-        Tensor memory.
-    smem : ndarray of uint8, shape (batch, CTAs, bytes)
-        Shared memory.
+    Tensor memory has the shape (batch, CTAs, 128, 512), shared memory (batch, CTAs, bytes). A and C have the rows of
+    one CTA; both CTAs of a pair have the whole B.
 
-    Returns
-    -------
-    MatrixOperands
-        The leading axis is batch times CTAs. A and C have the rows of one CTA; both CTAs of a pair have the whole B.
-
-    Notes
-    -----
-    Source: PTX ISA, ``tcgen05.mma`` and ``tcgen05.mma.sp``, transpose and negate operations. In a pair, each CTA
-    holds half of the rows of A, half of the columns of B, and the scales of all columns of B. PTX negates the elements
-    of A and of B. The model applies both signs to A, as measured on ``wgmma``; results differ only if an undefined
-    nibble splices two tf32 elements of B. Modelled.
+    Source: PTX ISA, ``tcgen05.mma`` and ``tcgen05.mma.sp``, transpose and negate operations. In a pair, each CTA holds
+    half of the rows of A, half of the columns of B, and the scales of all columns of B. PTX negates the elements of A
+    and of B. The model applies both signs to A, as measured on ``wgmma``; results differ only if an undefined nibble
+    splices two tf32 elements of B. Modelled.
     """
     instruction = descriptor.instruction
     batch, ctas = tmem.shape[:2]

@@ -55,17 +55,15 @@ class Accumulators(wiring.Component):
     A request is accepted once one of two buffers is free and, if it reads, no pending result overlaps its columns. Its
     contents are offered two cycles later. Results are written in the cycle in which they arrive.
 
+    Source: PTX ISA, layouts A and D with one row of D per lane, and the packing of D. PTX's pipelining of
+    ``tcgen05.mma`` makes an instruction wait for earlier ones with the same accumulators. Modelled.
+
     Parameters
     ----------
     arrays : int
         Arrays of 16 rows, with 16 lanes each.
     most : int
         Most panels with a pending result.
-
-    Notes
-    -----
-    Source: PTX ISA, layouts A and D with one row of D per lane, and the packing of D. PTX's pipelining of
-    ``tcgen05.mma`` makes an instruction wait for earlier ones with the same accumulators. Modelled.
     """
 
     def __init__(self, arrays: int = ARRAYS, most: int = IN_FLIGHT + _BUFFERS) -> None:

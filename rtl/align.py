@@ -40,13 +40,6 @@ def aligned_signature(config: CoreConfig) -> DescribedSignature:
 class AlignStage(wiring.Component):
     """Align every product and the accumulator to e_max, and sum the groups. Combinational.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        The datapath.
-
-    Notes
-    -----
     Source: each term, the accumulator included, is truncated toward zero on its magnitude, without a sticky bit
     (measured on an H200); groups and their scales after published models (modelled).
     """

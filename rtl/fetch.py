@@ -106,8 +106,6 @@ def shared_memory_signature() -> DescribedSignature:
 class CoreMatrixAddress(wiring.Component):
     """Compute the addresses of the eight units of a core matrix. Combinational; addresses wrap at 2**18 bytes.
 
-    Notes
-    -----
     Source: PTX ISA canonical layouts; every formula read out element by element on an H200.
     """
 

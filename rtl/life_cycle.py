@@ -46,13 +46,6 @@ class LifeCycle(wiring.Component):
     All multiplications are assumed to use the same registers, since the hardware is not told which. An access is one to
     these registers, and comes before the command that is accepted in the same cycle.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        Configuration that defines the element codes of the control word.
-
-    Notes
-    -----
     Source: PTX ISA 9.7.15.7, as in :class:`sptc.isa.life_cycle.WgmmaSequence`.
     """
 

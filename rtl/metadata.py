@@ -32,15 +32,13 @@ class NibbleDecoder(wiring.Component):
     makes both units reachable. A slot whose unit is not reachable selects nothing. Selection does not depend on
     legality.
 
+    Source: PTX ISA 9.7.14.6.1 (rules); measured on an H200 for all sixteen nibbles (two independent 4:1 multiplexers);
+    code that the CUDA 13.0 assembler emits for sm_100a and sm_120a (the exchange; 3:1 multiplexers are our inference).
+
     Parameters
     ----------
     mux : str
         ``mux4`` or ``mux3``.
-
-    Notes
-    -----
-    Source: PTX ISA 9.7.14.6.1 (rules); measured on an H200 for all sixteen nibbles (two independent 4:1 multiplexers);
-    code that the CUDA 13.0 assembler emits for sm_100a and sm_120a (the exchange; 3:1 multiplexers are our inference).
     """
 
     def __init__(self, mux: str) -> None:
@@ -106,13 +104,6 @@ def selects_layout(config: CoreConfig) -> data.ArrayLayout:
 class MetadataStage(wiring.Component):
     """Decode the metadata of a row's step, for all units of the row. Combinational.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        Step size, multiplexers, and which unit widths its formats need.
-
-    Notes
-    -----
     Source: which elements of B a row of A meets depends only on the metadata of the row (measured on an H200).
     """
 

@@ -60,15 +60,13 @@ class MultiplyStage(wiring.Component):
 
     Combinational, or with a register behind the products: latency one enabled cycle.
 
+    Source: products are exact and not normalised, E = max(product exponents, exp(c), e_zero), the priority of NaN and
+    infinities: measured on an H200. Block scales: published models (modelled).
+
     Parameters
     ----------
     config : CoreConfig
         The datapath; its cut ``product`` is in this stage.
-
-    Notes
-    -----
-    Source: products are exact and not normalised, E = max(product exponents, exp(c), e_zero), the priority of NaN and
-    infinities: measured on an H200. Block scales: published models (modelled).
     """
 
     def __init__(self, config: CoreConfig) -> None:

@@ -81,13 +81,7 @@ def selected_byte(config: CoreConfig, byte: int, *, wide: bool) -> int:
 
 
 class ColumnOrder(wiring.Component):
-    """Reorder a column of B for the units of that column. Combinational.
-
-    Parameters
-    ----------
-    config : CoreConfig
-        The datapath.
-    """
+    """Reorder a column of B for the units of that column. Combinational."""
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
@@ -118,13 +112,7 @@ class ColumnOrder(wiring.Component):
 
 
 class RowOrder(wiring.Component):
-    """Reorder the metadata of a row for its decoder. Combinational.
-
-    Parameters
-    ----------
-    config : CoreConfig
-        The datapath.
-    """
+    """Reorder the metadata of a row for its decoder. Combinational."""
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
@@ -153,11 +141,6 @@ class OrderedSelect(wiring.Component):
     """The selection of one unit with the reordering of an array: operands and results lowest k first. Combinational.
 
     Proofs and benches use it in place of an array.
-
-    Parameters
-    ----------
-    config : CoreConfig
-        The datapath.
     """
 
     def __init__(self, config: CoreConfig) -> None:

@@ -46,13 +46,7 @@ def segment_words(rows: Sequence[Value], segment: int) -> list[Value]:
 
 
 class PanelOperands(wiring.Component):
-    """Convert the operands of a panel to those of an ``mma`` with 32 stored bytes a row. Combinational.
-
-    Parameters
-    ----------
-    config : CoreConfig
-        Configuration of the array, which defines the element codes.
-    """
+    """Convert the operands of a panel to those of an ``mma`` with 32 stored bytes a row. Combinational."""
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config

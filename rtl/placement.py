@@ -33,8 +33,6 @@ def placement_layout() -> DescribedLayout:
 class Placement(wiring.Component):
     """Flag undefined placement of an instruction's operands. Combinational. Results do not depend on the flags.
 
-    Notes
-    -----
     Source: PTX ISA, matrix descriptor of ``tcgen05`` and data path layouts. D must not overlap other operands, as
     :func:`sptc.tcgen05_mma` demands. Descriptors with absolute leading addresses or with swizzle atoms of 32 bytes,
     which the hardware does not support, count as reserved.

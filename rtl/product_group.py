@@ -40,14 +40,12 @@ class ProductGroup(wiring.Component):
     ``total = sum of the products``. The scaled group is total / 4 times both scales, not normalised:
     ``(-1)**sign * magnitude * 2**(exponent - 8)``.
 
+    Source: published models of kinds mxf4 and mxf4nvf4 (modelled).
+
     Parameters
     ----------
     config : CoreConfig
         Without block scales only `total` is built.
-
-    Notes
-    -----
-    Source: published models of kinds mxf4 and mxf4nvf4 (modelled).
     """
 
     def __init__(self, config: CoreConfig) -> None:

@@ -45,16 +45,14 @@ class ReduceStage(wiring.Component):
     ``total = c_term + sum of terms + sum of group_sums * 2**integer_bits + sum of group_terms + number of increments``,
     with `group_sums` only while `integer_groups` is set. Terms that can occur do not overflow the total.
 
+    Source: sums inside a step are exact and without intermediate normalisation (measured on an H200).
+
     Parameters
     ----------
     config : CoreConfig
         Formats and step size; logic of formats that it does not have is not built.
     cuts : collection of str, optional
         Registers: ``align`` is within the adder tree, ``tree`` behind it.
-
-    Notes
-    -----
-    Source: sums inside a step are exact and without intermediate normalisation (measured on an H200).
     """
 
     def __init__(self, config: CoreConfig, cuts: Collection[str] = ()) -> None:

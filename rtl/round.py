@@ -84,6 +84,8 @@ class RoundStage(wiring.Component):
     shifted sum. The place of the smallest normal number is computed in front of the ``reduce`` register, where there
     is time.
 
+    Source: RZ-f32, RZ-E8M13 and RNE-f16, +0 for every zero, the canonical NaNs, and the clamp are measured on an H200.
+
     Parameters
     ----------
     total_bits : int
@@ -94,10 +96,6 @@ class RoundStage(wiring.Component):
         Results to build.
     cuts : collection of str, optional
         Registers: ``reduce`` is in front, ``count`` behind the count of leading digits, ``normalise`` behind the shift.
-
-    Notes
-    -----
-    Source: RZ-f32, RZ-E8M13 and RNE-f16, +0 for every zero, the canonical NaNs, and the clamp are measured on an H200.
     """
 
     def __init__(

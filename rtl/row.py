@@ -21,14 +21,12 @@ class Row(wiring.Component):
     ``d = round(c + sum of products of the kept slots)``. One step each cycle, with a latency of ``config.latency``
     cycles and no handshake: see :class:`~sptc.rtl.core.Core` for streams.
 
+    Source: that of each part.
+
     Parameters
     ----------
     config : CoreConfig
         Formats, widths, multiplexers and pipeline cuts. Logic of formats that it does not have is not built.
-
-    Notes
-    -----
-    Source: that of each part.
     """
 
     def __init__(self, config: CoreConfig) -> None:

@@ -31,13 +31,6 @@ class ExponentOffset(wiring.Component):
     ``offset = bias(a) + bias(b) - (scale_a - 127) - (scale_b - 127)``, with the scales only while `enable` is set: a
     block scale is added to every product exponent, before the maximum.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        Configuration that defines the element codes and the scale formats.
-
-    Notes
-    -----
     Source: published models of kind mxf8f6f4 (modelled). Code 0x00 is 2**-127, not zero (OCP MX v1.0).
     """
 
@@ -82,13 +75,6 @@ class GroupScale(wiring.Component):
 
     Value: ``significand * 2**(exponent - 6)``; subnormal ue4m3 keeps the exponent -6 and is not normalised.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        Configuration with the scale formats.
-
-    Notes
-    -----
     Source: published models of kinds mxf4 and mxf4nvf4 (modelled).
     """
 

@@ -20,13 +20,6 @@ class SelectStage(wiring.Component):
     that meet the stored units of A. A unit is an element for 2:4, half a tf32 for 1:2, and a pair of 4-bit elements
     for pair-wise 4:8. One circuit serves every granularity: see :func:`~sptc.rtl.order.byte_order`.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        Step size, and which unit widths its formats need.
-
-    Notes
-    -----
     Source: one circuit serves every granularity (measured on an H200).
     """
 

@@ -23,17 +23,15 @@ class StoredA(wiring.Component):
 
     Latency: one cycle. All of A of an instruction comes from one of these sources.
 
+    Source: PTX ISA, fragments of ``mma``: lane 4 g + t has bytes 4 t to 4 t + 3 of a segment of 16 bytes of rows g and
+    g + 8, of segment s in registers 2 s and 2 s + 1.
+
     Parameters
     ----------
     arrays : int
         Arrays of 16 rows each.
     from_registers, from_columns : bool
         Build the ports for registers and for tensor memory; those for shared memory are always there.
-
-    Notes
-    -----
-    Source: PTX ISA, fragments of ``mma``: lane 4 g + t has bytes 4 t to 4 t + 3 of a segment of 16 bytes of rows g and
-    g + 8, of segment s in registers 2 s and 2 s + 1.
     """
 
     def __init__(self, arrays: int, *, from_registers: bool = False, from_columns: bool = False) -> None:

@@ -108,6 +108,10 @@ class Tcgen05(wiring.Component):
     An instruction with the same accumulators as the one before also waits until these are written, 13 cycles after
     they were read. With N below 32 this makes the interval longer.
 
+    Source: PTX ISA. The throughput, the port to shared memory and the reads of a pair were measured by others on a
+    B200, with dense instructions. Modelled. Not built: ``.ws``, 64 rows, ``.ashift``, scale-input-d, disabled lanes,
+    MN-major elements of less or more than 16 bits, and A of less than 8 bits in tensor memory except in 4-bit kinds.
+
     Parameters
     ----------
     config : CoreConfig
@@ -123,12 +127,6 @@ class Tcgen05(wiring.Component):
         Takes the number of lanes; returns the component that reads operands from tensor memory.
     accumulators_class, words_class : callable
         Take the number of arrays; return the components that store accumulators, and metadata and block scales.
-
-    Notes
-    -----
-    Source: PTX ISA. The throughput, the port to shared memory and the reads of a pair were measured by others on a
-    B200, with dense instructions. Modelled. Not built: ``.ws``, 64 rows, ``.ashift``, scale-input-d, disabled lanes,
-    MN-major elements of less or more than 16 bits, and A of less than 8 bits in tensor memory except in 4-bit kinds.
     """
 
     def __init__(

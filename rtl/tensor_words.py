@@ -26,15 +26,13 @@ def _lanes_layout() -> data.ArrayLayout:
 class TensorWords(wiring.Component):
     """Store metadata and block scales of both slots, and give those of one slot to the arrays. Latency: one cycle.
 
+    Source: CUTLASS ``tmem_e_frg``, with which JAX agrees, for metadata; PTX ISA, scale factor A and B ID, and CUTLASS
+    ``tmem_sf_frg`` for block scales. Of their four copies, the one in the first 32 lanes is used. Modelled.
+
     Parameters
     ----------
     arrays : int
         Arrays of 16 rows each, which take 16 lanes of tensor memory.
-
-    Notes
-    -----
-    Source: CUTLASS ``tmem_e_frg``, with which JAX agrees, for metadata; PTX ISA, scale factor A and B ID, and CUTLASS
-    ``tmem_sf_frg`` for block scales. Of their four copies, the one in the first 32 lanes is used. Modelled.
     """
 
     def __init__(self, arrays: int = ARRAYS) -> None:

@@ -34,14 +34,12 @@ class Unit(wiring.Component):
     ``d = round(c + sum of products of the kept slots)``, one truncated fused dot-product-add. One step each cycle,
     with a latency of ``config.latency`` cycles and no handshake: see :class:`~sptc.rtl.core.Core` for streams.
 
+    Source: measured on an H200; block-scaled kinds after published models (modelled).
+
     Parameters
     ----------
     config : CoreConfig
         Formats, widths, multiplexers and pipeline cuts. Logic of formats that it does not have is not built.
-
-    Notes
-    -----
-    Source: measured on an H200; block-scaled kinds after published models (modelled).
     """
 
     def __init__(self, config: CoreConfig) -> None:

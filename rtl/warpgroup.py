@@ -58,13 +58,7 @@ def _own_ports() -> dict[str, tuple[wiring.Member, str]]:
 
 
 class Commands(wiring.Component):
-    """Accept the commands of one warpgroup, count its committed groups, and flag behaviour that PTX leaves undefined.
-
-    Parameters
-    ----------
-    config : CoreConfig
-        Configuration that defines the element codes of the control word.
-    """
+    """Accept the commands of one warpgroup, count its committed groups, and flag behaviour that PTX leaves open."""
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
@@ -203,6 +197,11 @@ class Warpgroup(wiring.Component):
     commits, waits and fences, which do not wait for other warpgroups. Several warpgroups together have the throughput
     of one: they share no panels of B, so each reads its own.
 
+    With several warpgroups, `i`, `c`, `o`, `pending`, `accessed` and `undefined` are arrays of `count` ports. A
+    warpgroup that does not offer its accumulators, or does not take its results, stalls the others.
+
+    Source: measured on an H200: two and three warpgroups complete as many instructions per time as one.
+
     Parameters
     ----------
     config : CoreConfig
@@ -216,13 +215,6 @@ class Warpgroup(wiring.Component):
         Component classes of the units and of the arrays.
     fetch_class : callable
         Takes the number of panels of A; returns the component that fetches operands from shared memory.
-
-    Notes
-    -----
-    With several warpgroups, `i`, `c`, `o`, `pending`, `accessed` and `undefined` are arrays of `count` ports. A
-    warpgroup that does not offer its accumulators, or does not take its results, stalls the others.
-
-    Source: measured on an H200: two and three warpgroups complete as many instructions per time as one.
     """
 
     def __init__(

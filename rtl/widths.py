@@ -85,11 +85,6 @@ __all__ = ["Widths"]
 class Widths:
     """Widths of the signals in the stages of a unit.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        The configuration.
-
     Attributes
     ----------
     floats, packed, narrow : list of Element

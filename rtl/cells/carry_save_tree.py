@@ -29,6 +29,9 @@ class CarrySaveTree(wiring.Component):
     If the platform :func:`~sptc.rtl.cells.platforms.has_operators`, a binary tree of additions gives the sum in
     `word0`. The first register is then in front of all additions, and the other halfway.
 
+    Source: sums inside a step are exact and without intermediate normalisation (measured on an H200); so their order
+    cannot matter.
+
     Parameters
     ----------
     term_bits : sequence of int
@@ -39,11 +42,6 @@ class CarrySaveTree(wiring.Component):
         Levels of adders in front of a register; all levels if there are fewer. By default there is no such register.
     registered : bool
         Whether there is a register behind all levels.
-
-    Notes
-    -----
-    Source: sums inside a step are exact and without intermediate normalisation (measured on an H200); so their order
-    cannot matter.
     """
 
     def __init__(

@@ -17,16 +17,14 @@ LEAST_EXPONENT = -(1 << (ALIGNED_EXPONENT_BITS - 1))
 class MaxExponent(wiring.Component):
     """Find the maximum of several exponents, in a balanced tree. Combinational.
 
+    Source: E = max(product exponents, exp(c), e_zero), measured on an H200.
+
     Parameters
     ----------
     count : int
         Number of exponents.
     shape : shape-like
         Shape of an exponent.
-
-    Notes
-    -----
-    Source: E = max(product exponents, exp(c), e_zero), measured on an H200.
     """
 
     def __init__(self, count: int, shape: ShapeLike) -> None:

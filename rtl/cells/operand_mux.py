@@ -16,16 +16,14 @@ class OperandMux(wiring.Component):
 
     ``output = OR of units[i] where select[i]``, for each part: the selected unit, or zero if none is selected.
 
+    Source: measured on an H200 for 8- and 16-bit units and all sixteen nibbles.
+
     Parameters
     ----------
     unit_bits : int
         Width of a unit: 16 or 8.
     parts : int
         Parts of a unit that are selected separately: the two bytes where two chunks are interleaved.
-
-    Notes
-    -----
-    Source: measured on an H200 for 8- and 16-bit units and all sixteen nibbles.
     """
 
     def __init__(self, unit_bits: int, parts: int = 1) -> None:

@@ -15,6 +15,8 @@ class AlignmentShifter(wiring.Component):
     ``output = floor(magnitude * 2**(padding - shift_amount))``, if the padded magnitude has no ones in the bits from
     `shifted_bits` on. These bits are not shifted.
 
+    Source: no sticky bit, each term truncated on its magnitude (measured on an H200).
+
     Parameters
     ----------
     magnitude_bits : int
@@ -25,10 +27,6 @@ class AlignmentShifter(wiring.Component):
         Width of the shift amount.
     shifted_bits : int, optional
         Low bits of the output that are shifted; all by default.
-
-    Notes
-    -----
-    Source: no sticky bit, each term truncated on its magnitude (measured on an H200).
     """
 
     def __init__(

@@ -18,16 +18,14 @@ class SlotMultiplier(wiring.Component):
     One multiplier serves every format of the slot. Its digits come from `a`, which is available first: `b` comes from
     the select stage.
 
+    Source: products are exact and not normalised (measured on an H200).
+
     Parameters
     ----------
     significand : int
         Width of the operands' significands, without the sign.
     factor : Shape, optional
         Shape of the significands that are multiplied, where operands need less than the full width or no sign.
-
-    Notes
-    -----
-    Source: products are exact and not normalised (measured on an H200).
     """
 
     def __init__(self, significand: int, factor: Shape | None = None) -> None:
