@@ -30,30 +30,11 @@ def largest_shift(m: int) -> int:
 
 
 def decode_column_mask(value: int, m: int, n: int, max_shift: int, where: str) -> ColumnMask:
-    """Decode a zero-column mask descriptor.
+    """Decode a zero-column mask descriptor of 64 bits for D of `m` rows and `n` columns; `where` names the instruction.
 
-    Parameters
-    ----------
-    value : int
-        The 64-bit descriptor.
-    m, n : int
-        Rows and columns of D. N is cut into 128 / m parts, each with a sub-mask of its own.
-    max_shift : int
-        Largest shift, from the instruction descriptor.
-    where : str
-        The instruction, for messages.
+    N is cut into 128 / m parts, each with a sub-mask of its own. The largest shift is from the instruction descriptor.
+    Raise an `OperandError` if the value has more than 64 bits, sets a reserved bit, or shifts too far.
 
-    Returns
-    -------
-    ColumnMask
-
-    Raises
-    ------
-    OperandError
-        The value has more than 64 bits, sets a reserved bit, or shifts too far.
-
-    Notes
-    -----
     Source: PTX ISA, zero-column mask descriptor. Its table and its examples exchange the two spans. The model follows
     the examples: the use span counts columns of B, the skip span zero columns. A start count beyond the first span is
     clamped to the last column of that span; PTX leaves this open, and the public interpreter numsim states it of an

@@ -112,7 +112,7 @@ def evidence(instruction: Instruction, arch: str, a_from: str | None = None, opc
         if not is_word_of(a_from, known):
             raise InstructionError(f"A of {instruction} is in {one_of(known)}, not in {shown(a_from)}")
         forms = tuple(form for form in forms if form.a_from == a_from)
-    return weakest(found[0].level if (found := sources(form)) else Evidence.MODELLED for form in forms)
+    return weakest(files[0].level if (files := sources(form)) else Evidence.MODELLED for form in forms)
 
 
 def weakest(levels: Iterable[Evidence]) -> Evidence:
@@ -123,11 +123,11 @@ def weakest(levels: Iterable[Evidence]) -> Evidence:
 @lru_cache(maxsize=1)
 def _sources() -> dict[Form, tuple[Source, ...]]:
     """Return the files of every form that has evidence, strongest first."""
-    found: dict[Form, list[Source]] = {}
+    by_form: dict[Form, list[Source]] = {}
     for form, source in (*_recorded(), *_measured(), *_recorded_elsewhere()):
-        if source not in found.setdefault(form, []):
-            found[form].append(source)
-    return {form: tuple(files) for form, files in found.items()}
+        if source not in by_form.setdefault(form, []):
+            by_form[form].append(source)
+    return {form: tuple(files) for form, files in by_form.items()}
 
 
 def _folder() -> Any:

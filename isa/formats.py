@@ -18,10 +18,8 @@ class Specials(Enum):
 class Format:
     """One number format.
 
-    Notes
-    -----
-    Source: PTX ISA, alternate floating-point data formats; OCP MX v1.0; measured on an H200 for tf32
-    (a NaN whose fraction is non-zero only in the 13 dropped bits becomes Inf).
+    Source: PTX ISA, alternate floating-point data formats; OCP MX v1.0; measured on an H200 for tf32 (a NaN whose
+    fraction is non-zero only in the 13 dropped bits becomes Inf).
     """
 
     name: str  #: PTX type name without the dot
@@ -122,9 +120,7 @@ FORMATS: dict[str, Format] = {
 def low_bit(fmt: Format, container_bits: int) -> int:
     """Return the lowest bit of an element of A or B in its container; other bits of the container are ignored.
 
-    Notes
-    -----
-    Source: PTX ISA 9.7.14.6.3. An unpacked e2m1 is in bits 5:2 of a byte, six-bit types are in bits 5:0, tf32 is
-    in bits 31:13 of a word.
+    Source: PTX ISA 9.7.14.6.3. An unpacked e2m1 is in bits 5:2 of a byte, six-bit types are in bits 5:0, tf32 is in
+    bits 31:13 of a word.
     """
     return 2 if container_bits == 8 and fmt.bits == 4 else fmt.ignored_low_bits

@@ -72,8 +72,6 @@ def _fragment(rows: Index, columns: Index, shape: tuple[int, int], element_bits:
 def a_fragment(instruction: Instruction) -> Fragment:
     """Map A: rows of A and *stored* columns, K/2 of them for a sparse instruction.
 
-    Notes
-    -----
     It is the dense fragment of K/2, applied to the compressed matrix. For wgmma it is the fragment of A in registers.
     """
     bits = instruction.container_bits
@@ -123,17 +121,8 @@ class MetadataMap:
 
 @lru_cache(maxsize=512)
 def metadata_map(instruction: Instruction, sparsity_selector: int) -> MetadataMap:
-    """Map the metadata operand of a sparse instruction.
+    """Map the metadata operand of a sparse instruction; the selector is below ``instruction.sparsity_selectors``.
 
-    Parameters
-    ----------
-    instruction : Instruction
-        Sparse instruction.
-    sparsity_selector : int
-        Sparsity selector, below ``instruction.sparsity_selectors``.
-
-    Notes
-    -----
     A selected lane holds four chunks of each of two rows if elements have 16 bits or more; otherwise it holds eight
     chunks of one row. The bits of other lanes are ignored.
     """
@@ -163,21 +152,11 @@ class ScaleMap:
 
 @lru_cache(maxsize=256)
 def scale_map(instruction: Instruction, operand: str, byte_id: int, thread_id: int) -> ScaleMap:
-    """Map the block scales of one operand.
+    """Map the block scales of operand ``"a"`` or ``"b"``.
 
-    Parameters
-    ----------
-    instruction : Instruction
-        Block-scaled instruction.
-    operand : str
-        ``"a"`` or ``"b"``.
-    byte_id : int
-        First byte: 0 to 3 for 1X, 0 or 2 for 2X, 0 for 4X.
-    thread_id : int
-        Thread pair 0 or 1 for A, thread 0 to 3 for B.
+    `byte_id` is the first byte: 0 to 3 for 1X, 0 or 2 for 2X, 0 for 4X. `thread_id` is thread pair 0 or 1 for A, thread
+    0 to 3 for B.
 
-    Notes
-    -----
     Source: PTX ISA, block scaling for ``mma.sync``. Which lane of a pair holds the scales of row g: CUTLASS, and a
     probe of sm_120 hardware published by others.
     """

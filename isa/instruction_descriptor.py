@@ -49,27 +49,11 @@ MAX_SHIFTS = (0, 8, 16, 32)
 
 
 def decode_instruction_descriptor(opcode: Opcode, idesc: int) -> InstructionDescriptor:
-    """Decode an instruction descriptor.
+    """Decode an instruction descriptor of 32 bits; the opcode determines its format.
 
-    Parameters
-    ----------
-    opcode : Opcode
-        Opcode of the instruction, which determines the format.
-    idesc : int
-        The 32-bit descriptor.
+    Raise an `OperandError` if it sets a reserved bit, has a sparsity bit that contradicts the opcode, or holds a shape,
+    type or option that the instruction does not have.
 
-    Returns
-    -------
-    InstructionDescriptor
-
-    Raises
-    ------
-    OperandError
-        The descriptor sets a reserved bit, has a sparsity bit that contradicts the opcode, or holds a shape, type or
-        option that the instruction does not have.
-
-    Notes
-    -----
     Source: PTX ISA, instruction descriptor; matrix shapes; transpose and negate; sparsity selector.
     """
     if isinstance(idesc, bool) or not isinstance(idesc, int) or not 0 <= idesc < 1 << 32:

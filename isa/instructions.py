@@ -68,8 +68,6 @@ class Instruction:
     def padded_unit(self, fmt: Format) -> int:
         """Return the number of elements of A or B in a padded unit of 16 bytes of shared memory; 0 if not padded.
 
-        Notes
-        -----
         Source: PTX ISA, packing formats of ``tcgen05``: types of fewer than 8 bits are padded unless two fill a byte.
         """
         return 16 if self.family == "tcgen05" and fmt.bits < 8 and "mxf4" not in self.kind else 0
@@ -111,8 +109,6 @@ class Instruction:
     def sparsity_selectors(self) -> int:
         """Number of valid sparsity selectors, counted from 0.
 
-        Notes
-        -----
         The metadata registers of a quad hold 32 nibbles for its two rows of A; the selector picks the lanes that are
         read. For tcgen05 with 8 chunks a row, PTX names four selectors; only for the first two is it known which
         columns they pick.
@@ -288,23 +284,11 @@ class _Candidates:
 
 @parser
 def parse(text: str) -> Instruction:
-    """Parse the opcode and qualifiers of a PTX instruction.
+    """Parse the opcode and qualifiers of a PTX instruction; defaults of ``.scale_vec`` are applied.
 
-    Parameters
-    ----------
-    text : str
-        For example ``mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32``. Types are in
-        the order D, A, B, C, scale; the order of other qualifiers is free, as in the assembler.
-
-    Returns
-    -------
-    Instruction
-        With the defaults of ``.scale_vec`` applied.
-
-    Raises
-    ------
-    InstructionError
-        The text is not a supported instruction; the message names the wrong part and what is accepted there.
+    For example ``mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32``. Types are in the order D, A,
+    B, C, scale; the order of other qualifiers is free, as in the assembler. Raise an `InstructionError` if the text is
+    not a supported instruction; the message names the wrong part and what is accepted there.
     """
     words = _sorted_words(text)
     _check_required(words)
@@ -401,13 +385,7 @@ def every_instruction(family: str | None = None) -> Iterator[Instruction]:
 
 
 def require_architecture(instruction: Instruction, arch: str) -> None:
-    """Raise unless `arch` has `instruction`.
-
-    Raises
-    ------
-    InstructionError
-        The architecture is unknown or lacks the instruction; the message names those that have it.
-    """
+    """Raise an `InstructionError` unless `arch` has `instruction`; the message names the architectures that have it."""
     if not is_word_of(arch, ARCHITECTURES):
         raise InstructionError(
             f"{shown(arch)} is no known architecture; expected {one_of([*map(repr, ARCHITECTURES)])}."

@@ -60,23 +60,10 @@ def dense_twin(instruction: Instruction) -> Instruction:
 def product_timing(
     instruction: Instruction, shape: tuple[int, int, int], tile: Tile | None = None, result_bytes: int | None = None
 ) -> ProductTiming:
-    """Return the timing of a matrix product.
+    """Return the timing of a matrix product by a ``wgmma``; raise an `InstructionError` unless it is one of sm_90.
 
-    Parameters
-    ----------
-    instruction : Instruction
-        Family ``wgmma``. Its n is ignored: the tile determines it.
-    shape : tuple of int
-        M, N and K.
-    tile : Tile
-        Default: 128 x 256, as in cuSPARSELt.
-    result_bytes : int, optional
-        Bytes of an element of D in memory. Default: bytes of the accumulator.
-
-    Raises
-    ------
-    InstructionError
-        The instruction is not a ``wgmma`` of sm_90.
+    The shape is M, N and K. The tile, by default 128 x 256 as in cuSPARSELt, determines N; that of the instruction is
+    ignored. `result_bytes` is the size of an element of D in memory, by default that of the accumulator.
     """
     if instruction.family != "wgmma" or ARCHITECTURE not in instruction.architectures:
         raise InstructionError(f"cycles of a product are known of wgmma on {ARCHITECTURE}, not of {instruction}")

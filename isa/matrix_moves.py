@@ -122,46 +122,36 @@ def _listed(choices: list[str]) -> str:
 def _sort_words(opcode: str, words: list[str], text: str) -> dict[str, list[str]]:
     """Sort qualifiers by category: flag, shape, count, space or type."""
     kinds = {"flag": ("sync", "aligned", "trans"), "shape": _SHAPES, "count": _COUNTS, "space": _SPACES, "type": _TYPES}
-    found: dict[str, list[str]] = {kind: [] for kind in kinds}
+    qualifiers: dict[str, list[str]] = {kind: [] for kind in kinds}
     for word in words:
         kind = next((name for name, accepted in kinds.items() if word in accepted), None)
         if kind is None:
             known = {part for move in every_matrix_move() if move.opcode == opcode for part in str(move).split(".")}
             words = [choice for accepted in kinds.values() for choice in accepted if choice in known | {*_SPACES}]
             raise InstructionError(f"{'.' + word!r} in {text!r} is no part of {opcode}; expected {_listed(words)}.")
-        if word in found[kind]:
+        if word in qualifiers[kind]:
             raise InstructionError(f"'.{word}' stands twice in {text!r}; once is expected.")
-        if found[kind] and kind in ("shape", "count", "space"):
-            raise InstructionError(f"'.{word}' in {text!r} repeats '.{found[kind][0]}'; one is expected.")
-        found[kind].append(word)
-    return found
+        if qualifiers[kind] and kind in ("shape", "count", "space"):
+            raise InstructionError(f"'.{word}' in {text!r} repeats '.{qualifiers[kind][0]}'; one is expected.")
+        qualifiers[kind].append(word)
+    return qualifiers
 
 
 @parser
 def parse_matrix_move(text: str) -> MatrixMove:
     """Parse the opcode and qualifiers of an ``ldmatrix`` or ``stmatrix``.
 
-    Parameters
-    ----------
-    text : str
-        For example ``ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16``. The order of types is fixed; that of other
-        qualifiers is free, as in the assembler. ``.shared`` and ``.shared::cta`` are equivalent and optional.
-
-    Returns
-    -------
-    MatrixMove
-
-    Raises
-    ------
-    InstructionError
-        The text is not such an instruction; the message names the wrong part and what is accepted there.
+    For example ``ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16``. The order of types is fixed; that of other
+    qualifiers is free, as in the assembler. ``.shared`` and ``.shared::cta`` are equivalent and optional. Raise an
+    `InstructionError` if the text is not such an instruction; the message names the wrong part and what is accepted
+    there.
     """
     opcode, *words = text.strip().removesuffix(";").rstrip().split(".")
     if opcode not in _OPCODES:
         raise InstructionError(f"{opcode!r} in {text!r} is no known opcode; accepted are {' and '.join(_OPCODES)}.")
-    found = _sort_words(opcode, words, text)
+    qualifiers = _sort_words(opcode, words, text)
     for word in ("sync", "aligned"):
-        if word not in found["flag"]:
+        if word not in qualifiers["flag"]:
             raise InstructionError(f"'.{word}' is missing in {text!r}; {opcode} requires it.")
 
     moves = [move for move in every_matrix_move() if move.opcode == opcode]
@@ -170,14 +160,14 @@ def parse_matrix_move(text: str) -> MatrixMove:
         ("type", "type", lambda move: ".".join(filter(None, (move.element, move.source)))),
         ("count", "number of matrices", lambda move: f"x{move.matrices}"),
     ):
-        written = ".".join(found[kind])
+        written = ".".join(qualifiers[kind])
         accepted = _listed([spell(move) for move in moves])
         if not written:
             raise InstructionError(f"the {part} is missing in {text!r}; expected {accepted}.")
         moves = [move for move in moves if spell(move) == written]
         if not moves:
             raise InstructionError(f"'.{written}' in {text!r} is not accepted as {part}; expected {accepted}.")
-    transposed = "trans" in found["flag"]
+    transposed = "trans" in qualifiers["flag"]
     for move in moves:
         if move.transposed == transposed:
             return move
@@ -208,8 +198,6 @@ class MatrixMoveMap:
 def matrix_move_map(move: MatrixMove) -> MatrixMoveMap:
     """Map the registers of a form to the rows of memory.
 
-    Notes
-    -----
     A row of a padded format holds 16 elements from its low bit on, and padding above them: six-bit elements take 12
     bytes, four-bit elements 8 bytes (PTX ISA 9.7.14.5.15). The order of bits, and the place of an element in the low
     bits of its byte: CubeCL's run-time test. CUTLASS shifts four-bit elements from there by ``fp4_shift_A``.
@@ -227,7 +215,7 @@ def matrix_move_map(move: MatrixMove) -> MatrixMoveMap:
     else:
         rows, elements = g, per_register * t + j
     matrices, rows, elements = (np.ascontiguousarray(part) for part in np.broadcast_arrays(matrices, rows, elements))
-    found = MatrixMoveMap(
+    move_map = MatrixMoveMap(
         matrices,
         rows,
         elements,
@@ -235,6 +223,6 @@ def matrix_move_map(move: MatrixMove) -> MatrixMoveMap:
         np.arange(per_register) * move.container_bits,
         np.arange(move.matrices * move.rows).reshape(move.matrices, move.rows),
     )
-    for index in vars(found).values():
+    for index in vars(move_map).values():
         index.flags.writeable = False
-    return found
+    return move_map

@@ -115,19 +115,10 @@ class SharedDescriptor:
 
 
 def decode_descriptor(value: int, family: str = "wgmma") -> SharedDescriptor:
-    """Split a descriptor into its fields.
+    """Split a descriptor of 64 bits of ``"wgmma"`` or ``"tcgen05"``, whose formats differ, into its fields.
 
-    Parameters
-    ----------
-    value : int
-        The 64-bit descriptor.
-    family : str
-        ``"wgmma"`` or ``"tcgen05"``, whose formats differ.
-
-    Raises
-    ------
-    OperandError
-        The value is not a 64-bit number, sets a reserved bit, or has an undefined fixed field or swizzle mode.
+    Raise an `OperandError` if it is not a 64-bit number, sets a reserved bit, or has an undefined fixed field or
+    swizzle mode.
     """
     if not 0 <= value < 1 << 64:
         number = f"{value:#x}" if value.bit_length() <= 128 else shown(value)
@@ -230,18 +221,10 @@ class SharedMap:
 
 
 def unit_address(descriptor: SharedDescriptor, outer: Any, unit: Any, major: str) -> Any:
-    """Return the byte address of a unit.
+    """Return the byte address of a unit, an integer or an array of integers.
 
-    Parameters
-    ----------
-    descriptor : SharedDescriptor
-        Matrix descriptor of the operand.
-    outer : int or ndarray
-        Row or column of the operand if `major` is ``"k"``, otherwise its k.
-    unit : int or ndarray
-        Index of the unit along the other dimension.
-    major : str
-        As for :func:`shared_map`.
+    `outer` is the row or column of the operand if `major` is ``"k"``, otherwise its k; `unit` is the index of the unit
+    along the other dimension.
     """
     swizzle = descriptor.swizzle
     leading, stride, rows = descriptor.leading_offset, descriptor.stride_offset, swizzle.pattern_rows
@@ -297,23 +280,9 @@ def shared_map(
 def operand_map(
     instruction: Instruction, operand: str, descriptor: SharedDescriptor, *, transposed: bool = False
 ) -> SharedMap:
-    """Map A or B of a ``wgmma`` instruction.
+    """Map A, whose stored columns are mapped, or B of a ``wgmma``: shape (m, stored k) or (n, k).
 
-    Parameters
-    ----------
-    instruction : Instruction
-        Instruction that reads the operand.
-    operand : str
-        ``"a"``, whose stored columns are mapped, or ``"b"``.
-    descriptor : SharedDescriptor
-        Matrix descriptor of the operand.
-    transposed : bool
-        imm-trans: MN-major instead of K-major.
-
-    Returns
-    -------
-    SharedMap
-        Map of shape (m, stored k) or (n, k).
+    With `transposed`, imm-trans, the operand is MN-major instead of K-major.
     """
     mn, k = (instruction.m, instruction.stored_k) if operand == "a" else (instruction.n, instruction.k)
     return shared_map(descriptor, mn, k, instruction.container_bits, major="mn" if transposed else "k")

@@ -37,8 +37,6 @@ _WIDE_UNIT_BITS = 16
 class Granularity:
     """Sparsity pattern: of every `logical` neighbouring elements of a row of A, `stored` are stored.
 
-    Notes
-    -----
     Source: PTX ISA 9.7.14.6.1. For 1:2 (tf32) a unit is half an element, for 4:8 a pair of elements.
     """
 
@@ -95,11 +93,9 @@ def join_nibbles(nibbles: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def swap_for_mux3(value: int) -> bool:
     """Return whether the two stored elements of a plain nibble are swapped before two 3:1 multiplexers.
 
-    The multiplexer of slot 0 reaches units 0 to 2, that of slot 1 units 1 to 3. Swapping the stored elements
-    together with their indices turns the twelve plain nibbles into the seven that the pair can serve.
+    The multiplexer of slot 0 reaches units 0 to 2, that of slot 1 units 1 to 3. Swapping the stored elements together
+    with their indices turns the twelve plain nibbles into the seven that the pair can serve.
 
-    Notes
-    -----
     Source: machine code of the CUDA 13.0 assembler for plain ``mma.sp`` on sm_100a and sm_120a.
     """
     n0, n1, n2, n3 = (value >> bit & 1 for bit in range(4))

@@ -41,8 +41,6 @@ class Memory(Enum):
 class OperandPlacement:
     """Placement of one operand.
 
-    Notes
-    -----
     Source: as for the maps in :mod:`sptc.isa.fragments`, :mod:`sptc.isa.memory` and :mod:`sptc.isa.tensor_memory`.
     """
 

@@ -33,11 +33,9 @@ _EITHER_SCALE = {"ue4m3": 0, "ue8m0": 1}
 class Kind:
     """Types and options of one ``.kind::``.
 
-    Notes
-    -----
     Source: PTX ISA, tables of kinds and shapes, of transpose and negate, of ``scale_vectorsize``, and the syntax of
-    ``tcgen05.mma`` and ``tcgen05.mma.sp``. The default number of block scales of mxf8f6f4: CUDA 13.0
-    assembler. That f16 and bf16 cannot be mixed: CUTLASS; PTX leaves it open.
+    ``tcgen05.mma`` and ``tcgen05.mma.sp``. The default number of block scales of mxf8f6f4: CUDA 13.0 assembler. That
+    f16 and bf16 cannot be mixed: CUTLASS; PTX leaves it open.
     """
 
     k: int  #: K of the sparse instruction; the dense one has half of it
@@ -92,8 +90,6 @@ _SCALE_WORD = re.compile(r"scale_vec::\w+|block\d+")
 class Opcode:
     """Opcode and qualifiers of one ``tcgen05.mma``.
 
-    Notes
-    -----
     Source: PTX ISA. Kinds and collectors that allow ``.ashift``: CUDA 13.0 assembler. That a sparse pair with 64 rows
     each does not allow it: the public interpreter numsim, after an SM100.
     """
@@ -160,23 +156,10 @@ class Opcode:
 def parse_opcode(text: str) -> Opcode:
     """Parse the opcode and qualifiers of ``tcgen05.mma`` or ``tcgen05.mma.ws``, with or without ``.sp``.
 
-    Parameters
-    ----------
-    text : str
-        For example ``tcgen05.mma.sp.cta_group::1.kind::mxf4.block_scale.block32``. The order of
-        qualifiers after ``tcgen05.mma`` and ``.ws`` is free, as in the assembler.
+    For example ``tcgen05.mma.sp.cta_group::1.kind::mxf4.block_scale.block32``. The order of qualifiers after
+    ``tcgen05.mma`` and ``.ws`` is free, as in the assembler. Raise an `InstructionError` if the text is not such an
+    opcode; the message names the wrong part and what is accepted there.
 
-    Returns
-    -------
-    Opcode
-
-    Raises
-    ------
-    InstructionError
-        The text is not such an opcode; the message names the wrong part and what is accepted there.
-
-    Notes
-    -----
     Source: PTX ISA, ``tcgen05.mma``, ``tcgen05.mma.sp``, ``tcgen05.mma.ws`` and ``tcgen05.mma.ws.sp``; compared with
     the CUDA 13.0 assembler.
     """
@@ -184,11 +167,11 @@ def parse_opcode(text: str) -> Opcode:
     if words[:2] != ["tcgen05", "mma"]:
         raise InstructionError(f"{'.'.join(words[:2])!r} in {text!r} is no known opcode; expected tcgen05.mma.")
     weight_stationary = words[2:3] == ["ws"]
-    found = _by_role(words[3 if weight_stationary else 2 :], text)
-    cta_group = found["cta_group"].removeprefix("cta_group::")
+    qualifiers = _by_role(words[3 if weight_stationary else 2 :], text)
+    cta_group = qualifiers["cta_group"].removeprefix("cta_group::")
     if cta_group not in ("1", "2"):
-        raise InstructionError(f"{'.' + found['cta_group']!r} in {text!r} is not accepted; expected 1 or 2.")
-    kind = found["kind"].removeprefix("kind::")
+        raise InstructionError(f"{'.' + qualifiers['cta_group']!r} in {text!r} is not accepted; expected 1 or 2.")
+    kind = qualifiers["kind"].removeprefix("kind::")
     if kind not in KINDS:
         kinds = one_of([f"'.kind::{name}'" for name in KINDS])
         raise InstructionError(f"'.kind::{kind}' in {text!r} is not accepted; expected {kinds}.")
@@ -196,34 +179,34 @@ def parse_opcode(text: str) -> Opcode:
         raise InstructionError(f"'.cta_group::2' in {text!r} is not accepted; '.ws' takes '.cta_group::1'.")
     if weight_stationary and KINDS[kind].scales:
         raise InstructionError(f"'.kind::{kind}' in {text!r} is not accepted; '.ws' takes no block-scaled kind.")
-    _check_scales(kind, found, text)
-    collector = found.get("collector", "")
+    _check_scales(kind, qualifiers, text)
+    collector = qualifiers.get("collector", "")
     _check_collector(collector, weight_stationary, text)
-    if "ashift" in found:
+    if "ashift" in qualifiers:
         _check_shift(kind, weight_stationary, collector, text)
     return Opcode(
         kind=kind,
-        sparse="sp" in found,
+        sparse="sp" in qualifiers,
         cta_group=int(cta_group),
         weight_stationary=weight_stationary,
-        scale_word=found.get("scale_vec", ""),
+        scale_word=qualifiers.get("scale_vec", ""),
         collector=collector,
-        shifts_a="ashift" in found,
+        shifts_a="ashift" in qualifiers,
     )
 
 
 def _by_role(words: list[str], text: str) -> dict[str, str]:
     """Return the qualifiers by role; raise if ``.cta_group`` or ``.kind`` is missing."""
-    found: dict[str, str] = {}
+    qualifiers: dict[str, str] = {}
     for word in words:
         name = _role(word, text)
-        if name in found:
-            raise InstructionError(f"'.{word}' in {text!r} repeats '.{found[name]}'; one is expected.")
-        found[name] = word
+        if name in qualifiers:
+            raise InstructionError(f"'.{word}' in {text!r} repeats '.{qualifiers[name]}'; one is expected.")
+        qualifiers[name] = word
     for name, example in (("cta_group", "cta_group::1"), ("kind", "kind::f16")):
-        if name not in found:
+        if name not in qualifiers:
             raise InstructionError(f"'.{name}' is missing in {text!r}; expected for example '.{example}'.")
-    return found
+    return qualifiers
 
 
 def _role(word: str, text: str) -> str:
@@ -243,14 +226,14 @@ def _role(word: str, text: str) -> str:
     )
 
 
-def _check_scales(kind: str, found: dict[str, str], text: str) -> None:
+def _check_scales(kind: str, qualifiers: dict[str, str], text: str) -> None:
     scales = KINDS[kind].scales
-    word = found.get("scale_vec", "")
+    word = qualifiers.get("scale_vec", "")
     if not scales:
-        if written := found.get("block_scale") or word:
+        if written := qualifiers.get("block_scale") or word:
             scaled = one_of([f"'.kind::{name}'" for name, other in KINDS.items() if other.scales])
             raise InstructionError(f"'.{written}' in {text!r} is not accepted; it belongs to {scaled}.")
-    elif "block_scale" not in found:
+    elif "block_scale" not in qualifiers:
         raise InstructionError(f"'.block_scale' is missing in {text!r}; '.kind::{kind}' requires it.")
     elif word not in scales:
         accepted = one_of([f"'.{choice}'" for choice in scales if choice])
@@ -345,24 +328,17 @@ def forms_named(text: str) -> list[tuple[Opcode | None, Instruction]]:
 def parse_shaped(text: str) -> tuple[Opcode, Instruction]:
     """Parse a ``tcgen05.mma`` opcode that is followed by shape and types in brackets.
 
-    Parameters
-    ----------
-    text : str
-        For example ``tcgen05.mma.sp.cta_group::1.kind::f16 (m128n64k32.f32.f16.f16)``. Without shape and types:
-        the largest M, the smallest N and the first types.
-
-    Raises
-    ------
-    InstructionError
-        The opcode does not parse, or has no instruction with the shape and types in brackets.
+    For example ``tcgen05.mma.sp.cta_group::1.kind::f16 (m128n64k32.f32.f16.f16)``. Without shape and types: the largest
+    M, the smallest N and the first types. Raise an `InstructionError` if the opcode does not parse, or has no
+    instruction with the shape and types in brackets.
     """
     word, _, added = text.strip().partition(" ")
     opcode = parse_opcode(word)
     every = {i.shape_and_types: i for i in instructions_of(opcode)}
     default = next(i for i in every.values() if i.m == opcode.rows[-1])
-    wanted = added.strip().removeprefix("(").removesuffix(")")
-    if wanted and wanted not in every:
+    shape_and_types = added.strip().removeprefix("(").removesuffix(")")
+    if shape_and_types and shape_and_types not in every:
         raise InstructionError(
-            f"{wanted!r} is no shape with types of {opcode}; an example is '{default.shape_and_types}'"
+            f"{shape_and_types!r} is no shape with types of {opcode}; an example is '{default.shape_and_types}'"
         )
-    return opcode, every[wanted] if wanted else default
+    return opcode, every[shape_and_types] if shape_and_types else default

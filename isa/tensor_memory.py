@@ -45,8 +45,6 @@ METADATA_COLUMNS = 2
 class Layout:
     """Layout of D in tensor memory: lanes of its rows, columns of its columns.
 
-    Notes
-    -----
     Source: PTX ISA, data path layout organization (table). Lanes and columns: CUTLASS ``tmem_frg`` and ``tmem_frg_ws``.
     Layout B belongs to dense instructions, E and G to ``.ws``.
     """
@@ -95,9 +93,9 @@ def layout_for(opcode: Opcode, m: int) -> Layout:
     """Return the layout of an instruction of `opcode` with M = `m`, the rows of all CTAs together."""
     rows, ctas = m // opcode.cta_group, opcode.cta_group
     dense_pair = ctas == 2 and rows == 64 and not opcode.sparse
-    wanted = (rows, ctas, rows < LANES and (opcode.weight_stationary or dense_pair))
+    key = (rows, ctas, rows < LANES and (opcode.weight_stationary or dense_pair))
     for layout in LAYOUTS.values():
-        if (layout.rows, layout.cta_group, layout.folded) == wanted:
+        if (layout.rows, layout.cta_group, layout.folded) == key:
             return layout
     raise ValueError(f"no layout has {m} rows with {ctas} CTAs")
 
@@ -133,12 +131,9 @@ class TensorMap:
 
 
 def decode_address(address: int, name: str) -> tuple[int, int]:
-    """Split an address into lane and column.
+    """Split an address of the operand `name` into lane and column.
 
-    Raises
-    ------
-    OperandError
-        The address is outside the 128 lanes of 512 columns; the message names the operand, `name`.
+    Raise an `OperandError` if it is outside the 128 lanes of 512 columns.
     """
     if isinstance(address, bool) or not isinstance(address, int) or not 0 <= address < 1 << 32:
         raise OperandError(f"{name} must be a 32-bit address of tensor memory, not {shown(address)}")
@@ -184,31 +179,10 @@ def _base(name: str, address: int, layout: Layout) -> tuple[int, int]:
 
 @lru_cache(maxsize=256)
 def accumulator_map(layout: Layout, n: int, element_bits: int, address: int) -> TensorMap:
-    """Map D: the rows of one CTA, and all columns.
+    """Map D, shape (rows, n): the rows of one CTA, and all columns; an element of 16 bits is in the low half of a word.
 
-    Parameters
-    ----------
-    layout : Layout
-        Layout.
-    n : int
-        Columns.
-    element_bits : int
-        16 or 32; an element of 16 bits is in the low half of a word.
-    address : int
-        Base address.
+    Raise an `OperandError` if the base address is misaligned or out of range, or D reaches beyond the last column.
 
-    Returns
-    -------
-    TensorMap
-        Map of a matrix of shape (rows, n).
-
-    Raises
-    ------
-    OperandError
-        The address is misaligned or out of range, or D reaches beyond the last column.
-
-    Notes
-    -----
     Source: PTX ISA, data path layouts and packing format for matrix D.
     """
     lane, column = _base("d", address, layout)
@@ -221,30 +195,12 @@ def accumulator_map(layout: Layout, n: int, element_bits: int, address: int) -> 
 
 @lru_cache(maxsize=256)
 def a_map(layout: Layout, instruction: Instruction, address: int) -> TensorMap:
-    """Map A: the rows of one CTA, and the stored columns.
+    """Map A, shape (rows, stored K): the rows of one CTA, in the lanes of D, and the stored columns.
 
-    Parameters
-    ----------
-    layout : Layout
-        Layout of D, whose lanes A shares.
-    instruction : Instruction
-        Instruction.
-    address : int
-        Base address.
+    The elements of the matrix are containers. A word holds several, the first in the low bits. Raise an `OperandError`
+    if the base address is misaligned or out of range, A reaches beyond the last column, or no public source states the
+    place of its elements.
 
-    Returns
-    -------
-    TensorMap
-        Map of a matrix of containers, shape (rows, stored K). A word holds several, the first in the low bits.
-
-    Raises
-    ------
-    OperandError
-        The address is misaligned or out of range, A reaches beyond the last column, or no public source states the
-        place of its elements.
-
-    Notes
-    -----
     Source: PTX ISA, packing formats of A in tensor memory. PTX shows in figures only where six-bit and unpacked
     four-bit elements are in their byte. Layout B: CUTLASS duplicates A in the lanes of both parts of N
     (``TmemAllocMode::Duplicated``). ``.ws`` with 64 rows: extensions of CuTe do the same for 16-bit elements only.
@@ -269,34 +225,12 @@ def a_map(layout: Layout, instruction: Instruction, address: int) -> TensorMap:
 
 @lru_cache(maxsize=256)
 def metadata_map(layout: Layout, instruction: Instruction, sparsity_selector: int, address: int) -> TensorMap:
-    """Map the sparsity metadata: the nibbles of the rows of one CTA.
+    """Map the sparsity metadata, shape (rows, chunks): the nibbles of the rows of one CTA.
 
-    Parameters
-    ----------
-    layout : Layout
-        Layout of D.
-    instruction : Instruction
-        Instruction.
-    sparsity_selector : int
-        Sparsity selector.
-    address : int
-        Base address.
-
-    Returns
-    -------
-    TensorMap
-        Map of a matrix of shape (rows, chunks). With ``.ws`` and fewer than 128 rows, copies fill the other lanes.
-
-    Raises
-    ------
-    OperandError
-        The address is misaligned or out of range, the metadata reaches beyond the last column, or no public source
-        states its place: for selectors 2 and 3.
-
-    Notes
-    -----
     Elements of 16 bits or more have eight chunks per row: a word holds four chunks of each of two rows, and the
-    selector picks the column. Narrower elements: each of two columns holds eight chunks of one row.
+    selector picks the column. Narrower elements: each of two columns holds eight chunks of one row. With ``.ws`` and
+    fewer than 128 rows, copies fill the other lanes. Raise an `OperandError` if the base address is misaligned or out
+    of range, the metadata reaches beyond the last column, or no public source states its place: for selectors 2 and 3.
 
     Source: CUTLASS ``tmem_e_frg`` and ``tmem_e_frg_ws``; JAX agrees for 128 rows; PTX shows figures only. Layouts C and
     F (64 rows in half of the lanes): github.com/noheat61/triton, DOT_SPARSE_INTERNALS.md section 10, whose kernels
@@ -321,36 +255,13 @@ def metadata_map(layout: Layout, instruction: Instruction, sparsity_selector: in
 
 @lru_cache(maxsize=256)
 def scale_map(name: str, lines: int, size: int, scale_id: int, address: int, parts: int = 1) -> TensorMap:
-    """Map the block scales of one operand.
+    """Map the block scales of one operand, whose name is for messages: bytes, shape (lines, size).
 
-    Parameters
-    ----------
-    name : str
-        Name of the operand, for messages.
-    lines : int
-        Rows of A in one CTA, or columns of B.
-    size : int
-        Scales per line.
-    scale_id : int
-        Byte of the word that holds the first scale.
-    address : int
-        Base address.
-    parts : int
-        Parts of the lines that are stacked along the lanes. For B: the parts of N in the layout of D.
+    Lines are rows of A in one CTA, or columns of B. `scale_id` is the byte of the word that holds the first scale. For
+    B, `parts` is the number of parts of N in the layout of D; parts are stacked along the lanes, and each partition of
+    32 lanes holds a copy of its part. Raise an `OperandError` if the base address is misaligned or out of range, the
+    scales reach beyond the last column, or no public source states their place.
 
-    Returns
-    -------
-    TensorMap
-        Map of a matrix of bytes, shape (lines, size); each partition of 32 lanes holds a copy of its part.
-
-    Raises
-    ------
-    OperandError
-        The address is misaligned or out of range, the scales reach beyond the last column, or no public source states
-        their place.
-
-    Notes
-    -----
     Source: PTX ISA, scale factor A and B ID; CUTLASS ``tmem_sf_frg``. Two parts follow its ``2by2`` form, which takes
     whole partitions.
     """

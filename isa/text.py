@@ -19,10 +19,7 @@ Parsed = TypeVar("Parsed")
 def parser(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
     """Add checks of the text and a cache to a parser. A 0-d numpy array that holds a string is accepted as text.
 
-    Raises
-    ------
-    InstructionError
-        At a call of the parser: the argument is not text, is too long, or has unprintable characters.
+    A call raises an `InstructionError` if the argument is not text, is too long, or has unprintable characters.
     """
     kept = lru_cache(maxsize=1024)(parse)
 

@@ -206,16 +206,9 @@ def is_sequence(instruction: Instruction, arch: str) -> bool:
 
 
 def resource_cycles(i: Instruction, a_from: str, opcode: Opcode | None = None) -> dict[Resource, float]:
-    """Return the cycles for which a ``wgmma`` or ``tcgen05.mma`` occupies each resource of an SM.
+    """Return the cycles for which a ``wgmma``, or ``tcgen05.mma`` without ``.ws``, occupies each resource of an SM.
 
-    Parameters
-    ----------
-    i : Instruction
-        Family ``wgmma`` or ``tcgen05``.
-    a_from : str
-        As for :func:`timing` or :func:`tcgen05_timing`.
-    opcode : Opcode, optional
-        Opcode of a ``tcgen05.mma``, without ``.ws``.
+    `a_from` is as for :func:`timing` or :func:`tcgen05_timing`; the opcode is that of a ``tcgen05.mma``.
     """
     law, shared = LAWS[i.family], a_from == "shared"
     layout = layout_for(opcode, i.m) if opcode else None
@@ -233,16 +226,10 @@ def resource_cycles(i: Instruction, a_from: str, opcode: Opcode | None = None) -
 
 
 def timing(instruction: Instruction, arch: str, a_from: str = "registers") -> Timing | None:
-    """Return the timing of an ``mma`` or ``wgmma``; None if nothing was measured.
+    """Return the timing of an ``mma`` or ``wgmma``; None if nothing was measured, as on all architectures but sm_90.
 
-    Parameters
-    ----------
-    instruction : Instruction
-        Family ``mma`` or ``wgmma``. The timing of a sequence (:func:`is_sequence`) is that of a loop of them.
-    arch : str
-        Only sm_90 has a timing.
-    a_from : str
-        Place of A of ``wgmma``: ``"registers"`` or ``"shared"``.
+    A of a ``wgmma`` is in ``"registers"`` or ``"shared"`` memory. The timing of a sequence (:func:`is_sequence`) is
+    that of a loop of its instructions.
     """
     i = instruction
     if arch != ARCHITECTURE or arch not in i.architectures or i.family == "tcgen05":
@@ -267,26 +254,14 @@ def timing(instruction: Instruction, arch: str, a_from: str = "registers") -> Ti
 
 
 def tcgen05_timing(opcode: Opcode, i: Instruction, a_from: str) -> Timing:
-    """Return the timing of a ``tcgen05.mma`` on sm_100.
+    """Return the timing of a ``tcgen05.mma`` on sm_100 with A in ``"tensor"`` or ``"shared"`` memory.
 
-    Parameters
-    ----------
-    opcode, i : Opcode, Instruction
-        Opcode without ``.ws``, and instruction of this opcode.
-    a_from : str
-        Place of A: ``"tensor"`` or ``"shared"`` memory.
+    Raise an `InstructionError` if the opcode has ``.ws``, of which no timing is known.
 
-    Raises
-    ------
-    InstructionError
-        The opcode has ``.ws``, of which no timing is known.
-
-    Notes
-    -----
     Source: measured by others, 264 dense forms, N from 64 to 256. One CTA: the law gives every interval within 0.06
     cycles, and every latency exactly, except that block scales with A in tensor memory and N = 256 take 2 cycles more.
-    A pair with N below 112: measured intervals exceed the law by 1 to 4.1 cycles with A in shared memory, by 2 where
-    N / 4 is 16.
+    A pair with N below 112: measured intervals exceed the law by 1 to 4.1 cycles with A in shared memory, by 2 where N
+    / 4 is 16.
 
     Modelled by the same law, since nobody measured them: sparse forms, with twice as many bytes of B and the same
     columns per cycle; other types; other N. If N is below 64, accumulators or tensor memory may limit the rate as well.

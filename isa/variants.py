@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 
 __all__ = ["ARCHITECTURES", "VARIANTS", "Variant"]
@@ -35,10 +36,14 @@ class Variant:
     kind: str = ""  #: ``.kind::`` name, empty without one
     #: Accepted (scale_vec size, stype) of a block-scaled kind.
     scales: tuple[tuple[int, str], ...] = ()
-    #: Size without ``.scale_vec``; None if ``.scale_vec`` is mandatory.
-    default_scale_size: int | None = None
     satfinite: bool = False  #: Whether ``.satfinite`` may be written
     architectures: tuple[str, ...] = ARCHITECTURES  #: Architectures that have the instructions
+
+    @property
+    def default_scale_size(self) -> int | None:
+        """Size without ``.scale_vec``; None if ``.scale_vec`` is mandatory, because there are several sizes."""
+        sizes = {size for size, _ in self.scales}
+        return sizes.pop() if len(sizes) == 1 else None
 
 
 def _same(*types: str) -> tuple[tuple[str, str], ...]:
@@ -49,10 +54,6 @@ def _any(types: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple(product(types, types))
 
 
-def _m64(k: int, columns: Sequence[int]) -> tuple[str, ...]:
-    return tuple(f"m64n{n}k{k}" for n in columns)
-
-
 _WGMMA_N = range(8, 257, 8)
 _WGMMA_INTEGER_N = (8, 16, 24, *range(32, 257, 16))
 _NVFP4_SCALES = ((2, "ue8m0"), (4, "ue4m3"), (4, "ue8m0"))
@@ -61,32 +62,22 @@ _NVFP4_SCALES = ((2, "ue8m0"), (4, "ue4m3"), (4, "ue8m0"))
 def _wgmma(sparse: tuple[str, ...], k: Callable[[int], int]) -> tuple[Variant, ...]:
     """Return the rows of ``wgmma`` for the sparse or the dense form; `k` maps stored K to K."""
 
-    def row(
-        stored_k: int, columns: Sequence[int], pairs: tuple[tuple[str, str], ...], dtypes: str, satfinite: bool = False
-    ) -> Variant:
-        return Variant(
-            family="wgmma",
-            sparse=sparse,
-            shapes=_m64(k(stored_k), columns),
-            pairs=pairs,
-            accumulators=_same(*dtypes.split()),
-            satfinite=satfinite,
-            architectures=("sm_90",),
-        )
+    def m64(stored_k: int, columns: Sequence[int] = _WGMMA_N) -> tuple[str, ...]:
+        return tuple(f"m64n{n}k{k(stored_k)}" for n in columns)
 
+    hopper = partial(Variant, family="wgmma", sparse=sparse, architectures=("sm_90",))
     return (
-        row(16, _WGMMA_N, _same("f16"), "f16 f32"),
-        row(16, _WGMMA_N, _same("bf16"), "f32"),
-        row(8, _WGMMA_N, _same("tf32"), "f32"),
-        row(32, _WGMMA_N, _any(_F8), "f16 f32"),
-        row(32, _WGMMA_INTEGER_N, _any(_I8), "s32", satfinite=True),
+        hopper(shapes=m64(16), pairs=_same("f16"), accumulators=_F16_OR_F32),
+        hopper(shapes=m64(16), pairs=_same("bf16"), accumulators=_F32),
+        hopper(shapes=m64(8), pairs=_same("tf32"), accumulators=_F32),
+        hopper(shapes=m64(32), pairs=_any(_F8), accumulators=_F16_OR_F32),
+        hopper(shapes=m64(32, _WGMMA_INTEGER_N), pairs=_any(_I8), accumulators=_S32, satfinite=True),
     )
 
 
 def _mma(sparse: tuple[str, ...], k: Callable[[int], str]) -> tuple[Variant, ...]:
     """Return the rows of ``mma`` that both the sparse and the dense form have; `k` maps stored K to the shape."""
-    sm_120 = ("sm_120",)
-    kinds = _ORDERED if any(sparse) else _DENSE
+    with_kind = partial(Variant, sparse=_ORDERED if any(sparse) else _DENSE, architectures=("sm_120",))
     return (
         Variant(sparse=sparse, shapes=(k(8), k(16)), pairs=_same("f16"), accumulators=_F16_OR_F32),
         Variant(sparse=sparse, shapes=(k(8), k(16)), pairs=_same("bf16"), accumulators=_F32),
@@ -94,43 +85,10 @@ def _mma(sparse: tuple[str, ...], k: Callable[[int], str]) -> tuple[Variant, ...
         Variant(sparse=sparse, shapes=(k(32),), pairs=_any(_F8), accumulators=_F32, architectures=_FP8_ARCHITECTURES),
         Variant(sparse=sparse, shapes=(k(16), k(32)), pairs=_any(_I8), accumulators=_S32, satfinite=True),
         Variant(sparse=sparse, shapes=(k(32), k(64)), pairs=_any(_I4), accumulators=_S32, satfinite=True),
-        Variant(
-            sparse=kinds,
-            shapes=(k(32),),
-            pairs=_any(_F8F6F4),
-            accumulators=_F16_OR_F32,
-            kind="f8f6f4",
-            architectures=sm_120,
-        ),
-        Variant(
-            sparse=kinds,
-            shapes=(k(32),),
-            pairs=_any(_F8F6F4),
-            accumulators=_F32,
-            kind="mxf8f6f4",
-            scales=((1, "ue8m0"),),
-            default_scale_size=1,
-            architectures=sm_120,
-        ),
-        Variant(
-            sparse=kinds,
-            shapes=(k(64),),
-            pairs=_same("e2m1"),
-            accumulators=_F32,
-            kind="mxf4",
-            scales=((2, "ue8m0"),),
-            default_scale_size=2,
-            architectures=sm_120,
-        ),
-        Variant(
-            sparse=kinds,
-            shapes=(k(64),),
-            pairs=_same("e2m1"),
-            accumulators=_F32,
-            kind="mxf4nvf4",
-            scales=_NVFP4_SCALES,
-            architectures=sm_120,
-        ),
+        with_kind(kind="f8f6f4", shapes=(k(32),), pairs=_any(_F8F6F4), accumulators=_F16_OR_F32),
+        with_kind(kind="mxf8f6f4", shapes=(k(32),), pairs=_any(_F8F6F4), accumulators=_F32, scales=((1, "ue8m0"),)),
+        with_kind(kind="mxf4", shapes=(k(64),), pairs=_same("e2m1"), accumulators=_F32, scales=((2, "ue8m0"),)),
+        with_kind(kind="mxf4nvf4", shapes=(k(64),), pairs=_same("e2m1"), accumulators=_F32, scales=_NVFP4_SCALES),
     )
 
 
