@@ -1,4 +1,4 @@
-"""libsptc: the instructions once more, in C++ with a C interface, for those who do not use Python; and its back end.
+"""libsptc, a model of the instructions in C++ with a C interface, and the back end that uses it.
 
-The C++ shares the records of `isa` with the other models, written into a header, and no arithmetic.
+The C++ shares the records of `isa` with the other models, as a generated header, but no arithmetic.
 """

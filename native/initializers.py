@@ -1,4 +1,4 @@
-"""Tables of constants as C++ spells them, and maps taken apart into what each bit of a coordinate adds."""
+"""Text of constant tables in C++, and index maps as contributions of the bits of coordinates."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,38 +9,30 @@ __all__ = ["Table", "array", "braces", "linear_map", "padded"]
 
 
 def linear_map(values: NDArray[np.intp]) -> tuple[list[int], list[int]]:
-    """Return what each bit of the row and of the column adds to a value.
+    """Return the contributions of the bits of rows and of columns to an index map, shape (rows, columns).
 
-    Parameters
-    ----------
-    values : ndarray of intp, shape (rows, columns)
-        An index map.
-
-    Raises
-    ------
-    AssertionError
-        The map is no sum over the bits of its coordinates.
+    Raise an `AssertionError` if the map is not a sum over the bits of its coordinates.
     """
     rows, columns = values.shape
-    of_row = [int(values[1 << bit, 0]) for bit in range((rows - 1).bit_length())]
-    of_column = [int(values[0, 1 << bit]) for bit in range((columns - 1).bit_length())]
+    row_bits = [int(values[1 << bit, 0]) for bit in range((rows - 1).bit_length())]
+    column_bits = [int(values[0, 1 << bit]) for bit in range((columns - 1).bit_length())]
     added = (
-        [sum(stride for bit, stride in enumerate(of_row) if row >> bit & 1) for row in range(rows)],
-        [sum(stride for bit, stride in enumerate(of_column) if column >> bit & 1) for column in range(columns)],
+        [sum(stride for bit, stride in enumerate(row_bits) if row >> bit & 1) for row in range(rows)],
+        [sum(stride for bit, stride in enumerate(column_bits) if column >> bit & 1) for column in range(columns)],
     )
-    assert (np.add.outer(*added) + values[0, 0] == values).all(), "no sum over the bits of the coordinates"
-    return of_row, of_column
+    assert (np.add.outer(*added) + values[0, 0] == values).all(), "not a sum over the bits of the coordinates"
+    return row_bits, column_bits
 
 
 class Table:
-    """Rows that others refer to by number; equal ones stand once."""
+    """Distinct rows of a table, to which other tables refer by index."""
 
     def __init__(self, kind: str, name: str) -> None:
         self._kind, self._name = kind, name
         self._rows: dict[str, int] = {}
 
     def number(self, row: str) -> int:
-        """Return the number of a row, which is added if it is new."""
+        """Return the index of a row; add the row if it is new."""
         return self._rows.setdefault(row, len(self._rows))
 
     def __str__(self) -> str:
@@ -48,15 +40,15 @@ class Table:
 
 
 def braces(values: Iterable[object]) -> str:
-    """Return the values of a structure or an array."""
+    """Return the initializer of a structure or an array."""
     return "{" + ", ".join(map(str, values)) + "}"
 
 
 def array(kind: str, name: str, rows: Sequence[str]) -> str:
-    """Return an array of constants, one a line."""
+    """Return the definition of an array of constants, with one row per line."""
     return f"\nconstexpr {kind} {name}[] = {{\n" + "".join(f"    {row},\n" for row in rows) + "};\n"
 
 
 def padded(strides: Sequence[int], count: int) -> list[int]:
-    """Return so many numbers, the last of them zeros."""
+    """Return numbers, followed by zeros up to a count."""
     return [*strides, *[0] * (count - len(strides))]

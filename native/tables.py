@@ -1,6 +1,6 @@
 """The header ``tables.h`` of the C++ library: instructions, formats and numerics, generated from the records of `isa`.
 
-The header is not stored. It is generated where the library is compiled or its sources are written.
+The header is not stored. It is generated when the library is compiled or its sources are written.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -14,7 +14,7 @@ from ..isa.architectures import TARGETS, Target
 from ..isa.formats import FORMATS, Format
 from ..isa.fragments import Fragment, a_fragment, accumulator_fragment, b_fragment, metadata_map, scale_map
 from ..isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse
-from ..isa.memory import GENERATIONS, SWIZZLES, UNIT_BYTES, Swizzle
+from ..isa.memory import GENERATIONS, SWIZZLES, UNIT_BYTES
 from ..isa.metadata import MUX_OF_ARCHITECTURE, RULES, reachable
 from ..isa.numerics import BLOCK_GROUP, numerics
 from ..isa.tcgen05 import every_opcode, instructions_of
@@ -23,7 +23,7 @@ from .initializers import Table, array, braces, linear_map, padded
 
 __all__ = ["GENERATED", "Form", "forms", "header"]
 
-#: Path of the header below the folder of the library's sources.
+#: Path of the header below the folder of sources.
 GENERATED = "src/tables.h"
 #: Bits of the largest coordinates: rows of A and D, columns of D and rows of B.
 _ROW_BITS, _COLUMN_BITS = 8, 8
@@ -46,7 +46,7 @@ _END = """
 
 @dataclass(frozen=True)
 class Form:
-    """Instructions that differ in M and N alone: one row of the table."""
+    """Instructions that differ only in M and N: one row of the table."""
 
     instruction: Instruction  #: First instruction of the form
     #: M and N of all its instructions, ascending.
@@ -61,18 +61,18 @@ def _every_instruction() -> Iterator[Instruction]:
 
 
 def forms() -> list[Form]:
-    """Return every form: of ``mma``, whose shapes have places of their own, each shape is one."""
-    found: dict[Instruction, tuple[Instruction, set[int], set[int]]] = {}
+    """Return every form. Each shape of ``mma`` is a form, because its operands have their own places."""
+    groups: dict[Instruction, tuple[Instruction, set[int], set[int]]] = {}
     for i in _every_instruction():
         key = i if i.family == "mma" else replace(i, m=0, n=0)
-        _, rows, columns = found.setdefault(key, (i, set(), set()))
+        _, rows, columns = groups.setdefault(key, (i, set(), set()))
         rows.add(i.m)
         columns.add(i.n)
-    return [Form(i, tuple(sorted(rows)), tuple(sorted(columns))) for i, rows, columns in found.values()]
+    return [Form(i, tuple(sorted(rows)), tuple(sorted(columns))) for i, rows, columns in groups.values()]
 
 
 def _says_scale_size(instruction: Instruction) -> bool:
-    """Tell whether the number of block scales must be written, because the kind has several."""
+    """Return whether the text must have the number of block scales, because the kind has several."""
     i = instruction
     if i.family == "tcgen05":
         return bool(i.scale_size) and all(o.scale_word for o in every_opcode() if o.kind == i.kind)
@@ -83,23 +83,23 @@ def _says_scale_size(instruction: Instruction) -> bool:
 
 
 def _places(threads: NDArray[np.intp], elements: NDArray[np.intp]) -> str:
-    """Return a row of the table of places: what the bits of a row and of a column add to thread and element."""
+    """Return a row of the table of places: contributions of the bits of row and column to thread and element."""
     parts: list[int | str] = []
     for values in (threads, elements):
         assert values[0, 0] == 0
-        of_row, of_column = linear_map(values)
-        parts += [braces(padded(of_row, _ROW_BITS)), braces(padded(of_column, _COLUMN_BITS))]
+        row_bits, column_bits = linear_map(values)
+        parts += [braces(padded(row_bits, _ROW_BITS)), braces(padded(column_bits, _COLUMN_BITS))]
     return braces(parts)
 
 
-def _of_fragment(fragment: Fragment) -> str:
+def _fragment_places(fragment: Fragment) -> str:
     per_thread = fragment.rows[0].size
     positions = fragment.positions
     return _places(positions // per_thread, positions % per_thread)
 
 
 def _unit(instruction: Instruction, fmt: Format) -> int:
-    """Return how many elements a unit of shared memory has."""
+    """Return the number of elements in a unit of shared memory."""
     return instruction.padded_unit(fmt) or 8 * UNIT_BYTES // fmt.container_bits
 
 
@@ -126,27 +126,20 @@ class _Header:
         return self.numerics.number(braces([method, p.step, p.alignment_bits, p.zero_exponent, p.group, rounding]))
 
     def _places_of(self, i: Instruction) -> list[int]:
-        """Return places of A, B, D, metadata, and scales of A and B; -1 for what is not in registers."""
+        """Return places of A, B, D, metadata, and scales of A and B; -1 for an operand that is not in registers."""
         if i.family == "tcgen05":
             return [-1] * 6
-        # A fragment of the widest N: what it says of a column does not depend on N.
-        found = [_of_fragment(a_fragment(i)), _of_fragment(b_fragment(i)) if i.family == "mma" else ""]
-        found.append(_of_fragment(accumulator_fragment(i)))
-        if i.sparse:
-            where = metadata_map(i, 0)
-            found.append(_places(where.lanes, where.low_bits))
-        else:
-            found.append("")
-        for operand in "ab":
-            if i.scale_size:
-                scales = scale_map(i, operand, 0, 0)
-                found.append(_places(scales.lanes, scales.bytes))
-            else:
-                found.append("")
-        return [self.places.number(row) if row else -1 for row in found]
+        # The fragment of the widest N: the places of a column do not depend on N.
+        rows = [_fragment_places(a_fragment(i)), _fragment_places(b_fragment(i)) if i.family == "mma" else ""]
+        rows.append(_fragment_places(accumulator_fragment(i)))
+        metadata = metadata_map(i, 0) if i.sparse else None
+        rows.append(_places(metadata.lanes, metadata.low_bits) if metadata else "")
+        scales = [scale_map(i, operand, 0, 0) if i.scale_size else None for operand in "ab"]
+        rows += [_places(each.lanes, each.bytes) if each else "" for each in scales]
+        return [self.places.number(row) if row else -1 for row in rows]
 
     def multiples(self, values: Sequence[int]) -> int:
-        """Return the number of a set of multiples of 8, as the bits of a mask."""
+        """Return the index of a set of multiples of 8, whose row is a bit mask."""
         assert all(value % 8 == 0 and value <= 256 for value in values)
         return self.columns.number(f"0x{sum(1 << value // 8 - 1 for value in values):08x}")
 
@@ -196,10 +189,6 @@ def _rule_row(name: str) -> str:
     return braces([f'"{name}"', f"0x{legal:04x}", braces(missing), f'"{rule.meaning}"'])
 
 
-def _swizzle_row(swizzle: Swizzle) -> str:
-    return braces([f'"{swizzle.name}"', swizzle.row_bytes, swizzle.atom_bytes, swizzle.pattern_rows])
-
-
 def _generation_row(family: str) -> str:
     generation, names = GENERATIONS[family], [*SWIZZLES]
     codes = [generation.swizzles.get(code) for code in range(8)]
@@ -217,13 +206,14 @@ def header(alternatives: Collection[str] = ()) -> str:
     architectures = [
         _architecture_row(target, muxes.index(MUX_OF_ARCHITECTURE[target.arch])) for target in TARGETS.values()
     ]
+    swizzles = [braces([f'"{s.name}"', s.row_bytes, s.atom_bytes, s.pattern_rows]) for s in SWIZZLES.values()]
     parts = [
         _PREAMBLE,
         f"\nconstexpr int BLOCK_GROUP = {BLOCK_GROUP};\n",
         array("Format", "FORMATS", [_format_row(fmt) for fmt in FORMATS.values()]),
         array("Architecture", "ARCHITECTURES", architectures),
         array("Rule", "RULES", [_rule_row(name) for name in RULES]),
-        array("Swizzle", "SWIZZLES", [_swizzle_row(swizzle) for swizzle in SWIZZLES.values()]),
+        array("Swizzle", "SWIZZLES", swizzles),
         array("Generation", "GENERATIONS", [_generation_row(family) for family in ("wgmma", "tcgen05")]),
         str(tables.numerics),
         str(tables.places),

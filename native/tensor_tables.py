@@ -1,4 +1,4 @@
-"""What the C++ library knows of ``tcgen05.mma``: its opcodes, its descriptors, and places in tensor memory."""
+"""Tables of ``tcgen05.mma`` for the C++ library: opcodes, descriptors, and places in tensor memory."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -39,7 +39,7 @@ _MASK_FIELDS = ("starts", "skip_first", "generated", "skip_span", "use_span", "s
 
 
 def _opcodes() -> Iterator[Opcode]:
-    """Yield the opcodes that differ in what a descriptor may ask for."""
+    """Yield the opcodes that differ in the shapes that a descriptor may have."""
     for opcode in dict.fromkeys(replace(opcode, scale_word="") for opcode in every_opcode()):
         yield opcode
         if not opcode.weight_stationary and not KINDS[opcode.kind].scales:
@@ -86,7 +86,7 @@ def _opcode_row(opcode: Opcode, multiples: Callable[[Sequence[int]], int]) -> st
 
 
 def _places(where: TensorMap) -> str:
-    """Return what the bits of a row and of a column add to lane, column and lowest bit."""
+    """Return contributions of the bits of row and column to lane, column and lowest bit."""
     parts = []
     for values in (where.lanes, where.columns, where.low_bits):
         assert values[0, 0] == 0
@@ -94,8 +94,8 @@ def _places(where: TensorMap) -> str:
     return braces(parts)
 
 
-def _of_a(layout: Layout, container_bits: int) -> TensorMap | None:
-    """Return where the widest A of so many bits lies; None where that is not known."""
+def _map_of_a(layout: Layout, container_bits: int) -> TensorMap | None:
+    """Return the map of the widest A with containers of `container_bits`; None if no source states it."""
     unpadded = [i for i in _instructions() if i.container_bits == i.a.container_bits == container_bits]
     try:
         return a_map(layout, max(unpadded, key=lambda i: i.stored_k), 0)
@@ -103,7 +103,7 @@ def _of_a(layout: Layout, container_bits: int) -> TensorMap | None:
         return None
 
 
-def _of_metadata(layout: Layout, wide: bool) -> TensorMap:
+def _map_of_metadata(layout: Layout, wide: bool) -> TensorMap:
     sparse = [i for i in _instructions() if i.sparse and i.wide == wide]
     widest = max(sparse, key=lambda i: i.chunks)
     where = metadata_map(layout, widest, 0, 0)
@@ -121,24 +121,19 @@ def _layout_row(layout: Layout, places: Table) -> str:
     whole, width = accumulator_map(layout, 256, 32, 0), 256 // parts
     assert (whole.lanes[0, ::width] == layout.rows * np.arange(parts)).all()
     part_of_d = TensorMap(whole.lanes[:, :width], whole.columns[:, :width], whole.low_bits[:, :width], 32)
-    in_a = [_of_a(layout, bits) for bits in _CONTAINERS]
+    maps_of_a = [_map_of_a(layout, bits) for bits in _CONTAINERS]
     return braces([
         f'"{layout.name}"', layout.rows, parts, int(layout.half_lanes), largest_shift(layout.rows),
         places.number(_places(part_of_d)),
-        braces(-1 if where is None else places.number(_places(where)) for where in in_a),
-        braces(places.number(_places(_of_metadata(layout, wide))) for wide in (False, True)),
+        braces(-1 if where is None else places.number(_places(where)) for where in maps_of_a),
+        braces(places.number(_places(_map_of_metadata(layout, wide))) for wide in (False, True)),
     ])  # fmt: skip
 
 
 def tables(formats: Mapping[str, int], multiples: Callable[[Sequence[int]], int]) -> str:
     """Return the tables of ``tcgen05.mma``.
 
-    Parameters
-    ----------
-    formats : mapping of str to int
-        Numbers of formats in their table.
-    multiples : callable
-        Gives the number of a set of multiples of 8 in its table.
+    `formats` are indices of formats in their table; `multiples` returns the index of a set of multiples of 8.
     """
     descriptors, places = Table("DescriptorFields", "DESCRIPTOR_FIELDS"), Table("TensorPlaces", "TENSOR_PLACES")
     kinds = [_kind_row(name, kind, formats, descriptors) for name, kind in KINDS.items()]

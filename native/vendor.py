@@ -1,4 +1,4 @@
-"""The C++ library's files for those who keep a copy of it in their own tree."""
+"""Files of the C++ library, for a copy in another source tree."""
 
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -14,7 +14,7 @@ _PATTERNS = ("README.md", "CMakeLists.txt", "Makefile", "*.in", "*.map", "includ
 
 
 def files() -> Iterator[PurePosixPath]:
-    """Yield every file that the library is built from, with examples, below its folder; the last one is generated."""
+    """Yield the files of the library and its examples, relative to its folder; the last one is generated."""
     for pattern in _PATTERNS:
         for path in sorted(_FOLDER.glob(pattern)):
             yield PurePosixPath(path.relative_to(_FOLDER).as_posix())
@@ -22,13 +22,7 @@ def files() -> Iterator[PurePosixPath]:
 
 
 def write_files(prefix: Path) -> int:
-    """Write all files below a folder, which is made if there is none; return how many.
-
-    Raises
-    ------
-    FileError
-        One of them cannot be written.
-    """
+    """Write all files below a folder, created if missing; return their number. Raise a `FileError` if that fails."""
     count = 0
     for name in files():
         path = prefix / name

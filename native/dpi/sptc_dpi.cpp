@@ -1,4 +1,4 @@
-// The imports of sptc_dpi.svh, on the C interface of libsptc.
+// Implements the imports of sptc_dpi.svh by the C interface of libsptc.
 #include <svdpi.h>
 
 #include <cstring>
@@ -10,7 +10,7 @@ namespace {
 
 sptc_instruction *handle_of(void *instruction) { return static_cast<sptc_instruction *>(instruction); }
 
-// The elements of an open array, as many as it has.
+// Returns the size of the elements of an open array.
 size_t bytes_of(svOpenArrayHandle array) {
     return size_t(svSize(array, 1)) * size_t(svSizeOfArray(array) / svSize(array, 1));
 }
@@ -19,16 +19,16 @@ sptc_input input_of(svOpenArrayHandle array) { return {svGetArrayPtr(array), byt
 
 sptc_input input_if(bool taken, svOpenArrayHandle array) { return taken ? input_of(array) : sptc_input{nullptr, 0}; }
 
-// Elements of a bit vector, one in each container of bytes.
+// Returns the elements of a bit vector, each in its own container of one or more bytes.
 std::vector<uint8_t> containers(const svBitVecVal *bits, int count, int element_bits) {
-    std::vector<uint8_t> found(size_t(count) * size_t(element_bits < 8 ? 1 : element_bits / 8));
+    std::vector<uint8_t> elements(size_t(count) * size_t(element_bits < 8 ? 1 : element_bits / 8));
     if (element_bits >= 8) {
-        std::memcpy(found.data(), bits, found.size());
-        return found;
+        std::memcpy(elements.data(), bits, elements.size());
+        return elements;
     }
     for (int index = 0; index < count; ++index)
-        found[size_t(index)] = uint8_t(bits[index * element_bits / 32] >> (index * element_bits % 32) & 15);
-    return found;
+        elements[size_t(index)] = uint8_t(bits[index * element_bits / 32] >> (index * element_bits % 32) & 15);
+    return elements;
 }
 
 }  // namespace
@@ -98,9 +98,9 @@ int sptc_dpi_metadata(void *instruction, const svOpenArrayHandle e, int selector
     if (const sptc_status status = sptc_get_shape(handle_of(instruction), &shape)) return status;
     if (bytes_of(undefined) < size_t(shape.m) * sizeof(uint32_t)) return SPTC_SHORT_BUFFER;
     std::vector<uint8_t> defined(size_t(shape.m) * size_t(shape.chunks));
-    const sptc_output found{defined.data(), defined.size()};
+    const sptc_output flags{defined.data(), defined.size()};
     if (const sptc_status status =
-            sptc_metadata(handle_of(instruction), 1, input_of(e), selector, sptc_output{nullptr, 0}, found))
+            sptc_metadata(handle_of(instruction), 1, input_of(e), selector, sptc_output{nullptr, 0}, flags))
         return status;
     uint32_t *rows = static_cast<uint32_t *>(svGetArrayPtr(undefined));
     for (int row = 0; row < shape.m; ++row) {

@@ -1,12 +1,12 @@
 /* sptc: sparse and dense tensor-core instructions, bit for bit.
  *
- * A handle stands for one instruction on one architecture. Functions return a status; unless it is SPTC_OK,
- * sptc_last_error() gives one sentence about it. No function keeps a pointer it was given, none has state beside the
- * handle: different handles may be used at the same time, one handle by one thread at a time.
+ * A handle is one instruction on one architecture. Functions return a status; if it is not SPTC_OK, sptc_last_error()
+ * explains it in one sentence. Functions do not keep pointers to their arguments, and all state is in the handle:
+ * different threads may use different handles at the same time, but not the same one.
  *
- * Matrices hold codes, row by row, the matrices of a batch one behind the other; an element of A or B takes 1, 2 or 4
- * bytes (operand_bytes of sptc_shape), of 4 bits the low half of a byte. Arithmetic needs the rounding mode to nearest
- * and subnormal numbers, which is what a process starts with.
+ * Matrices are arrays of codes, row by row and matrix by matrix. An element of A or B has 1, 2 or 4 bytes (operand_bytes
+ * of sptc_shape); one of 4 bits is the low half of a byte. Arithmetic needs rounding to nearest and subnormal numbers,
+ * as at the start of every process.
  */
 #ifndef SPTC_H
 #define SPTC_H
@@ -29,40 +29,40 @@ extern "C" {
 
 typedef enum sptc_status {
     SPTC_OK = 0,
-    SPTC_NO_MEMORY = 1,           /* the one that leaves no sentence */
-    SPTC_NULL = 2,                /* a pointer that must not be NULL is */
+    SPTC_NO_MEMORY = 1,           /* the only one without a sentence */
+    SPTC_NULL = 2,                /* a required pointer is NULL */
     SPTC_FOREIGN_ABI = 3,         /* the caller was compiled with the header of another version */
-    SPTC_NO_INSTRUCTION = 4,      /* the text names none */
-    SPTC_NO_ARCHITECTURE = 5,     /* there is none of that name, or it does not have the instruction */
-    SPTC_NO_KERNELS = 6,          /* there are none of that name, or this processor does not run them */
-    SPTC_BAD_SHAPE = 7,           /* the instruction does not make such a product */
-    SPTC_SHORT_BUFFER = 8,        /* an array is smaller than what belongs in it */
+    SPTC_NO_INSTRUCTION = 4,      /* the text is not an instruction */
+    SPTC_NO_ARCHITECTURE = 5,     /* it is unknown, or does not have the instruction */
+    SPTC_NO_KERNELS = 6,          /* they are unknown, or this processor cannot run them */
+    SPTC_BAD_SHAPE = 7,           /* the instruction does not compute this shape */
+    SPTC_SHORT_BUFFER = 8,        /* an array is too small */
     SPTC_BAD_VALUE = 9,           /* a number is out of its range */
     SPTC_SUPERFLUOUS = 10,        /* an operand that the instruction does not take */
     SPTC_UNDEFINED_METADATA = 11, /* a nibble that the instruction leaves undefined */
-    SPTC_FAILED = 12              /* threads cannot be started, or the like */
+    SPTC_FAILED = 12              /* threads cannot be started, or similar */
 } sptc_status;
 
 typedef struct sptc_instruction sptc_instruction;
 
 /* Opens an instruction, for example "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32" on "sm_90".
- * Of tcgen05 that is an opcode such as "tcgen05.mma.sp.cta_group::1.kind::f16", whose shape and types come in an
- * instruction descriptor, for sptc_tcgen05; for sptc_multiply they stand behind it, and the number of CTAs may be left
- * out: "tcgen05.mma.sp.kind::f16 (m128n8k32.f32.f16.f16)".
- * An architecture is any target of the assembler, such as "sm_90a". `abi` is SPTC_ABI. Whatever the status,
- * `*instruction` must be closed; it is NULL if there is no memory. */
+ * For sptc_tcgen05, open an opcode such as "tcgen05.mma.sp.cta_group::1.kind::f16"; shape and types are in the
+ * instruction descriptor. For sptc_multiply, add them in parentheses; the number of CTAs may then be omitted:
+ * "tcgen05.mma.sp.kind::f16 (m128n8k32.f32.f16.f16)".
+ * An architecture is any target of the assembler, such as "sm_90a". Pass SPTC_ABI as `abi`. Close `*instruction` for
+ * every status; it is NULL if there is no memory. */
 SPTC_API sptc_status sptc_open(int abi, const char *text, const char *architecture, sptc_instruction **instruction);
 
-/* Closes a handle; NULL is none. */
+/* Closes a handle; NULL has no effect. */
 SPTC_API void sptc_close(sptc_instruction *instruction);
 
-/* What the last call on this handle failed of, in one sentence; empty if it did not. It lasts until the next call. */
+/* Returns why the last call on this handle failed, in one sentence; empty if it succeeded. Valid until the next call. */
 SPTC_API const char *sptc_last_error(const sptc_instruction *instruction);
 
-/* The instruction as PTX spells it, with its defaults; empty if none was opened. It lasts as long as the handle. */
+/* Returns the PTX text of the instruction, with its defaults; empty if none was opened. Valid as long as the handle. */
 SPTC_API const char *sptc_text(const sptc_instruction *instruction);
 
-/* Chooses kernels by name: "portable", "avx2", "avx512", or "" for the fastest of this processor. */
+/* Chooses kernels by name: "portable", "avx2", "avx512", or "" for the fastest on this processor. */
 SPTC_API sptc_status sptc_choose_kernels(sptc_instruction *instruction, const char *name);
 
 /* Changes the numerics of an instruction from those of its architecture, to compute what another datapath would: kept
@@ -77,19 +77,19 @@ typedef struct sptc_shape {
     int32_t stored_k;  /* columns of A that are stored: half of K if the instruction is sparse */
     int32_t chunks;    /* metadata nibbles of a row, 0 if the instruction is dense */
     int32_t selectors; /* sparsity selectors */
-    int32_t threads;   /* that hold operands: 32, 128, or none */
-    int32_t a_registers, b_registers, d_registers; /* of a thread; 0 where an operand is not in registers */
-    int32_t operand_bytes;                         /* of an element of A or B in a matrix */
-    int32_t result_bytes;                          /* of an element of C or D */
-    int32_t operand_bits;                          /* of an element of A or B in a register */
+    int32_t threads;   /* threads with operands in registers: 32, 128, or 0 */
+    int32_t a_registers, b_registers, d_registers; /* per thread; 0 if the operand is not in registers */
+    int32_t operand_bytes;                         /* bytes of an element of A or B in a matrix */
+    int32_t result_bytes;                          /* bytes of an element of C or D */
+    int32_t operand_bits;                          /* bits of an element of A or B in a register */
     int32_t scales;          /* block scales of a row of A or a column of B, 0 if there are none */
     int32_t defined_nibbles; /* bit i: nibble i is defined; 0 if the instruction is dense */
 } sptc_shape;
 
-/* Says what an instruction takes and gives; of an opcode of tcgen05, whose shape is open, it does not. */
+/* Returns the shape of an instruction; fails for an opcode of tcgen05 without shape. */
 SPTC_API sptc_status sptc_get_shape(sptc_instruction *instruction, sptc_shape *shape);
 
-/* An array that is read, and its size; no bytes and NULL if there is none. */
+/* An array that is read, and its size; NULL and 0 if absent. */
 typedef struct sptc_input {
     const void *data;
     size_t bytes;
@@ -101,85 +101,85 @@ typedef struct sptc_output {
 } sptc_output;
 
 typedef struct sptc_matrices {
-    int64_t batch, m, n, k; /* k is a multiple of the instruction's; m and n are free */
+    int64_t batch, m, n, k; /* k is a multiple of that of the instruction; m and n are free */
     sptc_input a;           /* [batch][m][stored k] */
     sptc_input b;           /* [batch][k][n] */
     sptc_input c;           /* [batch][m][n] */
-    sptc_input nibbles;     /* [batch][m][chunks along k] bytes, of a sparse instruction; any value is computed */
-    sptc_input scale_a;     /* [batch][m][scales along k] bytes, of a block-scaled instruction */
+    sptc_input nibbles;     /* [batch][m][chunks along k] bytes, if sparse; undefined nibbles are computed too */
+    sptc_input scale_a;     /* [batch][m][scales along k] bytes, if block-scaled */
     sptc_input scale_b;     /* [batch][n][scales along k] bytes */
     sptc_output d;          /* [batch][m][n], may be the array of c */
 } sptc_matrices;
 
-/* Computes D = A B + C as a chain of the instruction along K does, on so many threads (1 or more). */
+/* Computes D = A B + C by a chain of the instruction along K, on `threads` threads (1 or more). */
 SPTC_API sptc_status sptc_multiply(sptc_instruction *instruction, const sptc_matrices *matrices, int threads);
 
-/* What to do about metadata that the instruction leaves undefined. */
+/* Treatment of metadata that the instruction leaves undefined. */
 typedef enum sptc_metadata_policy {
-    SPTC_STRICT = 0,   /* refuse it */
-    SPTC_SOFTWARE = 1, /* take a nibble 0 where all stored values of the chunk are zero, as libraries write it */
-    SPTC_SILICON = 2   /* compute what the multiplexers do */
+    SPTC_STRICT = 0,   /* fail */
+    SPTC_SOFTWARE = 1, /* accept a nibble 0 if all stored values of the chunk are zero, as libraries write it */
+    SPTC_SILICON = 2   /* compute any nibble as the multiplexers do */
 } sptc_metadata_policy;
 
-/* What the 32 threads of some warps hold for mma; 32-bit registers [tile][thread][register]. */
+/* Operands of mma in the 32 threads of each warp: 32-bit registers [tile][thread][register]. */
 typedef struct sptc_mma_operands {
     int64_t tiles;
     sptc_input a, b, c;
-    sptc_input e;                /* [tile][thread], of a sparse instruction */
+    sptc_input e;                /* [tile][thread], if sparse */
     int32_t selector;            /* sparsity selector */
     int32_t metadata;            /* an sptc_metadata_policy */
-    sptc_input scale_a, scale_b; /* [tile][thread], of a block-scaled instruction */
+    sptc_input scale_a, scale_b; /* [tile][thread], if block-scaled */
     int32_t byte_a, thread_a, byte_b, thread_b;
     sptc_output d; /* may be the array of c */
 } sptc_mma_operands;
 
-/* Computes tiles of mma or mma.sp, on so many threads. Unless all metadata is taken, nothing is written. */
+/* Computes tiles of mma or mma.sp on `threads` threads. If metadata is refused, nothing is written. */
 SPTC_API sptc_status sptc_mma(sptc_instruction *instruction, const sptc_mma_operands *operands, int threads);
 
-/* What the 128 threads of some warpgroups hold for wgmma, and images of shared memory, whose first byte has address 0. */
+/* Operands of wgmma in the 128 threads of each warpgroup, and in shared memory, whose first byte has address 0. */
 typedef struct sptc_wgmma_operands {
     int64_t tiles;
-    sptc_input c; /* the D that is added to; none without scale_d */
-    sptc_input a; /* none if a descriptor leads to A */
+    sptc_input c; /* D before the instruction; absent if scale_d is 0 */
+    sptc_input a; /* absent if A is in shared memory */
     uint64_t a_descriptor, b_descriptor;
     sptc_input e;
     int32_t selector;
     int32_t metadata;
     sptc_input smem;
-    size_t smem_stride;               /* bytes from one tile's image to the next; 0: all tiles share one */
+    size_t smem_stride;               /* bytes from the image of one tile to the next; 0: all tiles share one */
     int32_t scale_d;                  /* 1, or 0: D = A B */
-    int32_t imm_scale_a, imm_scale_b; /* 1, or -1 of floats */
-    int32_t imm_trans_a, imm_trans_b; /* 0, or 1 of 16-bit elements in shared memory: MN-major */
+    int32_t imm_scale_a, imm_scale_b; /* 1, or -1 for floats */
+    int32_t imm_trans_a, imm_trans_b; /* 0, or 1 for 16-bit elements in shared memory: MN-major */
     sptc_output d;
 } sptc_wgmma_operands;
 
-/* Computes tiles of wgmma or wgmma.sp, on so many threads; likewise. */
+/* Computes tiles of wgmma or wgmma.sp on `threads` threads. If metadata is refused, nothing is written. */
 SPTC_API sptc_status sptc_wgmma(sptc_instruction *instruction, const sptc_wgmma_operands *operands, int threads);
 
-/* Memories for tcgen05.mma. An address in tensor memory is lane << 16 | column. What is not taken is 0. */
+/* Operands of tcgen05.mma. An address in tensor memory is lane << 16 | column. Operands that it does not have are 0. */
 typedef struct sptc_tcgen05_operands {
     int64_t images;
     sptc_input tmem;                 /* 32-bit words [image][CTA of the group][lane of 128][column of 512] */
-    sptc_input smem;                 /* [image][CTA] bytes, of which the first of each CTA has address 0 */
-    size_t smem_stride;              /* bytes from one image to the next, 0: there is one; CTAs share them evenly */
+    sptc_input smem;                 /* [image][CTA] bytes; the first byte of each CTA has address 0 */
+    size_t smem_stride;              /* bytes from one image to the next, in equal parts for the CTAs; 0: one image */
     uint64_t a;                      /* shared-memory descriptor, 2**46 or more, or address in tensor memory */
-    uint64_t b;                      /* shared-memory descriptor; of a pair, each CTA holds half of the columns */
-    uint64_t zero_column_mask;       /* of .ws */
-    uint32_t d, e, scale_a, scale_b; /* addresses in tensor memory; e of metadata, of a sparse instruction */
+    uint64_t b;                      /* shared-memory descriptor; each CTA of a pair has half of the columns */
+    uint64_t zero_column_mask;       /* only with .ws */
+    uint32_t d, e, scale_a, scale_b; /* addresses in tensor memory; e is metadata, if sparse */
     uint32_t idesc;                  /* instruction descriptor */
-    uint32_t disable_output_lane[4]; /* a bit for each lane of D that keeps what it holds */
+    uint32_t disable_output_lane[4]; /* a bit for each lane of D that is not written */
     int32_t enable_input_d;          /* 1, or 0: D = A B */
     int32_t scale_input_d;           /* 0 to 15: D is multiplied by 2**-scale_input_d before it is added */
     int32_t metadata;                /* an sptc_metadata_policy */
-    sptc_output result;              /* tensor memory afterwards; may be the array of tmem, not overlap it else */
+    sptc_output result;              /* tensor memory afterwards: the array of tmem, or one that does not overlap it */
 } sptc_tcgen05_operands;
 
-/* Computes images of tcgen05.mma, dense or sparse, with .ws or without, on so many threads. Unless all of them are
- * taken, nothing is written. */
+/* Computes images of tcgen05.mma, dense or sparse, with .ws or without, on `threads` threads. If one is refused, nothing
+ * is written. */
 SPTC_API sptc_status sptc_tcgen05(sptc_instruction *instruction, const sptc_tcgen05_operands *operands, int threads);
 
 /* Gathers metadata from registers e, [tile][thread]: nibbles, and whether each is defined, both [tile][m][chunks]
- * bytes; either may be left out. */
+ * bytes; either may be absent. */
 SPTC_API sptc_status sptc_metadata(sptc_instruction *instruction, int64_t tiles, sptc_input e, int32_t selector,
                                    sptc_output nibbles, sptc_output defined);
 

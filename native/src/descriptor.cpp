@@ -10,9 +10,7 @@ namespace sptc {
 
 namespace {
 
-[[noreturn]] void refuse(const std::string &sentence) { throw Error(SPTC_BAD_VALUE, sentence); }
-
-// Accepted numbers; long even rows by their ends and step.
+// Lists accepted numbers; a long arithmetic sequence is abbreviated to its ends and step.
 std::string numbers(const std::vector<int> &choices) {
     const size_t count = choices.size();
     const int step = count > 1 ? choices[count - 1] - choices[count - 2] : 0;
@@ -27,45 +25,45 @@ std::string numbers(const std::vector<int> &choices) {
 }
 
 std::vector<int> counted(int end, int step = 1) {
-    std::vector<int> found;
-    for (int number = 0; number < end; number += step) found.push_back(number);
-    return found;
+    std::vector<int> multiples;
+    for (int number = 0; number < end; number += step) multiples.push_back(number);
+    return multiples;
 }
 
 void check_choice(const std::string &subject, int value, const std::vector<int> &accepted) {
     if (std::find(accepted.begin(), accepted.end(), value) == accepted.end())
-        refuse(subject + " must be " + numbers(accepted) + ", not " + std::to_string(value) + ".");
+        refuse_value(subject, " must be ", numbers(accepted), ", not ", value, ".");
 }
 
-// The format that a code means, as a number in FORMATS.
+// Returns the index in FORMATS of the format that a code stands for.
 template <size_t count>
 int format_of(const int (&by_code)[count], uint32_t code, const char *role, const std::string &where) {
     if (code < count && by_code[code] >= 0) return by_code[code];
     std::vector<std::string> known;
     for (size_t number = 0; number < count; ++number)
         if (by_code[number] >= 0) known.push_back(std::to_string(number) + " (." + FORMATS[by_code[number]].name + ")");
-    refuse(std::string("the type of ") + role + " in " + where + " must be " + one_of(known) + ", not " +
-           std::to_string(code) + ".");
+    refuse_value("the type of ", role, " in ", where, " must be ", one_of(known), ", not ", code, ".");
 }
 
-// The only format that there is.
+// Returns the only format of a table.
 template <size_t count>
 int only_format(const int (&by_code)[count]) {
     return *std::find_if(by_code, by_code + count, [](int format) { return format >= 0; });
 }
 
-// Bits that do not fit the opcode.
+// Refuses bits that contradict the opcode.
 void check_form(const OpcodeOn &opcode, const DescriptorFields &fields, uint32_t value, const std::string &where) {
     if (const uint64_t reserved = value & ~fields.defined)
-        refuse(where + " sets the reserved bits " + hexadecimal(reserved, 0) + ".");
+        refuse_value(where, " sets the reserved bits ", hexadecimal(reserved, 0), ".");
     const bool sparse = fields.sparse.of(value);
-    if (opcode.sparse && !sparse) refuse(where + " is of a dense instruction; bit 2 must be 1 for '.sp'.");
-    if (sparse && !opcode.sparse) refuse(where + " is of a sparse instruction; bit 2 must be 0 without '.sp'.");
+    if (opcode.sparse && !sparse) refuse_value(where, " is of a dense instruction; bit 2 must be 1 for '.sp'.");
+    if (sparse && !opcode.sparse) refuse_value(where, " is of a sparse instruction; bit 2 must be 0 without '.sp'.");
     if (fields.k.of(value))
-        refuse(where + " asks for K = 96, " +
-               (opcode.sparse ? "which only dense instructions have" : "which is not covered") + "; bit 31 must be 0.");
+        refuse_value(where, " asks for K = 96, ",
+                     opcode.sparse ? "which only dense instructions have" : "which is not covered",
+                     "; bit 31 must be 0.");
     if (fields.saturate.of(value) && !opcode.of_kind().saturates)
-        refuse(where + " asks for saturation, which only '.kind::i8' has; bit 3 must be 0.");
+        refuse_value(where, " asks for saturation, which only '.kind::i8' has; bit 3 must be 0.");
 }
 
 void check_shape(const OpcodeOn &opcode, int m, int n, const std::string &where) {
@@ -77,24 +75,24 @@ void check_shape(const OpcodeOn &opcode, int m, int n, const std::string &where)
     check_choice("N in " + where, n, columns);
 }
 
-// What fits into the fields but not the kind.
+// Refuses values that the fields can hold but the kind does not allow.
 void check_operands(const OpcodeOn &opcode, const DescriptorFields &fields, uint32_t value, const int *types,
                     const std::string &where) {
     const Kind &kind = opcode.of_kind();
     const Format &d = FORMATS[types[0]], &a = FORMATS[types[1]], &b = FORMATS[types[2]];
     if (!kind.mixes && types[1] != types[2])
-        refuse("A and B in " + where + " must be of one type, not ." + a.name + " and ." + b.name + ".");
+        refuse_value("A and B in ", where, " must be of one type, not .", a.name, " and .", b.name, ".");
     if (d.bits == 16 && std::string(a.name) == "bf16")
-        refuse("the type of D in " + where + " must be .f32 with .bf16, not .f16.");
+        refuse_value("the type of D in ", where, " must be .f32 with .bf16, not .f16.");
     const auto asks = [&](const char *what) { return where + " asks for " + what + ", which "; };
     if (fields.negate_a.of(value) && !kind.negates)
-        refuse(asks("negated A") + "'.kind::" + kind.name + "' does not have.");
+        refuse_value(asks("negated A"), "'.kind::", kind.name, "' does not have.");
     if (fields.transpose_a.of(value) && !kind.transposes)
-        refuse(asks("transposed A") + "." + a.name + " of this kind does not have.");
+        refuse_value(asks("transposed A"), ".", a.name, " of this kind does not have.");
     if (fields.negate_b.of(value) && !kind.negates)
-        refuse(asks("negated B") + "'.kind::" + kind.name + "' does not have.");
+        refuse_value(asks("negated B"), "'.kind::", kind.name, "' does not have.");
     if (fields.transpose_b.of(value) && !kind.transposes)
-        refuse(asks("transposed B") + "." + b.name + " of this kind does not have.");
+        refuse_value(asks("transposed B"), ".", b.name, " of this kind does not have.");
 }
 
 }  // namespace
@@ -110,7 +108,8 @@ InstructionDescriptor decode_instruction_descriptor(const OpcodeOn &opcode, uint
         format_of(kind.types, fields.a.of(value), "A", where), format_of(kind.types, fields.b.of(value), "B", where)};
     int scale_format = -1;
     if (opcode.scale_size) {
-        const int (&by_code)[2] = kind.scale_formats[opcode.scale_size / 2];  // 1, 2 and 4 are numbers 0, 1 and 2
+        const int (&by_code)[2] =
+            kind.scale_formats[opcode.scale_size / 2];  // sizes 1, 2 and 4 have indices 0, 1 and 2
         scale_format = format_of(by_code, fields.scale_type.of(value), "the block scales", where);
     }
     check_shape(opcode, m, n, where);
@@ -126,15 +125,13 @@ InstructionDescriptor decode_instruction_descriptor(const OpcodeOn &opcode, uint
     decoded.max_shift = MAX_SHIFTS[fields.max_shift.of(value)];
     if (const int step = 16 * opcode.cta_group;
         decoded.transpose_b && decoded.instruction.form->container_bits == 8 && n % step)
-        refuse("N in " + where + " must be a multiple of " + std::to_string(step) +
-               " with transposed B of 8 bits, not " + std::to_string(n) + ".");
+        refuse_value("N in ", where, " must be a multiple of ", step, " with transposed B of 8 bits, not ", n, ".");
     check_choice("the selector in " + where, decoded.selector, counted(opcode.shapes->selectors));
     const std::vector<int> scale_ids = opcode.scale_size ? counted(4, opcode.scale_size) : counted(1);
     check_choice("the scale factor A ID in " + where, decoded.scale_id_a, scale_ids);
     check_choice("the scale factor B ID in " + where, decoded.scale_id_b, scale_ids);
     if (decoded.max_shift && !opcode.weight_stationary)
-        refuse("the maximum shift in " + where + " must be 0 without '.ws', not " + std::to_string(decoded.max_shift) +
-               ".");
+        refuse_value("the maximum shift in ", where, " must be 0 without '.ws', not ", decoded.max_shift, ".");
     return decoded;
 }
 
@@ -143,15 +140,15 @@ ColumnMask decode_column_mask(uint64_t value, const OpcodeOn &opcode, const Inst
     const Layout &layout = *descriptor.layout;
     const std::string where = "zero_column_mask of " + spelled(opcode);
     if (const uint64_t reserved = value & ~fields.defined)
-        refuse(where + " sets the reserved bits " + hexadecimal(reserved, 0) + ".");
+        refuse_value(where, " sets the reserved bits ", hexadecimal(reserved, 0), ".");
     ColumnMask mask;
     mask.shift = int(fields.shift.of(value));
     if (mask.shift > std::min(descriptor.max_shift, layout.largest_shift))
-        refuse(where + " shifts by " + std::to_string(mask.shift) + " columns, but " +
-               (descriptor.max_shift <= layout.largest_shift
-                    ? "the instruction descriptor allows " + std::to_string(descriptor.max_shift)
-                    : "M = " + std::to_string(layout.rows) + " allows " + std::to_string(layout.largest_shift)) +
-               ".");
+        refuse_value(where, " shifts by ", mask.shift, " columns, but ",
+                     descriptor.max_shift <= layout.largest_shift
+                         ? "the instruction descriptor allows " + std::to_string(descriptor.max_shift)
+                         : "M = " + std::to_string(layout.rows) + " allows " + std::to_string(layout.largest_shift),
+                     ".");
     if (!fields.generated.of(value)) return mask;
     const int start_bits = fields.starts.width / fields.skip_first.width;
     const int width = descriptor.instruction.n / layout.parts;
@@ -159,9 +156,9 @@ ColumnMask decode_column_mask(uint64_t value, const OpcodeOn &opcode, const Inst
     for (int part = 0; part < layout.parts; ++part) {
         const bool skips_first = fields.skip_first.of(value) >> part & 1;
         const int first_span = skips_first ? skipped_span : used_span;
-        const int given = int(fields.starts.of(value) >> start_bits * part & ((1u << start_bits) - 1));
+        const int start = int(fields.starts.of(value) >> start_bits * part & ((1u << start_bits) - 1));
         for (int column = 0; column < width; ++column) {
-            const int place = (column + std::min(given, first_span - 1)) % (used_span + skipped_span);
+            const int place = (column + std::min(start, first_span - 1)) % (used_span + skipped_span);
             mask.zero.push_back((place < first_span) == skips_first);
         }
     }

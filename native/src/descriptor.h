@@ -13,13 +13,13 @@ struct InstructionDescriptor {
     Instruction instruction;
     const Layout *layout;
     int selector;
-    bool negates, transpose_a, transpose_b;  // negates: the products
+    bool negates, transpose_a, transpose_b;  // negates: products are negated
     int scale_id_a, scale_id_b, max_shift;
 };
 
 InstructionDescriptor decode_instruction_descriptor(const OpcodeOn &opcode, uint32_t value);
 
-// Columns of B before the one that stands in column 0, and which columns are zero; none if that is empty.
+// Number of columns of B that are skipped, and which columns are zero; none if empty.
 struct ColumnMask {
     int shift = 0;
     std::vector<bool> zero;

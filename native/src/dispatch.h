@@ -1,4 +1,4 @@
-// Which of the compiled kernels this processor runs.
+// Choice of kernels for this processor.
 #ifndef SPTC_DISPATCH_H
 #define SPTC_DISPATCH_H
 
@@ -6,10 +6,10 @@
 
 namespace sptc {
 
-// The fastest kernels of this processor for so many columns.
+// Returns the fastest kernels of this processor for a number of columns.
 const Kernels &kernels_for(int64_t columns);
 
-// Kernels by name; nullptr if there are none, or this processor lacks what they are compiled for.
+// Returns kernels by name; nullptr if there are none, or this processor cannot run them.
 const Kernels *kernels_named(const char *name);
 
 }  // namespace sptc

@@ -14,8 +14,6 @@ namespace {
 
 constexpr size_t LONGEST_TEXT = 400;
 
-[[noreturn]] void refuse(const std::string &sentence) { throw Error(SPTC_NO_INSTRUCTION, sentence); }
-
 bool take_number(const std::string &word, size_t &place, char letter, int &number) {
     if (place >= word.size() || word[place] != letter) return false;
     const size_t first = ++place;
@@ -43,21 +41,21 @@ const char *sparsity_name(Sparsity sparsity) {
     return sparsity == Sparsity::DENSE ? "" : sparsity == Sparsity::SPARSE ? "sp" : "sp::ordered_metadata";
 }
 
-// The qualifiers of one instruction, sorted by what they are.
+// The qualifiers of one instruction, sorted by meaning.
 struct Words {
     Family family = Family::MMA;
     std::string sparsity, kind, scale_size;
     std::vector<std::string> flags;
     std::vector<int> types;
     int m = 0, n = 0, k = 0;
-    const OpcodeShapes *shapes = nullptr;  // of tcgen05, if its text says how many CTAs there are
+    const OpcodeShapes *shapes = nullptr;  // tcgen05 only, if the text has the number of CTAs
 
     bool has(const std::string &flag) const { return std::find(flags.begin(), flags.end(), flag) != flags.end(); }
 };
 
 void take(std::string &part, const std::string &word, const std::string &text) {
     if (!part.empty())
-        refuse(quoted("." + word) + " in " + quoted(text) + " repeats '." + part + "'; one is expected.");
+        refuse_instruction(quoted("." + word), " in ", quoted(text), " repeats '.", part, "'; one is expected.");
     part = word;
 }
 
@@ -72,7 +70,7 @@ bool take_shape(Words &words, const std::string &word) {
 }
 
 void take_word(Words &words, const std::string &word, const std::string &text) {
-    const bool by_opcode = words.family == Family::TCGEN05;  // all but shape, types and saturation
+    const bool by_opcode = words.family == Family::TCGEN05;  // then the text has only shape, types and saturation
     if (!by_opcode && (word == "sp" || word == "sp::ordered_metadata")) return take(words.sparsity, word, text);
     if (!by_opcode && starts_with(word, "kind::")) return take(words.kind, word.substr(6), text);
     if (!by_opcode && starts_with(word, "scale_vec::")) return take(words.scale_size, word, text);
@@ -81,16 +79,17 @@ void take_word(Words &words, const std::string &word, const std::string &text) {
     static const char *const flags[] = {"satfinite", "sync", "aligned", "row", "col", "block_scale", "mma_async"};
     const auto end = by_opcode ? std::begin(flags) + 1 : std::end(flags);
     if (std::find(std::begin(flags), end, word) == end)
-        refuse(quoted("." + word) + " in " + quoted(text) + " is no part of " + family_name(words.family) + ".");
-    if (words.has(word)) refuse(quoted("." + word) + " stands twice in " + quoted(text) + "; once is expected.");
+        refuse_instruction(quoted("." + word), " in ", quoted(text), " is no part of ", family_name(words.family), ".");
+    if (words.has(word))
+        refuse_instruction(quoted("." + word), " stands twice in ", quoted(text), "; once is expected.");
     words.flags.push_back(word);
 }
 
-// Of tcgen05 the text of the opcode, and behind it what an instruction descriptor says.
+// Parses tcgen05: the opcode, then shape and types, which PTX puts into the instruction descriptor.
 Words described_words(const std::string &text) {
     const std::string whole = trimmed(text);
     const size_t open = whole.find('(');
-    if (whole.back() != ')') refuse("the shape and types in " + quoted(text) + " must end in a bracket.");
+    if (whole.back() != ')') refuse_instruction("the shape and types in ", quoted(text), " must end in a bracket.");
     const Opcode opcode = parse_opcode(statement(whole.substr(0, open)), text, false);
     Words words;
     words.family = Family::TCGEN05;
@@ -112,10 +111,10 @@ Words sorted_words(const std::string &text) {
     if (parts.front() == "wgmma")
         words.family = Family::WGMMA;
     else if (parts.front() != "mma")
-        refuse(quoted(parts.front()) + " in " + quoted(text) +
-               " is no known opcode; accepted are mma, wgmma and tcgen05.");
+        refuse_instruction(quoted(parts.front()), " in ", quoted(text),
+                           " is no known opcode; accepted are mma, wgmma and tcgen05.");
     if (const size_t open = text.find('('); open != std::string::npos)
-        refuse(quoted(text.substr(open)) + " in " + quoted(text) + " is not accepted; it belongs to tcgen05.");
+        refuse_instruction(quoted(text.substr(open)), " in ", quoted(text), " is not accepted; it belongs to tcgen05.");
     for (size_t index = 1; index < parts.size(); ++index) take_word(words, parts[index], text);
     return words;
 }
@@ -128,14 +127,15 @@ void require_flags(const Words &words, const std::string &text) {
     accepted.insert(accepted.end(), required.begin(), required.end());
     accepted.push_back("block_scale");
     for (const std::string &flag : required)
-        if (!words.has(flag)) refuse(quoted("." + flag) + " is missing in " + quoted(text) + ".");
+        if (!words.has(flag)) refuse_instruction(quoted("." + flag), " is missing in ", quoted(text), ".");
     for (const std::string &flag : words.flags)
         if (std::find(accepted.begin(), accepted.end(), flag) == accepted.end())
-            refuse(quoted("." + flag) + " in " + quoted(text) + " is no part of " + family_name(words.family) + ".");
+            refuse_instruction(quoted("." + flag), " in ", quoted(text), " is no part of ", family_name(words.family),
+                               ".");
     if (words.family == Family::MMA && std::find(words.flags.begin(), words.flags.end(), "row") >
                                            std::find(words.flags.begin(), words.flags.end(), "col"))
-        refuse("the layouts in " + quoted(text) + " must be '.row.col'.");
-    if (!words.m) refuse("the shape is missing in " + quoted(text) + "; expected one such as .m16n8k32.");
+        refuse_instruction("the layouts in ", quoted(text), " must be '.row.col'.");
+    if (!words.m) refuse_instruction("the shape is missing in ", quoted(text), "; expected one such as .m16n8k32.");
 }
 
 }  // namespace
@@ -151,7 +151,7 @@ bool allows(const OpcodeShapes &shapes, int m, int n) {
 
 namespace {
 
-// Whether a form is what the words ask for, apart from the number of its block scales.
+// Whether a form matches the words, apart from the number of block scales.
 bool is_meant(const Form &form, const Words &words, const int *types) {
     const bool mma = form.family == Family::MMA;
     return form.family == words.family && words.kind == form.kind && words.sparsity == sparsity_name(form.sparsity) &&
@@ -184,10 +184,9 @@ std::string having(const Form &form) {
 
 void check_line(const std::string &text) {
     if (text.size() > LONGEST_TEXT)
-        refuse("an instruction has at most " + std::to_string(LONGEST_TEXT) + " characters, not " +
-               std::to_string(text.size()) + ".");
+        refuse_instruction("an instruction has at most ", LONGEST_TEXT, " characters, not ", text.size(), ".");
     if (!std::all_of(text.begin(), text.end(), [](unsigned char letter) { return letter >= ' ' && letter < 127; }))
-        refuse("an instruction is a line of printable ASCII characters.");
+        refuse_instruction("an instruction is a line of printable ASCII characters.");
 }
 
 const Architecture &architecture_named(const std::string &name) {
@@ -195,15 +194,15 @@ const Architecture &architecture_named(const std::string &name) {
         if (name == one.name) return one;
     std::string names;
     for (const Architecture &one : ARCHITECTURES) names += (names.empty() ? "" : ", ") + std::string(one.name);
-    throw Error(SPTC_NO_ARCHITECTURE,
-                quoted(name.substr(0, 40)) + " is no known architecture; expected one of " + names + ".");
+    throw Error(SPTC_NO_ARCHITECTURE, quoted(name.substr(0, 40)), " is no known architecture; expected one of ", names,
+                ".");
 }
 
-// What an architecture computes of a form; `text` names it, for messages.
+// Returns the numerics of a form on an architecture; `text` names the form in messages.
 const Numerics &numerics_on(const Architecture &architecture, const Form &form, const std::string &text) {
     if (!has(architecture, form))
-        throw Error(SPTC_NO_ARCHITECTURE, std::string(architecture.name) + " does not have " + quoted(text) +
-                                              "; these have it: " + having(form) + ".");
+        throw Error(SPTC_NO_ARCHITECTURE, architecture.name, " does not have ", quoted(text),
+                    "; these have it: ", having(form), ".");
     return NUMERICS[form.numerics[architecture.numerics]];
 }
 
@@ -236,7 +235,7 @@ Instruction described(const OpcodeOn &opcode, int m, int n, const int *types, bo
             form.b == types[2] && form.satfinite == satfinite && form.scale_size == opcode.scale_size &&
             form.scale_format == scale_format)
             return {&form, &numerics_on(*opcode.architecture, form, spelled(opcode)), m, n, opcode.architecture->mux};
-    refuse(spelled(opcode) + " has no instruction with these types.");
+    refuse_instruction(spelled(opcode), " has no instruction with these types.");
 }
 
 Instruction parse(const std::string &text, const std::string &architecture) {
@@ -244,30 +243,28 @@ Instruction parse(const std::string &text, const std::string &architecture) {
     const Architecture &found = architecture_named(architecture);
     const Words words = sorted_words(text);
     require_flags(words, text);
-    const size_t wanted = (words.family == Family::MMA ? 4 : 3) + (words.has("block_scale") ? 1 : 0);
-    if (words.types.size() != wanted)
-        refuse(quoted(text) + " has " + std::to_string(words.types.size()) + " types; " + std::to_string(wanted) +
-               " are expected: dtype, atype, btype" + (words.family == Family::MMA ? ", ctype" : "") +
-               (words.has("block_scale") ? ", stype" : "") + ".");
+    const size_t type_count = (words.family == Family::MMA ? 4 : 3) + (words.has("block_scale") ? 1 : 0);
+    if (words.types.size() != type_count)
+        refuse_instruction(quoted(text), " has ", words.types.size(), " types; ", type_count,
+                           " are expected: dtype, atype, btype", words.family == Family::MMA ? ", ctype" : "",
+                           words.has("block_scale") ? ", stype" : "", ".");
     for (const Form &form : FORMS) {
         if (!is_meant(form, words, words.types.data()) || !scale_is_meant(form, words, words.types.back())) continue;
         return {&form, &numerics_on(found, form, text), words.m, words.n, found.mux};
     }
-    refuse("no instruction has this combination of shape, types and qualifiers: " + quoted(text) + ".");
+    refuse_instruction("no instruction has this combination of shape, types and qualifiers: ", quoted(text), ".");
 }
 
 std::string spelled(const Instruction &instruction) {
     const Form &form = *instruction.form;
-    const std::string sparse = instruction.sparse() ? std::string(".") + sparsity_name(form.sparsity) : "";
-    const std::string shape =
-        "m" + std::to_string(instruction.m) + "n" + std::to_string(instruction.n) + "k" + std::to_string(form.k);
-    const std::string kind = *form.kind ? std::string(".kind::") + form.kind : "";
-    const std::string scale = form.scale_size ? ".block_scale.scale_vec::" + std::to_string(form.scale_size) + "X" : "";
+    const std::string sparse = instruction.sparse() ? joined(".", sparsity_name(form.sparsity)) : "";
+    const std::string shape = joined("m", instruction.m, "n", instruction.n, "k", form.k);
+    const std::string kind = *form.kind ? joined(".kind::", form.kind) : "";
+    const std::string scale = form.scale_size ? joined(".block_scale.scale_vec::", form.scale_size, "X") : "";
     const std::string saturation = form.satfinite ? ".satfinite" : "";
-    std::string types =
-        std::string(".") + FORMATS[form.d].name + "." + FORMATS[form.a].name + "." + FORMATS[form.b].name;
-    if (form.family == Family::MMA) types += std::string(".") + FORMATS[form.c].name;
-    if (form.scale_size) types += std::string(".") + FORMATS[form.scale_format].name;
+    std::string types = joined(".", FORMATS[form.d].name, ".", FORMATS[form.a].name, ".", FORMATS[form.b].name);
+    if (form.family == Family::MMA) types += joined(".", FORMATS[form.c].name);
+    if (form.scale_size) types += joined(".", FORMATS[form.scale_format].name);
     if (form.family == Family::TCGEN05)
         return "tcgen05.mma" + sparse + kind + scale + " (" + shape + saturation + types + ")";
     const std::string opcode = form.family == Family::WGMMA ? "wgmma.mma_async" : "mma";

@@ -1,4 +1,4 @@
-// PTX text to a row of the table of instructions.
+// Parser of PTX instructions.
 #ifndef SPTC_INSTRUCTION_H
 #define SPTC_INSTRUCTION_H
 
@@ -6,15 +6,28 @@
 #include <string>
 
 #include "opcode.h"
+#include "sptc.h"
+#include "text.h"
 
 namespace sptc {
 
-// What the interface turns into a status and a sentence.
+// Error that the interface turns into a status and a sentence.
 class Error : public std::runtime_error {
   public:
-    Error(int status, const std::string &sentence) : std::runtime_error(sentence), status(status) {}
+    template <typename... Parts>
+    explicit Error(int status, const Parts &...parts) : std::runtime_error(joined(parts...)), status(status) {}
     const int status;
 };
+
+template <typename... Parts>
+[[noreturn]] void refuse_value(const Parts &...parts) {
+    throw Error(SPTC_BAD_VALUE, parts...);
+}
+
+template <typename... Parts>
+[[noreturn]] void refuse_instruction(const Parts &...parts) {
+    throw Error(SPTC_NO_INSTRUCTION, parts...);
+}
 
 struct Instruction {
     const Form *form;
@@ -29,11 +42,11 @@ struct Instruction {
     const Format &d() const { return FORMATS[form->d]; }
 };
 
-// Finds the instruction that a text names on an architecture. Qualifiers may stand in any order, types keep theirs; of
-// `tcgen05.mma` shape and types follow in parentheses, as an instruction descriptor gives them.
+// Parses an instruction for an architecture. The order of qualifiers is free, that of types is not. Shape and types of
+// `tcgen05.mma` follow in parentheses.
 Instruction parse(const std::string &text, const std::string &architecture);
 
-// Whether a text is that of tcgen05 alone, with neither shape nor types.
+// Whether a text is an opcode of tcgen05 without shape and types.
 bool names_opcode(const std::string &text);
 
 // An opcode of tcgen05 on an architecture that has it.
@@ -43,16 +56,16 @@ struct OpcodeOn : Opcode {
 
 OpcodeOn parse_opcode_on(const std::string &text, const std::string &architecture);
 
-// Whether a set in MULTIPLES has a number.
+// Whether set `number` of MULTIPLES contains a value.
 bool has_multiple(int number, int value);
 
-// Whether a descriptor may ask for M rows and N columns.
+// Whether a descriptor may have M rows and N columns.
 bool allows(const OpcodeShapes &shapes, int m, int n);
 
-// The instruction that a descriptor makes of an opcode; `types` are those of D, A and B, all numbers in FORMATS.
+// Returns the instruction of an opcode with a descriptor; `types` of D, A and B are indices in FORMATS.
 Instruction described(const OpcodeOn &opcode, int m, int n, const int *types, bool satfinite, int scale_format);
 
-// The instruction as PTX spells it, with its defaults.
+// Returns the PTX text of an instruction, with its defaults.
 std::string spelled(const Instruction &instruction);
 
 }  // namespace sptc

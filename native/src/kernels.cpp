@@ -13,9 +13,9 @@ constexpr int SLOTS_IN_32_BITS = 16;
 // Kept products of the longest step whose exponents differ.
 constexpr int MOST_SLOTS = 32;
 
-// An accumulator as the alignment sees it.
+// An accumulator, decoded for the alignment.
 struct Accumulator {
-    Ints special, significand, exponent, effective;  // `effective` is what counts in the maximum
+    Ints special, significand, exponent, effective;  // `effective`: exponent that takes part in the maximum
 };
 
 Accumulator accumulator(Ints code, const Window &window) {
@@ -33,7 +33,7 @@ Ints with_special_accumulator(Ints result, Ints code, Ints special) {
     return special ? (is_nan ? Ints{} + CANONICAL_NAN : code) : result;
 }
 
-// What Inf and NaN among the operands of a step make of one output; `code` as it is if there are none.
+// Returns the output that Inf and NaN among the operands of a step give, or `code` if there are none.
 struct SpecialTerms {
     bool nan = false, positive = false, negative = false;
 
@@ -58,10 +58,10 @@ bool is_negative(int32_t significand, int32_t exponent) {
     return significand < 0 || exponent == EXPONENT_OF_NEGATIVE_INFINITY;
 }
 
-// One step's operands.
+// Operands of one step.
 struct Step {
     const int32_t *significands, *exponents, *offsets;
-    const int32_t *b_significands, *b_exponents;  // of the first lane
+    const int32_t *b_significands, *b_exponents;  // of the first column
     int slots;
 };
 
@@ -70,36 +70,36 @@ Step step_of(const RowOfA &a, const BlockOfB &b, int first, int slots, int lane)
             b.significands + lane,  b.exponents + lane,  slots};
 }
 
-// The same operands, of a vector of columns further on.
+// Returns the operands of the vector of columns that starts at an offset.
 Step of_vector(Step step, int v) {
     step.b_significands += v * LANES;
     step.b_exponents += v * LANES;
     return step;
 }
 
-// Puts Inf and NaN where operands, scales and accumulators `c` call for them.
+// Replaces results by Inf and NaN where operands, scales or accumulators `c` require it.
 Ints with_specials(Ints result, const Step &step, Ints c, const bool *nan_scales) {
     int32_t results[LANES], codes[LANES];
     store(results, result);
     store(codes, c);
     for (int lane = 0; lane < LANES; ++lane) {
-        SpecialTerms found;
-        found.nan = nan_scales[lane];
+        SpecialTerms terms;
+        terms.nan = nan_scales[lane];
         const int32_t magnitude = codes[lane] & INT32_MAX;
-        if (magnitude > INFINITY_F32) found.nan = true;
-        if (magnitude == INFINITY_F32) (codes[lane] < 0 ? found.negative : found.positive) = true;
+        if (magnitude > INFINITY_F32) terms.nan = true;
+        if (magnitude == INFINITY_F32) (codes[lane] < 0 ? terms.negative : terms.positive) = true;
         for (int slot = 0; slot < step.slots; ++slot) {
             const int32_t place = step.offsets[slot] + lane, exponent = step.b_exponents[place];
-            found.add(step.exponents[slot], exponent,
+            terms.add(step.exponents[slot], exponent,
                       is_negative(step.significands[slot], step.exponents[slot]) !=
                           is_negative(step.b_significands[place], exponent));
         }
-        results[lane] = found.result(results[lane]);
+        results[lane] = terms.result(results[lane]);
     }
     return load(results);
 }
 
-// Products and accumulators of V vectors of columns, aligned to the largest exponent, truncated, summed and rounded.
+// Aligns products and accumulators of V vectors of columns to the largest exponent, truncates, sums and rounds.
 // `scale` is the exponent of both block scales.
 template <int V>
 void fused_step(const Window &window, const Step &step, Ints *c, const Ints *scale) {
@@ -176,7 +176,7 @@ void fused(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t *d)
     for (; lane < b.stride; lane += LANES) fused_lanes<1>(window, a, b, d, lane);
 }
 
-// Two steps from zero, then C is added as IEEE 754 adds.
+// Computes two steps from zero, then adds C by an IEEE 754 addition.
 void emulated(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t *d) {
     const bool no_scales[LANES] = {};
     for (int lane = 0; lane < b.stride; lane += LANES) {
@@ -195,7 +195,7 @@ void emulated(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t 
             const Ints is_nan = sum != sum;
             Ints code = bits_as<Ints>(sum);
             if (window.numerics.rounding == Rounding::RNE_F16) {
-                // A sum of two f16 numbers is exact enough in f32 for one more rounding to be the only one.
+                // f32 has enough bits for the sum of two f16 numbers: rounding it again gives the correctly rounded f16.
                 HalfFloats low, high;
                 std::memcpy(&low, &sum, sizeof low);
                 std::memcpy(&high, reinterpret_cast<const char *>(&sum) + sizeof low, sizeof high);
@@ -329,7 +329,7 @@ void integer(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t *
     for (; lane < b.stride; lane += LANES) integer_lanes<1>(window, a, b, d, lane);
 }
 
-// Without branches, so that compilers find vectors.
+// It has no branches, so that compilers vectorise it.
 template <typename Container>
 bool decode(const Encoding &encoding, const Container *containers, int64_t count, int up, int32_t *significands,
             int32_t *exponents) {

@@ -1,4 +1,4 @@
-// A row of A against a block of columns of B, along a stretch of K: what is compiled once for each instruction set.
+// Kernels multiply a row of A by a block of columns of B along a part of K. They are compiled for each instruction set.
 #ifndef SPTC_KERNELS_H
 #define SPTC_KERNELS_H
 
@@ -8,7 +8,7 @@
 
 namespace sptc {
 
-// What a step does, beside its operands.
+// Parameters of a step.
 struct Window {
     Numerics numerics;
     int slots;             // kept products of a step
@@ -19,7 +19,7 @@ struct Window {
     bool scaled, saturates;
 };
 
-// Raw numbers of the kept elements of a row, in the order of the steps, and where each meets its own of B.
+// Raw numbers of the kept elements of a row, in the order of the steps, and the row of B that each is multiplied by.
 struct RowOfA {
     const int32_t *significands, *exponents;
     const int32_t *offsets;  // into the block of B
@@ -30,27 +30,27 @@ struct RowOfA {
 // Raw numbers of a block of columns of B, `stride` of them in a row; the last row is zero.
 struct BlockOfB {
     const int32_t *significands, *exponents;
-    const int32_t *scale_significands, *scale_exponents;  // a row for each of A's scales
+    const int32_t *scale_significands, *scale_exponents;  // one row for each scale of A
     int stride;
     bool special;
 };
 
-// Adds the products of a stretch to the accumulators `d`, f32 codes (also of f16 numbers) or integers, `stride` of them.
+// Adds products to the `stride` accumulators `d`: f32 codes (also for f16 numbers) or integers.
 using RowKernel = void (*)(const Window &, const RowOfA &, const BlockOfB &, int32_t *d);
 
-// Fields of a code with Inf and NaN, and where it starts in its container.
+// Fields of a code with Inf and NaN, and its lowest bit in the container.
 struct Encoding {
     int fraction_bits, exponent_bits, bias, low_bit;
 };
 
-// Turns elements into raw numbers, with `up` zeros behind the significand; says whether one is Inf or NaN.
+// Decodes elements to raw numbers, significands shifted left by `up`; returns whether one is Inf or NaN.
 template <typename Container>
 using DecodeKernel = bool (*)(const Encoding &, const Container *, int64_t count, int up, int32_t *significands,
                               int32_t *exponents);
 
 struct Kernels {
     const char *name;
-    int lanes;  // `stride` is a multiple of it
+    int lanes;  // `stride` must be a multiple of it
     RowKernel fused, grouped, emulated, integer;
     DecodeKernel<uint16_t> decode_16;
     DecodeKernel<uint32_t> decode_32;

@@ -12,7 +12,7 @@
 #include "records.h"
 
 namespace sptc {
-namespace {  // each instruction set has its own
+namespace {  // separate code for each instruction set
 
 #if defined(__AVX512F__)
 constexpr int VECTOR_BYTES = 64;
@@ -25,7 +25,7 @@ constexpr int LANES = VECTOR_BYTES / 4;
 
 typedef int32_t Ints __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint32_t Words __attribute__((vector_size(VECTOR_BYTES)));
-// Wider numbers of half of the lanes.
+// Half of the lanes, with twice the bits.
 typedef int32_t HalfInts __attribute__((vector_size(VECTOR_BYTES / 2)));
 typedef float HalfFloats __attribute__((vector_size(VECTOR_BYTES / 2)));
 typedef int64_t Longs __attribute__((vector_size(VECTOR_BYTES)));
@@ -104,7 +104,7 @@ inline HalfInts rounded(Doubles exact, Rounding rounding) {
     const Doubles magnitude = bits_as<Doubles>(bits ^ sign);
     Doubles result;
     if (rounding == Rounding::RNE_F16) {
-        // Added to a number so large that the last bit of the sum is the last one kept, and taken away again.
+        // Add a number so large that the last bit of the sum is the last bit kept, and subtract it again.
         constexpr double LEAST_NORMAL = 1.0 / 16384, ABOVE = 1.5 * double(int64_t(1) << 42), TOO_LARGE = 65536.0;
         const Doubles power = bits_as<Doubles>(bits & (uint64_t(0x7FF) << 52));
         const Doubles large = (power > LEAST_NORMAL ? power : Doubles{} + LEAST_NORMAL) * ABOVE;

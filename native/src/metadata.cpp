@@ -37,11 +37,9 @@ void refuse_nibble(const Instruction &instruction, const std::string &matrix, si
     const Rule &rule = instruction.rule();
     std::string binary;
     for (int bit = 3; bit >= 0; --bit) binary += char('0' + (nibble >> bit & 1));
-    throw Error(SPTC_UNDEFINED_METADATA, "undefined metadata at " + matrix + ", row " + std::to_string(index / chunks) +
-                                             ", chunk " + std::to_string(index % chunks) + " (" + where + ", bits " +
-                                             std::to_string(low_bit + 3) + ":" + std::to_string(low_bit) +
-                                             "): nibble 0b" + binary + " breaks the " + rule.name + " rule, " +
-                                             rule.meaning + ".");
+    throw Error(SPTC_UNDEFINED_METADATA, "undefined metadata at ", matrix, ", row ", index / chunks, ", chunk ",
+                index % chunks, " (", where, ", bits ", low_bit + 3, ":", low_bit, "): nibble 0b", binary,
+                " breaks the ", rule.name, " rule, ", rule.meaning, ".");
 }
 
 }  // namespace sptc

@@ -12,13 +12,11 @@ namespace sptc {
 
 namespace {
 
-[[noreturn]] void refuse(const std::string &sentence) { throw Error(SPTC_NO_INSTRUCTION, sentence); }
-
-[[noreturn]] void refuse(const std::string &word, const std::string &text, const std::string &why) {
-    refuse(quoted("." + word) + " in " + quoted(text) + " is not accepted; " + why + ".");
+[[noreturn]] void refuse_word(const std::string &word, const std::string &text, const std::string &why) {
+    refuse_instruction(quoted("." + word), " in ", quoted(text), " is not accepted; ", why, ".");
 }
 
-// The qualifiers by what they say, as written; empty where there is none.
+// The qualifiers as written, by meaning; empty if absent.
 struct Qualifiers {
     std::string sp, cta_group, kind, block_scale, scale_word, collector, ashift;
 };
@@ -41,27 +39,29 @@ bool is_collector(const std::string &word) {
     return false;
 }
 
-std::string &part_for(const std::string &word, Qualifiers &found, const std::string &text) {
-    if (word == "sp") return found.sp;
-    if (word == "block_scale") return found.block_scale;
-    if (word == "ashift") return found.ashift;
-    if (starts_with(word, "cta_group::")) return found.cta_group;
-    if (starts_with(word, "kind::")) return found.kind;
-    if (is_scale_word(word)) return found.scale_word;
-    if (is_collector(word)) return found.collector;
-    refuse(quoted("." + word) + " in " + quoted(text) +
-           " is no part of tcgen05.mma; accepted are .sp, .cta_group::..., .kind::..., .block_scale, .scale_vec::..., "
-           ".block16, .block32, .collector::...::... and .ashift, and .ws behind tcgen05.mma.");
+std::string &part_for(const std::string &word, Qualifiers &qualifiers, const std::string &text) {
+    if (word == "sp") return qualifiers.sp;
+    if (word == "block_scale") return qualifiers.block_scale;
+    if (word == "ashift") return qualifiers.ashift;
+    if (starts_with(word, "cta_group::")) return qualifiers.cta_group;
+    if (starts_with(word, "kind::")) return qualifiers.kind;
+    if (is_scale_word(word)) return qualifiers.scale_word;
+    if (is_collector(word)) return qualifiers.collector;
+    refuse_instruction(
+        quoted("." + word), " in ", quoted(text),
+        " is no part of tcgen05.mma; accepted are .sp, .cta_group::..., .kind::..., .block_scale, .scale_vec::..., "
+        ".block16, .block32, .collector::...::... and .ashift, and .ws behind tcgen05.mma.");
 }
 
 int kind_number(const std::string &word, const std::string &text) {
-    if (word.empty()) refuse("'.kind' is missing in " + quoted(text) + "; expected for example '.kind::f16'.");
+    if (word.empty())
+        refuse_instruction("'.kind' is missing in ", quoted(text), "; expected for example '.kind::f16'.");
     std::vector<std::string> names;
     for (const Kind &kind : KINDS) {
         if (word == std::string("kind::") + kind.name) return int(&kind - KINDS);
         names.push_back(std::string("'.kind::") + kind.name + "'");
     }
-    refuse(word, text, "expected " + one_of(names));
+    refuse_word(word, text, "expected " + one_of(names));
 }
 
 std::vector<std::string> kinds_that(bool scaled) {
@@ -71,40 +71,41 @@ std::vector<std::string> kinds_that(bool scaled) {
     return names;
 }
 
-// How many block scales there are.
-int scale_size(int kind, const Qualifiers &found, const std::string &text) {
+// Returns the number of block scales of a row of A or a column of B; 0 if the kind has none.
+int scale_size(int kind, const Qualifiers &qualifiers, const std::string &text) {
     const std::string named = quoted(std::string(".kind::") + KINDS[kind].name);
     if (!KINDS[kind].scaled) {
-        const std::string &written = found.block_scale.empty() ? found.scale_word : found.block_scale;
-        if (!written.empty()) refuse(written, text, "it belongs to " + one_of(kinds_that(true)));
+        const std::string &written = qualifiers.block_scale.empty() ? qualifiers.scale_word : qualifiers.block_scale;
+        if (!written.empty()) refuse_word(written, text, "it belongs to " + one_of(kinds_that(true)));
         return 0;
     }
-    if (found.block_scale.empty())
-        refuse("'.block_scale' is missing in " + quoted(text) + "; " + named + " requires it.");
+    if (qualifiers.block_scale.empty())
+        refuse_instruction("'.block_scale' is missing in ", quoted(text), "; ", named, " requires it.");
     std::vector<std::string> accepted;
     for (const ScaleWord &word : SCALE_WORDS) {
         if (word.kind != kind) continue;
-        if (found.scale_word == word.word) return word.size;
+        if (qualifiers.scale_word == word.word) return word.size;
         if (*word.word) accepted.push_back(quoted(std::string(".") + word.word));
     }
-    if (found.scale_word.empty())
-        refuse("'.scale_vec' is missing in " + quoted(text) + "; " + named + " takes " + one_of(accepted) + ".");
-    refuse(found.scale_word, text, named + " takes " + one_of(accepted));
+    if (qualifiers.scale_word.empty())
+        refuse_instruction("'.scale_vec' is missing in ", quoted(text), "; ", named, " takes ", one_of(accepted), ".");
+    refuse_word(qualifiers.scale_word, text, named + " takes " + one_of(accepted));
 }
 
-void check_collector(const Qualifiers &found, bool weight_stationary, const std::string &text) {
-    if (found.collector.empty() || starts_with(found.collector, "collector::a") != weight_stationary) return;
-    refuse(found.collector, text,
-           weight_stationary ? "with '.ws' it is '.collector::b0' to '.collector::b3'"
-                             : "without '.ws' it is '.collector::a'");
+void check_collector(const Qualifiers &qualifiers, bool weight_stationary, const std::string &text) {
+    if (qualifiers.collector.empty() || starts_with(qualifiers.collector, "collector::a") != weight_stationary) return;
+    refuse_word(qualifiers.collector, text,
+                weight_stationary ? "with '.ws' it is '.collector::b0' to '.collector::b3'"
+                                  : "without '.ws' it is '.collector::a'");
 }
 
-void check_shift(int kind, const Qualifiers &found, bool weight_stationary, const std::string &text) {
-    if (found.ashift.empty()) return;
-    if (weight_stationary) refuse("ashift", text, "'.ws' does not shift A");
-    if (KINDS[kind].scaled) refuse("ashift", text, "it belongs to " + one_of(kinds_that(false)));
-    if (found.collector == "collector::a::fill" || found.collector == "collector::a::use")
-        refuse(found.collector, text, "with '.ashift' it is '.collector::a::lastuse' or '.collector::a::discard'");
+void check_shift(int kind, const Qualifiers &qualifiers, bool weight_stationary, const std::string &text) {
+    if (qualifiers.ashift.empty()) return;
+    if (weight_stationary) refuse_word("ashift", text, "'.ws' does not shift A");
+    if (KINDS[kind].scaled) refuse_word("ashift", text, "it belongs to " + one_of(kinds_that(false)));
+    if (qualifiers.collector == "collector::a::fill" || qualifiers.collector == "collector::a::use")
+        refuse_word(qualifiers.collector, text,
+                    "with '.ashift' it is '.collector::a::lastuse' or '.collector::a::discard'");
 }
 
 const OpcodeShapes *shapes_of(const Opcode &opcode) {
@@ -121,35 +122,37 @@ Opcode parse_opcode(const std::string &opcode, const std::string &text, bool req
     const std::vector<std::string> words = split(opcode);
     if (words.size() < 2 || words[0] != "tcgen05" || words[1] != "mma") {
         const std::string head = words.size() < 2 ? words[0] : words[0] + "." + words[1];
-        refuse(quoted(head) + " in " + quoted(text) + " is no known opcode; expected tcgen05.mma.");
+        refuse_instruction(quoted(head), " in ", quoted(text), " is no known opcode; expected tcgen05.mma.");
     }
     const bool weight_stationary = words.size() > 2 && words[2] == "ws";
-    Qualifiers found;
+    Qualifiers qualifiers;
     for (size_t index = weight_stationary ? 3 : 2; index < words.size(); ++index) {
-        std::string &part = part_for(words[index], found, text);
+        std::string &part = part_for(words[index], qualifiers, text);
         if (!part.empty())
-            refuse(quoted("." + words[index]) + " in " + quoted(text) + " repeats '." + part + "'; one is expected.");
+            refuse_instruction(quoted("." + words[index]), " in ", quoted(text), " repeats '.", part,
+                               "'; one is expected.");
         part = words[index];
     }
-    if (requires_cta_group && found.cta_group.empty())
-        refuse("'.cta_group' is missing in " + quoted(text) + "; expected for example '.cta_group::1'.");
-    if (!found.cta_group.empty() && found.cta_group != "cta_group::1" && found.cta_group != "cta_group::2")
-        refuse(found.cta_group, text, "expected 1 or 2");
-    const int kind = kind_number(found.kind, text);
-    if (weight_stationary && found.cta_group == "cta_group::2")
-        refuse("cta_group::2", text, "'.ws' takes '.cta_group::1'");
-    if (weight_stationary && KINDS[kind].scaled) refuse(found.kind, text, "'.ws' takes no block-scaled kind");
-    const int scales = scale_size(kind, found, text);
-    check_collector(found, weight_stationary, text);
-    check_shift(kind, found, weight_stationary, text);
+    if (requires_cta_group && qualifiers.cta_group.empty())
+        refuse_instruction("'.cta_group' is missing in ", quoted(text), "; expected for example '.cta_group::1'.");
+    if (!qualifiers.cta_group.empty() && qualifiers.cta_group != "cta_group::1" &&
+        qualifiers.cta_group != "cta_group::2")
+        refuse_word(qualifiers.cta_group, text, "expected 1 or 2");
+    const int kind = kind_number(qualifiers.kind, text);
+    if (weight_stationary && qualifiers.cta_group == "cta_group::2")
+        refuse_word("cta_group::2", text, "'.ws' takes '.cta_group::1'");
+    if (weight_stationary && KINDS[kind].scaled) refuse_word(qualifiers.kind, text, "'.ws' takes no block-scaled kind");
+    const int scales = scale_size(kind, qualifiers, text);
+    check_collector(qualifiers, weight_stationary, text);
+    check_shift(kind, qualifiers, weight_stationary, text);
     Opcode parsed{kind,
-                  !found.sp.empty(),
+                  !qualifiers.sp.empty(),
                   weight_stationary,
-                  !found.ashift.empty(),
-                  found.cta_group.empty() ? 0 : found.cta_group.back() - '0',
+                  !qualifiers.ashift.empty(),
+                  qualifiers.cta_group.empty() ? 0 : qualifiers.cta_group.back() - '0',
                   scales,
-                  found.scale_word,
-                  found.collector,
+                  qualifiers.scale_word,
+                  qualifiers.collector,
                   nullptr};
     parsed.shapes = shapes_of(parsed);
     return parsed;

@@ -9,20 +9,20 @@
 namespace sptc {
 
 struct Opcode {
-    int kind;  // number in KINDS
+    int kind;  // index in KINDS
     bool sparse, weight_stationary, shifts_a;
-    int cta_group;   // 0 if the text does not say
-    int scale_size;  // block scales of a row of A or a column of B, 0 without
+    int cta_group;   // 0 if the text has none
+    int scale_size;  // block scales of a row of A or a column of B, or 0
     std::string scale_word, collector;
     const OpcodeShapes *shapes;  // nullptr without cta_group
 
     const Kind &of_kind() const { return KINDS[kind]; }
 };
 
-// Takes an opcode apart, as the assembler accepts it; `text` is what was given, for messages.
+// Parses an opcode as the assembler does; `text` is the whole text, for messages.
 Opcode parse_opcode(const std::string &opcode, const std::string &text, bool requires_cta_group);
 
-// The opcode as PTX spells it.
+// Returns the PTX text of an opcode.
 std::string spelled(const Opcode &opcode);
 
 }  // namespace sptc

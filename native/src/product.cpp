@@ -8,14 +8,14 @@ namespace sptc {
 
 namespace {
 
-// Logical k of a stretch and columns of a block: together a block of B stays in the cache while rows of A pass.
+// Logical k and columns of a block of B, which stays in the cache while rows of A are multiplied by it.
 constexpr int STRETCH = 128, COLUMNS = 64;
 constexpr int64_t ROWS = 256;
 constexpr int F32_FRACTION_BITS = 23;
 
 int64_t divided(int64_t number, int64_t by) { return number / by + (number % by != 0); }
 
-// f16 codes to f32 codes, and back where the number is one of f16.
+// Converts f16 codes to f32 codes, and back if f16 has the number.
 int32_t widened(uint16_t code) {
     const int32_t sign = int32_t(code & 0x8000) << 16;
     int32_t field = code >> 10 & 31, fraction = code & 1023;
@@ -41,12 +41,12 @@ uint16_t narrowed(int32_t code) {
 
 }  // namespace
 
-// What a thread works in.
+// Buffers of a thread.
 struct Product::Scratch {
     std::vector<int32_t> b_significands, b_exponents, b_scale_significands, b_scale_exponents;
     std::vector<int32_t> a_significands, a_exponents, a_scale_significands, a_scale_exponents, offsets;
     std::vector<int32_t> ordered, ordered_offsets, results;
-    int32_t unit_offsets[16][4] = {};  // into a chunk of the block of B; negative if a slot meets none
+    int32_t unit_offsets[16][4] = {};  // within a chunk of the block of B; negative: none
     bool b_special = false, a_special = false, spliced_special = false;
 };
 
@@ -88,7 +88,7 @@ Product::Product(const Instruction &instruction)
         const int missing = instruction.rule().missing[instruction.mux][nibble];
         Selected &selected = selected_[nibble];
         selected.whole = form_.stored_in_chunk > 1 || (!missing && (nibble == 0b0100 || nibble == 0b1110));
-        const int in_unit = form_.stored_in_chunk / 2;  // slots that one index serves
+        const int in_unit = form_.stored_in_chunk / 2;  // slots that share an index
         for (int slot = 0; slot < form_.stored_in_chunk; ++slot) {
             const int side = in_unit ? slot / in_unit : 0, index = side ? nibble >> 2 : nibble & 3;
             selected.unit[slot] = in_unit ? int8_t(index * in_unit + slot % in_unit) : int8_t(nibble >> 3);
@@ -125,7 +125,8 @@ Window Product::window(int k) const {
 
 void Product::decode_columns(const Matrices &matrices, const Kernels &kernels, const Block &block, int64_t first_k,
                              int k, Scratch &scratch) const {
-    const size_t spare = form_.stored_in_chunk == 1 ? size_t(k / 2) : 0;  // rows for elements spliced of two
+    const size_t spare =
+        form_.stored_in_chunk == 1 ? size_t(k / 2) : 0;  // rows for elements that combine halves of two
     const size_t stride = size_t(block.stride), size = (size_t(k) + 1 + spare) * stride;
     scratch.b_significands.resize(size);
     scratch.b_exponents.resize(size);
@@ -167,7 +168,7 @@ void Product::decode_columns(const Matrices &matrices, const Kernels &kernels, c
         }
 }
 
-// Writes a row of elements whose halves are those that a nibble names; returns whether one is Inf or NaN.
+// Writes a row of elements that combine the two halves selected by a nibble; returns whether one is Inf or NaN.
 bool Product::spliced(const Matrices &matrices, const Block &block, int64_t first_k, int chunk, int nibble, int row,
                       Scratch &scratch) const {
     const int missing = instruction_.rule().missing[instruction_.mux][nibble];
@@ -194,7 +195,7 @@ bool Product::spliced(const Matrices &matrices, const Block &block, int64_t firs
     return special;
 }
 
-// Finds what the slots of whole chunks meet.
+// Computes which row of the block of B each slot of A is multiplied by, where no element combines halves.
 template <int STORED>
 void Product::select_whole(const uint8_t *nibbles, const Block &block, int k, Scratch &scratch) const {
     const int32_t zero = k * block.stride, chunk_offset = 2 * STORED * block.stride;
@@ -242,7 +243,7 @@ void Product::decode_rows(const Matrices &matrices, const Kernels &kernels, cons
         for (int slot = 0; slot < stored; ++slot) scratch.offsets[size_t(slot)] = slot * block.stride;
 }
 
-// Gathers what a row of A needs beside its own elements, and puts all in the order of the steps.
+// Returns a row of A with offsets into B and block scales, in the order of the steps.
 RowOfA Product::row_of_a(const Matrices &matrices, const Block &block, int64_t row, int64_t first_k, int k,
                          Scratch &scratch) const {
     const int per_k = instruction_.sparse() ? 2 : 1, stored = k / per_k;

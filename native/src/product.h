@@ -1,4 +1,4 @@
-// Products of matrices of codes, cut into blocks that the kernels take.
+// Products of matrices of codes, divided into blocks for the kernels.
 #ifndef SPTC_PRODUCT_H
 #define SPTC_PRODUCT_H
 
@@ -11,7 +11,7 @@
 
 namespace sptc {
 
-// Matrices of a batch, one behind the other, row by row; elements in containers of 1, 2 or 4 bytes.
+// Matrices of a batch, contiguous and row-major; elements in containers of 1, 2 or 4 bytes.
 struct Matrices {
     int64_t batch, m, n, k;
     const void *a, *b, *c;
@@ -19,12 +19,12 @@ struct Matrices {
     const uint8_t *nibbles, *scale_a, *scale_b;
 };
 
-// Everything about an instruction's products that does not depend on the operands.
+// Multiplier of an instruction, with tables that do not depend on the operands.
 class Product {
   public:
     explicit Product(const Instruction &instruction);
 
-    // Computes D = A B + C as a chain of the instruction along K, on so many threads.
+    // Computes D = A B + C by a chain of the instruction along K, on `threads` threads.
     void multiply(const Matrices &matrices, const Kernels &kernels, int threads) const;
 
     // Bytes of a container of A and B, and of C and D.
@@ -59,10 +59,10 @@ class Product {
     int panel_k_;             // logical k of a stretch
     int group_;               // kept products that share a block scale, 0 without
     Raw scale_[256];          // block scales by code
-    std::vector<int> order_;  // of the slots of an instruction in its steps
+    std::vector<int> order_;  // order of slots in the steps
     struct Selected {
-        int8_t unit[4];  // logical column of the chunk that each slot meets, -1 if none
-        bool whole;      // no splice of halves
+        int8_t unit[4];  // index in the chunk of B for each slot, -1 if none
+        bool whole;      // no element combines halves of two
     } selected_[16];
 };
 

@@ -1,4 +1,4 @@
-// Operands between the register and the multiplier: a signed significand and an exponent, whatever the format.
+// Decoded operands: a signed significand and an exponent, for any format.
 #ifndef SPTC_RAW_H
 #define SPTC_RAW_H
 
@@ -10,7 +10,7 @@ namespace sptc {
 
 struct Kernels;
 
-// Exponents of what has none: far below any floor, even two of them with two block scales; their significand is zero.
+// Exponents of zero, Inf and NaN: below any floor, even two of them with two block scales. The significand is zero.
 constexpr int32_t EXPONENT_OF_ZERO = -20000, EXPONENT_OF_INFINITY = -20001, EXPONENT_OF_NEGATIVE_INFINITY = -20002,
                   EXPONENT_OF_NAN = -20003;
 
@@ -18,10 +18,10 @@ struct Raw {
     int32_t significand, exponent;
 };
 
-// Static: a copy of it compiled for another instruction set must not serve everybody.
+// Static: the linker must not use a copy compiled for another instruction set everywhere.
 static inline bool is_special(int32_t exponent) { return exponent < EXPONENT_OF_ZERO; }
 
-// Turns elements in their containers into raw numbers, with `up` zeros behind the significand.
+// Decodes elements in containers to raw numbers, significands shifted left by `up`.
 class Decoder {
   public:
     Decoder(const Format &format, int container_bits, int low_bit, bool as_f16);
@@ -29,20 +29,20 @@ class Decoder {
     // Fraction bits of a significand.
     int fraction_bits() const { return format_.fraction_bits; }
 
-    // Decodes `count` elements; says whether one is Inf or NaN.
+    // Decodes `count` elements; returns whether one is Inf or NaN.
     bool decode(const Kernels &kernels, const void *containers, int64_t count, int up, int32_t *significands,
                 int32_t *exponents) const;
 
-    // Decodes one element, whatever its container has around it.
+    // Decodes one element; other bits of the container are ignored.
     Raw decode(uint32_t container) const;
 
   private:
     Format format_;
     int container_bits_, low_bit_;
-    Raw of_byte_[256];  // where a container has no more
+    Raw of_byte_[256];  // if containers are bytes
 };
 
-// Decodes a code of a format; of integers the significand is the number.
+// Decodes a code of a format; the significand of an integer is its value.
 Raw decode_code(const Format &format, uint32_t code);
 
 }  // namespace sptc

@@ -6,11 +6,11 @@
 
 namespace sptc {
 
-// What the top of a format's codes means: an exponent of Inf and NaN, NaN alone, or nothing.
+// Meaning of the largest exponent or code of a format: Inf and NaN, NaN only, or numbers.
 enum class Specials { IEEE_TOP, NAN_TOP, NONE_TOP };  // NAN alone is a macro of math.h
 enum class Family { MMA, WGMMA, TCGEN05 };
 enum class Sparsity { DENSE, SPARSE, ORDERED };
-// Which equation forms a result; see isa/numerics.py.
+// Equation of a result; see isa/numerics.py.
 enum class Method { FUSED, GROUPED, EMULATED, INTEGER };
 enum class Rounding { RZ_F32, RZ_E8M13, RNE_F16, EXACT, RNE_F32 };
 
@@ -34,7 +34,7 @@ struct Architecture {
     int is_family;      // a family target, which does not accept .scale_vec of tcgen05
 };
 
-// Which nibbles are defined, as a mask, and which slots of a chunk a multiplexer leaves without a unit of B, as two bits.
+// Mask of the defined nibbles, and mask of the two slots of a chunk for which a multiplexer selects no unit of B.
 struct Rule {
     const char *name;
     uint16_t legal;
@@ -49,7 +49,7 @@ struct Numerics {
     Rounding rounding;
 };
 
-// A permutation of shared memory, and where the fields stand that differ between generations of descriptors.
+// A permutation of shared memory, and the fields that differ between generations of descriptors.
 struct Swizzle {
     const char *name;
     int row_bytes, atom_bytes, pattern_rows;
@@ -57,16 +57,16 @@ struct Swizzle {
 
 struct Generation {
     int swizzle_bit;
-    int swizzles[8];  // numbers in SWIZZLES by code, -1 if there is none
+    int swizzles[8];  // indices in SWIZZLES by code, -1 if there is none
     int fixed_bit, fixed_bits, fixed_value;
 };
 
-// Thread and element in it (or bit, or byte) of row and column: sums over the bits of both.
+// Thread, and element (or bit, or byte) in it, for a row and a column: sums over the bits of both.
 struct Places {
     uint16_t thread_of_row[8], thread_of_column[8], element_of_row[8], element_of_column[8];
 };
 
-// What the bits of a coordinate add.
+// Sum of the contributions of the bits of a coordinate.
 inline int sum_of_bits(const uint16_t *strides, int number) {
     int sum = 0;
     for (int bit = 0; number >> bit; ++bit)
@@ -74,28 +74,28 @@ inline int sum_of_bits(const uint16_t *strides, int number) {
     return sum;
 }
 
-// Instructions that differ in M and N alone.
+// Instructions that differ only in M and N.
 struct Form {
     Family family;
     Sparsity sparsity;
-    int rows, columns;  // numbers of masks in MULTIPLES: bit i stands for 8 (i + 1)
+    int rows, columns;  // indices of masks in MULTIPLES: bit i stands for 8 (i + 1)
     int k;
-    int a, b, c, d;  // numbers in FORMATS
+    int a, b, c, d;  // indices in FORMATS
     const char *kind;
     bool satfinite;
     int scale_size;
-    bool says_scale_size;    // whether it must be written
+    bool says_scale_size;    // the text must have it
     int scale_format, span;  // span: logical k that share a scale
     int container_bits, low_bit_a, low_bit_b;
     int unit_a, unit_b;  // elements of 16 bytes of shared memory
     int stored_k, chunks, stored_in_chunk;
-    int rule;  // number in RULES
+    int rule;  // index in RULES
     int selectors, lanes_a_selector, lanes_a_thread_id_a, lanes_a_thread_id_b, threads;
-    int places[6];    // numbers in PLACES of A, B, D, metadata, scales of A and of B
-    int numerics[6];  // numbers in NUMERICS, one for each architecture
+    int places[6];    // indices in PLACES of A, B, D, metadata, scales of A and of B
+    int numerics[6];  // indices in NUMERICS, one for each architecture
 };
 
-// Bits of a descriptor; none where it has no such field.
+// Bits of a field of a descriptor; width 0 if it has no such field.
 struct Field {
     int low, width;
 
@@ -109,30 +109,30 @@ struct DescriptorFields {
         scale_id_a, scale_id_b, scale_type, k;
 };
 
-// The zero-column mask descriptor; of starts and first spans, one for each part of N.
+// The zero-column mask descriptor; starts and first spans exist for each part of N.
 struct ColumnMaskFields {
     uint64_t defined;
     Field starts, skip_first, generated, skip_span, use_span, shift;
 };
 
-// What a `.kind::` of tcgen05.mma accepts. Numbers in FORMATS by code, -1 if there is none.
+// A `.kind::` of tcgen05.mma. Formats are indices in FORMATS by code, -1 if there is none.
 struct Kind {
     const char *name;
-    int fields;  // number in DESCRIPTOR_FIELDS
-    int m_unit;  // what the field of M counts in
+    int fields;  // index in DESCRIPTOR_FIELDS
+    int m_unit;  // unit of the field of M
     int types[8], accumulators[4];
     int scale_formats[3][2];  // for 1, 2 and 4 block scales
     bool scaled, mixes, transposes, negates, saturates;
 };
 
-// A word that says how many block scales there are; the empty one is the default.
+// A qualifier that sets the number of block scales; the empty one is the default.
 struct ScaleWord {
     int kind;
     const char *word;
     int size;
 };
 
-// What a descriptor may ask for.
+// Shapes that a descriptor may have.
 struct OpcodeShapes {
     int kind;
     bool sparse;
@@ -140,22 +140,22 @@ struct OpcodeShapes {
     bool weight_stationary, shifts_a;
     int selectors;
     bool scales_input_d;
-    int count, rows[3], layouts[3];  // of each M, the number of its layout
-    int columns;                     // number of a mask in MULTIPLES
+    int count, rows[3], layouts[3];  // index of the layout for each M
+    int columns;                     // index of a mask in MULTIPLES
 };
 
-// Lane, column and lowest bit in tensor memory of row and column of a matrix: sums over the bits of both.
+// Lane, column and lowest bit in tensor memory, for a row and a column of a matrix: sums over the bits of both.
 struct TensorPlaces {
     uint16_t lane_of_row[8], lane_of_column[8], column_of_row[8], column_of_column[8], bit_of_row[8], bit_of_column[8];
 };
 
-// Which lanes the rows of D take; `parts` of N lie one below the other, and as many copies of A and of the metadata.
+// Layout of D in lanes: `parts` parts of N are in successive lanes, with as many copies of A and of the metadata.
 struct Layout {
     const char *name;
     int rows, parts;
     bool half_lanes;  // 16 lanes of each 32
     int largest_shift;
-    int d, a[4], e[2];  // numbers in TENSOR_PLACES: part of D, A of 4 to 32 bits, narrow and wide metadata
+    int d, a[4], e[2];  // indices in TENSOR_PLACES: part of D, A of 4 to 32 bits, narrow and wide metadata
 };
 
 }  // namespace sptc

@@ -24,27 +24,27 @@ Place place_of(int number, int row, int column) {
             sum_of_bits(places.element_of_row, row) + sum_of_bits(places.element_of_column, column)};
 }
 
-// Runs of a matrix whose elements have so many bits; the longer they are, the fewer are copied.
+// Returns the runs of a matrix with elements of `bits` bits, as long as possible, so that few are copied.
 Runs runs(int number, int rows, int columns, int elements_of_a_thread, int bits) {
-    Runs found;
-    found.bits = bits;
+    Runs result;
+    result.bits = bits;
     for (int row = 0; row < rows; ++row)
         for (int column = 0; column < columns; ++column) {
             const Place place = place_of(number, row, column);
-            found.positions.push_back(place.thread * elements_of_a_thread + place.element);
+            result.positions.push_back(place.thread * elements_of_a_thread + place.element);
         }
-    found.elements = found.positions.size();
-    std::vector<int32_t> &at = found.positions;
+    result.elements = result.positions.size();
+    std::vector<int32_t> &at = result.positions;
     const auto pairs = [&at] {
         for (size_t index = 0; index + 1 < at.size(); index += 2)
             if (at[index] % 2 || at[index + 1] != at[index] + 1) return false;
         return at.size() % 2 == 0;
     };
-    for (; bits >= 8 && found.bits < 64 && pairs(); found.bits *= 2) {
+    for (; bits >= 8 && result.bits < 64 && pairs(); result.bits *= 2) {
         for (size_t index = 0; index < at.size() / 2; ++index) at[index] = at[2 * index] / 2;
         at.resize(at.size() / 2);
     }
-    return found;
+    return result;
 }
 
 void split(int number, int rows, int columns, std::vector<int32_t> &threads, std::vector<int32_t> &elements) {
@@ -86,7 +86,7 @@ void take(const uint32_t *registers, const Runs &runs, uint8_t *matrix) {
     }
 }
 
-// Of results, which have 16 bits at least.
+// Results have at least 16 bits.
 void put(const uint8_t *matrix, const Runs &runs, uint32_t *registers) {
     uint8_t *bytes = reinterpret_cast<uint8_t *>(registers);
     switch (runs.bits) {
@@ -96,7 +96,7 @@ void put(const uint8_t *matrix, const Runs &runs, uint32_t *registers) {
     }
 }
 
-// Gathers elements from addresses, in bits, of an image, `columns` lines of them turned into columns.
+// Gathers elements of an image from addresses in bits: `columns` lines, which become columns.
 template <typename Element>
 void take_shared(const uint8_t *image, const std::vector<int32_t> &addresses, size_t columns, uint8_t *into) {
     const size_t length = addresses.size() / columns;
@@ -140,7 +140,7 @@ Registers::Registers(const Instruction &instruction) : instruction_(instruction)
     d_ = runs(form.places[2], instruction.m, instruction.n, d_registers_ * per_result, instruction.d().bits);
     if (instruction.sparse()) {
         split(form.places[3], instruction.m, form.chunks, e_thread_, e_bit_);
-        // Every register that holds nibbles holds eight.
+        // Every register with nibbles has eight of them.
         e_whole_ = e_thread_;
         std::sort(e_whole_.begin(), e_whole_.end());
         e_whole_.erase(std::unique(e_whole_.begin(), e_whole_.end()), e_whole_.end());
@@ -159,71 +159,71 @@ void Registers::nibbles(const uint32_t *e, int selector, uint8_t *into) const {
         into[index] = e[e_thread_[index] + lanes] >> e_bit_[index] & 15;
 }
 
-void Registers::check(const Held &held, int64_t tile, Tiles &tiles) const {
+void Registers::check(const TileOperands &operands, int64_t tile, Tiles &tiles) const {
     const Form &form = *instruction_.form;
-    const uint32_t *e = held.e + size_t(tile) * size_t(form.threads) + held.selector * form.lanes_a_selector;
+    const uint32_t *e = operands.e + size_t(tile) * size_t(form.threads) + operands.selector * form.lanes_a_selector;
     const auto is_legal = [&](int32_t thread) {
         const uint32_t word = e[thread];
         return legal_[word & 255] & legal_[word >> 8 & 255] & legal_[word >> 16 & 255] & legal_[word >> 24];
     };
     if (std::all_of(e_whole_.begin(), e_whole_.end(), is_legal)) return;
     tiles.nibbles.resize(e_thread_.size());
-    nibbles(held.e + size_t(tile) * size_t(form.threads), held.selector, tiles.nibbles.data());
-    if (held.policy == Policy::SOFTWARE) {
+    nibbles(operands.e + size_t(tile) * size_t(form.threads), operands.selector, tiles.nibbles.data());
+    if (operands.policy == Policy::SOFTWARE) {
         tiles.a.resize(a_.elements * size_t(std::max(1, form.container_bits / 8)));
-        gather_a(held, tile, tiles.a.data());
+        gather_a(operands, tile, tiles.a.data());
     }
-    const size_t index = first_undefined(instruction_, held.policy, tiles.nibbles, tiles.a);
+    const size_t index = first_undefined(instruction_, operands.policy, tiles.nibbles, tiles.a);
     if (index == tiles.nibbles.size()) return;
-    const int thread = e_thread_[index] + held.selector * form.lanes_a_selector;
+    const int thread = e_thread_[index] + operands.selector * form.lanes_a_selector;
     refuse_nibble(instruction_, "tile " + std::to_string(tile), index, "lane " + std::to_string(thread), e_bit_[index],
                   tiles.nibbles[index]);
 }
 
-void Registers::gather_a(const Held &held, int64_t tile, uint8_t *into) const {
+void Registers::gather_a(const TileOperands &operands, int64_t tile, uint8_t *into) const {
     const Form &form = *instruction_.form;
-    if (held.a) {
+    if (operands.a) {
         const size_t registers = size_t(form.threads) * size_t(a_registers_);
-        take(held.a + size_t(tile) * registers, a_, into);
+        take(operands.a + size_t(tile) * registers, a_, into);
     } else {
-        take_shared(held.smem + tile * held.smem_stride, held.a_addresses, 1, form.container_bits, into);
+        take_shared(operands.smem + tile * operands.smem_stride, operands.a_addresses, 1, form.container_bits, into);
     }
 }
 
-void Registers::gather(const Held &held, int64_t tile, Tiles &tiles, size_t place) const {
+void Registers::gather(const TileOperands &operands, int64_t tile, Tiles &tiles, size_t place) const {
     const Form &form = *instruction_.form;
     const size_t threads = size_t(form.threads), number = size_t(tile);
     const size_t bytes = size_t(std::max(1, form.container_bits / 8));
     uint8_t *a = &tiles.a[place * a_.elements * bytes];
-    gather_a(held, tile, a);
-    if (held.e) nibbles(held.e + number * threads, held.selector, &tiles.nibbles[place * e_thread_.size()]);
-    // The sign of the products, as measured, is that of A: behind the selection, where two elements may be spliced.
-    if (held.negates)
+    gather_a(operands, tile, a);
+    if (operands.e) nibbles(operands.e + number * threads, operands.selector, &tiles.nibbles[place * e_thread_.size()]);
+    // Products are negated through A: the hardware negates after selection (measured), which may combine halves of B.
+    if (operands.negates)
         for (size_t index = 0; index < a_.elements; ++index) a[index * bytes + bytes - 1] ^= 0x80;
     const size_t b_elements = size_t(form.k) * size_t(instruction_.n);
     uint8_t *b = &tiles.b[place * b_elements * bytes];
-    if (held.b) {
-        take(held.b + number * threads * size_t(b_registers_), b_, b);
+    if (operands.b) {
+        take(operands.b + number * threads * size_t(b_registers_), b_, b);
     } else {
-        take_shared(held.smem + tile * held.smem_stride, held.b_addresses, size_t(instruction_.n), form.container_bits,
-                    b);
+        take_shared(operands.smem + tile * operands.smem_stride, operands.b_addresses, size_t(instruction_.n),
+                    form.container_bits, b);
     }
     const size_t result_bytes = size_t(instruction_.d().bits / 8);
     uint8_t *c = &tiles.c[place * d_.elements * result_bytes];
-    if (held.adds)
-        take(held.c + number * threads * size_t(d_registers_), d_, c);
+    if (operands.adds)
+        take(operands.c + number * threads * size_t(d_registers_), d_, c);
     else
         std::memset(c, 0, d_.elements * result_bytes);
     if (form.scale_size) {
-        take_scales(held.scale_a + number * threads, scale_a_thread_, scale_a_byte_, held.ids_a,
+        take_scales(operands.scale_a + number * threads, scale_a_thread_, scale_a_byte_, operands.ids_a,
                     form.lanes_a_thread_id_a, &tiles.scale_a[place * scale_a_thread_.size()]);
-        take_scales(held.scale_b + number * threads, scale_b_thread_, scale_b_byte_, held.ids_b,
+        take_scales(operands.scale_b + number * threads, scale_b_thread_, scale_b_byte_, operands.ids_b,
                     form.lanes_a_thread_id_b, &tiles.scale_b[place * scale_b_thread_.size()]);
     }
 }
 
-void Registers::compute_some(const Held &held, const Product &product, const Kernels &kernels, int64_t first,
-                             int64_t count, Tiles &tiles) const {
+void Registers::compute_some(const TileOperands &operands, const Product &product, const Kernels &kernels,
+                             int64_t first, int64_t count, Tiles &tiles) const {
     const Form &form = *instruction_.form;
     const size_t bytes = size_t(product.operand_bytes()), result_bytes = size_t(product.result_bytes());
     const size_t some = size_t(count), results = some * d_.elements * result_bytes;
@@ -234,7 +234,7 @@ void Registers::compute_some(const Held &held, const Product &product, const Ker
     tiles.nibbles.resize(some * e_thread_.size());
     tiles.scale_a.resize(some * scale_a_thread_.size());
     tiles.scale_b.resize(some * scale_b_thread_.size());
-    for (size_t place = 0; place < some; ++place) gather(held, first + int64_t(place), tiles, place);
+    for (size_t place = 0; place < some; ++place) gather(operands, first + int64_t(place), tiles, place);
     const Matrices matrices{count,
                             instruction_.m,
                             instruction_.n,
@@ -249,24 +249,25 @@ void Registers::compute_some(const Held &held, const Product &product, const Ker
     product.multiply(matrices, kernels, 1);
     for (size_t place = 0; place < some; ++place) {
         const uint8_t *from = &tiles.d[place * d_.elements * result_bytes];
-        uint32_t *into = held.d + (size_t(first) + place) * size_t(form.threads) * size_t(d_registers_);
+        uint32_t *into = operands.d + (size_t(first) + place) * size_t(form.threads) * size_t(d_registers_);
         put(from, d_, into);
     }
 }
 
-void Registers::compute(const Held &held, const Product &product, const Kernels &kernels, int threads) const {
-    const int64_t pieces = held.count / TILES + (held.count % TILES != 0);
-    if (held.e && held.policy != Policy::SILICON)  // before anything is written
+void Registers::compute(const TileOperands &operands, const Product &product, const Kernels &kernels,
+                        int threads) const {
+    const int64_t pieces = operands.count / TILES + (operands.count % TILES != 0);
+    if (operands.e && operands.policy != Policy::SILICON)  // check all before anything is written
         in_parallel(pieces, threads, [&] {
             return [&, tiles = Tiles{}](int64_t number) mutable {
-                const int64_t end = std::min(held.count, (number + 1) * TILES);
-                for (int64_t tile = number * TILES; tile < end; ++tile) check(held, tile, tiles);
+                const int64_t end = std::min(operands.count, (number + 1) * TILES);
+                for (int64_t tile = number * TILES; tile < end; ++tile) check(operands, tile, tiles);
             };
         });
     in_parallel(pieces, threads, [&] {
         return [&, tiles = Tiles{}](int64_t number) mutable {
             const int64_t first = number * TILES;
-            compute_some(held, product, kernels, first, std::min(TILES, held.count - first), tiles);
+            compute_some(operands, product, kernels, first, std::min(TILES, operands.count - first), tiles);
         };
     });
 }

@@ -15,7 +15,7 @@ constexpr int64_t ADDRESS_SPACE = int64_t(UNIT_BYTES) << FIELD_BITS;
 
 int64_t field(uint64_t value, int bit) { return int64_t(value >> bit & ((1u << FIELD_BITS) - 1)) * UNIT_BYTES; }
 
-// Byte address of a unit of 16 bytes (PTX ISA, canonical layouts): `outer` counts across what is contiguous.
+// Returns the byte address of a unit of 16 bytes (PTX ISA, canonical layouts); `outer` is the index across units.
 int64_t unit_address(const Descriptor &descriptor, int outer, int unit, bool mn_major) {
     const Swizzle &swizzle = *descriptor.swizzle;
     const int units = swizzle.row_bytes / UNIT_BYTES, rows = swizzle.pattern_rows;
@@ -36,24 +36,21 @@ Descriptor decode_descriptor(uint64_t value, Family family, const std::string &n
                    fixed_mask = (uint64_t(1) << generation.fixed_bits) - 1;
     const uint64_t defined = offset_mask | offset_mask << 16 | offset_mask << 32 | uint64_t(7) << BASE_OFFSET_BIT |
                              fixed_mask << generation.fixed_bit | ~uint64_t(0) << generation.swizzle_bit;
-    if (value & ~defined)
-        throw Error(SPTC_BAD_VALUE, subject + " sets the reserved bits " + hexadecimal(value & ~defined, 16) + ".");
+    if (value & ~defined) refuse_value(subject, " sets the reserved bits ", hexadecimal(value & ~defined, 16), ".");
     if ((value >> generation.fixed_bit & fixed_mask) != uint64_t(generation.fixed_value))
-        throw Error(SPTC_BAD_VALUE, subject + " must hold " + std::to_string(generation.fixed_value) + " in the " +
-                                        std::to_string(generation.fixed_bits) + " bits from bit " +
-                                        std::to_string(generation.fixed_bit) + " on.");
+        refuse_value(subject, " must hold ", generation.fixed_value, " in the ", generation.fixed_bits,
+                     " bits from bit ", generation.fixed_bit, " on.");
     const int swizzle = generation.swizzles[value >> generation.swizzle_bit];
     if (swizzle < 0)
-        throw Error(SPTC_BAD_VALUE, subject + " has the swizzle mode " +
-                                        std::to_string(value >> generation.swizzle_bit) + ", which there is not.");
+        refuse_value(subject, " has the swizzle mode ", value >> generation.swizzle_bit, ", which there is not.");
     return {field(value, 0), field(value, 16), field(value, 32), int(value >> BASE_OFFSET_BIT & 7), &SWIZZLES[swizzle]};
 }
 
 std::vector<int32_t> bit_addresses(const Descriptor &descriptor, const Extent &extent, size_t bytes,
                                    const std::string &name) {
     const int64_t end = int64_t(std::min<size_t>(bytes, size_t(ADDRESS_SPACE)));
-    std::vector<int32_t> found;
-    found.reserve(size_t(extent.lines) * size_t(extent.k));
+    std::vector<int32_t> addresses;
+    addresses.reserve(size_t(extent.lines) * size_t(extent.k));
     for (int line = extent.first_line; line < extent.first_line + extent.lines; ++line)
         for (int index = 0; index < extent.k; ++index) {
             const int inner = extent.mn_major ? line : index, outer = extent.mn_major ? index : line;
@@ -61,13 +58,11 @@ std::vector<int32_t> bit_addresses(const Descriptor &descriptor, const Extent &e
             const int64_t bit = 8 * unit + int64_t(inner % extent.unit_elements) * extent.element_bits;
             const int64_t last = (bit + extent.element_bits - 1) / 8;
             if (last >= end)
-                throw Error(SPTC_SHORT_BUFFER, "descriptor " + name + " reaches byte " + std::to_string(last) +
-                                                   ", but " +
-                                                   (int64_t(bytes) > end ? "descriptors address " : "smem has ") +
-                                                   std::to_string(end) + " bytes.");
-            found.push_back(int32_t(bit));
+                throw Error(SPTC_SHORT_BUFFER, "descriptor ", name, " reaches byte ", last, ", but ",
+                            int64_t(bytes) > end ? "descriptors address " : "smem has ", end, " bytes.");
+            addresses.push_back(int32_t(bit));
         }
-    return found;
+    return addresses;
 }
 
 }  // namespace sptc

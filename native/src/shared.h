@@ -1,4 +1,4 @@
-// Operands in shared memory, found through matrix descriptors.
+// Operands in shared memory, addressed by matrix descriptors.
 #ifndef SPTC_SHARED_H
 #define SPTC_SHARED_H
 
@@ -17,17 +17,17 @@ struct Descriptor {
     const Swizzle *swizzle;
 };
 
-// Splits a descriptor into its fields; `name` is the operand's, for messages.
+// Decodes a descriptor; `name` is that of the operand, for messages.
 Descriptor decode_descriptor(uint64_t value, Family family, const std::string &name);
 
-// Lines of an operand, rows of A or columns of B, behind the first ones, and how its elements lie.
+// Lines of an operand (rows of A or columns of B) from `first_line` on, and the order of elements.
 struct Extent {
     int first_line, lines, k;
     int element_bits, unit_elements;
-    bool mn_major;  // neighbours in memory are neighbours in M or N, not in K
+    bool mn_major;  // elements contiguous in memory are contiguous in M or N, not in K
 };
 
-// Where the elements of an operand start, in bits: line by line, each along K. Refuses what reaches beyond `bytes`.
+// Returns the bit addresses of the elements of an operand, line by line, each along K; throws for one beyond `bytes`.
 std::vector<int32_t> bit_addresses(const Descriptor &descriptor, const Extent &extent, size_t bytes,
                                    const std::string &name);
 

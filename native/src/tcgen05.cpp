@@ -13,10 +13,10 @@ namespace sptc {
 namespace {
 
 void put_element(std::vector<uint8_t> &matrix, size_t index, uint32_t code, size_t bytes) {
-    std::memcpy(&matrix[index * bytes], &code, bytes);  // little-endian, as all that the library reads
+    std::memcpy(&matrix[index * bytes], &code, bytes);  // little-endian, as everywhere in the library
 }
 
-// An element of shared memory, in its low bits.
+// Returns an element of shared memory in the low bits of a word.
 uint32_t shared_element(const uint8_t *memory, int32_t bit, int bits) {
     uint32_t code = 0;
     std::memcpy(&code, memory + bit / 8, size_t((bit + bits - 1) / 8 - bit / 8 + 1));
@@ -25,8 +25,8 @@ uint32_t shared_element(const uint8_t *memory, int32_t bit, int bits) {
 
 int element_bits(const Format &format) { return format.bits + format.ignored_low_bits; }
 
-// Whether an accumulator can be scaled: neither does a subnormal number go in nor would one come out. Zeros, Infs and
-// NaNs stay as they are.
+// Scales an accumulator by 2^-exponent; returns false if it is subnormal, or would become so. Zeros, Infs and NaNs do
+// not change.
 bool scale_down(uint32_t &code, const Format &format, int exponent) {
     const uint32_t top = (1u << format.exponent_bits) - 1, field = code >> format.fraction_bits & top;
     const bool is_zero = (code & ((1u << (format.bits - 1)) - 1)) == 0;
@@ -36,7 +36,7 @@ bool scale_down(uint32_t &code, const Format &format, int exponent) {
     return true;
 }
 
-// Matrices of an image: A, C and D have the rows of all CTAs one behind the other, as have scales of A and nibbles.
+// Matrices of an image. A, C, D, scales of A and nibbles have the rows of all CTAs, CTA by CTA.
 struct Tile {
     std::vector<uint8_t> a, b, c, d, nibbles, scale_a, scale_b;
 };
@@ -77,17 +77,15 @@ class Execution {
     int ctas_, rows_;
 };
 
-// Which of the copies is read where is not known.
+// Copies must be equal: no source says which copy the hardware reads.
 void Execution::check_copies(const char *name, const TensorMap &where, const uint32_t *memory) const {
     for (int32_t copy : where.copies)
         for (size_t index = 0; copy && index < where.words.size(); ++index) {
             if (where.element(memory, index) == where.element(memory, index, copy)) continue;
             const int lane = TensorMap::lane(where.words[index]);
-            throw Error(SPTC_BAD_VALUE, std::string(name) + " of " + spelled(placed_.opcode) +
-                                            " must be the same in its " + std::to_string(where.copies.size()) +
-                                            " copies in tensor memory; those at lanes " + std::to_string(lane) +
-                                            " and " + std::to_string(lane + copy) + ", column " +
-                                            std::to_string(TensorMap::column(where.words[index])) + ", differ.");
+            refuse_value(name, " of ", spelled(placed_.opcode), " must be the same in its ", where.copies.size(),
+                         " copies in tensor memory; those at lanes ", lane, " and ", lane + copy, ", column ",
+                         TensorMap::column(where.words[index]), ", differ.");
         }
 }
 
@@ -107,10 +105,8 @@ void Execution::check_accumulator(int64_t image) const {
         for (size_t index = 0; index < placed_.d.words.size(); ++index) {
             uint32_t code = placed_.d.element(tensor(image, cta), index);
             if (!scale_down(code, instruction_.d(), placed_.scale_input_d))
-                throw Error(SPTC_BAD_VALUE, "scale_input_d of " + spelled(placed_.opcode) +
-                                                " must leave no subnormal number in D, not " +
-                                                std::to_string(placed_.scale_input_d) +
-                                                ": no public source states how one is normalised or rounded.");
+                refuse_value("scale_input_d of ", spelled(placed_.opcode), " must leave no subnormal number in D, not ",
+                             placed_.scale_input_d, ": no public source states how one is normalised or rounded.");
         }
 }
 
@@ -133,7 +129,7 @@ void Execution::gather_a(int64_t image, Tile &tile) const {
     const bool in_shared = !placed_.a_shared.empty();
     const int bits = in_shared ? element_bits(instruction_.a()) : form_.container_bits;
     const int up = bits < form_.container_bits ? form_.low_bit_a : 0;
-    // The sign of the products, as was measured of wgmma, is that of A: behind the selection, where two may be spliced.
+    // Products are negated through A: wgmma, as measured, negates after selection, which may combine halves of two B.
     const uint32_t sign = placed_.descriptor.negates ? 1u << (form_.low_bit_a + instruction_.a().bits - 1) : 0;
     tile.a.resize(size_t(ctas_) * of_cta * bytes);
     for (int cta = 0; cta < ctas_; ++cta)
@@ -173,7 +169,7 @@ void Execution::gather_c(int64_t image, Tile &tile) const {
         }
 }
 
-// Nibbles or block scales of all CTAs, one behind the other.
+// Gathers nibbles or block scales of all CTAs, CTA by CTA.
 void Execution::gather_bytes(int64_t image, const TensorMap &where, std::vector<uint8_t> &into) const {
     const size_t of_cta = where.words.size();
     into.resize(size_t(ctas_) * of_cta);
@@ -182,7 +178,7 @@ void Execution::gather_bytes(int64_t image, const TensorMap &where, std::vector<
             into[size_t(cta) * of_cta + index] = uint8_t(where.element(tensor(image, cta), index));
 }
 
-// An element of 16 bits leaves the high half of its word as it is.
+// A result of 16 bits leaves the high half of its word unchanged.
 void Execution::scatter_d(const Tile &tile, int cta, uint32_t *memory) const {
     const size_t of_cta = placed_.d.words.size(), bytes = size_t(product_.result_bytes());
     for (size_t index = 0; index < of_cta; ++index) {
@@ -192,7 +188,7 @@ void Execution::scatter_d(const Tile &tile, int cta, uint32_t *memory) const {
     }
 }
 
-// Each lane of the columns of A takes what the next one holds, but for the last of a partition.
+// Each lane of the columns of A takes the words of the next lane, except the last lane of a partition.
 void Execution::shift_rows(uint32_t *memory) const {
     const int first = TensorMap::column(placed_.a.words.front()), last = TensorMap::column(placed_.a.words.back());
     for (int lane = 0; lane < TENSOR_LANES; ++lane) {
@@ -210,7 +206,7 @@ void Execution::compute(int64_t image, const Kernels &kernels, int threads, Tile
     gather_bytes(image, placed_.scale_b, tile.scale_b);
     uint32_t *result = placed_.result + image * ctas_ * TENSOR_WORDS;
     if (result != tensor(image, 0)) std::copy_n(tensor(image, 0), size_t(ctas_) * TENSOR_WORDS, result);
-    for (int cta = 0; cta < ctas_; ++cta) {  // each has block scales of B of its own
+    for (int cta = 0; cta < ctas_; ++cta) {  // each has its own block scales of B
         const auto part = [&](std::vector<uint8_t> &whole) {
             return whole.data() + whole.size() / size_t(ctas_) * size_t(cta);
         };

@@ -8,20 +8,18 @@ namespace sptc {
 
 namespace {
 
-[[noreturn]] void refuse(const std::string &sentence) { throw Error(SPTC_BAD_VALUE, sentence); }
-
 int column_of(uint64_t address) { return int(address & 0xFFFF); }
 
-// Lane of an address at which the layout lets an operand start.
+// Returns the lane of an address, which must be one where operands of the layout can start.
 int base_lane(const char *name, uint64_t address, const Layout &layout) {
     const int lane = lane_of(name, address);
     if (lane == 0 || (layout.half_lanes && lane == PARTITION / 2)) return lane;
     const std::string other = layout.half_lanes ? " or " + std::to_string(PARTITION / 2) : "";
-    refuse(std::string(name) + " must start at lane 0" + other + " of tensor memory in layout " + layout.name +
-           ", not " + std::to_string(lane) + ".");
+    refuse_value(name, " must start at lane 0", other, " of tensor memory in layout ", layout.name, ", not ", lane,
+                 ".");
 }
 
-// Adds elements one by one.
+// Builds a map element by element.
 class Builder {
   public:
     Builder(const char *name, int places, int lane, int column, int bits)
@@ -47,8 +45,8 @@ class Builder {
 
     TensorMap done() {
         if (last_ >= TENSOR_COLUMNS)
-            refuse(std::string(name_) + " at column " + std::to_string(column_) + " of tensor memory reaches column " +
-                   std::to_string(last_) + ", beyond the last one, " + std::to_string(TENSOR_COLUMNS - 1) + ".");
+            refuse_value(name_, " at column ", column_, " of tensor memory reaches column ", last_,
+                         ", beyond the last one, ", TENSOR_COLUMNS - 1, ".");
         return std::move(map_);
     }
 
@@ -62,13 +60,11 @@ class Builder {
 }  // namespace
 
 int lane_of(const char *name, uint64_t address) {
-    if (address >> 32)
-        refuse(std::string(name) + " must be a 32-bit address of tensor memory, not " + std::to_string(address) + ".");
+    if (address >> 32) refuse_value(name, " must be a 32-bit address of tensor memory, not ", address, ".");
     const int lane = int(address >> 16), column = column_of(address);
     if (lane >= TENSOR_LANES || column >= TENSOR_COLUMNS)
-        refuse(std::string(name) + " must be an address of lane 0 to " + std::to_string(TENSOR_LANES - 1) +
-               " and column 0 to " + std::to_string(TENSOR_COLUMNS - 1) + " of tensor memory, not of lane " +
-               std::to_string(lane) + " and column " + std::to_string(column) + ".");
+        refuse_value(name, " must be an address of lane 0 to ", TENSOR_LANES - 1, " and column 0 to ",
+                     TENSOR_COLUMNS - 1, " of tensor memory, not of lane ", lane, " and column ", column, ".");
     return lane;
 }
 
@@ -92,11 +88,10 @@ TensorMap a_map(const InstructionDescriptor &descriptor, uint64_t address) {
     int log2 = 0;
     while (4 << log2 < bits) ++log2;
     if (layout.a[log2] < 0)
-        refuse(must + "where '.ws' with M = " + std::to_string(layout.rows) + " wants elements of " +
-               std::to_string(bits) + " bits in tensor memory.");
+        refuse_value(must, "where '.ws' with M = ", layout.rows, " wants elements of ", bits,
+                     " bits in tensor memory.");
     if (stored_bits < bits && bits == 8)
-        refuse(must + "in words where a " + std::to_string(stored_bits) +
-               "-bit element sits in its byte of tensor memory.");
+        refuse_value(must, "in words where a ", stored_bits, "-bit element sits in its byte of tensor memory.");
     Builder builder("a", layout.a[log2], base_lane("a", address, layout), column_of(address), bits);
     for (int row = 0; row < layout.rows; ++row)
         for (int k = 0; k < form.stored_k; ++k) builder.add(row, k);
@@ -110,11 +105,11 @@ TensorMap metadata_map(const InstructionDescriptor &descriptor, uint64_t address
     const Form &form = *instruction.form;
     const int lane = base_lane("e", address, layout), column = column_of(address);
     if (descriptor.selector >= form.selectors)
-        refuse("the selector of " + spelled(instruction) + " must be " + (form.selectors > 1 ? "0 or 1" : "0") +
-               ": no public source states which columns " + std::to_string(descriptor.selector) + " picks.");
+        refuse_value("the selector of ", spelled(instruction), " must be ", form.selectors > 1 ? "0 or 1" : "0",
+                     ": no public source states which columns ", descriptor.selector, " picks.");
     if (column % METADATA_COLUMNS)
-        refuse("e of " + spelled(instruction) + " must start at an even column of tensor memory, not " +
-               std::to_string(column) + ".");
+        refuse_value("e of ", spelled(instruction), " must start at an even column of tensor memory, not ", column,
+                     ".");
     Builder builder("e", layout.e[form.container_bits >= 16], lane, column + descriptor.selector, 4);
     for (int row = 0; row < layout.rows; ++row)
         for (int chunk = 0; chunk < form.chunks; ++chunk) builder.add(row, chunk);
@@ -124,10 +119,10 @@ TensorMap metadata_map(const InstructionDescriptor &descriptor, uint64_t address
 
 TensorMap scale_map(const char *name, int lines, int size, int scale_id, uint64_t address, int parts) {
     if (const int lane = lane_of(name, address))
-        refuse(std::string(name) + " must start at lane 0 of tensor memory, not " + std::to_string(lane) + ".");
+        refuse_value(name, " must start at lane 0 of tensor memory, not ", lane, ".");
     if (parts > 1 && lines % (parts * PARTITION))
-        refuse(std::string(name) + " must be of a multiple of " + std::to_string(parts * PARTITION) + " columns, not " +
-               std::to_string(lines) + ": no public source states where the scales of fewer lie in layout B.");
+        refuse_value(name, " must be of a multiple of ", parts * PARTITION, " columns, not ", lines,
+                     ": no public source states where the scales of fewer lie in layout B.");
     Builder builder(name, SCALE_PLACES, 0, column_of(address), 8);
     const int width = lines / parts;
     for (int line = 0; line < lines; ++line)

@@ -10,14 +10,14 @@
 
 namespace sptc {
 
-constexpr int TENSOR_WORDS = TENSOR_LANES * TENSOR_COLUMNS;  // of a CTA, lane by lane
+constexpr int TENSOR_WORDS = TENSOR_LANES * TENSOR_COLUMNS;  // words of a CTA, lane by lane
 
-// Where the elements of a matrix lie, row by row: word, and lowest bit in it.
+// Place of each element of a matrix, row by row: word, and lowest bit in it.
 struct TensorMap {
     int bits = 0;
     std::vector<int32_t> words;
     std::vector<uint8_t> low_bits;
-    std::vector<int32_t> copies;  // lanes from the first copy to each of them, itself included
+    std::vector<int32_t> copies;  // distance in lanes of each copy from the first; includes 0
 
     static int lane(int32_t word) { return word / TENSOR_COLUMNS; }
     static int column(int32_t word) { return word % TENSOR_COLUMNS; }
@@ -26,16 +26,16 @@ struct TensorMap {
     }
 };
 
-// Lane of an address, which must lie in tensor memory.
+// Returns the lane of an address; throws if it is outside tensor memory.
 int lane_of(const char *name, uint64_t address);
 
-// D: its rows in a CTA, and all its columns.
+// Map of the rows of D in a CTA, and all columns.
 TensorMap accumulator_map(const InstructionDescriptor &descriptor, uint64_t address);
-// A: its rows in a CTA, and its stored columns.
+// Map of the rows of A in a CTA, and the stored columns.
 TensorMap a_map(const InstructionDescriptor &descriptor, uint64_t address);
-// Metadata: the nibbles of the rows in a CTA.
+// Map of the nibbles of the rows in a CTA.
 TensorMap metadata_map(const InstructionDescriptor &descriptor, uint64_t address);
-// Block scales of the rows of A in a CTA, or of all columns of B, which lie in parts one below the other.
+// Map of the block scales of the rows of A in a CTA, or of all columns of B, whose parts are in successive lanes.
 TensorMap scale_map(const char *name, int lines, int size, int scale_id, uint64_t address, int parts);
 
 }  // namespace sptc

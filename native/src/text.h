@@ -1,4 +1,4 @@
-// Words of instructions and of sentences about them.
+// Functions on text.
 #ifndef SPTC_TEXT_H
 #define SPTC_TEXT_H
 
@@ -7,9 +7,23 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace sptc {
+
+// A part of a text; numbers are written in decimal.
+inline std::string as_text(const std::string &text) { return text; }
+
+template <typename Number, typename = std::enable_if_t<std::is_integral_v<Number>>>
+std::string as_text(Number number) {
+    return std::to_string(number);
+}
+
+template <typename... Parts>
+std::string joined(const Parts &...parts) {
+    return (as_text(parts) + ...);
+}
 
 inline std::string quoted(const std::string &text) { return "'" + text + "'"; }
 
@@ -35,7 +49,7 @@ inline std::string trimmed(const std::string &text) {
     return first < last ? std::string(first, last) : std::string();
 }
 
-// Without the semicolon that may end it.
+// Removes spaces at the ends, and a final semicolon.
 inline std::string statement(const std::string &text) {
     const std::string whole = trimmed(text);
     return !whole.empty() && whole.back() == ';' ? trimmed(whole.substr(0, whole.size() - 1)) : whole;
@@ -49,7 +63,7 @@ inline std::string one_of(const std::vector<std::string> &choices) {
     return listed;
 }
 
-// With so many digits at least.
+// Writes at least `digits` digits.
 inline std::string hexadecimal(uint64_t value, int digits) {
     char text[24];
     std::snprintf(text, sizeof text, "0x%0*llx", digits, static_cast<unsigned long long>(value));
