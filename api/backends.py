@@ -4,8 +4,8 @@ Each back end takes one frozen record of operands and returns one frozen record 
 package distinguishes back ends by name.
 """
 
-from collections.abc import Callable
 from functools import lru_cache
+from importlib import import_module
 from typing import Protocol, runtime_checkable
 
 from ..errors import BackendError, OperandError, shown
@@ -75,67 +75,28 @@ class _Golden:
         return Product(multiply_by(instruction, self._numerics, MUX_OF_ARCHITECTURE[arch], operands))
 
 
-def _rtl() -> Backend:
-    from ..sim.engine.engine import HardwareBackend
-
-    return HardwareBackend("verilator")
-
-
-def _pysim() -> Backend:
-    from ..sim.engine.engine import HardwareBackend
-
-    return HardwareBackend("amaranth")
-
-
-def _native() -> Backend:
-    from ..native.backend import NativeBackend
-
-    return NativeBackend()
-
-
-def _warp() -> Backend:
-    from .tops import WarpBackend
-
-    return WarpBackend()
-
-
-def _warpgroup() -> Backend:
-    from .tops import WarpgroupBackend
-
-    return WarpgroupBackend()
-
-
-def _tcgen05() -> Backend:
-    from .tops import Tcgen05Backend
-
-    return Tcgen05Backend()
-
-
-def _cuda() -> Backend:
-    from .cuda import CudaBackend
-
-    return CudaBackend()
-
-
-#: Constructor of each back end. Each imports its packages on first use.
-_MAKERS: dict[str, Callable[[], Backend]] = {
-    "golden": _Golden,
-    "rtl": _rtl,
-    "pysim": _pysim,
-    "native": _native,
-    "warp": _warp,
-    "warpgroup": _warpgroup,
-    "tcgen05": _tcgen05,
-    "cuda": _cuda,
+#: Module of each back end below the package, its class there, and the arguments of the class. A module is imported on
+#: first use.
+_CLASSES = {
+    "golden": ("api.backends", "_Golden"),
+    "rtl": ("sim.engine.engine", "HardwareBackend", "verilator"),
+    "pysim": ("sim.engine.engine", "HardwareBackend", "amaranth"),
+    "native": ("native.backend", "NativeBackend"),
+    "warp": ("api.tops", "RegisterBackend", "warp"),
+    "warpgroup": ("api.tops", "RegisterBackend", "warpgroup"),
+    "tcgen05": ("api.tops", "Tcgen05Backend"),
+    "cuda": ("api.cuda", "CudaBackend"),
 }
 #: Names of the back ends, and of the models among them. Models compute every architecture.
-BACKENDS = tuple(_MAKERS)
+BACKENDS = tuple(_CLASSES)
 MODELS = ("golden", "rtl", "pysim", "native")
 
 
-@lru_cache(maxsize=len(_MAKERS))
+@lru_cache(maxsize=len(_CLASSES))
 def _made(name: str) -> Backend:
-    return _MAKERS[name]()
+    module, class_name, *arguments = _CLASSES[name]
+    created: Backend = getattr(import_module(f"...{module}", __name__), class_name)(*arguments)
+    return created
 
 
 def backend(name: str | Backend) -> Backend:
@@ -149,11 +110,11 @@ def backend(name: str | Backend) -> Backend:
     Raises
     ------
     BackendError
-            No back end has this name.
+        No back end has this name.
     """
     if isinstance(name, Backend):
         return name
-    if not is_word_of(name, _MAKERS):
+    if not is_word_of(name, _CLASSES):
         raise BackendError(f"backend must be {' or '.join(map(repr, BACKENDS))}, not {shown(name)}")
     return _made(name)
 

@@ -71,8 +71,8 @@ def is_integer(value: object) -> TypeGuard[int]:
 def registers(name: str, value: object, tail: tuple[int, ...], instruction: Instruction) -> Registers:
     """Return `value` if it is a uint32 array whose shape ends in `tail`."""
     if not isinstance(value, np.ndarray) or value.dtype != np.uint32 or value.shape[-len(tail) :] != tail:
-        wanted = ", ".join(map(str, ("...", *tail)))
-        raise OperandError(f"{name} of {instruction} must be a uint32 array of shape ({wanted}), not {describe(value)}")
+        shape = ", ".join(map(str, ("...", *tail)))
+        raise OperandError(f"{name} of {instruction} must be a uint32 array of shape ({shape}), not {describe(value)}")
     return value
 
 
@@ -107,8 +107,8 @@ def check_image(smem: object, instruction: str, maps: Mapping[str, SharedMap]) -
         size = smem.shape[-1]
         first = where.first_beyond(min(size, ADDRESS_SPACE))
         if first is not None:
-            held = f"smem has {size}" if size <= ADDRESS_SPACE else f"descriptors address {ADDRESS_SPACE}"
-            raise OperandError(f"descriptor {name} of {instruction} reaches byte {first}, but {held} bytes")
+            limit = f"smem has {size}" if size <= ADDRESS_SPACE else f"descriptors address {ADDRESS_SPACE}"
+            raise OperandError(f"descriptor {name} of {instruction} reaches byte {first}, but {limit} bytes")
     return smem
 
 
@@ -119,25 +119,12 @@ def check_metadata(
     places: Places,
     policy: str,
 ) -> None:
-    """Raise for the first nibble that the policy does not accept.
+    """Raise a `MetadataError` for the first nibble that the policy does not accept.
 
-    Parameters
-    ----------
-    instruction : Instruction
-        Instruction whose rule applies.
-    nibbles : ndarray of uint8, shape (batch, m, chunks)
-        Metadata.
-    stored : callable
-        Returns the stored elements of A, shape (batch, m, stored k). Called only under policy ``"software"``.
-    places : Places
-        Place where each nibble was read, shape (m, chunks).
-    policy : str
-        ``"strict"``, ``"software"`` or ``"silicon"``.
-
-    Raises
-    ------
-    MetadataError
-        An undefined nibble. Its batch index counts from the start of the block; see :func:`in_blocks`.
+    The policy is ``"strict"``, ``"software"`` or ``"silicon"``. The nibbles have the shape (batch, m, chunks); their
+    places, where they were read, the shape (m, chunks). `stored` returns the stored elements of A, shape (batch, m,
+    stored k), and is called only under policy ``"software"``. The batch index of the error counts from the start of the
+    block; see :func:`in_blocks`.
     """
     rule, granularity = instruction.rule, instruction.granularity
     assert rule

@@ -178,8 +178,8 @@ def _images(
     ctas = () if opcode.cta_group == 1 else (2,)
     is_image = isinstance(tmem, np.ndarray) and tmem.dtype == np.uint32 and tmem.shape[-2:] == (LANES, COLUMNS)
     if not isinstance(tmem, np.ndarray) or not is_image or tmem.shape[:-2][: len(ctas)] != ctas:
-        wanted = ", ".join(map(str, (*ctas, "...", LANES, COLUMNS)))
-        raise OperandError(f"tmem of {opcode} must be a uint32 array of shape ({wanted}), not {describe(tmem)}")
+        shape = ", ".join(map(str, (*ctas, "...", LANES, COLUMNS)))
+        raise OperandError(f"tmem of {opcode} must be a uint32 array of shape ({shape}), not {describe(tmem)}")
     shared = {name: where for name, where in (("a", placement.a), ("b", placement.b)) if isinstance(where, SharedMap)}
     image = check_image(smem, str(opcode), shared)
     if image.shape[:-1][: len(ctas)] != ctas:
@@ -300,21 +300,8 @@ def placement_of(
 ) -> Placement:
     """Turn addresses and descriptors into maps of the operands.
 
-    Parameters
-    ----------
-    opcode, descriptor : Opcode, InstructionDescriptor
-        Opcode, and its decoded instruction descriptor.
-    operands : dict of str to int
-        Descriptors and addresses of `a`, `b`, `d`, and `e` for a sparse instruction.
-    scales : dict of str to int or None
-        Addresses of `scale_a` and `scale_b`.
-    zero_column_mask : int or None
-        As for :func:`tcgen05_mma`.
-
-    Raises
-    ------
-    OperandError
-        As for :func:`tcgen05_mma`.
+    `operands` are the descriptors and addresses of `a`, `b`, `d`, and `e` for a sparse instruction; `scales` the
+    addresses of `scale_a` and `scale_b`. The zero-column mask and the `OperandError` are those of :func:`tcgen05_mma`.
     """
     instruction = descriptor.instruction
     operands = {name: _integer(name, value, opcode) for name, value in operands.items()}
@@ -354,8 +341,8 @@ def _check_alignment(opcode: Opcode, layout: Layout, addresses: dict[str, int]) 
     if layout.half_lanes:
         lanes = {name: decode_address(address, name)[0] for name, address in addresses.items()}
         if len(set(lanes.values())) > 1:
-            told = ", ".join(f"{name} at {lane}" for name, lane in lanes.items())
-            raise OperandError(f"the operands of {opcode} in tensor memory must start at one lane, not {told}")
+            lanes_used = ", ".join(f"{name} at {lane}" for name, lane in lanes.items())
+            raise OperandError(f"the operands of {opcode} in tensor memory must start at one lane, not {lanes_used}")
 
 
 def _column_mask(value: int | None, opcode: Opcode, descriptor: InstructionDescriptor) -> ColumnMask | None:

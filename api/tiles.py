@@ -25,14 +25,8 @@ _CORE_MATRIX_ROWS = 8
 def multiply_held(execute: Execute, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
     """Compute D with a back end that executes instructions; large matrices take several instructions.
 
-    Operands that came from registers and shared memory are passed on unchanged.
-
-    Parameters
-    ----------
-    execute : callable
-        Executes one instruction on each case of a batch.
-    instruction, arch, operands
-        As for :meth:`~sptc.api.backends.Backend.multiply`.
+    `execute` runs one instruction on each case of a batch. Operands that came from registers and shared memory are
+    passed on unchanged. Other arguments are those of :meth:`~sptc.api.backends.Backend.multiply`.
     """
     if isinstance(operands.held, HeldOperands):
         return execute(instruction, arch, operands.held)

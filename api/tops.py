@@ -1,5 +1,7 @@
 """Back ends ``warp``, ``warpgroup`` and ``tcgen05``: instructions on simulated tops of the hardware, with cycles."""
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,29 +15,31 @@ from ..operands.registers import from_registers, unpack_nibbles
 from ..operands.tensor_memory import gather_tensor
 from ..sim.engine.tops import command_of, refusal, tcgen05, tops_of, undefined_names, warp_for, warpgroup
 from ..sim.engine.warpgroup_commands import multiplication, warp_instruction
-from .tiles import multiply_held
+from .tiles import Execute, multiply_held
 
-__all__ = ["Tcgen05Backend", "WarpBackend", "WarpgroupBackend"]
+__all__ = ["RegisterBackend", "Tcgen05Backend"]
 
 
-class WarpBackend:
-    """The `Warp` top of an architecture, which executes ``mma``; see :class:`sptc.api.backends.Backend`."""
+class RegisterBackend:
+    """A top that takes operands from registers, ``warp`` or ``warpgroup``; see :class:`sptc.api.backends.Backend`.
+
+    ``warp`` is the `Warp` of an architecture, which executes ``mma``; ``warpgroup`` the four tensor cores of an SM of
+    sm_90, which execute ``wgmma`` and ``mma``.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._compile, self._execute = _TOPS[name]
 
     def make_ready(self, arch: str) -> None:
-        """Compile the warp.
-
-        Raises
-        ------
-        BackendError
-            The simulator or a compiler is missing.
-        """
-        warp_for(arch)
+        """Compile the top; raise a `BackendError` if the simulator or a compiler is missing."""
+        self._compile(arch)
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
         """Compute D with as many instructions as the matrices need, issued back to back."""
-        if "warp" not in tops_of(instruction, arch):
-            raise refusal("warp", instruction, arch)
-        return multiply_held(_on_warp, instruction, arch, operands)
+        if self.name not in tops_of(instruction, arch):
+            raise refusal(self.name, instruction, arch)
+        return multiply_held(self._execute, instruction, arch, operands)
 
 
 def _on_warp(instruction: Instruction, arch: str, operands: HeldOperands) -> Product:
@@ -44,26 +48,6 @@ def _on_warp(instruction: Instruction, arch: str, operands: HeldOperands) -> Pro
     return Product(
         from_registers(run.d, accumulator_fragment(instruction)), flags, int(run.done.max() - run.accepted.min())
     )
-
-
-class WarpgroupBackend:
-    """The `Warpgroup` top: four tensor cores of an SM of sm_90, which execute ``wgmma`` and ``mma``."""
-
-    def make_ready(self, arch: str) -> None:
-        """Compile the warpgroup.
-
-        Raises
-        ------
-        BackendError
-            The simulator or a compiler is missing.
-        """
-        warpgroup()
-
-    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Compute D with as many instructions as the matrices need, issued back to back."""
-        if "warpgroup" not in tops_of(instruction, arch):
-            raise refusal("warpgroup", instruction, arch)
-        return multiply_held(_on_warpgroup, instruction, arch, operands)
 
 
 def _on_warpgroup(instruction: Instruction, arch: str, operands: HeldOperands) -> Product:
@@ -78,6 +62,13 @@ def _on_warpgroup(instruction: Instruction, arch: str, operands: HeldOperands) -
     flags = _flags(instruction, operands, np.stack([one.illegal for one in completions]))
     cycles = max(one.done for one in completions) - min(one.taken for one in completions)
     return Product(d, flags, cycles)
+
+
+#: Function that compiles a top, and function that executes an instruction on it.
+_TOPS: dict[str, tuple[Callable[[str], object], Execute]] = {
+    "warp": (warp_for, _on_warp),
+    "warpgroup": (lambda arch: warpgroup(), _on_warpgroup),
+}
 
 
 def _flags(instruction: Instruction, operands: HeldOperands, illegal: NDArray[np.bool_]) -> tuple[StepFlags, ...]:
@@ -97,13 +88,7 @@ class Tcgen05Backend:
     """The `Tcgen05` top: the tensor cores of a CTA of sm_100, or of a pair, which execute ``tcgen05.mma``."""
 
     def make_ready(self, arch: str) -> None:
-        """Compile the tensor cores.
-
-        Raises
-        ------
-        BackendError
-            The simulator or a compiler is missing.
-        """
+        """Compile the tensor cores; raise a `BackendError` if the simulator or a compiler is missing."""
         tcgen05()
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:

@@ -108,7 +108,7 @@ def wgmma(
 
     def compute(block: dict[str, Any]) -> Registers:
         smem = block["smem"]
-        held = {"b": smem, "c": block["d"]} | {name: block[name] for name in ("a", "e") if name in block}
+        register_operands = {"b": smem, "c": block["d"]} | {name: block[name] for name in ("a", "e") if name in block}
         stored = gather_shared(smem, maps["a"]) if "a" in maps else from_registers(block["a"], a_fragment(parsed))
         nibbles = None
         if parsed.sparse:
@@ -123,7 +123,7 @@ def wgmma(
             gather_shared(smem, maps["b"]).swapaxes(1, 2),
             from_registers(block["d"] if scale_d else np.zeros_like(block["d"]), accumulators),
             nibbles,
-            held=HeldOperands(held, immediates, descriptors),
+            held=HeldOperands(register_operands, immediates, descriptors),
         )
         return to_registers(computes.multiply(parsed, "sm_90", matrices).d, accumulators)
 
@@ -242,7 +242,7 @@ def _check_immediate(name: str, value: object, accepted: tuple[int, ...], instru
 
 def _shared_operand(name: str, value: object, instruction: Instruction, transposed: int) -> SharedMap:
     if not is_integer(value):
-        held = "an array of registers or a descriptor (an int)" if name == "a" else "a descriptor (an int)"
-        raise OperandError(f"{name} of {instruction} must be {held}, not {describe(value)}")
+        accepted = "an array of registers or a descriptor (an int)" if name == "a" else "a descriptor (an int)"
+        raise OperandError(f"{name} of {instruction} must be {accepted}, not {describe(value)}")
     descriptor = decode_descriptor(int(value), instruction.family)
     return operand_map(instruction, name, descriptor, transposed=bool(transposed))

@@ -24,35 +24,16 @@ def end_with_parent() -> None:
 
 
 def run_abc(folder: Path, graph: str, commands: str, seconds: float | None) -> str:
-    """Run ABC on a graph. Constraints are folded into its outputs; uninitialised registers may hold any value.
+    """Run ABC on a graph and return what it printed.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder of the graph.
-    graph : str
-        File name of the graph, in AIGER.
-    commands : str
-        ABC commands, separated by semicolons.
-    seconds : float or None
-        Time limit; None for no limit.
-
-    Returns
-    -------
-    str
-        What ABC printed.
-
-    Raises
-    ------
-    BackendError
-        ABC is not installed, or fails.
-    TimeoutError
-        The time limit was reached.
+    `graph` is the name of an AIGER file in `folder`, and `commands` are separated by semicolons. Constraints are folded
+    into the outputs of the graph; uninitialised registers may hold any value. Raise a `BackendError` if ABC is not
+    installed or fails, and a `TimeoutError` after `seconds`.
     """
-    found = importlib.util.find_spec("pyosys")
-    if found is None or found.origin is None:
+    yosys = importlib.util.find_spec("pyosys")
+    if yosys is None or yosys.origin is None:
         raise BackendError(f"proofs need ABC: install it with `{install_line('formal')}`")
-    program = Path(found.origin).parent / "yosys-abc"
+    program = Path(yosys.origin).parent / "yosys-abc"
     words = [str(program), "-q", f"read_aiger {graph}; logic; undc; strash; zero; fold; {commands}"]
     try:
         done = subprocess.run(  # a search may take hours, and its parent may be killed meanwhile

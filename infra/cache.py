@@ -28,26 +28,15 @@ def cache_folder() -> Path:
 
 
 def require_private(path: Path) -> None:
-    """Raise if another user could have written a file of the cache, which this process loads or trusts.
-
-    Parameters
-    ----------
-    path : Path
-        An existing file or folder of the cache.
-
-    Raises
-    ------
-    BackendError
-        The file, or its folder, belongs to another user or can be written by other users.
-    """
+    """Raise a `BackendError` if another user could have written an existing file or folder of the cache."""
     if not hasattr(os, "geteuid"):  # no POSIX permissions on this system
         return
     for place in (path.parent, path):
-        found = place.stat()
-        if found.st_uid not in (os.geteuid(), 0):
-            raise BackendError(f"{place} belongs to another user (number {found.st_uid}) and is not used: {_REMEDY}")
-        if found.st_mode & _WRITABLE_BY_OTHERS:
-            mode = stat.filemode(found.st_mode)
+        status = place.stat()
+        if status.st_uid not in (os.geteuid(), 0):
+            raise BackendError(f"{place} belongs to another user (number {status.st_uid}) and is not used: {_REMEDY}")
+        if status.st_mode & _WRITABLE_BY_OTHERS:
+            mode = stat.filemode(status.st_mode)
             raise BackendError(f"{place} can be written by other users ({mode}) and is not used: {_REMEDY}")
 
 
@@ -59,19 +48,9 @@ def is_built(name: str) -> bool:
 def built(name: str, build: Callable[[Path], None]) -> Path:
     """Return the path of a file of the cache. A missing file is built, by one process at a time.
 
-    If the cache cannot be written, the file is built in a temporary folder of this process.
-
-    Parameters
-    ----------
-    name : str
-        Name of the file, which must identify everything that its content depends on.
-    build : callable (Path) -> None
-        Creates the file atomically.
-
-    Raises
-    ------
-    BackendError
-        Another user could have written the file; it can be written nowhere; or `build` raises this error.
+    `name` must identify everything that the content depends on, and `build` creates the file atomically. If the cache
+    cannot be written, the file is built in a temporary folder of this process. Raise a `BackendError` if another user
+    could have written the file or it can be written nowhere.
     """
     path = cache_folder() / name
     try:
@@ -99,12 +78,9 @@ def _build_once(path: Path, build: Callable[[Path], None]) -> None:
 
 
 def recall(name: str) -> bytes | None:
-    """Return the bytes that :func:`store` has kept under a name; None if there are none.
+    """Return the bytes that :func:`store` has kept under a name, None if there are none.
 
-    Raises
-    ------
-    BackendError
-        Another user could have written the file.
+    Errors are those of :func:`require_private`.
     """
     path = cache_folder() / name
     if not path.exists():

@@ -17,13 +17,7 @@ WARNINGS = ("-Wall", "-Wextra", "-Werror")
 
 
 def cxx_compiler() -> str:
-    """Return the path of the C++ compiler: ``$CXX``, or the first known one on the ``PATH``.
-
-    Raises
-    ------
-    BackendError
-        There is no compiler.
-    """
+    """Return the path of the C++ compiler: ``$CXX``, or the first known one on the path; a `BackendError` if none."""
     for name in (os.environ.get("CXX"), "g++", "c++", "clang++"):
         if name and (path := shutil.which(name)):
             return path
@@ -31,13 +25,7 @@ def cxx_compiler() -> str:
 
 
 def compiler_stamp() -> tuple[str, int, int]:
-    """Return path, size and modification time of the compiler, a key that changes when it is updated.
-
-    Raises
-    ------
-    BackendError
-        There is no compiler.
-    """
+    """Return path, size and modification time of the compiler, a key that changes when it is updated."""
     compiler = cxx_compiler()
     stamp = Path(compiler).resolve().stat()
     return compiler, stamp.st_size, stamp.st_mtime_ns
@@ -52,23 +40,9 @@ def progress(message: str) -> None:
 def run_tool(
     command: list[str], folder: Path, tool: str, built: str, environment: dict[str, str] | None = None
 ) -> None:
-    """Run a tool in a folder.
+    """Run a command in a folder; `tool` and `built` name the tool and its product in error messages.
 
-    Parameters
-    ----------
-    command : list of str
-        Program and arguments.
-    folder : Path
-        Working directory.
-    tool, built : str
-        Names of the tool and of the product, for the error message.
-    environment : dict of str to str, optional
-        Environment variables. Default: those of this process.
-
-    Raises
-    ------
-    BackendError
-        The tool fails; the message has the first line of its output that mentions an error.
+    Raise a `BackendError` if the tool fails; the message has the first line of its output that mentions an error.
     """
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -79,23 +53,10 @@ def run_tool(
 
 
 def compile_shared(sources: Mapping[str, str], library: Path, options: Sequence[str], built: str) -> None:
-    """Compile C++ to a shared library.
+    """Compile C++ files, given by name, to a shared library; those that end in ``.cpp`` are compiled.
 
-    Parameters
-    ----------
-    sources : mapping of str to str
-        C++17 files by name; those that end in ``.cpp`` are compiled.
-    library : Path
-        Path of the result. It is built in a scratch folder beside this path and moved there when complete.
-    options : sequence of str
-        Options of the compiler.
-    built : str
-        Name of the product, for the error message.
-
-    Raises
-    ------
-    BackendError
-        There is no compiler, or it fails.
+    The library is built in a scratch folder beside its path and moved there when complete. `built` names the product in
+    error messages. Raise a `BackendError` if there is no compiler, or it fails.
     """
     with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
         folder = Path(scratch)

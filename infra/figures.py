@@ -19,32 +19,16 @@ _STYLE = {"svg.hashsalt": "sptc", "svg.fonttype": "none"}
 
 
 def check_plotting() -> None:
-    """Raise unless pictures can be drawn.
-
-    Raises
-    ------
-    BackendError
-        matplotlib is not installed.
-    """
+    """Raise a `BackendError` unless matplotlib is installed."""
     if importlib.util.find_spec("matplotlib") is None:
         raise BackendError(f"pictures need matplotlib: install it with `{install_line('area')}`")
 
 
 @contextmanager
 def figure(width: float, height: float, **style: object) -> Iterator[Any]:
-    """Yield a figure to draw on, in the style of all pictures.
+    """Yield a figure of this size in inches, in the style of all pictures; `style` are further rcParams of matplotlib.
 
-    Parameters
-    ----------
-    width, height : float
-        Size in inches.
-    **style : object
-        Settings (rcParams) of matplotlib for this figure.
-
-    Raises
-    ------
-    BackendError
-        matplotlib is not installed.
+    Raise a `BackendError` if matplotlib is not installed.
     """
     check_plotting()
     matplotlib: Any = importlib.import_module("matplotlib")
@@ -62,21 +46,9 @@ def drawn(figure: Any) -> bytes:
 
 @contextmanager
 def picture(path: Path, width: float, height: float) -> Iterator[Any]:
-    """Yield axes to draw on, and write them as SVG at the end of the context.
+    """Yield axes of this size in inches to draw on, and write them as an SVG file at the end of the context.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    width, height : float
-        Size in inches.
-
-    Raises
-    ------
-    BackendError
-        matplotlib is not installed.
-    FileError
-        The file cannot be written.
+    Raise a `BackendError` if matplotlib is not installed, and a `FileError` if the file cannot be written.
     """
     with figure(width, height, **{"font.size": 10}) as whole:
         whole.set_layout_engine("constrained")

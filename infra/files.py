@@ -19,20 +19,7 @@ STANDARD_OUTPUT = Path("-")
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file, whole or not at all, even if other processes write it too.
-
-    Parameters
-    ----------
-    path : Path
-        As for :func:`whole_file`.
-    data : bytes
-        Content of the file.
-
-    Raises
-    ------
-    FileError
-        The file cannot be written.
-    """
+    """Write a file as :func:`whole_file` does, whole or not at all, even if other processes write it too."""
     with whole_file(path) as file:
         file.write(data)
 
@@ -41,16 +28,8 @@ def write_whole(path: Path, data: bytes) -> None:
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """Open a file for writing that is created, or replaces an older one, at the end of the context.
 
-    Parameters
-    ----------
-    path : Path
-        The file. A symbolic link is followed. A device, a pipe or a socket is written directly and never replaced;
-        ``-`` is standard output. The permissions of an older file are kept.
-
-    Raises
-    ------
-    FileError
-        The file cannot be written.
+    A symbolic link is followed. A device, a pipe or a socket is written directly and never replaced; ``-`` is standard
+    output. The permissions of an older file are kept. Raise a `FileError` if the file cannot be written.
     """
     sys.stdout.flush()  # the path may lead to standard output
     if path == STANDARD_OUTPUT:
@@ -71,14 +50,9 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def move_whole(source: Path, path: Path) -> None:
-    """Move a file to `path`, by the rules of :func:`whole_file`.
+    """Move a file to `path`, by the rules and with the error of :func:`whole_file`.
 
     It is copied if `path` is not a plain file, or leads to another file system.
-
-    Raises
-    ------
-    FileError
-        The file at `path` cannot be written.
     """
     with _named(path):
         if path != STANDARD_OUTPUT and not _is_kept(path):
@@ -95,13 +69,7 @@ def move_whole(source: Path, path: Path) -> None:
 
 
 def require_writable(path: Path) -> None:
-    """Raise if a file cannot be written. Called before the work whose result the file will hold.
-
-    Raises
-    ------
-    FileError
-        The file cannot be written.
-    """
+    """Raise a `FileError` if a file cannot be written. Called before the work whose result the file will hold."""
     if path == STANDARD_OUTPUT:
         return
     with _named(path):

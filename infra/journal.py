@@ -24,29 +24,11 @@ COMMIT;
 class Journal:
     """A journal folder, locked by one process at a time. Other processes can read the database meanwhile.
 
-    Parameters
-    ----------
-    path : Path
-        The folder; created if it does not exist.
-    kind : str
-        Name of the work and of its database, for example ``campaign`` and ``campaign.db``.
-    beside : collection of str, optional
-        Names of all other files that the folder may contain. Default: a folder without the database must be empty, and
-        a folder with the database may contain any files.
-
-    Attributes
-    ----------
-    path : Path
-        The folder.
-    file : Path
-        The database: table ``task`` with the task, in one row at most, and table ``entries``, both as JSON.
-    task : object
-        The task as JSON values; None before :meth:`begin`.
-
-    Raises
-    ------
-    FileError
-        The folder cannot be created or read, contains other files, is damaged, or is in use.
+    The folder is created if it does not exist. `file` is its database, for example ``campaign.db`` for the kind of work
+    ``campaign``, with table ``task`` with at most one row, and table ``entries``, both as JSON. `task` is that task,
+    None before :meth:`begin`. `beside` are the names of all other files that the folder may contain; by default a
+    folder without the database must be empty, and a folder with the database may contain any files. Raise a `FileError`
+    if the folder cannot be created or read, contains other files, is damaged, or is in use.
     """
 
     def __init__(self, path: Path, kind: str, beside: Collection[str] | None = None) -> None:
@@ -117,13 +99,7 @@ class Journal:
             raise self.damaged() from None
 
     def begin(self, task: object) -> None:
-        """Store the task, as JSON values, and delete all entries.
-
-        Raises
-        ------
-        FileError
-            The database cannot be written, for example because the disk is full.
-        """
+        """Store the task, as JSON values, and delete all entries; raise a `FileError` if the disk is full."""
         text = json.dumps(task)
         self._write(
             ("DELETE FROM task", [()]), ("DELETE FROM entries", [()]), ("INSERT INTO task VALUES (?)", [(text,)])
@@ -131,13 +107,7 @@ class Journal:
         self.task = json.loads(text)
 
     def entries(self) -> Iterator[tuple[int, Any]]:
-        """Yield number and JSON value of each entry, in the order of numbers.
-
-        Raises
-        ------
-        FileError
-            An entry is damaged.
-        """
+        """Yield number and JSON value of each entry, in the order of numbers; raise a `FileError` if one is damaged."""
         for number, content in self._select("SELECT number, content FROM entries ORDER BY number"):
             try:
                 yield number, json.loads(content)
@@ -145,13 +115,7 @@ class Journal:
                 raise self.damaged(number) from None
 
     def write(self, entries: Mapping[int, object]) -> None:
-        """Write entries by number, all or none. An existing entry of the same number is replaced.
-
-        Raises
-        ------
-        FileError
-            The database cannot be written, for example because the disk is full.
-        """
+        """Write entries by number, all or none, in place of older ones of the same numbers; errors as :meth:`begin`."""
         rows = [(number, json.dumps(value)) for number, value in entries.items()]
         self._write(("INSERT OR REPLACE INTO entries VALUES (?, ?)", rows))
 

@@ -22,32 +22,16 @@ PLACING = (*_DEVICE, "--freq", _MEGAHERTZ, "--timing-allow-fail", "--seed", "1")
 
 
 def nextpnr_version() -> str:
-    """Return the version of nextpnr.
-
-    Raises
-    ------
-    BackendError
-        nextpnr is not installed.
-    """
+    """Return the version of nextpnr; raise a `BackendError` if it is not installed."""
     if importlib.util.find_spec(_PACKAGE) is None:
         raise BackendError(f"placing needs nextpnr: install it with `{install_line('fpga')}`")
     return importlib.metadata.version(_PACKAGE)
 
 
 def run_nextpnr(folder: Path, netlist: str, report: str) -> None:
-    """Place and route a netlist on an ECP5, with a fixed seed.
+    """Place and route a netlist (JSON of Yosys) on an ECP5, with a fixed seed, and write a report into the same folder.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder of the files.
-    netlist, report : str
-        File names of the netlist (JSON of Yosys) and of the report to write.
-
-    Raises
-    ------
-    BackendError
-        nextpnr is not installed, or fails, for example because the netlist does not fit.
+    Raise a `BackendError` if nextpnr is not installed, or fails, for example because the netlist does not fit.
     """
     nextpnr_version()
     command = [sys.executable, "-c", _PROGRAM, *PLACING, "--quiet", "--json", netlist, "--report", report]

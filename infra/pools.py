@@ -151,12 +151,8 @@ class Pool:
     def collect(self) -> list[Any]:
         """Wait briefly for work to end; return the results so far, in any order.
 
-        Raises
-        ------
-        WorkError
-            Work kills its workers, or raises an exception that is not an :class:`~sptc.Error`.
-        PoolError
-            The cluster is lost.
+        Raise a `WorkError` if work kills its workers, or raises an exception that is not an :class:`~sptc.Error`; and a
+        `PoolError` if the cluster is lost.
         """
         if not self._broken and not wait(self._flying, _GLANCE, FIRST_COMPLETED).done:
             if self._workers():
@@ -245,13 +241,7 @@ def cores() -> int:
 
 @contextmanager
 def local_pool(jobs: int) -> Iterator[Pool]:
-    """Yield a pool of processes on this machine.
-
-    Parameters
-    ----------
-    jobs : int
-        Number of processes.
-    """
+    """Yield a pool of processes on this machine."""
     # A forked process starts fastest; system libraries survive a fork on Linux only.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
     pool = Pool(lambda: ProcessPoolExecutor(jobs, context, _begin_worker), 2 * jobs)
@@ -270,15 +260,8 @@ def local_pool(jobs: int) -> Iterator[Pool]:
 def cluster_pool(address: str) -> Iterator[Pool]:
     """Yield a pool on the workers of a Dask scheduler, which must have the same version of this package.
 
-    Parameters
-    ----------
-    address : str
-        Address of the scheduler, for example ``tcp://localhost:8786``.
-
-    Raises
-    ------
-    PoolError
-        `distributed` is not installed, or no scheduler with workers answers.
+    The address is for example ``tcp://localhost:8786``. Raise a `PoolError` if `distributed` is not installed, or no
+    scheduler with workers answers.
     """
     try:
         distributed: Any = importlib.import_module("distributed")

@@ -34,17 +34,8 @@ _SUFFIX = ".npy"
 def opened(path: Path, refusal: str = "cannot be read") -> Iterator[BinaryIO]:
     """Open a plain file for reading.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    refusal : str
-        Predicate of the error message if the file cannot be opened or read; the reason follows in brackets.
-
-    Raises
-    ------
-    FileError
-        The file does not exist, cannot be read, or is a folder, a pipe or a device.
+    Raise a `FileError` if the file does not exist, cannot be read, or is a folder, a pipe or a device. `refusal` is the
+    predicate of its message; the reason follows in brackets.
     """
     try:
         # Without O_NONBLOCK, opening a pipe that has no writer would block for ever.
@@ -66,13 +57,7 @@ def opened(path: Path, refusal: str = "cannot be read") -> Iterator[BinaryIO]:
 
 
 def read_bytes(path: Path, limit: int = TEXT_BYTES) -> bytes:
-    """Return the content of a file.
-
-    Raises
-    ------
-    FileError
-        As :func:`opened`; or the file has more than `limit` bytes.
-    """
+    """Return the content of a file; errors as :func:`opened`, and a `FileError` if it has more than `limit` bytes."""
     with opened(path) as file:
         data = file.read(limit + 1)
     if len(data) > limit:
@@ -83,10 +68,7 @@ def read_bytes(path: Path, limit: int = TEXT_BYTES) -> bytes:
 def read_text(path: Path, refusal: str = "is no text") -> str:
     """Return the text of a UTF-8 file.
 
-    Raises
-    ------
-    FileError
-        As :func:`read_bytes`; or the file is not UTF-8 text: `refusal` is the predicate of the message.
+    Errors are those of :func:`read_bytes`, and a `FileError` with the predicate `refusal` if it is not UTF-8.
     """
     try:
         return read_bytes(path).decode()
@@ -100,19 +82,9 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(text: str | bytes, source: str, refusal: str = "is not JSON") -> Any:
-    """Return the value of JSON text.
+    """Return the value of JSON text; `source` and `refusal` are subject and predicate of the error message.
 
-    Parameters
-    ----------
-    text : str or bytes
-        The JSON.
-    source, refusal : str
-        Subject and predicate of the error message.
-
-    Raises
-    ------
-    FileError
-        The text is not JSON, nests too deeply, or has numbers of thousands of digits.
+    Raise a `FileError` if the text is not JSON, nests too deeply, or has numbers of thousands of digits.
     """
     try:
         return json.loads(text)
@@ -197,20 +169,9 @@ class ArrayFiles:
 def read_arrays(path: Path, refusal: str, unreadable: str = "cannot be read") -> Iterator[ArrayFiles]:
     """Open an ``.npz`` for reading.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    refusal : str
-        Predicate of the error message if the file is not an ``.npz``; the reason follows in brackets.
-    unreadable : str
-        The same if the file cannot be opened.
-
-    Raises
-    ------
-    FileError
-        As :func:`opened`; or the file is not an ``.npz``, is damaged, or has arrays of another size than their headers
-        claim. Also raised inside the context.
+    Raise a `FileError`, also inside the context: as :func:`opened`; or if the file is not an ``.npz``, is damaged, or
+    has arrays of another size than their headers claim. `refusal` is the predicate of the message if the file is not an
+    ``.npz``, and `unreadable` if it cannot be opened; the reason follows in brackets.
     """
     with opened(path, unreadable) as file, _refused(path, refusal):
         if not zipfile.is_zipfile(file):
@@ -221,13 +182,7 @@ def read_arrays(path: Path, refusal: str, unreadable: str = "cannot be read") ->
 
 
 def read_array(path: Path, refusal: str) -> NDArray:
-    """Map the array of an ``.npy`` file into memory, read-only.
-
-    Raises
-    ------
-    FileError
-        As :func:`read_arrays`.
-    """
+    """Map the array of an ``.npy`` file into memory, read-only; errors as :func:`read_arrays`."""
     with opened(path) as file, _refused(path, refusal):
         layout = _layout(file)
         size = os.fstat(file.fileno()).st_size

@@ -24,15 +24,7 @@ _STRING_ENDS = getattr(tokenize, "FSTRING_END", None)
 def code_of(source: str) -> list[str]:
     """Return the tokens of a Python source without comments, docstrings and layout, the same in every Python version.
 
-    Parameters
-    ----------
-    source : str
-        A module that Python can parse.
-
-    Raises
-    ------
-    SyntaxError, tokenize.TokenError
-        The source cannot be parsed.
+    Raise a `SyntaxError` or `tokenize.TokenError` if the source cannot be parsed.
     """
     tokens = [token for token in _tokens(source) if token.type not in _IGNORED]
     code, previous = [], tokenize.NEWLINE
@@ -66,14 +58,8 @@ def _tokens(source: str) -> Iterator[tokenize.TokenInfo]:
 def code_digest(paths: Iterable[Path], *others: str) -> str:
     """Return a digest, 16 hexadecimal digits, of the code of files, their names, and other strings.
 
-    Tokenising a hundred files takes seconds: the digest is cached under a hash of the file contents.
-
-    Parameters
-    ----------
-    paths : iterable of Path
-        Files. All bytes count of a file that is not Python.
-    *others : str
-        Other strings, for example versions of packages.
+    All bytes count of a file that is not Python; other strings are, for example, versions of packages. Tokenising a
+    hundred files takes seconds: the digest is cached under a hash of the file contents.
     """
     files = [(path.name, path.suffix, path.read_bytes()) for path in sorted(paths)]
     written = hashlib.sha256(repr((_WRITTEN, others, [name for name, *_ in files])).encode())

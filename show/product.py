@@ -11,7 +11,7 @@ from ..gemm.ways import Way
 from ..isa.instructions import Instruction
 from ..isa.numerics import Method, numerics
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
-from ..verify.timing import unit_steps
+from ..verify.timing import step_count
 
 __all__ = ["product_report", "product_text"]
 
@@ -46,7 +46,7 @@ def _cycles(problem: Problem, i: Instruction) -> dict[str, Any]:
     config = PRESETS[PRESET_OF_ARCHITECTURE[problem.way.arch]]
     if not config.holds(i) or numerics(i, problem.way.arch).method is Method.EMULATED:
         return {"cycles": None, "utilisation": None}
-    steps = instruction_count(problem) * i.m * i.n * unit_steps(config, i)
+    steps = instruction_count(problem) * i.m * i.n * step_count(config, i)
     slots = 8 * config.step_bytes // i.container_bits
     m, n, k = problem.shape
     useful = m * n * k * i.stored_k / i.k

@@ -149,10 +149,7 @@ _COLUMNS = range(8, 257, 8)
 def plot_rates(path: Path) -> None:
     """Draw kept MACs per cycle of a tensor core over N: f16, sparse and dense, A in registers and in shared memory.
 
-    Raises
-    ------
-    BackendError, FileError
-        matplotlib is not installed; the SVG file cannot be written.
+    Errors are those of :func:`~sptc.infra.figures.picture`.
     """
     with picture(path, 9, 5) as axes:
         for colour, (sparse, k) in enumerate((("", 16), (".sp", 32))):

@@ -143,17 +143,12 @@ def survey(
 
     Parameters
     ----------
-    config : CoreConfig
-        The datapath.
-    recipe : Recipe
-        Synthesis recipe. With ``full_adders``, units are measured with and without them. With ``combinational``,
-        pipeline registers of the unit are wires. With ``combinational`` or an FPGA the array is not measured.
-    jobs : int
-        Number of processes.
-    twin : bool
-        Also measure the dense unit, if `config` is sparse.
-    array : bool
-        Also measure the logic around the units, if possible.
+    config, recipe, jobs : CoreConfig, Recipe, int
+        Datapath, synthesis recipe and number of processes. With ``full_adders``, units are measured with and without
+        them. With ``combinational``, pipeline registers of the unit are wires. With ``combinational`` or an FPGA the
+        array is not measured.
+    twin, array : bool
+        Also measure the dense unit, if `config` is sparse; and the logic around the units, if possible.
     closer : collection of str
         Details from :data:`CLOSER`: ``stage``, the stages of the unit; ``format``, the cost of each format;
         ``warpgroup``, the parts of a warpgroup of these arrays, if the array can be measured.
@@ -162,10 +157,9 @@ def survey(
 
     Raises
     ------
-    BackendError
-        Yosys is not installed or fails, or the technology lacks a cell.
-    Error
-        ``full_adders`` is set and the library has no full adder.
+    BackendError, Error
+        Yosys is not installed or fails, or the technology lacks a cell; the library has no full adder for
+        ``full_adders``.
     """
     start = time.perf_counter()
     plan = _Plan(config, recipe)
@@ -178,15 +172,15 @@ def survey(
         plan.add_stages()
     if "format" in closer:
         plan.add_formats()
-    found = measure_all(plan.wanted, jobs, progress)
-    return plan.survey(found, time.perf_counter() - start)
+    measurements = measure_all(plan.requests, jobs, progress)
+    return plan.survey(measurements, time.perf_counter() - start)
 
 
 class _Plan:
     """Measurements to make of a datapath by name, and the reasons for those that are impossible."""
 
     def __init__(self, config: CoreConfig, recipe: Recipe) -> None:
-        self.wanted: dict[str, Request] = {}
+        self.requests: dict[str, Request] = {}
         self._config = config
         self._dense = replace(config, sparse=False)
         self._recipe = recipe
@@ -203,38 +197,32 @@ class _Plan:
 
     def add_units(self, *, twin: bool) -> None:
         netlists = {"unit": self._unit(self._config)} | ({"twin": self._unit(self._dense)} if twin else {})
-        self.wanted |= {name: (netlist, self._plain) for name, netlist in netlists.items()}
+        self.requests |= {name: (netlist, self._plain) for name, netlist in netlists.items()}
         if self._recipe.full_adders:
-            self.wanted |= {f"{name} with adders": (netlist, self._recipe) for name, netlist in netlists.items()}
+            self.requests |= {f"{name} with adders": (netlist, self._recipe) for name, netlist in netlists.items()}
 
     def add_array(self) -> None:
         """Add the logic around the units, also for the twin if it is measured."""
-        self.wanted["core"] = (around_units(self._config, "core"), self._plain)
-        if "twin" in self.wanted:
-            self.wanted["core twin"] = (around_units(self._dense, "core"), self._plain)
+        self.requests["core"] = (around_units(self._config, "core"), self._plain)
+        if "twin" in self.requests:
+            self.requests["core twin"] = (around_units(self._dense, "core"), self._plain)
         try:
-            self.wanted["warp"] = (around_units(self._config, "warp"), self._plain)
+            self.requests["warp"] = (around_units(self._config, "warp"), self._plain)
         except Error as error:
             self._refusals["warp"] = str(error)
 
     def add_warpgroup(self) -> None:
-        """Add the parts of a warpgroup.
-
-        Raises
-        ------
-        Error
-            The configuration does not serve one.
-        """
+        """Add the parts of a warpgroup; raise an `Error` if the configuration does not serve one."""
         self._parts = warpgroup_parts(self._config)
-        self.wanted |= {f"part {part.name}": (part.netlist, self._plain) for part in self._parts if part.netlist}
+        self.requests |= {f"part {part.name}": (part.netlist, self._plain) for part in self._parts if part.netlist}
 
     def add_stages(self) -> None:
-        whole, _ = self.wanted["unit"]
+        whole, _ = self.requests["unit"]
         # The always enabled unit is a single part. Its stages are taken from a unit without cuts instead.
         parts, between = stages(unit(replace(self._config, cuts=())) if self._recipe.combinational else whole)
         self._stages = tuple(parts)
-        self.wanted |= {f"stage {name}": (netlist, self._plain) for name, netlist in parts.items()}
-        self.wanted["between"] = (between, self._plain)
+        self.requests |= {f"stage {name}": (netlist, self._plain) for name, netlist in parts.items()}
+        self.requests["between"] = (between, self._plain)
 
     def add_formats(self) -> None:
         """Add the unit without each of its formats in turn."""
@@ -245,29 +233,29 @@ class _Plan:
             except ConfigError as error:
                 self._refusals[word] = str(error)
             else:
-                self.wanted[f"without {word}"] = (self._unit(fewer), self._plain)
+                self.requests[f"without {word}"] = (self._unit(fewer), self._plain)
 
-    def survey(self, found: Mapping[str, Measurement], seconds: float) -> Survey:
+    def survey(self, measurements: Mapping[str, Measurement], seconds: float) -> Survey:
         """Build the survey from the measurements, which have the names of the plan."""
         return Survey(
             config=self._config,
             recipe=self._plain,
-            unit=found["unit"],
-            twin=found.get("twin"),
-            unit_with_adders=found.get("unit with adders"),
-            twin_with_adders=found.get("twin with adders"),
-            core=found.get("core"),
-            core_twin=found.get("core twin"),
-            warp=found.get("warp"),
+            unit=measurements["unit"],
+            twin=measurements.get("twin"),
+            unit_with_adders=measurements.get("unit with adders"),
+            twin_with_adders=measurements.get("twin with adders"),
+            core=measurements.get("core"),
+            core_twin=measurements.get("core twin"),
+            warp=measurements.get("warp"),
             refusal=self._refusals.get("warp", ""),
-            stages=_grouped({name: found[f"stage {name}"] for name in self._stages}),
-            between=found.get("between"),
+            stages=_grouped({name: measurements[f"stage {name}"] for name in self._stages}),
+            between=measurements.get("between"),
             formats=tuple(
-                _share(word, found["unit"], found.get(f"without {word}"), self._refusals.get(word, ""))
+                _share(word, measurements["unit"], measurements.get(f"without {word}"), self._refusals.get(word, ""))
                 for word in self._formats
             ),
             warpgroup=tuple(
-                _part(part, found[f"part {part.name}" if part.netlist else "unit"]) for part in self._parts
+                _part(part, measurements[f"part {part.name}" if part.netlist else "unit"]) for part in self._parts
             ),
             seconds=seconds,
         )

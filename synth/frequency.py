@@ -38,25 +38,10 @@ def choices_for(
     jobs: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Iterator[Choice]:
-    """Yield units with one cut more each, always the most effective one, until a unit reaches the frequency.
+    """Yield units with one cut more each, always the most effective one, until a unit reaches a frequency in MHz.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        The datapath; its own cuts are ignored.
-    recipe : Recipe
-        Synthesis recipe with ``place``.
-    megahertz : float
-        Target frequency in MHz.
-    jobs : int
-        Number of processes.
-    progress : callable
-        Called with the number of finished netlists and the maximum number.
-
-    Raises
-    ------
-    BackendError
-        See :func:`~sptc.synth.price.measure`.
+    The cuts of `config` are ignored, and the recipe has ``place``. `progress` is called with the number of finished
+    netlists and the maximum number. Errors are those of :func:`~sptc.synth.price.measure`.
     """
     total = 1 + sum(range(1, len(_CANDIDATES) + 1))
     done = 0
@@ -66,10 +51,10 @@ def choices_for(
 
     tried: list[tuple[str, ...]] = [()]
     while tried:
-        wanted = {",".join(cuts): (registered_unit(replace(config, cuts=cuts)), recipe) for cuts in tried}
-        found = measure_all(wanted, jobs, advance)
+        requests = {",".join(cuts): (registered_unit(replace(config, cuts=cuts)), recipe) for cuts in tried}
+        measurements = measure_all(requests, jobs, advance)
         done += len(tried)
-        best = max((Choice(cuts, found[",".join(cuts)]) for cuts in tried), key=lambda choice: choice.megahertz)
+        best = max((Choice(cuts, measurements[",".join(cuts)]) for cuts in tried), key=lambda choice: choice.megahertz)
         yield best
         if best.megahertz >= megahertz:
             return

@@ -51,14 +51,8 @@ class Netlist:
 def unit(config: CoreConfig, *, combinational: bool = False, fpga: bool = False) -> Netlist:
     """Return the netlist of a unit.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        The datapath.
-    combinational : bool
-        Always enable the unit, so that its pipeline registers are in no loop and can be replaced by wires.
-    fpga : bool
-        Write arithmetic as operators, for which an FPGA has dedicated logic.
+    With `combinational`, the unit is always enabled, so that its pipeline registers are in no loop and can be replaced
+    by wires. With `fpga`, arithmetic is written as operators, for which an FPGA has dedicated logic.
     """
     name, platform = "unit" if config.sparse else "dense unit", FPGA if fpga else None
     whole = Unit(config)
@@ -88,19 +82,9 @@ def registered_unit(config: CoreConfig) -> Netlist:
 
 
 def around_units(config: CoreConfig, top: str) -> Netlist:
-    """Return the netlist of an array or a warp whose units are black boxes.
+    """Return the netlist of a ``core``, or of a ``warp`` with the control of its core, whose units are black boxes.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        The datapath.
-    top : str
-        ``core``, or ``warp``, which includes the control of its core.
-
-    Raises
-    ------
-    Error
-        The configuration does not serve a warp.
+    Raise an `Error` if the configuration does not serve a warp.
     """
     text = emit_around_units(config, top)
     return Netlist(f"{top} without units", text + "\n" + black_box_of_unit(config, unit_of(TOP)))
@@ -123,12 +107,7 @@ def emit_around_units(config: CoreConfig, top: str) -> str:
 
 
 def stages(whole: Netlist) -> tuple[dict[str, Netlist], Netlist]:
-    """Split a netlist along its hierarchy.
-
-    Parameters
-    ----------
-    whole : Netlist
-        Netlist with submodules named by Amaranth: ``TOP.NAME``, and ``TOP.NAME.NAME`` within them.
+    """Split a netlist along its hierarchy: Amaranth names submodules ``TOP.NAME``, and ``TOP.NAME.NAME`` within them.
 
     Returns
     -------
@@ -137,16 +116,16 @@ def stages(whole: Netlist) -> tuple[dict[str, Netlist], Netlist]:
     between : Netlist
         The top with the submodules as black boxes.
     """
-    found = modules(whole.text)
-    parts, between = {}, [found[whole.top]]
-    for module, name in _CELL.findall(found[whole.top]):
-        if module not in found:
+    contents = modules(whole.text)
+    parts, between = {}, [contents[whole.top]]
+    for module, name in _CELL.findall(contents[whole.top]):
+        if module not in contents:
             continue
-        inside = [text for other, text in found.items() if other == module or other.startswith(f"{module}.")]
+        inside = [text for other, text in contents.items() if other == module or other.startswith(f"{module}.")]
         # The name ends there, or is the prefix of a deeper one.
         own = re.compile(rf"\\{re.escape(module)}(?=[.\s])")
         parts[name] = Netlist(name, own.sub(rf"\\{TOP}", "\n".join(inside)))
-        between.append(black_box(module, found[module]))
+        between.append(black_box(module, contents[module]))
     return parts, Netlist("between the stages", "\n".join(between), whole.top)
 
 

@@ -40,19 +40,8 @@ class Part:
 
 
 def warpgroup_parts(config: CoreConfig) -> list[Part]:
-    """Return the parts of a warpgroup, the units first.
-
-    Parameters
-    ----------
-    config : CoreConfig
-        The array of a warp.
-
-    Raises
-    ------
-    Error
-        The configuration does not serve a warp.
-    """
-    found, unit = modules(emit_around_units(config, "warpgroup")), unit_of(TOP)
+    """Return the parts of a warpgroup, the units first; raise an `Error` if the configuration does not serve a warp."""
+    contents, unit = modules(emit_around_units(config, "warpgroup")), unit_of(TOP)
     counts: Counter[str] = Counter()
     netlists: dict[str, Netlist | None] = {_NAMES[f"{_ARRAY}.unit"]: None}
     waiting = [TOP]
@@ -60,15 +49,15 @@ def warpgroup_parts(config: CoreConfig) -> list[Part]:
         module = waiting.pop()
         name = _NAMES[_place(module)]
         counts[name] += 1
-        inside = [other for other in found if other.startswith(f"{module}.")]
+        inside = [other for other in contents if other.startswith(f"{module}.")]
         others = [other for other in inside if _place(other) in _NAMES and other.rpartition(".")[0] == module]
         waiting += others
         if name in netlists:
             continue
         own = [other for other in inside if not any(f"{other}.".startswith(f"{box}.") for box in others)]
-        top = found[module].replace(f"module \\{module}\n", f"module \\{TOP}\n", 1)
-        boxes = [*(black_box(other, found[other]) for other in others), black_box_of_unit(config, unit)]
-        netlists[name] = Netlist(name, "\n".join([top, *(found[other] for other in own), *boxes]))
+        top = contents[module].replace(f"module \\{module}\n", f"module \\{TOP}\n", 1)
+        boxes = [*(black_box(other, contents[other]) for other in others), black_box_of_unit(config, unit)]
+        netlists[name] = Netlist(name, "\n".join([top, *(contents[other] for other in own), *boxes]))
     return [Part(name, counts[name], netlist) for name, netlist in netlists.items()]
 
 

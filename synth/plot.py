@@ -20,39 +20,27 @@ def axis_of(name: str) -> str:
     return _UNITS.get(name, name)
 
 
-def plot_survey(found: Survey, path: Path) -> None:
-    """Draw the stages of a unit if they were measured, else the parts of the array, else the unit and its twin.
+def plot_survey(survey: Survey, path: Path) -> None:
+    """Draw the stages of a unit if they were measured, else the parts of the array, else the unit and its twin, as SVG.
 
-    Parameters
-    ----------
-    found : Survey
-        Survey to draw; bars show its first amount.
-    path : Path
-        SVG file to write.
-
-    Raises
-    ------
-    BackendError
-        matplotlib is not installed.
-    FileError
-        The file cannot be written.
+    Bars show the first amount of the survey. Errors are those of :func:`~sptc.infra.figures.picture`.
     """
-    first, config = found.recipe.amounts[0], found.config
+    first, config = survey.recipe.amounts[0], survey.config
     what = "the stages of a unit, each by itself"
-    if found.between:
+    if survey.between:
         bars = [
-            (f"{stage.count} {stage.name}" if stage.count > 1 else stage.name, stage.amounts) for stage in found.stages
+            (f"{stage.count} {stage.name}" if stage.count > 1 else stage.name, stage.amounts) for stage in survey.stages
         ]
-        bars.append(("between the stages", found.between.amounts))
-    elif found.core:
+        bars.append(("between the stages", survey.between.amounts))
+    elif survey.core:
         what = f"an array of {config.rows}x{config.columns} units"
-        bars = [(f"{config.rows * config.columns} units", found.units), ("around the units", found.core.amounts)]
-        if found.warp_alone:
-            what, bars = f"a warp with {what}", [*bars, ("around the array", found.warp_alone)]
+        bars = [(f"{config.rows * config.columns} units", survey.units), ("around the units", survey.core.amounts)]
+        if survey.warp_alone:
+            what, bars = f"a warp with {what}", [*bars, ("around the array", survey.warp_alone)]
     else:
         what = "a unit"
-        bars = [("unit" if config.sparse else "dense unit", found.unit.amounts)]
-        bars += [("dense unit", found.twin.amounts)] if found.twin else []
+        bars = [("unit" if config.sparse else "dense unit", survey.unit.amounts)]
+        bars += [("dense unit", survey.twin.amounts)] if survey.twin else []
     with picture(path, 7.0, 1.4 + 0.3 * len(bars)) as axes:
         drawn = axes.barh([name for name, _ in bars], [amounts[first] for _, amounts in bars], color="tab:blue")
         axes.bar_label(drawn, fmt="{:,.0f}", padding=3)
@@ -61,29 +49,13 @@ def plot_survey(found: Survey, path: Path) -> None:
         axes.set_xlabel(axis_of(first))
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.locator_params(axis="x", nbins=6)
-        axes.set_title(f"{config.name}: {what}{_with(found.recipe)}", loc="left")
+        axes.set_title(f"{config.name}: {what}{_with(survey.recipe)}", loc="left")
 
 
 def scatter(points: Sequence[tuple[str, str, float, float]], x: str, y: str, title: str, path: Path) -> None:
-    """Draw a scatter plot.
+    """Draw a scatter plot as SVG; a point is its group, its name, and its x and y.
 
-    Parameters
-    ----------
-    points : sequence of (str, str, float, float)
-        Group, name, x and y of each point.
-    x, y : str
-        Labels of the axes, with units.
-    title : str
-        Title of the plot.
-    path : Path
-        SVG file to write.
-
-    Raises
-    ------
-    BackendError
-        matplotlib is not installed.
-    FileError
-        The file cannot be written.
+    Errors are those of :func:`~sptc.infra.figures.picture`.
     """
     groups: dict[str, list[tuple[float, float]]] = {}
     names: dict[tuple[float, float], list[str]] = {}

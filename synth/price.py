@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.util import find_spec
 from itertools import chain
@@ -57,36 +57,25 @@ def versions(*, place: bool = False) -> dict[str, str]:
 
 @cache
 def _tools() -> dict[str, str]:
-    found = {}
+    versions_of_tools = {}
     for name in ("amaranth", "pyosys"):
         try:
-            found[name] = importlib.metadata.version(name)
+            versions_of_tools[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
     spec = find_spec("pyosys")
     if spec and spec.origin and (program := shutil.which(Path(spec.origin).parent / "yosys-abc")):
         printed = subprocess.run([program, "-q", "version"], capture_output=True, text=True, check=False).stdout
         if banner := next((line for line in printed.splitlines() if "ABC " in line), ""):
-            found["abc"] = banner[banner.index("ABC ") + 4 :].strip()
-    return found
+            versions_of_tools["abc"] = banner[banner.index("ABC ") + 4 :].strip()
+    return versions_of_tools
 
 
 def measure(netlist: Netlist, recipe: Recipe, scratch: Path | None = None) -> Measurement:
     """Synthesise a netlist, or return the cached result for the same netlist, recipe, library and tools.
 
-    Parameters
-    ----------
-    netlist : Netlist
-        Netlist to synthesise.
-    recipe : Recipe
-        Synthesis recipe.
-    scratch : Path, optional
-        Existing folder for the files of Yosys (default: the system's temporary folder).
-
-    Raises
-    ------
-    BackendError
-        Yosys or nextpnr is not installed or fails, or the technology lacks a cell.
+    `scratch` is an existing folder for the files of Yosys, by default a temporary one. Raise a `BackendError` if Yosys
+    or nextpnr is not installed or fails, or the technology lacks a cell.
     """
     entry = f"synth/{_fingerprint(netlist, recipe)}.json"
     if earlier := _recall(entry):
@@ -99,45 +88,32 @@ def measure(netlist: Netlist, recipe: Recipe, scratch: Path | None = None) -> Me
         statistics = (Path(folder) / STATISTICS).read_text(encoding="utf-8")
         route = recipe.route(Path(folder))
     amounts, longest, cells = recipe.read(printed, statistics, route)
-    found = Measurement(amounts, longest, cells, time.perf_counter() - start, route=route)
-    store(entry, json.dumps(asdict(found)).encode())
-    return found
+    measurement = Measurement(amounts, longest, cells, time.perf_counter() - start, route=route)
+    store(entry, json.dumps(asdict(measurement)).encode())
+    return measurement
 
 
 def measure_all(
-    wanted: Mapping[str, Request], jobs: int, progress: Callable[[int, int], None] = lambda done, total: None
+    requests: Mapping[str, Request], jobs: int, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> dict[str, Measurement]:
-    """Measure many netlists on this machine, equal ones only once.
+    """Measure many netlists on this machine, equal ones only once; results have the names of the requests.
 
-    Parameters
-    ----------
-    wanted : mapping of str to (Netlist, Recipe)
-        Netlists and recipes, by names that the caller chooses.
-    jobs : int
-        Number of processes.
-    progress : callable
-        Called with the number of finished and of all netlists.
-
-    Raises
-    ------
-    BackendError
-        See :func:`measure`.
-    PoolError
-        See :meth:`~sptc.infra.pools.Pool.collect`.
+    `progress` is called with the number of finished and of all netlists. Errors are those of :func:`measure` and of
+    :meth:`~sptc.infra.pools.Pool.collect`.
     """
-    keys = {name: _fingerprint(*request) for name, request in wanted.items()}
-    distinct = {key: wanted[name] for name, key in keys.items()}
+    keys = {name: _fingerprint(*request) for name, request in requests.items()}
+    distinct = {key: requests[name] for name, key in keys.items()}
     # Start the largest netlists first, so that no long run begins at the end.
     order = sorted(distinct, key=lambda key: -len(distinct[key][0].text))
-    found: dict[str, Measurement] = {}
+    measurements: dict[str, Measurement] = {}
     progress(0, len(order))
     # The folder outlives the pool: files of killed workers are removed after the workers have ended.
     with tempfile.TemporaryDirectory() as scratch, local_pool(jobs) as pool:
         arguments = ((*distinct[key], key, Path(scratch)) for key in order)
         for key, measurement in chain.from_iterable(pool.run(_measure_one, arguments)):
-            found[key] = measurement
-            progress(len(found), len(order))
-    return {name: found[key] for name, key in keys.items()}
+            measurements[key] = measurement
+            progress(len(measurements), len(order))
+    return {name: measurements[key] for name, key in keys.items()}
 
 
 def _measure_one(netlist: Netlist, recipe: Recipe, key: str, scratch: Path) -> tuple[str, Measurement]:
@@ -162,10 +138,9 @@ def _recall(name: str) -> Measurement | None:
         return None
     try:
         fields: dict[str, Any] = parse_json(data, name)
-        found = Measurement(**fields)
-        amounts = {str(name): float(value) for name, value in found.amounts.items()}
-        longest = None if found.longest is None else float(found.longest)
-        cells = {str(name): int(count) for name, count in found.cells.items()}
-        return replace(found, amounts=amounts, longest=longest, cells=cells, seconds=float(found.seconds), cached=True)
-    except (FileError, ValueError, TypeError, AttributeError):
+        fields["amounts"] = {str(name): float(value) for name, value in fields["amounts"].items()}
+        fields["longest"] = None if fields["longest"] is None else float(fields["longest"])
+        fields["cells"] = {str(name): int(count) for name, count in fields["cells"].items()}
+        return Measurement(**fields | {"seconds": float(fields["seconds"]), "cached": True})
+    except (FileError, KeyError, ValueError, TypeError, AttributeError):
         return None

@@ -195,8 +195,8 @@ class Recipe:
         if not self.place:
             return None
         run_nextpnr(folder, _PLACED, _ROUTED)
-        found: Route = json.loads((folder / _ROUTED).read_text(encoding="utf-8"))
-        return found
+        report: Route = json.loads((folder / _ROUTED).read_text(encoding="utf-8"))
+        return report
 
     def read(
         self, printed: str, statistics: str, route: Route | None
@@ -226,8 +226,8 @@ class Recipe:
         BackendError
             A cell has no counterpart in the technology.
         """
-        found: Mapping[str, Any] = json.loads(statistics)["design"]
-        cells = {name: int(count) for name, count in found.get("num_cells_by_type", {}).items()}
+        design: Mapping[str, Any] = json.loads(statistics)["design"]
+        cells = {name: int(count) for name, count in design.get("num_cells_by_type", {}).items()}
         cells.pop("$scopeinfo", None)
         if self.fpga:
             counts = {
@@ -244,10 +244,10 @@ class Recipe:
             raise BackendError(f"{what} has no cell for {', '.join(words)}")
         if not self.library:
             # A plus sign after the number marks uncounted cells: here, black boxes and scopes.
-            transistors = int(str(found["estimated_num_transistors"]).rstrip("+"))
+            transistors = int(str(design["estimated_num_transistors"]).rstrip("+"))
             depth = _DEPTH.findall(printed)
             return {"gates": transistors / 4}, float(depth[-1]) if depth else None, cells
-        area = float(found.get("area", 0.0))
+        area = float(design.get("area", 0.0))
         nand2 = self.library.nand2
         delay = _DELAY.findall(printed) if self.longest else []
         amounts = {"area": area, "gates": area / nand2.area} if nand2 else {"area": area}

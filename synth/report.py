@@ -86,27 +86,27 @@ def number(value: float | None) -> str:
     return f"{value:.1f}" if abs(value) >= 1 else f"{value:.3g}"
 
 
-def table(found: Survey) -> str:
+def table(survey: Survey) -> str:
     """Return a survey as text."""
-    fields = "  ".join(f"{name} = {_word(value)}" for name, value in asdict(found.config).items())
-    lines = [*heading(found.recipe), fields, "", *columns(_parts(found))]
-    if found.recipe.place and found.unit.longest:
-        lines.append(f"after routing: {1e6 / found.unit.longest:.1f} MHz")
-    for what, overhead in (("unit", found.overhead), ("array", found.array_overhead)):
+    fields = "  ".join(f"{name} = {_word(value)}" for name, value in asdict(survey.config).items())
+    lines = [*heading(survey.recipe), fields, "", *columns(_parts(survey))]
+    if survey.recipe.place and survey.unit.longest:
+        lines.append(f"after routing: {1e6 / survey.unit.longest:.1f} MHz")
+    for what, overhead in (("unit", survey.overhead), ("array", survey.array_overhead)):
         if overhead is not None:
-            shares = (f"{value:+.1f} % {_name(found.recipe, name)}" for name, value in overhead.items())
+            shares = (f"{value:+.1f} % {_name(survey.recipe, name)}" for name, value in overhead.items())
             lines.append(f"sparsity, against the dense {what}: {', '.join(shares)}")
-    if found.refusal:
-        lines.append(f"no warp: {found.refusal}")
-    if found.between and found.stages_sum:
-        lines += ["", *columns(_stages(found, found.between, found.stages_sum)), _APART]
-    if found.warpgroup_sum:
-        lines += ["", *columns(_shares(found.recipe, "part of a warpgroup", found.warpgroup, found.warpgroup_sum))]
-        lines.append(_beside_units(found, found.warpgroup_sum))
-    if found.formats:
-        lines += ["", *columns(_formats(found))]
-        lines += [f"not without {share.name}: {share.refusal}" for share in found.formats if share.refusal]
-    return "\n".join([*lines, f"{found.seconds:.1f} s"])
+    if survey.refusal:
+        lines.append(f"no warp: {survey.refusal}")
+    if survey.between and survey.stages_sum:
+        lines += ["", *columns(_stages(survey, survey.between, survey.stages_sum)), _APART]
+    if survey.warpgroup_sum:
+        lines += ["", *columns(_shares(survey.recipe, "part of a warpgroup", survey.warpgroup, survey.warpgroup_sum))]
+        lines.append(_beside_units(survey, survey.warpgroup_sum))
+    if survey.formats:
+        lines += ["", *columns(_formats(survey))]
+        lines += [f"not without {share.name}: {share.refusal}" for share in survey.formats if share.refusal]
+    return "\n".join([*lines, f"{survey.seconds:.1f} s"])
 
 
 def _word(value: object) -> str:
@@ -133,48 +133,48 @@ def seconds(measurement: Measurement) -> str:
     return "cached" if measurement.cached else f"{measurement.seconds:.1f}"
 
 
-def _parts(found: Survey) -> list[list[str]]:
+def _parts(survey: Survey) -> list[list[str]]:
     """Return the rows of the unit and of the array and warp around it."""
-    kind = "unit" if found.config.sparse else "dense unit"
-    rows = [["part", "count", *headers(found.recipe), "seconds"]]
+    kind = "unit" if survey.config.sparse else "dense unit"
+    rows = [["part", "count", *headers(survey.recipe), "seconds"]]
 
     def measured(name: str, measurement: Measurement | None, amounts: Amounts | None = None) -> None:
         if measurement:
-            words = values(found.recipe, amounts or measurement.amounts, measurement.longest)
+            words = values(survey.recipe, amounts or measurement.amounts, measurement.longest)
             rows.append([name, "1", *words, seconds(measurement)])
 
     def added(name: str, count: int, amounts: Amounts | None) -> None:
         if amounts:
-            rows.append([name, str(count), *values(found.recipe, amounts), ""])
+            rows.append([name, str(count), *values(survey.recipe, amounts), ""])
 
-    measured(kind, found.unit)
-    measured(f"{kind}, full adders", found.unit_with_adders)
-    measured("dense unit", found.twin)
-    measured("dense unit, full adders", found.twin_with_adders)
-    if found.core:
-        added("units", found.config.rows * found.config.columns, found.units)
-    measured("around the units", found.core)
-    measured("around dense units", found.core_twin)
-    added("array", 1, found.array)
-    measured("around the array", found.warp, found.warp_alone)
-    added("warp", 1, found.whole)
+    measured(kind, survey.unit)
+    measured(f"{kind}, full adders", survey.unit_with_adders)
+    measured("dense unit", survey.twin)
+    measured("dense unit, full adders", survey.twin_with_adders)
+    if survey.core:
+        added("units", survey.config.rows * survey.config.columns, survey.units)
+    measured("around the units", survey.core)
+    measured("around dense units", survey.core_twin)
+    added("array", 1, survey.array)
+    measured("around the array", survey.warp, survey.warp_alone)
+    added("warp", 1, survey.whole)
     return rows
 
 
-def _stages(found: Survey, between: Measurement, total: Amounts) -> list[list[str]]:
+def _stages(survey: Survey, between: Measurement, total: Amounts) -> list[list[str]]:
     """Return rows of the stages of a unit, and their shares of the first amount."""
-    every = [*found.stages, Stage("between the stages", 1, between.amounts, between.longest)]
-    return _shares(found.recipe, "stage", every, total)
+    every = [*survey.stages, Stage("between the stages", 1, between.amounts, between.longest)]
+    return _shares(survey.recipe, "stage", every, total)
 
 
-def _beside_units(found: Survey, total: Amounts) -> str:
+def _beside_units(survey: Survey, total: Amounts) -> str:
     """Return the share of a warpgroup outside its units and, if known, the share of selection in the units."""
-    first = found.recipe.amounts[0]
-    units = found.warpgroup[0].amounts[first]
+    first = survey.recipe.amounts[0]
+    units = survey.warpgroup[0].amounts[first]
     line = f"{100 - 100 * units / total[first]:.1f} % of it is beside the units"
-    if found.stages_sum:
-        chosen = sum(stage.amounts[first] for stage in found.stages if stage.name == _SELECTING)
-        line += f"; of a unit {100 * chosen / found.stages_sum[first]:.1f} % selects operands"
+    if survey.stages_sum:
+        chosen = sum(stage.amounts[first] for stage in survey.stages if stage.name == _SELECTING)
+        line += f"; of a unit {100 * chosen / survey.stages_sum[first]:.1f} % selects operands"
     return line
 
 
@@ -188,12 +188,12 @@ def _shares(recipe: Recipe, what: str, parts: Sequence[Stage], total: Amounts) -
     return rows
 
 
-def _formats(found: Survey) -> list[list[str]]:
+def _formats(survey: Survey) -> list[list[str]]:
     """Return rows with the cost of each format, and the unit without it."""
-    recipe = found.recipe
+    recipe = survey.recipe
     added = [_HEADERS.get(name, name) for name in recipe.amounts]
     rows = [["format", *(f"adds {word}" for word in added), *(f"{word} without" for word in headers(recipe))]]
-    for share in found.formats:
+    for share in survey.formats:
         without, amounts = share.without, [number(share.amounts.get(name)) for name in recipe.amounts]
         left = values(recipe, without.amounts, without.longest) if without else values(recipe, {})
         rows.append([share.name, *amounts, *left])
@@ -214,42 +214,42 @@ def _as_dict(stage: Stage, recipe: Recipe) -> dict[str, Any]:
     return {"count": stage.count, **stage.amounts, **longest}
 
 
-def as_dict(found: Survey) -> dict[str, Any]:
+def as_dict(survey: Survey) -> dict[str, Any]:
     """Return a survey as plain values."""
-    recipe = found.recipe
+    recipe = survey.recipe
 
     def plain(measurement: Measurement | None) -> dict[str, Any] | None:
         return measured_as_dict(measurement, recipe)
 
-    overhead = found.overhead
+    overhead = survey.overhead
     return {
         **about(recipe),
-        "configuration": asdict(found.config),
-        "unit": plain(found.unit),
-        "unit_with_full_adders": plain(found.unit_with_adders),
-        "dense_unit": plain(found.twin),
-        "dense_unit_with_full_adders": plain(found.twin_with_adders),
+        "configuration": asdict(survey.config),
+        "unit": plain(survey.unit),
+        "unit_with_full_adders": plain(survey.unit_with_adders),
+        "dense_unit": plain(survey.twin),
+        "dense_unit_with_full_adders": plain(survey.twin_with_adders),
         "sparsity_percent": overhead and {_name(recipe, name): value for name, value in overhead.items()},
-        "array": found.core
+        "array": survey.core
         and {
-            "units": found.units,
-            "around_units": plain(found.core),
-            "sum": found.array,
-            "around_dense_units": plain(found.core_twin),
-            "sparsity_percent": found.array_overhead,
+            "units": survey.units,
+            "around_units": plain(survey.core),
+            "sum": survey.array,
+            "around_dense_units": plain(survey.core_twin),
+            "sparsity_percent": survey.array_overhead,
         },
-        "warp": found.warp
-        and {"around_units": plain(found.warp), "around_array": found.warp_alone, "sum": found.whole},
-        "no_warp": found.refusal or None,
-        "stages": [{"stage": stage.name} | _as_dict(stage, recipe) for stage in found.stages],
-        "between_stages": plain(found.between),
-        "stages_sum": found.stages_sum,
-        "warpgroup": [{"part": part.name} | _as_dict(part, recipe) for part in found.warpgroup],
-        "warpgroup_sum": found.warpgroup_sum,
+        "warp": survey.warp
+        and {"around_units": plain(survey.warp), "around_array": survey.warp_alone, "sum": survey.whole},
+        "no_warp": survey.refusal or None,
+        "stages": [{"stage": stage.name} | _as_dict(stage, recipe) for stage in survey.stages],
+        "between_stages": plain(survey.between),
+        "stages_sum": survey.stages_sum,
+        "warpgroup": [{"part": part.name} | _as_dict(part, recipe) for part in survey.warpgroup],
+        "warpgroup_sum": survey.warpgroup_sum,
         "formats": [
             {"format": share.name, "adds": share.amounts or None, "without": plain(share.without)}
             | {"refusal": share.refusal or None}
-            for share in found.formats
+            for share in survey.formats
         ],
-        "seconds": found.seconds,
+        "seconds": survey.seconds,
     }

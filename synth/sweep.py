@@ -117,51 +117,40 @@ def sweep(
     scheduler: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Point]:
-    """Measure the unit of every point of a grid.
+    """Measure the unit of every point of a grid; points are in the order of the grid.
 
     Parameters
     ----------
-    grid : Grid
-        The grid.
-    recipe : Recipe
-        Synthesis recipe. It includes the library, so that remote workers need no file.
-    jobs : int
-        Number of processes on this machine.
-    scheduler : str, optional
-        Address of a Dask scheduler, whose workers are used instead.
+    grid, recipe : Grid, Recipe
+        The grid, and the synthesis recipe, which includes the library, so that remote workers need no file.
+    jobs, scheduler : int, str
+        Number of processes on this machine, or address of a Dask scheduler whose workers are used instead.
     progress : callable
         Called with the number of finished and of all points.
 
-    Returns
-    -------
-    list of Point
-        Points in the order of the grid.
-
     Raises
     ------
-    BackendError
-        Yosys is not installed or fails, or the technology lacks a cell.
-    PoolError
-        The cluster cannot be reached, or the connection is lost.
+    BackendError, PoolError
+        As for :func:`~sptc.synth.price.measure_all`; the cluster cannot be reached, or the connection is lost.
     Error
         No point has a valid configuration.
     """
-    found = points(grid)
-    wanted = [place for place, point in enumerate(found) if point.config]
-    if not wanted:
-        raise Error(f"no point of the grid is a configuration; of {found[0]}, {found[0].refusal}")
-    progress(0, len(wanted))
+    swept = points(grid)
+    valid = [place for place, point in enumerate(swept) if point.config]
+    if not valid:
+        raise Error(f"no point of the grid is a configuration; of {swept[0]}, {swept[0].refusal}")
+    progress(0, len(valid))
     with ExitStack() as stack:
         scratch = None
         if scheduler is None:
             # The folder outlives the pool: files of killed workers are removed after the workers have ended.
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         pool = stack.enter_context(cluster_pool(scheduler) if scheduler else local_pool(jobs))
-        work = [(found[index], index, recipe, scratch) for index in wanted]
+        work = [(swept[index], index, recipe, scratch) for index in valid]
         for done, (index, measurement) in enumerate(chain.from_iterable(pool.run(_measure_point, work)), 1):
-            found[index] = replace(found[index], measurement=measurement)
-            progress(done, len(wanted))
-    return found
+            swept[index] = replace(swept[index], measurement=measurement)
+            progress(done, len(valid))
+    return swept
 
 
 def _measure_point(point: Point, index: int, recipe: Recipe, scratch: Path | None) -> tuple[int, Measurement]:

@@ -21,12 +21,12 @@ from .sweep import Point
 __all__ = ["plot_sweep", "sweep_as_dict", "sweep_table"]
 
 
-def sweep_table(found: Sequence[Point], recipe: Recipe) -> str:
+def sweep_table(points: Sequence[Point], recipe: Recipe) -> str:
     """Return one line per point, in order; a range of products begins with that of the widest format."""
     timed = recipe.longest == "delay"
     rows = [["formats", "mux", "cuts", "F", "step [B]", *headers(recipe), "products/cycle"]]
     rows[0] += ["products/ns", "seconds"] if timed else ["seconds"]
-    for point in found:
+    for point in points:
         place, measurement = point.place, point.measurement
         words = place.words
         row = [words["formats"], place.mux, words["cuts"], str(place.alignment_bits), str(place.step_bytes)]
@@ -35,15 +35,15 @@ def sweep_table(found: Sequence[Point], recipe: Recipe) -> str:
         rows.append([*row, seconds(measurement) if measurement else "-"])
     lines = columns(rows, 3)
     refused = [
-        f"{line}  {point.refusal}" if point.refusal else line for line, point in zip(lines[1:], found, strict=True)
+        f"{line}  {point.refusal}" if point.refusal else line for line, point in zip(lines[1:], points, strict=True)
     ]
     return "\n".join([*heading(recipe), "", lines[0], *refused])
 
 
-def sweep_as_dict(found: Sequence[Point], recipe: Recipe) -> dict[str, Any]:
+def sweep_as_dict(points: Sequence[Point], recipe: Recipe) -> dict[str, Any]:
     """Return the points as plain values, with all fields of each configuration."""
     rows = []
-    for point in found:
+    for point in points:
         row: dict[str, Any] = asdict(point.place)
         row["configuration"] = point.config and asdict(point.config)
         row["refusal"] = point.refusal or None
@@ -54,19 +54,11 @@ def sweep_as_dict(found: Sequence[Point], recipe: Recipe) -> dict[str, Any]:
     return {**about(recipe), "points": rows}
 
 
-def plot_sweep(found: Sequence[Point], recipe: Recipe, path: Path) -> None:
-    """Draw the area of a unit against the products of its narrowest format, as SVG.
-
-    Raises
-    ------
-    BackendError
-        matplotlib is not installed.
-    FileError
-        The file cannot be written.
-    """
+def plot_sweep(points: Sequence[Point], recipe: Recipe, path: Path) -> None:
+    """Draw the area of a unit against the products of its narrowest format, as SVG; errors of :func:`~.scatter`."""
     timed = recipe.longest == "delay"
     first = recipe.amounts[0]
-    drawn = [point for point in found if point.measurement]
+    drawn = [point for point in points if point.measurement]
     words = [point.place.words for point in drawn]
     varied = [axis for axis in words[0] if axis != "formats" and len({word[axis] for word in words}) > 1]
     places = []

@@ -73,10 +73,8 @@ class Recorded(ABC):
     def run(self, backend: str | Backend = "golden") -> NDArray:
         """Compute the results on a back end; the first axis is the case.
 
-        Raises
-        ------
-        Error
-            The operands are wrong, the architecture lacks the instruction, or the back end cannot compute it.
+        Raise an `Error` if the operands are wrong, the architecture lacks the instruction, or the back end cannot
+        compute it.
         """
 
     @abstractmethod
@@ -161,13 +159,7 @@ class Archive:
 
 
 def load(path: str | Path) -> Archive:
-    """Read an ``.npz`` file.
-
-    Raises
-    ------
-    FileError
-        The file is missing, unreadable or truncated.
-    """
+    """Read an ``.npz`` file; raise a `FileError` if it is missing, unreadable or truncated."""
     path = Path(path)
     try:
         exists = path.exists()

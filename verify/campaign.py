@@ -80,15 +80,8 @@ def parameters(plan: Plan, sample: bool, version: str) -> dict[str, Any]:
 class StateFolder:
     """Folder of a campaign, created if it does not exist, and locked by one process at a time.
 
-    Attributes
-    ----------
-    parameters : dict or None
-        Parameters of the campaign in the folder, or None.
-
-    Raises
-    ------
-    FileError
-        The folder cannot be made or read, holds other data, or is in use.
+    `parameters` are those of the campaign in the folder, None if there is none. Raise a `FileError` if the folder
+    cannot be made or read, holds other data, or is in use.
     """
 
     def __init__(self, path: Path) -> None:
@@ -335,19 +328,8 @@ def run(
 ) -> None:
     """Run shards until none is left, time is up, or one has a mismatch; the shards then running are still collected.
 
-    Parameters
-    ----------
-    record, pool, shards
-        Record that takes the results, pool that runs the shards, and the shards.
-    seconds : float, optional
-        Time after which no shard is started.
-    finished : callable
-        Called after shards have finished, and at intervals.
-
-    Raises
-    ------
-    WorkError, PoolError
-        A shard cannot be run; the cluster is lost.
+    After a number of seconds no shard is started. `finished` is called after shards have finished, and at intervals.
+    Raise a `WorkError` if a shard cannot be run, and a `PoolError` if the cluster is lost.
     """
     end = None if seconds is None else time.monotonic() + seconds
 

@@ -207,12 +207,8 @@ def _manifest(pack: Pack) -> dict[str, object]:
 def read_pack(path: Path) -> Pack:
     """Read a pack and compute the results of its neighbours again.
 
-    Raises
-    ------
-    FileError
-        It is no register file or no pack; or its operands, D or neighbours differ from those written.
-    InstructionError
-        Its instruction does not parse.
+    Raise a `FileError` if it is no register file or no pack, or its operands, D or neighbours differ from those
+    written; and an `InstructionError` if its instruction does not parse.
     """
     archive = load(path)
     archive.require([_KEY])
@@ -290,12 +286,8 @@ def judge(pack: Pack, results: NDArray[np.uint32]) -> Judgement:
 def read_results(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint32]:
     """Read results: key ``D`` of an ``.npz``, a JSON list of words, or hexadecimal words, one on each line.
 
-    `shape` is that of D in the pack. A list may be nested like it or flat; lines are in C order.
-
-    Raises
-    ------
-    FileError
-        The file has another format, or another number of words; one sentence.
+    `shape` is that of D in the pack. A list may be nested like it or flat; lines are in C order. Raise a `FileError` if
+    the file has another format, or another number of words.
     """
     with opened(path) as file:
         is_archive = file.read(2) == b"PK"

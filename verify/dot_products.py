@@ -83,10 +83,8 @@ class DotProducts(Recorded):
 def interpret(archive: Archive) -> list[DotProducts]:
     """Return the sets of an archive.
 
-    Raises
-    ------
-    FileError, InstructionError
-        A key is missing, or arrays do not fit together; or an instruction does not parse.
+    Raise a `FileError` if a key is missing or arrays do not fit together, and an `InstructionError` if an instruction
+    does not parse.
     """
     table = parse_json(archive.string("sets", ""), f"{archive.path}:", "sets is no JSON")
     if not isinstance(table, list) or not table or not all(isinstance(row, dict) for row in table):

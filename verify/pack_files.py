@@ -108,7 +108,7 @@ def _can_be_placed(opcode: Opcode, instruction: Instruction) -> bool:
 
 
 def file_of(
-    subject: Subject, arch: str, given: Given, rng: np.random.Generator, sparsity_selector: int
+    subject: Subject, arch: str, operands: Given, rng: np.random.Generator, sparsity_selector: int
 ) -> RegisterFile | TensorMemoryFile:
     """Return a register file with these operands, without D, with metadata policy ``silicon``.
 
@@ -117,12 +117,12 @@ def file_of(
     """
     i = subject.instruction
     if subject.opcode:
-        return _tensor_memory_file(arrangement(subject.opcode, i, sparsity_selector), arch, given)
-    file = matrices_file(i, arch, given.matrices, rng, sparsity_selector=sparsity_selector)
-    if given.elsewhere is not None:
+        return _tensor_memory_file(arrangement(subject.opcode, i, sparsity_selector), arch, operands)
+    file = matrices_file(i, arch, operands.matrices, rng, sparsity_selector=sparsity_selector)
+    if operands.elsewhere is not None:
         assert file.e is not None
         following = (sparsity_selector + 1) % i.sparsity_selectors
-        file = replace(file, e=pack_nibbles(given.elsewhere, i, following, file.e))
+        file = replace(file, e=pack_nibbles(operands.elsewhere, i, following, file.e))
     return replace(file, scale_d=True, imm_scale=(1, 1))
 
 
@@ -144,10 +144,10 @@ def given_of(file: Replayable) -> Given:
     return Given(matrices, elsewhere)
 
 
-def _tensor_memory_file(where: Arrangement, arch: str, given: Given) -> TensorMemoryFile:
-    tmem, smem = where.images(given.matrices)
-    if given.elsewhere is not None:
-        where.put(tmem, _elsewhere(where), given.elsewhere)
+def _tensor_memory_file(where: Arrangement, arch: str, operands: Given) -> TensorMemoryFile:
+    tmem, smem = where.images(operands.matrices)
+    if operands.elsewhere is not None:
+        where.put(tmem, _elsewhere(where), operands.elsewhere)
     cases, ctas = tmem.shape[:2]
     axis = (ctas,) if ctas > 1 else ()
     return TensorMemoryFile(
@@ -187,8 +187,8 @@ def _arrangement_of(file: TensorMemoryFile) -> Arrangement:
 
 def _of_mma(file: RegisterFile) -> MatrixOperands:
     named = {name: getattr(file, name) for name in ("a", "b", "c", "e", "scale_a", "scale_b")}
-    held = {name: array for name, array in named.items() if array is not None}
-    return gather_warp(file.instruction, HeldOperands(held, Immediates(file.sparsity_selector, file.scale_ids)))
+    present = {name: array for name, array in named.items() if array is not None}
+    return gather_warp(file.instruction, HeldOperands(present, Immediates(file.sparsity_selector, file.scale_ids)))
 
 
 def _of_wgmma(file: RegisterFile) -> MatrixOperands:

@@ -180,11 +180,8 @@ _KEYS = {"A": "a", "B": "b", "C": "c", "D": "d", "E": "e", "scale_a": "scale_a",
 def read(path: str | Path) -> Replayable:
     """Read a register file of any instruction.
 
-    Raises
-    ------
-    FileError, InstructionError
-        The file is unreadable or truncated, or a key is missing (one sentence that names it); or the instruction does
-        not parse.
+    Raise a `FileError` if the file is unreadable or truncated, or a key is missing; and an `InstructionError` if the
+    instruction does not parse.
     """
     return interpret(load(path))
 

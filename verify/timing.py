@@ -7,8 +7,9 @@ from ..isa.numerics import Method, numerics
 from ..isa.timing import ARCHITECTURE, Resource, resource_cycles
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, WARP_COLUMNS, WARP_ROWS, CoreConfig
 from ..rtl.tensor_cores import ready_cycles
+from ..sim.engine.steps import step_count
 
-__all__ = ["Cycles", "modelled", "of_warpgroup", "unit_steps"]
+__all__ = ["Cycles", "modelled", "of_warpgroup", "step_count"]
 
 
 @dataclass(frozen=True)
@@ -18,11 +19,6 @@ class Cycles:
     #: Cycles between independent instructions; cycles from operands to result.
     interval: float
     latency: float
-
-
-def unit_steps(config: CoreConfig, instruction: Instruction) -> int:
-    """Return the number of steps along K in which a unit computes one output of an instruction."""
-    return -(-instruction.stored_k * instruction.container_bits // (8 * config.step_bytes))
 
 
 def modelled(config: CoreConfig, instruction: Instruction, arch: str, a_from: str = "registers") -> Cycles | None:
@@ -37,7 +33,7 @@ def modelled(config: CoreConfig, instruction: Instruction, arch: str, a_from: st
         return None
     if numerics(instruction, arch).method is Method.EMULATED:
         return None
-    steps = unit_steps(config, instruction)
+    steps = step_count(config, instruction)
     return Cycles(config.warp_interval(steps), config.warp_latency(steps))
 
 

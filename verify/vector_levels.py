@@ -13,11 +13,12 @@ from ..operands.arrangement import arrangement
 from ..rtl.config import WARP_ROWS, CoreConfig
 from ..rtl.ports import ports
 from ..rtl.systemverilog import lines_of_ports
+from ..sim.engine.steps import step_count
 from .pack_files import Subject, file_of
 from .register_file import RegisterFile
 from .stimulus import NIBBLES, Given, draw_tiles, drawn_distributions, further_file
 from .tensor_memory_file import TensorMemoryFile
-from .vector_steps import datapath_numerics, step_vectors, steps_of_k, vector_bits, warp_vectors
+from .vector_steps import datapath_numerics, step_vectors, vector_bits, warp_vectors
 
 __all__ = [
     "LEVELS",
@@ -221,7 +222,7 @@ def top_vectors(level: str, config: CoreConfig, subject: Subject, arch: str, dra
     """
     i = subject.instruction
     parameters = datapath_numerics(config, i, arch)
-    shape: tuple[int, ...] = (drawn.tiles, i.m, i.n, steps_of_k(config, i))
+    shape: tuple[int, ...] = (drawn.tiles, i.m, i.n, step_count(config, i))
     axes: tuple[str, ...] = ("case", "row", "column", "step")
     immediates, sample = {}, None
     if level == "warp":

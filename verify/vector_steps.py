@@ -23,10 +23,10 @@ from ..rtl.step import control_layout, row_result_layout, row_step_layout, unit_
 from ..rtl.warp import LANES, REGISTERS, ROWS, warp_operands_layout, warp_result_layout
 from ..sim.benches.blocks import integer_results, undefined_chunks
 from ..sim.coverage.operands import Operation, operations_of
-from ..sim.engine.steps import control_word, step_words, steps_of
+from ..sim.engine.steps import control_word, step_count, step_words, steps_of
 from .register_file import RegisterFile
 
-__all__ = ["datapath_numerics", "directed_steps", "step_vectors", "steps_of_k", "vector_bits", "warp_vectors"]
+__all__ = ["datapath_numerics", "directed_steps", "step_vectors", "vector_bits", "warp_vectors"]
 
 _BITS = 32
 #: Mask of the rule field of a control word, moved to bit 0.
@@ -90,11 +90,6 @@ def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -
     )
 
 
-def steps_of_k(config: CoreConfig, instruction: Instruction) -> int:
-    """Return the number of steps along K of an output of an instruction."""
-    return max(1, instruction.stored_k * instruction.container_bits // (8 * config.step_bytes))
-
-
 def step_vectors(
     config: CoreConfig, instruction: Instruction, parameters: Numerics, matrices: MatrixOperands, top: str
 ) -> _Vectors:
@@ -127,7 +122,7 @@ def _results(
     config: CoreConfig, instruction: Instruction, parameters: Numerics, matrices: MatrixOperands
 ) -> Iterator[NDArray[np.uint64]]:
     """Yield the result words of each step along K, without flags."""
-    count = steps_of_k(config, instruction)
+    count = step_count(config, instruction)
     scale_size = instruction.scale_size and max(1, instruction.scale_size // count)
     part = replace(instruction, k=instruction.k // count, scale_size=scale_size, satfinite=False)
     # Several steps may share a scale.

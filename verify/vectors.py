@@ -263,20 +263,11 @@ class VectorRequest:
 
 
 def write_vectors(request: VectorRequest, folder: Path) -> dict[str, Any]:
-    """Write vectors and their manifest to a folder, which is created if missing.
+    """Write vectors and their manifest to a folder, which is created if missing; return the manifest.
 
-    Files of the same names are replaced after all new ones are written, the manifest last.
-
-    Returns
-    -------
-    dict
-        The manifest: the request, the shape and meaning of each table, SHA-256 and size of each file, and ``sha256``,
-        the :func:`content_digest` of the rest.
-
-    Raises
-    ------
-    Error
-        No such vectors exist, or they cannot be written.
+    Files of the same names are replaced after all new ones are written, the manifest last. It has the request, the
+    shape and meaning of each table, SHA-256 and size of each file, and ``sha256``, the :func:`content_digest` of the
+    rest. Raise an `Error` if no such vectors exist, or they cannot be written.
     """
     if folder == STANDARD_OUTPUT:
         raise FileError("vectors are several files and take a folder, not standard output")

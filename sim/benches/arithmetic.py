@@ -56,7 +56,8 @@ def arithmetic_benches(config: CoreConfig) -> dict[str, ComponentBench]:
             e_max["largest_of_products"] = MaxExponent(widths.float_slots, unsigned(PRODUCT_EXPONENT_BITS))
         for name, tree in e_max.items():
             benches[name] = ComponentBench(tree, partial(_exponents, tree.count, Shape.cast(tree.shape)), _largest)
-        benches |= {name: _align_bench(align) for name, align in _shifters(config, widths).items()}
+        for name, align in _shifters(config, widths).items():
+            benches[name] = ComponentBench(align, partial(_magnitudes, align), partial(_shifted, align))
     if widths.narrow:
         group = ProductGroup(config)
         benches["group"] = ComponentBench(group, partial(_groups, config), partial(_group_sums, config))
@@ -107,10 +108,6 @@ class AddedTree(wiring.Component):
             self.total.eq((tree.word0 + tree.word1 + tree.carry)[: self.total_bits].as_signed()),
         ]
         return m
-
-
-def _scale_codes(config: CoreConfig) -> list[ScaleCode]:
-    return [code for code in _SCALE_FORMATS if code.name.lower() in config.scales]
 
 
 def _offset_inputs(config: CoreConfig, rng: np.random.Generator, count: int) -> Values:
@@ -166,10 +163,6 @@ def _shifters(config: CoreConfig, widths: Widths) -> dict[str, AlignmentShifter]
         padding = config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS
         shifters["align_group"] = AlignmentShifter(SCALED_GROUP_BITS, padding, ALIGNED_EXPONENT_BITS - 1)
     return shifters
-
-
-def _align_bench(align: AlignmentShifter) -> ComponentBench:
-    return ComponentBench(align, partial(_magnitudes, align), partial(_shifted, align))
 
 
 def _magnitudes(align: AlignmentShifter, rng: np.random.Generator, count: int) -> Values:
@@ -238,7 +231,7 @@ def _group_sums(config: CoreConfig, inputs: Values) -> Values:
 
 
 def _scales(config: CoreConfig, rng: np.random.Generator, count: int) -> Values:
-    codes = [code.value for code in _scale_codes(config)] or [ScaleCode.NONE.value]
+    codes = [code.value for code in _SCALE_FORMATS if code.name.lower() in config.scales] or [ScaleCode.NONE.value]
     inputs = {"scale": np.array(codes)[rng.integers(0, len(codes), count)]}
     for side in "ab":
         code = rng.integers(0, 256, count)

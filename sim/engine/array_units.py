@@ -89,23 +89,19 @@ def unit_module(config: CoreConfig, top: str) -> str:
 class CompiledTop(Generic[_Model]):
     """A top compiled by Verilator, loaded into this process.
 
+    It is built on first use and cached in :func:`~sptc.infra.cache.cache_folder`. Raise a `BackendError` if the
+    simulator or a compiler is missing or fails; it says what to install.
+
     Parameters
     ----------
-    config : CoreConfig
-        Datapath of an array. The top is built on first use and cached in :func:`~sptc.infra.cache.cache_folder`.
+    config, arrays : CoreConfig, int
+        Datapath of an array, and the number of arrays.
     component : callable
         Creates the top; only with a stand-in it is called with a `warp_class`.
     sources_of : callable
         Returns the C++ of the driver for the ports and the name of the top.
-    arrays : int
-        Number of arrays.
     stand_in : StandIn, optional
         Replaces the arrays; results are then those of the stand-in.
-
-    Raises
-    ------
-    BackendError
-        The simulator or a compiler is missing or fails; one sentence that says what to install.
     """
 
     #: Name of the top, and its name in messages.

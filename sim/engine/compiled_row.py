@@ -54,12 +54,8 @@ class CompiledRow:
     """A row compiled by Verilator, loaded into this process, whose steps have a number of 32-bit words.
 
     It is built on first use and cached in :func:`~sptc.infra.cache.cache_folder`. A batch of steps with one common
-    control word can run on a model that is specialised for this word.
-
-    Raises
-    ------
-    BackendError
-        The simulator or a compiler is missing or fails; one sentence that says what to install.
+    control word can run on a model that is specialised for this word. Raise a `BackendError` if the simulator or a
+    compiler is missing or fails; it says what to install.
     """
 
     def __init__(self, config: CoreConfig, words: int) -> None:

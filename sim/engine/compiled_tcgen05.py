@@ -70,18 +70,10 @@ def run_ctas(
 ) -> CtaRun:
     """Run commands on one CTA or a pair from reset, until all results are written and all commits have arrived.
 
-    Parameters
-    ----------
-    models : sequence of CtaModel
-        One model, or two of the same library for a pair.
-    commands : sequence of CtaCommand
-        Commands in order; both CTAs of a pair get all of them.
-    tmem, smem : ndarray of uint32, shape (CTAs, lanes, 512), and of uint8, shape (CTAs, bytes)
-        Initial tensor memory, with as many lanes as the models have, and shared memory.
-    pattern : ndarray of uint8, optional
-        For each cycle, bit c: the next command is offered to CTA c. The pattern repeats. By default both bits are set.
-    cycles : int
-        Limit after which the run is given up.
+    There is one model, or two of the same library for a pair; both CTAs of a pair get all commands. Tensor memory,
+    shape (CTAs, lanes, 512), has as many lanes as the models have; shared memory has the shape (CTAs, bytes). Bit c of
+    the pattern, which repeats, says for each cycle whether the next command is offered to CTA c; by default it always
+    is. After a number of cycles the run is given up.
     """
     ctas, lanes = tmem.shape[:2]
     pattern = np.full(1, 3, np.uint8) if pattern is None else pattern

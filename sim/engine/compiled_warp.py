@@ -18,7 +18,7 @@ from ...rtl.config import CoreConfig
 from ...rtl.warp import COLUMNS, ROWS, Warp
 from .array_units import CompiledTop, unit_functions
 from .driver import PATIENCE, CompiledModel, CycleBits, driver, pattern_constants
-from .steps import control_word
+from .steps import control_word, step_count
 from .warp_operands import RESULT_WORDS, warp_results, warp_words
 
 __all__ = ["CompiledWarp", "StreamModel", "WarpRun", "stream_driver"]
@@ -106,10 +106,10 @@ class CompiledWarp(CompiledTop[StreamModel]):
         hardware breaks a rule of its streams, or gives no result.
         """
         words = warp_words(self.config, instruction, operands)
-        cases, step_bytes = len(words), self.config.step_bytes
+        cases = len(words)
         results = np.zeros((cases, RESULT_WORDS), np.uint32)
         accepted, done = np.zeros(cases, np.int64), np.zeros(cases, np.int64)
-        steps = -(-instruction.stored_k * instruction.container_bits // (8 * step_bytes)) * ROWS * COLUMNS * cases
+        steps = step_count(self.config, instruction) * ROWS * COLUMNS * cases
         model = self._model({control_word(self.config, instruction, last=True): steps})
         broken = model.record(words, results, accepted, done, _ALWAYS, PATIENCE)
         assert not broken, f"the warp {broken}"

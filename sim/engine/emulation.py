@@ -27,10 +27,7 @@ _NAN = {np.dtype(np.uint16): 0x7FFF, np.dtype(np.uint32): 0x7FFFFFFF}
 def run(multiply: Multiply, instruction: Instruction, operands: MatrixOperands) -> NDArray:
     """Compute D of an emulated instruction, fp8 or 4-bit integer ``mma``; `multiply` runs one that the datapath has.
 
-    Raises
-    ------
-    BackendError
-        There is no emulation of the instruction.
+    Raise a `BackendError` if there is no emulation of the instruction.
     """
     if instruction.family != "mma" or instruction.kind:
         raise BackendError(f"this datapath does not hold the formats of {instruction}")

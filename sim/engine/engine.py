@@ -171,10 +171,7 @@ def multiply_with(
 ) -> Product:
     """Compute D with the instructions that a datapath has, one after the other along K; `execute` computes one of them.
 
-    Raises
-    ------
-    BackendError
-        The datapath lacks a format.
+    Raise a `BackendError` if the datapath lacks a format.
     """
     emulated = not executes(config, instruction, arch)
     flags: list[StepFlags] = []

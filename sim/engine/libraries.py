@@ -39,15 +39,9 @@ class Libraries:
     """The libraries of a unit or a row, built at their first use.
 
     Verilator compiles the hardware for all instructions. For one control word, :func:`~sptc.sim.engine.simd.vectorised`
-    writes a function of sixteen steps at once. Both kinds of libraries have the same functions.
-
-    Parameters
-    ----------
-    config, top, name : CoreConfig, str, str
-        Datapath, ``unit`` or ``row``, and the name of the module.
-    clocked, computed : dict of str to str
-        C++ that drives Verilator's model, and C++ that calls ``compute`` of ``drivers/computed.h``, both from
-        :func:`~sptc.sim.engine.driver.driver`.
+    writes a function of sixteen steps at once. Both kinds of libraries have the same functions. `top` is ``unit`` or
+    ``row``, and `name` that of its module. `clocked` is the C++ that drives Verilator's model, and `computed` that
+    which calls ``compute`` of ``drivers/computed.h``, both from :func:`~sptc.sim.engine.driver.driver`.
     """
 
     def __init__(self, config: CoreConfig, top: str, name: str, clocked: Sources, computed: Sources) -> None:

@@ -38,36 +38,16 @@ def write_wires(folder: Path) -> None:
 
 
 def flat_module(design: str, top: str, folder: Path) -> dict[str, Any]:
-    """Return a module of a flat design, as :func:`is_balanced` takes it.
-
-    Parameters
-    ----------
-    design : str
-        File of RTLIL, relative to `folder`.
-    top : str
-        Name of the module.
-    folder : Path
-        Folder in which Yosys runs and writes.
-    """
+    """Return a module of a flat design, as :func:`is_balanced` takes it; `folder` holds the RTLIL file `design`."""
     run_yosys(folder, f"read_rtlil {design}\n{ENABLED}opt_clean\nwrite_json {_NETLIST}\n")
     return json.loads((folder / _NETLIST).read_text(encoding="utf-8"))["modules"][top]
 
 
 def is_balanced(module: Mapping[str, Any], enable: str) -> bool:
-    """Return whether a design is a pipeline whose registers add latency only.
+    """Return whether a design is a pipeline whose registers add latency only; the input `enable` enables all of them.
 
-    Parameters
-    ----------
-    module : mapping
-        Ports and cells, from Yosys' JSON, after :data:`ENABLED`.
-    enable : str
-        Input that must enable every register.
-
-    Returns
-    -------
-    bool
-        False also if the inputs of one cell have different depths, even where all paths to the outputs have equal
-        length.
+    The module is from Yosys' JSON, after :data:`ENABLED`. It is not balanced either if the inputs of one cell have
+    different depths, even where all paths to the outputs have equal length.
     """
     ports, cells = module["ports"], module["cells"]
     enabled_by = ports[enable]["bits"]

@@ -52,10 +52,8 @@ class RowInterface:
 def row_interface(config: CoreConfig) -> RowInterface:
     """Return the interface of a datapath's row: from the RTL if Amaranth is imported, else from the cache.
 
-    Raises
-    ------
-    BackendError
-        Another user could have written the cache entry, or the hardware's sources have changed since the process began.
+    Raise a `BackendError` if another user could have written the cache entry, or the hardware's sources have changed
+    since the process began.
     """
     if "amaranth" in modules:
         return _of_hardware(config)

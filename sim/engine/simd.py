@@ -35,17 +35,8 @@ Bit = int | str
 def vectorised(module: Mapping[str, Any], given: str, result: str) -> str:
     """Return the text of ``function.h`` (see ``drivers/computed.h``): one output as a function of one input.
 
-    Parameters
-    ----------
-    module : mapping
-        Module from Yosys' JSON, after :data:`PREPARED`.
-    given, result : str
-        Names of the input and the output. Other inputs must have no influence; they are zero.
-
-    Raises
-    ------
-    NotImplementedError
-        The module has a cell of a type that is not supported.
+    The module is from Yosys' JSON, after :data:`PREPARED`. Inputs other than `given` must have no influence; they are
+    zero. Raise a `NotImplementedError` for a cell of a type that is not supported.
     """
     writer = _Writer()
     for place, bit in enumerate(module["ports"][given]["bits"]):

@@ -58,21 +58,9 @@ def control_place(config: CoreConfig, top: str) -> tuple[int, int]:
 
 
 def specialised(config: CoreConfig, top: str, control: int) -> Mapping[str, Any]:
-    """Return a unit or a row with a tied control word, as ports and cells from Yosys' JSON.
+    """Return a ``unit`` or a ``row`` with a tied control word, as ports and cells from Yosys' JSON.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        The datapath.
-    top : str
-        ``unit`` or ``row``.
-    control : int
-        Control word that replaces that of every step.
-
-    Raises
-    ------
-    BackendError
-        Yosys is missing or fails.
+    Raise a `BackendError` if Yosys is missing or fails.
     """
     step, result = (layout(config).size for layout in _LAYOUTS[top])
     low, width = control_place(config, top)

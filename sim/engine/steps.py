@@ -12,7 +12,7 @@ from ...isa.operands import MatrixOperands
 from ...rtl.config import CoreConfig
 from .row_interface import row_interface
 
-__all__ = ["StepWords", "control_word", "executes", "octets", "step_words", "steps_of"]
+__all__ = ["StepWords", "control_word", "executes", "octets", "step_count", "step_words", "steps_of"]
 
 _BYTE = 8
 _WORD = 32
@@ -79,23 +79,19 @@ def control_word(config: CoreConfig, instruction: Instruction, last: bool) -> in
     return sum(value << interface.control[field].offset for field, value in fields.items())
 
 
+def step_count(config: CoreConfig, instruction: Instruction) -> int:
+    """Return the number of steps along K in which a unit computes one output of an instruction."""
+    return -(-instruction.stored_k * instruction.container_bits // (8 * config.step_bytes))
+
+
 def steps_of(
     config: CoreConfig, instruction: Instruction, operands: MatrixOperands, *, ordered: bool = True
 ) -> list[NDArray[np.uint32]]:
     """Return the words of every step of a batch of instructions, with a zero accumulator.
 
-    Parameters
-    ----------
-    config, instruction, operands
-        Datapath, an instruction whose formats it has, and the operands of each.
-    ordered : bool
-        If true, B and metadata are in the order that a row takes, see :mod:`sptc.rtl.order`. Otherwise they are in
-        their original order, for an array, which reorders them itself.
-
-    Returns
-    -------
-    list of ndarray of uint32, each of shape (tiles, m, n, words)
-        One array for each step of K; the result of a step is the accumulator of the next.
+    There is one array of shape (tiles, m, n, words) for each step of K; the result of a step is the accumulator of the
+    next. If `ordered`, B and metadata are in the order that a row takes, see :mod:`sptc.rtl.order`. Otherwise they are
+    in their original order, for an array, which reorders them itself.
     """
     words = step_words(config)
     bits = instruction.container_bits

@@ -108,20 +108,12 @@ def settled(
 ) -> Verdict:
     """Decide whether a fault can change any output, for any inputs that the design's assumptions allow.
 
-    A pipeline is tried case by case first. Otherwise cones are tried from the shortest to the complete one, starting
-    from cleared registers. For the units of an array it is enough that their inputs are equal. If they are not, the
-    units are flattened as well, since some of their inputs may not matter.
-
-    Parameters
-    ----------
-    top, fault, folder : str, Fault, Path
-        Top module, whose inputs ``$assume`` cells constrain, its fault, and the folder in which faults were drawn.
-    timeout : float
-        Time limit of each search in seconds.
-    pipeline : Pipeline, optional
-        Description of the design if it is a pipeline. It is used only if the registers add latency only.
-    box : str
-        Module of which the design has only the ports: its inputs are compared, and its outputs are free.
+    A pipeline is tried case by case first; it is used only if its registers add latency only. Otherwise cones are tried
+    from the shortest to the complete one, starting from cleared registers. For the units of an array it is enough that
+    their inputs are equal. If they are not, the units are flattened as well, since some of their inputs may not matter.
+    ``$assume`` cells constrain the inputs of the top; `folder` is where faults were drawn, `timeout` the limit of each
+    search in seconds, and `box` a module of which the design has only the ports: its inputs are compared, and its
+    outputs are free.
     """
     text = (folder / FLAT).read_text(encoding="utf-8")
     part = box or unit_of(top)

@@ -80,25 +80,14 @@ def mutated(
     *,
     whole: str = "",
 ) -> Netlist:
-    """Put single faults into a design, into each component in proportion to its area.
+    """Put `count` single faults into a design, into each component in proportion to its area.
 
-    Within a component all cells are equally likely, whatever their width, so that narrow control is not lost beside
-    wide data.
-
-    Parameters
-    ----------
-    rtlil, top : str
-        The design, and its top module.
-    components : mapping of str to sequence of str
-        For each component its submodules, such as ``row.unit.align``, or :data:`REST`. The entry :data:`UNTOUCHED` has
-        the submodules without faults.
-    count, seed : int
-        Number of faults to draw, and seed of the draw. Each component gets at least a quarter of an equal share, but no
-        more faults than it has. One without cells raises a BackendError.
-    folder : Path
-        Folder in which Yosys writes; the design without faults stays there for :func:`~.equivalence.settled`.
-    whole : str
-        Module that is not flattened; faults are drawn outside its instances only.
+    Each component gets at least a quarter of an equal share, but no more faults than it has; one without cells raises a
+    `BackendError`. Within a component all cells are equally likely, whatever their width, so that narrow control is not
+    lost beside wide data. The components are lists of submodules, such as ``row.unit.align``, or :data:`REST`; the
+    entry :data:`UNTOUCHED` has the submodules without faults. Yosys writes in `folder`; the design without faults stays
+    there for :func:`~.equivalence.settled`. `whole` is a module that is not flattened; faults are drawn outside its
+    instances only.
     """
     (folder / "design.il").write_text(rtlil, encoding="utf-8")
     cells = _selections(components, top)

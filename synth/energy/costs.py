@@ -36,12 +36,12 @@ class Costs:
 
     def of(self, activity: Activity) -> dict[str, float]:
         """Return the energy per cycle in pJ, by stage."""
-        found: dict[str, float] = defaultdict(float)
+        energies: dict[str, float] = defaultdict(float)
         for net, stages in self.of_net.items():
             rate = _CLOCK_TOGGLES if net in self.clock else activity.toggles.get(net, 0) / activity.cycles
             for stage, taken in stages.items():
-                found[stage] += rate * taken
-        return dict(found)
+                energies[stage] += rate * taken
+        return dict(energies)
 
     def clock_of_idle(self, activity: Activity) -> float:
         """Return the clock energy per cycle in pJ of registers that never changed."""
@@ -65,21 +65,10 @@ def costs_of(
       relates it. The tables are evaluated at the load of the output and at the transition times of the inputs. These
       are the longest over all paths; at ports they are zero.
 
-    Parameters
-    ----------
-    netlist : MappedNetlist
-        The netlist.
-    cells : CellLibrary
-        Library of its cells.
-    stages : dict of str to str
-        Stage of each cell.
-    inside : dict of str to MappedNetlist
-        Netlists of its boxes, by module. Their input pins load the nets outside.
-    outside : dict of int to float
-        For the netlist of a box: capacitance in pF that each output charges outside. The pins of its inputs are counted
-        where these are driven.
-    clock : str
-        Clock port. The energy of its nets is counted in the stages of the cells that they reach.
+    `stages` has the stage of each cell, and `inside` the netlists of the boxes, by module: their input pins load the
+    nets outside. For the netlist of a box, `outside` is the capacitance in pF that each output charges outside; the
+    pins of its inputs are counted where these are driven. The energy of the nets of the clock is counted in the stages
+    of the cells that they reach.
     """
     electrical = cells.electrical
     loads = net_loads(netlist, electrical, inside)
@@ -115,11 +104,11 @@ def _of_toggle(
     cell: ElectricalCell, pin: str, pins: Mapping[str, Bit], loads: Mapping[Bit, float], slews: Slews
 ) -> float:
     """Return the internal energy of a toggle of a pin in pJ."""
-    found = []
+    energies = []
     for related, tables in cell.pins[pin].energies:
         source = pins.get(related or pin, "0")
-        found.append(_mean(tables, loads.get(pins[pin], 0.0), slews.get(source, {})))
-    return sum(found) / len(found) if found else 0.0
+        energies.append(_mean(tables, loads.get(pins[pin], 0.0), slews.get(source, {})))
+    return sum(energies) / len(energies) if energies else 0.0
 
 
 def _mean(tables: Mapping[str, Table], load: float, slews: Mapping[str, float]) -> float:

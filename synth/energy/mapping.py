@@ -31,21 +31,10 @@ _MAPPED = "mapped.json"
 def mapped_row(config: CoreConfig, library: Library, *, by_module: bool) -> MappedNetlist:
     """Return a row (a metadata decoder and a unit) mapped to library cells.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        The datapath. The row includes the registers at its cuts, but not those in front of it.
-    library : Library
-        Cell library; one with empty text stands for static CMOS gates.
-    by_module : bool
-        Map each module separately, so that every cell has a stage; otherwise map the flat netlist, as ``sptc area``.
-
-    Raises
-    ------
-    BackendError
-        Yosys is not installed or fails.
-    Error
-        The library lacks a cell.
+    It includes the registers at its cuts, but not those in front of it. A library with empty text stands for static
+    CMOS gates. With `by_module` each module is mapped separately, so that every cell has a stage; otherwise the flat
+    netlist is mapped, as by ``sptc area``. Raise an `Error` if the library lacks a cell, and a `BackendError` if Yosys
+    is not installed or fails.
     """
     return _mapped(_netlist(config), library, by_module=by_module)
 
@@ -58,10 +47,7 @@ def mapped_unit(config: CoreConfig, library: Library) -> MappedNetlist:
 def mapped_around_units(config: CoreConfig, library: Library) -> MappedNetlist:
     """Return a warp with its units as boxes, mapped module by module.
 
-    Raises
-    ------
-    BackendError, Error
-        See :func:`mapped_row`; or the configuration does not serve a warp.
+    Errors are those of :func:`mapped_row`, and an `Error` if the configuration does not serve a warp.
     """
     return _mapped(around_units(config, "warp"), library, by_module=True, boxes=[unit_of(TOP)])
 

@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 from ...isa.instructions import Instruction
 from ...isa.operands import MatrixOperands
 from ...rtl.config import CoreConfig
+from ...sim.engine.steps import step_count
 from .costs import Activity, Costs, costs_of
 from .mapping import mapped_row
 from .netlist import CellLibrary, MappedNetlist
-from .operands import CHAIN, step_count, streamed
+from .operands import CHAIN, streamed
 from .plan import Plan
 from .simulator import STREAMS_OF_A_WORD, Simulator, packed, unpacked
 from .stages import stages_of
@@ -51,27 +52,9 @@ class Measured:
 class MappedUnit:
     """A metadata decoder and a unit mapped to library cells, with the energies of their toggles.
 
-    Parameters
-    ----------
-    config : CoreConfig
-        Array to which the unit belongs.
-    cells : CellLibrary
-        Cell library.
-    by_module : bool
-        As for :func:`~sptc.synth.energy.mapping.mapped_row`.
-    glitches : bool
-        Also measure glitches, with a delay of one time unit per gate.
-
-    Attributes
-    ----------
-    config : CoreConfig
-        The array.
-    scale : float
-        Factor from energies of the library's tables to reported energies.
-    netlist : MappedNetlist
-        Mapped netlist of decoder and unit.
-    costs : Costs
-        Energies of toggles.
+    `by_module` is as for :func:`~sptc.synth.energy.mapping.mapped_row`. With `glitches`, glitches are measured too,
+    with a delay of one time unit per gate. `scale` is the factor from energies of the library's tables to reported
+    energies, `netlist` the mapped netlist, and `costs` the energies of toggles.
     """
 
     def __init__(self, config: CoreConfig, cells: CellLibrary, *, by_module: bool, glitches: bool = False) -> None:
@@ -103,10 +86,8 @@ class MappedUnit:
 
         Returns
         -------
-        activity : Activity
-            Toggles of all streams together.
-        results : ndarray of uint8, shape (streams, cycles, bits)
-            Outputs of the unit.
+        Activity, ndarray of uint8, shape (streams, cycles, bits)
+            Toggles of all streams together, and outputs of the unit.
         """
         plan = self._plan_in_time if glitches else self._plan
         assert plan is not None
@@ -125,31 +106,18 @@ class MappedUnit:
 
     def compute(self, steps: NDArray[np.uint32]) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
         """Return the results of steps, shape (steps, words), and the flags of overflow of a 32-bit sum."""
-        latency, given = self.config.latency, _in_streams(steps, self.config.latency)
-        behind = np.zeros((len(given), latency, steps.shape[1]), np.uint32)
-        _, results = self.run(np.concatenate([given, behind], axis=1))
+        latency, streams = self.config.latency, _in_streams(steps, self.config.latency)
+        behind = np.zeros((len(streams), latency, steps.shape[1]), np.uint32)
+        _, results = self.run(np.concatenate([streams, behind], axis=1))
         results = results[:, latency:].reshape(-1, results.shape[-1])[: len(steps)]
         d = np.packbits(results[:, :_WORD], axis=1, bitorder="little").view("<u4")[:, 0]
         return d, results[:, _WORD].astype(np.bool_)
 
     def measure(self, instruction: Instruction, arch: str, operands: MatrixOperands, name: str) -> Measured:
-        """Measure an instruction.
+        """Measure an ``mma`` or ``wgmma`` whose formats the unit supports, on operands of a name.
 
-        Parameters
-        ----------
-        instruction : Instruction
-            Instruction to chain: ``mma`` or ``wgmma`` with formats that the unit supports.
-        arch : str
-            Architecture whose numerics the configuration has.
-        operands : MatrixOperands
-            Tiles with a chain along K, see :mod:`sptc.synth.energy.operands`.
-        name : str
-            Name of the operands.
-
-        Raises
-        ------
-        Error
-            See :func:`~sptc.synth.energy.operands.streamed`.
+        The operands are tiles with a chain along K, see :mod:`sptc.synth.energy.operands`; errors are those of
+        :func:`~sptc.synth.energy.operands.streamed`.
         """
         steps = streamed(self.config, instruction, arch, operands, self.compute)
         activity, stages = self.taken(instruction, steps)

@@ -25,7 +25,10 @@ class CellLibrary:
 
     @classmethod
     def of(cls, library: Library) -> "CellLibrary":
-        """Read the electrical data of a library; raise errors as :meth:`ElectricalLibrary.of`."""
+        """Read a module of Yosys' JSON; `boxes` are modules with netlists of their own.
+
+        Raise an `Error` if a cell is neither in the library nor a box.
+        """
         return cls(library, ElectricalLibrary.of(library))
 
     @cached_property
@@ -77,34 +80,26 @@ class MappedNetlist:
             A cell is neither in the library nor a box.
         """
         known = {cell.name for cell in library.cells}
-        found = {name: cell for name, cell in module["cells"].items() if cell["type"] != "$scopeinfo"}
-        if others := sorted({cell["type"] for cell in found.values()} - known - {*boxes}):
+        instances = {name: cell for name, cell in module["cells"].items() if cell["type"] != "$scopeinfo"}
+        if others := sorted({cell["type"] for cell in instances.values()} - known - {*boxes}):
             raise Error(f"{library.name} has no cell for {', '.join(others)}")
         ports: dict[str, dict[str, list[Bit]]] = {"input": {}, "output": {}}
         for name, port in module["ports"].items():
             ports[port["direction"]][name] = port["bits"]
-        inside = {name for name, cell in found.items() if cell["type"] in boxes}
-        return cls(
-            {name: (cell["type"], _pins(cell["connections"])) for name, cell in found.items() if name not in inside},
-            ports["input"],
-            ports["output"],
-            {name: Box(found[name]["type"], found[name]["connections"]) for name in sorted(inside)},
-        )
-
-
-def _pins(connections: Mapping[str, list[Bit]]) -> dict[str, Bit]:
-    return {pin: bits[0] for pin, bits in connections.items() if bits}
+        cells, inside = {}, {}
+        for name, cell in instances.items():
+            if cell["type"] in boxes:
+                inside[name] = Box(cell["type"], cell["connections"])
+            else:
+                cells[name] = cell["type"], {pin: bits[0] for pin, bits in cell["connections"].items() if bits}
+        return cls(cells, ports["input"], ports["output"], dict(sorted(inside.items())))
 
 
 def levels_of(netlist: MappedNetlist, cells: CellLibrary) -> dict[str, int]:
     """Return the logic level of each gate, in topological order: the most gates on a path up to and including it.
 
-    Paths begin at registers, ports and boxes.
-
-    Raises
-    ------
-    Error
-        There is a combinational loop, or the library has no function for a cell.
+    Paths begin at registers, ports and boxes. Raise an `Error` if there is a combinational loop, or the library has no
+    function for a cell.
     """
     drivers: dict[Bit, str] = {}
     for name, (kind, pins) in netlist.cells.items():

@@ -17,7 +17,7 @@ from ...operands.registers import random_nibbles
 from ...rtl.config import CoreConfig
 from ...sim.engine.steps import step_words, steps_of
 
-__all__ = ["CHAIN", "Compute", "cut", "drawn", "share_of_zeros", "step_count", "streamed"]
+__all__ = ["CHAIN", "Compute", "cut", "drawn", "share_of_zeros", "streamed"]
 
 #: Function from steps, shape (cycles, words), to their 32-bit results and flags of overflow.
 Compute = Callable[[NDArray[np.uint32]], tuple[NDArray[np.uint32], NDArray[np.bool_]]]
@@ -31,34 +31,17 @@ CHAIN = 8
 def share_of_zeros(distribution: str) -> float | None:
     """Return the share of zeros of a distribution whose other numbers are normal; None for other distributions.
 
-    Parameters
-    ----------
-    distribution : str
-        One of :data:`~sptc.gpu.distributions.DISTRIBUTIONS`, or a share of zeros in whole per cent: ``25%``.
+    The distribution is one of :data:`~sptc.gpu.distributions.DISTRIBUTIONS`, or a share in whole per cent: ``25%``.
     """
-    found = _SHARE.fullmatch(distribution)
-    return int(found[1]) / 100 if found else _SHARES.get(distribution)
+    match = _SHARE.fullmatch(distribution)
+    return int(match[1]) / 100 if match else _SHARES.get(distribution)
 
 
 def drawn(instruction: Instruction, distribution: str, tiles: int, rng: np.random.Generator) -> MatrixOperands:
-    """Draw operands of a chain of instructions.
+    """Draw operands of chains, `tiles` in number, of an instruction without block scales.
 
-    Parameters
-    ----------
-    instruction : Instruction
-        Instruction without block scales.
-    distribution : str
-        Distribution of A's stored elements and of B: of :func:`sptc.gpu.distributions.numbers`, or a share of zeros as
-        for :func:`share_of_zeros`.
-    tiles : int
-        Number of chains.
-    rng : Generator
-        Source of randomness.
-
-    Returns
-    -------
-    MatrixOperands
-        K is that of the instruction times :data:`CHAIN`; accumulators begin at zero.
+    A's stored elements and B have a distribution of :func:`sptc.gpu.distributions.numbers`, or a share of zeros as for
+    :func:`share_of_zeros`. K is that of the instruction times :data:`CHAIN`; accumulators begin at zero.
     """
     i, dtype = instruction, f"u{max(1, instruction.container_bits // 8)}"
 
@@ -97,10 +80,8 @@ def cut(
         Codes in containers; K is a multiple of that of the instruction. Partial tiles in M and N are padded with zeros.
     nibbles : ndarray of uint8, shape (M, chunks), or None
         Metadata; padding rows get that of the first row.
-    tiles : int
-        Maximum number of tiles.
-    rng : Generator
-        Source of randomness.
+    tiles, rng : int, Generator
+        Maximum number of tiles, and source of randomness.
     """
     m, n = instruction.m, instruction.n
     filled = -len(a) % m
@@ -119,11 +100,6 @@ def cut(
     )
 
 
-def step_count(config: CoreConfig, instruction: Instruction) -> int:
-    """Return the steps along K of an instruction for each output."""
-    return -(-instruction.stored_k * instruction.container_bits // (8 * config.step_bytes))
-
-
 def of_one_unit(operands: MatrixOperands, config: CoreConfig) -> MatrixOperands:
     """Return the rows of A and columns of B of the first unit: every `config.rows`-th and `config.columns`-th."""
     nibbles = operands.nibbles
@@ -139,33 +115,12 @@ def of_one_unit(operands: MatrixOperands, config: CoreConfig) -> MatrixOperands:
 def streamed(
     config: CoreConfig, instruction: Instruction, arch: str, operands: MatrixOperands, compute: Compute
 ) -> NDArray[np.uint32]:
-    """Return the steps of the first unit of an array, in the order of their execution.
+    """Return the steps of the first unit of an array, in the order of their execution, shape (cycles, words).
 
     For every chain and every step along K, the unit computes all of its outputs, row by row. The accumulator of an
-    output is therefore ready before its next step. Results are compared with the golden model.
-
-    Parameters
-    ----------
-    config : CoreConfig
-        The array.
-    instruction : Instruction
-        Instruction to execute.
-    arch : str
-        Architecture whose numerics the array has.
-    operands : MatrixOperands
-        Operands as from :func:`drawn`.
-    compute : callable
-        Function of the unit.
-
-    Returns
-    -------
-    ndarray of uint32, shape (cycles, words)
-        Steps in the layout of :func:`~sptc.sim.engine.steps.step_words`.
-
-    Raises
-    ------
-    Error
-        The results of unit and golden model differ.
+    output is therefore ready before its next step. The operands are as from :func:`drawn`, `compute` is the function of
+    the unit, and the words are those of :func:`~sptc.sim.engine.steps.step_words`. Raise an `Error` if results of unit
+    and golden model differ.
     """
     words, own = step_words(config), of_one_unit(operands, config)
     c = own.c.astype(np.uint32)

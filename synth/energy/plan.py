@@ -53,24 +53,13 @@ class Plan:
 
     @classmethod
     def of(cls, netlist: MappedNetlist, cells: CellLibrary, *, glitches: bool = False) -> "Plan":
-        """Plan a netlist.
+        """Plan a netlist. With `glitches`, every gate has a delay of one time unit; otherwise gates have no delay.
 
-        Parameters
-        ----------
-        netlist : MappedNetlist
-            The netlist.
-        cells : CellLibrary
-            Cell library.
-        glitches : bool
-            Give every gate a delay of one time unit; otherwise gates have no delay.
-
-        Raises
-        ------
-        Error
-            See :func:`~sptc.synth.energy.netlist.levels_of`; or the data of a register is not an input pin.
+        Errors are those of :func:`~sptc.synth.energy.netlist.levels_of`, and an `Error` if the data of a register is
+        not an input pin.
         """
         levels = levels_of(netlist, cells)
-        held: dict[_OfRegisters, list[tuple[Bit, Bit]]] = defaultdict(list)
+        registers: dict[_OfRegisters, list[tuple[Bit, Bit]]] = defaultdict(list)
         settled: dict[tuple[int, str], list[_Gate]] = defaultdict(list)
         for name, (kind, pins) in netlist.cells.items():
             for pin, net in pins.items():
@@ -79,12 +68,12 @@ class Plan:
                     if cell.clock:
                         if cell.data not in pins:
                             raise Error(f"{cells.library.name} has registers that take {cell.data}, which is no input")
-                        held[function, cell.states].append((pins[cell.data], net))
+                        registers[function, cell.states].append((pins[cell.data], net))
                     else:
                         latest = levels[name]
                         settled[0 if glitches else latest, function].append(_Gate(latest, pins, net))
         rows = _Rows()
-        of_registers = {key: rows.number(net for _, net in members) for key, members in held.items()}
+        register_rows = {key: rows.number(net for _, net in members) for key, members in registers.items()}
         driven = {gate.output for gates in settled.values() for gate in gates}
         ports = [netlist.inputs, netlist.outputs, *(box.ports for box in netlist.boxes.values())]
         rows.number(net for _, pins in netlist.cells.values() for net in pins.values() if net not in driven)
@@ -92,15 +81,15 @@ class Plan:
         sources = rows.count
         for gates in settled.values():
             gates.sort(key=lambda gate: gate.latest)
-        of_gates = {key: rows.number(gate.output for gate in settled[key]) for key in sorted(settled)}
+        gate_rows = {key: rows.number(gate.output for gate in settled[key]) for key in sorted(settled)}
         return cls(
             rows.of,
             sources,
             tuple(
-                Registers(computing(key[0]), key[1], rows.places(data for data, _ in held[key]), outputs)
-                for key, outputs in of_registers.items()
+                Registers(computing(key[0]), key[1], rows.places(data for data, _ in registers[key]), outputs)
+                for key, outputs in register_rows.items()
             ),
-            tuple(_together(settled[key], key[1], rows, outputs) for key, outputs in of_gates.items()),
+            tuple(_together(settled[key], key[1], rows, outputs) for key, outputs in gate_rows.items()),
             max(levels.values(), default=0),
             glitches,
         )

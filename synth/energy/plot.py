@@ -17,34 +17,20 @@ from .stages import STAGES
 __all__ = ["plot"]
 
 
-def plot(found: Sequence[Measured], cells: CellLibrary, path: Path) -> None:
-    """Draw energy by stage as bars and, if operands have different shares of zeros, a line for each instruction.
+def plot(results: Sequence[Measured], cells: CellLibrary, path: Path) -> None:
+    """Draw energy by stage as SVG: bars and, if operands have different shares of zeros, a line for each instruction.
 
-    Parameters
-    ----------
-    found : sequence of Measured
-        Measurements to draw.
-    cells : CellLibrary
-        Library of the measurements.
-    path : Path
-        SVG file to write.
-
-    Raises
-    ------
-    BackendError
-        matplotlib is not installed.
-    FileError
-        The file cannot be written.
+    Errors are those of :func:`~sptc.infra.figures.picture`.
     """
     scale, amount = 1e-3, "energy of a kept product [pJ]"
     if not cells.library.text:
         scale, amount = 1.0, "gate equivalents that switch, of a kept product"
     lines: dict[Instruction, list[tuple[float, float]]] = defaultdict(list)
-    for of in found:
-        if (share := share_of_zeros(of.operands)) is not None:
-            lines[of.instruction].append((100 * share, scale * of.total))
+    for result in results:
+        if (share := share_of_zeros(result.operands)) is not None:
+            lines[result.instruction].append((100 * share, scale * result.total))
     lines = {instruction: sorted(points) for instruction, points in lines.items() if len(points) > 1}
-    height = 2.2 + 0.32 * len(found)
+    height = 2.2 + 0.32 * len(results)
     check_plotting()
     colormaps: Any = importlib.import_module("matplotlib").colormaps
     with figure(11.5 if lines else 7.5, max(height, 4.0) if lines else height, **{"font.size": 10}) as whole:
@@ -53,9 +39,9 @@ def plot(found: Sequence[Measured], cells: CellLibrary, path: Path) -> None:
         for axes in places:
             axes.spines[["top", "right"]].set_visible(False)
         colours = colormaps["tab20"]
-        bars, left = [f"{_name(of.instruction)}, {of.operands}" for of in found], [0.0] * len(found)
+        bars, left = [f"{_name(result.instruction)}, {result.operands}" for result in results], [0.0] * len(results)
         for number, stage in enumerate(STAGES):
-            widths = [scale * of.stages.get(stage, 0.0) for of in found]
+            widths = [scale * result.stages.get(stage, 0.0) for result in results]
             if any(widths):
                 places[0].barh(range(len(bars)), widths, left=left, label=stage, color=colours(number))
                 left = [sum(both) for both in zip(left, widths, strict=True)]

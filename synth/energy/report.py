@@ -30,62 +30,63 @@ _IN_TIME = (
 )
 
 
-def notes(found: Sequence[Measured], cells: CellLibrary) -> str:
+def notes(results: Sequence[Measured], cells: CellLibrary) -> str:
     """Return the notes of a report on its figures."""
     return (_NOTES if cells.library.text else _NOTES_OF_GATES).format(
-        _SETTLED if any(of.glitches is None for of in found) else _IN_TIME
+        _SETTLED if any(result.glitches is None for result in results) else _IN_TIME
     )
 
 
-def table(found: Sequence[Measured], cells: CellLibrary) -> str:
+def table(results: Sequence[Measured], cells: CellLibrary) -> str:
     """Return the measurements as text."""
-    stages = [stage for stage in STAGES if any(stage in of.stages for of in found)]
+    stages = [stage for stage in STAGES if any(stage in result.stages for result in results)]
     rows = [["instruction", "operands", "total", *stages]]
-    for of in found:
-        values = [of.total, *(of.stages.get(stage, 0.0) for stage in stages)]
-        rows.append([str(of.instruction), of.operands, *(f"{value:.{cells.electrical.digits}f}" for value in values)])
+    for result in results:
+        values = [result.total, *(result.stages.get(stage, 0.0) for stage in stages)]
+        numbers = (f"{value:.{cells.electrical.digits}f}" for value in values)
+        rows.append([str(result.instruction), result.operands, *numbers])
     lines = ["  ".join(f"{name} {version}" for name, version in versions().items())]
     library = cells.library
     lines += [
         f"library: {library.name}  SHA-256 {library.sha256}" if library.text else library.name,
-        notes(found, cells),
+        notes(results, cells),
         "",
     ]
-    return "\n".join([*lines, *columns(rows, 2), *_of_glitches(found), *_against_dense(found), *_what_if(found)])
+    return "\n".join([*lines, *columns(rows, 2), *_of_glitches(results), *_against_dense(results), *_what_if(results)])
 
 
-def _of_glitches(found: Sequence[Measured]) -> list[str]:
+def _of_glitches(results: Sequence[Measured]) -> list[str]:
     """Return lines with the additional energy of glitches."""
     lines = [
-        f"{of.instruction}, {of.operands}: glitches add {100 * of.glitches / settled:.0f} %"
-        for of in found
-        if of.glitches is not None and (settled := of.total - of.glitches)
+        f"{result.instruction}, {result.operands}: glitches add {100 * result.glitches / settled:.0f} %"
+        for result in results
+        if result.glitches is not None and (settled := result.total - result.glitches)
     ]
     return ["", *lines] if lines else []
 
 
-def _against_dense(found: Sequence[Measured]) -> list[str]:
+def _against_dense(results: Sequence[Measured]) -> list[str]:
     """Return lines that compare the energy per kept product of sparse and dense instructions on equal operands."""
-    dense = {_key(of): of for of in found if not of.instruction.sparse}
+    dense = {_key(result): result for result in results if not result.instruction.sparse}
     lines = []
-    for of in found:
-        if of.instruction.sparse and (twin := dense.get(_key(of))) and twin.total:
-            ratio = of.total / twin.total
+    for result in results:
+        if result.instruction.sparse and (twin := dense.get(_key(result))) and twin.total:
+            ratio, name = result.total / twin.total, result.instruction.a.name
             lines.append(
-                f"{of.instruction.a.name}, {of.operands}: a kept product takes {_changed(ratio)} than the dense "
-                f"instruction's, and a logical one {_changed(ratio / 2)}"
+                f"{name}, {result.operands}: a kept product takes {_changed(ratio)} than the dense instruction's, "
+                f"and a logical one {_changed(ratio / 2)}"
             )
     return ["", *lines] if lines else []
 
 
-def _what_if(found: Sequence[Measured]) -> list[str]:
+def _what_if(results: Sequence[Measured]) -> list[str]:
     """Return lines with the savings of changes of the design."""
     lines = []
-    for of in found:
-        settled = of.total - (of.glitches or 0.0)
-        if of.what_if and settled:
-            lines += ["", f"{of.instruction}, {of.operands}, if"]
-            for what, taken in of.what_if.items():
+    for result in results:
+        settled = result.total - (result.glitches or 0.0)
+        if result.what_if and settled:
+            lines += ["", f"{result.instruction}, {result.operands}, if"]
+            for what, taken in result.what_if.items():
                 lines.append(f"  {what}: {'cannot be' if taken is None else _changed(taken / settled)}")
     return lines
 
@@ -94,37 +95,37 @@ def _changed(ratio: float) -> str:
     return f"{100 * abs(ratio - 1):.1f} % {'less' if ratio < 1 else 'more'}"
 
 
-def _key(of: Measured) -> tuple[str, ...]:
-    i = of.instruction
-    return i.family, i.a.name, i.b.name, i.d.name, of.operands
+def _key(result: Measured) -> tuple[str, ...]:
+    i = result.instruction
+    return i.family, i.a.name, i.b.name, i.d.name, result.operands
 
 
-def as_dict(found: Sequence[Measured], cells: CellLibrary) -> dict[str, Any]:
+def as_dict(results: Sequence[Measured], cells: CellLibrary) -> dict[str, Any]:
     """Return the measurements as plain values."""
     library = cells.library
     return {
         "versions": versions(),
         "library": {"file": library.name, "sha256": library.sha256} if library.text else None,
         "unit": f"{cells.electrical.unit} of a kept product",
-        "notes": notes(found, cells),
+        "notes": notes(results, cells),
         "measured": [
             {
-                "instruction": str(of.instruction),
-                "operands": of.operands,
-                "cycles": of.cycles,
-                "kept_products_per_cycle": of.products,
-                "total": of.total,
-                "stages": of.stages,
-                "toggles_per_cycle": of.toggles,
-                "glitches": of.glitches,
-                "what_if": of.what_if,
+                "instruction": str(result.instruction),
+                "operands": result.operands,
+                "cycles": result.cycles,
+                "kept_products_per_cycle": result.products,
+                "total": result.total,
+                "stages": result.stages,
+                "toggles_per_cycle": result.toggles,
+                "glitches": result.glitches,
+                "what_if": result.what_if,
             }
-            for of in found
+            for result in results
         ],
     }
 
 
-def write_csv(found: Sequence[Measured], cells: CellLibrary, path: Path) -> None:
+def write_csv(results: Sequence[Measured], cells: CellLibrary, path: Path) -> None:
     """Write one CSV row per stage of each measurement: component, action with arguments, and energy.
 
     An action is a kept product of one instruction on one distribution. Energy estimators such as Accelergy look it up.
@@ -133,7 +134,7 @@ def write_csv(found: Sequence[Measured], cells: CellLibrary, path: Path) -> None
     writer = csv.writer(text, lineterminator="\n")
     amount, scale = ("energy_pj", 1e-3) if cells.library.text else ("gate_equivalents", 1.0)
     writer.writerow(["component", "action", "operands", amount])
-    for of in found:
-        for stage, taken in of.stages.items():
-            writer.writerow([stage, str(of.instruction), of.operands, f"{scale * taken:.6g}"])
+    for result in results:
+        for stage, taken in result.stages.items():
+            writer.writerow([stage, str(result.instruction), result.operands, f"{scale * taken:.6g}"])
     write_whole(path, text.getvalue().encode())

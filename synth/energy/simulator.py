@@ -32,20 +32,10 @@ def unpacked(lanes: Lanes) -> NDArray[np.uint8]:
 class Simulator:
     """Simulates a netlist and counts the toggles of its nets.
 
-    A cycle is :meth:`begin`, a :meth:`put` for each input that changes, and :meth:`settle`.
-
-    Parameters
-    ----------
-    plan : Plan
-        Plan of the netlist. Registers begin at zero and load their data in every cycle. If gates have delays, all
-        toggles of their outputs until the netlist settles are counted. Otherwise a net toggles at most once per cycle.
-    words : int
-        64-bit words per net; there are 64 streams per word.
-
-    Attributes
-    ----------
-    cycles : int
-        Counted cycles of all streams together.
+    A cycle is :meth:`begin`, a :meth:`put` for each input that changes, and :meth:`settle`. Registers begin at zero and
+    load their data in every cycle. If the gates of the plan have delays, all toggles of their outputs until the netlist
+    settles are counted. Otherwise a net toggles at most once per cycle. A net has a number of 64-bit words, with 64
+    streams each; `cycles` counts the cycles of all streams together.
     """
 
     def __init__(self, plan: Plan, words: int) -> None:

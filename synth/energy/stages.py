@@ -27,22 +27,14 @@ _INSIDE_MULTIPLY = {
 
 
 def stage_of(cell: str, *, of_warp: bool = False) -> str:
-    """Return the stage of a combinational cell.
+    """Return the stage of a combinational cell: one of :data:`STAGES`.
 
-    Parameters
-    ----------
-    cell : str
-        Name of the cell. If the netlist was mapped module by module, Yosys ``flatten`` has put the module names first.
-    of_warp : bool
-        The cell is in the logic around the units of a warp.
-
-    Returns
-    -------
-    str
-        One of :data:`STAGES`; :data:`LOGIC` for cells between the stages and for all cells of a flat netlist.
+    If the netlist was mapped module by module, Yosys ``flatten`` has put the module names before that of the cell.
+    `of_warp` says that the cell is in the logic around the units of a warp. Cells between the stages, and all cells of
+    a flat netlist, are :data:`LOGIC`.
     """
-    found = _PLACES.match(cell)
-    places = re.sub(r"[\\]", "", found[1]).rstrip(".").split(".") if found else []
+    match = _PLACES.match(cell)
+    places = re.sub(r"[\\]", "", match[1]).rstrip(".").split(".") if match else []
     inside = [place for place in places if place not in ("row", "unit", "core")]
     if not inside:
         return _WARP if of_warp and not places else LOGIC

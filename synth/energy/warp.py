@@ -15,12 +15,13 @@ from ...isa.operands import HeldOperands, MatrixOperands
 from ...operands.registers import pack_nibbles, to_registers
 from ...rtl.config import CoreConfig
 from ...rtl.warp import warp_operands_layout
+from ...sim.engine.steps import step_count
 from ...sim.engine.warp_operands import warp_words
 from .costs import Activity, Costs, costs_of, net_loads
 from .mapping import mapped_around_units, mapped_unit
 from .measure import Measured
 from .netlist import Bit, CellLibrary, MappedNetlist
-from .operands import CHAIN, step_count
+from .operands import CHAIN
 from .plan import Plan
 from .simulator import STREAMS_OF_A_WORD, Lanes, Simulator, packed, unpacked
 from .stages import stages_of
@@ -42,24 +43,8 @@ class MappedWarp:
     """A warp mapped to library cells: one netlist for its units, another for the logic around them.
 
     Instructions follow each other without a pause, with operands in registers. The accumulators of a chain are also
-    read from registers, as if instructions of other warps were executed between those of the chain.
-
-    Parameters
-    ----------
-    config : CoreConfig
-        Array of the warp, with a register after the rounding.
-    cells : CellLibrary
-        Cell library.
-
-    Attributes
-    ----------
-    config : CoreConfig
-        The array.
-
-    Raises
-    ------
-    Error
-        The configuration does not serve a warp, or has no register after the rounding.
+    read from registers, as if instructions of other warps were executed between those of the chain. Raise an `Error` if
+    the configuration does not serve a warp, or has no register after the rounding.
     """
 
     def __init__(self, config: CoreConfig, cells: CellLibrary) -> None:
@@ -70,13 +55,13 @@ class MappedWarp:
         self._around: MappedNetlist = mapped_around_units(config, cells.library)
         self._unit: MappedNetlist = mapped_unit(config, cells.library)
         self._plans = Plan.of(self._around, cells), Plan.of(self._unit, cells)
-        held = {
+        kept = {
             net
             for kind, pins in self._unit.cells.values()
             for pin, net in pins.items()
             if cells.is_register(kind) and (kind, pin) in cells.functions
         }
-        if not held.issuperset(self._unit.outputs["result"]):
+        if not kept.issuperset(self._unit.outputs["result"]):
             raise Error("a warp is measured of units whose results come from registers; these come from gates")
         inside = dict.fromkeys({box.module for box in self._around.boxes.values()}, self._unit)
         self._costs: tuple[Costs, Costs] = (
@@ -107,24 +92,11 @@ class MappedWarp:
         return -(-instructions // chain) * STREAMS_OF_A_WORD
 
     def measure(self, instruction: Instruction, arch: str, operands: MatrixOperands, name: str) -> Measured:
-        """Measure an instruction.
+        """Measure an ``mma`` with 16 rows whose formats the units support, on operands of a name.
 
-        Parameters
-        ----------
-        instruction : Instruction
-            An ``mma`` with 16 rows whose formats the units support.
-        arch : str
-            Architecture whose numerics the configuration has.
-        operands : MatrixOperands
-            Tiles with a chain along K, see :mod:`sptc.synth.energy.operands`. Tiles that do not fill all streams are
-            left out.
-        name : str
-            Name of the operands.
-
-        Raises
-        ------
-        Error
-            The results of warp and golden model differ, or there are too few tiles.
+        The operands are tiles with a chain along K, see :mod:`sptc.synth.energy.operands`; tiles that do not fill all
+        streams are left out. Raise an `Error` if the results of warp and golden model differ, or there are too few
+        tiles.
         """
         items = [*_items(self.config, instruction, arch, operands)]
         uncounted = self._uncounted(instruction)

@@ -10,9 +10,9 @@ from ...isa.instructions import Instruction
 from ...isa.operands import MatrixOperands
 from ...rtl.config import ConfigError
 from ...rtl.order import byte_order
-from ...sim.engine.steps import step_words
+from ...sim.engine.steps import step_count, step_words
 from .measure import MappedUnit
-from .operands import step_count, streamed
+from .operands import streamed
 
 __all__ = ["what_ifs"]
 
@@ -24,12 +24,7 @@ def what_ifs(
 ) -> Iterator[tuple[str, float | None]]:
     """Yield changes of the design, each with the energy per kept product without glitches; None if it is impossible.
 
-    Parameters
-    ----------
-    unit : MappedUnit
-        The unchanged unit.
-    i, arch, operands : Instruction, str, MatrixOperands
-        Arguments of the measurement of the unchanged unit.
+    Arguments are the unchanged unit and those of its measurement.
     """
     config = unit.config
     steps = streamed(config, i, arch, operands, unit.compute)
@@ -38,8 +33,8 @@ def what_ifs(
     idle = unit.scale * unit.costs.clock_of_idle(activity) / unit.products(i)
     yield "the clock of registers that never change is gated", total - idle
     if not i.sparse and i.container_bits >= _BYTE:
-        held = _isolated(unit, i, steps)
-        taken = None if held is None else sum(unit.taken(i, held)[1].values())
+        isolated = _isolated(unit, i, steps)
+        taken = None if isolated is None else sum(unit.taken(i, isolated)[1].values())
         yield "where one operand of a product is zero, the other is held", taken
     of_output = operands.b.shape[1] // i.k * step_count(config, i)
     outputs = len(steps) // (len(operands.a) * of_output)
@@ -70,15 +65,15 @@ def _isolated(unit: MappedUnit, i: Instruction, steps: NDArray[np.uint32]) -> ND
     if config.sparse:
         order = byte_order(config, wide=i.container_bits >= 16, sparse=False)
         places = np.array([order.index(byte) for byte in range(config.step_bytes)])
-    codes = [np.ascontiguousarray(of).view(f"<u{size}") for of in (a, b[:, places])]
-    zero = [_is_zero(of, fmt, i.container_bits) for of, fmt in zip(codes, (i.a, i.b), strict=True)]
-    held = np.array(in_bytes)
-    for operand, (of, other) in enumerate(zip(codes, (zero[1] & ~zero[0], zero[0]), strict=True)):
-        last = np.maximum.accumulate(np.where(other, 0, np.arange(len(of))[:, None]), axis=0)
-        kept = np.ascontiguousarray(np.take_along_axis(of, last, axis=0)).view(np.uint8)
+    codes = [np.ascontiguousarray(part).view(f"<u{size}") for part in (a, b[:, places])]
+    zero = [_is_zero(part, fmt, i.container_bits) for part, fmt in zip(codes, (i.a, i.b), strict=True)]
+    kept_bytes = np.array(in_bytes)
+    for operand, (part, other) in enumerate(zip(codes, (zero[1] & ~zero[0], zero[0]), strict=True)):
+        last = np.maximum.accumulate(np.where(other, 0, np.arange(len(part))[:, None]), axis=0)
+        kept = np.ascontiguousarray(np.take_along_axis(part, last, axis=0)).view(np.uint8)
         first = 4 * (words.b if operand else words.a).start
-        held[:, first + (places if operand else np.arange(config.step_bytes))] = kept
-    changed = held.view(np.uint32)
+        kept_bytes[:, first + (places if operand else np.arange(config.step_bytes))] = kept
+    changed = kept_bytes.view(np.uint32)
     results = zip(unit.compute(steps), unit.compute(changed), strict=True)
     return changed if all((before == after).all() for before, after in results) else None
 

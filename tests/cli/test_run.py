@@ -14,7 +14,7 @@ import pytest
 import sptc
 from numpy.typing import NDArray
 from sptc.api.backends import backend
-from sptc.api.tops import WarpBackend
+from sptc.api.tops import RegisterBackend
 from sptc.isa.instructions import Instruction
 from sptc.isa.operands import MatrixOperands, Product
 from sptc.sim.engine.engine import Engine
@@ -86,7 +86,7 @@ def test_cycles_on_a_top(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> N
     def with_cycles(self: object, i: Instruction, arch: str, operands: MatrixOperands) -> Product:
         return replace(multiply(i, arch, operands), cycles=len(operands.c))
 
-    monkeypatch.setattr(WarpBackend, "multiply", with_cycles)
+    monkeypatch.setattr(RegisterBackend, "multiply", with_cycles)
     found = cli.json(F32, F32, F16, "--limit", "3", "--backend", "warp")
     assert [row["simulated_cycles"] for row in found["instructions"]] == [6, 3]
     assert "simulated_cycles" not in cli.json(F32, "--limit", "3", "--backend", "golden")["instructions"][0]

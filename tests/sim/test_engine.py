@@ -292,23 +292,14 @@ def test_waves(tmp_path: Path, rng: Random) -> None:
         pass
 
 
-def one_sentence(message: str) -> bool:
-    return "\n" not in message and ". " not in message.replace("e.g. ", "")
-
-
-def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_or_verilator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(BackendError, match=r"needs a C\+\+ compiler: install g\+\+") as caught:
+    with pytest.raises(BackendError, match=r"needs a C\+\+ compiler: install g\+\+"):
         Engine(TINY)
-    assert one_sentence(str(caught.value))
-
-
-def test_without_verilator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "verilator", None)
-    with pytest.raises(BackendError, match="needs Verilator: install it with `") as caught:
+    with pytest.raises(BackendError, match="needs Verilator: install it with `"):
         Engine(TINY)
-    assert one_sentence(str(caught.value))
 
 
 def test_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
