@@ -1,6 +1,7 @@
 """``mma`` and ``mma.sp`` as a function: it checks the operands once, before any back end computes them."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -229,12 +230,16 @@ def mma_tiles(
     if backend not in MODELS:
         c, ids = operands["c"], immediates.scale_ids
         for step in range(steps):
-            part = {name: np.expand_dims(operands[name][:, :, step], 1 if "b" in name else 2)
-                    for name in operands if name != "c"}  # fmt: skip
-            scales = {name: (part.pop(name), *pair) for name, pair in (("scale_a", ids[:2]), ("scale_b", ids[2:]))
-                      if name in part}  # fmt: skip
-            c = mma(instruction, c=c, selector=immediates.sparsity_selector, arch=arch, backend=backend,
-                    metadata=metadata, **part, **scales)  # fmt: skip
+            part: dict[str, Any] = {
+                name: np.expand_dims(operands[name][:, :, step], 1 if "b" in name else 2)
+                for name in operands
+                if name != "c"
+            }
+            for name, pair in (("scale_a", ids[:2]), ("scale_b", ids[2:])):
+                if name in part:
+                    part[name] = (part[name], *pair)
+            part |= {"c": c, "selector": immediates.sparsity_selector, "arch": arch, "metadata": metadata}
+            c = mma(instruction, backend=backend, **part)
         return c
     parsed, arch, computes = _chosen(instruction, arch, backend)
     places = metadata_map(parsed, immediates.sparsity_selector) if parsed.sparse else None

@@ -138,7 +138,7 @@ def wgmma_chain(
     smem: NDArray[np.uint8],
     scale_d: bool = True,
     backend: str | Backend = "golden",
-    **immediates: int,
+    **immediates: Any,
 ) -> Registers:
     """Compute dense ``wgmma`` one after the other on the same accumulators: what as many calls of :func:`wgmma` give.
 

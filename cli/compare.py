@@ -62,7 +62,8 @@ def _pairs(
 ) -> tuple[list[tuple[str, Callable[[], NDArray], Callable[[], NDArray]]], list[str]]:
     """Return the tensors to compare, and the names that one file alone has."""
     if options.tensor is None and options.other_tensor is None and len(left) == len(right) == 1:
-        return [(next(iter(left)), *left.values(), *right.values())], []
+        ((name, first),), (second,) = left.items(), right.values()
+        return [(name, first, second)], []
     if options.tensor is not None or options.other_tensor is not None:
         names = options.tensor, options.other_tensor or options.tensor
         chosen = []

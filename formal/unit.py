@@ -101,9 +101,7 @@ def _float_step(h: Harness, config: CoreConfig) -> None:
     operands = _Operands(h, config, ResultCode.F16, (RuleCode.ORDERED,))
     h.assume(Cat(value == 0 for value in operands.codes).all())
     (element,), accumulator = config.elements, FORMATS["f16"]
-    fmt, floor = element.format, zero_exponent_for(
-        config.alignment_bits, half_result=True, floor=config.exponent_floor
-    )
+    fmt, floor = element.format, zero_exponent_for(config.alignment_bits, half_result=True, floor=config.exponent_floor)
     base = min(2 * (fmt.minimum_exponent - fmt.fraction_bits), floor - config.alignment_bits)
     base = min(base, accumulator.minimum_exponent - accumulator.fraction_bits)
     c = Definition(Element(accumulator, accumulator.bits), operands.c[: accumulator.bits])

@@ -149,11 +149,11 @@ class WgmmaSequence:
             raise OperandError(f"d and a of {parsed} share the register {shown(min(both, key=repr))}")
         buffers = None if shared is None else _names("shared", shared)
         self._calls += 1
-        for buffer, use in self._unfenced.items():
+        for buffer, write in self._unfenced.items():
             if buffers is None or buffer in buffers:
                 raise OrderError(
-                    f"call {self._calls}: buffer {shown(buffer)} of shared memory was {use.words} in call {use.call}, "
-                    "and no fence.proxy.async came between"
+                    f"call {self._calls}: buffer {shown(buffer)} of shared memory was {write.words} in call "
+                    f"{write.call}, and no fence.proxy.async came between"
                 )
         if not self._fenced:
             raise OrderError(f"call {self._calls}: the first wgmma.mma_async needs a wgmma.fence before it")

@@ -8,6 +8,7 @@ import operator
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .float_arithmetic import approximate_step, float_step
 from .integers import (
@@ -82,10 +83,14 @@ def _product(machine: Machine, ins: Instruction, type_: str) -> Step:
     return operation(machine, ins, product, [type_, type_], result)
 
 
+def _selected(a: NDArray, b: NDArray, p: NDArray) -> NDArray:
+    return np.where(p, a, b)
+
+
 #: Function, and types of its operands: of the instruction (t), or b32, u32 and pred by their first letter.
 _FORMS: dict[str, tuple[Function, str]] = {
     "shl": (shift_left, "tu"), "shr": (shift_right, "tu"), "lop3": (lookup, "tttu"), "prmt": (permuted, "bbu"),
-    "bfe": (extracted, "tuu"), "bfi": (inserted, "ttuu"), "selp": (lambda a, b, p: np.where(p, a, b), "ttp"),
+    "bfe": (extracted, "tuu"), "bfi": (inserted, "ttuu"), "selp": (_selected, "ttp"),
 }  # fmt: skip
 
 

@@ -71,8 +71,10 @@ class DotProducts(Recorded):
         require_architecture(i, self.arch)
         a = np.pad(self.a, ((0, 0), (0, i.stored_k - self.a.shape[1])))
         b = np.pad(self.b, ((0, 0), (0, i.k - self.b.shape[1])))
-        others = (None if x is None else x[:, None] for x in (self.nibbles, self.scale_a, self.scale_b))
-        operands = MatrixOperands(a[:, None, :], b[:, :, None], self.c, *others)
+        nibbles, scale_a, scale_b = (
+            None if x is None else x[:, None] for x in (self.nibbles, self.scale_a, self.scale_b)
+        )
+        operands = MatrixOperands(a[:, None, :], b[:, :, None], self.c, nibbles, scale_a, scale_b)
         return backend_named(backend).multiply(i, self.arch, operands).d
 
     def matrix(self, result: NDArray) -> NDArray:

@@ -21,6 +21,7 @@ from ..infra.figures import drawn, sheet
 from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
+from ..sim.engine.signals import WatchedRow
 from . import register_file
 from .archive import Recorded
 from .first_step import first_possible_step
@@ -38,7 +39,7 @@ from .trace import (
     trace_as_text,
 )
 from .trace_golden import golden_traces
-from .trace_hardware import WatchedRow, hardware_traces
+from .trace_hardware import hardware_traces
 
 __all__ = ["TracedOutput", "trace", "trace_as_svg", "trace_chain"]
 
