@@ -31,11 +31,11 @@ def tool(name: str) -> str:
     """Return the path of a tool of CUDA; exit with status 2 if there is none."""
     spec = find_spec("nvidia")
     folders = [Path(folder) / "cu13/bin" for folder in (spec.submodule_search_locations if spec else None) or ()]
-    found = next((str(path / name) for path in folders if (path / name).exists()), shutil.which(name))
-    if not found:
+    tool_path = next((str(path / name) for path in folders if (path / name).exists()), shutil.which(name))
+    if not tool_path:
         print(f"this needs {name}", file=sys.stderr)
         sys.exit(2)
-    return found
+    return tool_path
 
 
 def vector(first: int, count: int) -> str:
@@ -92,8 +92,8 @@ def disassembled(bodies: list[str], target: str, folder: Path) -> list[list[str]
     for line in text.splitlines():
         if start := re.match(r"\s*\.text\.k(\d+):", line):
             kernel = int(start[1])
-        if kernel >= 0 and (found := re.search(r"\*/\s+(?:@!?U?P\w+\s+)?((?:UTC)?[HIQO]G?MMA[\w.]*)", line)):
-            names.setdefault(kernel, []).append(found[1])
+        if kernel >= 0 and (name := re.search(r"\*/\s+(?:@!?U?P\w+\s+)?((?:UTC)?[HIQO]G?MMA[\w.]*)", line)):
+            names.setdefault(kernel, []).append(name[1])
     return [names.get(place, []) for place in range(len(bodies))]
 
 
@@ -112,23 +112,23 @@ def measured(arch: str, folder: Path, most: int) -> Iterator[tuple[str, list[str
 
 
 def main() -> None:
-    """Compare, print the rows, and write the table if asked."""
+    """Compare, print the rows, and write the table if arguments."""
     parser = options(__doc__)
     parser.add_argument("--write", type=Path, metavar="FILE.csv", help="write architectures, names and instructions")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     rows, table = [], {}
     with tempfile.TemporaryDirectory() as folder:
-        for arch in list(TARGETS)[: 1 if asked.small else None]:
-            results = list(measured(arch, Path(folder), 20 if asked.small else 1 << 30))
+        for arch in list(TARGETS)[: 1 if arguments.small else None]:
+            results = list(measured(arch, Path(folder), 20 if arguments.small else 1 << 30))
             wrong = [text for text, names, (name, count) in results if names != [name] * count]
             rows.append(Row(f"{arch}: instructions", "", len(results)))
             rows.append(Row(f"{arch}: other names than the law's", "", len(wrong), ", ".join(wrong[:3])))
             for text, names, _ in results:
                 table.setdefault((text, "+".join(names)), []).append(arch)
-    if asked.write:
+    if arguments.write:
         lines = [f"{' '.join(arches)},{names},{text}\n" for (text, names), arches in table.items()]
-        asked.write.write_text("architectures,names,instruction\n" + "".join(lines), encoding="utf-8")
-    show(rows, asked.json)
+        arguments.write.write_text("architectures,names,instruction\n" + "".join(lines), encoding="utf-8")
+    show(rows, arguments.json)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def output_operands(
     row, column : int
         Place of the output.
     transpose_b : bool
-        B is given as N x K.
+        B has the shape N x K.
     prune : bool
         Keep the largest magnitudes of a sparse A. Otherwise A must be sparse.
 
@@ -46,9 +46,9 @@ def output_operands(
     OperandError, InstructionError
         A matrix cannot be an operand, the output does not exist, or the instruction has block scales.
     """
-    given_a, given_b, given_c = matrices
-    a = as_factor("a", given_a)
-    b = as_array("b", given_b).T if transpose_b else as_array("b", given_b)
+    first, second, third = matrices
+    a = as_factor("a", first)
+    b = as_array("b", second).T if transpose_b else as_array("b", second)
     if isinstance(a, np.ndarray):
         check_matrix("a", a, "keep")
     check_matrix("b", b, "keep")
@@ -62,12 +62,12 @@ def output_operands(
     except Error as error:
         raise OperandError(f"row {row} of a, taken alone: {error}") from None
     right = dense_codes("b", np.ascontiguousarray(b[:, column : column + 1]), i.b, "keep")
-    found = factors(stored, right, i)
+    operands = factors(stored, right, i)
     if not isinstance(a, np.ndarray):
-        found = found.take(rows, slice(None))
-    c = np.zeros((1, 1), _TYPES[i.c.name]) if given_c is None else _accumulator(given_c, i.c, (row, column))
-    nibbles = None if found.nibbles is None else found.nibbles[None]
-    return MatrixOperands(found.a[None], found.b[None], c.view(f"<u{c.itemsize}")[None], nibbles)
+        operands = operands.take(rows, slice(None))
+    c = np.zeros((1, 1), _TYPES[i.c.name]) if third is None else _accumulator(third, i.c, (row, column))
+    nibbles = None if operands.nibbles is None else operands.nibbles[None]
+    return MatrixOperands(operands.a[None], operands.b[None], c.view(f"<u{c.itemsize}")[None], nibbles)
 
 
 def _accumulator(value: Any, fmt: Format, place: tuple[int, int]) -> NDArray:

@@ -186,9 +186,9 @@ def _instruction_meaning(field: DescriptorField, opcode: Opcode) -> tuple[str, s
     if name in "abd" or name == "scale_type":
         tables = {"d": kind.accumulators, "scale_type": kind.scale_types.get(opcode.scale_size or 0, {})}
         table = tables.get(name, kind.types)
-        found = next((known for known, code in table.items() if code == value), "")
+        known_type = next((known for known, code in table.items() if code == value), "")
         accepted = ", ".join(f"{code} ({known})" for known, code in table.items())
-        return found, "" if found else f"must be {accepted}"
+        return known_type, "" if known_type else f"must be {accepted}"
     if name in ("m", "n"):
         size, accepted_sizes = (value * m_unit(opcode), opcode.rows) if name == "m" else (value * 8, opcode.columns)
         return str(size), "" if size in accepted_sizes else f"{opcode} does not have this {name.upper()}"

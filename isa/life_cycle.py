@@ -152,8 +152,8 @@ class WgmmaSequence:
         for buffer, write in self._unfenced.items():
             if buffers is None or buffer in buffers:
                 raise OrderError(
-                    f"call {self._calls}: buffer {shown(buffer)} of shared memory was {write.words} in call "
-                    f"{write.call}, and no fence.proxy.async came between"
+                    f"call {self._calls}: buffer {shown(buffer)} of shared memory was written in call {write.call}, "
+                    "and no fence.proxy.async came between"
                 )
         if not self._fenced:
             raise OrderError(f"call {self._calls}: the first wgmma.mma_async needs a wgmma.fence before it")

@@ -65,18 +65,18 @@ def paste(text: str) -> PastedLine | None:
     if len(text) > _LONGEST_TEXT:
         raise InstructionError(f"a line has at most {_LONGEST_TEXT} characters, not {len(text)}")
     plain = _QUOTING.sub(" ", _COMMENT.sub(" ", text)).replace("%%", "%")
-    found = _OPCODE.search(plain)
-    if not found:
+    opcode_match = _OPCODE.search(plain)
+    if not opcode_match:
         return None
-    shape = _SHAPE_AND_TYPES.match(plain, found.end())
-    rest = plain[shape.end() if shape else found.end() :]
+    shape = _SHAPE_AND_TYPES.match(plain, opcode_match.end())
+    rest = plain[shape.end() if shape else opcode_match.end() :]
     if "," not in rest.partition(";")[0]:
         return None
     operands, tail = _operands(rest)
     if other := _OPCODE.search(tail):
-        raise InstructionError(f"one instruction is expected, not {found[0].strip()} and {other[0].strip()}")
-    predicate = _PREDICATE.search(plain[: found.start()])
-    opcode, added = completed("".join(found[0].split()))
+        raise InstructionError(f"one instruction is expected, not {opcode_match[0].strip()} and {other[0].strip()}")
+    predicate = _PREDICATE.search(plain[: opcode_match.start()])
+    opcode, added = completed("".join(opcode_match[0].split()))
     return PastedLine(
         opcode=opcode,
         shape_and_types=shape[1] if shape else "",
@@ -145,7 +145,7 @@ class _Reader:
     name: str
     left: list[str]
     order: str  #: Roles in their order, for messages
-    found: list[OperandRole] = field(default_factory=list)
+    roles: list[OperandRole] = field(default_factory=list)
 
     def take(
         self, role: str, meaning: str, *, registers: int = 0, accepted: tuple[int, ...] | None = None
@@ -160,7 +160,7 @@ class _Reader:
         if accepted is not None and value is not None and value not in accepted:
             numbers = ", ".join(map(str, accepted))
             raise InstructionError(f"{role} of {self.name} must be {numbers}, not {text}")
-        self.found.append(OperandRole(role, text, meaning, value))
+        self.roles.append(OperandRole(role, text, meaning, value))
         return value
 
     def end(self) -> tuple[OperandRole, ...]:
@@ -169,7 +169,7 @@ class _Reader:
             raise InstructionError(
                 f"{shown(', '.join(self.left))} is superfluous: the operands of {self.name} are {self.order}"
             )
-        return tuple(self.found)
+        return tuple(self.roles)
 
 
 def constant(text: str) -> int | None:
@@ -252,7 +252,7 @@ def _mma_roles(line: PastedLine, i: Instruction) -> tuple[OperandRole, ...]:
             reader.take(f"scale-{operand}-data", _registers(1, scales), registers=1)
             words = f"byte of the register, and threads of a quad, that hold the scales of {operand.upper()}"
             reader.take(f"{{byte-id-{operand}, thread-id-{operand}}}", words)
-            _check_ids(reader.found[-1], i, 2 if operand == "a" else 4)
+            _check_ids(reader.roles[-1], i, 2 if operand == "a" else 4)
     return reader.end()
 
 
@@ -322,10 +322,10 @@ def _tcgen05_roles(line: PastedLine, i: Instruction, opcode: Opcode) -> tuple[Op
         lanes = 4 * opcode.cta_group if name == "disable-output-lane" else 0
         accepted = {"enable-input-d": (0, 1), "scale-input-d": tuple(range(16))}.get(name)
         reader.take(name, _tcgen05_meaning(name, i, opcode), registers=lanes, accepted=accepted)
-        brackets = reader.found[-1].text.startswith("[")
+        brackets = reader.roles[-1].text.startswith("[")
         if brackets != name.startswith("["):
             form = "an address of tensor memory in square brackets" if not brackets else "no address in brackets"
-            raise InstructionError(f"{name} of {opcode} must be {form}, not {reader.found[-1].text}")
+            raise InstructionError(f"{name} of {opcode} must be {form}, not {reader.roles[-1].text}")
     return reader.end()
 
 

@@ -75,15 +75,15 @@ def timing_on(instruction: Instruction, name: str, a_from: str = "registers") ->
     if arch not in i.architectures or i.family == "tcgen05":
         return None
     if arch == ARCHITECTURE:
-        found = timing(i, arch, a_from)
+        cycles = timing(i, arch, a_from)
     elif (rates := RATES.get(arch)) is None or _is_emulated(i, arch):
         measured = timing(i, ARCHITECTURE)
-        found = measured and replace(measured, source=Source.MODELLED, reference=_LIKE_SM_90)
+        cycles = measured and replace(measured, source=Source.MODELLED, reference=_LIKE_SM_90)
     else:
         rate = rates.macs[_key(i)]
         interval = i.m * i.n * i.stored_k / rate
-        found = Timing(interval, nan, Resource.TENSOR_CORE, rate, Source.DATA_SHEET, rates.source)
-    return found and (found if target.same_chip else replace(found, source=Source.MODELLED))
+        cycles = Timing(interval, nan, Resource.TENSOR_CORE, rate, Source.DATA_SHEET, rates.source)
+    return cycles and (cycles if target.same_chip else replace(cycles, source=Source.MODELLED))
 
 
 def _is_emulated(i: Instruction, arch: str) -> bool:

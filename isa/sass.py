@@ -110,7 +110,7 @@ def _table() -> dict[str, tuple[Implementation, ...]]:
     table: dict[str, list[Implementation]] = {}
     for (name, text, count), architectures in places.items():
         table.setdefault(name, []).append(Implementation(name, text, count, tuple(architectures)))
-    return {name: tuple(sorted(found, key=lambda one: one.count)) for name, found in table.items()}
+    return {name: tuple(sorted(every, key=lambda one: one.count)) for name, every in table.items()}
 
 
 def sass_name(text: str) -> str | None:
@@ -123,8 +123,8 @@ def sass_name(text: str) -> str | None:
     """
     if other := re.search(rf"(?<![\w.])({'|'.join(_NOT_MODELLED)})(?![a-z])", text):
         raise InstructionError(f"{other[1]} multiplies .{_NOT_MODELLED[other[1]]}, which is not modelled")
-    found = _NAME.search(text)
-    return found[0] if found else None
+    match = _NAME.search(text)
+    return match[0] if match else None
 
 
 def implementations(name: str) -> Iterator[Implementation]:

@@ -65,8 +65,8 @@ class ExplainedDescriptor:
             cells = [f"{cell:{width}}" for cell, width in zip(row[:4], widths, strict=False)]
             lines.append(f"  {'  '.join(cells)}{f'  <- {row[4]}' if row[4] else ''}".rstrip())
         lines += self.notes
-        found = self.every_problem
-        wrong = ["wrong:", *(f"  {text}" for text in found)] if found else ["nothing is wrong with it"]
+        problems = self.every_problem
+        wrong = ["wrong:", *(f"  {text}" for text in problems)] if problems else ["nothing is wrong with it"]
         return "\n".join([*lines, *wrong])
 
 

@@ -22,19 +22,19 @@ class MachineInstruction:
     """A name of SASS, with the PTX instructions behind it."""
 
     name: str  #: Name as written
-    found: tuple[Implementation, ...]  #: Never empty
+    implemented: tuple[Implementation, ...]  #: Never empty
 
     def as_dict(self) -> dict[str, object]:
         """Return the PTX instructions as JSON data."""
-        return {"sass": self.name, "implements": [vars(one) for one in self.found], "source": SOURCE}
+        return {"sass": self.name, "implements": [vars(one) for one in self.implemented], "source": SOURCE}
 
     def __str__(self) -> str:
-        names = list(dict.fromkeys(one.sass for one in self.found))
+        names = list(dict.fromkeys(one.sass for one in self.implemented))
         lines = [self.name] if names == [self.name] else [f"{self.name}: {len(names)} names have these words"]
         if len(names) == 1 != (names == [self.name]):
             lines = [f"{self.name}, spelled {names[0]}"]
         for sass in names if len(names) <= _LISTED else names[:_LISTED]:
-            same = [one for one in self.found if one.sass == sass]
+            same = [one for one in self.implemented if one.sass == sass]
             lines += [f"{sass}:"] if len(names) > 1 else []
             lines += _listed("implements", [one for one in same if one.count == 1])
             lines += _listed("two of it, with other instructions, emulate", [one for one in same if one.count > 1])
@@ -44,11 +44,11 @@ class MachineInstruction:
         return "\n".join([*lines, SOURCE])
 
 
-def _listed(heading: str, found: Sequence[Implementation]) -> list[str]:
-    if not found:
+def _listed(heading: str, implemented: Sequence[Implementation]) -> list[str]:
+    if not implemented:
         return []
-    width = max(len(one.instruction) for one in found)
-    return [f"  {heading}:", *(f"    {one.instruction:{width}}  {', '.join(one.architectures)}" for one in found)]
+    width = max(len(one.instruction) for one in implemented)
+    return [f"  {heading}:", *(f"    {one.instruction:{width}}  {', '.join(one.architectures)}" for one in implemented)]
 
 
 def machine_instruction(text: str, arch: str | None = None) -> MachineInstruction | None:
@@ -69,10 +69,10 @@ def machine_instruction(text: str, arch: str | None = None) -> MachineInstructio
     name = sass_name(text)
     if name is None:
         return None
-    found = tuple(implementations(name))
+    implemented = tuple(implementations(name))
     if arch:
         same = target_named(arch).arch
-        found = tuple(one for one in found if same in one.architectures)
-        if not found:
+        implemented = tuple(one for one in implemented if same in one.architectures)
+        if not implemented:
             raise InstructionError(f"{name} executes no modelled instruction of {arch}")
-    return MachineInstruction(name, found)
+    return MachineInstruction(name, implemented)

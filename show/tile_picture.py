@@ -84,8 +84,8 @@ def _units(place: OperandPlacement) -> dict[int, tuple[str, int]]:
         numbers: list[NDArray[np.intp]] = [byte.ravel() // UNIT_BYTES, rows.ravel(), columns.ravel(), outer.ravel()]
         for unit, row, column, colour in zip(*(number.tolist() for number in numbers), strict=True):
             entries.setdefault(unit, []).append((row, column, colour))
-    found = {}
+    cells = {}
     for unit, elements in entries.items():
         ends = [span(min(part), max(part)) for part in list(zip(*elements, strict=True))[:2]]
-        found[unit] = ",".join(ends), elements[0][2]
-    return found
+        cells[unit] = ",".join(ends), elements[0][2]
+    return cells

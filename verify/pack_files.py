@@ -232,8 +232,8 @@ def nearest_name(text: str) -> str | None:
     far = {name: words.total() + _every_name()[name].total() - 2 * count for name, count in common.items()}
     least = min(far.values())
     near = [name for name, count in common.items() if far[name] == least and 2 * count > words.total()]
-    found = max(near, key=lambda name: SequenceMatcher(None, text, name).ratio(), default=None)
-    return found if found is None or "(" in text else found.partition(" (")[0]
+    nearest = max(near, key=lambda name: SequenceMatcher(None, text, name).ratio(), default=None)
+    return nearest if nearest is None or "(" in text else nearest.partition(" (")[0]
 
 
 def subject_of_words(text: str) -> tuple[Subject | None, list[str]]:

@@ -383,7 +383,7 @@ def test_bad_input(cli: CommandLine) -> None:
         (["--lane", 3, "--nibble", "6"], "--nibble can be combined only with --json"),
         ([F16, "--lane", 32], "no operand has an element of lane 32"),
         ([F16, "--row", 16, "--lane", 1], "no operand has an element of row 16 and lane 1"),
-        ([F16, "--row", 1, "--svg", "x.svg"], "--row and --lane cannot be combined with --svg"),
+        ([F16, "--row", 1, "--svg", "x.svg"], "--svg draws whole operands: leave out --row, --lane"),
         (["m16n8k32", "f17"], "f17"),
         ([MXF4, "--operand", "scale_a", "--svg", "x.svg"], "there is nothing to draw: scales have no picture"),
     ):
