@@ -11,10 +11,8 @@ from sptc.errors import Error
 from sptc.gemm.epilogue import SCALE_ORDERS, fused
 from sptc.gemm.ways import CONVERSIONS, GROUP_SCALINGS, Way
 from sptc.tests.gemm.sparse_factors import Random, drawn
-from sptc.tests.gemm.test_identify import codes, few_streams
+from sptc.tests.gemm.test_identify import codes
 from sptc.tests.gemm.test_multiply import exactly
-
-__all__ = ["few_streams"]
 
 E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 FP8 = "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3"
@@ -25,6 +23,13 @@ SPARSE = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32
 MXFP8 = "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0"
 INTEGER = "wgmma.mma_async.sp.sync.aligned.m64n8k64.satfinite.s32.s8.s8"
 M, N, K = 8, 6, 512
+
+
+@pytest.fixture(autouse=True)
+def few_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Form few ways of stream-K, and try few ways beside the one that is found."""
+    monkeypatch.setattr("sptc.gemm.candidates._MOST_ASKED", 100)
+    monkeypatch.setattr("sptc.gemm.search._TRIED_BESIDE", 150)
 
 
 def fp8(rng: Random, dtype: Any = E4M3, other: Any = E4M3) -> tuple[np.ndarray, np.ndarray]:
@@ -54,6 +59,7 @@ def plainly(parts: list[np.ndarray], scale_a: np.ndarray, scale_b: np.ndarray, s
     return result
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("scaling", GROUP_SCALINGS)
 def test_group_scales(rng: Random, scaling: str) -> None:
     """Each arithmetic rounds as fractions do, and is found; with one output of another arithmetic, none is exact."""
@@ -158,9 +164,9 @@ def test_conversions_to_tf32(rng: Random) -> None:
         found = sptc.identify(a, b, y, result="f32", instruction=TF32)
         assert (found.exact, found.way.convert_a, found.way.convert_b) == (True, of_a, of_b)
         assert "f32 matrices: A and B hold numbers that tf32 does not" in str(found)
-        wrong = codes(y).copy()
-        wrong[0, 0] ^= 1
-        assert not sptc.identify(a, b, wrong, result="f32", instruction=TF32).exact
+    wrong = codes(y).copy()
+    wrong[0, 0] ^= 1
+    assert not sptc.identify(a, b, wrong, result="f32", instruction=TF32).exact
     special = np.float32([[np.nan, np.inf, -np.inf, 3.4e38, 1e-45, 0, -0.0, 1.0005]])
     eye = np.eye(8, dtype=np.float32)[:, 7:]
     kept = sptc.gemm(special, eye, instruction=TF32, convert_a="cvt.rna", nan="keep")
@@ -213,6 +219,7 @@ def test_a_dense_kernel_of_a_sparse_matrix(rng: Random) -> None:
     assert found.record()["diagnosis"] is None
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("number", range(6))
 def test_other_numerics(rng: Random, number: int) -> None:
     """Golden model and C++ agree on any F, step and rounding; the bits differ from the architecture's."""
