@@ -188,8 +188,9 @@ def candidates(
         for place in range(max(map(len, of_kind))):
             for i, every in zip(of_family, of_kind, strict=True):
                 for variant in variants if place < len(every) else ():
-                    way = replace(plain, instruction=str(i), **every[place], **variant)
-                    if expressions.new(way):
+                    way = replace(plain, **{**every[place], **variant, "instruction": str(i)})
+                    ends_with_groups = not group or (way.promote and group % (way.promote * i.k) == 0)
+                    if ends_with_groups and expressions.new(way):
                         yield way
     if group or families[0][0].d.is_integer:
         return

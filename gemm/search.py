@@ -278,6 +278,11 @@ def searched(
         As for :func:`sptc.gemm.candidates.candidates`.
     workers : int, optional
         As for :func:`sptc.gemm.candidates.streams`. Stream-K is not searched with group scales.
+
+    Raises
+    ------
+    OperandError
+        No chain ends with the groups.
     """
     expressions = Expressions(search.instructions, search.wanted.shape)
     every = candidates(families, plain, expressions, variants, group)
@@ -291,6 +296,8 @@ def searched(
                 search.sample(other)
             nearest, equal = _nearest(search, way)
             return Found(way, nearest, equal, expressions.alike(way), None, tried)
+    if group and not search.tried:
+        raise OperandError(f"no chain of the instructions ends with each group of {group} elements along K")
     tried, found = search.tried, None
     if not (group or families[0][0].d.is_integer):
         for way in any_order([*chain(*families)], replace(plain, **variants[0]), expressions):

@@ -105,6 +105,13 @@ def test_shapes_of_group_scales(rng: Random) -> None:
     assert sptc.identify(a, b, y, result="f32", instruction=FP8, **given).exact
     np.testing.assert_array_equal(sptc.gemm(a, b[:, 0], **words, **scales), y[:, 0])
     np.testing.assert_array_equal(sptc.gemm(np.stack([a, a]), b, **words, **scales)[1], y)
+    for promote in (2, 4):
+        known = sptc.identify(a, b, y, result="f32", dense=True, promote=promote, **whole)
+        assert known.exact == (promote == 4)
+        assert known.nearest.way.promote == promote
+    with pytest.raises(Error, match=r"^no chain of the instructions ends with each group of 128 elements along K$"):
+        sptc.identify(a, b, y, result="f32", dense=True, promote=16, **whole)
+    assert not sptc.identify(a, b, y, result="f32", dense=True, promote=4).exact
     turned = {"group_scale_a": whole["group_scale_b"].T, "group_scale_b": whole["group_scale_a"].T}
     way = Way(instruction=FP8, promote=4, group_scaling="b then a, fused", swapped=True)
     other = sptc.gemm(a, b, **words, **whole, group_scaling="a then b, fused")
@@ -227,7 +234,7 @@ def test_other_numerics(rng: Random, number: int) -> None:
     arch = "sm_120" if name == MXFP8 else "sm_90"
     own = sptc.numerics(arch, name)
     changed = own.replace(
-        alignment_bits=int(rng.integers(6, own.alignment_bits)),
+        alignment_bits=int(rng.integers(6, 12)),
         products=int(rng.choice([1, 2, 4, 8, own.step])),
         rounding=str(rng.choice(["RZ-f32", "RNE-f32", "RZ-E8M13"])) if name != HALF else "RNE-f16",
     )
