@@ -231,8 +231,8 @@ def mma_tiles(
         c, ids = operands["c"], immediates.scale_ids
         for step in range(steps):
             part: dict[str, Any] = {
-                name: np.expand_dims(operands[name][:, :, step], 1 if "b" in name else 2)
-                for name in operands
+                name: np.expand_dims(values[:, :, step], 1 if "b" in name else 2)
+                for name, values in operands.items()
                 if name != "c"
             }
             for name, pair in (("scale_a", ids[:2]), ("scale_b", ids[2:])):

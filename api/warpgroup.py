@@ -162,9 +162,9 @@ def wgmma_chain(
     """
     parsed = parse(instruction)
     if len(steps) == 1 or backend not in MODELS or parsed.sparse:
-        for a, b in steps:
-            d = wgmma(instruction, d, a, b, smem=smem, scale_d=scale_d, backend=backend, **immediates)
-            scale_d = True
+        options: dict[str, Any] = {"smem": smem, "backend": backend, **immediates}
+        for number, (a, b) in enumerate(steps):
+            d = wgmma(instruction, d, a, b, scale_d=scale_d or number > 0, **options)
         return d
     operands: dict[str, NDArray[Any]] = {"d": d}
     maps: dict[str, SharedMap] = {}

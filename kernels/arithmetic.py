@@ -83,8 +83,8 @@ def _product(machine: Machine, ins: Instruction, type_: str) -> Step:
     return operation(machine, ins, product, [type_, type_], result)
 
 
-def _selected(a: NDArray, b: NDArray, p: NDArray) -> NDArray:
-    return np.where(p, a, b)
+def _selected(a: NDArray, b: NDArray, predicate: NDArray) -> NDArray:
+    return np.where(predicate, a, b)
 
 
 #: Function, and types of its operands: of the instruction (t), or b32, u32 and pred by their first letter.

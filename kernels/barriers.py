@@ -130,16 +130,12 @@ def _step(machine: Machine, ins: Instruction) -> Step:
         else:
             state.arrive(at, counts(mask), ins)
 
-    def initialise(mask: Mask) -> None:
-        state.initialise(objects(mask), counts(mask))
-
-    def invalidate(mask: Mask) -> None:
-        state.initialise(objects(mask), np.array([-1]))
-
-    def expect(mask: Mask) -> None:
-        state.expect(objects(mask), counts(mask), ins)
-
-    steps: dict[str, Step] = {"init": initialise, "inval": invalidate, "expect_tx": expect, "arrive": arrive}
+    steps: dict[str, Step] = {
+        "init": lambda mask: state.initialise(objects(mask), counts(mask)),
+        "inval": lambda mask: state.initialise(objects(mask), np.array([-1])),
+        "expect_tx": lambda mask: state.expect(objects(mask), counts(mask), ins),
+        "arrive": arrive,
+    }
     if kind not in steps or "noComplete" in words:
         raise not_modelled(ins)
     return steps[kind]

@@ -185,8 +185,9 @@ class _Run:
                 machine.completed = False
             ready = self.alive & ~self.asleep & ~ctas.waiting
             if not ready.any():
-                if machine.queue:
-                    self._do_queued()
+                if machine.queue:  # the asynchronous work that is in flight, oldest first
+                    for _ in range(len(machine.queue)):
+                        machine.queue.popleft()()
                     continue
                 if not self.alive.any():
                     break
@@ -198,12 +199,6 @@ class _Run:
         for place, times in self.block_runs.items():
             names = self.program.names[place : place + len(self.program.blocks[place])]
             self.statistics.opcodes.update({name: times * count for name, count in Counter(names).items()})
-
-    def _do_queued(self) -> None:
-        """Do the asynchronous work that is in flight, oldest first."""
-        queue = self.machine.queue
-        for _ in range(len(queue)):
-            queue.popleft()()
 
     def _deadlock(self) -> KernelError:
         code, places = self.program.code, self.counters

@@ -71,14 +71,11 @@ def _vote(machine: Machine, ins: Instruction) -> Step:
     def step(mask: Mask) -> None:
         takes_part = _by_warp(machine, mask)
         true = machine.every(read()).reshape(-1, _WARP) & takes_part
+        some, every = true.any(1), (true == takes_part).all(1)
         if kind == "ballot":
             write(mask, _repeated((true * _BIT).sum(1, dtype=np.uint32)))
-        elif kind == "any":
-            write(mask, _repeated(np.asarray(true.any(1))))
-        elif kind == "all":
-            write(mask, _repeated(np.asarray((true == takes_part).all(1))))
         else:
-            write(mask, _repeated(np.asarray((true == takes_part).all(1) | ~true.any(1))))
+            write(mask, _repeated({"any": some, "all": every}.get(kind, every | ~some)))
 
     return step
 
