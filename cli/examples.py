@@ -52,6 +52,8 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "gpu info": ("sptc gpu info",),
     "gpu verify": ("sptc gpu verify --rtl --seed 2026 --tiles 64",),
     "gpu record": ("sptc gpu record recordings --seed 1",),
+    "gpu pack": ("sptc gpu pack --arch sm_100 -o record.py",),
+    "gpu judge": ("sptc gpu judge results.json",),
     "gpu cycles": ("sptc gpu cycles -o cycles.csv",),
     "gpu energy": ("sptc gpu energy -o energy.csv",),
 }

@@ -24,6 +24,7 @@ from ..verify.campaign import Record, campaign_record
 from ..verify.register_file import write
 from ..verify.shards import LEAST, Plan, draw
 from .campaign import add_limits, common, conduct
+from .gpu_pack import add_actions
 from .options import add, integer
 
 __all__ = ["add_parser"]
@@ -74,6 +75,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     record.set_defaults(execute=_record)
 
     _add_measurements(actions)
+    add_actions(actions)
 
 
 def _add_measurements(actions: "argparse._SubParsersAction[Any]") -> None:

@@ -12,7 +12,18 @@ from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment
 from ..isa.instructions import Instruction
 from ..isa.operands import Immediates
 
-__all__ = ["ENTRY", "VERSION", "group", "indented", "kernel", "target"]
+__all__ = [
+    "ENTRY",
+    "PARAMETERS",
+    "VERSION",
+    "copied_image",
+    "group",
+    "indented",
+    "kernel",
+    "moved_descriptors",
+    "target",
+    "version_and_target",
+]
 
 ENTRY = "run"
 #: First PTX version with the instructions (CUDA 12.8), and the version for an instruction that is newer.
@@ -20,12 +31,23 @@ VERSION, _NEWEST_VERSION = "8.7", "9.1"
 _NEWEST_SCALES = 4
 _WORD_BYTES = 4
 #: Architectures with instructions that need an architecture-specific target (``sm_90a``).
-_SPECIFIC = ("sm_90", "sm_100", "sm_120")
+_SPECIFIC = ("sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121")
+#: First PTX version of a target that is newer than :data:`VERSION`.
+_VERSIONS = {"sm_103a": "8.8", "sm_121a": "8.8", "sm_110a": "9.0"}
+#: Parameters of every kernel.
+PARAMETERS = """\
+  .param .u64 a, .param .u64 b, .param .u64 c, .param .u64 e, .param .u64 scale_a, .param .u64 scale_b, .param .u64 d,
+  .param .u64 descriptor_a, .param .u64 descriptor_b, .param .u32 image_bytes, .param .u32 threads"""
 
 
 def target(arch: str) -> str:
     """Return the assembler target of an architecture."""
     return f"{arch}a" if arch in _SPECIFIC else arch
+
+
+def version_and_target(name: str, least: str = VERSION) -> str:
+    """Return the first lines of a module for a target of the assembler; `least` is its least PTX version."""
+    return f".version {max(least, _VERSIONS.get(name, VERSION))}\n.target {name}"
 
 
 def kernel(instruction: Instruction, arch: str, immediates: Immediates) -> str:
@@ -36,7 +58,7 @@ def kernel(instruction: Instruction, arch: str, immediates: Immediates) -> str:
     instruction : Instruction
         Instruction of family ``mma`` or ``wgmma``.
     arch : str
-        Target architecture.
+        Architecture, or a target that shares its numerics.
     immediates : Immediates
         Immediate operands of the instruction.
 
@@ -55,13 +77,11 @@ def kernel(instruction: Instruction, arch: str, immediates: Immediates) -> str:
     body = _warpgroup(instruction, immediates) if instruction.family == "wgmma" else _warp(instruction, immediates)
     shared = ".extern .shared .align 1024 .b8 image[];\n" if instruction.family == "wgmma" else ""
     return f"""\
-.version {version}
-.target {target(arch)}
+{version_and_target(target(arch), version)}
 .address_size 64
 {shared}\
 .visible .entry {ENTRY}(
-  .param .u64 a, .param .u64 b, .param .u64 c, .param .u64 e, .param .u64 scale_a, .param .u64 scale_b, .param .u64 d,
-  .param .u64 descriptor_a, .param .u64 descriptor_b, .param .u32 image_bytes, .param .u32 threads)
+{PARAMETERS})
 {{
   .reg .pred %outside, %adds, %more;
   .reg .b32 %thread, %cta, %local, %size, %limit, %offset, %first, %bytes;
@@ -142,8 +162,8 @@ def _warpgroup(instruction: Instruction, immediates: Immediates) -> Iterator[str
         count = a_fragment(instruction).registers
         yield from _load("a", count)
         a = group("a", count)
-    yield from _copy_image(instruction.threads)
-    yield from _descriptors(("b",) if immediates.a_in_registers else ("a", "b"))
+    yield from copied_image(instruction.threads)
+    yield from moved_descriptors(("b",) if immediates.a_in_registers else ("a", "b"))
     operands = [group("c", accumulators), a, "%descriptor_b"]
     if instruction.sparse:
         yield from _load("e", 1)
@@ -161,7 +181,7 @@ def _warpgroup(instruction: Instruction, immediates: Immediates) -> Iterator[str
     yield from _store("c", accumulators)
 
 
-def _copy_image(threads: int) -> Iterator[str]:
+def copied_image(threads: int) -> Iterator[str]:
     """Copy the image of the CTA's case into shared memory, one word per thread and pass, for the async proxy."""
     yield ".reg .b32 %word, %shared;"
     yield "mov.u32 %first, image;"
@@ -185,7 +205,7 @@ def _copy_image(threads: int) -> Iterator[str]:
     yield "bar.sync 0;"
 
 
-def _descriptors(names: tuple[str, ...]) -> Iterator[str]:
+def moved_descriptors(names: tuple[str, ...]) -> Iterator[str]:
     """Add the image's address to the start address of a descriptor, in units of 16 bytes."""
     yield "shr.u32 %first, %first, 4;"
     yield "cvt.u64.u32 %start, %first;"

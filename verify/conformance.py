@@ -84,29 +84,43 @@ class Pack:
         return {neighbour.name: sentence for neighbour in self.neighbours if not any(neighbour.outputs)}
 
 
-def choose_pack(subject: Subject, arch: str, seed: int) -> Pack:
+def choose_pack(
+    subject: Subject, arch: str, seed: int, *, rows: int | None = None, sparsity_selector: int | None = None
+) -> Pack:
     """Draw candidates, and choose a few cases that tell the right model and its neighbours apart from each other.
 
-    Instruction, architecture and seed decide the pack.
+    Instruction, architecture, seed and the options decide the pack.
+
+    Parameters
+    ----------
+    subject, arch, seed
+        Instruction, architecture and seed.
+    rows : int, optional
+        Different rows of A; they repeat up to M. Default: M.
+    sparsity_selector : int, optional
+        Sparsity selector; drawn by default.
 
     Raises
     ------
     InstructionError, OperandError
         The architecture does not have the instruction; or no public source states the place of all operands.
     """
-    i, narrow = subject.instruction, replace(subject.instruction, n=_COLUMNS)
+    i = subject.instruction
+    narrow = replace(i, m=rows or i.m, n=_COLUMNS)
     right, neighbours = right_model(narrow, arch), neighbours_of(narrow, arch)
     models = [right, *(neighbour for neighbour in neighbours if not neighbour.same)]
     rng = np.random.default_rng([seed, *hashlib.sha256(f"{subject.name} {arch}".encode()).digest()])
     choice = _Choice(models)
-    tiles = min(_TILES, max(1, _OUTPUTS // (i.m * _COLUMNS)))
+    tiles = min(_TILES, max(1, _OUTPUTS // (narrow.m * _COLUMNS)))
     for number in range(_ROUNDS):
         if choice.tells_neighbours(from_others=number < _ROUNDS_FOR_OTHERS):
             break
         for candidates in draw_candidates(narrow, right.numerics, rng, tiles):
             choice.consider(candidates.given, candidates.any_nibble)
     assert choice.operands is not None
-    file = file_of(subject, arch, choice.operands.widened(i.n), rng, int(rng.integers(i.sparsity_selectors)))
+    operands = choice.operands.repeated(i.m).widened(i.n)
+    drawn = int(rng.integers(i.sparsity_selectors))
+    file = file_of(subject, arch, operands, rng, drawn if sparsity_selector is None else sparsity_selector)
     return _described(replace(file, d=file.run()), seed, choice.seen)
 
 

@@ -53,6 +53,16 @@ class Given:
         """Return only some of the tiles."""
         return Given(self.matrices.take(cases), None if self.elsewhere is None else self.elsewhere[cases])
 
+    def repeated(self, m: int) -> "Given":
+        """Return tiles of `m` rows, which repeat the rows of each tile."""
+
+        def rows(array: NDArray | None) -> Any:
+            return None if array is None else np.tile(array, (1, m // array.shape[1], 1))
+
+        matrices = self.matrices
+        changed = {name: rows(getattr(matrices, name)) for name in ("a", "c", "nibbles", "scale_a")}
+        return Given(replace(matrices, **changed), rows(self.elsewhere))
+
     def widened(self, n: int) -> "Given":
         """Return tiles of `n` columns; the columns of the following cases extend those of each case."""
         width = self.matrices.c.shape[2]

@@ -1,0 +1,135 @@
+"""``sptc gpu pack`` and ``sptc gpu judge``: a file that records a GPU without this package, and its judgement."""
+
+import argparse
+import json
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from ..infra.files import require_writable, write_whole
+from ..infra.pools import cores, local_pool
+from ..isa.architectures import TARGETS
+from ..isa.numerics import OPEN_RULES
+from ..verify.conformance import Pack
+from ..verify.recorder import Row, RowJudgement, judge_record, read_record, rows_of, rules_decided, script
+from .options import add
+from .progress import progress_bar
+
+__all__ = ["add_actions"]
+
+
+def add_actions(actions: "argparse._SubParsersAction[Any]") -> None:
+    """Add the actions to those of ``sptc gpu``."""
+    pack = actions.add_parser(
+        "pack",
+        help="write one file that records a GPU on a machine without sptc",
+        description="Write a Python file with the conformance packs of all instructions of a GPU. It needs a driver "
+        "and Python with numpy. It runs them and writes one file of results for `sptc gpu judge`, of at most 5 MB.",
+    )
+    add(pack, "instruction", nargs="*", default=[], help="instructions to run (default: all of the target)")
+    pack.add_argument("--arch", required=True, choices=sorted(TARGETS), metavar="ARCH", help="target, e.g. sm_100")
+    add(pack, "output", required=True, metavar="RECORD.py")
+    add(pack, "seed", default=0, note=" (default %(default)s)")
+    add(pack, "jobs")
+    pack.set_defaults(execute=_pack)
+
+    judge = actions.add_parser(
+        "judge",
+        help="say of the results of such a file, row by row, what the GPU computes",
+        description="Compare the results that a file of `sptc gpu pack` wrote with the model. Name the neighbours of "
+        "the model that give the results of a row which differs. Exit status 0: every row is as modelled. 1: a row "
+        "differs or was not run.",
+    )
+    judge.add_argument("results", type=Path, metavar="RESULTS.json", help="file that record.py wrote")
+    add(judge, "jobs", "json")
+    judge.set_defaults(execute=_judge)
+
+
+def _pack(options: argparse.Namespace) -> int:
+    require_writable(options.output)
+    rows = rows_of(options.arch, options.instruction)
+    text = script(options.arch, options.seed, rows, _chosen(options.arch, options.seed, rows, options.jobs))
+    write_whole(options.output, text.encode("ascii"))
+    if str(options.output) != "-":
+        print(f"{options.output}: {len(rows)} rows of {options.arch}, {len(text)} bytes")
+    return 0
+
+
+def _chosen(name: str, seed: int, rows: list[Row], jobs: int | None) -> Iterator[Pack]:
+    """Yield the packs of the rows in order, chosen on several processes."""
+    parts = [rows[first : first + _ROWS_PER_TASK] for first in range(0, len(rows), _ROWS_PER_TASK)]
+    packs: dict[int, list[Pack]] = {}
+    with progress_bar("pack") as progress, local_pool(min(jobs or cores(), len(parts))) as pool:
+        tasks = ((number, part, name, seed) for number, part in enumerate(parts))
+        for number, some in chain.from_iterable(pool.run(_choose, tasks)):
+            packs[number] = some
+            progress(len(packs), len(parts))
+    for number in range(len(parts)):
+        yield from packs[number]
+
+
+_ROWS_PER_TASK = 8
+
+
+def _choose(number: int, rows: list[Row], name: str, seed: int) -> tuple[int, list[Pack]]:
+    return number, [row.choose(name, seed) for row in rows]
+
+
+def _judge(options: argparse.Namespace) -> int:
+    record = read_record(options.results)
+    judged = list(
+        judge_record(options.results, record, lambda name, seed, rows: _chosen(name, seed, rows, options.jobs))
+    )
+    rules = rules_decided(judged)
+    if options.json:
+        rows = [_as_dict(row) for row in judged]
+        print(json.dumps({"gpu": record["gpu"], "target": record["target"], "rows": rows, "rules": rules}, indent=1))
+    else:
+        gpu = record["gpu"]
+        print(f"{gpu.get('name')}, {record['target']}, driver {gpu.get('driver')}, CUDA {gpu.get('cuda')}")
+        print(_text(judged, rules))
+    return int(not all(row.as_modelled for row in judged))
+
+
+def _name(row: RowJudgement) -> str:
+    selectors = row.row.subject.instruction.sparsity_selectors
+    return row.row.subject.name + (f", selector {row.row.sparsity_selector}" if selectors > 1 else "")
+
+
+def _verdict(row: RowJudgement) -> str:
+    if row.error:
+        return f"not run ({row.error})"
+    if row.as_modelled:
+        return "as modelled"
+    if row.judgement is None:
+        return "differs; the words were left out"
+    if row.explained_by:
+        return f"as with {', and as with '.join(row.explained_by)}"
+    found = row.judgement
+    return (
+        f"{found.differing} of {found.outputs} outputs differ, and {found.beside} words beside D; nearest: "
+        f"{found.nearest or 'the right model'}, which gives {found.explained}"
+    )
+
+
+def _as_dict(row: RowJudgement) -> dict[str, object]:
+    return {
+        "instruction": row.row.subject.name,
+        "selector": row.row.sparsity_selector,
+        "as_modelled": row.as_modelled,
+        "explained_by": list(row.explained_by),
+        "error": row.error or None,
+        "verdict": _verdict(row),
+    }
+
+
+def _text(judged: list[RowJudgement], rules: dict[str, dict[str, int]]) -> str:
+    lines = [f"{_name(row)}: {_verdict(row)}" for row in judged if not row.as_modelled]
+    lines.append(f"{sum(row.as_modelled for row in judged)} of {len(judged)} rows as modelled")
+    for key, counts in rules.items():
+        lines.append(
+            f"rule '{key}' ({OPEN_RULES[key].name}): {counts['built']} rows as built, {counts['alternative']} with the "
+            f"alternative, {counts['neither']} with neither"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,231 @@
+"""The file that records a GPU: kernels in an emulated device, each with one thing wrong, and what is said of them."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import sptc
+from sptc.cli import main
+from sptc.errors import FileError
+from sptc.gpu import recorder
+from sptc.gpu.ptx import target
+from sptc.isa.architectures import same_numerics
+from sptc.isa.instructions import Instruction
+from sptc.isa.numerics import numerics
+from sptc.isa.operands import MatrixOperands, Product
+from sptc.tests.isa.assembler import ptxas
+from sptc.verify.candidates import draw_candidates
+from sptc.verify.neighbours import neighbours_of
+from sptc.verify.pack_files import file_of
+from sptc.verify.recorder import _launch, judge_record, read_record, rows_of, rules_decided, script, subjects_of
+from sptc.verify.stimulus import Given
+
+NVFP4 = "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.scale_vec::4X (m128n8k64.f32.e2m1.e2m1.ue4m3)"
+BF16 = "tcgen05.mma.sp.cta_group::1.kind::f16 (m128n8k32.f32.bf16.bf16)"
+FP8 = "tcgen05.mma.cta_group::1.kind::f8f6f4 (m128n8k32.f16.e4m3.e5m2)"
+INTEGER = "tcgen05.mma.cta_group::1.kind::i8 (m128n8k32.satfinite.s32.s8.s8)"
+WARP = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+PAIR = "tcgen05.mma.sp.cta_group::2.kind::mxf8f6f4.block_scale (m256n16k64.f32.e4m3.e4m3.ue8m0)"
+STATIONARY = "tcgen05.mma.ws.sp.cta_group::1.kind::i8 (m128n64k64.s32.u8.s8)"
+#: Twenty planted faults: the row and the neighbour that the device follows instead of the model.
+PLANTED = [
+    *((NVFP4, name) for name in ("sums of four products truncated under ue4m3 scales", "F = 34", "F = 36", "L = 32",
+                                 "rounding RNE-f32", "scales of A ignored", "scales of B ignored",
+                                 "terms rounded down in the alignment")),
+    *((BF16, name) for name in ("no floor of the largest exponent", "e_zero = -134", "e_zero = -132", "F = 24", "L = 8",
+                                "metadata of the next chunk", "4:1 multiplexers")),
+    *((FP8, name) for name in ("rounding RZ-f16", "fp8 emulated by steps of f16", "F = 26")),
+    *((INTEGER, name) for name in ("sums wrapped", "sums clamped halfway too")),
+]  # fmt: skip
+
+
+@dataclass
+class Neighbour:
+    """A back end that follows the neighbour of a model with a given name; the model, without a name."""
+
+    name: str
+
+    def make_ready(self, arch: str) -> None:
+        """Do nothing."""
+
+    def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
+        if not self.name:
+            return sptc.api.backends.backend("golden").multiply(instruction, arch, operands)
+        [model] = [each for each in neighbours_of(instruction, arch) if each.name == self.name]
+        return Product(model.multiply(Given(operands)))
+
+
+@dataclass
+class Device:
+    """A GPU that executes the kernels of the file: PTX, on this package's interpreter."""
+
+    backend: object
+    arch: str = "sm_100"
+    name: str = "emulated"
+    driver: str = "1.2"
+    cuda: str = "13.0"
+    capability: str = "10.0"
+
+    def run(self, row: dict[str, Any], text: str, operands: dict[str, Any]) -> np.ndarray:
+        d = np.zeros(row["words"], np.uint32)
+        pointers = [operands.get(name, 0) for name in ("a", "b", "c", "e", "scale_a", "scale_b")]
+        arguments = [*pointers, d, *row["descriptors"], row["shared"], row["threads"]]
+        shape = (row["ctas"], 1, 1), (row["cta_threads"], 1, 1)
+        run = sptc.run_kernel(text, *shape, arguments, arch=self.arch, backend=self.backend, shared=row["shared"])
+        assert {finding.kind for finding in run.findings} <= {"undefined metadata"}
+        return run.after(d)
+
+
+def loaded(path: Path) -> ModuleType:
+    spec = spec_from_file_location("record", path)
+    assert spec
+    assert spec.loader
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def written(folder: Path, instructions: list[str], name: str = "sm_100") -> ModuleType:
+    """Write the file for some instructions and load it as a module."""
+    rows = rows_of(name, instructions)
+    path = folder / "record.py"
+    path.write_text(script(name, 0, rows, (row.choose(name, 0) for row in rows)), encoding="ascii")
+    return loaded(path)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ModuleType]:
+    made: dict[str, ModuleType] = {}
+
+    def get(instruction: str) -> ModuleType:
+        if instruction not in made:
+            made[instruction] = written(tmp_path_factory.mktemp("record"), [instruction])
+        return made[instruction]
+
+    return get
+
+
+def judged(path: Path, results: dict[str, Any]) -> list[Any]:
+    path.write_text(json.dumps(results))
+    record = read_record(path)
+    return [*judge_record(path, record, lambda name, seed, rows: [row.choose(name, seed) for row in rows])]
+
+
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize(("instruction", "name"), PLANTED)
+def test_each_planted_neighbour_is_named(
+    files: Callable[[str], ModuleType], tmp_path: Path, instruction: str, name: str
+) -> None:
+    module = files(instruction)
+    results = module.record(module.PACK, Device(Neighbour(name)))
+    assert results["as_expected"] < len(results["rows"])
+    rows = judged(tmp_path / "results.json", results)
+    assert all(name in row.explained_by and not row.as_modelled for row in rows)
+    for row in rows:
+        alike = [set(names) for names in row.pack.alike if name in names] or [{name}]
+        assert {*row.explained_by} in alike
+
+
+def test_twenty_are_planted() -> None:
+    assert len({*PLANTED}) == 20
+
+
+@pytest.mark.parametrize(
+    ("instructions", "selectors"),
+    [
+        ([BF16], [0, 1]),
+        pytest.param([WARP, PAIR, STATIONARY, NVFP4], [0, 1, 0, 0, 0], marks=pytest.mark.regression),
+    ],
+)
+def test_a_device_that_follows_the_model(tmp_path: Path, instructions: list[str], selectors: list[int]) -> None:
+    module = written(tmp_path, instructions)
+    results = module.record(module.PACK, Device(Neighbour("")))
+    assert {*results} == {"format", "target", "sptc", "seed", "pack", "gpu", "date", "as_expected", "rows"}
+    assert {*results["gpu"]} == {"name", "capability", "driver", "cuda"}
+    assert {key for row in results["rows"] for key in row} == {"name", "selector", "operands", "sha256", "d"}
+    rows = judged(tmp_path / "results.json", results)
+    assert [row.row.sparsity_selector for row in rows] == selectors
+    assert all(row.as_modelled for row in rows)
+    if instructions == [BF16]:
+        assert rules_decided(rows) == {"floor": {"built": 2, "alternative": 0, "neither": 0}}
+    assert main(["gpu", "judge", str(tmp_path / "results.json"), "--jobs", "1"]) == 0
+
+
+def test_what_does_not_run_and_what_is_no_record(
+    files: Callable[[str], ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module, path = files(FP8), tmp_path / "results.json"
+
+    class Refusing(Device):
+        def run(self, row: dict[str, Any], text: str, operands: dict[str, Any]) -> np.ndarray:
+            raise module.RecordError("cuModuleLoadData: no")
+
+    refused = module.record(module.PACK, Refusing(None))
+    [row] = judged(path, refused)
+    assert (row.error, row.as_modelled) == ("cuModuleLoadData: no", False)
+    assert main(["gpu", "judge", str(path), "--jobs", "1"]) == 1
+    assert "not run (cuModuleLoadData: no)\n0 of 1 rows as modelled" in capsys.readouterr().out
+    with pytest.raises(module.RecordError, match=r"compute capability 9\.0; these kernels are for 10\.0"):
+        module.record(module.PACK, Device(None, capability="9.0"))
+    results = module.record(module.PACK, Device(Neighbour("")))
+    for change, message in (
+        ({"format": "x"}, "is no record"),
+        ({"rows": 3}, "rows is missing or wrong"),
+        ({"target": "sm_75"}, "its target or a row is wrong"),
+        ({"seed": 1}, "has other operands"),
+        ({"rows": [results["rows"][0] | {"d": "AAAA"}]}, "the words of .* are damaged"),
+        ({"rows": [results["rows"][0] | {"sha256": "0"}]}, "the words of .* are damaged"),
+    ):
+        with pytest.raises(FileError, match=message):
+            judged(path, results | change)
+
+
+def test_words_are_left_out_of_a_file_that_is_full(
+    files: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = files(FP8)
+    monkeypatch.setattr(module, "_MOST_BYTES", 1500)
+    for name, as_modelled in (("", True), ("F = 26", False)):
+        results = module.record(module.PACK, Device(Neighbour(name)))
+        assert "d" not in results["rows"][0]
+        [row] = judged(tmp_path / "results.json", results)
+        assert (row.as_modelled, row.judgement) == (as_modelled, None)
+
+
+def test_the_file_needs_python_and_numpy_alone() -> None:
+    text = Path(recorder.__file__).read_text(encoding="utf-8")
+    imported = {line.split()[1].split(".")[0] for line in text.splitlines() if line.startswith(("import ", "from "))}
+    assert imported - {*sys.stdlib_module_names} == {"numpy"}
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("name", ["sm_100", "sm_103", "sm_110", "sm_121"])
+def test_the_assembler_takes_every_kernel(tmp_path: Path, name: str) -> None:
+    """One row of each kind, form and result; of sm_100 in every row."""
+    rows = {replace(row.subject.instruction, a=None, b=None) if name != "sm_100" else row: row for row in rows_of(name)}
+    for row in rows.values():
+        subject, rng = row.subject, np.random.default_rng(0)
+        i = subject.instruction
+        given = next(draw_candidates(i, numerics(i, same_numerics(name)), rng, 1)).given
+        file = file_of(subject, same_numerics(name), given, rng, row.sparsity_selector)
+        _, text, _ = _launch(file, name)
+        (tmp_path / "k.ptx").write_text(text)
+        command = [ptxas(), f"-arch={target(name)}", "k.ptx", "-o", "k.cubin"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert not done.returncode, f"{subject.name}: {done.stderr}"
+
+
+def test_rows_of_targets() -> None:
+    subjects = {name: [*subjects_of(name)] for name in ("sm_100", "sm_103")}
+    assert subjects["sm_103"] == [s for s in subjects["sm_100"] if s.instruction.kind != "i8"]
+    assert {row.sparsity_selector for row in rows_of("sm_100", [BF16])} == {0, 1}
+    every = {(s.instruction.kind, s.instruction.a, s.instruction.b, s.instruction.d) for s in subjects["sm_100"]}
+    assert len([kind for kind, *_ in every if kind == "f8f6f4"]) == 50

@@ -1,0 +1,286 @@
+"""Packs for a GPU that its owner runs without this package, and the judgement of what it computed.
+
+:mod:`sptc.gpu.recorder` is the file that runs there. A row is an instruction with one sparsity selector; its operands
+are a conformance pack of few rows of A, so that all of an architecture fit into a file.
+"""
+
+import base64
+import hashlib
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import __version__
+from ..errors import FileError, InstructionError
+from ..gpu.ptx import kernel, target
+from ..gpu.recorder import FORMAT, packed
+from ..gpu.tensor_ptx import RANGE, ranges_of, tensor_kernel
+from ..infra.reading import parse_json, read_text
+from ..isa.architectures import TARGETS, require_target, same_numerics
+from ..isa.instructions import Instruction
+from ..isa.numerics import OPEN_RULES
+from ..isa.operands import Immediates
+from ..isa.tensor_memory import COLUMNS, LANES
+from .archive import Replayable
+from .conformance import Judgement, Pack, choose_pack, judge
+from .pack_files import Subject, every_subject, subject_named
+from .register_file import RegisterFile
+from .tensor_memory_file import TensorMemoryFile
+
+__all__ = ["Row", "RowJudgement", "judge_record", "read_record", "rows_of", "rules_decided", "script", "subjects_of"]
+
+#: Different rows of A of a ``tcgen05`` instruction; the others repeat them.
+_ROWS = 16
+_WARP_CTA = 128
+_OPERANDS = ("a", "b", "c", "e", "scale_a", "scale_b")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a pack for a GPU: an instruction and a sparsity selector."""
+
+    subject: Subject
+    sparsity_selector: int
+
+    def choose(self, name: str, seed: int) -> Pack:
+        """Return its conformance pack for a target."""
+        rows = _ROWS if self.subject.opcode else None
+        arch, selector = same_numerics(name), self.sparsity_selector
+        return choose_pack(self.subject, arch, seed, rows=rows, sparsity_selector=selector)
+
+
+def subjects_of(name: str) -> Iterator[Subject]:
+    """Yield the instructions of a target; of ``wgmma`` those of the least N, of ``tcgen05`` those of the largest M.
+
+    Pairs of CTAs and ``.ws`` place operands otherwise and compute alike: of these, only the first types of A and B of
+    each kind and result.
+    """
+    seen: set[object] = set()
+    for subject in every_subject(same_numerics(name)):
+        i, opcode = subject.instruction, subject.opcode
+        form: object = replace(i, n=0) if i.family == "wgmma" else subject
+        if opcode and (opcode.cta_group == 2 or opcode.weight_stationary):
+            form = opcode, i.d, i.scale_format, i.satfinite
+        lacks = i.family == "tcgen05" and i.kind in TARGETS[name].lacks
+        if form not in seen and not lacks and (opcode is None or i.m == opcode.rows[-1]):
+            seen.add(form)
+            yield subject
+
+
+def rows_of(name: str, instructions: Sequence[str] = ()) -> list[Row]:
+    """Return the rows of a target, or those of some instructions: each with every sparsity selector.
+
+    Raise an `InstructionError` if the target does not have an instruction.
+    """
+    subjects = list(map(subject_named, instructions)) or list(subjects_of(name))
+    for subject in subjects:
+        require_target(subject.instruction, name)
+    return [Row(subject, selector) for subject in subjects for selector in range(_selectors(subject.instruction))]
+
+
+def _selectors(i: Instruction) -> int:
+    """Return the number of selectors to run; of ``tcgen05`` only the first two are known."""
+    return min(i.sparsity_selectors, 2) if i.family == "tcgen05" else i.sparsity_selectors
+
+
+def script(name: str, seed: int, rows: Sequence[Row], packs: Iterable[Pack]) -> str:
+    """Return the file that runs the packs of these rows on a GPU of a target."""
+    manifest: dict[str, Any] = {"target": name, "sptc": __version__, "seed": seed, "kernels": [], "rows": []}
+    major, minor = divmod(int(target(name).strip("sm_a")), 10)
+    manifest["capabilities"] = [f"{major}.{minor}"]
+    arrays: dict[str, NDArray[Any]] = {}
+    kernels: dict[str, int] = {}
+    for number, (row, pack) in enumerate(zip(rows, packs, strict=True)):
+        launch, text, operands = _launch(pack.file, name)
+        assert pack.file.d is not None
+        launch |= {
+            "name": row.subject.name,
+            "selector": row.sparsity_selector,
+            "kernel": kernels.setdefault(text, len(kernels)),
+            "operands": _digest(operands.values()),
+            "sha256": _digest([_words(pack.file, pack.file.d)]),
+        }
+        manifest["rows"].append(launch)
+        arrays |= {f"{number}.{operand}": array for operand, array in operands.items()}
+    manifest["kernels"] = list(kernels)
+    source = (Path(__file__).parents[1] / "gpu" / "recorder.py").read_text(encoding="utf-8")
+    before, after = source.split('PACK = ""\n')
+    return f'{before}PACK = "{packed(manifest, arrays)}"\n{after}'
+
+
+def _digest(arrays: Iterable[NDArray[Any]]) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _launch(file: Replayable, name: str) -> tuple[dict[str, Any], str, dict[str, NDArray[Any]]]:
+    """Return how a register file is launched, its kernel and its operands in memory."""
+    if isinstance(file, TensorMemoryFile):
+        return _tensor_launch(file, name)
+    assert isinstance(file, RegisterFile)
+    i, descriptors, shared = file.instruction, [0, 0], 0
+    operands = {key: array for key in _OPERANDS if (array := getattr(file, key)) is not None}
+    if i.family == "wgmma":
+        descriptors = [0 if x is None else int(x[0]) for x in (file.a_descriptor, file.b_descriptor)]
+        shared = 4 * file.b.shape[1]
+    immediates = Immediates(
+        sparsity_selector=file.sparsity_selector,
+        scale_ids=file.scale_ids,
+        a_in_registers=file.a is not None,
+        scale_d=file.scale_d,
+        imm_scale=file.imm_scale,
+        imm_trans=file.imm_trans,
+    )
+    threads = file.cases * i.threads
+    launch = {
+        "ctas": -(-threads // _WARP_CTA),
+        "cta_threads": _WARP_CTA,
+        "threads": threads,
+        "shared": shared,
+        "descriptors": descriptors,
+        "words": file.c.size,
+    }
+    return launch, kernel(i, name, immediates), operands
+
+
+def _tensor_launch(file: TensorMemoryFile, name: str) -> tuple[dict[str, Any], str, dict[str, NDArray[Any]]]:
+    n, ctas = file.instruction.n, file.cases * file.opcode.cta_group
+    d_ranges, others = ranges_of(file.addresses, n)
+    smem = file.smem.reshape(ctas, -1)
+    tmem = file.tmem.reshape(ctas, LANES, COLUMNS)
+    operands = {"a": _ranges(tmem, [*d_ranges, *others]), "b": np.ascontiguousarray(smem).view(np.uint32)}
+    launch = {
+        "ctas": ctas,
+        "cta_threads": LANES,
+        "threads": ctas * LANES,
+        "shared": smem.shape[1],
+        "descriptors": [file.addresses["a"], file.addresses["b"]],
+        "words": ctas * len(d_ranges) * LANES * RANGE,
+    }
+    places = {key: place for key, place in file.addresses.items() if key not in ("a", "b")}
+    return launch, tensor_kernel(file.opcode, target(name), file.idesc, places, n), operands
+
+
+def _ranges(tmem: NDArray[np.uint32], first: list[int]) -> NDArray[np.uint32]:
+    """Return ranges of columns, shape (CTA, range, lane, column)."""
+    return np.stack([tmem[..., column : column + RANGE] for column in first], axis=1)
+
+
+def _words(file: Replayable, result: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return the words that the kernel writes where the instruction has this result."""
+    if isinstance(file, TensorMemoryFile):
+        d_ranges, _ = ranges_of(file.addresses, file.instruction.n)
+        result = _ranges(result.reshape(-1, LANES, COLUMNS), d_ranges)
+    return result.ravel()
+
+
+def _result(file: Replayable, words: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return the result in which the kernel writes these words: the inverse of :func:`_words`."""
+    assert file.d is not None
+    if not isinstance(file, TensorMemoryFile):
+        return words.reshape(file.d.shape)
+    result = file.tmem.reshape(-1, LANES, COLUMNS).copy()
+    d_ranges, _ = ranges_of(file.addresses, file.instruction.n)
+    for column, columns in zip(d_ranges, np.moveaxis(words.reshape(len(result), -1, LANES, RANGE), 1, 0), strict=True):
+        result[..., column : column + RANGE] = columns
+    return result.reshape(file.d.shape)
+
+
+@dataclass(frozen=True)
+class RowJudgement:
+    """Judgement of one row of a record."""
+
+    row: Row
+    pack: Pack
+    error: str  #: Why the GPU did not run it; empty if it did
+    as_modelled: bool
+    judgement: Judgement | None  #: Comparison with the neighbours, if results differ and are known
+
+    @property
+    def explained_by(self) -> tuple[str, ...]:
+        """Neighbours that give all its results."""
+        return self.judgement.explained_by if self.judgement else ()
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Read the results that :mod:`sptc.gpu.recorder` wrote; raise a `FileError` for any other file."""
+    record = parse_json(read_text(path, "is no text"), f"{path}:", "is no JSON")
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise FileError(f"{path} is no record: `sptc gpu pack` writes a file that writes one")
+    kinds = {"target": str, "seed": int, "sptc": str, "gpu": dict, "rows": list}
+    for key, kind in kinds.items():
+        if not isinstance(record.get(key), kind):
+            raise FileError(f"{path}: {key} is missing or wrong")
+    if record["target"] not in TARGETS or not all(
+        isinstance(row, dict) and isinstance(row.get("name"), str) and isinstance(row.get("selector"), int)
+        for row in record["rows"]
+    ):
+        raise FileError(f"{path}: its target or a row is wrong")
+    return record
+
+
+def judge_record(
+    path: Path, record: dict[str, Any], choose: Callable[[str, int, list[Row]], Iterable[Pack]]
+) -> Iterator[RowJudgement]:
+    """Yield the judgement of each row.
+
+    Parameters
+    ----------
+    path : Path
+        File that the record was read from, for messages.
+    record : dict
+        A result of :func:`read_record`.
+    choose : callable
+        Returns the packs of rows, for example on several processes.
+
+    Raises
+    ------
+    FileError
+        The operands of a row are not those of this version, or its results are damaged.
+    """
+    try:
+        rows = [Row(subject_named(row["name"]), row["selector"]) for row in record["rows"]]
+    except InstructionError as error:
+        raise FileError(f"{path}: {error}") from None
+    for row, held, pack in zip(rows, record["rows"], choose(record["target"], record["seed"], rows), strict=True):
+        yield _judged(path, row, held, pack, record["target"])
+
+
+def _judged(path: Path, row: Row, held: dict[str, Any], pack: Pack, name: str) -> RowJudgement:
+    file = pack.file
+    assert file.d is not None
+    if held.get("operands") != _digest(_launch(file, name)[2].values()):
+        raise FileError(f"{path}: {row.subject.name} has other operands; it is of another version of sptc")
+    if "error" in held:
+        return RowJudgement(row, pack, str(held["error"]), False, None)
+    expected = _words(file, file.d)
+    if "d" not in held:
+        return RowJudgement(row, pack, "", held.get("sha256") == _digest([expected]), None)
+    try:
+        words = np.frombuffer(zlib.decompress(base64.b64decode(held["d"], validate=True)), np.uint32)
+    except (ValueError, zlib.error, TypeError):
+        raise FileError(f"{path}: the words of {row.subject.name} are damaged") from None
+    if _digest([words]) != held.get("sha256") or words.size != expected.size:
+        raise FileError(f"{path}: the words of {row.subject.name} are damaged")
+    if (words == expected).all():
+        return RowJudgement(row, pack, "", True, None)
+    return RowJudgement(row, pack, "", False, judge(pack, _result(file, words)))
+
+
+def rules_decided(judged: Sequence[RowJudgement]) -> dict[str, dict[str, int]]:
+    """Return for each open rule the rows that tell its values apart, by which value they have."""
+    decided = {}
+    for key, rule in OPEN_RULES.items():
+        telling = [row for row in judged if rule.name in row.pack.told_apart and not row.error]
+        if telling:
+            alternative = sum(rule.name in row.explained_by for row in telling)
+            built = sum(row.as_modelled for row in telling)
+            decided[key] = {"built": built, "alternative": alternative, "neither": len(telling) - built - alternative}
+    return decided
