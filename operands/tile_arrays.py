@@ -87,9 +87,12 @@ def _of_wgmma(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
     if octets.dtype == np.uint8 and octets.ndim:
         named["B"] = np.pad(octets, [(0, 0)] * (octets.ndim - 1) + [(0, -octets.shape[-1] % 4)]).view(np.uint32)
     for name, default in _PAIRS.items():
-        pair = [named.pop(f"{name}_{operand}", None) for operand in "ab"]
-        if any(value is not None for value in pair):
-            named[name] = np.array([default if value is None else int(value) for value in pair])
+        keys = [f"{name}_{operand}" for operand in "ab"]
+        pair = [np.asarray(named.pop(key, default)) for key in keys]
+        if any(key in arrays for key in keys):
+            if any(value.shape != () or value.dtype.kind not in "biu" for value in pair):
+                raise OperandError(f"{keys[0]} and {keys[1]} must be integers")
+            named[name] = np.array([int(value) for value in pair])
     return named
 
 
@@ -101,6 +104,6 @@ def _of_tensor_memory(text: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
     leads = {key: array.ndim - _IMAGES[key] - ctas for key, array in images.items()}
     if len({*leads.values()}) == 1 and min(leads.values()) >= 0:
         for key, array in images.items():
-            tail = array.shape[array.ndim - _IMAGES[key] :]
-            named[key] = array.reshape(*array.shape[:ctas], -1, *tail)
+            lead, tail = np.split(array.shape[ctas:], [array.ndim - ctas - _IMAGES[key]])
+            named[key] = array.reshape(*array.shape[:ctas], prod(lead.tolist()), *tail)
     return named
