@@ -125,6 +125,9 @@ def compressed_of(name: str, tensor: Any, *, transposed: bool = False) -> Compre
         The tensor is compressed only along the other axis, the shapes of its parts do not match, or it is one of
         cuSPARSELt without its GPU.
     """
+    if any("CUSPARSELT" in kind.__name__ for kind in type(tensor).__mro__):
+        dense = _expanded_by_cusparselt(name, tensor)
+        return dense.T if transposed else dense
     suffix = "_t" if transposed else ""
     values, metadata = (getattr(tensor, part + suffix, None) for part in ("packed", "meta"))
     other = getattr(tensor, "packed" if transposed else "packed_t", None)
@@ -132,9 +135,8 @@ def compressed_of(name: str, tensor: Any, *, transposed: bool = False) -> Compre
         raise OperandError(
             f"{name} is compressed along its {'rows' if transposed else 'columns'}, which are not summed"
         )
-    if values is None or metadata is None or any("CUSPARSELT" in kind.__name__ for kind in type(tensor).__mro__):
-        dense = _expanded_by_cusparselt(name, tensor)
-        return dense.T if transposed else dense
+    if values is None or metadata is None:
+        raise OperandError(f"{name} is a semi-structured tensor without values and metadata")
     arrays = {"values": array_of(name, values), "metadata": array_of(name, metadata)}
     granularity = GRANULARITIES["1:2" if arrays["values"].dtype.itemsize == 4 else "2:4"]
     try:

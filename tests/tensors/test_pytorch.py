@@ -249,6 +249,7 @@ def test_tensors_of_cusparselt_are_told_apart(tmp_path: Path, monkeypatch: pytes
     assert file.names == ("w",)
     for read in (
         lambda: compressed_of("w", tensor),
+        lambda: compressed_of("w", tensor, transposed=True),
         lambda: array_of("w", tensor),
         lambda: file.get("w"),
         lambda: read_compressed(path, "cutlass2"),
