@@ -132,7 +132,7 @@ class _Issued:
             for group in issued.reading.keys() & {*which.tolist()}:
                 machine.checker.ends(*issued.reading.pop(group), "read")
         accumulators = machine.stacked(form.d, _WARPGROUP, groups)
-        of_a = [machine.stacked(issued.form.a, _WARPGROUP, groups) if form.a else None for issued in chain]
+        of_a = [machine.stacked(issued.form.a, _WARPGROUP, groups) if issued.form.a else None for issued in chain]
         e = machine.stacked(form.e, _WARPGROUP, groups)[..., 0] if form.e else None
         ctas = machine.cta_of_thread[::_WARPGROUP][which]
         keys = np.stack([issued.keys[which] for issued in chain], 1)
