@@ -27,7 +27,7 @@ def add_actions(actions: "argparse._SubParsersAction[Any]") -> None:
         description="Write a Python file with the conformance packs of all instructions of a GPU. It needs a driver "
         "and Python with numpy. It runs them and writes one file of results for `sptc gpu judge`, of at most 5 MB.",
     )
-    add(pack, "instruction", nargs="*", default=[], help="instructions to run (default: all of the target)")
+    add(pack, "instruction", nargs="+", default=[], help="instructions to run (default: all of the target)")
     pack.add_argument("--arch", required=True, choices=sorted(TARGETS), metavar="ARCH", help="target, e.g. sm_100")
     add(pack, "output", required=True, metavar="RECORD.py")
     add(pack, "seed", default=0, note=" (default %(default)s)")
@@ -52,7 +52,7 @@ def _pack(options: argparse.Namespace) -> int:
     text = script(options.arch, options.seed, rows, _chosen(options.arch, options.seed, rows, options.jobs))
     write_whole(options.output, text.encode("ascii"))
     if str(options.output) != "-":
-        print(f"{options.output}: {len(rows)} rows of {options.arch}, {len(text)} bytes")
+        print(f"{options.output}: {options.arch}, rows: {len(rows)}")
     return 0
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from mmasim.arithmetic.helper import decode_uint8_to_fp6_fp4
+from mmasim.nv_ptx import MMA, WGMMA, MMABlockScale, TCGen05MMA, TCGen05MMABlockScale
 from numpy.typing import NDArray
 from sptc.golden.matrix import multiply
 from sptc.isa.formats import Format
@@ -17,10 +18,19 @@ from sptc.isa.operands import MatrixOperands
 from sptc.operands.registers import CONTAINERS
 from sptc.sim.benches.random_operands import random_codes, random_matrices
 
-__all__ = ["compare"]
+__all__ = ["NAMES", "both", "compare", "expected_of", "name_of", "oracle_of"]
 
 torch.set_num_threads(1)  # the tensors are small: on a busy machine its threads mostly wait for each other
 
+#: Names of the oracle for architectures. sm_86 has the numerics of sm_80.
+NAMES = {
+    "sm_80": "Ampere",
+    "sm_86": "Ampere",
+    "sm_89": "Ada Lovelace",
+    "sm_90": "Hopper",
+    "sm_100": "Blackwell",
+    "sm_120": "RTX Blackwell",
+}
 TORCH_TYPES = {
     "f32": torch.float32,
     "tf32": torch.float32,
@@ -31,6 +41,23 @@ TORCH_TYPES = {
     "ue4m3": torch.float8_e4m3fn,
     "ue8m0": torch.float8_e8m0fnu,
 }
+
+
+def name_of(i: Instruction) -> str:
+    """Return how the oracle calls an instruction: shape, kind and types, of which C stands for ``mma`` alone."""
+    of_mma = i.family == "mma"
+    words = [f"m{i.m}n{i.n}k{i.stored_k}", f"kind::{i.kind}" if i.kind else ""]
+    words += [f"block{i.stored_k // i.scale_size}"] if i.scale_format and i.scale_size else []
+    words += [i.d.name, i.a.name, i.b.name, i.c.name if of_mma else "", i.scale_format.name if i.scale_format else ""]
+    return ".".join(filter(None, words))
+
+
+def oracle_of(i: Instruction, arch: str) -> Any:
+    """Return the oracle of an instruction on an architecture; an `AssertionError` if there is none."""
+    if i.family == "wgmma":
+        return WGMMA(NAMES[arch], name_of(i))
+    plain, scaled = (MMA, MMABlockScale) if i.family == "mma" else (TCGen05MMA, TCGen05MMABlockScale)
+    return (scaled if i.scale_format else plain)(NAMES[arch], name_of(i))
 
 
 def _tensor(codes: NDArray, name: str) -> torch.Tensor:
@@ -98,6 +125,26 @@ def compare(
     any_nibble: bool = False,
 ) -> int:
     """Compute some tiles both ways; return the number of outputs that were compared."""
+    found, expected = both(i, arch, oracle, distribution, rng, tiles=tiles, any_nibble=any_nibble)
+    wrong = found != expected
+    assert not wrong.any(), (
+        f"{distribution}: {wrong.sum()} of {found.size} outputs differ, first at (tile, row, column) = "
+        f"{np.argwhere(wrong)[0]}: got {found[wrong][0]:#x}, expected {expected[wrong][0]:#x}"
+    )
+    return found.size
+
+
+def both(
+    i: Instruction,
+    arch: str,
+    oracle: Any,
+    distribution: str,
+    rng: np.random.Generator,
+    *,
+    tiles: int = 1,
+    any_nibble: bool = False,
+) -> tuple[NDArray, NDArray]:
+    """Return the results of the golden model and of the oracle for the same tiles."""
     widths = (i.container_bits, i.container_bits, i.c.bits)
     a, b, c = (
         part.astype(CONTAINERS[width])
@@ -111,18 +158,18 @@ def compare(
         for shape in ((tiles, n, i.scale_size) for n in (i.m, i.n)):  # few special ones, which hide everything else
             common, rare = (random_codes(i.scale_format, kind, shape, rng) for kind in ("mid", distribution))
             scales.append(np.where(rng.random(shape) < 0.9, common, rare).astype(np.uint8))
-    found = multiply(i, arch, MatrixOperands(a, b, c, nibbles, *scales))
-    columns = np.ascontiguousarray(b.swapaxes(1, 2))
+    operands = MatrixOperands(a, b, c, nibbles, *scales)
+    return multiply(i, arch, operands), expected_of(i, arch, oracle, operands)
+
+
+def expected_of(i: Instruction, arch: str, oracle: Any, operands: MatrixOperands) -> NDArray:
+    """Return the results of the oracle for tiles of matrices."""
+    scales = [part for part in (operands.scale_a, operands.scale_b) if part is not None]
+    columns = np.ascontiguousarray(operands.b.swapaxes(1, 2))
     d = oracle.dpa(
-        _vectors(i, i.a, _units_of(i, i.a, a)[:, :, None]),
-        _vectors(i, i.b, _selected_units(i, arch, _units_of(i, i.b, columns), nibbles)),
-        _tensor(c, i.c.name),
+        _vectors(i, i.a, _units_of(i, i.a, operands.a)[:, :, None]),
+        _vectors(i, i.b, _selected_units(i, arch, _units_of(i, i.b, columns), operands.nibbles)),
+        _tensor(operands.c, i.c.name),
         *(_tensor(np.expand_dims(part, 2 - place), i.scale_format.name) for place, part in enumerate(scales)),
     )
-    expected = _result_codes(d)
-    wrong = found != expected
-    assert not wrong.any(), (
-        f"{distribution}: {wrong.sum()} of {found.size} outputs differ, first at (tile, row, column) = "
-        f"{np.argwhere(wrong)[0]}: got {found[wrong][0]:#x}, expected {expected[wrong][0]:#x}"
-    )
-    return found.size
+    return _result_codes(d)

@@ -9,23 +9,14 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from mmasim.nv_ptx import MMA, WGMMA, MMABlockScale, TCGen05MMA, TCGen05MMABlockScale
 from mmasim.nv_ptx.isa_mma import mma_block_scale_shape_and_type, mma_shape_and_type
 from sptc.isa.instructions import Instruction, every_instruction
 from sptc.isa.numerics import Method, numerics
 from sptc.isa.tcgen05 import instructions_of, parse_opcode
 from sptc.sim.benches.random_operands import FLOAT_DISTRIBUTIONS
 
-from .oracle import compare
+from .oracle import NAMES, compare, name_of, oracle_of
 
-#: sm_86 has the numerics of sm_80; ``mma`` of sm_90 is measured and needs no oracle.
-ORACLE_ARCHITECTURES = {
-    "sm_80": "Ampere",
-    "sm_86": "Ampere",
-    "sm_89": "Ada Lovelace",
-    "sm_100": "Blackwell",
-    "sm_120": "RTX Blackwell",
-}
 OUTPUTS = 100_000
 KINDS = [
     *("tf32", "f16", "f8f6f4"),
@@ -36,7 +27,7 @@ TEXTS = [f"tcgen05.mma{sp}.cta_group::1.kind::{kind}" for sp in (".sp", "") for 
 
 
 def _rows() -> dict[tuple[str, str], list[Instruction]]:
-    """Float rows that are not recorded here, by architecture and text; both spellings of a sparse one share one."""
+    """Float rows but those of sm_90, which are measured; both spellings of a sparse one share one."""
     rows = defaultdict(list)
     for instruction in every_instruction("mma"):
         for arch in instruction.architectures:
@@ -46,25 +37,9 @@ def _rows() -> dict[tuple[str, str], list[Instruction]]:
     return dict(rows)
 
 
-def _name(i: Instruction) -> str:
-    """Return how the oracle calls an instruction: shape, kind and types, of which C stands for ``mma`` alone."""
-    of_mma = i.family == "mma"
-    words = [f"m{i.m}n{i.n}k{i.stored_k}", f"kind::{i.kind}" if i.kind else ""]
-    words += [f"block{i.stored_k // i.scale_size}"] if i.scale_format and i.scale_size else []
-    words += [i.d.name, i.a.name, i.b.name, i.c.name if of_mma else "", i.scale_format.name if i.scale_format else ""]
-    return ".".join(filter(None, words))
-
-
-def _oracle(i: Instruction, arch: str) -> MMA | MMABlockScale | TCGen05MMA | TCGen05MMABlockScale | WGMMA:
-    if i.family == "wgmma":
-        return WGMMA("Hopper", _name(i))
-    plain, scaled = (MMA, MMABlockScale) if i.family == "mma" else (TCGen05MMA, TCGen05MMABlockScale)
-    return (scaled if i.scale_format else plain)(ORACLE_ARCHITECTURES[arch], _name(i))
-
-
 def _is_known(arch: str, i: Instruction) -> bool:
     table = mma_block_scale_shape_and_type if i.scale_format else mma_shape_and_type
-    return _name(i) in table.get(ORACLE_ARCHITECTURES[arch], ())
+    return name_of(i) in table.get(NAMES[arch], ())
 
 
 ROWS = _rows()
@@ -76,7 +51,7 @@ KNOWN_ROWS = {row: instructions for row, instructions in ROWS.items() if _is_kno
 @pytest.mark.parametrize("row", KNOWN_ROWS, ids=" ".join)
 def test_row(row: tuple[str, str], rng: np.random.Generator) -> None:
     arch, spellings = row[0], KNOWN_ROWS[row]
-    oracle = _oracle(spellings[0], arch)
+    oracle = oracle_of(spellings[0], arch)
     forms = [*((i, False) for i in spellings), *([(spellings[0], True)] if spellings[0].sparse else [])]
     tiles = -(-OUTPUTS // (len(FLOAT_DISTRIBUTIONS) * spellings[0].m * spellings[0].n))
     outputs = 0
@@ -91,7 +66,7 @@ def test_every_modelled_row_is_known_but_the_emulated_ones() -> None:
     emulated = {row for row in ROWS if numerics(ROWS[row][0], row[0]).method is Method.EMULATED}
     assert unknown == emulated
     assert {arch for arch, _ in emulated} == {"sm_100"}
-    assert {arch for arch, _ in KNOWN_ROWS} == set(ORACLE_ARCHITECTURES)
+    assert {arch for arch, _ in KNOWN_ROWS} == {*NAMES} - {"sm_90"}
 
 
 def _matrices(n: int) -> list[Instruction]:
@@ -103,7 +78,7 @@ def _matrices(n: int) -> list[Instruction]:
 def _outputs(i: Instruction, rng: np.random.Generator) -> int:
     """Compare a tile of every distribution, in turns with legal nibbles and with all sixteen."""
     (arch,) = i.architectures
-    oracle = _oracle(i, arch)
+    oracle = oracle_of(i, arch)
     forms = enumerate(FLOAT_DISTRIBUTIONS)
     return sum(compare(i, arch, oracle, name, rng, any_nibble=number % 2 == 1) for number, name in forms)
 
@@ -136,7 +111,7 @@ def test_a_planted_fault_is_seen(rng: np.random.Generator) -> None:
     others = [i for i in _matrices(8) if i.a.name == "bf16" or (i.family, i.d.name) == ("wgmma", "f32")]
     for i in (of_mma, *others):
         arch, tiles = i.architectures[0], 80 if i is of_mma else 1
-        oracle = _oracle(i, arch)
+        oracle = oracle_of(i, arch)
         compare(i, arch, oracle, "mid", rng, tiles=tiles)
         oracle.arithmetic_op.F -= 1
         with pytest.raises(AssertionError, match="outputs differ"):
