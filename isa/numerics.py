@@ -98,7 +98,8 @@ class Numerics:
         **changes
             Other fields: `alignment_bits` (F, from 1 to one more than any architecture has), `rounding` and
             `alignment`. The last two may be given by their values, such as ``"RNE-f32"``. The floor of the largest
-            exponent follows F, as in the hardware.
+            exponent follows F, as in the hardware, unless `zero_exponent` is :data:`NO_FLOOR`. With block scales of
+            groups, also `group`: 16 or 4.
 
         Raises
         ------
@@ -115,6 +116,8 @@ class Numerics:
             "alignment_bits": {bits: bits for bits in range(1, most + 1)},
             "rounding": {one.value: one for one in Rounding if one is not Rounding.EXACT and (one in _HALF) == half},
             "alignment": {one.value: one for one in Alignment},
+            "zero_exponent": {floor: floor for floor in (self.zero_exponent, NO_FLOOR)},
+            **({"group": {size: size for size in (BLOCK_GROUP, 4)}} if grouped else {}),
         }
         for name, value in changes.items():
             if name not in accepted:
@@ -126,7 +129,7 @@ class Numerics:
             changes[name] = accepted[name][word]
         floor, bits = self.zero_exponent + self.alignment_bits, changes.get("alignment_bits", self.alignment_bits)
         # With native fp8, which has a smaller F than the datapath, the floor is that of the datapath.
-        if floor == zero_exponent_for(0, half_result=half, grouped=grouped):
+        if "zero_exponent" not in changes and floor == zero_exponent_for(0, half_result=half, grouped=grouped):
             changes["zero_exponent"] = floor - bits
         return replace(self, **changes, source=f"changed from: {self.source}")
 

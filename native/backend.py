@@ -21,18 +21,17 @@ def opened(
     instruction: Instruction,
     arch: str,
     kernels: str = "",
-    alternatives: tuple[str, ...] = (),
     numerics: Numerics | None = None,
 ) -> Iterator[ctypes.c_void_p]:
     """Open an instruction in the library, and close it; the other arguments as of :func:`multiply`."""
-    handle, called = ctypes.c_void_p(), library(alternatives)
+    handle, called = ctypes.c_void_p(), library()
     try:
         _check(called, handle, called.sptc_open(ABI, str(instruction).encode(), arch.encode(), ctypes.byref(handle)))
         _check(called, handle, called.sptc_choose_kernels(handle, kernels.encode()))
         if numerics is not None:
             if numerics.alignment is not Alignment.TOWARD_ZERO:
                 raise BackendError("back end native aligns toward zero only; the golden model has other roundings")
-            numbers = numerics.step, numerics.alignment_bits, numerics.zero_exponent
+            numbers = numerics.step, numerics.alignment_bits, numerics.zero_exponent, numerics.group
             _check(called, handle, called.sptc_set_numerics(handle, *numbers, numerics.rounding.value.encode()))
         yield handle
     finally:
@@ -57,7 +56,6 @@ def multiply(
     *,
     kernels: str = "",
     threads: int = 1,
-    alternatives: tuple[str, ...] = (),
     numerics: Numerics | None = None,
 ) -> NDArray:
     """Compute D = A B + C as a chain of the instruction along K does.
@@ -70,9 +68,6 @@ def multiply(
         ``"portable"``, ``"avx2"`` or ``"avx512"``; the fastest of this processor by default.
     threads : int
         Threads that share the work.
-    alternatives : tuple of str
-        Open rules whose alternative applies, as for :func:`sptc.isa.numerics.numerics`; the library is compiled with
-        them on first use.
     numerics : Numerics, optional
         Other numerics than those of `arch`.
 
@@ -96,8 +91,8 @@ def multiply(
     assert c is not None
     d = np.empty_like(c)
     matrices = Matrices(*c.shape, b.shape[1], *(_buffer(Input, array) for array in given.values()), _buffer(Output, d))
-    with opened(instruction, arch, kernels, alternatives, numerics) as handle:
-        called = library(alternatives)
+    with opened(instruction, arch, kernels, numerics) as handle:
+        called = library()
         _check(called, handle, called.sptc_multiply(handle, ctypes.byref(matrices), threads))
     return d
 

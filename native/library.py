@@ -7,7 +7,7 @@ import platform
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 from ..errors import BackendError
@@ -143,13 +143,13 @@ def _units() -> Iterator[tuple[str, tuple[str, ...]]]:
             yield f"kernels_{kernels}", (*options, *names, str(SOURCES / "src" / "kernels.cpp"))
 
 
-def _build(whole: Path, alternatives: tuple[str, ...]) -> None:
+def _build(whole: Path) -> None:
     from .tables import header
 
     progress("building libsptc")
     with tempfile.TemporaryDirectory(dir=whole.parent) as scratch:
         folder = Path(scratch)
-        (folder / "tables.h").write_text(header(alternatives), encoding="utf-8")
+        (folder / "tables.h").write_text(header(), encoding="utf-8")
         include = (f"-I{SOURCES / 'include'}", f"-I{SOURCES / 'src'}", f"-I{folder}")
 
         def compile_with(words: list[str]) -> None:
@@ -166,20 +166,16 @@ def _build(whole: Path, alternatives: tuple[str, ...]) -> None:
     progress("")
 
 
-@lru_cache(maxsize=2)
-def library(alternatives: tuple[str, ...] = ()) -> ctypes.CDLL:
+@cache
+def library() -> ctypes.CDLL:
     """Return the library: as a wheel brought it, or compiled on first use.
-
-    With `alternatives` of the open rules (:data:`sptc.isa.numerics.OPEN_RULES`), it is another library.
 
     Raises
     ------
     BackendError
         There is no compiler, or it fails.
     """
-    name = "-".join(["libsptc", *alternatives, _fingerprint()])
-    ready = not alternatives and _READY.is_file()
-    path = _READY if ready else built(f"{name}.so", lambda whole: _build(whole, alternatives))
+    path = _READY if _READY.is_file() else built(f"libsptc-{_fingerprint()}.so", _build)
     try:
         loaded = ctypes.CDLL(str(path))
     except OSError as error:
@@ -191,7 +187,7 @@ def library(alternatives: tuple[str, ...] = ()) -> ctypes.CDLL:
     for name in ("sptc_last_error", "sptc_text"):
         getattr(loaded, name).argtypes, getattr(loaded, name).restype = [handle], text
     loaded.sptc_choose_kernels.argtypes = [handle, text]
-    loaded.sptc_set_numerics.argtypes = [handle, ctypes.c_int, ctypes.c_int, ctypes.c_int, text]
+    loaded.sptc_set_numerics.argtypes = [handle, *[ctypes.c_int] * 4, text]
     structures = {"multiply": Matrices, "mma": MmaOperands, "wgmma": WgmmaOperands, "tcgen05": Tcgen05Operands}
     for name, structure in structures.items():
         getattr(loaded, f"sptc_{name}").argtypes = [handle, ctypes.POINTER(structure), ctypes.c_int]

@@ -3,7 +3,7 @@
 The header is not stored. It is generated when the library is compiled or its sources are written.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -111,8 +111,7 @@ def _format_row(fmt: Format) -> str:
 
 
 class _Header:
-    def __init__(self, alternatives: Collection[str]) -> None:
-        self.alternatives = alternatives
+    def __init__(self) -> None:
         self.numerics = Table("Numerics", "NUMERICS")
         self.places = Table("Places", "PLACES")
         self.columns = Table("uint32_t", "MULTIPLES")
@@ -121,7 +120,7 @@ class _Header:
     def _numerics_of(self, i: Instruction, arch: str) -> int:
         if arch not in i.architectures:
             return -1
-        p = numerics(i, arch, self.alternatives)
+        p = numerics(i, arch)
         method, rounding = f"Method::{p.method.name}", f"Rounding::{p.rounding.name}"
         return self.numerics.number(braces([method, p.step, p.alignment_bits, p.zero_exponent, p.group, rounding]))
 
@@ -197,9 +196,9 @@ def _generation_row(family: str) -> str:
     return braces([generation.swizzle_bit, numbers, *fixed])
 
 
-def header(alternatives: Collection[str] = ()) -> str:
-    """Return the text of the header; `alternatives` are those of :func:`~sptc.isa.numerics.numerics`."""
-    tables = _Header(alternatives)
+def header() -> str:
+    """Return the text of the header."""
+    tables = _Header()
     rows = [tables.form(form) for form in forms()]
     tensor = tensor_tables.tables(tables.formats, tables.multiples)
     muxes = [*dict.fromkeys(MUX_OF_ARCHITECTURE.values())]

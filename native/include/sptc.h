@@ -67,10 +67,11 @@ SPTC_API sptc_status sptc_choose_kernels(sptc_instruction *instruction, const ch
 
 /* Changes the numerics of an instruction from those of its architecture, to compute what another datapath would: kept
  * products per step (a power of two up to 32), bits kept below the largest exponent (1 to 25), floor of the largest
- * exponent (-200 to 4), and rounding of a step: "RZ-f32", "RZ-E8M13", "RNE-f32" or, of an f16 result, "RNE-f16".
- * Not for integers, for products in groups with block scales, nor for fp8 that is emulated. */
+ * exponent (-282 to 4), products that are summed exactly before truncation (16, or 4), and rounding of a step: "RZ-f32",
+ * "RZ-E8M13", "RNE-f32" or, of an f16 result, "RNE-f16". Of products in groups with block scales only the floor, the
+ * group and the rounding can be changed, of other floats all but the group, of integers and emulated fp8 nothing. */
 SPTC_API sptc_status sptc_set_numerics(sptc_instruction *instruction, int products, int alignment_bits,
-                                       int zero_exponent, const char *rounding);
+                                       int zero_exponent, int group, const char *rounding);
 
 typedef struct sptc_shape {
     int32_t m, n, k;

@@ -243,16 +243,21 @@ sptc_status sptc_choose_kernels(sptc_instruction *instruction, const char *name)
 }
 
 sptc_status sptc_set_numerics(sptc_instruction *instruction, int products, int alignment_bits, int zero_exponent,
-                              const char *rounding) {
+                              int group, const char *rounding) {
     return checked(instruction, [&] {
         require(rounding, "rounding");
         const sptc::Instruction &of = opened(instruction);
         sptc::Numerics changed = *of.numerics;
-        if (changed.method != sptc::Method::FUSED)
+        const bool fused = changed.method == sptc::Method::FUSED;
+        if (!fused && changed.method != sptc::Method::GROUPED)
             throw Error(SPTC_BAD_VALUE, "the numerics of this kind of instruction cannot be changed.");
-        check_range("products", products, 1, of.form->scale_size ? changed.step : 32);
-        check_range("alignment_bits", alignment_bits, 1, 25);
-        check_range("zero_exponent", zero_exponent, -200, 4);
+        check_range("products", products, fused ? 1 : changed.step,
+                    fused && !of.form->scale_size ? 32 : changed.step);
+        check_range("alignment_bits", alignment_bits, fused ? 1 : changed.alignment_bits,
+                    fused ? 25 : changed.alignment_bits);
+        check_range("zero_exponent", zero_exponent, -282, 4);
+        if (group != sptc::BLOCK_GROUP && (fused || group != 4))
+            throw Error(SPTC_BAD_VALUE, "group must be 16, or 4 for products in groups with block scales.");
         if (products & (products - 1)) throw Error(SPTC_BAD_VALUE, "products must be a power of two.");
         using Named = std::pair<const char *, sptc::Rounding>;
         const bool half = of.d().bits == 16;
@@ -268,6 +273,7 @@ sptc_status sptc_set_numerics(sptc_instruction *instruction, int products, int a
                                             (half ? "RNE-f16" : "RZ-f32, RZ-E8M13 or RNE-f32") + ", not '" +
                                             std::string(rounding).substr(0, 40) + "'.");
         changed.step = products, changed.alignment_bits = alignment_bits, changed.zero_exponent = zero_exponent;
+        changed.group = group;
         instruction->numerics = changed;
         instruction->instruction->numerics = &instruction->numerics;
         instruction->product = std::make_unique<sptc::Product>(*instruction->instruction);
