@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BackendError, KernelError
+from ..errors import BackendError, InstructionError, KernelError
 from ..isa.architectures import target_named
 from .arrays import Memories, element_type
 from .launch import KernelRun, TensorMap, run_kernel
@@ -75,12 +75,10 @@ def run(
 
     Raises
     ------
-    InstructionError
-        The target is unknown.
     BackendError
         Triton is not installed, or does not compile the kernel.
     KernelError
-        As :func:`~sptc.kernels.launch.run_kernel`; or an argument is missing or of another type.
+        As :func:`~sptc.kernels.launch.run_kernel`; an argument is missing or of another type; or the target is unknown.
     """
     values = bound_arguments(kernel, args, keywords)
     compiled = compile_kernel(kernel, values, arch, num_warps=num_warps, num_stages=num_stages)
@@ -151,7 +149,10 @@ def compile_kernel(
         from triton.compiler import ASTSource
     except ImportError:
         raise BackendError("triton is not installed: pip install 'sptc[triton]'") from None
-    capability = int("".join(filter(str.isdigit, target_named(arch).name)))
+    try:
+        capability = int("".join(filter(str.isdigit, target_named(arch).name)))
+    except InstructionError as error:
+        raise KernelError(str(error)) from None
     signature: dict[str, str] = {}
     constants: dict[str, Any] = {}
     attributes: dict[tuple[int, ...], list[list[Any]]] = {}

@@ -42,7 +42,7 @@ def test_text() -> None:
     ):
         with refuses(sentence, 4), opened(text, "sm_100" if text.startswith("tcgen05") else "sm_90"):
             pass
-    architectures = "sm_80, sm_86, sm_89, sm_90, sm_100, sm_120, sm_90a, "
+    architectures = "sm_80, sm_86, sm_89, sm_90, sm_100, sm_120, sm_87, "
     with refuses(f"'sm_91' is no known architecture; expected one of {architectures}", 5), opened(F16, "sm_91"):
         pass
     with refuses(f"sm_80 does not have '{WGMMA}'; these have it: sm_90, sm_90a.", 5), opened(WGMMA, "sm_80"):
