@@ -33,7 +33,7 @@ for package in ("mmasim", "torch"):
     if importlib.util.find_spec(package) is None:
         sys.exit("this needs the extra 'oracle' (pip install -e '.[oracle]')")
 
-from sptc.tests.golden.oracle import expected_of, oracle_of  # noqa: E402
+from oracle import expected_of, oracle_of  # noqa: E402
 
 #: Distributions in a batch of candidates decide how often rare operands are drawn.
 TILES = 4

@@ -10,12 +10,11 @@ from collections import defaultdict
 import numpy as np
 import pytest
 from mmasim.nv_ptx.isa_mma import mma_block_scale_shape_and_type, mma_shape_and_type
+from sptc.benchmarks.oracle import NAMES, compare, name_of, oracle_of
 from sptc.isa.instructions import Instruction, every_instruction
 from sptc.isa.numerics import Method, numerics
 from sptc.isa.tcgen05 import instructions_of, parse_opcode
 from sptc.sim.benches.random_operands import FLOAT_DISTRIBUTIONS
-
-from .oracle import NAMES, compare, name_of, oracle_of
 
 OUTPUTS = 100_000
 KINDS = [
