@@ -41,7 +41,8 @@ MAY_IMPORT = {
     "sim/faults": "sim/benches sim/coverage sim/engine golden rtl isa infra errors numpy amaranth",
     "sim": "",
     "api": "sim/engine native gpu golden operands isa errors numpy",
-    "verify": "api gpu sim/benches sim/coverage sim/engine golden operands rtl isa infra errors numpy jinja2 __version__",
+    "verify": "api gpu sim/benches sim/coverage sim/engine golden operands rtl isa infra errors numpy jinja2 "
+    "__version__",
     "formal": "rtl/cells rtl isa infra errors numpy amaranth vcd",
     "synth": "rtl/cells rtl isa infra errors amaranth __version__",
     "synth/energy": "synth sim/engine gpu golden operands rtl isa infra errors numpy amaranth",
