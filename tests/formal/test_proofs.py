@@ -145,6 +145,7 @@ SEEN = {
     "mux": "mux4",
     "cuts": ("select",),
     "sparse": False,
+    "exponent_floor": False,
 }
 
 
