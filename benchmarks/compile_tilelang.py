@@ -83,6 +83,7 @@ def sparse(case: Case) -> Any:
     (m, n, k), (bm, bn, bk) = case.shape, case.block
     kind, total, result = DTYPES[case.a], DTYPES[case.acc], DTYPES[case.d]
     threads, stages, b_k_major = case.threads, case.stages, case.b_k_major
+    change_b = case.options.get("change_b", False)
 
     @T.prim_func
     def matmul(
@@ -104,6 +105,9 @@ def sparse(case: Case) -> Any:
                     T.copy(b[column * bn, step * bk], tile_b)
                 else:
                     T.copy(b[step * bk, column * bn], tile_b)
+                if change_b:
+                    for i, j in T.Parallel(bk, bn):
+                        tile_b[i, j] = tile_b[i, j] + T.float16(3)
                 T.gemm_sp(tile_a, tile_e, tile_b, sums, transpose_B=b_k_major)
             T.copy(sums, d[row * bm, column * bn])
 
@@ -208,6 +212,12 @@ CASES = [
     Case("sm90.sparse.e5m2", "sm_90a", kind="sparse", a="e5m2", shape=(128, 256, 256), block=(64, 128, 64)),
     Case("sm90.sparse.s8", "sm_90a", kind="sparse", a="s8", d="s32", acc="s32", shape=(256, 256, 512),
          block=(128, 128, 128)),
+    # Reported as wrong code in TileLang's issues of these numbers; 0.1.11 compiles them so, 0.1.15 does not.
+    Case("reported.2593", "sm_90a", shape=(128, 96, 128), block=(64, 24, 64), b_k_major=False, passes=NO_ROLES),
+    Case("reported.2603", "sm_90a", kind="sparse", shape=(128, 96, 128), block=(64, 24, 64), b_k_major=False,
+         passes=NO_ROLES),
+    Case("reported.2634", "sm_90a", kind="sparse", shape=(256, 256, 256), block=(128, 128, 64), b_k_major=False,
+         options={"change_b": True}),
 ]  # fmt: skip
 
 

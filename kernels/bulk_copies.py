@@ -28,7 +28,7 @@ __all__ = ["BULK_COPIES"]
 _REDUCTIONS = ("add", "min", "max", "and", "or", "xor")
 #: Alignment of tiles in shared memory, in bytes.
 _TILE_ALIGNMENT = 128
-_WARP_THREADS = 32
+_WARP_THREADS, _WORD = 32, 4
 
 
 def _step(machine: Machine, ins: Instruction) -> Step:
@@ -88,15 +88,16 @@ def _load(machine: Machine, ins: Instruction) -> Step:
         for thread in machine.active(mask).tolist():
             address = _value(machine, read, thread) + source.offset
             data: Callable[[], NDArray[np.uint8]]
+            origins: Callable[[], NDArray[np.int64]]
             if tensor:
                 tile = tensor_map(machine, ins, address, thread)
                 octets, swizzle = tile.box_bytes, tile.swizzle
-                data = partial(
-                    _tile, machine, tile, [_value(machine, coordinate, thread) for coordinate in coordinates]
-                )
+                corner = [_value(machine, coordinate, thread) for coordinate in coordinates]
+                data, origins = partial(_tile, machine, tile, corner), partial(_tile_origins, tile, corner)
             else:
                 octets, swizzle = _value(machine, size, thread) if size else 0, "none"
                 data = partial(_octets, machine, ins, address, octets)
+                origins = partial(np.arange, address - GLOBAL_BASE, address - GLOBAL_BASE + octets, _WORD)
             place = int(at[thread])
             _check_tile(machine, ins, place - int(machine.shared_start[thread]), octets, thread, tensor=tensor)
             others = machine.distances(thread, _value(machine, multicast, thread) if multicast else None)
@@ -105,7 +106,7 @@ def _load(machine: Machine, ins: Instruction) -> Step:
             if machine.checker:
                 for start in places:
                     machine.checker.begins(ins, np.array([start]), octets, "write")
-            machine.queue.append(partial(_fill, machine, ins, data, swizzle, places, slots))
+            machine.queue.append(partial(_fill, machine, ins, data, origins, swizzle, places, slots))
 
     return step
 
@@ -114,19 +115,23 @@ def _fill(
     machine: Machine,
     ins: Instruction,
     data: Callable[[], NDArray[np.uint8]],
+    origins: Callable[[], NDArray[np.int64]],
     swizzle: str,
     places: list[int],
     slots: list[int],
 ) -> None:
     """Write data to places in shared memory, and count its bytes at the barriers there."""
     octets = data()
+    # Where a tile is swizzled, its rows are not those of core matrices.
+    compared = machine.checker and machine.checker.tiles and swizzle == "none"
+    offsets = origins() if compared else None
     for place, slot in zip(places, slots, strict=True):
         machine.work.octets[ins.line] += octets.size
         rows = _rows(machine, place, octets.size, swizzle)
         machine.views["shared"][16][rows] = octets.view(np.complex128)
         if machine.checker:
             machine.checker.ends(np.array([place]), octets.size, "write")
-            machine.checker.wrote_in_bulk(ins, place, octets.size, slot)
+            machine.checker.wrote_in_bulk(ins, place, octets.size, slot, offsets)
         barriers(machine).complete(slot, octets.size, ins)
 
 
@@ -160,6 +165,13 @@ def _tile(machine: Machine, tile: MapRecord, corner: list[int]) -> NDArray[np.ui
     data = np.full(tile.box_bytes, 0xFF if tile.fill == "nan" else 0, np.uint8)
     data.view(memory.dtype)[inside] = memory.take(places[inside])
     return data
+
+
+def _tile_origins(tile: MapRecord, corner: list[int]) -> NDArray[np.int64]:
+    """Return the offset in global memory of each word of a tile."""
+    octets, offsets, _ = tile.pieces(corner)
+    starts = (offsets + tile.address - GLOBAL_BASE)[:, None] + np.arange(0, octets, _WORD)
+    return starts.reshape(-1)[:: max(_WORD // octets, 1)]
 
 
 def _octets(machine: Machine, ins: Instruction, address: int, octets: int) -> NDArray[np.uint8]:

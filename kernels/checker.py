@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .machine import Machine, Mask
+from .memory import cell_views, cells_of
 from .program import Instruction
+from .tiles import CopiedTiles
 
 __all__ = ["Checker"]
 
@@ -28,19 +30,6 @@ _NOBODY = -1
 _MOST_WRITES = 1 << 22
 #: Writes for which there is room at first.
 _FIRST_WRITES = 1 << 10
-_TYPES = {2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
-
-
-def _views(words: NDArray) -> dict[int, NDArray]:
-    """Return what is kept of each word as an array by cells of 1, 2 and 4 words."""
-    return {count: words.view(_TYPES[words.itemsize * count]) for count in (1, 2, 4)}
-
-
-def _cells(at: NDArray[np.int64], octets: int) -> tuple[int, NDArray[np.int64]]:
-    """Return the words of a cell, and the cells that accesses touch: for each access all of its cells in turn."""
-    count = 4 if octets % 16 == 0 else 2 if octets % 8 == 0 else 1
-    first, several = at >> count.bit_length() + 1, octets // (_WORD * count)
-    return count, first if several <= 1 else (first[:, None] + np.arange(several)).reshape(-1)
 
 
 class Checker:
@@ -63,7 +52,7 @@ class Checker:
         self.fenced = np.zeros(shape, np.int32)
         words = machine.shared.size // _WORD
         #: Number of the last write of each word.
-        self.last = _views(np.zeros(words, np.uint32))
+        self.last = cell_views(np.zeros(words, np.uint32))
         #: Writer, time and line of each write by its number; that of number 0 is nobody.
         self.writes = np.full((3, _FIRST_WRITES), _NOBODY, np.int32)
         self.count = 1
@@ -71,8 +60,8 @@ class Checker:
         self.settled = 0
         self.number_of_warp = np.arange(machine.count // _WARP, dtype=np.uint32)
         #: Work in flight that may still read or write each word: how much, and the line of the latest.
-        self.in_flight = {name: _views(np.zeros(words, np.uint16)) for name in ("read", "write")}
-        self.in_flight_line = {name: _views(np.zeros(words, np.uint32)) for name in ("read", "write")}
+        self.in_flight = {name: cell_views(np.zeros(words, np.uint16)) for name in ("read", "write")}
+        self.in_flight_line = {name: cell_views(np.zeros(words, np.uint32)) for name in ("read", "write")}
         #: Cells that such work has in all.
         self.flying = {"read": 0, "write": 0}
         #: First word of the opcode at each line.
@@ -80,15 +69,17 @@ class Checker:
         #: Clocks that arrivals left at barriers.
         self.left: dict[Any, tuple[NDArray[np.int32], NDArray[np.int32]]] = {}
         self.bulk_time = 0
+        #: What copies wrote, if there are descriptors of ``wgmma`` to compare it with.
+        self.tiles = CopiedTiles(machine) if "wgmma" in self.opcodes.values() else None
 
     # Words of shared memory
 
     def _of_threads(
         self, mask: Mask, at: NDArray[np.int64], octets: int
     ) -> tuple[int, NDArray[np.int64], NDArray[np.intp]]:
-        """Return the cells that the threads of a mask touch, as :func:`_cells` does, and the thread of each."""
+        """Return the cells that the threads of a mask touch, as :func:`cells_of` does, and the thread of each."""
         threads, every = self.machine.active(mask), self.machine.every(at)
-        count, cells = _cells(every if mask is None else every[threads], octets)
+        count, cells = cells_of(every if mask is None else every[threads], octets)
         return count, cells, threads if len(cells) == len(threads) else threads.repeat(len(cells) // len(threads))
 
     def _add(self, writers: NDArray | int, times: NDArray | int, line: int) -> int:
@@ -106,10 +97,21 @@ class Checker:
             self.writes[row, first : self.count] = values
         return first
 
-    def wrote(self, ins: Instruction, mask: Mask, at: NDArray[np.int64], octets: int) -> None:
-        """Note a write of threads to shared memory."""
+    def wrote(
+        self,
+        ins: Instruction,
+        mask: Mask,
+        at: NDArray[np.int64],
+        octets: int,
+        origins: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Note a write of threads to shared memory; `origins` are the offsets in global memory that a copy reads."""
         count, cells, threads = self._of_threads(mask, at, octets)
         self._not_in_flight(ins, count, cells, "read")
+        if self.tiles:
+            if origins is not None:
+                origins = self.machine.every(origins)[self.machine.active(mask)][:, None] + np.arange(0, octets, _WORD)
+            self.tiles.write(ins, count, cells, origins)
         own = np.arange(self.warps)
         first = self._add(np.tile(own, len(self.seen)), self.seen[:, own, own].ravel(), ins.line)
         cell = (self.number_of_warp + np.uint32(first)).repeat(count).view(self.last[count].dtype)
@@ -121,6 +123,8 @@ class Checker:
         """Check a read of threads from shared memory: each word was written before, as the thread knows."""
         count, cells, threads = self._of_threads(mask, at, octets)
         self._not_in_flight(ins, count, cells, "write")
+        if self.tiles:
+            self.tiles.read(count, cells)
         numbers = self.last[count].take(cells).view(np.uint32)
         if not numbers.size or int(numbers.max()) <= self.settled:
             return
@@ -132,10 +136,15 @@ class Checker:
             word = int(cells[first]) * count + inside
             self._report(ins, word, "reads", "and no barrier orders the two", int(threads[first]))
 
-    def wrote_in_bulk(self, ins: Instruction, place: int, octets: int, barrier: int) -> None:
-        """Note a write of the asynchronous proxy, of which a barrier tells."""
+    def wrote_in_bulk(
+        self, ins: Instruction, place: int, octets: int, barrier: int, origins: NDArray[np.int64] | None = None
+    ) -> None:
+        """Note a write of the asynchronous proxy, of which a barrier tells, from offsets in global memory by word."""
         self.bulk_time += 1
-        self._not_in_flight(ins, *_cells(np.array([place]), octets), "read")
+        count, cells = cells_of(np.array([place]), octets)
+        self._not_in_flight(ins, count, cells, "read")
+        if self.tiles:
+            self.tiles.write(ins, count, cells, origins)
         self.last[1][place // _WORD : (place + octets) // _WORD] = self._add(self.warps, self.bulk_time, ins.line)
         clock = np.zeros((2, self.warps + 1), np.int32)
         clock[:, self.warps] = self.bulk_time
@@ -155,8 +164,10 @@ class Checker:
         octets : int
             Bytes that are read from each place.
         """
-        count, cells = _cells(at, octets)
+        count, cells = cells_of(at, octets)
         self._not_in_flight(ins, count, cells, "write")
+        if self.tiles:
+            self.tiles.read(count, cells)
         cta = threads[0] // self.machine.threads
         warps = [thread % self.machine.threads // _WARP for thread in threads]
         fenced = self.fenced[cta, warps].max(0)
@@ -172,16 +183,16 @@ class Checker:
 
     def begins(self, ins: Instruction, at: NDArray[np.int64], octets: int, access: str) -> None:
         """Note that bytes may be read or written until the work ends, ``access`` ``"read"`` or ``"write"``."""
-        count, cells = _cells(at, octets)
-        ones, line = _views(np.ones(4, np.uint16))[count][0], _views(np.full(4, ins.line, np.uint32))[count][0]
+        count, cells = cells_of(at, octets)
+        ones, line = cell_views(np.ones(4, np.uint16))[count][0], cell_views(np.full(4, ins.line, np.uint32))[count][0]
         np.add.at(self.in_flight[access][count], cells, ones)
         self.in_flight_line[access][count][cells] = line
         self.flying[access] += len(cells)
 
     def ends(self, at: NDArray[np.int64], octets: int, access: str) -> None:
         """Note that such work is over."""
-        count, cells = _cells(at, octets)
-        np.subtract.at(self.in_flight[access][count], cells, _views(np.ones(4, np.uint16))[count][0])
+        count, cells = cells_of(at, octets)
+        np.subtract.at(self.in_flight[access][count], cells, cell_views(np.ones(4, np.uint16))[count][0])
         self.flying[access] -= len(cells)
 
     def _not_in_flight(self, ins: Instruction, count: int, cells: NDArray[np.int64], access: str) -> None:

@@ -137,7 +137,7 @@ def _copy(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
             threads = slice(None) if chosen is None else chosen
             if machine.checker:
                 machine.checker.ends(at[threads], octets, "write")
-                machine.checker.wrote(ins, chosen, at, octets)
+                machine.checker.wrote(ins, chosen, at, octets, start)
             target, places = machine.views["shared"][octets], at[threads] >> shift
             if start is None:
                 target[places] = 0

@@ -20,7 +20,10 @@ __all__ = [
     "SHARED_WINDOW",
     "UNSIGNED",
     "GlobalMemory",
+    "cell_views",
+    "cells_of",
     "parameter_space",
+    "pieces_of",
     "views",
 ]
 
@@ -29,6 +32,7 @@ SHARED_WINDOW, LOCAL_WINDOW, PARAMETER_WINDOW, GLOBAL_BASE = 1 << 40, 1 << 41, 1
 UNSIGNED: dict[int, np.dtype] = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
 #: Bytes at which an allocation begins, and at least as many behind it that belong to none.
 _ALIGNMENT = 512
+_WORD = 4
 #: Type of float parameters.
 _FLOATS = {"f16": "<f2", "f32": "<f4", "f64": "<f8"}
 
@@ -36,6 +40,26 @@ _FLOATS = {"f16": "<f2", "f32": "<f4", "f64": "<f8"}
 def views(octets: NDArray[np.uint8]) -> dict[int, NDArray]:
     """Return a memory of a multiple of 16 bytes as arrays of elements of 1, 2, 4, 8 and 16 bytes, by their size."""
     return {size: octets.view(dtype) for size, dtype in (*UNSIGNED.items(), (16, np.dtype(np.complex128)))}
+
+
+def cell_views(words: NDArray) -> dict[int, NDArray]:
+    """Return what is kept of each word of shared memory as an array by cells of 1, 2 and 4 words, by their number."""
+    types = UNSIGNED | {16: np.dtype(np.complex128)}
+    return {count: words.view(types[words.itemsize * count]) for count in (1, 2, 4)}
+
+
+def cells_of(at: NDArray[np.int64], octets: int) -> tuple[int, NDArray[np.int64]]:
+    """Return the words of a cell, and the cells that accesses touch: for each access all of its cells in turn."""
+    count = 4 if octets % 16 == 0 else 2 if octets % 8 == 0 else 1
+    first, several = at >> count.bit_length() + 1, octets // (_WORD * count)
+    return count, first if several <= 1 else (first[:, None] + np.arange(several)).reshape(-1)
+
+
+def pieces_of(octets: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+    """Return the places, each once and in order, and the size of the pieces of 16 or 4 bytes that cover some bytes."""
+    words = np.unique(octets // _WORD)
+    rows = np.unique(words // 4)
+    return (16 * rows, 16) if 4 * len(rows) == len(words) else (_WORD * words, _WORD)
 
 
 class GlobalMemory:

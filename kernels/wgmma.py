@@ -15,16 +15,17 @@ from numpy.typing import NDArray
 from ..api.warpgroup import wgmma, wgmma_chain
 from ..errors import Error, KernelError, MetadataError
 from ..isa.instructions import Instruction as TensorInstruction
-from ..isa.memory import decode_descriptor, operand_map
+from ..isa.memory import SharedDescriptor, decode_descriptor, operand_map
 from .copies import ThreadGroups, group_step
 from .cycles import TensorWork
 from .machine import Machine, Mask, Step
+from .memory import pieces_of
 from .mma import called, constant_number, parsed
 from .program import Address, Instruction, Vector, register_names
 
 __all__ = ["WGMMA", "waiting_for_wgmma", "wgmma_registers"]
 
-_WARP, _WARPGROUP = 32, 128
+_WARP, _WARPGROUP, _UNIT = 32, 128, 16
 #: Multiplications that are computed together, which bounds the memory that it takes.
 _MOST_STEPS = 16
 
@@ -220,10 +221,13 @@ def _reads(
         first = group * _WARPGROUP
         a, b, _ = keys[group].tolist()
         try:
-            places, octets = _operand_places(instruction, None if in_registers else a, b, transposed)
+            places, octets, matrices = _operand_places(instruction, None if in_registers else a, b, transposed)
         except Error as error:
             raise KernelError(f"line {ins.line}: {error}") from None
-        read[group] = places + first // machine.threads * machine.shared_bytes, octets
+        cta = first // machine.threads
+        read[group] = places + cta * machine.shared_bytes, octets
+        for name, descriptor, units in matrices:
+            machine.checker.tiles.describe(ins, name, descriptor, cta, units + cta * machine.shared_bytes // _UNIT)
         machine.checker.reads_in_bulk(ins, range(first, first + _WARPGROUP, _WARP), *read[group])
         machine.checker.begins(ins, *read[group], "read")
     return read
@@ -232,16 +236,22 @@ def _reads(
 @lru_cache(maxsize=1024)
 def _operand_places(
     instruction: TensorInstruction, a: int | None, b: int, transposed: tuple[bool, bool]
-) -> tuple[NDArray[np.int64], int]:
-    """Return the places in shared memory that a multiplication reads, and the bytes that it reads from each."""
-    places = []
+) -> tuple[NDArray[np.int64], int, list[tuple[str, SharedDescriptor, NDArray[np.int64]]]]:
+    """Return the places in shared memory that a multiplication reads, and the bytes that it reads from each.
+
+    Then those descriptors that have no swizzle: operand, descriptor, and the units of 16 bytes whose next one belongs
+    to the operand too.
+    """
+    places, matrices = [], []
     for name, descriptor, turned in zip("ab", (a, b), transposed, strict=True):
         if descriptor is not None:
-            where = operand_map(instruction, name, decode_descriptor(descriptor), transposed=turned)
+            decoded = decode_descriptor(descriptor)
+            where = operand_map(instruction, name, decoded, transposed=turned)
             places.append((where.addresses.ravel()[:, None] + np.arange(-(-where.element_bits // 8))).ravel())
-    words = np.unique(np.concatenate(places) // 4)
-    rows = np.unique(words // 4)
-    return (16 * rows, 16) if 4 * len(rows) == len(words) else (4 * words, 4)
+            if decoded.swizzle.name == "none":
+                units = np.unique(places[-1] // _UNIT)
+                matrices.append((name, decoded, units[:-1][np.diff(units) == 1]))
+    return *pieces_of(np.concatenate(places)), matrices
 
 
 def wgmma_registers(machine: Machine) -> frozenset[int]:

@@ -21,6 +21,7 @@ __all__ = [
     "CUTE",
     "NAMES",
     "REDUCTIONS",
+    "REPORTED",
     "TILELANG",
     "TRITON",
     "CompiledKernel",
@@ -32,10 +33,10 @@ __all__ = [
 FOLDER = Path(__file__).parents[2] / "recordings" / "kernels"
 PATH = FOLDER / "h100-2026-11-27.npz"
 _SOURCES = ("triton-h100-2026-11-28", "tilelang-h100-2026-11-28", "cute-h100-2026-11-28", "reductions-h100-2026-11-28",
-            "cuda-h100-2026-11-28", "cute-sm100", "cuda-sm120")  # fmt: skip
+            "cuda-h100-2026-11-28", "reported-h100-2026-11-28", "cute-sm100", "cuda-sm120")  # fmt: skip
 _SWIZZLES = ("none", "32B", "64B", "128B")
 _PATHS = [FOLDER / f"{name}.npz" for name in _SOURCES]
-NAMES, TRITON, TILELANG, CUTE, REDUCTIONS, CUDA, BLACKWELL, CUDA_SM120 = (
+NAMES, TRITON, TILELANG, CUTE, REDUCTIONS, CUDA, REPORTED, BLACKWELL, CUDA_SM120 = (
     sorted({key.partition("|")[0] for key in np.load(path).files}) for path in (PATH, *_PATHS)
 )
 
@@ -176,7 +177,7 @@ def _argument(value: Any, arrays: dict[str, NDArray]) -> Any:
 
 def compiled_kernel(name: str) -> CompiledKernel:
     """Return a kernel that a script in ``benchmarks/`` recorded; those for Blackwell were run on no GPU."""
-    names = (TRITON, TILELANG, CUTE, REDUCTIONS, CUDA, BLACKWELL, CUDA_SM120)
+    names = (TRITON, TILELANG, CUTE, REDUCTIONS, CUDA, REPORTED, BLACKWELL, CUDA_SM120)
     path = next(path for path, known in zip(_PATHS, names, strict=True) if name in known)
     with np.load(path) as archive:
         ptx, launch = (archive[f"{name}|{field}"].tobytes() for field in ("ptx", "launch"))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sptc.errors import KernelError
 from sptc.kernels import checker
-from sptc.tests.kernels.recorded import NAMES, TRITON, compiled_kernel, recorded
+from sptc.tests.kernels.recorded import NAMES, REPORTED, TRITON, compiled_kernel, recorded
 
 #: Triton 3.6 has no fence of the proxy between cp.async and wgmma: true findings of kernels that nobody edited. Bits
 #: are right all the same, since the barrier that stands there lets the copies land before the tensor cores read.
@@ -36,6 +36,41 @@ def test_what_triton_wrote(rng: np.random.Generator) -> None:
             assert NO_FENCE in finding or "before wgmma.wait_group" in finding, (name, finding)
         if name.startswith(("tma", "device_maps")) or ".mma" in name or "stages1" in name:
             assert not run.findings, name
+
+
+#: Kernels that TileLang's issues of these numbers report as wrong code: operand tiles of 48-byte rows that descriptors
+#: describe as core matrices, with the lines of the copies; and stores to an operand without a proxy fence.
+TILE_OF_B = (
+    r"the descriptor of B \(start 0x{}, leading offset 384, stride offset 128, no swizzle\) describes core matrices "
+)
+TILE_OF_B += (
+    r"of 8 rows of 16 bytes, but the copies of lines {} wrote a tile of rows of 48 bytes there, and 28672 bytes of "
+)
+TILE_OF_B += r"it are never read \(CTA \(0, 0, 0\)\)"
+REPORTS = {
+    "reported.2593": {r"line 369: wgmma\.mma_async\S*: " + TILE_OF_B.format("4000", "148, 171, 194, 256, 267, 278")},
+    "reported.2603": {
+        r"line 369: wgmma\.mma_async\S*: " + TILE_OF_B.format("2400", "141, 164, 187, 238, 249, 260"),
+        *(rf"line {line}: wgmma\.mma_async\S*: it reads shared memory that warp 0 wrote at line {copy}, {NO_FENCE}.*"
+          for line, copy in ((369, 84), (547, 204))),
+    },
+    "reported.2634": {
+        rf"line {line}: wgmma\.mma_async\S*: it reads shared memory that warp 4 wrote at line {store}, {NO_FENCE}.*"
+        for line, store in ((1601, 996), (1631, 1136))
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [REPORTED[1], *(pytest.param(n, marks=pytest.mark.regression) for n in REPORTED[::2])])
+def test_what_public_reports_call_wrong_code(name: str) -> None:
+    """The wrong bits are those of an H100, and the checker names the descriptor or the store."""
+    kernel = compiled_kernel(name)
+    result, run = kernel.run(check=True)
+    kernel.assert_equal(result)
+    findings = [*map(str, run.findings)]
+    for pattern in REPORTS[name]:
+        assert any(re.fullmatch(pattern, finding) for finding in findings), (pattern, findings)
+    assert all(finding.kind in ("no proxy fence", "tile is no core matrices") for finding in run.findings)
 
 
 IN_FLIGHT = r"copy of line \d+ may still write"
