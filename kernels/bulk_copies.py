@@ -105,6 +105,7 @@ def _load(machine: Machine, ins: Instruction) -> Step:
             slots = [(int(objects[thread]) + other * machine.shared_bytes) // 8 for other in others]
             if machine.checker:
                 for start in places:
+                    machine.checker.overwrite(ins, np.array([thread]), np.array([start]), octets)
                     machine.checker.begins(ins, np.array([start]), octets, "write")
             machine.queue.append(partial(_fill, machine, ins, data, origins, swizzle, places, slots))
 

@@ -1,13 +1,13 @@
 """Order of accesses to shared memory: races, and what the asynchronous proxy reads without a fence.
 
-Every warp has a clock of all warps of its CTA, which says how far it has seen each of them (vector clocks); a barrier
-or an ``mbarrier`` hands the clocks of those that arrive to those that wait. A second clock says how far the
+Every warp has a clock of all warps of its cluster, which says how far it has seen each of them (vector clocks); a
+barrier or an ``mbarrier`` hands the clocks of those that arrive to those that wait. A second clock says how far the
 asynchronous proxy has seen each warp: ``fence.proxy.async`` of a warp sets it to the first, so that the writer's fence
 counts as well as that of a warp behind a barrier. Each word of shared memory keeps who wrote it last and when, how many
 copies in flight may still write it, and how many multiplications in flight may still read it.
 
 Threads of a warp count as ordered among themselves; so what is reported is undefined by PTX ("Memory Consistency
-Model", "Async proxy"), and not all that is undefined is reported. Clusters are not checked.
+Model", "Async proxy"), and not all that is undefined is reported.
 """
 
 from collections.abc import Sequence
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from .machine import Machine, Mask
 from .memory import cell_views, cells_of
 from .program import Instruction
+from .tensor_order import TensorOrder
 from .tiles import CopiedTiles
 
 __all__ = ["Checker"]
@@ -43,20 +44,24 @@ class Checker:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.warps = machine.threads // _WARP
-        # The last column is the asynchronous proxy as a writer: bulk copies.
-        shape = (machine.ctas, self.warps, self.warps + 1)
+        #: Warps of a cluster, which share their clocks.
+        self.warps = machine.threads * machine.launch.cluster_size // _WARP
+        # Behind the warps stand the asynchronous proxy as a writer (bulk copies), and tcgen05.
+        shape = (machine.ctas // machine.launch.cluster_size, self.warps, self.warps + 2)
         self.seen = np.zeros(shape, np.int32)
         self.seen[:, np.arange(self.warps), np.arange(self.warps)] = 1
         #: How far the asynchronous proxy has seen each warp, as each warp knows.
         self.fenced = np.zeros(shape, np.int32)
+        #: Number up to which each warp knows that ``tcgen05`` is done.
+        self.done = self.seen[..., self.warps + 1]
+        self.tensor_cores: TensorOrder | None = None
         words = machine.shared.size // _WORD
         #: Number of the last write of each word.
         self.last = cell_views(np.zeros(words, np.uint32))
         #: Writer, time and line of each write by its number; that of number 0 is nobody.
         self.writes = np.full((3, _FIRST_WRITES), _NOBODY, np.int32)
         self.count = 1
-        #: Number of the newest write that every warp of its CTA has seen.
+        #: Number of the newest write that every warp of its cluster has seen.
         self.settled = 0
         self.number_of_warp = np.arange(machine.count // _WARP, dtype=np.uint32)
         #: Work in flight that may still read or write each word: how much, and the line of the latest.
@@ -112,12 +117,27 @@ class Checker:
             if origins is not None:
                 origins = self.machine.every(origins)[self.machine.active(mask)][:, None] + np.arange(0, octets, _WORD)
             self.tiles.write(ins, count, cells, origins)
+        self._overwrite(ins, threads, count, cells)
         own = np.arange(self.warps)
         first = self._add(np.tile(own, len(self.seen)), self.seen[:, own, own].ravel(), ins.line)
         cell = (self.number_of_warp + np.uint32(first)).repeat(count).view(self.last[count].dtype)
         self.last[count][cells] = (
             cell.repeat(_WARP) if threads is self.machine.thread_numbers else cell[threads // _WARP]
         )
+
+    def overwrite(self, ins: Instruction, threads: NDArray[np.intp], at: NDArray[np.int64], octets: int) -> None:
+        """Check that ``tcgen05`` has read what threads, one for each place or one, begin to copy to."""
+        count, cells = cells_of(at, octets)
+        self._overwrite(ins, threads.repeat(len(cells) // len(at)) if len(threads) > 1 else threads, count, cells)
+
+    def _overwrite(self, ins: Instruction, threads: NDArray[np.intp], count: int, cells: NDArray[np.int64]) -> None:
+        if self.tensor_cores and threads.size:
+            self.tensor_cores.overwrite(ins, count, cells, self.done[self.warps_of(threads)], int(threads[0]))
+
+    def warps_of(self, threads: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Return cluster and warp in the cluster of threads."""
+        group, warp = np.divmod(threads // _WARP, self.warps)
+        return group, warp
 
     def reads(self, ins: Instruction, mask: Mask, at: NDArray[np.int64], octets: int) -> None:
         """Check a read of threads from shared memory: each word was written before, as the thread knows."""
@@ -129,8 +149,8 @@ class Checker:
         if not numbers.size or int(numbers.max()) <= self.settled:
             return
         writer, time, _ = self.writes[:, numbers]
-        cta, warp = np.divmod(threads.repeat(count) // _WARP, self.warps)
-        unseen = (writer != _NOBODY) & (writer != warp) & (self.seen[cta, warp, writer] < time)
+        group, warp = self.warps_of(threads.repeat(count))
+        unseen = (writer != _NOBODY) & (writer != warp) & (self.seen[group, warp, writer] < time)
         if unseen.any():
             first, inside = divmod(int(unseen.argmax()), count)
             word = int(cells[first]) * count + inside
@@ -146,12 +166,10 @@ class Checker:
         if self.tiles:
             self.tiles.write(ins, count, cells, origins)
         self.last[1][place // _WORD : (place + octets) // _WORD] = self._add(self.warps, self.bulk_time, ins.line)
-        clock = np.zeros((2, self.warps + 1), np.int32)
-        clock[:, self.warps] = self.bulk_time
-        self._leave(("mbarrier", barrier), clock[0], clock[1])
+        self._leave_one(("mbarrier", barrier), self.warps, self.bulk_time)
 
     def reads_in_bulk(self, ins: Instruction, threads: Sequence[int], at: NDArray[np.int64], octets: int) -> None:
-        """Check a read of the asynchronous proxy that threads of one CTA began: every word was fenced.
+        """Check a read of the asynchronous proxy that threads of one cluster began: every word was fenced.
 
         Parameters
         ----------
@@ -168,10 +186,9 @@ class Checker:
         self._not_in_flight(ins, count, cells, "write")
         if self.tiles:
             self.tiles.read(count, cells)
-        cta = threads[0] // self.machine.threads
-        warps = [thread % self.machine.threads // _WARP for thread in threads]
-        fenced = self.fenced[cta, warps].max(0)
-        fenced[self.warps] = self.seen[cta, warps, self.warps].max()
+        group, warps = self.warps_of(np.array(threads))
+        fenced = self.fenced[group, warps].max(0)
+        fenced[self.warps] = self.seen[group, warps, self.warps].max()
         writer, time, _ = self.writes[:, self.last[count].take(cells).view(np.uint32)]
         unseen = (writer != _NOBODY) & (fenced[writer] < time)
         if unseen.any():
@@ -212,7 +229,7 @@ class Checker:
     def _report(self, ins: Instruction, word: int, verb: str, why: str, thread: int) -> None:
         start, size = word * _WORD, self.machine.shared_bytes
         by, _, line = self.writes[:, self.last[1][word]].tolist()
-        who = f"warp {by}" if by < self.warps else "the asynchronous proxy"
+        who = self._warp_name(by, thread) if by < self.warps else "the asynchronous proxy"
         kind = "no proxy fence" if "fence" in why else "race"
         rule = "Async proxy" if "fence" in why else "Memory Consistency Model"
         self.machine.report(
@@ -223,16 +240,19 @@ class Checker:
             f"address {start % size:#x}, {self.machine.who(thread)}",
         )
 
-    # Clocks
+    def _warp_name(self, warp: int, thread: int) -> str:
+        """Name a warp of the cluster of a thread, with its CTA if that is another."""
+        each, own = self.machine.threads // _WARP, thread // self.machine.threads
+        size = self.machine.launch.cluster_size
+        cta = own // size * size + warp // each
+        return f"warp {warp % each}" + (f" of CTA {self.machine.place_of(cta)}" if cta != own else "")
 
-    def _warps_of(self, mask: Mask) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        warps = np.unique(self.machine.active(mask) // _WARP)
-        return warps // self.warps, warps % self.warps
+    # Clocks
 
     def fence(self, mask: Mask) -> None:
         """Let the asynchronous proxy see all that the warps of the threads have seen."""
-        cta, warp = self._warps_of(mask)
-        self.fenced[cta, warp] = np.maximum(self.fenced[cta, warp], self.seen[cta, warp])
+        group, warp = self.warps_of(np.unique(self.machine.active(mask) // _WARP) * _WARP)
+        self.fenced[group, warp] = np.maximum(self.fenced[group, warp], self.seen[group, warp])
 
     def _leave(self, barrier: Any, seen: NDArray[np.int32], fenced: NDArray[np.int32]) -> None:
         before = self.left.get(barrier)
@@ -240,30 +260,46 @@ class Checker:
             np.maximum(before[0], seen), np.maximum(before[1], fenced)
         )  # fmt: skip
 
+    def _leave_one(self, barrier: Any, component: int, time: int) -> None:
+        """Leave a clock at a barrier that has one component."""
+        clock = np.zeros((2, self.warps + 2), np.int32)
+        clock[:, component] = time
+        self._leave(barrier, clock[0], clock[1])
+
+    def complete(self, barriers: Sequence[Any], number: int) -> None:
+        """Leave at barriers that ``tcgen05`` is done up to a number."""
+        for barrier in barriers:
+            self._leave_one(barrier, self.warps + 1, number)
+
     def join(self, ctas: NDArray[np.intp]) -> None:
         """Hand the clocks of all warps of some CTAs to all of them, at a barrier of the whole CTA."""
-        own, seen = np.arange(self.warps), self.seen[ctas]
-        times = seen[:, own, own] + 1
+        size, each = self.machine.launch.cluster_size, self.machine.threads // _WARP
+        seen_by_cta, fenced_by_cta = (
+            clocks.reshape(self.machine.ctas, each, -1) for clocks in (self.seen, self.fenced)
+        )
+        seen, row, own = seen_by_cta[ctas], np.arange(len(ctas))[:, None], np.arange(each)
+        column = own + ctas[:, None] % size * each
+        times = seen[row, own, column] + 1
         seen[:] = seen.max(1, keepdims=True)
-        seen[:, own, own] = times
-        self.seen[ctas], self.fenced[ctas] = seen, self.fenced[ctas].max(1, keepdims=True)
-        if len(ctas) == len(self.seen) and not self.bulk_time:
+        seen[row, own, column] = times
+        seen_by_cta[ctas], fenced_by_cta[ctas] = seen, fenced_by_cta[ctas].max(1, keepdims=True)
+        if len(ctas) == len(self.seen) and size == 1 and not self.bulk_time:
             self.settled = self.count - 1
 
     def arrive(self, barriers: Sequence[Any], threads: NDArray[np.intp]) -> None:
         """Leave the clocks of threads at barriers, one for each thread."""
         pairs = dict.fromkeys(zip(barriers, (threads // _WARP).tolist(), strict=True))
         for barrier, number in pairs:
-            cta, warp = divmod(number, self.warps)
-            self._leave(barrier, self.seen[cta, warp].copy(), self.fenced[cta, warp].copy())
+            group, warp = divmod(number, self.warps)
+            self._leave(barrier, self.seen[group, warp].copy(), self.fenced[group, warp].copy())
         for number in {number for _, number in pairs}:
-            cta, warp = divmod(number, self.warps)
-            self.seen[cta, warp, warp] += 1
+            group, warp = divmod(number, self.warps)
+            self.seen[group, warp, warp] += 1
 
     def wait(self, barriers: Sequence[Any], threads: NDArray[np.intp]) -> None:
         """Take the clocks that arrivals left at barriers, one for each thread."""
         for barrier, number in dict.fromkeys(zip(barriers, (threads // _WARP).tolist(), strict=True)):
             if (clocks := self.left.get(barrier)) is not None:
-                cta, warp = divmod(number, self.warps)
-                self.seen[cta, warp] = np.maximum(self.seen[cta, warp], clocks[0])
-                self.fenced[cta, warp] = np.maximum(self.fenced[cta, warp], clocks[1])
+                group, warp = divmod(number, self.warps)
+                self.seen[group, warp] = np.maximum(self.seen[group, warp], clocks[0])
+                self.fenced[group, warp] = np.maximum(self.fenced[group, warp], clocks[1])

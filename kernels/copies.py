@@ -148,7 +148,9 @@ def _copy(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
             target[places] = data
 
         if machine.checker:
-            machine.checker.begins(ins, at if mask is None else at[mask], octets, "write")
+            written = at if mask is None else at[mask]
+            machine.checker.overwrite(ins, machine.active(mask), written, octets)
+            machine.checker.begins(ins, written, octets, "write")
         groups.add(mask, execute)
 
     return step

@@ -49,7 +49,9 @@ class CtaBarriers:
         if "red" in words:
             raise not_modelled(ins)
         if "cluster" in words:
-            return self._cluster_arrive if "arrive" in words else self._cluster_wait
+            if "arrive" not in words:
+                return self._cluster_wait
+            return lambda mask: self._cluster_arrive(mask, releases="relaxed" not in words)
         machine = self.machine
         read = machine.reader(ins.operands[0] if ins.operands else Immediate(0), "u32")
         read_count = machine.reader(ins.operands[1] if len(ins.operands) > 1 else Immediate(0), "u32")
@@ -109,7 +111,10 @@ class CtaBarriers:
             of_cta &= ~released
         return None
 
-    def _cluster_arrive(self, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _cluster_arrive(self, mask: NDArray[np.bool_], *, releases: bool) -> NDArray[np.bool_]:
+        if self.machine.checker and releases:
+            threads = np.flatnonzero(mask)
+            self.machine.checker.arrive(self._clusters(threads), threads)
         self.cluster_arrivals[mask] += 1
         self._settle_clusters()
         return mask
@@ -127,8 +132,16 @@ class CtaBarriers:
         arrivals = np.where(self.alive, self.cluster_arrivals, never).reshape(-1, size)
         complete = (self.cluster_arrivals.reshape(-1, size) <= arrivals.min(1)[:, None]).reshape(-1)
         done = self.at_cluster & complete
+        if self.machine.checker and done.any():
+            threads = np.flatnonzero(done)
+            self.machine.checker.wait(self._clusters(threads), threads)
         self.at_cluster &= ~done
         self.waiting &= ~done
+
+    def _clusters(self, threads: NDArray[np.intp]) -> list[tuple[str, int]]:
+        """Name the barrier of the cluster of each thread."""
+        size = self.machine.threads * self.machine.launch.cluster_size
+        return [("cluster", thread // size) for thread in threads.tolist()]
 
     def leave(self, mask: NDArray[np.bool_]) -> None:
         """Count threads that have ended as gone: barriers of a whole CTA no longer wait for them."""

@@ -162,7 +162,7 @@ def run_kernel(
     for start in range(0, ctas, batch):
         numbers = _cta_numbers(launch, start, min(start + batch, ctas))
         machine = Machine(chosen, launch, numbers, parameters, memory)
-        if check and launch.cluster_size == 1 and machine.shared_bytes:
+        if check and machine.shared_bytes:
             machine.checker = Checker(machine)
         try:
             Program(machine).run(remaining, statistics)

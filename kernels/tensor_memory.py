@@ -1,51 +1,33 @@
-"""Tensor memory of Blackwell: allocation, loads and stores, multiplication and commits of ``tcgen05``.
+"""Tensor memory of Blackwell: allocation, multiplication, copies and commits of ``tcgen05``.
 
 Source: PTX ISA, "TensorCore 5th Generation Family Instructions". A multiplication is done when no thread can go on
 without it, in the order in which multiplications and commits were issued.
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..api.tcgen05 import tcgen05_mma
+from ..api.tcgen05 import placement_of, tcgen05_mma
 from ..errors import Error, KernelError
+from ..isa.instruction_descriptor import decode_instruction_descriptor
 from ..isa.memory import decode_descriptor, unit_address
 from ..isa.tcgen05 import parse_opcode
+from ..isa.tensor_memory import COLUMNS, LANES, TensorMap
 from .barriers import barriers
 from .cycles import TensorWork
 from .machine import Machine, Mask, Reader, Step, not_modelled
 from .mma import called
-from .program import Address, Immediate, Instruction, Operand, Vector
+from .program import Address, Instruction, Vector
+from .tensor_access import load_step, store_step, tensor_memory
+from .tensor_order import Accesses
 
 __all__ = ["TENSOR_MEMORY"]
 
-_LANES, _COLUMNS = 128, 512
-#: What tensor memory holds before it is written.
-_UNWRITTEN = 0x7FC0DEAD
 _WARP_LANES = 32
-
-
-class TensorMemory:
-    """Tensor memory of the CTAs of a machine, and which columns are allocated."""
-
-    def __init__(self, machine: Machine) -> None:
-        self.words = np.full((machine.ctas, _LANES, _COLUMNS), _UNWRITTEN, np.uint32)
-        self.used = np.zeros((machine.ctas, _COLUMNS), np.bool_)
-
-    def allocate(self, cta: int, columns: int) -> int | None:
-        """Return the first column of a free range; None if there is none."""
-        for start in range(0, _COLUMNS - columns + 1, 32):
-            if not self.used[cta, start : start + columns].any():
-                self.used[cta, start : start + columns] = True
-                return start
-        return None
-
-
-def _tensor_memory(machine: Machine) -> TensorMemory:
-    return machine.unit("tcgen05", TensorMemory)
 
 
 def _step(machine: Machine, ins: Instruction) -> Step:
@@ -53,13 +35,14 @@ def _step(machine: Machine, ins: Instruction) -> Step:
     builders: dict[str, Callable[[Machine, Instruction], Step]] = {
         "alloc": _allocate,
         "dealloc": _deallocate,
-        "ld": _load,
-        "st": _store,
+        "ld": load_step,
+        "st": store_step,
         "mma": _multiply,
         "commit": _commit,
         "cp": _copy,
+        "relinquish_alloc_permit": _relinquish,
     }
-    if kind in ("relinquish_alloc_permit", "wait", "fence"):
+    if kind in ("wait", "fence"):
         return lambda mask: None
     if kind not in builders:
         raise not_modelled(ins)
@@ -74,7 +57,7 @@ def _first_threads(machine: Machine, mask: Mask, ins: Instruction) -> NDArray[np
 
 def _allocate(machine: Machine, ins: Instruction) -> Step:
     places, read = machine.places(ins.operands[0], "shared", ins, 4), machine.reader(ins.operands[1], "u32")
-    memory = _tensor_memory(machine)
+    memory = tensor_memory(machine)
 
     def step(mask: Mask) -> None:
         at = machine.every(places(mask)[1])
@@ -82,7 +65,7 @@ def _allocate(machine: Machine, ins: Instruction) -> Step:
             columns = int(machine.every(read())[thread])
             if columns not in (32, 64, 128, 256, 512):
                 raise machine.fault(ins, f"{columns} columns; 32, 64, 128, 256 or 512 can be allocated", thread)
-            start = memory.allocate(thread // machine.threads, columns)
+            start = memory.allocate(ins, thread, columns)
             if start is None:
                 raise machine.fault(ins, f"no {columns} columns are left, and a wait for some is not modelled", thread)
             machine.views["shared"][4][at[thread] // 4] = start
@@ -92,97 +75,43 @@ def _allocate(machine: Machine, ins: Instruction) -> Step:
 
 def _deallocate(machine: Machine, ins: Instruction) -> Step:
     address, read = machine.reader(ins.operands[0], "u32"), machine.reader(ins.operands[1], "u32")
-    memory = _tensor_memory(machine)
+    memory = tensor_memory(machine)
 
     def step(mask: Mask) -> None:
         for thread in _first_threads(machine, mask, ins).tolist():
             start, columns = (int(machine.every(value())[thread]) for value in (address, read))
-            memory.used[thread // machine.threads, start & 0xFFFF : (start & 0xFFFF) + columns] = False
+            memory.free(ins, thread, start & 0xFFFF, columns)
 
     return step
 
 
-def _registers(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, Vector) else (operand,)
-
-
-def _rows(
-    machine: Machine, ins: Instruction, operand: Operand, split: Operand | None
-) -> Callable[[Mask], tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]]:
-    """Return a function that gives CTA, lane and first column of each thread.
-
-    ``.32x32b``: a lane for each thread of the warp. ``.16x32bx2``: sixteen lanes, of which the second half of the
-    warp takes columns that lie `split` columns further.
-    """
-    halves = "16x32bx2" in ins.words
-    if not (halves or "32x32b" in ins.words) or any("pack" in word for word in ins.words):
-        raise not_modelled(ins, "only the shapes .32x32b and .16x32bx2 without packing")
-    if not isinstance(operand, Address) or halves != isinstance(split, Immediate):
-        raise not_modelled(ins, "its operands")
-    read, offset = machine.reader(operand.base, "u32"), operand.offset
-    lanes = _WARP_LANES // 2 if halves else _WARP_LANES
-    further = split.value if isinstance(split, Immediate) else 0
-
-    def rows(mask: Mask) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
-        threads = machine.active(mask)
-        address = machine.every(read())[threads].astype(np.int64) + offset
-        first, warp = address >> 16, threads % machine.threads // _WARP_LANES
-        if (first % lanes).any():
-            thread = int(threads[(first % lanes).argmax()])
-            raise machine.fault(ins, f"the lane of its address is not a multiple of {lanes}", thread)
-        # TileLang gives every warp the address of lane 0, and relies on the lanes of the warp's own quarter.
-        own = warp % 4 * _WARP_LANES
-        if (other := first // _WARP_LANES * _WARP_LANES != own).any():
-            where = machine.who(int(threads[other.argmax()]))
-            what = "its address names lanes of another warp; those of its own are taken"
-            machine.report(ins, "lanes of another warp", "Tensor Memory Access Restrictions", what, where)
-        column = (address & 0xFFFF) + threads % _WARP_LANES // lanes * further
-        return machine.cta_of_thread[threads], own + first % _WARP_LANES + threads % lanes, column
-
-    return rows
-
-
-def _load(machine: Machine, ins: Instruction) -> Step:
-    numbers = machine.register_numbers(ins.operands[0])
-    writes = [machine.writer(item, "b32") for item in _registers(ins.operands[0])]
-    split = ins.operands[2] if len(ins.operands) > 2 else None
-    rows, memory = _rows(machine, ins, ins.operands[1], split), _tensor_memory(machine)
+def _relinquish(machine: Machine, ins: Instruction) -> Step:
+    memory = tensor_memory(machine)
 
     def step(mask: Mask) -> None:
-        cta, lane, column = rows(mask)
-        for place in range(len(numbers)):
-            values = np.zeros(machine.count, np.uint32)
-            values[machine.active(mask)] = memory.words[cta, lane, column + place]
-            writes[place](mask, values)
-
-    return step
-
-
-def _store(machine: Machine, ins: Instruction) -> Step:
-    reads = [machine.reader(item, "b32") for item in _registers(ins.operands[-1])]
-    split = ins.operands[1] if len(ins.operands) > 2 else None
-    rows, memory = _rows(machine, ins, ins.operands[0], split), _tensor_memory(machine)
-
-    def step(mask: Mask) -> None:
-        cta, lane, column = rows(mask)
-        for place, read in enumerate(reads):
-            memory.words[cta, lane, column + place] = machine.every(read())[machine.active(mask)]
+        memory.relinquished[machine.cta_of_thread[machine.active(mask)]] = ins.line
 
     return step
 
 
 def _commit(machine: Machine, ins: Instruction) -> Step:
     places, state = machine.places(ins.operands[0], "shared", ins, 8), barriers(machine)
+    memory = tensor_memory(machine)
     multicast = machine.reader(ins.operands[1], "u16") if "multicast::cluster" in ins.words else None
 
     def step(mask: Mask) -> None:
         at = machine.every(places(mask)[1])
-        objects = [
-            (int(at[thread]) + other * machine.shared_bytes) // 8
-            for thread in machine.active(mask).tolist()
-            for other in machine.distances(thread, int(machine.every(multicast())[thread]) if multicast else None)
-        ]
-        machine.queue.append(lambda: state.arrive(np.array(objects), 1, ins))
+        for thread in machine.active(mask).tolist():
+            others = machine.distances(thread, int(machine.every(multicast())[thread]) if multicast else None)
+            objects = (int(at[thread]) + np.array(others) * machine.shared_bytes) // 8
+            done = memory.order.committed(thread) if memory.order else 0
+
+            def work(objects: NDArray[np.int64] = objects, done: int = done) -> None:
+                if memory.order:
+                    machine.checker.complete([("mbarrier", place) for place in objects.tolist()], done)
+                state.arrive(objects, 1, ins)
+
+            machine.queue.append(work)
 
     return step
 
@@ -214,14 +143,14 @@ def _copy(machine: Machine, ins: Instruction) -> Step:
     rows, units, lanes = _COPIES[form]
     operand, source = ins.operands
     base, offset = (operand.base, operand.offset) if isinstance(operand, Address) else (operand, 0)
-    read_to, read_from, memory = machine.reader(base, "u32"), machine.reader(source, "b64"), _tensor_memory(machine)
+    read_to, read_from, memory = machine.reader(base, "u32"), machine.reader(source, "b64"), tensor_memory(machine)
     row, unit = np.arange(rows)[:, None], np.arange(units)
 
     def step(mask: Mask) -> None:
         for thread in machine.active(mask).tolist():
             to, value = (int(machine.every(read())[thread]) for read in (read_to, read_from))
             column = to + offset
-            if column >> 16 or column + 4 * units > _COLUMNS:
+            if column >> 16 or column + 4 * units > COLUMNS:
                 raise machine.fault(ins, f"it writes lane 0 and columns of tensor memory, not {column:#x}", thread)
             try:
                 start = unit_address(decode_descriptor(value, "tcgen05"), row, unit, "k")
@@ -231,6 +160,10 @@ def _copy(machine: Machine, ins: Instruction) -> Step:
             if places.max() >= machine.shared_bytes:
                 raise machine.fault(ins, "its descriptor reaches beyond shared memory", thread)
             ctas = _ctas_of(machine, ins, thread)
+            written = np.zeros((LANES, COLUMNS), np.bool_)
+            for lane in lanes:
+                written[lane : lane + rows, column : column + 4 * units] = True
+            _note(machine, ins, thread, ctas, Accesses.of(written, np.zeros_like(written), [places]))
 
             def work(ctas: Any = ctas, column: int = column, places: NDArray[np.int64] = places) -> None:
                 words = machine.shared[ctas][..., places].view("<u4")
@@ -240,6 +173,15 @@ def _copy(machine: Machine, ins: Instruction) -> Step:
             machine.queue.append(work)
 
     return step
+
+
+def _note(machine: Machine, ins: Instruction, thread: int, ctas: Any, accesses: Accesses) -> None:
+    """Check what a multiplication or copy accesses, if that is checked."""
+    memory = tensor_memory(machine)
+    if memory.order:
+        numbers = np.arange(machine.ctas)[ctas].reshape(-1)
+        memory.require(ins, thread, numbers[:, None], accesses.columns)
+        memory.order.issue(ins, thread, numbers.tolist(), accesses)
 
 
 def _multiply(machine: Machine, ins: Instruction) -> Step:
@@ -266,10 +208,29 @@ def _multiply(machine: Machine, ins: Instruction) -> Step:
     lanes: Sequence[Reader] = ()
     if operands and isinstance(operands[0], Vector):
         first = operands.pop(0)
-        lanes = [machine.reader(item, "u32") for item in _registers(first)]
+        lanes = [machine.reader(item, "u32") for item in first.items]
     if len(operands) != 1:
         raise not_modelled(ins, "operands behind the predicate")
-    adds, memory, launch = machine.reader(operands[0], "pred"), _tensor_memory(machine), machine.launch
+    adds, memory, launch = machine.reader(operands[0], "pred"), tensor_memory(machine), machine.launch
+
+    @lru_cache(maxsize=64)
+    def accesses(taken: tuple[tuple[str, int], ...], options: tuple[tuple[str, int], ...]) -> Accesses:
+        """Return what is accessed, by the values of the operands."""
+        operands, others = dict(taken), dict(options)
+        try:
+            descriptor = decode_instruction_descriptor(opcode, operands.pop("idesc"))
+            addresses = operands | {name: others[name] for name in ("e",) if name in others}
+            scales = {name: others.get(name) for name in ("scale_a", "scale_b")}
+            placement = placement_of(opcode, descriptor, addresses, scales, None)
+        except Error as error:
+            raise KernelError(f"line {ins.line}: {error}") from None
+        read, places = np.zeros((LANES, COLUMNS), np.bool_), []
+        for where in (placement.a, placement.b, placement.e, placement.scale_a, placement.scale_b):
+            if isinstance(where, TensorMap):
+                read |= where.words()
+            elif where is not None:
+                places.append((where.addresses.ravel()[:, None] + np.arange(-(-where.element_bits // 8))).ravel())
+        return Accesses.of(placement.d.words(), read, places)
 
     def value(reader: Reader, thread: int) -> int:
         return int(machine.every(reader())[thread])
@@ -285,6 +246,8 @@ def _multiply(machine: Machine, ins: Instruction) -> Step:
             machine.work.multiplications[TensorWork(ins.line, ins.opcode, a_from, taken["idesc"])] += opcode.cta_group
             who = f"CTA {machine.place_of(thread // machine.threads)}"
             ctas = _ctas_of(machine, ins, thread)
+            if machine.checker:
+                _note(machine, ins, thread, ctas, accesses(tuple(taken.items()), tuple(options.items())))
 
             def work(
                 ctas: Any = ctas, taken: dict[str, Any] = taken, options: dict[str, Any] = options, who: str = who

@@ -103,6 +103,8 @@ PLANTED = [
     ("sm80.sparse.bf16", r"mma\.sp([^;]*), (%r\d+), 0;", r"mov.b32 \2, 0; mma.sp\1, \2, 0;", "mma.sp",
      r": metadata at .*lane 0, bits 3:0.*nibble 0b0000"),
     ("sm80.f16", r"(ldmatrix[^;]*)\];", r"\1+2];", "ldmatrix", "not a multiple of 16"),
+    pytest.param("cute.sm100.f16", r"mbarrier\.try_wait\S+ P1, \[%r221\], 0, \d+;", "setp.eq.u32 P1, 0, 0;",
+                 "tcgen05.ld", r"reads tensor memory that line \d+ may still write", marks=pytest.mark.regression),
     ("split_k.f16", r"(st\.global\S+ \[ %rd62 \+ )0", r"\g<1>1073741824", "st", "16 bytes outside of global memory"),
 ]  # fmt: skip
 

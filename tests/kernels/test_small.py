@@ -197,17 +197,37 @@ def test_atomics_take_threads_in_order() -> None:
     assert not counter.any()
 
 
-def test_a_cluster_reads_the_shared_memory_of_the_other_cta(rng: Random) -> None:
-    words, result = rng.integers(0, 1 << 32, 2 * WORDS, dtype=np.uint32), np.zeros(2 * WORDS, np.uint32)
-    body = """
+CLUSTER = """
   mov.u32 %r6, %ctaid.x; mul.wide.u32 %rd4, %r6, 256; add.s64 %rd1, %rd1, %rd4; add.s64 %rd2, %rd2, %rd4;
   ld.global.u32 %r1, [%rd1]; mov.u32 %r3, buffer; mad.lo.u32 %r4, %r0, 4, %r3; st.shared.u32 [%r4], %r1;
   barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
   mov.u32 %r7, %cluster_ctarank; xor.b32 %r7, %r7, 1; mapa.shared::cluster.u32 %r5, %r4, %r7;
   ld.shared::cluster.u32 %r2, [%r5]; st.global.u32 [%rd2], %r2;"""
+
+
+@pytest.mark.parametrize(
+    ("barrier", "orders"),
+    [
+        ("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;", True),
+        ("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;", True),
+        ("barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;", False),
+        ("bar.sync 0;", False),
+    ],
+)
+def test_a_cluster_reads_the_shared_memory_of_the_other_cta(barrier: str, orders: bool, rng: Random) -> None:
+    words, result = rng.integers(0, 1 << 32, 2 * WORDS, dtype=np.uint32), np.zeros(2 * WORDS, np.uint32)
+    body = CLUSTER.replace("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;", barrier)
     program = text(body, head=".shared .align 4 .b8 buffer[256];")
     done = run_kernel(program, 2, WORDS, [words, result], cluster=2)
-    np.testing.assert_array_equal(done.after(result), np.roll(words, WORDS))
+    if orders:
+        assert done.findings == []
+        np.testing.assert_array_equal(done.after(result), np.roll(words, WORDS))
+    else:
+        (finding,) = map(str, done.findings)
+        assert finding == (
+            "line 23: ld.shared::cluster.u32: it reads shared memory that warp 0 of CTA (1, 0, 0) wrote at line 20, "
+            "and no barrier orders the two; undefined by PTX (address 0x0, thread 0 of CTA (0, 0, 0))"
+        )
 
 
 @pytest.mark.parametrize("_", range(4))

@@ -1,14 +1,16 @@
 """Kernels of ``tcgen05``: a product from shared memory, on the model and through the hardware; loads and stores."""
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 import sptc
 from numpy.typing import NDArray
+from sptc.errors import KernelError
 from sptc.isa.instruction_descriptor import InstructionDescriptor, encode_instruction_descriptor
 from sptc.isa.tcgen05 import parse_shaped
-from sptc.kernels.launch import run_kernel
+from sptc.kernels.launch import KernelRun, run_kernel
 from sptc.tests.kernels.test_small import text
 
 ROWS, COLUMNS, K = 128, 32, 16
@@ -33,6 +35,14 @@ def begin(group: int) -> str:
 """
 
 
+def end(group: int) -> str:
+    """Return the end of a kernel: its columns of tensor memory are freed."""
+    return f"""
+  barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; bar.sync 0; ld.shared.u32 %r4, [%r3+{ADDRESS}];
+  @%p1 tcgen05.dealloc.cta_group::{group}.sync.aligned.b32 %r4, 32;
+"""
+
+
 def descriptor(start: int) -> int:
     """Return the descriptor of core matrices without a swizzle: 128 bytes along K, 256 along rows; of sm_100."""
     return start >> 4 | 128 >> 4 << 16 | 256 >> 4 << 32 | 1 << 46
@@ -42,8 +52,8 @@ def chain(group: int) -> str:
     return f"tcgen05.mma.cta_group::{group}.kind::f16 (m{ROWS * group}n{COLUMNS}k{K}.f32.f16.f16)"
 
 
-def product(backend: Any, a: NDArray, b: NDArray, group: int, issuer: int = 0) -> NDArray:
-    """Multiply with one instruction of a CTA or a pair, which CTA `issuer` issues; each thread reads its lane of D."""
+def product_module(group: int, issuer: int = 0) -> str:
+    """Return a kernel of one multiplication of a CTA or a pair, which CTA `issuer` issues; threads read D."""
     opcode, instruction = parse_shaped(chain(group))
     idesc = encode_instruction_descriptor(opcode, InstructionDescriptor(instruction=instruction))
     own = COLUMNS // group
@@ -71,14 +81,16 @@ def product(backend: Any, a: NDArray, b: NDArray, group: int, issuer: int = 0) -
   {commit} {WAIT}
   tcgen05.ld.sync.aligned.32x32b.x{COLUMNS}.b32 {{{registers}}}, [%r4]; tcgen05.wait::ld.sync.aligned;
   ld.param.u64 %rd2, [p2]; mad.wide.u32 %rd2, %r11, {4 * COLUMNS}, %rd2;
-  {" ".join(f"st.global.u32 [%rd2+{4 * n}], %d{n};" for n in range(COLUMNS))}
+  {" ".join(f"st.global.u32 [%rd2+{4 * n}], %d{n};" for n in range(COLUMNS))} {end(group)}
 """
+    return text(body, parameters=3, head=SHARED)
+
+
+def run_product(module: str, backend: Any, a: NDArray, b: NDArray, group: int) -> tuple[NDArray, KernelRun]:
+    """Run a kernel of one multiplication, and return its result."""
     d = np.zeros((ROWS * group, COLUMNS), np.float32)
-    module = text(body, parameters=3, head=SHARED)
     run = run_kernel(module, group, ROWS, [a, b, d], arch="sm_100", backend=backend, cluster=group)
-    assert run.findings == []
-    assert run.cycles == (ROWS * group + COLUMNS) * 2 * K / 128  # the reads of A and B from shared memory
-    return run.after(d)
+    return run.after(d), run
 
 
 @pytest.mark.parametrize(
@@ -89,7 +101,9 @@ def test_a_product_is_read_back(backend: str, group: int, rng: np.random.Generat
     """The same through the elaborated hardware of a CTA and of a pair: operands, accumulators and control."""
     a, b = (rng.standard_normal((rows, K)).astype(np.float16) for rows in (ROWS * group, COLUMNS))
     expected = sptc.gemm(a, np.ascontiguousarray(b.T), instruction=chain(group), arch="sm_100")
-    result = product(backend, a, b, group, int(rng.integers(group)))
+    result, run = run_product(product_module(group, int(rng.integers(group))), backend, a, b, group)
+    assert run.findings == []
+    assert run.cycles == (ROWS * group + COLUMNS) * 2 * K / 128  # the reads of A and B from shared memory
     np.testing.assert_array_equal(result.view(np.uint32), expected.view(np.uint32))
 
 
@@ -118,17 +132,120 @@ fill: st.shared.u32 [%r5+{A}], %r6; add.u32 %r6, %r6, 128; add.u32 %r5, %r5, 512
     assert rows == len({*row.tolist()})
 
 
-def test_halves_of_a_warp_read_other_columns_of_tensor_memory() -> None:
-    result = np.zeros(128, np.uint32)
-    body = """
-  mov.u32 %r3, buffer; setp.lt.u32 %p1, %r0, 32;
-  @%p1 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r3], 32; bar.sync 0; ld.shared.u32 %r4, [%r3];
-  shr.u32 %r5, %r0, 5; shl.b32 %r5, %r5, 21; add.u32 %r4, %r4, %r5; add.u32 %r6, %r0, 1000; add.u32 %r7, %r0, 2000;
-  tcgen05.st.sync.aligned.32x32b.x2.b32 [%r4], {%r6, %r7}; tcgen05.wait::st.sync.aligned;
-  tcgen05.ld.sync.aligned.16x32bx2.x1.b32 {%r2}, [%r4], 1; tcgen05.wait::ld.sync.aligned; st.global.u32 [%rd2], %r2;"""
-    done = run_kernel(
-        text(body, head=".shared .align 16 .b8 buffer[16];"), 1, 128, [result, result], arch="sm_100"
-    ).after(result)
-    thread = np.arange(128)
-    lane = thread // 32 * 32 + thread % 16
-    np.testing.assert_array_equal(done, lane + np.where(thread % 32 < 16, 1000, 2000))
+def test_copies_that_change_the_format_are_refused() -> None:
+    body = f".reg .b64 %q<2>; {begin(1)} mov.u64 %q0, 0; tcgen05.cp.cta_group::1.128x256b.b8x16.b4x16_p64 [%r4], %q0;"
+    words = np.zeros(128, np.uint32)
+    with pytest.raises(
+        KernelError, match=r"^line \d+: 'tcgen05\.cp.*b4x16_p64' is not modelled: .*without a change of format$"
+    ):
+        run_kernel(text(body, head=SHARED), 1, 128, [words, words], arch="sm_100")
+
+
+#: Of each shape with N repetitions, in rows of R bits: sizes and strides in bits of the digits of the thread and of the
+#: register, lowest first, as CUTLASS's ``copy_traits_sm100.hpp`` states them; and bits of a row for N = 1.
+LAYOUTS: dict[str, Any] = {
+    "32x32b": (32, lambda n, r: ([(32, r)], [(n, 32)])),
+    "16x64b": (64, lambda n, r: ([(2, 8 * r), (2, 32), (8, r)], [(n, 64)])),
+    "16x128b": (128, lambda n, r: ([(4, 32), (8, r)], [(2, 8 * r), (n, 128)])),
+    "16x256b": (256, lambda n, r: ([(4, 64), (8, r)], [(2, 32), (2, 8 * r), (n, 256)])),
+    "16x32bx2": (64, lambda n, r: ([(16, r), (2, r // 2)], [(n, 32)])),
+}
+
+
+def offsets(digits: list[tuple[int, int]]) -> NDArray[np.int64]:
+    """Return the offset of each number whose digits have these sizes and strides."""
+    total = np.zeros(1, np.int64)
+    for size, stride in digits:
+        total = (np.arange(size)[:, None] * stride + total).reshape(-1)
+    return total
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("is_load", [True, False])
+@pytest.mark.parametrize("shape", LAYOUTS)
+def test_shapes_of_loads_and_stores(shape: str, is_load: bool, packed: bool, rng: np.random.Generator) -> None:
+    """Words of 64 columns by lane and column, loaded in a shape, or stored in it and loaded by lane."""
+    row, digits = LAYOUTS[shape]
+    count = int(rng.choice([1, 2, 4]))
+    bits = row * count
+    thread, register = map(offsets, digits(count, bits))
+    lane, column = np.divmod(thread[:, None] + register, bits)
+    column, top = (1 + packed) * (column // 32), 0 if shape == "32x32b" else int(rng.integers(2)) * 16
+    split = f", {bits // 64 * (1 + packed)}" if shape == "16x32bx2" else ""
+    form = f"sync.aligned.{shape}.x{count}"
+    registers = ", ".join(f"%w{n}" for n in range(register.size))
+    all_columns = ", ".join(f"%v{n}" for n in range(64))
+    moves = (
+        f"tcgen05.ld.{form}{'.pack::16b' * packed}.b32 {{{registers}}}, [%r7]{split}; tcgen05.wait::ld.sync.aligned;"
+        if is_load
+        else f"""
+  {" ".join(f"mad.lo.u32 %w{n}, %r0, {register.size * 65537}, {n * 65537 + 65536};" for n in range(register.size))}
+  tcgen05.st.{form}{".unpack::16b" * packed}.b32 [%r7]{split}, {{{registers}}}; tcgen05.wait::st.sync.aligned;
+  tcgen05.ld.sync.aligned.32x32b.x64.b32 {{{all_columns}}}, [%r4]; tcgen05.wait::ld.sync.aligned;"""
+    )
+    results = [f"%w{n}" for n in range(register.size)] if is_load else [f"%v{n}" for n in range(64)]
+    body = f"""
+  .reg .b32 %v<64>; .reg .b32 %w<{register.size}>; {begin(1).replace("], 32;", "], 64;")}
+  shr.u32 %r6, %r0, 5; shl.b32 %r6, %r6, 21; add.u32 %r4, %r4, %r6; add.u32 %r7, %r4, {top << 16};
+  {" ".join(f"mad.lo.u32 %v{n}, %r0, {64 * 65537}, {n * 65537 + 65536};" for n in range(64))}
+  tcgen05.st.sync.aligned.32x32b.x64.b32 [%r4], {{{all_columns}}}; tcgen05.wait::st.sync.aligned; {moves}
+  ld.param.u64 %rd2, [p1]; mad.wide.u32 %rd2, %r0, {4 * len(results)}, %rd2;
+  {" ".join(f"st.global.u32 [%rd2+{4 * n}], {name};" for n, name in enumerate(results))}
+  {end(1).replace("%r4, 32;", "%r4, 64;")}"""
+    d = np.zeros((128, len(results)), np.uint32)
+    run = run_kernel(text(body, head=SHARED), 1, 128, [d, d], arch="sm_100")
+    assert run.findings == []
+    filled = lambda rows, columns: ((np.arange(rows * columns) * 65537 + 65536) & 0xFFFFFFFF).reshape(rows, columns)  # noqa: E731
+    memory, values = filled(128, 64).reshape(4, 32, 64), filled(128, register.size).reshape(4, 32, register.size)
+    if is_load:
+        expected = memory[:, top + lane, column]
+        if packed:
+            expected = expected & 0xFFFF | (memory[:, top + lane, column + 1] & 0xFFFF) << 16
+    elif packed:
+        memory[:, top + lane, column] = memory[:, top + lane, column] & ~0xFFFF | values & 0xFFFF
+        memory[:, top + lane, column + 1] = memory[:, top + lane, column + 1] & ~0xFFFF | values >> 16
+    else:
+        memory[:, top + lane, column] = values
+    np.testing.assert_array_equal(run.after(d), (expected if is_load else memory).reshape(128, -1))
+
+
+#: What is edited in the kernel of one multiplication (a pattern, and its replacement), the opcode at which it is found,
+#: and what is said of it.
+STORE_TO_A = f"st.shared.u32 [%r13+{A}], %r6;\n"
+PLANTED = [
+    (r"again: mbarrier[^@]*@!%p5 bra again;", "", "tcgen05.ld", "reads tensor memory that line {mma} may still write"),
+    (r"again: ", rf"{STORE_TO_A}again: ", "st.shared.u32", "overwrites shared memory that line {mma} may still read"),
+    (r"fence\.proxy\.async\.shared::cta;", "", "tcgen05.mma", "wrote at line .*, and no fence.proxy.async lies"),
+    (r"@%p1 tcgen05\.alloc[^;]*;", "", "tcgen05.mma", "accesses column 0 of tensor memory, which no tcgen05.alloc has"),
+    (r"@%p1 tcgen05\.dealloc[^;]*;", "", "tcgen05.alloc", "no tcgen05.dealloc frees its columns before the"),
+    (r"(tcgen05\.ld\.)", r"@%p1 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r4, 32;\nbar.sync 0;\n\1", "tcgen05.ld",
+     "accesses column 0 of tensor memory, which line {dealloc} has freed"),
+    (r"(tcgen05\.wait::ld[^;]*;)", r"\1\n@%p2 {opcode} [%r4], %q0, %q1, %r5, %p4;", "tcgen05.mma",
+     "overwrites tensor memory that warp 1 loaded at line {ld}, and no barrier orders the two"),
+    (r"@%p1 (tcgen05\.alloc)", r"@%p1 tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;\n@%p1 \1",
+     "tcgen05.alloc", "allocates after tcgen05.relinquish_alloc_permit of line {relinquish}"),
+    (r"(tcgen05\.ld[^,]*), ([^[]*)\[%r4\]", r"\1, \2[%r4+496]", "tcgen05.ld", "column 527 of tensor memory"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("pattern", "instead", "opcode", "what"), PLANTED)
+def test_planted_mistakes(pattern: str, instead: str, opcode: str, what: str, rng: np.random.Generator) -> None:
+    """Each is named with its line, as a finding or as an error."""
+    a, b = (rng.standard_normal((rows, K)).astype(np.float16) for rows in (ROWS, COLUMNS))
+    module = re.sub(
+        pattern, instead.replace("{opcode}", parse_shaped(chain(1))[0].__str__()), product_module(1), count=1
+    )
+    lines = module.splitlines()
+    line_of = {
+        word: next((number for number, line in enumerate(lines, 1) if f"tcgen05.{word}" in line), 0)
+        for word in ("mma", "ld", "dealloc", "relinquish")
+    }
+    try:
+        findings = [*map(str, run_product(module, "native", a, b, 1)[1].findings)]
+    except KernelError as error:
+        findings = str(error).split("; before that, ")
+    matching = [finding for finding in findings if re.search(what.format(**line_of), finding)]
+    assert matching, findings
+    found = re.match(r"line (\d+)", matching[0])
+    assert found
+    assert opcode in lines[int(found[1]) - 1], matching

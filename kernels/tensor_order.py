@@ -1,0 +1,153 @@
+"""Order of accesses to tensor memory, and of ``tcgen05.mma`` and ``tcgen05.cp`` to shared memory.
+
+Multiplications and copies are numbered in the order in which they are issued. A commit hands the number of the last
+one of its thread to an ``mbarrier``, and a thread that waits for it knows that all up to this number are done: the
+number is one more component of the clocks of :mod:`sptc.kernels.checker`. Each word of tensor memory keeps the number
+of the last multiplication or copy that writes it, and the last warp that loaded or stored it; each word of shared
+memory keeps the number of the last one that reads it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..isa.tensor_memory import COLUMNS, LANES
+from .machine import Machine
+from .memory import cell_views, cells_of, pieces_of
+from .program import Instruction
+
+__all__ = ["Accesses", "TensorOrder"]
+
+_WARP, _WORD = 32, 4
+_NOBODY = -1
+#: Section of the PTX ISA.
+_RULE = "tcgen05 Memory Consistency Model"
+_Index = Any
+
+
+@dataclass(frozen=True)
+class Accesses:
+    """What a multiplication or copy accesses in each of its CTAs."""
+
+    #: Words of tensor memory that it writes, and those that it reads, lane by lane.
+    written: NDArray[np.intp]
+    read: NDArray[np.intp]
+    #: Columns of these words.
+    columns: NDArray[np.intp]
+    #: Places in shared memory that it reads, and the bytes that it reads from each.
+    at: NDArray[np.int64]
+    octets: int
+
+    @classmethod
+    def of(cls, written: NDArray[np.bool_], read: NDArray[np.bool_], shared: list[NDArray[np.int64]]) -> "Accesses":
+        """Return the record for words of tensor memory, shape (128, 512), and bytes of shared memory."""
+        at, octets = pieces_of(np.concatenate([places.ravel() for places in shared]))
+        columns = np.flatnonzero((written | read).any(0))
+        return cls(np.flatnonzero(written), np.flatnonzero(read), columns, at, octets)
+
+
+class TensorOrder:
+    """Numbers of asynchronous ``tcgen05`` instructions, and the last accesses to each word.
+
+    Parameters
+    ----------
+    machine : Machine
+        Threads and memory, with a checker.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine, self.checker = machine, machine.checker
+        #: Line of each multiplication and copy by its number.
+        self.lines = [0]
+        #: Number of the last one that each thread issued.
+        self._last: dict[int, int] = {}
+        shape = (machine.ctas, LANES * COLUMNS)
+        #: Number of the last multiplication or copy that writes each word.
+        self.number = np.zeros(shape, np.int32)
+        #: Last warp that loaded or stored each word, its time, its line, and whether it stored.
+        self.warp = np.full(shape, _NOBODY, np.int16)
+        self.time, self.warp_line = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+        self.stored = np.zeros(shape, np.bool_)
+        machine.checker.tensor_cores = self
+        #: Number of the last multiplication or copy that reads each word of shared memory.
+        self.shared_number = cell_views(np.zeros(machine.shared.size // _WORD, np.uint32))
+
+    def access(self, ins: Instruction, threads: NDArray[np.intp], words: _Index, *, is_store: bool) -> None:
+        """Check and note a load or store of threads; `words` are CTA, lane and column, of shape (threads, words)."""
+        group, warp = self.checker.warps_of(threads)
+        cta, lane, column = words
+        words = cta, lane * COLUMNS + column
+        late = self.number[words] > self.checker.done[group, warp][:, None]
+        if late.any():
+            thread, place = np.argwhere(late)[0].tolist()
+            line = self.lines[int(self.number[words][thread, place])]
+            what = f"it {'overwrites' if is_store else 'reads'} tensor memory that line {line} may still write"
+            self._report(ins, "tensor memory before the commit", what, int(threads[thread]))
+        own = np.broadcast_to(warp[:, None], late.shape)
+        self.warp[words], self.warp_line[words], self.stored[words] = own, ins.line, is_store
+        self.time[words] = self.checker.seen[group, warp, warp][:, None]
+
+    def issue(
+        self,
+        ins: Instruction,
+        thread: int,
+        ctas: Sequence[int],
+        accesses: Accesses,
+    ) -> None:
+        """Check and note a multiplication or copy.
+
+        Parameters
+        ----------
+        ins, thread : Instruction, int
+            The instruction and the thread that issues it.
+        ctas : sequence of int
+            CTAs whose memories it accesses.
+        accesses : Accesses
+            What it accesses in each.
+        """
+        number = self._last[thread] = len(self.lines)
+        self.lines.append(ins.line)
+        (group,), (warp,) = self.checker.warps_of(np.array([thread]))
+        for cta in ctas:
+            for words, verb in ((accesses.written, "overwrites"), (accesses.read, "reads")):
+                owner = self.warp[cta][words]
+                unseen = (owner != _NOBODY) & (owner != warp)
+                unseen &= self.checker.seen[group, warp, owner] < self.time[cta][words]
+                if verb == "reads":
+                    unseen &= self.stored[cta][words]
+                if unseen.any():
+                    first = int(unseen.argmax())
+                    did = "stored" if self.stored[cta][words][first] else "loaded"
+                    what = (
+                        f"it {verb} tensor memory that warp {owner[first]} {did} at line "
+                        f"{self.warp_line[cta][words][first]}, and no barrier orders the two"
+                    )
+                    self._report(ins, "race on tensor memory", what, thread)
+            self.number[cta, accesses.written] = number
+        if accesses.at.size:
+            starts = np.array(ctas)[:, None] * self.machine.shared_bytes
+            at = (accesses.at + starts).ravel()
+            self.checker.reads_in_bulk(ins, [thread], at, accesses.octets)
+            count, cells = cells_of(at, accesses.octets)
+            kept = self.shared_number[count]
+            kept[cells] = np.full(count, number, np.uint32).view(kept.dtype)
+
+    def committed(self, thread: int) -> int:
+        """Return the number up to which the work of a thread is done when a commit of now completes."""
+        return self._last.get(thread, 0)
+
+    def overwrite(
+        self, ins: Instruction, count: int, cells: NDArray[np.int64], done: NDArray[np.integer], thread: int
+    ) -> None:
+        """Check a write to cells by threads, one for each or one, that know that numbers up to `done` are done."""
+        numbers = self.shared_number[count].take(cells).view(np.uint32).reshape(-1, count)
+        late = numbers > done[:, None]
+        if late.any():
+            what = f"it overwrites shared memory that line {self.lines[int(numbers[late][0])]} may still read"
+            self._report(ins, "overwrite of what tcgen05 still reads", what, thread)
+
+    def _report(self, ins: Instruction, kind: str, what: str, thread: int) -> None:
+        self.machine.report(ins, kind, _RULE, what, self.machine.who(thread))
