@@ -27,10 +27,10 @@ __all__ = ["Checker"]
 _WARP, _WORD = 32, 4
 #: Writer of a word that nobody has written.
 _NOBODY = -1
-#: Writes that are kept before those that nobody reads any more are dropped.
-_MOST_WRITES = 1 << 22
-#: Writes for which there is room at first.
-_FIRST_WRITES = 1 << 10
+#: Accesses that are kept before those are dropped that are no longer the last of any word.
+_MOST_ACCESSES = 1 << 22
+#: Accesses for which there is room at first.
+_FIRST_ACCESSES = 1 << 10
 
 
 class Checker:
@@ -56,13 +56,13 @@ class Checker:
         self.done = self.seen[..., self.warps + 1]
         self.tensor_cores: TensorOrder | None = None
         words = machine.shared.size // _WORD
-        #: Number of the last write of each word.
-        self.last = cell_views(np.zeros(words, np.uint32))
-        #: Writer, time and line of each write by its number; that of number 0 is nobody.
-        self.writes = np.full((3, _FIRST_WRITES), _NOBODY, np.int32)
+        #: Number of the last write of each word, and of its last read by threads.
+        self.last = {verb: cell_views(np.zeros(words, np.uint32)) for verb in ("wrote", "read")}
+        #: Warp (or proxy), time and line of each access by its number; that of number 0 is nobody.
+        self.accesses = np.full((3, _FIRST_ACCESSES), _NOBODY, np.int32)
         self.count = 1
-        #: Number of the newest write that every warp of its cluster has seen.
-        self.settled = 0
+        #: Number up to which every warp of a cluster has seen all writes, and all reads.
+        self.settled = {"wrote": 0, "read": 0}
         self.number_of_warp = np.arange(machine.count // _WARP, dtype=np.uint32)
         #: Work in flight that may still read or write each word: how much, and the line of the latest.
         self.in_flight = {name: cell_views(np.zeros(words, np.uint16)) for name in ("read", "write")}
@@ -88,19 +88,52 @@ class Checker:
         return count, cells, threads if len(cells) == len(threads) else threads.repeat(len(cells) // len(threads))
 
     def _add(self, writers: NDArray | int, times: NDArray | int, line: int) -> int:
-        """Note writes, and return the number of the first."""
+        """Note accesses, and return the number of the first."""
         size = np.size(writers)
-        if self.count + size > self.writes.shape[1]:
-            if self.count > _MOST_WRITES:
-                live, numbers = np.unique(np.append(self.last[1], np.uint32(0)), return_inverse=True)
-                self.last[1][:] = numbers[:-1]
-                self.settled = int(np.searchsorted(live, self.settled, "right")) - 1
-                self.writes[:, : len(live)], self.count = self.writes[:, live], len(live)
-            self.writes = np.pad(self.writes, ((0, 0), (0, self.count + size)), constant_values=_NOBODY)
+        if self.count + size > self.accesses.shape[1]:
+            if self.count > _MOST_ACCESSES:
+                self._drop()
+            self.accesses = np.pad(self.accesses, ((0, 0), (0, self.count + size)), constant_values=_NOBODY)
         first, self.count = self.count, self.count + size
         for row, values in enumerate((writers, times, line)):
-            self.writes[row, first : self.count] = values
+            self.accesses[row, first : self.count] = values
         return first
+
+    def _drop(self) -> None:
+        """Drop accesses that are not the last of any word, and number the others anew."""
+        live = np.zeros(self.count, np.bool_)
+        live[0] = True
+        for last in self.last.values():
+            live[last[1]] = True
+        numbers = np.cumsum(live, dtype=np.uint32) - np.uint32(1)
+        for verb, last in self.last.items():
+            last[1][:] = numbers[last[1]]
+            self.settled[verb] = int(numbers[self.settled[verb]])
+        kept = np.flatnonzero(live)
+        self.accesses[:, : len(kept)], self.count = self.accesses[:, kept], len(kept)
+
+    def _note(self, ins: Instruction, verb: str, count: int, cells: NDArray[np.int64], threads: NDArray) -> None:
+        """Note that threads, one for each cell, ``"wrote"`` or ``"read"`` cells."""
+        own = np.arange(self.warps)
+        first = self._add(np.tile(own, len(self.seen)), self.seen[:, own, own].ravel(), ins.line)
+        last = self.last[verb][count]
+        cell = (self.number_of_warp + np.uint32(first)).repeat(count).view(last.dtype)
+        last[cells] = cell.repeat(_WARP) if threads is self.machine.thread_numbers else cell[threads // _WARP]
+
+    def _unseen(
+        self, verb: str, count: int, cells: NDArray[np.int64], threads: NDArray[np.intp]
+    ) -> tuple[int, int] | None:
+        """Return the first word whose last access threads, one for each cell or one, do not know of, and the thread."""
+        numbers = self.last[verb][count].take(cells).view(np.uint32)
+        if not numbers.size or int(numbers.max()) <= self.settled[verb]:
+            return None
+        writer, time, _ = self.accesses[:, numbers]
+        group, warp = self.warps_of(threads.repeat(count) if len(threads) > 1 else threads)
+        unseen = (writer != _NOBODY) & (writer != warp) & (self.seen[group, warp, writer] < time)
+        if not unseen.any():
+            return None
+        first, inside = divmod(int(unseen.argmax()), count)
+        return int(cells[first]) * count + inside, int(threads[first % len(threads)])
 
     def wrote(
         self,
@@ -117,22 +150,30 @@ class Checker:
             if origins is not None:
                 origins = self.machine.every(origins)[self.machine.active(mask)][:, None] + np.arange(0, octets, _WORD)
             self.tiles.write(ins, count, cells, origins)
-        self._overwrite(ins, threads, count, cells)
-        own = np.arange(self.warps)
-        first = self._add(np.tile(own, len(self.seen)), self.seen[:, own, own].ravel(), ins.line)
-        cell = (self.number_of_warp + np.uint32(first)).repeat(count).view(self.last[count].dtype)
-        self.last[count][cells] = (
-            cell.repeat(_WARP) if threads is self.machine.thread_numbers else cell[threads // _WARP]
-        )
+        self._overwrite(ins, threads, count, cells, whole=octets >= _WORD)
+        if octets >= _WORD and (at_fault := self._unseen("wrote", count, cells, threads)):
+            self._report(ins, "overwrites", "and no barrier orders the two", *at_fault)
+        self._note(ins, "wrote", count, cells, threads)
 
     def overwrite(self, ins: Instruction, threads: NDArray[np.intp], at: NDArray[np.int64], octets: int) -> None:
-        """Check that ``tcgen05`` has read what threads, one for each place or one, begin to copy to."""
+        """Check that others have read what threads, one for each place or one, begin to copy to."""
         count, cells = cells_of(at, octets)
         self._overwrite(ins, threads.repeat(len(cells) // len(at)) if len(threads) > 1 else threads, count, cells)
 
-    def _overwrite(self, ins: Instruction, threads: NDArray[np.intp], count: int, cells: NDArray[np.int64]) -> None:
+    def _overwrite(
+        self,
+        ins: Instruction,
+        threads: NDArray[np.intp],
+        count: int,
+        cells: NDArray[np.int64],
+        *,
+        whole: bool = True,
+    ) -> None:
+        """Check that others have read cells; unless `whole` words are written, ``tcgen05`` alone."""
         if self.tensor_cores and threads.size:
             self.tensor_cores.overwrite(ins, count, cells, self.done[self.warps_of(threads)], int(threads[0]))
+        if whole and (at_fault := self._unseen("read", count, cells, threads)):
+            self._report(ins, "overwrites", "and no barrier orders the two", *at_fault, did="read")
 
     def warps_of(self, threads: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return cluster and warp in the cluster of threads."""
@@ -145,16 +186,9 @@ class Checker:
         self._not_in_flight(ins, count, cells, "write")
         if self.tiles:
             self.tiles.read(count, cells)
-        numbers = self.last[count].take(cells).view(np.uint32)
-        if not numbers.size or int(numbers.max()) <= self.settled:
-            return
-        writer, time, _ = self.writes[:, numbers]
-        group, warp = self.warps_of(threads.repeat(count))
-        unseen = (writer != _NOBODY) & (writer != warp) & (self.seen[group, warp, writer] < time)
-        if unseen.any():
-            first, inside = divmod(int(unseen.argmax()), count)
-            word = int(cells[first]) * count + inside
-            self._report(ins, word, "reads", "and no barrier orders the two", int(threads[first]))
+        if at_fault := self._unseen("wrote", count, cells, threads):
+            self._report(ins, "reads", "and no barrier orders the two", *at_fault)
+        self._note(ins, "read", count, cells, threads)
 
     def wrote_in_bulk(
         self, ins: Instruction, place: int, octets: int, barrier: int, origins: NDArray[np.int64] | None = None
@@ -165,7 +199,8 @@ class Checker:
         self._not_in_flight(ins, count, cells, "read")
         if self.tiles:
             self.tiles.write(ins, count, cells, origins)
-        self.last[1][place // _WORD : (place + octets) // _WORD] = self._add(self.warps, self.bulk_time, ins.line)
+        number = self._add(self.warps, self.bulk_time, ins.line)
+        self.last["wrote"][1][place // _WORD : (place + octets) // _WORD] = number
         self._leave_one(("mbarrier", barrier), self.warps, self.bulk_time)
 
     def reads_in_bulk(self, ins: Instruction, threads: Sequence[int], at: NDArray[np.int64], octets: int) -> None:
@@ -189,14 +224,14 @@ class Checker:
         group, warps = self.warps_of(np.array(threads))
         fenced = self.fenced[group, warps].max(0)
         fenced[self.warps] = self.seen[group, warps, self.warps].max()
-        writer, time, _ = self.writes[:, self.last[count].take(cells).view(np.uint32)]
+        writer, time, _ = self.accesses[:, self.last["wrote"][count].take(cells).view(np.uint32)]
         unseen = (writer != _NOBODY) & (fenced[writer] < time)
         if unseen.any():
             first, inside = divmod(int(unseen.argmax()), count)
             word = int(cells[first]) * count + inside
             fence = writer[first * count + inside] < self.warps
             what = f"and no {'fence.proxy.async lies' if fence else 'wait lies'} between"
-            self._report(ins, word, "reads", what, threads[0])
+            self._report(ins, "reads", what, word, threads[0])
 
     def begins(self, ins: Instruction, at: NDArray[np.int64], octets: int, access: str) -> None:
         """Note that bytes may be read or written until the work ends, ``access`` ``"read"`` or ``"write"``."""
@@ -226,17 +261,17 @@ class Checker:
             what = f"it {touches} shared memory that the {other} of line {line} may still {access}"
             self.machine.report(ins, kind, "Memory Consistency Model", what)
 
-    def _report(self, ins: Instruction, word: int, verb: str, why: str, thread: int) -> None:
+    def _report(self, ins: Instruction, verb: str, why: str, word: int, thread: int, did: str = "wrote") -> None:
         start, size = word * _WORD, self.machine.shared_bytes
-        by, _, line = self.writes[:, self.last[1][word]].tolist()
+        by, _, line = self.accesses[:, self.last[did][1][word]].tolist()
         who = self._warp_name(by, thread) if by < self.warps else "the asynchronous proxy"
-        kind = "no proxy fence" if "fence" in why else "race"
+        kind = "no proxy fence" if "fence" in why else "race" if did == "wrote" else "overwrite of what a warp reads"
         rule = "Async proxy" if "fence" in why else "Memory Consistency Model"
         self.machine.report(
             ins,
             kind,
             rule,
-            f"it {verb} shared memory that {who} wrote at line {line}, {why}",
+            f"it {verb} shared memory that {who} {did} at line {line}, {why}",
             f"address {start % size:#x}, {self.machine.who(thread)}",
         )
 
@@ -283,8 +318,10 @@ class Checker:
         seen[:] = seen.max(1, keepdims=True)
         seen[row, own, column] = times
         seen_by_cta[ctas], fenced_by_cta[ctas] = seen, fenced_by_cta[ctas].max(1, keepdims=True)
-        if len(ctas) == len(self.seen) and size == 1 and not self.bulk_time:
-            self.settled = self.count - 1
+        if len(ctas) == len(self.seen) and size == 1:
+            self.settled["read"] = self.count - 1
+            if not self.bulk_time:
+                self.settled["wrote"] = self.count - 1
 
     def arrive(self, barriers: Sequence[Any], threads: NDArray[np.intp]) -> None:
         """Leave the clocks of threads at barriers, one for each thread."""

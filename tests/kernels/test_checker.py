@@ -79,7 +79,9 @@ IN_FLIGHT = r"copy of line \d+ may still write"
 PLANTED = [
     ("cuda_wgmma_sp_sm90", r"fence\.proxy\.async[^;]*;", "", "wgmma.mma_async", NO_FENCE),
     ("triton.tma.f16", r"fence\.proxy\.async\.shared::cta;", "", "cp.async.bulk.tensor", NO_FENCE),
-    ("cuda_mma_sp_sm80", r"bar\.sync\s+0;", "", "ld", "and no barrier orders the two; undefined by PTX"),
+    ("cuda_mma_sp_sm80", r"bar\.sync\s+0;", "", "ld", "reads .*, and no barrier orders the two; undefined by PTX"),
+    ("cuda.sm80.mma.f16", r"(?s)(bar\.sync\s+0;.*)bar\.sync\s+0;", r"\1", "cp.async",
+     r"overwrites shared memory that warp \d read at line \d+, and no barrier orders the two"),
     ("triton.small.mma", r"cp\.async\.wait_group\s+\d+;", "", "ldmatrix", IN_FLIGHT),
     ("triton.f16.128", r"cp\.async\.wait_group\s+\d+;", "", "wgmma.mma_async", IN_FLIGHT),
     ("sm80.s8", r"cp\.async\.wait_group\s+\d+;", "", "ldmatrix", IN_FLIGHT),
@@ -141,12 +143,12 @@ def test_planted_mistakes(name: str, pattern: str, instead: str, opcode: str, wh
 
 
 @pytest.mark.parametrize("name", ["triton.f16.128", "cuda_mma_sp_sm80"])
-def test_writes_that_nothing_can_read_are_dropped(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The findings are the same with the fewest writes kept."""
+def test_accesses_that_are_no_longer_the_last_are_dropped(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The findings are the same with the fewest accesses kept."""
     kernel = recorded(name)
     text = re.sub(r"bar\.sync\s+0;", "", kernel.ptx) if name.startswith("cuda") else kernel.ptx
     expected = kernel.run(text)[1].findings
     assert expected
-    monkeypatch.setattr(checker, "_MOST_WRITES", 1)
-    monkeypatch.setattr(checker, "_FIRST_WRITES", 1)
+    monkeypatch.setattr(checker, "_MOST_ACCESSES", 1)
+    monkeypatch.setattr(checker, "_FIRST_ACCESSES", 1)
     assert kernel.run(text)[1].findings == expected

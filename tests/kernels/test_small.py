@@ -187,6 +187,19 @@ END:"""
         run_kernel(text(body.replace("bar.sync 1, 64; bra END;", "bra END;"), head=head), 1, WORDS, [words, result])
 
 
+def test_two_warps_write_the_same_words() -> None:
+    body = """
+  mov.u32 %r3, buffer; and.b32 %r4, %r0, 31; mad.lo.u32 %r4, %r4, 4, %r3; setp.lt.u32 %p1, %r0, 32;
+  @%p1 st.shared.u32 [%r4], 1;
+  @!%p1 st.shared.u32 [%r4], 2;"""
+    words = np.zeros(WORDS, np.uint32)
+    (finding,) = map(str, run_kernel(text(body, head=".shared .b32 buffer[32];"), 1, WORDS, [words, words]).findings)
+    assert finding == (
+        "line 21: st.shared.u32: it overwrites shared memory that warp 0 wrote at line 20, and no barrier orders the "
+        "two; undefined by PTX (address 0x0, thread 32 of CTA (0, 0, 0))"
+    )
+
+
 def test_atomics_take_threads_in_order() -> None:
     counter, result = np.zeros(WORDS, np.uint32), np.zeros(2 * WORDS, np.uint32)
     body = "ld.param.u64 %rd3, [p0]; atom.global.add.u32 %r2, [%rd3], 3; mov.u32 %r4, %ctaid.x;"
