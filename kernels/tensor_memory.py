@@ -206,9 +206,9 @@ def _multiply(machine: Machine, ins: Instruction) -> Step:
         wide = name in ("a", "b") and not isinstance(operand, Address)
         read[name] = machine.reader(base, "b64" if wide else "u32"), offset
     lanes: Sequence[Reader] = ()
-    if operands and isinstance(operands[0], Vector):
-        first = operands.pop(0)
-        lanes = [machine.reader(item, "u32") for item in first.items]
+    if operands and isinstance(mask_of_lanes := operands[0], Vector):
+        operands.pop(0)
+        lanes = [machine.reader(item, "u32") for item in mask_of_lanes.items]
     if len(operands) != 1:
         raise not_modelled(ins, "operands behind the predicate")
     adds, memory, launch = machine.reader(operands[0], "pred"), tensor_memory(machine), machine.launch

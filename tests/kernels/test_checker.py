@@ -2,11 +2,16 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 from sptc.errors import KernelError
-from sptc.kernels import checker
+from sptc.kernels import bulk_copies, checker
+from sptc.kernels.machine import Machine
+from sptc.kernels.memory import GLOBAL_BASE, GlobalMemory
+from sptc.kernels.tensor_maps import MapRecord
 from sptc.tests.kernels.recorded import NAMES, REPORTED, TRITON, compiled_kernel, recorded
 
 #: Triton 3.6 has no fence of the proxy between cp.async and wgmma: true findings of kernels that nobody edited. Bits
@@ -71,6 +76,19 @@ def test_what_public_reports_call_wrong_code(name: str) -> None:
     for pattern in REPORTS[name]:
         assert any(re.fullmatch(pattern, finding) for finding in findings), (pattern, findings)
     assert all(finding.kind in ("no proxy fence", "tile is no core matrices") for finding in run.findings)
+
+
+@pytest.mark.parametrize(("element", "size"), [("u8", 1), ("f16", 2), ("f32", 4), ("f64", 8)])
+def test_a_tile_knows_where_each_word_came_from(element: str, size: int, rng: np.random.Generator) -> None:
+    """The offset in global memory of each word of a tile that TMA loads, which starts inside a larger tensor."""
+    memory = GlobalMemory(4096)
+    memory.octets[:] = rng.integers(0, 256, memory.octets.size)
+    tile = MapRecord(GLOBAL_BASE + 512, (64 // size, 20), (64,), (48 // size, 8), element)
+    corner = [16 // size, 5]
+    data = bulk_copies._tile(cast(Machine, SimpleNamespace(memory=memory)), tile, corner)
+    origins = bulk_copies._tile_origins(tile, corner)
+    assert origins[:13].tolist() == [*range(848, 896, 4), 912]
+    np.testing.assert_array_equal(memory.views[4][origins // 4], data.view("<u4"))
 
 
 IN_FLIGHT = r"copy of line \d+ may still write"

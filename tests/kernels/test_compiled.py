@@ -18,6 +18,8 @@ from sptc.tests.kernels.triton_kernels import device_maps, host_maps, pointers, 
 TYPES = {"f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "s8": "int8", "tf32": "float32"}
 M = N = 256
 K = 192
+#: Triton 3.6 has no fence of the proxy between cp.async and wgmma or tcgen05.mma; 3.8 has one.
+WITHOUT_FENCE = triton.__version__.startswith("3.6.")
 BLOCK = {"BM": 128, "BN": 128, "BK": 64}
 
 
@@ -70,8 +72,8 @@ def test_a_kernel_is_a_chain(way: str, kind: str, arch: str, rng: np.random.Gene
     expected = sptc.gemm(a, right, instruction=chain(kind, arch), arch=arch, backend="native", **form)
     np.testing.assert_array_equal(run.after(d).view(np.uint32), expected.view(np.uint32))
     assert all(finding.kind == "no proxy fence" for finding in run.findings)
-    # Triton 3.6 has no fence of the proxy between cp.async and wgmma; 3.8 has one.
-    assert bool(run.findings) == (triton.__version__.startswith("3.6.") and way == "pointers" and arch == "sm_90")
+    reads_shared_memory = arch == "sm_90" or (arch == "sm_100" and kind != "s8")  # integers of sm_100 are left to mma
+    assert bool(run.findings) == (WITHOUT_FENCE and way == "pointers" and reads_shared_memory)
 
 
 #: Format, elements of a byte and of a block, type of the scales; and qualifiers of mma and tcgen05.
@@ -106,4 +108,6 @@ def test_block_scales(name: str, arch: str, rng: np.random.Generator) -> None:
     expected = sptc.gemm(operands[0], np.ascontiguousarray(operands[1].T), instruction=text, arch=arch,
                          block_scale_a=sa, block_scale_b=sb)  # fmt: skip
     np.testing.assert_array_equal(run.after(d).view(np.uint32), expected.view(np.uint32))
-    assert not run.findings
+    assert {finding.kind for finding in run.findings} == (
+        {"no proxy fence"} if WITHOUT_FENCE and arch == "sm_100" else set()
+    )
