@@ -27,6 +27,8 @@ _READS_DOCSTRINGS = ("module.__doc__", ".statement", *_READS_FILES)
 _OUTSIDE = "outside"
 #: Folders of data, by the room whose files read them.
 _DATA = {"isa": ("recordings",), "cli": ("fusesoc",)}
+#: Rooms whose modules another room imports by their names in a table (`api/backends.py`).
+_BY_NAME = {"api": {"sim/engine", "native"}}
 #: Every room, and what stands in none.
 EVERYTHING = frozenset({*MAY_IMPORT, _OUTSIDE})
 #: Files that decide what is installed, or how tests run.
@@ -118,7 +120,7 @@ def _reached(room: str) -> frozenset[str]:
         found.add(room)
         # Whoever imports an error or the version loads the package, but depends on nothing that it loads.
         names = {name for path in files_of(room) if room for name in imports_of(path) if _is_ours(name)}
-        waiting |= {of for name in names for of in _rooms(name)} - found
+        waiting |= ({of for name in names for of in _rooms(name)} | _BY_NAME.get(room, set())) - found
     return frozenset(found)
 
 
