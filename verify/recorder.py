@@ -21,7 +21,7 @@ from ..gpu.ptx import kernel, target
 from ..gpu.recorder import FORMAT, packed
 from ..gpu.tensor_ptx import RANGE, ranges_of, tensor_kernel
 from ..infra.reading import parse_json, read_text
-from ..isa.architectures import TARGETS, require_target, same_numerics
+from ..isa.architectures import require_target, same_numerics, target_named
 from ..isa.instructions import Instruction
 from ..isa.numerics import OPEN_RULES
 from ..isa.operands import Immediates
@@ -66,8 +66,7 @@ def subjects_of(name: str) -> Iterator[Subject]:
         form: object = replace(i, n=0) if i.family == "wgmma" else subject
         if opcode and (opcode.cta_group == 2 or opcode.weight_stationary):
             form = opcode, i.d, i.scale_format, i.satfinite
-        lacks = i.family == "tcgen05" and i.kind in TARGETS[name].lacks
-        if form not in seen and not lacks and (opcode is None or i.m == opcode.rows[-1]):
+        if form not in seen and target_named(name).has(i) and (opcode is None or i.m == opcode.rows[-1]):
             seen.add(form)
             yield subject
 
