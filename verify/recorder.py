@@ -21,7 +21,7 @@ from ..gpu.ptx import kernel, target
 from ..gpu.recorder import FORMAT, packed
 from ..gpu.tensor_ptx import RANGE, ranges_of, tensor_kernel
 from ..infra.reading import parse_json, read_text
-from ..isa.architectures import require_target, same_numerics, target_named
+from ..isa.architectures import TARGETS, require_target, same_numerics, target_named
 from ..isa.instructions import Instruction
 from ..isa.numerics import OPEN_RULES
 from ..isa.operands import Immediates
