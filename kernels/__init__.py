@@ -1,1 +1,1 @@
-"""Compiled GPU kernels: PTX text to a program, its threads and memories; tensor-core instructions on any back end."""
+"""Run compiled GPU kernels: PTX parser, threads and memories, tensor-core instructions on any back end."""

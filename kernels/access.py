@@ -1,4 +1,4 @@
-"""Loads, stores and atomics of single threads, ``ldmatrix`` and ``stmatrix``.
+"""Loads, stores and atomics of single threads, and the matrix moves ``ldmatrix`` and ``stmatrix``.
 
 Source: PTX ISA, "Data Movement and Conversion Instructions". Threads that store to one place are taken in the order of
 their numbers; so are atomics, which PTX leaves open.
@@ -20,7 +20,7 @@ from .values import numpy_type
 __all__ = ["ACCESS", "space_of"]
 
 _SPACES = ("global", "shared", "param", "local", "const")
-#: Qualifiers of a load or store that change no value.
+#: Qualifiers of a load or store that do not change the value.
 _HINTS = {
     *("weak", "relaxed", "acquire", "release", "volatile", "mmio", "nc", "cta", "gpu", "sys", "cluster"),
     *("ca", "cg", "cs", "cv", "wb", "wt", "lu", "L2::cache_hint", "L2::64B", "L2::128B", "L2::256B"),
@@ -32,7 +32,7 @@ _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 
 
 def space_of(ins: Instruction) -> str:
-    """Return the state space that an instruction names, or ``"generic"``."""
+    """Return the state space that an instruction names, or ``"generic"`` if it names none."""
     return next((word.split("::")[0] for word in ins.words[1:] if word.split("::")[0] in _SPACES), "generic")
 
 
@@ -86,7 +86,7 @@ def _load(machine: Machine, ins: Instruction) -> Step:
 
 
 def _units(size: int, count: int) -> tuple[int, int, int]:
-    """Return the bytes that a vector is accessed by, the bits of an address inside of them, and elements in them."""
+    """Return the bytes of one memory access of a vector, log2 of these bytes, and the elements in them."""
     unit = min(size * count, 16)
     return unit, unit.bit_length() - 1, unit // size
 
@@ -127,7 +127,7 @@ def _compared(old: NDArray, expected: NDArray, new: NDArray) -> NDArray:
 
 
 def _atomic(machine: Machine, ins: Instruction) -> Step:
-    """``atom`` and ``red``, also of vectors: thread by thread, in the order of CTAs and of threads inside."""
+    """Execute ``atom`` and ``red``, also on vectors: thread by thread, CTA after CTA."""
     words = ins.words
     returns = words[0] == "atom"
     name = next((word for word in words[1:] if word in REDUCTIONS or word == "cas"), "")
@@ -168,7 +168,7 @@ def _atomic(machine: Machine, ins: Instruction) -> Step:
 
 
 def _matrix_move(machine: Machine, ins: Instruction) -> Step:
-    """``ldmatrix`` and ``stmatrix``: elements of registers in rows of memory, by the map of ``isa``."""
+    """Execute ``ldmatrix`` and ``stmatrix``: map register elements to rows of memory, by the map in ``isa``."""
     try:
         move = parse_matrix_move(ins.opcode)
     except InstructionError as error:
@@ -183,7 +183,7 @@ def _matrix_move(machine: Machine, ins: Instruction) -> Step:
     where = matrix_move_map(move)
     every_lane = where.address_lanes.size == _WARP
     gives_row: Mask = None if every_lane else np.isin(machine.thread_numbers % _WARP, where.address_lanes)
-    # Of each element of each register, its place in the rows; and of each element of the rows, its place in registers.
+    # Position in the rows of each element of each register, and position in the registers of each element of the rows.
     size = move.container_bits // 8
     of_row = where.address_lanes.size // move.matrices * where.matrices + where.rows
     elements = (of_row * ROW_BYTES + where.row_low_bits // 8) // size
@@ -211,7 +211,7 @@ def _matrix_move(machine: Machine, ins: Instruction) -> Step:
 
 
 def _map_to_cluster(machine: Machine, ins: Instruction) -> Step:
-    """``mapa``: the address of the same variable in another CTA of the cluster."""
+    """Execute ``mapa``: return the address of the same variable in another CTA of the cluster."""
     type_ = ins.words[-1]
     destination, source, rank = ins.operands
     if "shared::cluster" not in ins.opcode or not isinstance(source, Register | Symbol):

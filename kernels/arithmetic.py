@@ -56,7 +56,7 @@ _INTEGER: dict[str, Function] = {
     "cnot": lambda a: (a == 0).astype(a.dtype),
     "sad": lambda a, b, c: np.where(a > b, a - b, b - a) + c,
 }
-#: Qualifiers of an integer instruction that change nothing here, or are handled.
+#: Qualifiers of an integer instruction that do not change the result here, or that the code handles.
 _KNOWN = {"lo", "hi", "wide", "rn", "ftz", "uni"}
 
 
@@ -87,7 +87,7 @@ def _selected(a: NDArray, b: NDArray, predicate: NDArray) -> NDArray:
     return np.where(predicate, a, b)
 
 
-#: Function, and types of its operands: of the instruction (t), or b32, u32 and pred by their first letter.
+#: Function, and types of its operands: t is the type of the instruction; b, u and p are b32, u32 and pred.
 _FORMS: dict[str, tuple[Function, str]] = {
     "shl": (shift_left, "tu"), "shr": (shift_right, "tu"), "lop3": (lookup, "tttu"), "prmt": (permuted, "bbu"),
     "bfe": (extracted, "tuu"), "bfi": (inserted, "ttuu"), "selp": (_selected, "ttp"),
@@ -95,7 +95,7 @@ _FORMS: dict[str, tuple[Function, str]] = {
 
 
 def _mixed(machine: Machine, ins: Instruction) -> Step:
-    """Shifts, fields, permutations, tables and selection."""
+    """Execute shifts, bit-field instructions, byte permutations, ``lop3`` tables and selections."""
     words = ins.words
     types = {"t": words[-1], "b": "b32", "u": "u32", "p": "pred"}
     if words[0] == "prmt" and len(words) > 2:
@@ -106,14 +106,14 @@ def _mixed(machine: Machine, ins: Instruction) -> Step:
 
 
 def _dot_product(machine: Machine, ins: Instruction) -> Step:
-    """``dp4a``, and ``dp2a`` with the low or high half of b."""
+    """Execute ``dp4a``, and ``dp2a`` with the low or high half of b."""
     *words, a_type, b_type = ins.words
     high = None if words[0] == "dp4a" else "hi" in words
     total = "s32" if "s32" in (a_type, b_type) else "u32"
     return operation(machine, ins, dot_product(a_type, b_type, high), ["b32", "b32", total], total)
 
 
-# Moves and comparison
+# Moves and comparisons
 
 
 def _move(machine: Machine, ins: Instruction) -> Step:
@@ -152,7 +152,7 @@ _COMBINATIONS: dict[str, Function] = {"and": np.logical_and, "or": np.logical_or
 
 
 def _comparison(word: str) -> Function:
-    """Return a comparison of numbers; with a u in front it is also true of a NaN."""
+    """Return a comparison of numbers; an unordered one (prefix u) is also true if an operand is NaN."""
     if word in _COMPARISONS:
         compare = _COMPARISONS[word]
         if word == "ne":
@@ -191,7 +191,7 @@ def _compare(machine: Machine, ins: Instruction) -> Step:
 
 
 def _to_generic(machine: Machine, ins: Instruction) -> Step:
-    """``cvta``: addresses of a state space to generic ones, or back."""
+    """Execute ``cvta``: convert addresses of a state space to generic ones, or back."""
     words = ins.words
     window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAMETER_WINDOW}
     start = next((window[word.split("::")[0]] for word in words if word.split("::")[0] in window), 0)

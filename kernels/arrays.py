@@ -1,4 +1,4 @@
-"""Arrays of numpy and tensors of torch as arguments of compiled kernels."""
+"""Numpy arrays and torch tensors as arguments of compiled kernels."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ __all__ = ["Memories", "element_type"]
 
 
 def element_type(value: Any) -> str:
-    """Return the name of the element type of an array or tensor; nothing if it is neither."""
+    """Return the name of the element type of an array or tensor; an empty string for any other value."""
     dtype = getattr(value, "dtype", None)
     if dtype is None or not hasattr(value, "shape") or isinstance(value, np.generic):
         return ""
@@ -20,13 +20,13 @@ def element_type(value: Any) -> str:
 
 
 class Memories:
-    """The memory of each array and tensor that a launch takes: a tensor given twice is one buffer."""
+    """Buffers of the arrays and tensors that a launch takes; a tensor passed twice has one buffer."""
 
     def __init__(self) -> None:
         self._arrays: dict[int, tuple[Any, NDArray]] = {}
 
     def array(self, value: Any) -> NDArray:
-        """Return an array itself, and the memory of a tensor as an array of integers of the same size.
+        """Return an array unchanged; return the memory of a tensor as an array of integers of the same width.
 
         Raises
         ------
@@ -38,7 +38,7 @@ class Memories:
         return self._arrays[id(value)][1]
 
     def add_results(self, run: KernelRun) -> None:
-        """Let :meth:`KernelRun.after` answer for tensors, too."""
+        """Let :meth:`KernelRun.after` accept tensors as well as arrays."""
         for value, array in self._arrays.values():
             if not isinstance(value, np.ndarray):
                 result = __import__("torch").from_numpy(run.after(array).copy()).view(value.dtype)

@@ -16,26 +16,26 @@ from .program import Address, Instruction, Operand, Sink
 __all__ = ["BARRIERS", "Barriers", "barriers", "wait_step"]
 
 _BYTES = 8
-#: A step that returns which threads of a mask need not wait; all of them for None.
+#: Function of a mask of threads: executes a barrier instruction, and returns a mask of the threads that may continue.
 WaitStep = Callable[[NDArray[np.bool_]], NDArray[np.bool_]]
 
 
 class Barriers:
-    """State of all ``mbarrier`` objects of a machine, by their place in shared memory."""
+    """State of all ``mbarrier`` objects of a machine; the index is the object's offset in shared memory / 8 bytes."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         count = machine.shared.size // _BYTES
-        #: Parity of the phase that is under way.
+        #: Parity of the current phase.
         self.phase = np.zeros(count, np.int64)
-        #: Arrivals that the phase still expects, and those of a whole phase; negative where there is no object.
+        #: Arrivals that the current phase still expects, and arrivals of a whole phase; negative if there is no object.
         self.pending = np.full(count, -1, np.int64)
         self.expected = np.full(count, -1, np.int64)
-        #: Bytes that the phase still expects.
+        #: Bytes that the current phase still expects.
         self.bytes = np.zeros(count, np.int64)
 
     def initialise(self, places: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
-        """Make objects that expect a number of arrivals in each phase."""
+        """Initialise objects with the number of arrivals that each phase expects."""
         self.pending[places] = self.expected[places] = counts
         self.phase[places] = self.bytes[places] = 0
 
@@ -48,23 +48,23 @@ class Barriers:
         self.settle(places)
 
     def expect(self, places: NDArray[np.int64], octets: NDArray[np.int64], ins: Instruction) -> None:
-        """Add bytes that the phase expects."""
+        """Add to the number of bytes that the current phase expects."""
         self.require(places, ins)
         np.add.at(self.bytes, places, octets)
 
     def complete(self, place: int, octets: int, ins: Instruction) -> None:
-        """Count bytes that arrived."""
+        """Subtract bytes that arrived from those that the current phase expects."""
         self.require(np.array([place]), ins)
         self.bytes[place] -= octets
         self.settle(np.array([place]))
 
     def require(self, places: NDArray[np.int64], ins: Instruction) -> None:
-        """Raise an error unless there are objects."""
+        """Raise an error unless an object was initialised at each index."""
         if (self.expected[places] < 0).any():
             raise self.machine.fault(ins, "there is no mbarrier at this address: mbarrier.init did not make one")
 
     def unfinished(self) -> list[str]:
-        """Return what each phase under way still expects, for those that have begun."""
+        """Return the pending arrivals and bytes of each phase that has begun."""
         begun = (self.expected > 0) & ((self.pending != self.expected) | (self.bytes != 0))
         size = self.machine.shared_bytes
         return [
@@ -74,7 +74,7 @@ class Barriers:
         ]
 
     def settle(self, places: NDArray[np.int64]) -> None:
-        """Begin the next phase where nothing is pending."""
+        """Begin the next phase of objects without pending arrivals and bytes."""
         which = np.unique(places)
         done = which[(self.pending[which] == 0) & (self.bytes[which] == 0)]
         if done.size:
@@ -84,12 +84,12 @@ class Barriers:
 
 
 def barriers(machine: Machine) -> Barriers:
-    """Return the barriers of a machine."""
+    """Return the ``mbarrier`` state of a machine."""
     return machine.unit("mbarrier", Barriers)
 
 
 def _object(machine: Machine, ins: Instruction, operand: Operand) -> Callable[[Mask], NDArray[np.int64]]:
-    """Return a function that gives the places of the objects of the threads of a mask."""
+    """Return a function that gives the indices of the ``mbarrier`` objects that threads of a mask address."""
     places = machine.places(operand, "shared" if "shared" in ins.opcode else "generic", ins, _BYTES)
 
     def objects(mask: Mask) -> NDArray[np.int64]:
@@ -119,7 +119,7 @@ def _step(machine: Machine, ins: Instruction) -> Step:
         at = objects(mask)
         if machine.checker:
             machine.checker.arrive([("mbarrier", place) for place in at.tolist()], machine.active(mask))
-        if write:  # the state is the parity of the phase that the arrival belongs to
+        if write:  # the state is the parity of the phase to which the arrival belongs
             state.require(at, ins)
             tokens = np.zeros(machine.count, np.uint64)
             tokens[machine.active(mask)] = state.phase[at].astype(np.uint64)
@@ -142,7 +142,7 @@ def _step(machine: Machine, ins: Instruction) -> Step:
 
 
 def wait_step(machine: Machine, ins: Instruction) -> WaitStep:
-    """Return the step of ``mbarrier.try_wait`` and ``test_wait``: the threads whose phase is complete go on.
+    """Return the step of ``mbarrier.try_wait`` and ``test_wait``: threads whose phase is complete continue.
 
     A thread that waits is not run again until a phase completes, so that the predicate is true wherever it is read.
     """

@@ -1,4 +1,4 @@
-"""Bulk copies: ``cp.async.bulk`` of bytes and of tensor tiles, to and from shared memory.
+"""Bulk copies ``cp.async.bulk``, of bytes or of tensor tiles, between global and shared memory.
 
 Source: PTX ISA, "Asynchronous copy: bulk" and "bulk tensor". A load is done when no thread can go on without it; a
 store when its thread waits for its group, or at the end.
@@ -24,7 +24,7 @@ from .values import numpy_type
 
 __all__ = ["BULK_COPIES"]
 
-#: Reductions of bulk copies.
+#: Reduction operations of bulk copies.
 _REDUCTIONS = ("add", "min", "max", "and", "or", "xor")
 #: Alignment of tiles in shared memory, in bytes.
 _TILE_ALIGNMENT = 128
@@ -56,7 +56,7 @@ def _value(machine: Machine, read: Reader, thread: int) -> int:
 
 
 def tensor_map(machine: Machine, ins: Instruction, address: int, thread: int) -> MapRecord:
-    """Return the tensor map at a generic address: of parameter space, or of global or shared memory."""
+    """Return the tensor map at a generic address, in parameter space, global or shared memory."""
     if address >= GLOBAL_BASE:
         octets = machine.memory.octets[address - GLOBAL_BASE :][:MAP_BYTES].tobytes()
     elif address >= PARAMETER_WINDOW:
@@ -71,7 +71,7 @@ def tensor_map(machine: Machine, ins: Instruction, address: int, thread: int) ->
 
 
 def _load(machine: Machine, ins: Instruction) -> Step:
-    """Copy to shared memory, and count the bytes at an ``mbarrier``."""
+    """Copy global to shared memory, and count the copied bytes at an ``mbarrier``."""
     tensor = "tensor" in ins.words
     destination, source, *rest = ins.operands
     if not isinstance(source, Address):
@@ -121,7 +121,7 @@ def _fill(
     places: list[int],
     slots: list[int],
 ) -> None:
-    """Write data to places in shared memory, and count its bytes at the barriers there."""
+    """Write data to offsets in shared memory, and count its bytes at the barriers of the same CTAs."""
     octets = data()
     # Where a tile is swizzled, its rows are not those of core matrices.
     compared = machine.checker and machine.checker.tiles and swizzle == "none"
@@ -153,13 +153,13 @@ def _check_tile(machine: Machine, ins: Instruction, start: int, octets: int, thr
 def _pieces(
     machine: Machine, tile: MapRecord, corner: list[int]
 ) -> tuple[NDArray, NDArray[np.int64], NDArray[np.bool_]]:
-    """Return global memory by pieces of a box, and place of each piece in it and whether it is inside of the tensor."""
+    """Return global memory as pieces, and for each piece of a box its index and whether it is inside the tensor."""
     octets, offsets, inside = tile.pieces(corner)
     return machine.memory.views[octets], (offsets + (tile.address - GLOBAL_BASE)) // octets, inside
 
 
 def _tile(machine: Machine, tile: MapRecord, corner: list[int]) -> NDArray[np.uint8]:
-    """Return the bytes of a tile; outside of the tensor stands the fill of the map."""
+    """Return the bytes of a tile; elements outside the tensor have the fill value of the map."""
     memory, places, inside = _pieces(machine, tile, corner)
     if inside.all():
         return memory.take(places).view(np.uint8)
@@ -182,14 +182,14 @@ def _octets(machine: Machine, ins: Instruction, address: int, octets: int) -> ND
 
 
 def _rows(machine: Machine, place: int, octets: int, swizzle: str) -> NDArray[np.int64]:
-    """Return the places of a tile in shared memory, in units of 16 bytes."""
+    """Return the indices of a tile's 16-byte units in shared memory."""
     cta, start = divmod(place, machine.shared_bytes)
     rows: NDArray[np.int64] = SWIZZLES[swizzle].apply(start + np.arange(0, octets, 16))
     return (rows + cta * machine.shared_bytes) >> 4
 
 
 def _store(machine: Machine, ins: Instruction, stores: ThreadGroups) -> Step:
-    """Copy to global memory, or combine with what is there, and count by groups of the thread."""
+    """Copy shared to global memory, or reduce into it; track completion by the bulk groups of the thread."""
     tensor, reduction = "tensor" in ins.words, next((word for word in ins.words if word in _REDUCTIONS), None)
     destination, source, *rest = ins.operands
     if not isinstance(destination, Address) or ("reduce" in ins.opcode) != (reduction is not None):
@@ -264,14 +264,14 @@ def _octet_store(
 
 
 def _reduced(reduction: str, type_: str, old: NDArray[np.uint8], new: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the bytes of old values combined with new ones."""
+    """Return old bytes combined with new ones by a reduction."""
     dtype = numpy_type(memory_type(type_))
     octets: NDArray[np.uint8] = reduction_of(reduction, type_)(old.view(dtype), new.view(dtype)).view(np.uint8)
     return octets
 
 
 def _map_step(machine: Machine, ins: Instruction) -> Step:
-    """``tensormap``: write a field of a map in memory, or copy a map from shared to global memory."""
+    """Execute ``tensormap``: replace a field of a map in memory, or copy a map from shared to global memory."""
     words = ins.words
     if words[1] == "cp_fenceproxy":
         to, origin = machine.places(ins.operands[0], "global", ins), machine.places(ins.operands[1], "shared", ins)

@@ -1,4 +1,4 @@
-"""Order of accesses to shared memory: races, and what the asynchronous proxy reads without a fence.
+"""Check the order of accesses to shared memory: data races, and reads by the asynchronous proxy without a fence.
 
 Every warp has a clock of all warps of its cluster, which says how far it has seen each of them (vector clocks); a
 barrier or an ``mbarrier`` hands the clocks of those that arrive to those that wait. A second clock says how far the
@@ -25,7 +25,7 @@ from .tiles import CopiedTiles
 __all__ = ["Checker"]
 
 _WARP, _WORD = 32, 4
-#: Writer of a word that nobody has written.
+#: Writer number of a word that was never written.
 _NOBODY = -1
 #: Accesses that are kept before those are dropped that are no longer the last of any word.
 _MOST_ACCESSES = 1 << 22
@@ -34,7 +34,7 @@ _FIRST_ACCESSES = 1 << 10
 
 
 class Checker:
-    """Clocks of the warps of a machine, and the last writer of each word of shared memory.
+    """Vector clocks of the warps of a machine, and the last writer of each word of shared memory.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Checker:
         shape = (machine.ctas // machine.launch.cluster_size, self.warps, self.warps + 2)
         self.seen = np.zeros(shape, np.int32)
         self.seen[:, np.arange(self.warps), np.arange(self.warps)] = 1
-        #: How far the asynchronous proxy has seen each warp, as each warp knows.
+        #: Clock of each warp up to which the asynchronous proxy sees its writes, as known to each warp.
         self.fenced = np.zeros(shape, np.int32)
         #: Number up to which each warp knows that ``tcgen05`` is done.
         self.done = self.seen[..., self.warps + 1]
@@ -71,13 +71,13 @@ class Checker:
         self.flying = {"read": 0, "write": 0}
         #: First word of the opcode at each line.
         self.opcodes = {ins.line: ins.words[0] for ins in machine.kernel.instructions}
-        #: Clocks that arrivals left at barriers.
+        #: Clocks that arriving threads stored at barriers.
         self.left: dict[Any, tuple[NDArray[np.int32], NDArray[np.int32]]] = {}
         self.bulk_time = 0
         #: What copies wrote, if there are descriptors of ``wgmma`` to compare it with.
         self.tiles = CopiedTiles(machine) if "wgmma" in self.opcodes.values() else None
 
-    # Words of shared memory
+    # Read and write records of the words of shared memory
 
     def _of_threads(
         self, mask: Mask, at: NDArray[np.int64], octets: int
@@ -181,7 +181,7 @@ class Checker:
         return group, warp
 
     def reads(self, ins: Instruction, mask: Mask, at: NDArray[np.int64], octets: int) -> None:
-        """Check a read of threads from shared memory: each word was written before, as the thread knows."""
+        """Check reads by threads from shared memory: a write that the thread can rely on precedes each."""
         count, cells, threads = self._of_threads(mask, at, octets)
         self._not_in_flight(ins, count, cells, "write")
         if self.tiles:
@@ -248,7 +248,7 @@ class Checker:
         self.flying[access] -= len(cells)
 
     def _not_in_flight(self, ins: Instruction, count: int, cells: NDArray[np.int64], access: str) -> None:
-        """Check that no work in flight still has access to cells: ``"read"`` to what is written, or ``"write"``."""
+        """Check that asynchronous work in flight neither reads cells being written, nor writes cells being accessed."""
         if not self.flying[access]:
             return
         busy = self.in_flight[access][count].take(cells)
@@ -324,7 +324,7 @@ class Checker:
                 self.settled["wrote"] = self.count - 1
 
     def arrive(self, barriers: Sequence[Any], threads: NDArray[np.intp]) -> None:
-        """Leave the clocks of threads at barriers, one for each thread."""
+        """Store the clocks of arriving threads at barriers, one barrier per thread."""
         pairs = dict.fromkeys(zip(barriers, (threads // _WARP).tolist(), strict=True))
         for barrier, number in pairs:
             group, warp = divmod(number, self.warps)
@@ -334,7 +334,7 @@ class Checker:
             self.seen[group, warp, warp] += 1
 
     def wait(self, barriers: Sequence[Any], threads: NDArray[np.intp]) -> None:
-        """Take the clocks that arrivals left at barriers, one for each thread."""
+        """Join the clocks of waiting threads with those stored at barriers, one barrier per thread."""
         for barrier, number in dict.fromkeys(zip(barriers, (threads // _WARP).tolist(), strict=True)):
             if (clocks := self.left.get(barrier)) is not None:
                 group, warp = divmod(number, self.warps)

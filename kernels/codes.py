@@ -1,4 +1,4 @@
-"""Values of codes of any float format, and codes of values by any rounding.
+"""Decode the codes of any float format to values, and round values to codes in any rounding mode.
 
 Formats are those of :mod:`sptc.isa.formats`, and f64. Values are float64, which is exact for every format.
 """
@@ -16,13 +16,13 @@ __all__ = ["Rounding", "decoded", "encoded"]
 
 @dataclass(frozen=True)
 class Rounding:
-    """How a value becomes a code. Source: PTX ISA, ``cvt``."""
+    """Rounding and range of a conversion to codes. Source: PTX ISA, ``cvt``."""
 
-    #: ``rn`` to nearest even, ``rna`` to nearest with ties away from zero, ``rz``, ``rm``, ``rp``.
+    #: Rounding mode: ``rn`` to nearest even, ``rna`` to nearest with ties away from zero, ``rz``, ``rm`` or ``rp``.
     mode: str
-    #: Overflow gives the largest finite number, also for an infinity.
+    #: Whether overflow and infinities give the largest finite number.
     saturate: bool = False
-    #: Negative values and -0 become +0; a NaN stays one.
+    #: Whether negative values and -0 give +0; a NaN stays a NaN.
     relu: bool = False
 
 
@@ -46,7 +46,7 @@ def _rounded(steps: NDArray[np.float64], mode: str, negative: NDArray[np.bool_])
 
 
 def _magnitude_codes(values: NDArray[np.float64], fmt: Format) -> NDArray[np.int64]:
-    """Return the codes of magnitudes that the format has exactly, a carry beyond its largest number included."""
+    """Return the codes of exactly representable magnitudes; one past the largest number gives the next code."""
     _, exponent = np.frexp(values)
     least = fmt.minimum_exponent
     exponent = np.where(values == 0, least, np.maximum(exponent - 1, least))
@@ -89,7 +89,7 @@ def encoded(values: NDArray[np.float64], name: str, rounding: Rounding) -> NDArr
 
 
 def _scale_codes(values: NDArray[np.float64], rounding: Rounding) -> NDArray[np.uint32]:
-    """Round to powers of two, ue8m0: toward zero or up. Values below the least power become it, zeros too."""
+    """Round to powers of two for ue8m0: toward zero or up. Smaller values, zero included, give the smallest power."""
     fmt = FORMATS["ue8m0"]
     infinite = np.isinf(values)
     fraction, exponent = np.frexp(np.where(infinite | ~(values > 0), 2.0**-fmt.bias, values))

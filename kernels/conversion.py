@@ -16,7 +16,7 @@ from .program import Instruction, Vector, size_of
 
 __all__ = ["CONVERSION"]
 
-#: Names of types that ``cvt`` has; packed ones hold several elements.
+#: Types that ``cvt`` converts between; packed types hold several elements.
 _PACKED = {"f16x2": "f16", "bf16x2": "bf16", "e4m3x2": "e4m3", "e5m2x2": "e5m2", "e2m3x2": "e2m3", "e3m2x2": "e3m2",
            "e2m1x2": "e2m1", "ue8m0x2": "ue8m0"}  # fmt: skip
 _TO_INTEGER: dict[str, Callable[[NDArray], NDArray]] = {
@@ -63,7 +63,7 @@ def _integer_to_integer(machine: Machine, ins: Instruction, to: str, source: str
 
 
 def _float_to_integer(machine: Machine, ins: Instruction, to: str, source: str, modes: list[str]) -> Step:
-    """Round to an integer and clamp to the range; a NaN gives zero, of 64 bits the value with the upper bit alone."""
+    """Round to an integer and clamp to its range. A NaN gives zero; for 64-bit types it gives the highest bit alone."""
     if source in _PACKED:
         raise not_modelled(ins)
     whole = next((_TO_INTEGER[mode] for mode in modes if mode in _TO_INTEGER), None)
@@ -91,7 +91,7 @@ def _float_to_integer(machine: Machine, ins: Instruction, to: str, source: str, 
 
 
 def _to_float(machine: Machine, ins: Instruction, to: str, source: str, modes: list[str]) -> Step:
-    """Round to a float, or to several: of two sources the first becomes the upper element."""
+    """Round to a float, or to several packed floats: the first of two sources becomes the upper element."""
     element = _PACKED.get(to, to)
     inner = _PACKED.get(source, source)
     size = size_of(to) if to not in _PACKED or to in ("f16x2", "bf16x2") else (1 if to == "e2m1x2" else 2)
@@ -160,7 +160,7 @@ def _bytes_of(name: str) -> int:
 
 
 def _parts(codes: NDArray, element: str) -> list[NDArray]:
-    """Return the elements of packed codes, the lower one first."""
+    """Return the elements of packed codes, the lowest first."""
     if element == "e2m1":
         return [codes & codes.dtype.type(15), codes >> codes.dtype.type(4)]
     if element in ("f16", "bf16"):

@@ -1,4 +1,4 @@
-"""``cp.async``: copies from global to shared memory, in groups of each thread, done as late as PTX allows.
+"""Execute ``cp.async``: copies from global to shared memory, completed as late as PTX allows.
 
 Source: PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy". A copy reads and writes memory when its
 thread waits for its group, or at the end of the kernel: a wait that is missing shows in the results.
@@ -19,19 +19,19 @@ __all__ = ["ThreadGroups", "copy_step", "group_step"]
 
 @dataclass
 class _Pending:
-    """A copy of several threads that is not done."""
+    """An asynchronous copy, issued by several threads, that has not completed."""
 
     execute: Callable[[NDArray[np.bool_] | None], None]
-    #: Threads whose copy is not done; None for all.
+    #: Threads whose copy is pending; None for all.
     mask: Mask
-    #: Group of each thread.
+    #: Number of the group to which the copy of each thread belongs.
     group: NDArray[np.int64]
-    #: Registers that it reads or writes when it is done.
+    #: Registers that the work reads or writes when it completes.
     registers: frozenset[int]
 
 
 class ThreadGroups:
-    """Asynchronous work that each thread commits in groups of its own, and waits for oldest first.
+    """Asynchronous work that each thread commits in groups and waits for, the oldest group first.
 
     Parameters
     ----------
@@ -41,28 +41,28 @@ class ThreadGroups:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        #: Number of the group that each thread has open; one element while all have the same.
+        #: Number of each thread's open group; a single element while all threads have the same number.
         self.open = np.zeros(1, np.int64)
         self.pending: deque[_Pending] = deque()
         machine.at_exit.append(lambda: self.wait(None, 0, closed=False))
 
     def add(self, mask: Mask, execute: Callable[[Mask], None], registers: frozenset[int] = frozenset()) -> None:
-        """Add work of the threads of a mask to their open groups."""
+        """Add asynchronous work of the threads of a mask to their open groups."""
         self.pending.append(_Pending(execute, None if mask is None else mask.copy(), self.open, registers))
 
     def uses(self, registers: frozenset[int], mask: Mask) -> bool:
-        """Return whether work that is not done reads or writes registers of the threads of a mask."""
+        """Return whether pending work reads or writes registers of the threads of a mask."""
         return any(
             work.registers & registers and (mask is None or work.mask is None or (mask & work.mask).any())
             for work in self.pending
         )
 
     def commit(self, mask: Mask) -> None:
-        """Close the open group of the threads of a mask."""
+        """Close the open groups of the threads of a mask."""
         self.open = self.open + 1 if mask is None else np.where(mask, self.open + 1, self.open)
 
     def wait(self, mask: Mask, left: int, *, closed: bool = True) -> None:
-        """Do the work of all groups of the threads but the newest `left`; unless `closed`, of open groups too."""
+        """Complete all groups of the threads but the last `left`; unless `closed`, the open groups too."""
         last = self.open - left - 1 if closed else self.open
         due_works: list[tuple[Callable[[Mask], None], Mask]] = []
         for _ in range(len(self.pending)):
@@ -83,13 +83,13 @@ class ThreadGroups:
         self.execute(due_works)
 
     def execute(self, works: list[tuple[Callable[[Mask], None], Mask]]) -> None:
-        """Do works, in order, each of some threads."""
+        """Complete asynchronous work in order, each for some threads."""
         for work, chosen in works:
             work(chosen)
 
 
 def group_step(ins: Instruction, groups: ThreadGroups) -> Step | None:
-    """Return the step of an instruction that commits or waits for groups; None if it does neither."""
+    """Return the step of an instruction that commits a group or waits for groups; None for other instructions."""
     if "commit_group" in ins.words:
         return groups.commit
     if "wait_all" in ins.words:
@@ -104,7 +104,7 @@ def group_step(ins: Instruction, groups: ThreadGroups) -> Step | None:
 
 
 def copy_step(machine: Machine, ins: Instruction) -> Step:
-    """Return the step of a ``cp.async`` that is not bulk."""
+    """Return the step of a non-bulk ``cp.async``."""
     groups = machine.unit("cp.async", ThreadGroups)
     return group_step(ins, groups) or _copy(machine, ins, groups)
 
@@ -157,7 +157,7 @@ def _copy(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
 
 
 def _filled(data: NDArray, length: NDArray[np.uint32], octets: int) -> NDArray:
-    """Return the data with zeros behind the bytes that are read."""
+    """Return the data, with zeros for bytes beyond those that are read."""
     if (length == octets).all():
         return data
     flat = data.view(np.uint8).reshape(len(data), octets).copy()

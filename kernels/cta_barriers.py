@@ -1,4 +1,4 @@
-"""Barriers of a CTA, with numbers and counts, and the barrier of a cluster.
+"""Numbered barriers of a CTA (``bar``, ``barrier``), and the barrier of a cluster.
 
 Source: PTX ISA, ``bar``, ``barrier`` and ``barrier.cluster``.
 """
@@ -13,13 +13,13 @@ from .program import Immediate, Instruction
 
 __all__ = ["CtaBarriers"]
 
-#: Barriers of a CTA.
+#: Numbered barriers per CTA.
 _NUMBERS = 16
 _Step = Callable[[NDArray[np.bool_]], NDArray[np.bool_]]
 
 
 class CtaBarriers:
-    """Which threads wait at a barrier of their CTA or cluster.
+    """Threads that wait at a barrier of their CTA or cluster.
 
     Parameters
     ----------
@@ -32,17 +32,17 @@ class CtaBarriers:
         count = machine.count
         self.waiting = np.zeros(count, np.bool_)
         self.alive = np.ones(count, np.bool_)
-        #: Barrier that each waiting thread waits at.
+        #: Number of the barrier at which each waiting thread waits.
         self.number = np.zeros(count, np.int64)
-        #: Arrivals at each barrier of each CTA, and how many it takes; 0 for all threads of the CTA.
+        #: Arrivals at each barrier of each CTA, and the number that completes it; 0 stands for all threads of the CTA.
         self.arrived = np.zeros((machine.ctas, _NUMBERS), np.int64)
         self.needed = np.zeros((machine.ctas, _NUMBERS), np.int64)
-        #: Times that each thread has arrived at the barrier of its cluster, and which threads wait there.
+        #: Number of arrivals of each thread at the barrier of its cluster, and the threads that wait there.
         self.cluster_arrivals = np.zeros(count, np.int64)
         self.at_cluster = np.zeros(count, np.bool_)
 
     def step(self, ins: Instruction) -> _Step:
-        """Return the step of a barrier: it gives the threads that go on."""
+        """Return the step of a barrier instruction; the step returns the threads that continue."""
         words = ins.words
         if "warp" in words:
             return lambda mask: mask
@@ -86,7 +86,7 @@ class CtaBarriers:
     def _whole_ctas(
         self, mask: NDArray[np.bool_], numbers: NDArray[np.uint32], counts: NDArray[np.uint32]
     ) -> NDArray[np.intp] | None:
-        """Return the CTAs of the threads if their barrier completes at once, since all threads of each CTA arrive."""
+        """Return the CTAs of the threads if all of their threads arrive together, which completes the barrier."""
         if numbers.size > 1 or counts.size > 1 or counts[0] not in (0, self.machine.threads) or numbers[0] >= _NUMBERS:
             return None
         threads = mask.reshape(self.machine.ctas, -1)
@@ -95,7 +95,7 @@ class CtaBarriers:
         return None if partial or self.arrived[ctas, numbers[0]].any() else ctas
 
     def _settle(self, cta: int, number: int) -> int | None:
-        """Let the threads of a barrier go on that is complete; return the arrivals if there are too many."""
+        """Release the threads of a barrier if it is complete; return the number of arrivals if there are too many."""
         threads = slice(cta * self.machine.threads, (cta + 1) * self.machine.threads)
         needed = int(self.needed[cta, number]) or int(self.alive[threads].sum())
         arrived = int(self.arrived[cta, number])
@@ -126,7 +126,7 @@ class CtaBarriers:
         return mask & ~self.waiting
 
     def _settle_clusters(self) -> None:
-        """Let threads go on whose whole cluster has arrived as often as they have."""
+        """Release threads that wait for their cluster, once all its threads have arrived as often as they have."""
         size = self.machine.threads * self.machine.launch.cluster_size
         never = np.iinfo(np.int64).max
         arrivals = np.where(self.alive, self.cluster_arrivals, never).reshape(-1, size)
@@ -144,7 +144,7 @@ class CtaBarriers:
         return [("cluster", thread // size) for thread in threads.tolist()]
 
     def leave(self, mask: NDArray[np.bool_]) -> None:
-        """Count threads that have ended as gone: barriers of a whole CTA no longer wait for them."""
+        """Count threads that have exited: barriers of a whole CTA no longer wait for them."""
         self.alive &= ~mask
         ctas = np.unique(self.machine.cta_of_thread[mask & True])
         for cta in ctas[(self.arrived[ctas] > 0).any(1)].tolist():

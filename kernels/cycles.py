@@ -1,4 +1,4 @@
-"""Cycles of a launch on the resources of an SM: what its tensor cores and shared memory need at least.
+"""Minimum cycles of a launch: those for which it occupies the tensor cores and the shared memory of an SM.
 
 Tensor-core instructions take the cycles of :mod:`sptc.isa.timing`. Beside the operands that they read, shared memory
 moves what threads and copies read and write: 128 bytes a cycle, without bank conflicts and without the sharing of
@@ -22,7 +22,7 @@ __all__ = ["LoopCycles", "TensorWork", "Work", "launch_cycles", "loops"]
 
 
 class TensorWork(NamedTuple):
-    """A tensor-core instruction as far as its cycles depend on it."""
+    """The properties of a tensor-core instruction on which its cycles depend."""
 
     line: int
     opcode: str
@@ -31,31 +31,31 @@ class TensorWork(NamedTuple):
 
 
 class Work:
-    """What a launch executed that takes cycles of tensor cores and shared memory."""
+    """Counts of executed work that occupies tensor cores or shared memory."""
 
     def __init__(self) -> None:
-        #: How often each instruction was executed: by a warp, a warpgroup or a CTA.
+        #: Number of executions of each instruction by a warp, a warpgroup or a CTA.
         self.multiplications: Counter[TensorWork] = Counter()
-        #: Bytes of shared memory that threads and copies read and write, by line.
+        #: Bytes of shared memory that threads and copies read and write, by line of the PTX text.
         self.octets: Counter[int] = Counter()
 
     def add(self, other: "Work") -> None:
-        """Add the work of another batch of CTAs."""
+        """Add the work of another batch of CTAs to these counts."""
         self.multiplications += other.multiplications
         self.octets += other.octets
 
 
 @dataclass(frozen=True)
 class LoopCycles:
-    """Cycles that a loop of a kernel, or all of it, occupies the resources of one SM, for all CTAs of the launch."""
+    """Cycles for which a kernel, or one of its loops, occupies the resources of one SM, summed over all CTAs."""
 
     first_line: int
     last_line: int
-    #: Tensor-core instructions that were executed, of warps, warpgroups or CTAs.
+    #: Tensor-core instructions executed by warps, warpgroups or CTAs.
     multiplications: int
-    #: Cycles of each resource by its name; None where no law is known for an instruction.
+    #: Cycles of each resource by its name; None if those of an instruction are unknown.
     cycles: dict[str, float] | None
-    #: Resource that is occupied longest.
+    #: Name of the resource that is occupied longest.
     bound_by: str | None
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ class LoopCycles:
 
 
 def loops(kernel: Kernel, work: Work, arch: str) -> list[LoopCycles]:
-    """Return the cycles of all of a kernel, and of each loop that multiplies.
+    """Return the cycles of the whole kernel, and of each loop with tensor-core instructions.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def loops(kernel: Kernel, work: Work, arch: str) -> list[LoopCycles]:
 
 
 def launch_cycles(work: Work, arch: str) -> float | None:
-    """Return the cycles for which one SM that executed all CTAs would be busy with tensor-core instructions.
+    """Return the tensor-core cycles of the launch if one SM executed all its CTAs.
 
     Each instruction counts with its interval: the time for which it occupies its busiest resource. None if no law is
     known for one of them.
@@ -104,7 +104,7 @@ def launch_cycles(work: Work, arch: str) -> float | None:
 
 
 def _loop_lines(kernel: Kernel) -> Iterator[tuple[int, int]]:
-    """Yield first and last line of each loop: a branch back to a label."""
+    """Yield the first and last line of each loop, which ends with a branch back to a label."""
     code = kernel.instructions
     for place, ins in enumerate(code):
         if ins.words[0] == "bra" and isinstance(ins.operands[0], Symbol):
@@ -128,7 +128,7 @@ def _loop(first: int, last: int, work: Work, busy: dict[TensorWork, dict[Resourc
 
 
 def _cycles(item: TensorWork, target: str) -> dict[Resource, float] | None:
-    """Return the cycles that one instruction occupies each resource of an SM; None if no law is known."""
+    """Return the cycles for which one instruction occupies each resource of an SM; None if its cycles are unknown."""
     arch = same_numerics(target)
     if item.opcode.startswith("tcgen05."):
         opcode = parse_opcode(item.opcode)

@@ -24,7 +24,7 @@ def _without_nan_payload(function: Function, *, ftz: bool) -> Function:
 
 
 def _minimum(smaller: bool, nan: bool) -> Function:
-    """Return minimum or maximum: a NaN gives way to a number unless `nan`; -0 is below +0."""
+    """Return the minimum or maximum: a NaN loses against a number unless `nan` is set; -0 is less than +0."""
 
     def chosen(a: NDArray, b: NDArray) -> NDArray:
         result = (np.minimum if smaller else np.maximum)(a, b) if nan else (np.fmin if smaller else np.fmax)(a, b)
@@ -47,7 +47,7 @@ _PLAIN: dict[str, Function] = {
 }
 
 
-#: Functions that PTX allows to be inexact.
+#: Functions for which PTX allows inexact results.
 _APPROXIMATE: dict[str, Function] = {
     "ex2": np.exp2,
     "lg2": np.log2,
@@ -62,7 +62,7 @@ _APPROXIMATE: dict[str, Function] = {
 
 
 def approximate_step(machine: Machine, ins: Instruction) -> Step:
-    """Return the step of an approximate function, computed in f64 and rounded: near a GPU's result, not its bits."""
+    """Return the step of an approximate function, computed in f64 and rounded: near a GPU's result, not equal."""
     name, type_ = ins.words[0], ins.words[-1]
     if not machine.launch.approximate:
         raise not_modelled(ins, "its results are not exact, which has to be allowed (approximate)")
@@ -127,7 +127,7 @@ def _saturated(function: Function) -> Function:
 
 
 def _sign(machine: Machine, ins: Instruction, name: str, type_: str) -> Step:
-    """``neg`` and ``abs`` change the sign bit of each element and nothing else."""
+    """Execute ``neg`` and ``abs``, which change only the sign bit of each element."""
     bits, element = 8 * size_of(type_), 16 if type_.endswith("x2") or type_ in ("f16", "bf16") else 8 * size_of(type_)
     signs = sum(1 << place + element - 1 for place in range(0, bits, element))
     unsigned = f"b{bits}"
@@ -138,7 +138,7 @@ def _sign(machine: Machine, ins: Instruction, name: str, type_: str) -> Step:
 
 
 def _halves(machine: Machine, ins: Instruction, name: str, type_: str) -> Step:
-    """Arithmetic of f16 and bf16, single or in pairs: each result is rounded once, from its exact value."""
+    """Execute arithmetic of f16 and bf16, single or packed in pairs; each result is rounded once."""
     if name not in ("add", "sub", "mul", "fma", "min", "max"):
         raise not_modelled(ins)
     unsigned = "b32" if type_.endswith("x2") else "b16"
@@ -147,7 +147,7 @@ def _halves(machine: Machine, ins: Instruction, name: str, type_: str) -> Step:
 
 
 def half_function(name: str, type_: str, *, nan: bool = False) -> Function:
-    """Return an operation on bit patterns of f16 or bf16, single or in pairs, that rounds each result once."""
+    """Return an operation on codes of f16 or bf16, single or packed in pairs, that rounds each result once."""
     is_f16, pair = not type_.startswith("bf16"), type_.endswith("x2")
 
     def exact(*values: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Geometry of a launch, and the special registers that name the place of each thread."""
+"""Geometry of a launch, and the special registers with the indices of each thread."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ _AXES = "xyz"
 
 @dataclass(frozen=True)
 class Launch:
-    """Geometry of a launch, and what one launch has beside it."""
+    """Geometry of a launch, and options that hold for the whole launch."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -21,19 +21,19 @@ class Launch:
     #: Bytes of dynamic shared memory.
     shared: int = 0
     arch: str = "sm_90"
-    #: Name of the back end of tensor-core instructions, or the back end.
+    #: Back end of tensor-core instructions, or its name.
     backend: Any = "native"
-    #: Whether functions are allowed whose results are not exact.
+    #: Whether approximate functions, whose results are not bit-exact, are allowed.
     approximate: bool = False
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA."""
+        """Number of threads per CTA."""
         return self.block[0] * self.block[1] * self.block[2]
 
     @property
     def cluster_size(self) -> int:
-        """CTAs of a cluster."""
+        """Number of CTAs per cluster."""
         return self.cluster[0] * self.cluster[1] * self.cluster[2]
 
 

@@ -26,7 +26,7 @@ __all__ = [
     "wide_product",
 ]
 
-#: Type of twice the width.
+#: Integer type twice as wide as a type.
 _WIDE: dict[str, np.dtype] = {
     "s16": np.dtype("i4"),
     "u16": np.dtype("u4"),
@@ -37,13 +37,13 @@ Function = Callable[..., NDArray]
 
 
 def wide_product(a: NDArray, b: NDArray) -> NDArray:
-    """Return products in a type of twice the width."""
+    """Return products in a type twice as wide as the operands."""
     wide = _WIDE[f"{'s' if a.dtype.kind == 'i' else 'u'}{8 * a.dtype.itemsize}"]
     return a.astype(wide) * b.astype(wide)
 
 
 def high_product(a: NDArray, b: NDArray) -> NDArray:
-    """Return the upper half of a product."""
+    """Return the upper half of the bits of an integer product."""
     if a.dtype.itemsize < 8:
         product = wide_product(a, b)
         return (product >> product.dtype.type(8 * a.dtype.itemsize)).astype(a.dtype)
@@ -58,7 +58,7 @@ def high_product(a: NDArray, b: NDArray) -> NDArray:
 
 
 def dot_product(a_type: str, b_type: str, high: bool | None) -> Function:
-    """Return c plus the products of parts of a with bytes of b: of ``dp4a``, or of ``dp2a`` with a half of b.
+    """Return c plus products of parts of a with bytes of b: four (``dp4a``), or two in a half of b (``dp2a``).
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def dot_product(a_type: str, b_type: str, high: bool | None) -> Function:
 
 
 def divided(a: NDArray, b: NDArray) -> NDArray:
-    """Return a / b rounded toward zero; all ones where b is zero, as an H100 gives."""
+    """Return a / b rounded toward zero; if b is zero, all ones, as an H100 returns."""
     safe = np.where(b == 0, b.dtype.type(1), b)
     quotient = a // safe
     if a.dtype.kind == "i":
@@ -90,11 +90,11 @@ def divided(a: NDArray, b: NDArray) -> NDArray:
 
 
 def remainder(a: NDArray, b: NDArray) -> NDArray:
-    """Return the remainder with the sign of the dividend; the dividend where the divisor is zero."""
+    """Return the remainder with the sign of the dividend; if the divisor is zero, the dividend."""
     return np.where(b == 0, a, np.fmod(a, np.where(b == 0, b.dtype.type(1), b)))
 
 
-# numpy defines shifts beyond the width: zeros, or copies of the sign.
+# for shifts by more than the width numpy returns zeros, or copies of the sign
 
 
 def shift_left(a: NDArray, count: NDArray[np.uint32]) -> NDArray:
@@ -108,7 +108,7 @@ def shift_right(a: NDArray, count: NDArray[np.uint32]) -> NDArray:
 
 
 def funnel(left: bool, clamp: bool) -> Function:
-    """Return a shift of the pair {high, low} of which one word is taken; counts wrap at 32 unless `clamp`."""
+    """Return one word of the shifted pair {high, low}; shift counts wrap at 32 unless `clamp` is set."""
 
     def shift(low: NDArray, high: NDArray, count: NDArray) -> NDArray:
         pair = low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
@@ -119,7 +119,7 @@ def funnel(left: bool, clamp: bool) -> Function:
 
 
 def lookup(a: NDArray, b: NDArray, c: NDArray, table: NDArray) -> NDArray:
-    """Return the function of three bits that an eight-bit table gives: bit 4 a + 2 b + c of it."""
+    """Return the bitwise function of three operands that an eight-bit table defines: bit 4 a + 2 b + c is its value."""
     number = int(table.flat[0])
     result = np.zeros(np.broadcast_shapes(a.shape, b.shape, c.shape), a.dtype)
     for entry in range(8):
@@ -129,7 +129,7 @@ def lookup(a: NDArray, b: NDArray, c: NDArray, table: NDArray) -> NDArray:
 
 
 def permuted(a: NDArray, b: NDArray, select: NDArray) -> NDArray[np.uint32]:
-    """Return four bytes of {b, a}; bit 3 of a selector takes the sign of its byte instead."""
+    """Select four bytes of the pair {b, a}; bit 3 of a selector replicates the sign of the byte instead."""
     a, b, select = np.broadcast_arrays(a, b, select)
     octets = a.astype(np.uint64) | b.astype(np.uint64) << np.uint64(32)
     result = np.zeros(a.shape, np.uint64)
@@ -142,7 +142,7 @@ def permuted(a: NDArray, b: NDArray, select: NDArray) -> NDArray[np.uint32]:
 
 
 def extracted(a: NDArray, start: NDArray, length: NDArray) -> NDArray:
-    """Return a bit field, extended by its sign if the type has one; beyond the width stands the sign."""
+    """Return a bit field, sign-extended if the type is signed; bits beyond the register's width are sign bits."""
     wide = np.dtype(f"{a.dtype.kind}8").type
     start, length = ((x & np.uint32(255)).astype(wide) for x in (start, length))
     field = a.astype(wide) >> start
@@ -153,7 +153,7 @@ def extracted(a: NDArray, start: NDArray, length: NDArray) -> NDArray:
 
 
 def inserted(field: NDArray, into: NDArray, start: NDArray, length: NDArray) -> NDArray:
-    """Return `into` with a field of `length` bits at `start` replaced by the low bits of `field`."""
+    """Return `into` with `length` bits from bit `start` on replaced by the low bits of `field`."""
     one = np.uint64(1)
     start, length = ((x & np.uint32(255)).astype(np.uint64) for x in (start, length))
     mask = (one << length) - one << start
@@ -161,12 +161,12 @@ def inserted(field: NDArray, into: NDArray, start: NDArray, length: NDArray) -> 
 
 
 def population(a: NDArray) -> NDArray[np.uint32]:
-    """Return the number of ones."""
+    """Return the number of one bits (population count)."""
     return np.bitwise_count(a).astype(np.uint32)
 
 
 def leading_zeros(a: NDArray) -> NDArray[np.uint32]:
-    """Return the number of zeros above the highest one."""
+    """Return the number of leading zeros."""
     bits = 8 * a.dtype.itemsize
     filled = a.astype(np.uint64)
     for step in (1, 2, 4, 8, 16, 32):

@@ -20,62 +20,63 @@ from .tensor_maps import MAP_BYTES, MapRecord
 
 __all__ = ["KernelRun", "TensorMap", "run_kernel"]
 
-#: Threads that are executed together: more need more memory, fewer more steps of Python.
+#: Threads that are executed together: a larger number takes more memory, a smaller one more time in Python.
 _BATCH_THREADS = 1 << 15
-#: Bytes of shared memory of the CTAs that are executed together.
+#: Maximum bytes of shared memory of the CTAs that are executed together.
 _BATCH_SHARED = 256 << 20
 _MOST_THREADS, _MOST_SHARED = 1024, 227 << 10
-#: CTAs of a grid along each axis: PTX ISA, ``%nctaid``.
+#: Maximum number of CTAs of a grid along each axis: PTX ISA, ``%nctaid``.
 _MOST_CTAS = ((1 << 31) - 1, (1 << 16) - 1, (1 << 16) - 1)
 
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A tensor map over an array, whose last axis is the innermost: the argument for a parameter of 128 bytes."""
+    """A tensor map over an array whose last axis is the innermost; it is passed for a parameter of 128 bytes."""
 
-    #: The array, one of the arguments or another.
+    #: Array in global memory; it may also be passed as an argument of its own.
     array: NDArray
-    #: Elements of the box that one copy moves, along the axes of the tensor.
+    #: Size of the box that one copy moves, in elements along each axis of the tensor.
     box: tuple[int, ...]
     #: Swizzle of shared memory: ``none``, ``32B``, ``64B`` or ``128B``.
     swizzle: str = "128B"
-    #: What stands for elements outside of the array: ``zeros`` or ``nan``.
+    #: Value of elements outside the array: ``zeros`` or ``nan``.
     fill: str = "zeros"
-    #: ``none``: no other interleave is modelled.
+    #: Interleave mode; only ``none`` is modelled.
     interleave: str = "none"
-    #: Elements of the tensor along each axis; those of the array if left out.
+    #: Size of the tensor in elements along each axis; by default that of the array.
     shape: tuple[int, ...] | None = None
-    #: Bytes from one element to the next along each axis; those of the array if left out.
+    #: Distance of neighbouring elements along each axis in bytes; by default that of the array.
     strides: tuple[int, ...] | None = None
-    #: PTX type of an element, which reductions of tiles take; that of the array if left out.
+    #: PTX element type, which reductions of tiles use; by default that of the array.
     element: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class KernelRun:
-    """What a launch did."""
+    """Result of a launch: counts, cycles, findings and the contents of the arrays."""
 
     kernel: str
     ctas: int
     threads: int  #: of a CTA
-    #: Instructions, times the threads that executed them.
+    #: Executed thread instructions: each instruction times the threads that executed it.
     instructions: int
-    #: Instructions by the first word of their opcode, each counted once for a group of threads.
+    #: Executed instructions by the first word of their opcode; threads that execute one together count once.
     opcodes: dict[str, int]
-    #: Cycles for which one SM that executed all CTAs would be busy with tensor-core instructions, by the laws of
-    #: :mod:`sptc.isa.timing`; None if no law is known for one of them.
+    #: Tensor-core cycles of the launch if one SM executed all its CTAs, by :mod:`sptc.isa.timing`; None if the cycles
+    #: of an instruction are unknown.
     cycles: float | None
-    #: Cycles of tensor cores, shared memory and register file: of the whole kernel, and of each loop that multiplies.
+    #: Cycles of tensor cores, shared memory and register file: of the whole kernel, and of each loop with tensor-core
+    #: instructions.
     loops: list[LoopCycles]
-    #: What the kernel does that PTX leaves undefined, by line.
+    #: Operations of the kernel that PTX leaves undefined, by line.
     findings: list[Finding]
-    #: Whether no approximate function was executed, so that the results are those of a GPU.
+    #: Whether results are bit-exact: no approximate function was executed.
     exact: bool
-    #: Each array of the arguments, and what its buffer holds after the launch.
+    #: Each array among the arguments, with the contents of its buffer after the launch.
     buffers: list[tuple[NDArray, NDArray]] = field(repr=False)
 
     def after(self, array: NDArray) -> NDArray:
-        """Return what the buffer of an array holds after the launch, in the array's shape and type.
+        """Return the contents of an array's buffer after the launch, in the array's shape and type.
 
         Raises
         ------
@@ -104,7 +105,7 @@ def run_kernel(
     limit: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> KernelRun:
-    """Run a kernel that a compiler wrote, every thread of it. Nothing that is given is changed.
+    """Run all threads of a compiled kernel. The arrays that are passed remain unchanged.
 
     Parameters
     ----------
@@ -244,7 +245,7 @@ def _launch(kernel: Kernel, grid: Any, block: Any, cluster: Any, launch: Launch)
 
 
 def _cta_numbers(launch: Launch, start: int, stop: int) -> NDArray[np.int64]:
-    """Return the linear numbers of a range of CTAs, counted cluster by cluster, so that a batch has whole clusters."""
+    """Return the linear indices of a range of CTAs, cluster by cluster, so that a batch contains whole clusters."""
     cluster, rank = np.divmod(np.arange(start, stop, dtype=np.int64), launch.cluster_size)
     numbers, scale = np.zeros_like(rank), 1
     for side, part in zip(launch.grid, launch.cluster, strict=True):
@@ -256,14 +257,14 @@ def _cta_numbers(launch: Launch, start: int, stop: int) -> NDArray[np.int64]:
 
 
 def _batch(kernel: Kernel, launch: Launch) -> int:
-    """Return the CTAs that are executed together: whole clusters."""
+    """Return the number of CTAs that are executed together, a multiple of the cluster size."""
     shared = launch.shared + kernel.static_shared
     ctas = min(_BATCH_THREADS // launch.threads, _BATCH_SHARED // max(shared, 1))
     return max(1, ctas // launch.cluster_size) * launch.cluster_size
 
 
 def _arguments(kernel: Kernel, args: Sequence[Any]) -> tuple[GlobalMemory, list[Any], list[tuple[int, NDArray]]]:
-    """Return global memory with the arrays, the values of the parameters, and the arrays with their addresses."""
+    """Return global memory with copies of the arrays, the parameter values, and the addresses of the arrays."""
     if len(args) != len(kernel.parameters):
         raise KernelError(f"{kernel.name} takes {len(kernel.parameters)} arguments, not {len(args)}")
     distinct: dict[int, NDArray] = {}
@@ -334,7 +335,7 @@ def _tensor_map(tile: TensorMap, address: int) -> MapRecord:
 
 
 def _element(dtype: np.dtype) -> str:
-    """Return the PTX type of elements of an array; bytes stand for types that reductions do not have."""
+    """Return the PTX type of an array's elements; element types that no reduction has become bytes."""
     bits = 8 * dtype.itemsize
     if dtype.name == "bfloat16":
         return "bf16"

@@ -1,4 +1,4 @@
-"""Launches as JSON files: geometry, arrays and arguments of a kernel."""
+"""JSON files that describe a launch: geometry, arrays and arguments of a kernel."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from .launch import KernelRun, TensorMap, run_kernel
 
 __all__ = ["LaunchFile", "read_launch"]
 
-#: Keys of a launch, and of the objects in it.
+#: JSON keys of a launch, and of the objects inside it.
 _KEYS = {"entry", "grid", "block", "cluster", "shared", "arrays", "arguments"}
 _MAP_KEYS = {"swizzle", "fill", "shape", "strides"}
 _ARRAY_KEYS = ({"file"}, {"file", "tensor"}, {"zeros", "shape"})
@@ -25,7 +25,7 @@ _MOST_BYTES = 1 << 34
 
 @dataclass(frozen=True)
 class LaunchFile:
-    """A launch of a kernel, with its arrays."""
+    """A kernel launch read from a JSON file, with its arrays."""
 
     entry: str | None
     grid: Any

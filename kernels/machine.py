@@ -51,24 +51,24 @@ Reader = Callable[[], NDArray]
 Writer = Callable[[Mask, NDArray], None]
 Step = Callable[[Mask], Any]
 Unit = TypeVar("Unit")
-#: State space, and the offset of each thread's access in its memory (one element if all are equal).
+#: State space, and the offset of each thread's access in it (one element if all are equal).
 Places = Callable[[Mask], tuple[str, NDArray[np.int64]]]
-#: Bits of an address in the shared memory of a cluster above which the CTA's rank stands: as on a GPU, where kernels
-#: clear the lowest of these bits to name the first CTA of a pair.
+#: Lowest bit of the CTA rank in a shared-memory address of a cluster. As on a GPU, kernels clear this bit to address
+#: the first CTA of a pair.
 CLUSTER_SHIFT = 24
 _AXES = "xyz"
 _WINDOWS = (
     ("global", GLOBAL_BASE), ("param", PARAMETER_WINDOW), ("local", LOCAL_WINDOW), ("shared", SHARED_WINDOW)
 )  # fmt: skip
-#: State spaces that an instruction names and that need no search.
+#: State spaces that an opcode names, so that the address need not be decoded.
 _ONE_WINDOW = ("global", "shared", "local", "param")
-#: Multiple of the bytes of shared memory: a swizzle pattern, so that addresses of every CTA have the same low bits.
+#: Granularity of shared memory in bytes: a swizzle pattern, so that addresses of all CTAs have equal low bits.
 _SHARED_UNIT = 1024
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that a kernel does and PTX leaves undefined."""
+    """An operation of a kernel that PTX leaves undefined."""
 
     kind: str
     line: int  #: of the PTX text, from 1
@@ -80,22 +80,22 @@ class Finding:
 
 
 class _Base:
-    """Values of the base of addresses, to which instructions add their offsets."""
+    """Computed base of an address; instructions add their offsets to it."""
 
     def __init__(self, values: NDArray) -> None:
         self.values, self.at = values, values.astype(np.int64)
         self.low, self.high, self.bits = int(values.min()), int(values.max()), int(np.bitwise_or.reduce(values))
-        #: Offsets in the memory of each state space.
+        #: Offset of each access in the memory of its state space.
         self.places: dict[str, NDArray[np.int64]] = {}
 
 
 def _window(low: int) -> tuple[str, int]:
-    """Return the state space of a generic address, and where its window starts."""
+    """Return the state space of a generic address, and the address at which its window starts."""
     return next(((name, start) for name, start in _WINDOWS if low >= start), ("", 0))
 
 
 def not_modelled(ins: Instruction, why: str = "") -> KernelError:
-    """Return the error for an instruction, or a form of it, that this model does not have."""
+    """Return the error for an instruction, or a variant of it, that this model does not implement."""
     return KernelError(f"line {ins.line}: '{ins.opcode}' is not modelled{': ' if why else ''}{why}")
 
 
@@ -127,15 +127,15 @@ class Machine:
         local = max((start + size for start, size in kernel.local.values()), default=0)
         self.local_bytes = -(-local // 16) * 16
         padded = np.frombuffer(parameters.ljust(-(-len(parameters) // 16) * 16, b"\0"), np.uint8)
-        #: Memory of each state space, as arrays by bytes of an element.
+        #: Memory of each state space, as arrays with elements of each size in bytes.
         self.views = {"global": memory.views, "shared": views(self.shared.reshape(-1)), "param": views(padded),
                       "local": views(np.zeros(self.count * self.local_bytes, np.uint8))}  # fmt: skip
-        #: What was last computed of each base of addresses.
+        #: Latest computed value of each base of an address.
         self.bases: dict[Operand, _Base] = {}
         self.thread_numbers = np.arange(self.count)
         self.cta_of_thread = self.thread_numbers // self.threads
         self.shared_start = (self.cta_of_thread * self.shared_bytes).astype(np.int64)
-        #: Where the memory of each thread starts in a state space, and its bytes.
+        #: Start of each thread's memory in a state space, and its size in bytes.
         self.spans = {
             "shared": (self.shared_start, self.shared_bytes),
             "local": (self.thread_numbers * self.local_bytes, self.local_bytes),
@@ -145,34 +145,34 @@ class Machine:
         self.registers: list[NDArray] = [np.zeros(1, register_type(t)) for t in kernel.registers.values()]
         self.special, self.rank_of_thread = special_registers(launch, np.asarray(ctas))
         self.offsets = {parameter.name: parameter.offset for parameter in kernel.parameters}
-        #: Address of each symbol that is the same for all threads.
+        #: Address of each symbol that has the same address in all threads.
         self.symbols = self.offsets | memory.variables | {name: start for name, (start, _) in kernel.local.items()}
-        #: Asynchronous work in flight that no thread has waited for, oldest first.
+        #: Asynchronous work in flight that no thread has waited for, the oldest first.
         self.queue: deque[Callable[[], None]] = deque()
-        #: Whether a barrier in shared memory has completed a phase since threads were last woken.
+        #: Whether an ``mbarrier`` has completed a phase since waiting threads were last checked.
         self.completed = False
-        #: Work at the end of the kernel: what was never waited for.
+        #: Functions that complete the asynchronous work left at the end of the kernel.
         self.at_exit: list[Callable[[], None]] = []
-        #: State of asynchronous units, by the instructions that they execute.
+        #: State of asynchronous units, by the name of the instruction that they execute.
         self.units: dict[str, Any] = {}
-        #: Whether no approximate function was executed.
+        #: Whether results are bit-exact: no approximate function was executed.
         self.exact = True
-        #: What PTX leaves undefined and the kernel does, a sentence each, in the order in which it was met.
+        #: Operations of the kernel that PTX leaves undefined, in the order of execution.
         self.findings: dict[tuple[int, str], Finding] = {}
-        #: What takes cycles of tensor cores and shared memory.
+        #: Counts of work that occupies tensor cores or shared memory.
         self.work = Work()
-        #: Order of accesses to shared memory, if it is checked: a :class:`~sptc.kernels.checker.Checker`.
+        #: Checker of the order of accesses to shared memory, or None: a :class:`~sptc.kernels.checker.Checker`.
         self.checker: Any = None
 
     def unit(self, name: str, make: "Callable[[Machine], Unit]") -> "Unit":
-        """Return the state of an asynchronous unit, made where it is first asked for."""
+        """Return the state of an asynchronous unit, which is created on first use."""
         if name not in self.units:
             self.units[name] = make(self)
         unit: Unit = self.units[name]
         return unit
 
     def distances(self, thread: int, ctas: int | None) -> list[int]:
-        """Return the CTAs of a multicast mask as distances from the thread's own; without a mask, its own alone."""
+        """Return the CTAs of a multicast mask relative to the thread's own CTA; only 0 without a mask."""
         if ctas is None:
             return [0]
         rank = int(self.rank_of_thread[thread])
@@ -181,36 +181,36 @@ class Machine:
     # Threads and errors
 
     def active(self, mask: Mask) -> NDArray[np.intp]:
-        """Return the numbers of the threads of a mask."""
+        """Return the indices of the threads that a mask selects."""
         return self.thread_numbers if mask is None else np.flatnonzero(mask)
 
     def every(self, values: NDArray) -> NDArray:
-        """Return a value for each thread."""
+        """Return an array with one value for each thread, from one value or several."""
         return values if values.size == self.count else np.broadcast_to(values, (self.count,))
 
     def who(self, thread: int) -> str:
-        """Name a thread of the batch."""
+        """Return the name of a thread of the batch, for messages."""
         cta, number = divmod(int(thread), self.threads)
         return f"thread {number} of CTA {self.place_of(cta)}"
 
     def place_of(self, cta: int) -> str:
-        """Return the place of a CTA of the batch in its grid."""
+        """Return the indices in the grid of a CTA of the batch."""
         numbers = (int(self.special[f"%ctaid.{axis}"][cta * self.threads]) for axis in _AXES)
         return f"({', '.join(map(str, numbers))})"
 
     def fault(self, ins: Instruction, what: str, thread: int | None = None) -> KernelError:
-        """Return the error for what an instruction must not do."""
+        """Return the error for an operation that PTX forbids."""
         return KernelError(f"line {ins.line}: {ins.opcode}: {what}{'' if thread is None else f'; {self.who(thread)}'}")
 
     def report(self, ins: Instruction, kind: str, rule: str, what: str, where: str = "") -> None:
-        """Note what an instruction does that PTX leaves undefined: once for each line and kind, where first met."""
+        """Record an operation that PTX leaves undefined: the first one of each line and kind."""
         text = f"{ins.opcode}: {what}; undefined by PTX{f' ({where})' if where else ''}"
         self.findings.setdefault((ins.line, kind), Finding(kind, ins.line, rule, text))
 
     # Registers
 
     def reader(self, operand: Operand, type_: str) -> Reader:
-        """Return a function that gives the values of an operand as a type, of one element if all are equal."""
+        """Return a function that reads an operand as a type; one element if it is equal in all threads."""
         registers, dtype = self.registers, numpy_type(type_)
         if isinstance(operand, Register):
             number = self.numbers[operand.name]
@@ -242,7 +242,7 @@ class Machine:
         raise KernelError(f"the operand '{name}' is not modelled here")
 
     def writer(self, operand: Operand, type_: str) -> Writer:
-        """Return a function that writes values of a type to a register, of the threads of a mask."""
+        """Return a function that writes values of a type to a register, for the threads of a mask."""
         if isinstance(operand, Sink):
             return lambda mask, values: None
         if not isinstance(operand, Register):
@@ -255,27 +255,27 @@ class Machine:
             if values.dtype != kept:
                 if values.dtype.itemsize == kept.itemsize:
                     values = values.view(kept)
-                else:  # A register wider than the type: extended as the type says.
+                else:  # A register wider than the type: sign- or zero-extend, as the type requires.
                     values = (values.astype(np.int64) if signed else values).astype(kept)
             registers[number] = values if mask is None else np.where(mask, values, registers[number])
 
         return write
 
     def register_numbers(self, operand: Operand) -> tuple[int, ...]:
-        """Return the numbers of the registers of a vector, or of one register."""
+        """Return the indices of the registers in a vector operand, or of a single register."""
         items = operand.items if isinstance(operand, Vector) else (operand,)
         if not all(isinstance(item, Register) for item in items):
             raise KernelError("a fragment must be in registers")
         return self.numbers_of(item.name for item in items if isinstance(item, Register))
 
     def numbers_of(self, names: Iterable[str]) -> tuple[int, ...]:
-        """Return the numbers of registers by their names."""
+        """Return the indices of registers by their names."""
         return tuple([self.numbers[name] for name in names])
 
     def stacked(
         self, numbers: Sequence[int] | NDArray, group: int, groups: NDArray | None = None
     ) -> NDArray[np.uint32]:
-        """Return registers of groups of threads, all or those of `groups`.
+        """Return register contents arranged by groups of threads, for all groups or those in `groups`.
 
         Parameters
         ----------
@@ -298,7 +298,7 @@ class Machine:
         return result.reshape(*lead[:1], number_of_groups, *lead[1:], group, count)
 
     def spread(self, numbers: Sequence[int] | NDArray, values: NDArray, groups: NDArray | None, group: int) -> None:
-        """Write values, of a shape that :meth:`stacked` returns, to registers; `groups` are those meant."""
+        """Write values in the shape that :meth:`stacked` returns to registers of all groups, or of `groups`."""
         numbers = np.asarray(numbers)
         if numbers.ndim > 1:
             values = np.moveaxis(values, 1, -3)
@@ -312,7 +312,7 @@ class Machine:
                 self.registers[number] = whole.reshape(-1)
 
     def whole_groups(self, mask: Mask, group: int, ins: Instruction) -> NDArray[np.intp] | None:
-        """Return which groups of threads take part, None for all; raise an error if a group does only in part."""
+        """Return the groups of threads that a mask selects, None for all; raise an error if it splits a group."""
         if mask is None:
             return None
         masks = mask.reshape(-1, group)
@@ -326,7 +326,7 @@ class Machine:
     # Memory
 
     def places(self, operand: Operand, space: str, ins: Instruction, size: int = 0) -> Places:
-        """Return a function that gives state space and offsets of an address.
+        """Return a function that gives the state space and the offsets of an address operand.
 
         Parameters
         ----------
@@ -362,24 +362,24 @@ class Machine:
                 return where, at + offset if offset else at
             at = base.at + offset
             if mask is not None and at.size > 1:
-                at = np.where(mask, at, at[mask.argmax()])  # so that idle threads have a lawful address
+                at = np.where(mask, at, at[mask.argmax()])  # gives idle threads a valid address
             where, at = self.resolve(at, space, ins)
             return where, self.checked(where, at, size, ins, mask) if size else at
 
         return places
 
     def _inside(self, space: str, low: int, end: int) -> bool:
-        """Return whether offsets from `low` to `end` lie in the memory of each thread, or in one allocation."""
+        """Return whether bytes `low` to `end` lie in the memory of each thread, or in one allocation."""
         if space == "global":
             return self.memory.contains(low, end)
         return low >= 0 and end <= self.spans[space][1] and (space != "shared" or self.launch.cluster_size == 1)
 
     def _in_memory(self, space: str, at: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return offsets in the memory of all threads."""
+        """Return offsets in the array that holds the memory of all threads."""
         return at + self.spans[space][0] if space in self.spans else at
 
     def resolve(self, at: NDArray[np.int64], space: str, ins: Instruction) -> tuple[str, NDArray[np.int64]]:
-        """Return the state space of addresses, and their offsets in its memory."""
+        """Return the state space of generic addresses, and the offsets in that space."""
         if space == "generic":
             low = int(at.min())
             space, start = _window(low)
@@ -393,7 +393,7 @@ class Machine:
         return space, self._in_memory(space, self._in_cluster(at, ins) if space == "shared" else at)
 
     def _in_cluster(self, at: NDArray[np.int64], ins: Instruction) -> NDArray[np.int64]:
-        """Return offsets from the memory of the thread's own CTA: an address may name another of the cluster."""
+        """Return offsets relative to the thread's own CTA; an address may refer to another CTA of the cluster."""
         if self.launch.cluster_size == 1:
             return at
         rank = at >> CLUSTER_SHIFT
@@ -404,7 +404,7 @@ class Machine:
     def checked(
         self, space: str, at: NDArray[np.int64], size: int, ins: Instruction, mask: Mask = None
     ) -> NDArray[np.int64]:
-        """Return the offsets; raise an error if one is misaligned or outside of its memory."""
+        """Return the offsets; raise an error if one is misaligned or outside its memory."""
         if (at & size - 1).any():
             thread = self._first(at & size - 1 != 0, mask)
             raise self.fault(ins, f"an address is not a multiple of {size}", thread)
@@ -425,5 +425,5 @@ class Machine:
         return int((wrong if mask is None else wrong & mask).argmax())
 
     def parameter(self, offset: int, size: int) -> bytes:
-        """Return bytes of parameter space."""
+        """Return some bytes of parameter space."""
         return self.parameters[offset : offset + size]

@@ -1,4 +1,4 @@
-"""Memories of a kernel: global memory with its allocations, and the windows of generic addresses.
+"""Memories of a kernel: global memory with its allocations, and the address windows of generic addresses.
 
 A generic address lies in the window of its state space, at constants of this model: PTX promises no values. Global
 memory begins at ``GLOBAL_BASE``; every allocation is followed by a gap, so that an access outside of all is seen.
@@ -28,9 +28,9 @@ __all__ = [
 ]
 
 SHARED_WINDOW, LOCAL_WINDOW, PARAMETER_WINDOW, GLOBAL_BASE = 1 << 40, 1 << 41, 1 << 42, 1 << 44
-#: Unsigned type by bytes.
+#: Unsigned type of each width in bytes.
 UNSIGNED: dict[int, np.dtype] = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
-#: Bytes at which an allocation begins, and at least as many behind it that belong to none.
+#: Alignment of an allocation in bytes, and minimum unallocated bytes after it.
 _ALIGNMENT = 512
 _WORD = 4
 #: Type of float parameters.
@@ -38,7 +38,7 @@ _FLOATS = {"f16": "<f2", "f32": "<f4", "f64": "<f8"}
 
 
 def views(octets: NDArray[np.uint8]) -> dict[int, NDArray]:
-    """Return a memory of a multiple of 16 bytes as arrays of elements of 1, 2, 4, 8 and 16 bytes, by their size."""
+    """Return views of a memory of a multiple of 16 bytes, with elements of 1, 2, 4, 8 and 16 bytes, by size."""
     return {size: octets.view(dtype) for size, dtype in (*UNSIGNED.items(), (16, np.dtype(np.complex128)))}
 
 
@@ -63,7 +63,7 @@ def pieces_of(octets: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
 
 
 class GlobalMemory:
-    """Global memory of a device: allocations, each at an address that is a multiple of 512.
+    """Global memory of a device; each allocation starts at a multiple of 512.
 
     Parameters
     ----------
@@ -77,16 +77,16 @@ class GlobalMemory:
         self._starts: list[int] = []
         self._ends: list[int] = []
         self._top = _ALIGNMENT
-        #: Address of each variable of the module.
+        #: Address of each global variable of the module.
         self.variables: dict[str, int] = {}
 
     @staticmethod
     def size_for(sizes: Iterable[int]) -> int:
-        """Return the bytes that allocations of these sizes take."""
+        """Return the bytes that allocations of these sizes occupy, with alignment and gaps."""
         return sum(-(-size // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT for size in sizes)
 
     def allocate(self, array: NDArray) -> int:
-        """Copy an array into memory of its own, and return its address."""
+        """Copy an array to a new allocation, and return its address."""
         octets = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         start, end = self._top, self._top + octets.size
         if end + _ALIGNMENT > self.octets.size:
@@ -98,22 +98,22 @@ class GlobalMemory:
         return GLOBAL_BASE + start
 
     def add_variables(self, variables: Mapping[str, bytes]) -> None:
-        """Allocate the variables of a module."""
+        """Allocate the global variables of a module."""
         for name, content in variables.items():
             self.variables[name] = self.allocate(np.frombuffer(content, np.uint8))
 
     def read(self, address: int, array: NDArray) -> None:
-        """Copy memory from an address on into an array, in place."""
+        """Copy memory at an address into an array, in place."""
         start = address - GLOBAL_BASE
         array[...] = self.octets[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
 
     def contains(self, low: int, end: int) -> bool:
-        """Return whether offsets from `low` to `end` lie in one allocation."""
+        """Return whether bytes `low` to `end` lie in one allocation."""
         which = bisect_right(self._starts, low) - 1
         return which >= 0 and end <= self._ends[which]
 
     def outside(self, places: NDArray[np.int64], size: int) -> NDArray[np.bool_] | None:
-        """Return which accesses of `size` bytes leave the allocations; None if none does.
+        """Return a mask of the accesses of `size` bytes that leave the allocations; None if none does.
 
         Parameters
         ----------
@@ -132,7 +132,7 @@ class GlobalMemory:
 
 
 def parameter_space(kernel: Kernel, values: Sequence[int | float | bytes]) -> bytes:
-    """Return parameter space that holds the arguments of a kernel: numbers as the type of their parameter, or bytes.
+    """Return parameter space with the arguments of a kernel: numbers in the parameter's type, or bytes.
 
     Raises
     ------

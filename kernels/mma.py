@@ -1,4 +1,4 @@
-"""``mma`` of a kernel, executed by the public function of this package on any back end, when it is executed."""
+"""Execute the ``mma`` instructions of a kernel through the public functions of this package, on any back end."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ _WARP = 32
 
 
 def parsed(ins: Instruction) -> TensorInstruction:
-    """Parse the opcode of a tensor-core instruction, and name the line if it is none."""
+    """Parse the opcode of a tensor-core instruction; errors name its line."""
     try:
         return parse(ins.opcode)
     except Error as error:
@@ -31,7 +31,7 @@ def parsed(ins: Instruction) -> TensorInstruction:
 
 
 def constant_number(operand: Operand, ins: Instruction) -> int:
-    """Return an operand that must be a constant."""
+    """Return the value of an operand that must be a constant."""
     if not isinstance(operand, Immediate):
         raise not_modelled(ins, "one of its operands must be a constant")
     return operand.value
@@ -45,7 +45,7 @@ def called(
     holder: Callable[[MetadataError], str] | None = None,
     **options: Any,
 ) -> NDArray:
-    """Call a function of the package, and name the line where it refuses its operands.
+    """Call a function of the package; errors about operands name the line of the instruction.
 
     Undefined metadata is reported with its `holder`, a thread or CTA, and then selects as the multiplexers of silicon
     do. Without a holder, the :class:`~sptc.errors.MetadataError` is raised.
@@ -74,18 +74,18 @@ Numbers = tuple[int, ...]
 
 @dataclass(frozen=True)
 class _Multiplication:
-    """Registers of one ``mma``, and what else it takes."""
+    """Registers and immediate operands of one ``mma``."""
 
     d: Numbers
     c: Numbers
-    #: A, its metadata and its block scales; B and its block scales.
+    #: Registers of A, its metadata and its block scales; registers of B and its block scales.
     row: tuple[Numbers, Numbers, Numbers]
     column: tuple[Numbers, Numbers]
     immediates: Immediates
 
     @property
     def sources(self) -> set[int]:
-        """Registers that are read, without those of C."""
+        """Registers that the instruction reads, except C."""
         return {number for numbers in (*self.row, *self.column) for number in numbers}
 
 
@@ -100,7 +100,7 @@ def _multiplication(machine: Machine, ins: Instruction) -> _Multiplication:
 
 
 def _scales(ins: Instruction, operands: list[Operand]) -> tuple[list[Operand], tuple[int, int, int, int]]:
-    """Return scale data of A and B, which stand in braces or alone, and byte id and thread id of each."""
+    """Return the scale registers of A and B, with or without braces, and the byte id and thread id of each."""
     ids = [operand.items for operand in operands[1::2] if isinstance(operand, Vector)]
     if len(operands) != 4 or [*map(len, ids)] != [2, 2]:
         raise not_modelled(ins, "its block scales")
@@ -114,11 +114,11 @@ def _mma(machine: Machine, ins: Instruction) -> Step:
 
 
 def _nothing(mask: Mask) -> None:
-    """Do nothing: the work is done by an earlier step."""
+    """Do nothing: an earlier step has executed this instruction."""
 
 
 def mma_steps(machine: Machine, joins: frozenset[int]) -> dict[int, Step]:
-    """Return the steps of all ``mma`` without a guard, by their place.
+    """Return the steps of all unguarded ``mma``, by the index of the instruction.
 
     Consecutive ones are computed together at the first of them, where none reads a result of another but as its
     accumulator, and nothing else reads that result: they are chains along K.
@@ -161,7 +161,7 @@ def mma_steps(machine: Machine, joins: frozenset[int]) -> dict[int, Step]:
 
 @dataclass
 class _Chain:
-    """Multiplications that add to one accumulator, one after the other."""
+    """Several ``mma`` that add to one accumulator, one after the other."""
 
     c: Numbers
     d: Numbers
@@ -173,7 +173,7 @@ _Grid = list[list[_Chain]]
 
 
 def _grids(run: Sequence[_Multiplication]) -> list[list[_Grid]]:
-    """Return the chains of a run as grids, rows with the same A and columns with the same B; a list for each shape."""
+    """Arrange chains of ``mma`` in grids, by shape: rows share A, columns share B."""
     chains: dict[Numbers, _Chain] = {}
     for one in run:
         chain = chains.pop(one.c, None) or _Chain(one.c, one.d, [], [])
@@ -196,7 +196,7 @@ def _grids(run: Sequence[_Multiplication]) -> list[list[_Grid]]:
 
 
 class _Product:
-    """Grids of one shape, and the registers of each operand: shape (grids, rows or columns, steps, registers)."""
+    """Grids of chains of one shape, and their registers: shape (grids, rows or columns, steps, registers)."""
 
     def __init__(self, machine: Machine, grids: list[_Grid]) -> None:
         self.machine = machine
@@ -209,7 +209,7 @@ class _Product:
         self.numbers = {name: array for name, array in (numbers | {"c": c}).items() if array.size}
 
     def operands(self, groups: NDArray[np.intp] | None) -> dict[str, NDArray[np.uint32]]:
-        """Return the operands of the function, the grids of all warps as one batch."""
+        """Return the arguments of the public function; the grids of all warps are one batch."""
         values = {}
         for name, numbers in self.numbers.items():
             stacked = self.machine.stacked(numbers, _WARP, groups)
@@ -223,7 +223,7 @@ class _Product:
 
 
 def _run_step(machine: Machine, run: Sequence[tuple[Instruction, _Multiplication]]) -> Step:
-    """Return the step of a run of ``mma``: one call of the back end for all grids of a shape.
+    """Return the step of a run of consecutive ``mma``: one call of the back end for all grids of a shape.
 
     Where metadata is undefined, each is called alone, so that the report names its line.
     """

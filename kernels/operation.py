@@ -1,4 +1,4 @@
-"""The step of an instruction that computes a function of its source operands."""
+"""Execute an instruction that computes a function of its source operands."""
 
 from collections.abc import Callable
 
@@ -38,7 +38,7 @@ def source_count(ins: Instruction) -> int:
 
 
 def operation(machine: Machine, ins: Instruction, function: Function, types: list[str], result: str) -> Step:
-    """Return the step that computes a function of source operands of these types."""
+    """Return the step that applies a function to source operands of these types."""
     destination, *sources = ins.operands
     if len(sources) != len(types):
         raise not_modelled(ins, f"it has {len(sources)} source operands")

@@ -1,4 +1,4 @@
-"""A kernel as records: instructions with their operands, registers, labels, parameters and shared variables."""
+"""Data classes of a parsed kernel: instructions with operands, registers, labels, parameters and shared variables."""
 
 import re
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ __all__ = [
 
 @lru_cache(maxsize=64)
 def size_of(type_: str) -> int:
-    """Return the bytes of a value of a fundamental type, ``u32`` or ``f16x2``; a predicate takes one byte here."""
+    """Return the bytes of a value of a fundamental type, for example ``f16x2``; a predicate takes one byte here."""
     if type_ == "pred":
         return 1
     bits = re.fullmatch(r"(?:[busf]|bf|tf)(8|16|32|64|128)(x2)?", type_)
@@ -47,7 +47,7 @@ class Register:
 
 @dataclass(frozen=True)
 class Immediate:
-    """A constant: an integer, or the bits of a float, `kind` ``"int"``, ``"f32"`` or ``"f64"``."""
+    """A constant: an integer, or the bits of a float; `kind` is ``"int"``, ``"f32"`` or ``"f64"``."""
 
     value: int
     kind: str = "int"
@@ -62,14 +62,14 @@ class Special:
 
 @dataclass(frozen=True)
 class Symbol:
-    """The name of a variable, a parameter or a label."""
+    """The name of a variable, a parameter or a label, as an operand."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Sink:
-    """The operand ``_``, which takes a result that nobody reads."""
+    """The operand ``_``: the result is discarded."""
 
 
 @dataclass(frozen=True)
@@ -89,14 +89,14 @@ class Pair:
 
 @dataclass(frozen=True)
 class Vector:
-    """Operands in braces."""
+    """A vector operand: operands in braces."""
 
     items: "tuple[Operand, ...]"
 
 
 @dataclass(frozen=True)
 class Address:
-    """An address in brackets: base and offset in bytes, and further operands behind a comma (coordinates)."""
+    """An address in brackets: base, offset in bytes, and further operands after a comma (coordinates)."""
 
     base: "Operand"
     offset: int = 0
@@ -107,7 +107,7 @@ Operand = Register | Immediate | Special | Symbol | Sink | Negated | Pair | Vect
 
 
 def register_names(operands: Iterable[Operand]) -> set[str]:
-    """Return the names of all registers that stand in operands."""
+    """Return the names of all registers in operands."""
     names: set[str] = set()
     for operand in operands:
         if isinstance(operand, Register):
@@ -125,16 +125,16 @@ def register_names(operands: Iterable[Operand]) -> set[str]:
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction of a kernel."""
+    """One instruction of a kernel, with its guard and its line."""
 
-    opcode: str  #: with all its qualifiers
+    opcode: str  #: opcode with all its qualifiers
     operands: tuple[Operand, ...]
-    guard: Operand | None  #: predicate, possibly negated
-    line: int  #: in the text, from 1
+    guard: Operand | None  #: guard predicate, possibly negated
+    line: int  #: line in the PTX text, from 1
 
     @cached_property
     def words(self) -> list[str]:
-        """The opcode at its dots."""
+        """The parts of the opcode between its dots."""
         return self.opcode.split(".")
 
     @cached_property
@@ -150,34 +150,34 @@ class Parameter:
     name: str
     type: str  #: of one element
     size: int  #: bytes
-    offset: int  #: bytes from the start of parameter space
+    offset: int  #: offset in bytes from the start of parameter space
 
 
 @dataclass
 class Kernel:
-    """One entry of a module."""
+    """One entry function (kernel) of a module."""
 
     name: str
     target: str = ""
     version: tuple[int, int] = (0, 0)
     parameters: list[Parameter] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
-    #: Index of the instruction behind each label.
+    #: Index of the instruction that follows each label.
     labels: dict[str, int] = field(default_factory=dict)
     #: Type of each register.
     registers: dict[str, str] = field(default_factory=dict)
-    #: Offset and bytes of each shared variable; no bytes for the dynamic one.
+    #: Offset and size in bytes of each shared variable; size 0 for the dynamic one.
     shared: dict[str, tuple[int, int]] = field(default_factory=dict)
-    #: Offset and bytes of each variable in local memory.
+    #: Offset and size in bytes of each variable in local memory.
     local: dict[str, tuple[int, int]] = field(default_factory=dict)
-    #: Content of each variable of the module in global or constant memory.
+    #: Initial content of each variable of the module in global or constant memory.
     variables: dict[str, bytes] = field(default_factory=dict)
-    #: Threads of a CTA that ``.reqntid`` demands, or nothing.
+    #: CTA size that ``.reqntid`` requires, in threads along each axis; empty without the directive.
     block: tuple[int, ...] = ()
-    #: CTAs of a cluster that ``.reqnctapercluster`` demands, or nothing.
+    #: Cluster size that ``.reqnctapercluster`` requires, in CTAs along each axis; empty without the directive.
     cluster: tuple[int, ...] = ()
 
     @property
     def static_shared(self) -> int:
-        """Bytes of shared memory in front of the dynamic part."""
+        """Bytes of statically allocated shared memory, which precedes the dynamic part."""
         return max((start + size for start, size in self.shared.values()), default=0)

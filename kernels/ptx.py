@@ -1,4 +1,4 @@
-"""PTX text to kernels: instructions with their operands, registers, labels, parameters and shared variables.
+"""Parser of PTX text: a kernel's instructions with operands, registers, labels, parameters and shared variables.
 
 Source: PTX ISA, "Syntax", "State Spaces, Types, and Variables" and "Directives". Names are resolved by their scope; the
 line of every instruction is kept for messages.
@@ -33,14 +33,14 @@ from .values import constant, numpy_type
 
 __all__ = ["parse_ptx"]
 
-#: Latest version of PTX whose text is read.
+#: Latest PTX version that is accepted.
 _LATEST_VERSION = (9, 5)
-#: Most registers of one declaration.
+#: Maximum number of registers in one declaration.
 _MOST_REGISTERS = 1 << 20
-#: Most bytes of variables and parameters, by state space: of a CTA, a thread, a kernel, and a module (PTX ISA, "Kernel
+#: Maximum bytes of variables and parameters by state space: per CTA, thread, kernel or module (PTX ISA, "Kernel
 #: Function Parameters"; CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
 _MOST_BYTES = {"shared": 227 << 10, "local": 512 << 10, "param": 32764, "global or constant": 1 << 34}
-#: Directives inside a kernel that change nothing of what it computes.
+#: Directives inside a kernel that do not affect its results.
 _IGNORED = ("loc", "file", "pragma", "maxnreg", "noreturn")
 
 
@@ -70,7 +70,7 @@ _COMMENT = re.compile(r'"[^"\n]*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 
 
 def _without_comments(text: str) -> str:
-    """Replace comments by blanks, so that lines stay."""
+    """Replace comments by blanks, so that line numbers stay valid."""
     return _COMMENT.sub(lambda m: m[0] if m[0].startswith('"') else re.sub(r"[^\n]", " ", m[0]), text)
 
 
@@ -96,7 +96,7 @@ _FLOAT = re.compile(r"[+-]?\d+\.\d*(?:[eE][+-]?\d+)?")
 
 
 def _constant(text: str) -> Immediate | None:
-    """Return a constant; None if the text is none."""
+    """Return a constant; None if the text is not a constant."""
     if bits := re.fullmatch(r"(-?)0([fFdD])([0-9a-fA-F]+)", text):
         width = 32 if bits[2] in "fF" else 64
         if len(bits[3]) == width // 4:
@@ -152,12 +152,12 @@ def _check_size(space: str, size: int) -> None:
 
 
 _VARIABLE = re.compile(r"(?:\.(?:visible|extern|weak|common)\s+)?\.(?:global|const)\b")
-#: Type, name, sides and values of a variable, with single blanks.
+#: Declaration of a variable with single blanks: type, name, array sizes and initial values.
 _DECLARED = re.compile(r"(?:\.\w+ )*?(?:\.align \d+ )?\.(\w+) ([%$\w]+)((?: ?\[\d*\])*)(?: ?= ?(.*?))? ?;")
 
 
 class _Module:
-    """A module while it is read."""
+    """Parser of a module."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -171,7 +171,7 @@ class _Module:
             raise KernelError(f"line {self.line(version.start(1))}: PTX {version[1].strip()} is later than {latest}")
         self.target = target[1].split(",")[0].strip()
         self.shared: list[tuple[str, int, int]] = []
-        #: Content of each variable in global and constant memory.
+        #: Initial content of each variable in global and constant memory.
         self.variables: dict[str, bytes] = {}
 
     def line(self, place: int) -> int:
@@ -181,7 +181,7 @@ class _Module:
         return KernelError(f"line {self.line(place)}: {message}")
 
     def closing(self, place: int) -> int:
-        """Return the place of the bracket that closes the one at `place`."""
+        """Return the index of the bracket that closes the one at index `place`."""
         depth = 0
         for match in re.compile(r'"[^"]*"|[{}()]').finditer(self.text, place):
             depth += {"{": 1, "(": 1, "}": -1, ")": -1}.get(match[0], 0)
@@ -217,7 +217,7 @@ class _Module:
             if text.endswith("{"):
                 if "section" not in words and "func" not in words and "=" not in text:
                     raise self.refuse(end - 1, f"'{text.strip()[:60]}' is not known at the level of a module")
-                place = self.closing(end - 1) + 1  # of an initialised variable a semicolon follows
+                place = self.closing(end - 1) + 1  # a semicolon follows the initial values of a variable
                 continue
             if "shared" in words:
                 self.shared_variable(text, place)
@@ -242,14 +242,14 @@ class _Module:
         self.shared.append((declared[3], size * count.value, max(int(declared[1] or size), 1)))
 
     def variable(self, place: int, end: int) -> int:
-        """Read a variable in global or constant memory, and return the place behind it."""
+        """Read a variable in global or constant memory, and return the index after it."""
         end = self.text.find(";", end - 1) + 1 or len(self.text)
         text = " ".join(self.text[place:end].split())
         declared = _DECLARED.fullmatch(text)
         if not declared:
             raise self.refuse(place, f"'{text[:60]}' is no declaration")
         if ".extern" in text:
-            return end  # refused where it is used
+            return end  # an error is raised where the variable is used
         try:
             items = [part for part in re.split(r"[{},\s]+", declared[4] or "") if part]
             sides = [int(side) for side in re.findall(r"\[(\d+)\]", declared[3])]
@@ -311,11 +311,11 @@ _OPCODE = re.compile(r"[a-z][\w.:]*(?:\s+\.[\w.:]+)*")
 
 
 class _Body:
-    """The body of a kernel while it is read. Names of an inner block, as of inline assembly, get a suffix."""
+    """Parser of the body of a kernel. Names declared in an inner block, such as inline assembly, get a suffix."""
 
     def __init__(self, module: _Module, kernel: Kernel, place: int, shared_end: int, dynamic: dict[str, int]) -> None:
         self.module, self.kernel, self.place = module, kernel, place
-        #: Alignment of each variable that stands for dynamic shared memory, which begins behind the other variables.
+        #: Alignment of each variable in dynamic shared memory, which begins after the static variables.
         self.dynamic = dynamic
         self.shared_end, self.local_end, self.blocks = shared_end, 0, 0
         self.names: list[dict[str, Register]] = [{}]
@@ -424,7 +424,7 @@ class _Body:
         self.kernel.instructions.append(Instruction(name, operands, guard, line))
 
     def resolve(self) -> None:
-        """Give branches the unique names of their labels, which may stand behind them."""
+        """Replace the labels in branches by their unique names; a label may follow the branch."""
         for place, scopes in self.branches:
             branch = self.kernel.instructions[place]
             (target,) = branch.operands if len(branch.operands) == 1 else (None,)

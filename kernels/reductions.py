@@ -1,4 +1,4 @@
-"""What atomic operations and reductions leave in memory.
+"""Results of atomic operations and reductions in memory.
 
 Source: PTX ISA, ``atom``, ``red`` and ``cp.reduce.async.bulk``.
 """
@@ -16,7 +16,7 @@ __all__ = ["REDUCTIONS", "TYPES", "apply_in_turn", "memory_type", "reduction"]
 
 Combination = Callable[[NDArray, NDArray], NDArray]
 _HALVES = ("f16", "f16x2", "bf16", "bf16x2")
-#: Types that are modelled.
+#: Types for which reductions are modelled.
 TYPES = ("u32", "s32", "b32", "u64", "s64", "b64", "f32", "f64", *_HALVES)
 
 
@@ -35,12 +35,12 @@ _FUNCTIONS: dict[str, Combination] = {
     "inc": lambda old, limit: np.where(old >= limit, old.dtype.type(0), old + old.dtype.type(1)),
     "dec": lambda old, limit: np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1)),
 }
-#: Words of the operations.
+#: Names of the operations.
 REDUCTIONS = tuple(_FUNCTIONS)
 
 
 def reduction(name: str, type_: str, *, flush: bool = False) -> Combination:
-    """Return the function of old and new value that an operation writes.
+    """Return the function that computes the new value from the old value and the operand.
 
     Parameters
     ----------
@@ -62,17 +62,17 @@ def reduction(name: str, type_: str, *, flush: bool = False) -> Combination:
 
 
 def memory_type(type_: str) -> str:
-    """Return the type of the arrays that a reduction takes: f16 and bf16 are codes."""
+    """Return the array type of a reduction; f16 and bf16 are arrays of codes."""
     return f"b{8 * size_of(type_)}" if type_ in _HALVES else type_
 
 
 def apply_in_turn(
     function: Callable[..., NDArray], memory: NDArray, elements: NDArray[np.int64], values: list[NDArray]
 ) -> NDArray:
-    """Apply a function of old value and operands of each thread in turn, and return what each found."""
+    """Apply a function to old value and operand, thread by thread, and return the old value that each thread read."""
     before = np.empty(len(elements), memory.dtype)
     left = np.arange(len(elements))
-    while left.size:  # of each place the first thread, until none is left
+    while left.size:  # of the threads that access an address, execute the first; repeat until none is left
         _, first = np.unique(elements[left], return_index=True)
         chosen = left[first]
         before[chosen] = memory[elements[chosen]]

@@ -1,4 +1,4 @@
-"""Execution of a kernel: threads at one instruction go on together, those of the smallest program counter first.
+"""Execution of a kernel: threads at the same instruction run together, those with the smallest program counter first.
 
 So paths that branch apart meet again where the compiler laid their join. Threads at a barrier wait for the others of
 their CTA; asynchronous work is done when no thread can go on without it.
@@ -30,20 +30,20 @@ __all__ = ["Limit", "Program", "Statistics", "unmodelled"]
 _BUILDERS: dict[str, Callable[[Machine, Instruction], Step]] = {
     **ARITHMETIC, **CONVERSION, **ACCESS, **WARPS, **BULK_COPIES, **BARRIERS, **MMA, **WGMMA, **TENSOR_MEMORY,
 }  # fmt: skip
-#: Rounds after which those threads are run that have waited longest, so that a thread that spins lets others go on.
+#: Rounds after which the threads that have not run for longest run first, so that spinning threads cannot block others.
 _FAIR_ROUNDS = 1024
-#: Problems that one message names.
+#: Maximum number of problems in one message.
 _NAMED = 20
 
 
 @dataclass
 class Limit:
-    """Thread instructions that a launch may still execute; None without a limit."""
+    """Number of thread instructions that a launch may still execute; None without a limit."""
 
     left: int | None = None
 
     def spend(self, count: int) -> None:
-        """Count instructions, and raise an error at the limit."""
+        """Count executed instructions; raise an error at the limit."""
         if self.left is not None:
             self.left -= count
             if self.left < 0:
@@ -52,16 +52,16 @@ class Limit:
 
 @dataclass
 class Statistics:
-    """What a launch executed."""
+    """Counts of the instructions that a launch executed."""
 
-    #: Instructions, times the threads that executed them.
+    #: Executed thread instructions: each instruction times the threads that executed it.
     thread_instructions: int = 0
-    #: Instructions, by the first word of their opcode, each counted once for a group of threads.
+    #: Executed instructions by the first word of their opcode; threads that execute one together count once.
     opcodes: Counter[str] = field(default_factory=Counter)
 
 
 def _guarded(machine: Machine, ins: Instruction, step: Step) -> Step:
-    """Return a step that only the threads execute whose guard is true."""
+    """Return a step that is executed only by threads whose guard is true."""
     if ins.guard is None:
         return step
     read = machine.reader(ins.guard, "pred")
@@ -79,7 +79,7 @@ def _guarded(machine: Machine, ins: Instruction, step: Step) -> Step:
 
 
 class Program:
-    """A kernel whose instructions are bound to a machine.
+    """A kernel whose instructions are compiled to functions on a machine.
 
     Parameters
     ----------
@@ -92,12 +92,12 @@ class Program:
         self.names = [ins.words[0] for ins in self.code]
         self.joins = frozenset(machine.kernel.labels.values())
         self.barriers = CtaBarriers(machine)
-        #: Steps of ordinary instructions, by their place; of the others those that say who waits, and guards.
+        #: Steps of ordinary instructions by index; waits, whose steps return the threads that continue; and guards.
         self.steps: dict[int, Step] = {}
         self.waits: dict[int, WaitStep] = {}
         self.guards: dict[int, Reader] = {}
         self.asynchronous = wgmma_registers(machine)
-        #: Steps that follow each other without a branch, a wait or a join, by the place of the first.
+        #: Consecutive steps without a branch, a wait or a label, by the index of the first.
         self.blocks: dict[int, list[Step]] = {}
         #: A sentence for each instruction that is not modelled.
         self.problems: list[str] = []
@@ -107,7 +107,7 @@ class Program:
             except KernelError as error:
                 text = str(error)
                 self.problems.append(text if text.startswith("line ") else f"line {ins.line}: {ins.opcode}: {text}")
-            except (AssertionError, LookupError, StopIteration, TypeError, ValueError):  # as builders unpack operands
+            except (AssertionError, LookupError, StopIteration, TypeError, ValueError):  # raised in unpacking operands
                 self.problems.append(f"line {ins.line}: {ins.opcode}: its operands do not fit the instruction")
         if not self.problems:
             self.steps |= mma_steps(machine, self.joins)
@@ -133,7 +133,7 @@ class Program:
             raise not_modelled(ins)
 
     def block(self, place: int) -> list[Step]:
-        """Return the steps from a place on that all its threads execute; none if it is a branch, a wait or an end."""
+        """Return the steps from an index on that all threads execute; empty at a branch, wait or exit."""
         if place not in self.blocks:
             steps: list[Step] = []
             while place + len(steps) in self.steps and not (steps and place + len(steps) in self.joins):
@@ -142,7 +142,7 @@ class Program:
         return self.blocks[place]
 
     def run(self, limit: Limit, statistics: Statistics) -> None:
-        """Run all threads to their end.
+        """Run all threads until they exit.
 
         Raises
         ------
@@ -163,7 +163,7 @@ def unmodelled(machine: Machine) -> tuple[str, ...]:
 
 
 class _Run:
-    """One run of a program: where each thread is, and which threads wait."""
+    """One run of a program: program counter of each thread, and threads that wait."""
 
     def __init__(self, program: Program, limit: Limit, statistics: Statistics) -> None:
         self.program, self.machine = program, program.machine
@@ -171,10 +171,10 @@ class _Run:
         count = self.machine.count
         self.counters = np.zeros(count, np.int64)
         self.alive = np.ones(count, np.bool_)
-        #: Threads that wait for a phase of an mbarrier.
+        #: Threads that wait for a phase of an ``mbarrier``.
         self.asleep = np.zeros(count, np.bool_)
         self.last_run = np.zeros(count, np.int64)
-        #: How often each block was executed.
+        #: Number of executions of each block.
         self.block_runs: Counter[int] = Counter()
 
     def run(self) -> None:
@@ -185,7 +185,7 @@ class _Run:
                 machine.completed = False
             ready = self.alive & ~self.asleep & ~ctas.waiting
             if not ready.any():
-                if machine.queue:  # the asynchronous work that is in flight, oldest first
+                if machine.queue:  # let the oldest asynchronous work complete first
                     for _ in range(len(machine.queue)):
                         machine.queue.popleft()()
                     continue
@@ -212,7 +212,7 @@ class _Run:
         return KernelError(f"deadlock: {'; '.join(waits)}")
 
     def _round(self, ready: NDArray[np.bool_], *, fair: bool) -> None:
-        """Run the threads of the smallest program counter until they part, wait or end."""
+        """Run the threads with the smallest program counter until they diverge, wait or exit."""
         program, counters = self.program, self.counters
         if fair:
             waited = np.where(ready, self.last_run, np.iinfo(np.int64).max)
@@ -254,7 +254,7 @@ class _Run:
         self.limit.spend(executed)
 
     def _control(self, place: int, threads: NDArray[np.bool_], *, everyone: bool) -> int | None:
-        """Execute a branch, a wait or an end. Return where all threads go on; None if they do not all."""
+        """Execute a branch, wait or exit. Return the next program counter if all threads continue there, else None."""
         if place >= len(self.program.names):
             self.alive[threads] = False
             self.program.barriers.leave(threads)
@@ -267,7 +267,7 @@ class _Run:
         return None
 
     def _branch(self, place: int, threads: NDArray[np.bool_]) -> int | None:
-        """Return where all threads go on; None if they part."""
+        """Return the next program counter after a branch; None if threads diverge."""
         (target,) = self.program.code[place].operands
         assert isinstance(target, Symbol)
         there = self.machine.kernel.labels[target.name]
@@ -285,7 +285,7 @@ class _Run:
         return threads if read is None else threads & read()
 
     def _wait(self, place: int, threads: NDArray[np.bool_], *, everyone: bool) -> bool:
-        """Return whether all threads go on; else leave those that wait where they are."""
+        """Return whether all threads continue after a wait; program counters of waiting threads stay there."""
         guarded = self._guard(place, threads)
         self.counters[threads] = place + 1
         if not guarded.any():

@@ -1,4 +1,4 @@
-"""What a kernel consists of: its tensor-core instructions, memory, barriers, and what of it is not modelled."""
+"""Summary of a kernel: its tensor-core instructions, memory, barriers, and the instructions that are not modelled."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from .schedule import unmodelled
 __all__ = ["KernelSummary", "summaries"]
 
 _WARP_THREADS = 32
-#: First words of opcodes by what they are about, in the order of the report.
+#: First words of opcodes by topic, in the order of the report.
 _TOPICS = {
     "tensor cores": ("mma", "wgmma", "tcgen05"),
     "copies": ("cp", "ldmatrix", "stmatrix"),
@@ -24,21 +24,21 @@ _TOPICS = {
 
 @dataclass(frozen=True)
 class KernelSummary:
-    """A kernel of a module."""
+    """Summary of one kernel of a module."""
 
     name: str
     target: str
     instructions: int
     registers: int
-    #: Bytes of its shared variables, without dynamic shared memory.
+    #: Bytes of statically allocated shared memory.
     shared: int
     #: Parameters: name, type and bytes.
     parameters: tuple[tuple[str, str, int], ...]
-    #: Threads of a CTA that it demands; empty if it demands none.
+    #: CTA size that the kernel requires, in threads along each axis; empty if it requires none.
     block: tuple[int, ...]
-    #: By topic each opcode with its lines.
+    #: Opcodes by topic, each with its lines.
     opcodes: dict[str, dict[str, tuple[int, ...]]]
-    #: Instructions that are not modelled, a sentence with the line each.
+    #: One sentence for each instruction that is not modelled, with its line.
     unmodelled: tuple[str, ...]
 
     def lines(self) -> list[str]:
@@ -57,12 +57,12 @@ class KernelSummary:
         return text
 
 
-#: Lines that a row of the text names.
+#: Maximum number of lines that are listed for an opcode.
 _SHOWN = 6
 
 
 def summaries(ptx: str) -> list[KernelSummary]:
-    """Return what each kernel of a module consists of.
+    """Return a summary of each kernel of a module.
 
     Raises
     ------

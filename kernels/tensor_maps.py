@@ -1,4 +1,4 @@
-"""Tensor maps, and the bulk copies of tiles that read them.
+"""Tensor maps in their 128-byte form, and the bulk copies of tiles that use them.
 
 Source: PTX ISA, "Tensors" and ``cp.async.bulk.tensor``. PTX does not publish the bits of a map: here a map is 128 bytes
 in a format of this model, written by :meth:`MapRecord.encoded`, so that it can lie in parameters or in memory.
@@ -17,16 +17,16 @@ __all__ = ["FIELDS", "MAP_BYTES", "MapRecord"]
 
 MAP_BYTES = 128
 _RANKS = 5
-#: Address, strides in bytes, sides of the tensor and of the box, element strides, rank less one, element type,
-#: interleave, swizzle and fill, as ``tensormap.replace`` numbers them; all zeros are no map.
+#: Byte layout of a tensor map: address, strides in bytes, sizes of tensor and box, element strides, rank - 1, element
+#: type, interleave, swizzle and fill, encoded as in ``tensormap.replace``. All zeros mean no map.
 _LAYOUT = struct.Struct("<QQQQQ5I5I5I5B")
-#: Place, bytes and number of the fields that ``tensormap.replace`` writes.
+#: Offset, size in bytes and count of the fields that ``tensormap.replace`` writes.
 FIELDS: dict[str, tuple[int, int, int]] = {
     "global_address": (0, 8, 1), "global_stride": (8, 8, 4), "global_dim": (40, 4, 5), "box_dim": (60, 4, 5),
     "element_stride": (80, 4, 5), "rank": (100, 1, 1), "elemtype": (101, 1, 1), "interleave_layout": (102, 1, 1),
     "swizzle_mode": (103, 1, 1), "fill_mode": (104, 1, 1),
 }  # fmt: skip
-#: PTX type of an element by its code.
+#: PTX element type of each code.
 _ELEMENTS = {0: "u8", 1: "u16", 2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 8: "f32", 9: "f64",
              10: "bf16", 11: "f32", 12: "f32"}  # fmt: skip
 _CODES = {name: code for code, name in reversed(_ELEMENTS.items())}
@@ -36,21 +36,21 @@ _FILLS = ("zeros", "nan")
 
 @dataclass(frozen=True)
 class MapRecord:
-    """A tensor in global memory and the box of it that one copy moves. Axes begin with the innermost one."""
+    """A tensor in global memory, and the box that one copy moves. Axes are listed from the innermost one."""
 
-    #: Address of the first element.
+    #: Address of the element with all indices 0.
     address: int
-    #: Elements of the tensor along each axis.
+    #: Size of the tensor in elements along each axis.
     shape: tuple[int, ...]
-    #: Bytes from one element to the next along each axis but the first.
+    #: Distance of neighbouring elements in bytes along each axis but the innermost.
     strides: tuple[int, ...]
-    #: Elements of the box along each axis.
+    #: Size of the box in elements along each axis.
     box: tuple[int, ...]
-    #: PTX type of an element: ``u8`` to ``u64``, ``s32``, ``s64``, ``f16``, ``bf16``, ``f32`` or ``f64``.
+    #: PTX element type: ``u8`` to ``u64``, ``s32``, ``s64``, ``f16``, ``bf16``, ``f32`` or ``f64``.
     element: str
     #: Swizzle of shared memory: ``none``, ``32B``, ``64B`` or ``128B``.
     swizzle: str = "none"
-    #: What stands for elements outside of the tensor: ``zeros`` or ``nan``.
+    #: Value of elements outside the tensor: ``zeros`` or ``nan``.
     fill: str = "zeros"
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ class MapRecord:
         return int(np.prod(self.box)) * self.element_bytes
 
     def pieces(self, corner: list[int]) -> tuple[int, NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the pieces of a box: 16 bytes each where none of them crosses the edge of the tensor, else elements.
+        """Return the pieces of a box: 16-byte units if none of them crosses the edge of the tensor, else elements.
 
         Parameters
         ----------
@@ -122,7 +122,7 @@ class MapRecord:
 
     @classmethod
     def decoded(cls, octets: bytes) -> "MapRecord | None":
-        """Decode a tensor map from its 128 bytes; return None if its address is zero, that is, if there is no map.
+        """Decode a tensor map from its 128 bytes; return None if its address is zero, which means that there is no map.
 
         Raises
         ------

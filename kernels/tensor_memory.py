@@ -50,7 +50,7 @@ def _step(machine: Machine, ins: Instruction) -> Step:
 
 
 def _first_threads(machine: Machine, mask: Mask, ins: Instruction) -> NDArray[np.intp]:
-    """Return the first thread of each warp that takes part."""
+    """Return the first thread of each warp whose threads take part."""
     warps = machine.whole_groups(mask, _WARP_LANES, ins)
     return (np.arange(machine.count // _WARP_LANES) if warps is None else warps) * _WARP_LANES
 
@@ -117,7 +117,7 @@ def _commit(machine: Machine, ins: Instruction) -> Step:
 
 
 def _ctas_of(machine: Machine, ins: Instruction, thread: int) -> Any:
-    """Return the index of the thread's CTA, or of the pair that it belongs to."""
+    """Return the index of the thread's CTA, or of both CTAs of its pair for ``cta_group::2``."""
     cta = thread // machine.threads
     if "cta_group::2" not in ins.words:
         return cta
@@ -126,7 +126,7 @@ def _ctas_of(machine: Machine, ins: Instruction, thread: int) -> Any:
     return slice(cta - cta % 2, cta - cta % 2 + 2)
 
 
-#: Rows and units of 16 bytes that ``tcgen05.cp`` reads, and the first lanes of the copies that it writes.
+#: For each shape of ``tcgen05.cp``: rows and 16-byte units that it reads, and first lane of each copy that it writes.
 _COPIES = {
     "128x256b": (128, 2, (0,)), "128x128b": (128, 1, (0,)), "64x128b.warpx2::02_13": (64, 1, (0, 64)),
     "32x128b.warpx4": (32, 1, (0, 32, 64, 96)),
@@ -135,7 +135,7 @@ _UNIT_BYTES = 16
 
 
 def _copy(machine: Machine, ins: Instruction) -> Step:
-    """``tcgen05.cp``: rows of shared memory to lanes of tensor memory, in the order of multiplications."""
+    """Execute ``tcgen05.cp``: copy rows of shared memory to lanes of tensor memory, in order with multiplications."""
     form = ".".join(word for word in ins.words if ("b" in word and word[0].isdigit()) or word.startswith("warpx"))
     formats = [word for word in ins.words if word.startswith(("b8x16", "b6x16", "b4x16"))]
     if form not in _COPIES or formats:

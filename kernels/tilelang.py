@@ -1,4 +1,4 @@
-"""``sptc.tilelang``: compile a TileLang function for a GPU that is not there, and run it on the model.
+"""``sptc.tilelang``: compile a TileLang function for a GPU that need not be present, and run it on the model.
 
 TileLang and ``nvcc`` must be installed; neither is a dependency of this package.
 """
@@ -18,28 +18,27 @@ __all__ = ["Compilation", "TileMap", "compile_function", "run"]
 
 _SWIZZLES = ("none", "32B", "64B", "128B")
 _FILLS = ("zeros", "nan")
-#: Axes of a launch as TileLang names them.
+#: Axis names of a launch in TileLang.
 _AXES = tuple(f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx") for axis in "xyz")
 
 
 @dataclass(frozen=True)
 class Compilation:
-    """A function compiled for a target, and the launch that its host code makes."""
+    """A compiled function, and the launch that its host code performs."""
 
     ptx: str
     entry: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
-    #: Bytes of dynamic shared memory.
+    #: Size of dynamic shared memory in bytes.
     shared: int
-    #: Arguments of the kernel: a number, the name of a parameter, or a map with the name of the parameter that holds
-    #: its array.
+    #: Arguments of the kernel: a number, the name of a parameter, or a tensor map over a named parameter.
     arguments: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class TileMap:
-    """A tensor map over the array of a parameter: axes begin with the innermost one."""
+    """A tensor map over the array of a parameter, with axes from the innermost one."""
 
     parameter: str
     shape: tuple[int, ...]
@@ -57,7 +56,7 @@ def run(
     pass_configs: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> KernelRun:
-    """Compile a function of TileLang for a target, and run it on arrays, of which none is changed.
+    """Compile a TileLang function for a target, and run it on copies of the arrays.
 
     Parameters
     ----------
@@ -110,7 +109,7 @@ def run(
 
 
 def _bound(function: Any, args: tuple[Any, ...]) -> tuple[dict[str, Any], dict[str, int]]:
-    """Return the arguments by the name of their parameter, and the values of numbers and sizes by theirs."""
+    """Return the arguments by parameter name, and the values of numbers and of symbolic sizes by name."""
     names = [str(parameter.name) for parameter in function.params]
     buffers = {str(var.name): buffer for var, buffer in function.buffer_map.items()}
     if len(args) != len(names):
@@ -143,7 +142,7 @@ def _bound(function: Any, args: tuple[Any, ...]) -> tuple[dict[str, Any], dict[s
 def compile_function(
     function: Any, sizes: Mapping[str, int], arch: str, pass_configs: Mapping[str, Any]
 ) -> Compilation:
-    """Compile a function, and read the launch from its host code; `sizes` are the values of its variables."""
+    """Compile a function, and read its launch from the host code; `sizes` are the values of symbolic sizes."""
     try:
         import tilelang
         from tilelang import env, tvm
@@ -190,7 +189,7 @@ def _last_line(error: Exception) -> str:
 
 
 def _packed_calls(tvm: Any, module: Any) -> list[Any]:
-    """Return the calls of host code whose first argument is a name, in order."""
+    """Return the calls in host code whose first argument is a given name, in order."""
     calls: list[Any] = []
 
     def visit(node: Any) -> None:
@@ -204,7 +203,7 @@ def _packed_calls(tvm: Any, module: Any) -> list[Any]:
 
 
 def _number(value: Any, tvm: Any, sizes: Mapping[str, int]) -> int:
-    """Return the value of an expression of constants and sizes."""
+    """Evaluate an expression of constants and symbolic sizes."""
     variables: dict[Any, Any] = {}
 
     def visit(node: Any) -> None:
@@ -223,7 +222,7 @@ def _number(value: Any, tvm: Any, sizes: Mapping[str, int]) -> int:
 
 
 def _map(operands: list[Any], tvm: Any, sizes: Mapping[str, int]) -> TileMap:
-    """Return the map of a call: type, rank, array, then sides, strides, box and element strides of each axis."""
+    """Return a call's tensor map: type, rank, array, sizes, strides, box and element strides of each axis."""
     rank = _number(operands[1], tvm, sizes)
     numbers = [_number(value, tvm, sizes) for value in operands[3:]]
     shape, strides, box, steps = (tuple(numbers[place : place + rank]) for place in range(0, 4 * rank, rank))

@@ -1,4 +1,4 @@
-"""``sptc.triton``: compile a Triton kernel for a GPU that is not there, and run it on the model (extra: triton)."""
+"""``sptc.triton``: compile a Triton kernel for a GPU that may be absent, and run it on the model (extra: triton)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from .launch import KernelRun, TensorMap, run_kernel
 
 __all__ = ["Compilation", "bound_arguments", "compile_kernel", "run"]
 
-#: Triton's names of element types, by those of numpy, ``ml_dtypes`` and torch.
+#: Triton's element type by the type of numpy, ``ml_dtypes`` or torch.
 _TYPES = {
     "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "float8_e4m3fn": "fp8e4nv",
     "float8_e5m2": "fp8e5", "float8_e8m0fnu": "u8", "float4_e2m1fn_x2": "u8", "int8": "i8", "int16": "i16",
@@ -22,23 +22,23 @@ _TYPES = {
 }  # fmt: skip
 _SWIZZLES = ("none", "32B", "64B", "128B")
 _WARP_THREADS = 32
-#: PTX types of elements of tensors whose memory has integers.
+#: PTX element types of tensors that are stored as integers.
 _ELEMENTS = {"fp16": "f16", "bf16": "bf16", "fp32": "f32", "fp64": "f64"}
 
 
 @dataclass(frozen=True)
 class Compilation:
-    """A kernel compiled for a target, and what a launch of it needs."""
+    """A compiled kernel, and the sizes that its launch needs."""
 
     ptx: str
-    #: Threads of a CTA, and bytes of dynamic shared memory.
+    #: Number of threads per CTA, and bytes of dynamic shared memory.
     block: int
     shared: int
     #: Bytes of scratch memory of a CTA.
     scratch: int
-    #: Box and swizzle of each tensor map, in the order of the parameters: a wide block is copied in several boxes.
+    #: Box and swizzle of each tensor map, in the order of the parameters; a wide block is copied as several boxes.
     maps: tuple[tuple[tuple[int, ...], str], ...]
-    #: Parameters that are not constants, in order.
+    #: Names of the parameters that are not constants, in order.
     parameters: tuple[str, ...]
 
 
@@ -53,7 +53,7 @@ def run(
     options: Mapping[str, Any] | None = None,
     **keywords: Any,
 ) -> KernelRun:
-    """Compile a ``@triton.jit`` function for a target, and run it on arrays, of which none is changed.
+    """Compile a ``@triton.jit`` function for a target, and run it on copies of the arrays.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def bound_arguments(kernel: Any, args: tuple[Any, ...], keywords: dict[str, Any]
 
 
 def _type_of(value: Any) -> str:
-    """Return Triton's name of the element type of an array or tensor; nothing if it is neither."""
+    """Return Triton's name of the element type of an array or tensor; an empty string for any other value."""
     name = element_type(value)
     if name and name not in _TYPES:
         raise KernelError(f"arrays of {name} are not modelled")
@@ -142,7 +142,7 @@ def _type_of(value: Any) -> str:
 def compile_kernel(
     kernel: Any, values: Mapping[str, Any], arch: str, *, num_warps: int, num_stages: int
 ) -> Compilation:
-    """Compile a kernel for arguments of these types: as Triton specialises it, pointers are multiples of 16."""
+    """Compile a kernel for arguments of these types; as in Triton, pointers are specialised as multiples of 16."""
     try:
         import triton
         from triton.backends.compiler import GPUTarget
@@ -185,7 +185,7 @@ def compile_kernel(
 
 
 def _signature(name: str, value: Any, *, constant: bool) -> tuple[str, bool]:
-    """Return the type of a parameter, and whether it is a multiple of 16."""
+    """Return the type of a parameter, and whether its value is a multiple of 16."""
     if constant or value is None or (isinstance(value, int) and not isinstance(value, bool) and value == 1):
         return "constexpr", False
     if isinstance(value, TensorMap):

@@ -1,4 +1,4 @@
-"""Values of registers: the numpy type of each PTX type, and constants as arrays."""
+"""Numpy type of each PTX type, and constants as arrays."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,12 +10,12 @@ __all__ = ["constant", "numpy_type", "register_type"]
 
 
 def register_type(type_: str) -> np.dtype:
-    """Return the numpy type in which a register is kept: bits without a sign, or a truth value."""
+    """Return the numpy type in which a register is stored: unsigned bits, or a bool for a predicate."""
     return np.dtype(np.bool_) if type_ == "pred" else UNSIGNED[size_of(type_)]
 
 
 def numpy_type(type_: str) -> np.dtype:
-    """Return the numpy type with which an instruction computes; packed and 16-bit ``bf16`` values are bits."""
+    """Return the numpy type with which an instruction computes; packed types and ``bf16`` stay unsigned bits."""
     if type_ == "pred":
         return np.dtype(np.bool_)
     size = size_of(type_)
@@ -25,7 +25,7 @@ def numpy_type(type_: str) -> np.dtype:
 
 
 def constant(value: Immediate, type_: str) -> NDArray:
-    """Return a constant as an array of one element of a type."""
+    """Return a constant as an array with one element of a type."""
     dtype = numpy_type(type_)
     if dtype == np.bool_:
         return np.array([bool(value.value)])

@@ -1,4 +1,4 @@
-"""Instructions in which the threads of a warp exchange values, and hints that compute nothing.
+"""Instructions that exchange values between the threads of a warp, and hints without effect on results.
 
 Source: PTX ISA, "Data Movement and Conversion Instructions" (``shfl.sync``) and "Parallel Synchronization and
 Communication Instructions" (``vote``, ``elect``, ``match``, ``redux``). Member masks are taken to name the threads that
@@ -20,7 +20,7 @@ _WARP = 32
 
 
 def _shuffle(machine: Machine, ins: Instruction) -> Step:
-    """``shfl.sync``: the value of another lane of the segment, the own one where there is none."""
+    """Execute ``shfl.sync``: read from another lane of the segment, or from the own lane if the other is outside."""
     words = ins.words
     if words[1] != "sync":
         raise not_modelled(ins)
@@ -56,7 +56,7 @@ def _by_warp(machine: Machine, mask: Mask) -> NDArray[np.bool_]:
 
 
 def _repeated(values: NDArray) -> NDArray:
-    """Return a value of each warp for each of its threads."""
+    """Repeat a value of each warp for all of its threads."""
     return values.repeat(_WARP)
 
 
@@ -81,7 +81,7 @@ def _vote(machine: Machine, ins: Instruction) -> Step:
 
 
 def _elect(machine: Machine, ins: Instruction) -> Step:
-    """``elect.sync``: the lowest thread of each warp that takes part, as on an H100."""
+    """Execute ``elect.sync``: elect the lowest thread of each warp that takes part, as an H100 does."""
     destination = ins.operands[0]
     pair = destination if isinstance(destination, Pair) else Pair(Sink(), destination)
     write_lane, write = machine.writer(pair.first, "b32"), machine.writer(pair.second, "pred")
@@ -102,7 +102,7 @@ _REDUCTIONS: dict[str, Callable[..., NDArray]] = {
 
 
 def _reduce(machine: Machine, ins: Instruction) -> Step:
-    """``redux.sync`` of integers, over warps of which all threads take part."""
+    """Execute ``redux.sync`` of integers, for warps whose threads all take part."""
     words = ins.words
     name, type_ = words[2], words[-1]
     if type_ not in ("u32", "s32", "b32") or name not in _REDUCTIONS:
@@ -123,12 +123,12 @@ def _active_mask(machine: Machine, ins: Instruction) -> Step:
 
 
 def _nothing(machine: Machine, ins: Instruction) -> Step:
-    """Return the step of an instruction that is about speed or order alone: execution here is in order anyway."""
+    """Return a step without effect, for instructions about speed or memory order: execution here is in order."""
     return lambda mask: None
 
 
 def _fence(machine: Machine, ins: Instruction) -> Step:
-    """``fence``: that of the asynchronous proxy matters to the check of shared memory; all else is in order."""
+    """Execute ``fence``: only the checker needs that of the asynchronous proxy; execution here is in order."""
     if "proxy" not in ins.words or not machine.checker or not any(word.startswith("async") for word in ins.words):
         return lambda mask: None
     return lambda mask: machine.checker.fence(mask)

@@ -1,4 +1,4 @@
-"""``wgmma`` of a kernel, executed by the public function of this package on any back end.
+"""Execute the ``wgmma`` instructions of a kernel through the public function of this package, on any back end.
 
 It is computed, and its registers and shared memory are read, when its warpgroup waits for its group: an access that
 should have come behind the wait sees the old accumulators, or changes what is multiplied.
@@ -31,12 +31,12 @@ _MOST_STEPS = 16
 
 
 class _RegisterFences:
-    """Which registers of ``wgmma`` were written by threads, and not fenced since: by register and warpgroup."""
+    """Registers of ``wgmma`` that threads wrote since the last fence, by register and warpgroup."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.index = {number: index for index, number in enumerate(sorted(wgmma_registers(machine)))}
-        #: Line of the last write without a fence behind it; 0 with one. Before the first fence all are unfenced.
+        #: Line of the last write that no fence follows; 0 if a fence follows. Before the first fence all are unfenced.
         self.line = np.full((len(self.index), machine.count // _WARPGROUP), -1, np.int32)
 
     def _places(self, registers: frozenset[int], mask: Mask) -> tuple[NDArray[np.intp], ...]:
@@ -46,15 +46,15 @@ class _RegisterFences:
         return np.ix_(np.array([self.index[number] for number in sorted(registers)], np.intp), groups)
 
     def write(self, ins: Instruction, registers: frozenset[int], mask: Mask) -> None:
-        """Note that threads write registers."""
+        """Record that threads have written registers of ``wgmma``."""
         self.line[self._places(registers, mask)] = ins.line
 
     def fence(self, mask: Mask) -> None:
-        """Order all writes of the threads before what follows."""
+        """Execute ``wgmma.fence``: order all register writes of the threads before later multiplications."""
         self.line[self._places(frozenset(self.index), mask)] = 0
 
     def check(self, ins: Instruction, registers: frozenset[int], mask: Mask) -> None:
-        """Report registers of a multiplication that are not fenced."""
+        """Report a multiplication whose registers were written without a later fence."""
         lines = self.line[self._places(registers, mask)]
         if (last := lines[lines != 0]).size:
             written = "no wgmma.fence was executed" if last[0] < 0 else f"no wgmma.fence is behind line {last[0]}"
@@ -63,10 +63,10 @@ class _RegisterFences:
 
 
 class _Groups(ThreadGroups):
-    """Groups of ``wgmma``, of which those that add to the same accumulators are computed together."""
+    """Commit groups of ``wgmma``; instructions that add to the same accumulators are computed together."""
 
     def execute(self, works: list[tuple[Callable[[Mask], None], Mask]]) -> None:
-        """Do works in order; those of different accumulators, if none reads a result of another, in any order."""
+        """Complete multiplications in order; independent ones, with other accumulators, may be reordered."""
         issued = [(work, mask) for work, mask in works if isinstance(work, _Issued)]
         accumulators = {work.form.d for work, _ in issued}
         written = {number for d in accumulators for number in d}
@@ -87,17 +87,17 @@ class _Groups(ThreadGroups):
             try:
                 chain[0].compute(chain, mask)
             except KernelError:
-                for work in chain:  # so that the one at fault names its line
+                for work in chain:  # one by one, so that the error names the line of the faulty one
                     work(mask)
 
 
 @dataclass(frozen=True)
 class _Form:
-    """What an instruction says of its operands."""
+    """Operands of a ``wgmma`` instruction: registers, selector and options."""
 
     ins: Instruction
     d: tuple[int, ...]
-    #: Registers of A and of the metadata; empty if it has none.
+    #: Registers of A and of the metadata; empty if the instruction has none.
     a: tuple[int, ...]
     e: tuple[int, ...]
     selector: int
@@ -106,26 +106,26 @@ class _Form:
 
 @dataclass(eq=False)
 class _Issued:
-    """A multiplication that is not done."""
+    """A multiplication that was issued and has not completed."""
 
     machine: Machine
     form: _Form
-    #: Descriptors of A and B, and whether D is added, of each warpgroup.
+    #: For each warpgroup: descriptors of A and B, and whether D is added.
     keys: NDArray[np.uint64]
-    #: What each warpgroup reads from shared memory, if that is checked.
+    #: Shared-memory reads of each warpgroup, recorded only if accesses are checked.
     reading: dict[int, tuple[NDArray[np.int64], int]]
 
     def takes(self, other: "_Issued") -> bool:
-        """Return whether another multiplication can be a step of the same chain: it is dense and adds to D."""
+        """Return whether another multiplication can continue the chain of this one: it is dense and adds to D."""
         forms = [(form.ins.opcode, form.e, form.options) for form in (self.form, other.form)]
         return not self.form.e and forms[0] == forms[1] and bool(other.keys[:, 2].all())
 
     def __call__(self, chosen: Mask) -> None:
-        """Do it for some threads."""
+        """Complete this multiplication for the chosen threads."""
         self.compute([self], chosen)
 
     def compute(self, chain: "list[_Issued]", chosen: Mask) -> None:
-        """Do multiplications on the same accumulators, of which this is the first, for some threads."""
+        """Complete a chain of multiplications on the same accumulators, from this one on, for the chosen threads."""
         machine, form = self.machine, self.form
         groups = None if chosen is None else np.flatnonzero(chosen[::_WARPGROUP])
         which = np.arange(len(self.keys)) if groups is None else groups
@@ -214,7 +214,7 @@ def _reads(
     *,
     in_registers: bool,
 ) -> dict[int, tuple[NDArray[np.int64], int]]:
-    """Check what each warpgroup reads from shared memory; return by warpgroup the places, and the bytes of each."""
+    """Check what each warpgroup reads from shared memory; return offsets and the bytes read at each."""
     read = {}
     transposed = tuple(bool(options.get(f"imm_trans_{name}", 0)) for name in "ab")
     for group in np.unique(machine.active(mask) // _WARPGROUP).tolist():
@@ -267,7 +267,7 @@ def wgmma_registers(machine: Machine) -> frozenset[int]:
 
 
 def waiting_for_wgmma(machine: Machine, ins: Instruction, registers: frozenset[int], step: Step) -> Step:
-    """Return a step that first completes every ``wgmma`` in flight whose registers it touches, and reports it.
+    """Return a step that first completes the pending ``wgmma`` that use its registers, and reports them.
 
     PTX leaves such an access undefined ("Asynchronous Warpgroup Level Matrix Instructions"). The assembler completes
     the multiplication first, so that a GPU gives what is given here: measured on an H100 with kernels of Triton 3.6,
