@@ -196,7 +196,7 @@ class _Run:
         if record.failed:
             return
         prepare(record, pool, here=not options.scheduler)
-        tqdm.monitor_interval = 0  # no monitor thread: the workers are forked
+        tqdm.monitor_interval = 0  # tqdm's monitor thread is unsafe where workers are forked
         with tqdm(total=self._last(), initial=record.total.shards, unit="shard", leave=False, disable=None) as bar:
             begun = time.monotonic()
 

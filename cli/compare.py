@@ -79,7 +79,7 @@ def _pairs(
 
 
 def _key(tensors: _Tensors, name: str) -> str | None:
-    """Return the name under which a file has a tensor, with or without `.weight`."""
+    """Return the name of a tensor in a file: the given name, or that with `.weight` added or removed."""
     names = (name, f"{name}.weight", name.removesuffix(".weight"))
     return next((one for one in names if one in tensors), None)
 

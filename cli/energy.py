@@ -44,7 +44,7 @@ _WHOLE_STEP = 16
 _TOPS = ("unit", "warp")
 #: Options that need ``--top unit``.
 _UNIT_OPTIONS = ("flat", "glitches", "what_if")
-#: ``draw(instruction, tiles, rng)`` returns operands. ``tiles(n)`` is the number of tiles for chains of n instructions.
+#: ``draw(instruction, tiles, rng)`` returns operands; ``tiles(n)`` is the number of tiles for chains of n instructions.
 _Draw = Callable[[Instruction, Callable[[int], int], np.random.Generator], MatrixOperands]
 
 

@@ -23,7 +23,7 @@ __all__ = ["add_parser"]
 
 _OPERANDS = ("a", "b", "c", "d", "metadata", "scale_a", "scale_b")
 _TILE_OPTIONS = ("swizzle", "major", "lbo", "sbo", "start", "base_offset")
-#: Instructions that are listed at most if the words match several.
+#: Maximum number of instructions that are listed if several match the words.
 _CANDIDATES = 20
 
 
@@ -100,7 +100,7 @@ def _element(word: str) -> tuple[int, int]:
 
 
 def _tiles(options: argparse.Namespace) -> TileChoice | None:
-    """Return the chosen tiles of shared memory; None without an option of them."""
+    """Return the chosen tiles of shared memory, or None if no option chooses any."""
     named = {name: value for name in _TILE_OPTIONS if (value := getattr(options, name)) is not None}
     names = {"swizzle": "swizzle", "major": "major", "lbo": "leading_offset", "sbo": "stride_offset"}
     return TileChoice(**{names.get(name, name): value for name, value in named.items()}) if named else None

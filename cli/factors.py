@@ -29,7 +29,7 @@ __all__ = [
 _READABLE = ".npy, .npz, .safetensors, .pt (weights of PyTorch), or a file that `sptc compress` wrote"
 #: Epilogue options whose value is a file.
 EPILOGUE_FILES = ("c", "bias", "scale_a", "scale_b")
-#: Meanings of the options of block scales and group scales, whose value is a file.
+#: Help texts of the options for block scales and group scales, each of which names a file.
 SCALE_FILES = {
     "block_scale_a": "block scales of A, M x blocks along K: ue8m0, ue4m3, codes (uint8), or values (floats)",
     "block_scale_b": "block scales of B, N x blocks along K",
@@ -44,7 +44,7 @@ _MEANINGS = {
 }
 
 
-#: Meanings of the matrices of a product.
+#: Help texts of the options that name the matrices.
 _MATRICES = {
     "a": f"A, M x K: {_READABLE}",
     "b": "B, K x N, or a vector of K elements",
@@ -100,7 +100,7 @@ def factors(options: argparse.Namespace, names: str = "ab") -> dict[str, Any]:
     for name in names:
         found[name] = read_factor(getattr(options, name), getattr(options, f"{name}_tensor"), f"--{name}-tensor")
         if name == "b" and options.transpose_b and isinstance(found[name], np.ndarray):
-            found[name] = found[name].T  # a compressed matrix is compressed along K in any case
+            found[name] = found[name].T  # compressed matrices are stored along K, also those of B
     return found
 
 

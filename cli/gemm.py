@@ -286,9 +286,9 @@ def _prepared(options: argparse.Namespace, way: Way, folder: ProductFolder) -> P
 
 def _compute(options: argparse.Namespace, problem: Problem, folder: ProductFolder) -> None:
     count = block_count(problem)
-    for name in problem.backends:  # once, before the workers need it
+    for name in problem.backends:  # compile each back end once, before the workers need it
         backend(name).make_ready(problem.way.arch)
-    tqdm.monitor_interval = 0  # no monitor thread: the workers are forked
+    tqdm.monitor_interval = 0  # tqdm's monitor thread is unsafe where workers are forked
     with (
         local_pool(options.jobs or cores()) as pool,
         tqdm(total=count, initial=len(folder.done), unit="block", leave=False, disable=None) as bar,

@@ -1,4 +1,4 @@
-"""``sptc gpu pack`` and ``sptc gpu judge``: a file that records a GPU without this package, and its judgement."""
+"""``sptc gpu pack`` and ``sptc gpu judge``: write a file that records a GPU without sptc, and check its results."""
 
 import argparse
 import json
@@ -36,7 +36,7 @@ def add_actions(actions: "argparse._SubParsersAction[Any]") -> None:
 
     judge = actions.add_parser(
         "judge",
-        help="say of the results of such a file, row by row, what the GPU computes",
+        help="compare the results of such a file with the model, instruction by instruction",
         description="Compare the results that a file of `sptc gpu pack` wrote with the model. Name the neighbours of "
         "the model that give the results of a row which differs. Exit status 0: every row is as modelled. 1: a row "
         "differs or was not run.",

@@ -23,7 +23,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         help="run a compiled kernel (PTX) on the model, or show what it consists of",
         description="Run a kernel that Triton, CUDA or another compiler wrote as PTX, with tensor-core instructions "
         "executed by a back end of this package; or show its tensor-core instructions, copies and barriers, and what "
-        "of it is not modelled.",
+        "is not modelled.",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     run = actions.add_parser("run", help="run a kernel on arrays")
@@ -31,7 +31,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     run.add_argument("--launch", type=Path, required=True, metavar="LAUNCH.json", help="grid, arrays and arguments")
     add(run, "arch", default="sm_90", note=" (default %(default)s)")
     add(run, "backend", choices=BACKENDS, default="native", note=" of tensor-core instructions (default %(default)s)")
-    run.add_argument("--limit", type=integer(1), metavar="N", help="stop after N instructions of threads")
+    run.add_argument("--limit", type=integer(1), metavar="N", help="stop after N thread instructions")
     run.add_argument(
         "--approximate", action="store_true", help="allow approximate functions, whose results are not exact"
     )
@@ -42,7 +42,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     add(run, "output", metavar="FILE.npz", help="write all arrays of the launch after the run")
     add(run, "json", "github")
     run.set_defaults(execute=_run)
-    show = actions.add_parser("show", help="show what the kernels of a module consist of")
+    show = actions.add_parser("show", help="list the instructions, copies and barriers of the kernels of a module")
     show.add_argument("ptx", type=Path, metavar="K.ptx", help="PTX module")
     add(show, "json")
     show.set_defaults(execute=_show)

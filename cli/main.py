@@ -77,7 +77,7 @@ def _options_of(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[s
 
 
 def _nearest(error: Error) -> str:
-    """Return a hint with the nearest instruction if the error is of a text that is none, else an empty string."""
+    """Return a hint with the nearest instruction if the error reports an unknown one, else an empty string."""
     if not (isinstance(error, InstructionError) and error.text):
         return ""
     from ..verify.pack_files import nearest_name
@@ -175,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Exit status: 0 all results agree, 1 a mismatch, 2 bad input or output that cannot be written, 70 a defect of
         this program, 130 interrupted, 141 the reader of standard output has left.
     """
-    if sys.stdout is None:  # a file opened later would take its place
+    if sys.stdout is None:  # a file opened later would get its descriptor
         print("sptc: standard output is closed", file=sys.stderr)
         return 2
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -231,13 +231,13 @@ def _failed(command: str, message: object, status: int = 2) -> int:
 
 
 def _defect(command: str, error: Exception, words: Sequence[str]) -> int:
-    """Report an error that the program does not expect: in one sentence, or with ``--debug`` by its traceback."""
+    """Report an unexpected error: as one sentence, or with its traceback if ``--debug`` is given."""
     if _DEBUG in words:
         raise error
     return _failed(command, f"a defect of sptc: {type(error).__name__}: {error}; `sptc {_DEBUG} ...` says where", 70)
 
 
 def _discard_output() -> None:
-    """Let standard output lead to nowhere, so that the interpreter does not fail when it flushes it at its end."""
+    """Redirect standard output to the null device, so that the interpreter can flush it without error at exit."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

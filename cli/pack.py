@@ -20,7 +20,7 @@ from .progress import progress_bar
 
 __all__ = ["ALL", "INSTRUCTIONS", "add_parser", "architecture_or_all", "write_packs"]
 
-#: Word for every instruction, or for every architecture.
+#: Word that stands for all instructions, or for all architectures.
 ALL = "all"
 #: Help text of the instructions.
 INSTRUCTIONS = "instructions in PTX syntax, for tcgen05 with shape and types in brackets, or 'all'; one pack for each"
@@ -117,7 +117,7 @@ def _written(jobs: list[_Job], processes: int) -> Iterator[dict[str, Any]]:
 
 
 def _write_one(job: _Job) -> dict[str, Any]:
-    """Write a pack; return its row of the report."""
+    """Write a pack; return its row of the printed table."""
     pack = choose_pack(subject_named(job.name), job.arch, job.seed)
     write_pack(job.path, pack)
     return {

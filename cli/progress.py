@@ -14,7 +14,7 @@ def progress_bar(unit: str) -> Iterator[Callable[[int, int], None]]:
 
     `unit` is the name of one unit of work.
     """
-    tqdm.monitor_interval = 0  # no monitor thread: the workers are forked
+    tqdm.monitor_interval = 0  # tqdm's monitor thread is unsafe where workers are forked
     with tqdm(unit=unit, disable=None, leave=False) as bar:
 
         def progress(done: int, total: int) -> None:

@@ -68,7 +68,7 @@ def _with_waves(options: argparse.Namespace) -> list[list[Outcome]]:
 
     if len(options.files) != 1:
         raise FileError(f"--waves takes exactly one register file, not {len(options.files)}")
-    # Report errors in the file first: Amaranth warns of a simulator that is created and never run.
+    # Check the file first: Amaranth warns if a simulator is created and never run.
     [checked] = _replayed(options, "golden", 1)
     if len(checked) != 1:
         raise FileError(f"--waves takes one register file, but {options.files[0]} holds {len(checked)} sets")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser"]
 
-#: Options of the random tile of an instruction.
+#: Options that apply only to the random tile of an instruction.
 _DRAWN_OPTIONS = ("distribution", "nibbles", "seed")
 _TILE_OPTIONS = ("arch", *_DRAWN_OPTIONS)
 
@@ -45,7 +45,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "source",
         metavar="FILE.npz|INSTRUCTION",
-        help="a register file; or an instruction, of which a random tile is drawn, or which multiplies --a and --b",
+        help="register file, or instruction: traces a random tile, or with --a and --b their product",
     )
     parser.add_argument(
         "--case",
