@@ -17,7 +17,7 @@ from .ways import GROUP_SCALINGS, Way, combine, instruction_named
 
 __all__ = ["Expressions", "any_order", "candidates", "streams"]
 
-#: Attributes of a way.
+#: Attributes of a way, by name.
 _Words = dict[str, Any]
 #: Numbers of slices of K: few, and large ones, which are less likely than promotion.
 _FEW, _MANY = (2, 4, 8, 16, 3, *range(5, 8), *range(9, 16)), (18, 20, 24, 28, 32, 40, 48, 56, 64, 96, 128)
@@ -40,16 +40,16 @@ _OUTPUT_TILES = ((128, 128), (128, 256), (256, 128), (64, 128), (128, 64), (64, 
 _ORDERS, _LEAST = ("in order", "last first", "reverse"), 8
 #: Maximum number of stream-K ways that are generated, and of those with distinct bits that are tried.
 _MOST_ASKED, _MOST_STREAMS = 20_000, 1_000
-#: Kinds of ways that are tried with all instructions before the others are tried with any.
+#: Kinds of ways that are tried first, with all instructions, before ways of other kinds.
 _LIKELY = 3
-#: Ways that are recorded as equal by construction to a way that was tried.
+#: Maximum number of ways recorded as equal by construction to a way that was tried.
 _MOST_ALIKE = 8
 #: Maximum number of slices for which all orders are tried.
 _MOST_IN_ANY_ORDER = 8
 
 
 class Expressions:
-    """Numbers the sums that ways form: equal numbers mean equal bits. Addition is commutative but not associative.
+    """Give equal numbers to sums with equal bits. Addition is commutative but not associative.
 
     A chain is the sequence of its steps (see :mod:`sptc.isa.numerics`), however many of them an instruction has.
 
@@ -69,7 +69,7 @@ class Expressions:
         self._seen: dict[int, list[Way]] = {}
 
     def new(self, way: Way) -> bool:
-        """Return whether K is long enough for a way and no way with the same bits was passed before."""
+        """Return whether K is long enough for a way, and no earlier way has the same bits."""
         try:
             number = self.of(way)
         except OperandError:
@@ -84,14 +84,14 @@ class Expressions:
         return False
 
     def alike(self, way: Way) -> tuple[Way, ...]:
-        """Return the other ways that were passed and have the bits of a way by construction."""
+        """Return the other ways passed to :meth:`is_new` that have the same bits as a way by construction."""
         return tuple(other for other in self._seen.get(self.of(way), ()) if other != way)
 
     def _number(self, part: Hashable) -> int:
         return self._numbers.setdefault(part, len(self._numbers))
 
     def of(self, way: Way) -> int:
-        """Return the number of the sum that a way computes.
+        """Return the identifying number of the sum that a way computes.
 
         Raises
         ------
@@ -111,7 +111,7 @@ class Expressions:
         return self._number((rows, columns, str(of_tiles)))
 
     def _of_chain(self, way: Way, chain_of_way: NDArray[np.intp]) -> int:
-        """Return the number of a chain."""
+        """Return the identifying number of a chain of instructions."""
         name = way.instruction, way.arch, way.convert_a, way.convert_b, chain_of_way.tobytes()
         if name not in self._chains:
             step, number = _step(way.instruction, way.arch)
@@ -120,7 +120,7 @@ class Expressions:
         return self._chains[name]
 
     def _of_one(self, way: Way) -> int:
-        """Return the number of the sum that a way without stream-K computes."""
+        """Return the identifying number of the sum that a way without stream-K computes."""
 
         def plus(one: int, other: int) -> int:
             return self._number(("plus", *sorted((one, other))))
@@ -150,7 +150,7 @@ class Expressions:
 
 @lru_cache(maxsize=256)
 def _step(instruction: str, arch: str) -> tuple[Hashable, int]:
-    """Return what decides the bits of a step of an instruction, and the steps of the instruction."""
+    """Return the properties that determine the bits of a step of an instruction, and the number of its steps."""
     i = instruction_named(instruction, arch)
     parameters = replace(numerics(i, arch), source="")
     whole = parameters.method in (Method.FUSED, Method.GROUPED) and i.stored_k % parameters.step == 0

@@ -78,7 +78,7 @@ def formats_of(fmt: str) -> tuple[str, str]:
 
 
 def _bits_of(i: Instruction, arch: str) -> object:
-    """Return what decides the bits of an instruction with given formats."""
+    """Return the properties that determine the bits of an instruction with these formats."""
     return replace(numerics(i, arch), source=""), bool(i.sparse), i.k, i.span, i.d.name, i.satfinite
 
 

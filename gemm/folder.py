@@ -44,7 +44,7 @@ class ProductFolder:
         self.path, self.wanted = path, dict(wanted)
         self.problem: Problem | None = None
         self.done: dict[int, Block] = {}
-        self._journal = Journal(path, "product", _OURS)  # only own files: the whole folder is removed
+        self._journal = Journal(path, "product", _OURS)  # the whole folder is removed, so it must hold own files only
         try:
             self._read()
         except BaseException:

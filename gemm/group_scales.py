@@ -31,7 +31,7 @@ class GroupScales:
     #: Scales of shapes that broadcast to (groups, M, N).
     a: NDArray[np.float32]
     b: NDArray[np.float32]
-    length: int  #: Elements of a group along K
+    length: int  #: Length of a group, in elements along K
 
     def take(self, rows: slice | NDArray, columns: slice | NDArray) -> "GroupScales":
         """Return the scales of some rows and columns of the product."""
@@ -67,7 +67,7 @@ class GroupScales:
         total = np.zeros((len(a), b.shape[1]))
         for group, start in enumerate(range(0, len(b), self.length)):
             part = slice(start, start + self.length)
-            if group < max(len(self.a), len(self.b)):  # beyond K, instructions are filled with zeros
+            if group < max(len(self.a), len(self.b)):  # past K, instructions are padded with zeros
                 total += (a[:, part] @ b[part]) * self.a[group].astype(np.float64) * self.b[group]
         return total
 

@@ -50,8 +50,8 @@ class Identification:
     way: Way | None  #: The first way that does
     #: Outputs that were compared with `way`, or with the nearest way if none is exact.
     compared: int
-    #: The nearest way that differs from the result. If a way is exact, it shows how many outputs distinguish the two.
-    #: None if no other way that was tried differs.
+    #: The nearest way with other results. If a way is exact, it shows how many outputs distinguish the two. None if all
+    #: other ways that were tried have equal results.
     nearest: Miss | None
     equal: tuple[Way, ...]  #: Ways with other sums that give the same bits for these operands
     #: If no way is exact: a way whose slices explain every output if each output may add them in its own order, as
@@ -62,7 +62,7 @@ class Identification:
     #: its instruction.
     alike: tuple[Way, ...] = ()
     instructions_alike: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()  #: Sentences on how the operands were taken
+    notes: tuple[str, ...] = ()  #: Sentences on how the operands were read and converted
     diagnosis: str | None = None  #: Explanation of a result that no way gives
 
     def record(self) -> dict[str, Any]:

@@ -152,7 +152,7 @@ def own_format(array: NDArray) -> str | None:
 
 
 def _codes(array: NDArray, fmt: Format) -> NDArray | None:
-    """Return the codes that an array holds; None if it holds numbers."""
+    """Return an array if it holds codes; None if it holds numbers."""
     size = CONTAINERS[fmt.container_bits if fmt.container_bits in (16, 32) else 8].itemsize
     if array.dtype.name in FORMAT_OF and FORMAT_OF[array.dtype.name] == fmt.name:
         held = True
@@ -401,7 +401,7 @@ def factors(
     right = np.ascontiguousarray(filled(b.T, count * i.k, i.b).T)
     of_blocks = [
         np.pad(one, ((0, 0), (0, count * (i.scale_size or 0) - one.shape[1]))) for one in scales or ()
-    ]  # the padding elements are zero: any scale will do
+    ]  # padding elements are zero, so their scales do not matter
     scale_a, scale_b = of_blocks or (None, None)
     return Factors(i, filled(a.codes, count * i.stored_k, i.a), right, nibbles, scale_a, scale_b, groups)
 

@@ -34,7 +34,7 @@ class Miss:
     #: Row and column of the first output that differs.
     row: int
     column: int
-    #: Code of this output in the given result, and by the way.
+    #: Code of this output in the given result, and the code that the way computes.
     wanted: int
     got: int
     output: Output = field(repr=False, compare=False)  #: This output with its operands

@@ -52,7 +52,7 @@ _MAPPED = (".npy", ".safetensors")
 class Choices:
     """Options of the conversion of matrices to operands."""
 
-    prune: bool = False  #: Prune A to its largest magnitudes; otherwise A must be sparse
+    prune: bool = False  #: Whether to prune A to its largest magnitudes; otherwise A must be sparse
     producer: str = "pytorch"  #: Software whose metadata is used for chunks with few non-zeros
     nan: str = "error"  #: Conversion of a NaN, one of :data:`sptc.tensors.quantise.NAN_POLICIES`
 
@@ -67,13 +67,13 @@ class ProductRequest:
     b: Source
     choices: Choices = field(default_factory=Choices)  #: Options of the conversion to operands
     rows: int | None = None  #: Number of first rows of A to use; None for all
-    #: As in :class:`~sptc.gemm.product.Problem`.
+    #: Options of the product, as in :class:`~sptc.gemm.product.Problem`.
     backends: tuple[str, ...] = ("golden",)
     dense: bool = False
     epilogue: Epilogue = field(default_factory=Epilogue)  #: Epilogue, for all rows of A
     #: Accumulator of the first chain, for all rows of A: numbers or codes of the instruction's accumulator type.
     start: NDArray | None = None
-    #: Block scales of the factors, which then hold the codes of elements or their values.
+    #: Block scales of the factors; with block scales, the matrices hold codes or values of unscaled elements.
     block_scales: BlockScales | None = None
     #: Group scales of A and of B.
     group_scale_a: NDArray | None = None
@@ -219,7 +219,7 @@ def _operands(
     progress: Progress | None,
     given_scales: tuple[NDArray[np.uint8], NDArray[np.uint8]] | None = None,
 ) -> tuple[Factors, float]:
-    """Return the operands of an instruction, and the value of one unit of their product.
+    """Return the operands of an instruction, and the scale factor of their product.
 
     With `given_scales`, the matrices are elements of these block scales; otherwise they are quantised as needed.
     """

@@ -32,7 +32,7 @@ def possible(way: Way, chains: Chains, epilogue: Epilogue, wanted: NDArray) -> b
     """
     parts = slices(way, chains)
     in_order = stored(way, epilogue, reduce(partial(added, way), parts))
-    places = np.argwhere(in_order != wanted)  # outputs that addition in order does not give
+    places = np.argwhere(in_order != wanted)  # outputs that differ if slices are added in order
     for start in range(0, len(places), _OUTPUTS):
         where = tuple(places[start : start + _OUTPUTS].T)
         sums = _every_sum(way, [part[where] for part in parts])

@@ -25,8 +25,8 @@ __all__ = ["Probe", "probe", "write_probe"]
 
 #: Number of ways that are compared, and rows and columns of the outputs on which they are compared.
 _WAYS, _ROWS, _COLUMNS = 40, 8, 32
-#: Draws of factors: the spread of exponents to either side, and whether the second half of K cancels the first half, so
-#: that mainly rounding errors remain.
+#: Distributions of the matrices: the range of exponents around zero, and whether the second half of K cancels the
+#: first, so that mainly rounding errors remain.
 _DRAWS = ((0, False), (4, False), (0, True), (2, True), (4, True))
 _MOST_ELEMENTS = 1 << 25
 #: Numpy type by format.
@@ -44,7 +44,7 @@ class Probe:
     #: Number of ways that were compared, and of their distinct results.
     ways: int
     different: int
-    #: Outputs, of `outputs`, that differ between the two most similar ways with distinct results.
+    #: Number of outputs that differ between the two most similar ways with distinct results.
     least: int
     outputs: int  #: Outputs that were compared
 

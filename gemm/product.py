@@ -64,14 +64,14 @@ class Problem:
     #: Matrices as given, without compression.
     a: Source
     b: Source
-    scale: float  #: Value of one unit of the sums: the product of the scales of both matrices
+    scale: float  #: Scale factor of the sums: the product of the scales of both matrices
     backends: tuple[str, ...]  #: Back ends, which must agree. The first one gives the result.
     dense: bool  #: Also multiply the unpruned A with the dense instruction, to compare the errors
     #: Factors of the epilogue.
     alpha: float = 1.0
     beta: float = 1.0
     relu: bool = False
-    group_length: int = 0  #: Elements of a group with group scales; 0 without
+    group_length: int = 0  #: Length of a group with group scales, in elements along K; 0 without group scales
     block_scaled: bool = False  #: `a` and `b` are elements of given block scales, not products of both
 
     @property
@@ -220,7 +220,7 @@ def block_count(problem: Problem) -> int:
 
 
 def instruction_count(problem: Problem) -> int:
-    """Return the number of instructions of the product; partial tiles at the edges count as whole instructions."""
+    """Return the number of instructions of the product; a partial tile at an edge counts as a whole instruction."""
     i, (rows, columns) = problem.way.parsed, problem.size
     return -(-rows // i.m) * -(-columns // i.n) * -(-problem.shape[2] // i.k)
 

@@ -1,4 +1,4 @@
-"""Search for a way of summation: the ways that are tried, on which outputs, and what is recorded of each."""
+"""Search for a way of summation: try candidates on a sample of outputs, then on all outputs."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -125,7 +125,7 @@ class Search:
     def __init__(self, operands: Operands, wanted: NDArray, computes: Backend, arch: str, epilogue: Epilogue) -> None:
         self._operands, self.wanted = operands, wanted
         self._computes, self._arch, self._epilogue = computes, arch, epilogue
-        #: Chains of the sample, of the part that is tried first, and of a small product, by operands.
+        #: Cached chains: of the sample, of its first part, and of a small product, by operands.
         self._kept: dict[tuple[int, str, str, str], Chains] = {}
         self._last: tuple[Way, int, NDArray] | None = None
         self._counts: dict[str, int] = {}
@@ -141,7 +141,7 @@ class Search:
         self.tried = 0
 
     def of(self, way: Way) -> Factors:
-        """Return the operands of a way's instruction."""
+        """Return the operands of an instruction of a way, for the sample."""
         return self._operands.of(way)
 
     def instructions(self, instruction: str) -> int:
@@ -165,7 +165,7 @@ class Search:
         return Chains(self.of(way).take(rows, columns), self._arch, self._computes, place=place)
 
     def _sums(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> NDArray:
-        """Return the sums of some outputs; those of the way before, if it differs only in the order of scales."""
+        """Return the sums of some outputs; reuse the previous way's sums if only the order of the scales differs."""
         plain, size = replace(way, scale_order="a then b"), self.wanted[rows][:, columns].size
         if not isinstance(rows, np.ndarray):
             return sums(way, self.chains(way, rows, columns))
@@ -250,7 +250,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Found:
-    """What a search found; the fields of :class:`~sptc.gemm.identify.Identification`."""
+    """Result of a search; the fields of :class:`~sptc.gemm.identify.Identification`."""
 
     way: Way | None
     nearest: Miss | None

@@ -16,7 +16,7 @@ from .tile_file import holds_tile, tile_matrix
 
 __all__ = ["Source", "read_factor"]
 
-#: Operand of a tile that an option takes where it names none.
+#: Operand that an option reads from a file of a tile if the option names none.
 _OPERANDS = {"--a-tensor": "a", "--b-tensor": "b", "--y-tensor": "y"}
 
 

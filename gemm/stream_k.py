@@ -24,9 +24,9 @@ from ..isa.text import is_word_of
 
 __all__ = ["RASTERS", "STREAMED", "StreamK"]
 
-#: Output tiles that are streamed: all; those left over by whole waves; or these and one whole wave, if there is one.
+#: Output tiles that are streamed: all; those left after whole waves; or those and one more whole wave, if there is one.
 STREAMED = ("all", "one wave", "two waves")
-#: Numbering of output tiles: along the rows of the grid, or along its columns.
+#: Order in which output tiles are numbered: along the rows of the grid, or along its columns.
 RASTERS = ("row-major", "column-major")
 
 
@@ -42,7 +42,7 @@ class StreamK:
     """
 
     workers: int  #: Thread blocks, or clusters of them, that share the streamed tiles
-    #: Size of an output tile of the product as it is computed, in elements.
+    #: Output tile size in elements; with exchanged factors, that of the transposed product.
     rows: int
     columns: int
     streamed: str = "all"  #: Output tiles that are streamed, one of :data:`STREAMED`

@@ -24,7 +24,7 @@ from .ways import Way, combine
 
 __all__ = ["Chains", "Place", "added", "blocks", "check_result", "check_way", "product", "slices", "stored", "sums"]
 
-#: Results of chains that are held at once, and the largest numbers of rows and columns of a block.
+#: Maximum number of chain results in memory, and maximum rows and columns of a block.
 _HELD, _ROWS, _COLUMNS = 1 << 24, 256, 512
 #: Bytes of chain results that are cached for other ways.
 _KEPT_BYTES = 1 << 28
@@ -34,7 +34,7 @@ _Chain = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """Rows and columns of some outputs of a product."""
+    """Row and column indices of some outputs of a product."""
 
     #: Indices of the outputs.
     rows: NDArray[np.intp]
@@ -43,11 +43,11 @@ class Place:
 
     @classmethod
     def of(cls, rows: slice | NDArray[np.intp], columns: slice | NDArray[np.intp], shape: tuple[int, int]) -> "Place":
-        """Return the place of some rows and columns."""
+        """Return the indices of the outputs in some rows and columns."""
         return cls(np.arange(shape[0])[rows], np.arange(shape[1])[columns], shape)
 
     def take(self, rows: slice, columns: slice) -> "Place":
-        """Return the place of some of the outputs."""
+        """Return the indices of some of these outputs."""
         return Place(self.rows[rows], self.columns[columns], self.shape)
 
 

@@ -22,7 +22,7 @@ from .unpack import unpack
 __all__ = ["holds_tile", "load", "save", "tile_instruction", "tile_matrix"]
 
 _COMMON = ("D", "arch", "metadata")
-#: Arguments of the function of each family, and settings that a file may hold besides.
+#: Arguments of the Python function of each instruction family.
 _ARGUMENTS = {
     "mma": ("a", "b", "c", "d", "e", "selector", "scale_a", "scale_b"),
     "wgmma": (
@@ -40,7 +40,7 @@ _ARRAYS = {
     "wgmma": ("d", "a", "e", "smem", "D"),
     "tcgen05": ("tmem", "smem", "D"),
 }
-#: Arguments that change the result, but no matrix.
+#: Arguments that change the result but are not matrices.
 _SETTINGS = (
     *("arch", "metadata", "scale_d", "imm_scale_a", "imm_scale_b", "imm_trans_a", "imm_trans_b", "enable_input_d"),
     *("scale_input_d", "disable_output_lane", "zero_column_mask"),
