@@ -9,7 +9,7 @@ from ..errors import OperandError
 
 __all__ = ["BITMASK_PARTS", "dense_from_bitmask"]
 
-#: Names of the arrays; checkpoints of 2 of 4 elements (format ``bitmask``) have no row offsets.
+#: Names of the arrays of a checkpoint; the 2:4 format ``bitmask`` has no row offsets.
 BITMASK_PARTS = ("compressed", "bitmask", "shape", "row_offsets")
 
 

@@ -9,7 +9,7 @@ from ..errors import OperandError
 
 __all__ = ["BLOCK_ELEMENTS", "Progress", "check_matrix", "in_float64", "place", "row_blocks"]
 
-#: Callback ``progress(done, total)``, in rows.
+#: Callback ``progress(done, total)``; both count rows.
 Progress = Callable[[int, int], None]
 
 BLOCK_ELEMENTS = 1 << 20

@@ -1,4 +1,4 @@
-"""Compressed matrices in files. Text metadata holds what is needed to read them again."""
+"""Compressed matrices in files, with text metadata that describes how to read them."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,12 +37,11 @@ _TYPES = {
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A compressed matrix and, if its stored values were quantised, their codes and scales."""
+    """A compressed matrix, and the codes and scales of its stored values if these were quantised."""
 
-    #: The matrix. Quantised values have the type of numpy or ``ml_dtypes`` of their format, or are codes if there is
-    #: none.
+    #: The matrix. Quantised values have the type of numpy or ``ml_dtypes`` of their format, or else are codes.
     compressed: Compressed
-    quantised: Quantised | None = None  #: The same stored values as codes with their scales
+    quantised: Quantised | None = None  #: Stored values of the matrix as codes with their scales
 
     @classmethod
     def of(cls, compressed: Compressed, quantised: Quantised) -> "Checkpoint":
@@ -105,7 +104,7 @@ def pack(checkpoint: Checkpoint, name: str, options: PackingOptions) -> tuple[di
         text["element_format"] = quantised.format.name
         if quantised.scales is not None:
             assert quantised.scale_format
-            blocked = fmt.scale_layout == "128x4" and quantised.scales.dtype != np.uint8  # of kernels for bytes only
+            blocked = fmt.scale_layout == "128x4" and quantised.scales.dtype != np.uint8  # bytes only, as kernels read
             layout = options.scale_layout or ("rows" if blocked else fmt.scale_layout)
             arrays[fmt.scales] = SCALE_LAYOUTS[layout].pack(quantised.scales)
             text |= {"scale_format": quantised.scale_format.name, "block": str(quantised.block), "scale_layout": layout}
@@ -139,7 +138,7 @@ def write_compressed(path: Path, tensor: str, checkpoint: Checkpoint, name: str,
         As for :func:`pack`.
     """
     arrays, text = pack(checkpoint, name, options)
-    if name == "ptx" and path.suffix == ".npz" and not tensor:  # as files of sptc.save have them
+    if name == "ptx" and path.suffix == ".npz" and not tensor:  # same keys as in files of sptc.save
         arrays |= {"instruction": np.array(text["instruction"]), "selector": np.array(int(text["selector"]))}
     write_tensors(path, {f"{tensor}.{key}" if tensor else key: array for key, array in arrays.items()}, text)
 

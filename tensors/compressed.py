@@ -59,7 +59,7 @@ class Compressed:
 class Crowded:
     """A chunk with too many non-zero units."""
 
-    #: Place of the first element of the chunk.
+    #: Position of the first element of the chunk: row and column.
     row: int
     column: int
     count: int  #: Non-zero units of the chunk: elements, or pairs of elements for 4:8

@@ -1,4 +1,4 @@
-"""All tensors of a file as dense values, whatever format the file is in."""
+"""Read all tensors of a file as dense values, from any supported file format."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +16,7 @@ from .sparsify import expand
 
 __all__ = ["contents", "difference"]
 
-#: Formats whose files say nothing about themselves, known by the names of their arrays.
+#: Formats without text metadata, recognised by the names of their arrays.
 _BY_NAME = ("marlin_24", "bitmask")
 
 

@@ -72,7 +72,7 @@ def swizzled_positions(row: NDArray[np.intp], column: NDArray[np.intp]) -> NDArr
         Position of every word.
     """
     rows = len(row)
-    # Within each 2 x 2 block, the word (even row, odd column) and the word (odd row, even column) are exchanged.
+    # Within each 2 x 2 block of words, those at (even row, odd column) and (odd row, even column) are exchanged.
     exchange = (row % 2 == 0).astype(int) * (column % 2) - (row % 2) * (column % 2 == 0)
     row, column = row + exchange, column - exchange
     return column // 2 * (2 * rows) + row * 2 + column % 2
@@ -82,7 +82,7 @@ def swizzled_positions(row: NDArray[np.intp], column: NDArray[np.intp]) -> NDArr
 class Atom:
     """Smallest contiguous block of metadata in CUTLASS 3 and 4."""
 
-    positions: NDArray[np.intp]  #: Index of each chunk's nibble in the block, shape (rows, chunks)
+    positions: NDArray[np.intp]  #: Index of the nibble of each chunk in the block, shape (rows, chunks)
 
     @property
     def rows(self) -> int:
@@ -96,7 +96,7 @@ class Atom:
 
 
 def _atom(rows: int, columns: int, bits: int, strides: tuple[int, ...], half: int) -> Atom:
-    """Build an atom from the strides of m0, m1, m2 (8, 2 and the rest) and k0, k1, k2 (half, 2 and the rest)."""
+    """Return an atom from the strides of the digits of the row (8, 2, rest) and of the chunk (half, 2, rest)."""
     m, k = np.arange(rows).reshape(-1, 1), np.arange(0, columns, _CHUNK[bits]).reshape(1, -1)
     m0, m1, m2, k0, k1, k2 = strides
     logical = m % 8 * m0 + m // 8 % 2 * m1 + m // 16 * m2 + k % half * k0 + k // half % 2 * k1 + k // (2 * half) * k2

@@ -174,7 +174,7 @@ def _open_npz(path: Path) -> TensorFile:
 
 def _open_safetensors(path: Path) -> TensorFile:
     safetensors = needed("safetensors")
-    with opened(path):  # fails at once for a pipe, on which the library would block
+    with opened(path):  # open fails at once for a pipe, on which the library would block
         pass
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
@@ -271,7 +271,7 @@ def read_matrix(path: Path, name: str | None = None) -> NDArray:
 
 
 def check_output(path: Path) -> None:
-    """Check before the work that a file can be written.
+    """Check that a file can be written, before the result for it is computed.
 
     Raises
     ------
@@ -287,7 +287,7 @@ def check_output(path: Path) -> None:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, NDArray], metadata: Mapping[str, str]) -> None:
-    """Write a file atomically.
+    """Write a file atomically: readers see the old file or the whole new one.
 
     Parameters
     ----------

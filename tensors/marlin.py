@@ -26,7 +26,7 @@ __all__ = [
 _ROWS, _STORED = 64, 16
 #: Chunks per 16-bit metadata word.
 _WORD = 4
-#: Order in memory of the digits of :func:`_sizes`, by width of an element, the last one in the low bits of a word.
+#: Order of the digits of :func:`_sizes` in memory, by element width; the last digit is in the low bits of a word.
 _ORDERS = {
     4: ("step", "block", "group", "quad", "row", "low", "half", "high"),
     8: ("step", "block", "group", "quad", "row", "half", "low", "high"),
@@ -34,7 +34,7 @@ _ORDERS = {
 
 
 def _sizes(rows: int, stored: int) -> dict[str, int]:
-    """Return the digits of row n and of stored column k of an element, and how many values each has.
+    """Return the digits of row n and stored column k in mixed radix, and the number of values of each digit.
 
     n = 64 * block + 8 * group + 4 * half + row, and k = 16 * step + 8 * high + 2 * quad + low. Lane 4 * group + quad of
     a warp holds the element.
@@ -44,7 +44,7 @@ def _sizes(rows: int, stored: int) -> dict[str, int]:
 
 
 def _axes(bits: int) -> list[int]:
-    """Return the axis of every digit in memory, among those of :func:`_sizes`."""
+    """Return the axis of each digit in the order of memory; :func:`_sizes` numbers the axes."""
     return [[*_sizes(0, 0)].index(digit) for digit in _ORDERS[bits]]
 
 
@@ -132,7 +132,7 @@ def unpack_marlin(packed: NDArray, meta: NDArray) -> tuple[NDArray[np.uint8], ND
 
 
 def _scale_order(groups: int) -> NDArray[np.intp]:
-    """Return the row of W at every position of 64; one scale per row keeps its order."""
+    """Return the row of W at each of 64 positions in memory; with one scale per row, rows keep their order."""
     position = np.arange(_ROWS)
     return position if groups == 1 else position // 8 * 8 + position % 2 * 4 + position % 8 // 2
 

@@ -27,7 +27,7 @@ __all__ = ["array_of", "compressed_of", "is_semi_structured", "is_tensor", "read
 
 #: Types that PyTorch cannot convert to numpy.
 _FOREIGN = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
-#: Names that a pickle of tensors uses, besides storages and element types.
+#: Names that the pickle of plain tensors uses, in addition to storages and element types.
 _ALLOWED = {
     "collections OrderedDict",
     "torch Size",
@@ -38,7 +38,7 @@ _ALLOWED = {
     "torch.storage UntypedStorage",
 }
 _SEMI_STRUCTURED = ("SparseSemiStructuredTensorCUTLASS", "SparseSemiStructuredTensorCUSPARSELT")
-#: Names that a pickle of semi-structured tensors uses besides.
+#: Names that the pickle of semi-structured tensors uses in addition.
 _ALLOWED |= {
     "torch device",
     "torch._tensor _rebuild_from_type_v2",
@@ -96,7 +96,7 @@ def array_of(name: str, tensor: Any) -> NDArray:
         tensor = tensor.detach().cpu().contiguous()
         dtype = str(tensor.dtype).removeprefix("torch.")
         if dtype in _FOREIGN:
-            torch: Any = sys.modules["torch"]  # already imported: a tensor exists
+            torch: Any = sys.modules["torch"]  # PyTorch is already imported if a tensor exists
             held: NDArray = tensor.view(torch.int16 if tensor.element_size() == 2 else torch.int8).numpy()
             return held.view(named_dtype(dtype))
         found: NDArray = tensor.numpy()
@@ -150,11 +150,11 @@ def compressed_of(name: str, tensor: Any, *, transposed: bool = False) -> Compre
 
 
 def _expanded_by_cusparselt(name: str, tensor: Any) -> NDArray:
-    """Return a tensor of cuSPARSELt as a dense array, which the library itself expands on a GPU."""
+    """Expand a tensor compressed by cuSPARSELt, on the GPU and by the library itself; return a dense array."""
     own_class = type(tensor).__module__.partition(".")[0] == "torch"
     try:
         if own_class and tensor.device.type != "cuda":
-            raise TypeError  # PyTorch would multiply by a unit matrix of this size first
+            raise TypeError  # otherwise PyTorch multiplies by a unit matrix of this size
         dense = tensor.to_dense()
     except (AttributeError, TypeError, RuntimeError):
         raise OperandError(
@@ -205,7 +205,7 @@ def read_weights(path: Path) -> dict[str, Any]:
 
 
 def _semi_structured_allowed(torch: Any) -> Any:
-    """Let PyTorch load the classes of semi-structured tensors, from version 2.5 on, which is the first to save them."""
+    """Let PyTorch load the classes of semi-structured tensors; version 2.5 is the first that saves them."""
     kinds = [getattr(torch.sparse, name) for name in _SEMI_STRUCTURED if hasattr(torch.sparse, name)]
     return torch.serialization.safe_globals(kinds) if hasattr(torch.serialization, "safe_globals") else nullcontext()
 

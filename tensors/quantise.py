@@ -19,9 +19,9 @@ NAN_POLICIES = ("error", "keep", "zero")
 
 @dataclass(frozen=True)
 class Recipe:
-    """Scaling of a matrix before the cast."""
+    """Recipe for scaling a matrix before its elements are cast."""
 
-    name: str  #: Key in :data:`RECIPES`
+    name: str  #: Name of the recipe, a key in :data:`RECIPES`
     meaning: str
     elements: tuple[str, ...]  #: Element formats of the recipe; empty for all
     block: int | None  #: Consecutive elements of a row that share a scale

@@ -11,7 +11,7 @@ from .marlin import from_marlin_scales, to_marlin_scales
 
 __all__ = ["SCALE_LAYOUTS", "ScaleLayout", "from_scale_blocks", "to_scale_blocks"]
 
-#: Rows, and scales per row, of a block.
+#: Size of a block: rows, and scales per row.
 _HIGH, _WIDE = 128, 4
 
 
@@ -19,7 +19,7 @@ _HIGH, _WIDE = 128, 4
 class ScaleLayout:
     """Order of block scales in memory."""
 
-    name: str  #: Key in :data:`SCALE_LAYOUTS`
+    name: str  #: Name of the layout, a key in :data:`SCALE_LAYOUTS`
     meaning: str
     #: ``pack(scales)`` arranges scales of shape (rows, scales per row).
     pack: Callable[[NDArray], NDArray]

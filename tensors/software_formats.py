@@ -32,7 +32,7 @@ _FOUR_BIT_TYPES = ("int4", "uint4", "float4_e2m1fn")
 
 @dataclass(frozen=True, kw_only=True)
 class PackingOptions:
-    """Options of single formats."""
+    """Options that only some formats use."""
 
     #: Format ``ptx``: instruction whose registers are filled (default: the largest ``mma.sp`` of the element width).
     instruction: Instruction | None = None
@@ -47,9 +47,9 @@ class PackingOptions:
 class SoftwareFormat:
     """A software format."""
 
-    name: str  #: Key in :data:`SOFTWARE_FORMATS`
+    name: str  #: Name of the format, a key in :data:`SOFTWARE_FORMATS`
     meaning: str
-    tensors: tuple[str, ...]  #: Names of its arrays, with scales only if every file has them
+    tensors: tuple[str, ...]  #: Names of the format's arrays; scales are listed only if every file has them
     #: ``pack(compressed, options)`` returns the arrays by name.
     pack: Callable[[Compressed, PackingOptions], Tensors]
     #: ``unpack(arrays, granularity, options)`` returns the matrix. 4-bit elements are returned as uint8 codes, elements
@@ -57,7 +57,7 @@ class SoftwareFormat:
     unpack: Callable[[Mapping[str, NDArray], Granularity, PackingOptions], Compressed]
     source: str  #: Document or source file that defines the layout
     scales: str = "scales"  #: Name of the array of block scales
-    scale_layout: str = "rows"  #: Key of :data:`sptc.tensors.scales.SCALE_LAYOUTS`
+    scale_layout: str = "rows"  #: Default layout of block scales, a key of :data:`sptc.tensors.scales.SCALE_LAYOUTS`
     #: ``implied(arrays)`` returns the text metadata that the arrays of a foreign file imply.
     implied: Callable[[Mapping[str, NDArray]], dict[str, str]] = field(default=lambda arrays: {})
 

@@ -29,14 +29,14 @@ __all__ = [
 class Producer:
     """Metadata that a software writes for chunks with fewer non-zero units than stored units."""
 
-    name: str  #: Key in :data:`PRODUCERS`
-    empty: int  #: Nibble of a chunk of four zero units
+    name: str  #: Name of the producer, a key in :data:`PRODUCERS`
+    empty: int  #: Nibble of a 2:4 or 4:8 chunk of four zero units
     #: Nibble of a chunk whose only non-zero unit is unit 0, 1, 2 or 3.
     single: tuple[int, int, int, int]
     empty_of_two: int  #: Nibble of a 1:2 chunk of two zero units
     #: True: stored units that are zero are written as +0. False: they are copied from the matrix and can be -0.0.
     clears: bool
-    source: str  #: Source of these facts
+    source: str  #: Source code or document that shows these nibbles
 
 
 PRODUCERS: dict[str, Producer] = {
@@ -114,7 +114,7 @@ class _Crowds:
         self.first: list[Crowded] = []
 
     def add(self, present: NDArray[np.bool_], rows: slice) -> None:
-        """Count such chunks in a block of rows."""
+        """Count the chunks with too many non-zero units in a block of rows."""
         counts, kept = present.sum(-1), structure(self.granularity)[1]
         self.total += int((counts > kept).sum())
         if self.total > len(self.first) and len(self.first) < 10:
@@ -123,7 +123,7 @@ class _Crowds:
                 self.first.append(Crowded(rows.start + int(row), column, int(counts[row, chunk])))
 
     def check(self, chunks: int) -> None:
-        """Raise an error if any were counted; `chunks` is the number of all chunks."""
+        """Raise an error if any chunk has too many non-zero units; `chunks` is the number of all chunks."""
         if self.total:
             raise SparsityError(self.granularity, self.total, chunks, tuple(self.first))
 
