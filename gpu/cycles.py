@@ -17,7 +17,7 @@ from .tables import written
 
 __all__ = ["COLUMNS", "ELEMENTS", "Cycles", "arrangements", "beside_each_other", "chosen", "measure", "table"]
 
-#: Iterations of a short and a long run. Their difference excludes start and end of a run.
+#: Iterations of a short and of a long run. Their difference cancels the time to start and to end a run.
 _TIMES = (64, 192)
 _RUNS = 5
 #: Tensor cores of an SM. Each serves a fourth of the warps.
@@ -30,7 +30,7 @@ _SIZES = (8, 16, 24, 32, 40, 48, 64, 96, 128, 192, 256)
 _SMALL, _PATTERN = 128, 64
 #: Representative formats: others differ only in signedness or in the split between exponent and fraction.
 ELEMENTS = ("f16", "bf16", "tf32", "e4m3", "s8")
-#: Columns of the table.
+#: Columns of the CSV table.
 COLUMNS = (
     *("instruction", "a_from", "swizzle", "a_transposed", "b_transposed", "warps", "accumulators", "operands", "group"),
     *("pending", "beside", "beside_warps", "cycles"),
@@ -60,7 +60,7 @@ def chosen(arch: str) -> Iterator[Instruction]:
 
 
 def arrangements(instruction: Instruction, arch: str) -> Iterator[Loop]:
-    """Yield the loops that characterise an instruction.
+    """Yield loops that together measure the rate and the latency of an instruction.
 
     * ``mma``: one warp with dependent instructions; then more warps with eight accumulators each, on the same operands
       or on four sets of operands in turn.
@@ -95,7 +95,7 @@ def arrangements(instruction: Instruction, arch: str) -> Iterator[Loop]:
 
 
 def beside_each_other(instructions: Iterable[Instruction]) -> Iterator[tuple[Loop, Loop]]:
-    """Yield pairs of loops: ``wgmma.sp``, and ``mma`` on other warps at the same time; f16 with f32 results."""
+    """Yield pairs of loops that run at the same time on different warps: ``wgmma.sp``, and ``mma`` (f16 to f32)."""
     given = [i for i in instructions if i.a.name == "f16" and i.d.name == "f32"]
     warps = [i for i in given if i.family == "mma" and i.stored_k * i.container_bits == 8 * _LANES]
     warps = [i for i in warps if i.sparse != "sp::ordered_metadata"]

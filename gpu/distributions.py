@@ -11,7 +11,7 @@ from .loops import Loop, given_words
 __all__ = ["DISTRIBUTIONS", "numbers", "operands"]
 
 DISTRIBUTIONS = ("zeros", "ones", "positive", "normal", "small", "half", "bits")
-#: Factor from a distribution of floats to that of integers.
+#: Factor by which floats are multiplied to draw integers from the same distribution.
 _INTEGER_SCALE = 32
 _WORD, _LANES = 32, 32
 

@@ -24,7 +24,7 @@ from .tables import written
 
 __all__ = ["COLUMNS", "Energy", "Meter", "Work", "table", "works"]
 
-#: Columns of the table.
+#: Columns of the CSV table.
 COLUMNS = (
     *("instruction", "a_from", "accumulators", "a", "b", "metadata", "sms", "clock_mhz", "temperature", "watts"),
     *("baseline_watts", "kept_mac_per_cycle_sm", "pj_per_kept_mac"),
@@ -32,7 +32,7 @@ COLUMNS = (
 #: Distributions for less important formats.
 _FEW = ("zeros", "normal", "bits")
 _LANES, _WARPGROUP, _WARPS = 32, 4, 8
-#: Iterations of a trial run that measures the time of one iteration; seconds from the start to the first reading.
+#: Iterations of a trial run that measures the time of one iteration; seconds between the start and the first reading.
 _TRIAL, _SETTLING = 2000, 0.25
 #: Seconds within which a working counter must increase.
 _LONGEST_STEP = 5.0
@@ -42,7 +42,7 @@ _BETWEEN = 6
 
 @dataclass(frozen=True)
 class Work:
-    """A loop to measure, with its operands."""
+    """A loop whose energy is measured, with its operands."""
 
     loop: Loop
     #: Distributions of A and B, from :data:`~sptc.gpu.distributions.DISTRIBUTIONS`.
@@ -197,7 +197,7 @@ class Meter:
 
 @dataclass(frozen=True)
 class _Run:
-    """Power and temperature of the GPU; time of a CTA by host events and by the SM clock; its iterations."""
+    """Power and temperature of the GPU, and the time of a CTA by host events and by the SM clock."""
 
     watts: float
     temperature: int

@@ -16,7 +16,7 @@ from .ptx import VERSION, group, indented, target
 __all__ = ["ENTRY", "WORDS", "Loop", "given_words", "kernel"]
 
 ENTRY = "count_cycles"
-#: Words that a warp writes: cycles and iterations.
+#: Words that each warp writes: its cycles and its iterations.
 WORDS = 2
 #: Nibbles that every rule defines.
 _LEGAL = "0x44444444"
@@ -27,7 +27,7 @@ _LANES = 32
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop that some warps of an SM execute."""
+    """A loop of instructions that some warps of an SM execute."""
 
     instruction: Instruction  #: Instruction of family ``mma`` or ``wgmma``
     warps: int  #: Number of warps; for ``wgmma``, four per warpgroup
@@ -50,7 +50,7 @@ class Loop:
 
 
 def given_words(loop: Loop) -> tuple[int, int]:
-    """Return the input sizes of a loop with given operands, in words: shared memory, then registers of a thread.
+    """Return the sizes of a loop's operands in words: first in shared memory, then in registers of a thread.
 
     The registers are those of A and B of every set of operands, and metadata. Each register is stored for all threads
     before the next.
@@ -229,7 +229,7 @@ def _zeros(name: str, count: int) -> Iterator[str]:
 
 
 def _operand(loop: Loop, name: str, count: int, first: int) -> Iterator[str]:
-    """Yield code that loads given operands, or small numbers unknown to the assembler.
+    """Yield code that loads the given operands, or small numbers whose values the assembler cannot know.
 
     The assembler could otherwise merge equal operands or remove zeros.
     """
@@ -280,7 +280,7 @@ def _mma(loop: Loop, number: int) -> str:
 
 
 def _anew(loop: Loop, number: int) -> Iterator[str]:
-    """Add zero to the operands of an instruction, in a form that is unknown to the assembler."""
+    """Add zero to the operands of an instruction, in such a way that the assembler cannot remove the addition."""
     i, given = loop.instruction, number % loop.operands
     names = [f"a{given}_{index}" for index in range(a_fragment(i).registers)]
     names += [f"b{given}_{index}" for index in range(b_fragment(i).registers)]

@@ -9,7 +9,7 @@ from .device import load_cupy
 __all__ = ["EnergyCounter"]
 
 _LIBRARY = "libnvidia-ml.so.1"
-_TEMPERATURE = 0  #: sensor of the GPU itself
+_TEMPERATURE = 0  #: NVML's number of the sensor on the GPU die
 
 
 class EnergyCounter:

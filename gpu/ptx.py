@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 ENTRY = "run"
-#: First PTX version with the instructions (CUDA 12.8), and the version for an instruction that is newer.
+#: First PTX version that has the instructions (CUDA 12.8), and the version for an instruction that is newer.
 VERSION, _NEWEST_VERSION = "8.7", "9.1"
 _NEWEST_SCALES = 4
 _WORD_BYTES = 4
@@ -46,7 +46,7 @@ def target(arch: str) -> str:
 
 
 def version_and_target(name: str, least: str = VERSION) -> str:
-    """Return the first lines of a module for a target of the assembler; `least` is its least PTX version."""
+    """Return the first lines of a module for an assembler target; `least` is the lowest PTX version to state."""
     return f".version {max(least, _VERSIONS.get(name, VERSION))}\n.target {name}"
 
 
@@ -104,7 +104,7 @@ def _thread() -> Iterator[str]:
     yield "mov.u32 %local, %tid.x;"
     yield "mad.lo.u32 %thread, %cta, %size, %local;"
     yield "ld.param.u32 %limit, [threads];"
-    # Only whole warps exit here: a case has all threads of its warps.
+    # Whole warps exit here: all threads of a warp belong to one case.
     yield "setp.ge.u32 %outside, %thread, %limit;"
     yield "@%outside bra done;"
 

@@ -26,14 +26,14 @@ import numpy as np
 
 __all__ = ["FORMAT", "Gpu", "RecordError", "main", "packed", "record", "unpacked"]
 
-#: Kernels and operands; `sptc gpu pack` fills it in.
+#: Kernels and operands as text, which `sptc gpu pack` inserts.
 PACK = ""
 FORMAT = "sptc gpu record 1"
-#: Most bytes of the results file. Beyond them, words are left out of rows that are as expected.
+#: Maximum size of the results file in bytes. Beyond it, the words of rows with the expected result are left out.
 _MOST_BYTES = 5_000_000
 _MAJOR, _MINOR, _DYNAMIC_SHARED = 75, 76, 8
 _KERNEL_MODULE = Path("/proc/driver/nvidia/version")
-#: Operands whose addresses a kernel takes, in order; D follows.
+#: Operands whose addresses a kernel takes as parameters, in order; the address of D follows.
 _POINTERS = ("a", "b", "c", "e", "scale_a", "scale_b")
 
 
@@ -102,7 +102,7 @@ class Gpu:
         try:
             return self._run(row, text, operands)
         except RecordError:
-            # A kernel that failed leaves its context unusable.
+            # After a kernel has failed, its CUDA context is unusable.
             self._library.cuDevicePrimaryCtxReset_v2(self._device)
             self._open()
             raise
@@ -174,7 +174,7 @@ def record(text: str, gpu: Any, report: Callable[[str], None] | None = None) -> 
         if report:
             report(f"{number + 1} of {len(manifest['rows'])}")
     expected = [row.get("sha256") == wanted["sha256"] for row, wanted in zip(rows, manifest["rows"], strict=True)]
-    # Rows that differ come first: their words tell why.
+    # rows that differ come first: their words show how
     room = _MOST_BYTES - 1000 - sum(len(json.dumps(row)) + 4 for row in rows)
     for number in sorted(results, key=lambda number: (expected[number], number)):
         words = base64.b64encode(zlib.compress(results[number].tobytes(), 9)).decode("ascii")

@@ -1,4 +1,4 @@
-"""Measurements as CSV."""
+"""Write measurements as CSV text."""
 
 import csv
 import io

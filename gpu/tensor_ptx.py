@@ -12,17 +12,17 @@ from .ptx import ENTRY, PARAMETERS, copied_image, group, indented, moved_descrip
 
 __all__ = ["RANGE", "ranges_of", "tensor_kernel"]
 
-#: Columns of tensor memory that are loaded or stored at once.
+#: Columns of tensor memory that one instruction loads or stores.
 RANGE = 8
-#: Columns of tensor memory, all of which are allocated.
+#: Columns of tensor memory; the kernel allocates all of them.
 _COLUMNS = 512
 _RANGE_BYTES, _LANES, _WARP_LANES = 4 * RANGE, 128, 32
-#: Tests of the barrier, each of which waits some microseconds, before the kernel gives up and stores D as it is.
+#: Number of barrier tests, each of some microseconds, after which the kernel gives up and stores D as it is.
 _TRIES = 1 << 20
 
 
 def ranges_of(addresses: Mapping[str, int], n: int) -> tuple[list[int], list[int]]:
-    """Return the first columns of the ranges that hold D, and of those with metadata and scales."""
+    """Return the first columns of D, of the metadata and of the scales in tensor memory."""
     d = [addresses["d"] + column for column in range(0, n, RANGE)]
     return d, [addresses[name] for name in ("e", "scale_a", "scale_b") if name in addresses]
 
@@ -56,7 +56,7 @@ def tensor_kernel(opcode: Opcode, target: str, idesc: int, addresses: Mapping[st
     barriers.
     """
     pair = opcode.cta_group == 2
-    if opcode.scale_size:  # newer names of the sizes, and the default of sparse forms, need a newer PTX version
+    if opcode.scale_size:  # newer spellings of sizes, and the default of sparse forms, need a newer PTX version
         opcode = replace(opcode, scale_word=f"scale_vec::{opcode.scale_size}X")
     return f"""\
 {version_and_target(target)}
@@ -143,7 +143,7 @@ def _meet(opcode: Opcode) -> Iterator[str]:
 
 
 def _range_place(name: str, number: int, count: int) -> Iterator[str]:
-    """Compute the address of a thread's words of one range."""
+    """Compute the addresses of the words that one thread loads or stores."""
     yield f"mad.lo.u32 %offset, %cta, {count}, {number};"
     yield f"mad.lo.u32 %offset, %offset, {_LANES}, %local;"
     yield f"ld.param.u64 %address, [{name}];"
