@@ -64,7 +64,7 @@ class _Golden:
         pass
 
     def with_numerics(self, numerics: Numerics) -> "_Golden":
-        """Return the model of a datapath with these numerics, whatever the architecture."""
+        """Return a back end that computes a datapath with these numerics, for any architecture."""
         return _Golden(numerics)
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
@@ -75,8 +75,7 @@ class _Golden:
         return Product(multiply_by(instruction, self._numerics, MUX_OF_ARCHITECTURE[arch], operands))
 
 
-#: Module of each back end below the package, its class there, and the arguments of the class. A module is imported on
-#: first use.
+#: Module of each back end inside the package, its class, and the arguments of the class; imported on first use.
 _CLASSES = {
     "golden": ("api.backends", "_Golden"),
     "rtl": ("sim.engine.engine", "HardwareBackend", "verilator"),
@@ -87,7 +86,7 @@ _CLASSES = {
     "tcgen05": ("api.tops", "Tcgen05Backend"),
     "cuda": ("api.cuda", "CudaBackend"),
 }
-#: Names of the back ends, and of the models among them. Models compute every architecture.
+#: Names of all back ends, and of those that are software models. Models compute every architecture.
 BACKENDS = tuple(_CLASSES)
 MODELS = ("golden", "rtl", "pysim", "native")
 

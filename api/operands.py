@@ -30,7 +30,7 @@ __all__ = [
 Registers = NDArray[np.uint32]
 
 METADATA_POLICIES = ("strict", "software", "silicon")
-#: Tiles computed at once. It bounds the memory of a call beyond its operands and result.
+#: Number of tiles computed at once, which limits the memory of a call besides its operands and result.
 _BLOCK_TILES = 1024
 
 
@@ -174,7 +174,7 @@ def in_blocks(
         listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise OperandError(f"the batch axes of the operands do not broadcast: {listed}") from None
     axes = batch or (1,)
-    # Stride-0 views: a broadcast operand is copied block by block, never whole.
+    # A broadcast operand is a view with stride 0; only one block of it is copied at a time.
     views = {
         name: np.broadcast_to(value, (*axes, *value.shape[len(shapes[name]) :])) for name, value in operands.items()
     }

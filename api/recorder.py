@@ -29,7 +29,7 @@ class Recorder:
         self.products: list[Product] = []
 
     def make_ready(self, arch: str) -> None:
-        """Make the other back end ready."""
+        """Compile or load the other back end, before it is used."""
         self.computes.make_ready(arch)
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:

@@ -42,7 +42,7 @@ from .operands import (
 
 __all__ = ["placement_of", "tcgen05_mma"]
 
-#: Every shared-memory descriptor has bit 46 set; every tensor-memory address is smaller.
+#: Bit 46 is set in every shared-memory descriptor, so a smaller number is a tensor-memory address.
 _SMALLEST_DESCRIPTOR = 1 << 46
 #: Images computed at once; tensor memory of a CTA takes 256 KiB.
 _BLOCK_IMAGES = 16

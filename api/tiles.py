@@ -15,7 +15,7 @@ from ..operands.registers import CONTAINERS, pack_nibbles, pack_scales, to_regis
 
 __all__ = ["multiply_held"]
 
-#: Executes an instruction once for each case of a batch of operands.
+#: Function that executes an instruction once for each case of a batch of operands.
 Execute = Callable[[Instruction, str, HeldOperands], Product]
 _Value = TypeVar("_Value")
 _CORE_MATRIX_BYTES = 128
@@ -47,7 +47,7 @@ def _all_of(values: Sequence[_Value | None]) -> tuple[_Value, ...] | None:
 
 
 def _joined(of_batch: Sequence[tuple[StepFlags, ...] | None]) -> Iterator[StepFlags | None]:
-    """Concatenate the flags of several matrices, step by step, over all their tiles."""
+    """Concatenate the step flags of several matrices over all their tiles."""
     batch = _all_of(of_batch)
     if batch is None:
         yield None
@@ -69,7 +69,7 @@ def _in_tiles(execute: Execute, instruction: Instruction, arch: str, operands: M
         return filled.reshape(down, m, -1)
 
     def each_tile(part: NDArray, axis: int) -> NDArray:
-        """Repeat a part that all tiles of a row (or a column) share."""
+        """Repeat operands that all tiles of a row (or of a column) share."""
         whole = np.broadcast_to(np.expand_dims(part, axis), (*tiles, *part.shape[1:]))
         return whole.reshape(-1, *part.shape[1:])
 

@@ -1,4 +1,4 @@
-"""Back ends ``warp``, ``warpgroup`` and ``tcgen05``: instructions on simulated tops of the hardware, with cycles."""
+"""Back ends ``warp``, ``warpgroup`` and ``tcgen05``: simulate top modules of the hardware, with their cycles."""
 
 from collections.abc import Callable
 
@@ -64,7 +64,7 @@ def _on_warpgroup(instruction: Instruction, arch: str, operands: HeldOperands) -
     return Product(d, flags, cycles)
 
 
-#: Function that compiles a top, and function that executes an instruction on it.
+#: A function that compiles a top module, and a function that executes an instruction on it.
 _TOPS: dict[str, tuple[Callable[[str], object], Execute]] = {
     "warp": (warp_for, _on_warp),
     "warpgroup": (lambda arch: warpgroup(), _on_warpgroup),

@@ -34,7 +34,7 @@ __all__ = ["evidence", "mma", "mma_tiles", "numerics"]
 
 #: Accumulator tiles that models compute at once.
 _BLOCK_TILES = 1024
-#: Scale data, byte id and thread id.
+#: Scale data, byte id and thread id of one operand.
 ScaleOperand = tuple[Registers, int, int]
 
 
@@ -198,7 +198,7 @@ def mma_tiles(
     backend: str | Backend = "golden",
     metadata: str = "strict",
 ) -> Registers:
-    """Compute a product of several tiles, each by a chain of ``mma`` along K: what as many calls of :func:`mma` give.
+    """Compute a product of several tiles, each by a chain of ``mma`` along K, as repeated calls of :func:`mma` would.
 
     Models compute all tiles of a warp as one product; other back ends execute one instruction after the other. Shapes
     of the operands are not checked.

@@ -140,7 +140,7 @@ def wgmma_chain(
     backend: str | Backend = "golden",
     **immediates: Any,
 ) -> Registers:
-    """Compute dense ``wgmma`` one after the other on the same accumulators: what as many calls of :func:`wgmma` give.
+    """Compute a series of dense ``wgmma`` with the same accumulators, as repeated calls of :func:`wgmma` would.
 
     Models compute all as one product; other back ends execute each instruction.
 
