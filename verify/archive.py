@@ -1,4 +1,4 @@
-"""The common base of all register files, and the archive they are read from."""
+"""The base class of all register files, and the reader of their ``.npz`` archives."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -55,7 +55,7 @@ class Recorded(ABC):
     @property
     @abstractmethod
     def before(self) -> NDArray:
-        """Array like the result of :meth:`run`, before the instruction."""
+        """Array in the shape of the result of :meth:`run`, with the values before the instruction."""
 
     def take(self: _File, cases: NDArray[np.intp] | slice) -> _File:
         """Return the same file with only some of its cases."""
@@ -87,7 +87,7 @@ class Recorded(ABC):
 
 
 class Replayable(Recorded):
-    """Base of the register files; each class documents its content."""
+    """Base of register files in an archive; each subclass documents its own content."""
 
     @abstractmethod
     def contents(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class Archive:
         return FileError(f"{self.path}: {key} must be {expected}, not {value.dtype} of shape {value.shape}")
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """Return a 0-d integer. A key without default must be present."""
+        """Return a 0-d integer, or `default` if the key is missing; raise if there is no default."""
         return int(self._checked(key, default, (), "iu", "a 0-d integer"))
 
     def string(self, key: str, default: str) -> str:
@@ -127,14 +127,14 @@ class Archive:
         return tuple(int(number) for number in value)
 
     def flag(self, key: str, default: bool) -> bool:
-        """Return a 0-d 0 or 1 as bool."""
+        """Return a 0-d array that holds 0 or 1 as a bool."""
         value = self.arrays.get(key, np.array(default))
         if value.ndim or value.dtype.kind not in "biu" or value not in (0, 1):
             raise FileError(f"{self.refuse(key, '0 or 1')}: {value!s:.20}")
         return bool(value)
 
     def _checked(self, key: str, default: object, shape: tuple[int, ...], kinds: str, expected: str) -> NDArray[Any]:
-        """Return an array, `default` where it is missing; raise unless it has the shape and one of the kinds."""
+        """Return an array, or `default` if it is missing; raise unless it has the shape and one of the dtype kinds."""
         value = self.arrays.get(key, np.array(default))
         if value.shape != shape or value.dtype.kind not in kinds:
             raise self.refuse(key, expected)

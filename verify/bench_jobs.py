@@ -1,4 +1,4 @@
-"""Work for the benches: register files of ``wgmma`` as jobs of a warpgroup, and random programs of CTAs."""
+"""Work for the benches: jobs of a warpgroup from register files of ``wgmma``, and random programs of CTAs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 _UNIT_BYTES = 16
-#: Size of shared memory, and of the longest swizzle pattern, in units of 16 bytes.
+#: Shared memory, and the longest swizzle pattern, in units of 16 bytes.
 _UNITS, _PATTERN_UNITS = 1 << ADDRESS_BITS, 64
 _WARPS = 4
 #: One in this number of random instructions has more than four panels of B.
@@ -150,7 +150,7 @@ def _moved(descriptor: int, base: int) -> Any:
 
 
 def _reads(file: RegisterFile, rows: int) -> int:
-    """Return the number of core-matrix reads: those of B once and, unless A is in registers, of `rows` rows of A."""
+    """Return the number of core-matrix reads: those of B, and those of `rows` rows of A unless A is in registers."""
     i = file.instruction
     elements = i.n * i.k + (rows * i.stored_k if file.a is None else 0)
     return elements * i.container_bits // 8 // (_UNIT_BYTES * PANEL_ROWS)
@@ -178,7 +178,7 @@ _SCALED_PANELS = 4
 
 @dataclass(frozen=True, eq=False)
 class CtaInstruction:
-    """An instruction with its arguments, in the forms of the front door and of the hardware."""
+    """An instruction with its arguments, in the forms of the Python function and of the hardware."""
 
     opcode: Opcode
     descriptor: InstructionDescriptor  #: Decoded instruction descriptor

@@ -57,14 +57,14 @@ class Totals:
     mismatches: int = 0
 
     def add(self, shard: Shard, mismatches: int) -> None:
-        """Add the counts of a shard."""
+        """Count a finished shard and its mismatches."""
         self.shards += 1
         self.outputs += shard.outputs
         self.mismatches += mismatches
 
 
 def parameters(plan: Plan, sample: bool, version: str) -> dict[str, Any]:
-    """Return the parameters that decide the results of a campaign, under the names of its options."""
+    """Return the parameters that determine the results of a campaign, by the names of its options."""
     return {
         "version": version,
         "seed": plan.seed,
@@ -146,7 +146,7 @@ class StateFolder:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Delay Ctrl-C. The journal needs no protection; the counts in memory and the coverage file do."""
+    """Delay Ctrl-C until the counts in memory and the coverage file are consistent; the journal needs no protection."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -283,7 +283,7 @@ def campaign_record(record: Record, about: Mapping[str, str]) -> bytes:
 
 
 def prepare(record: Record, pool: Pool, here: bool) -> None:
-    """Make back ends ready for all datapaths before the workers need them, and collect the empty coverage groups.
+    """Prepare back ends for all datapaths before the workers start, and return the empty coverage groups.
 
     Unless the workers run `here`, on this machine, they compile a datapath when they first need it.
     """
@@ -300,7 +300,7 @@ def prepare(record: Record, pool: Pool, here: bool) -> None:
 
 
 def make_ready(backends: Sequence[str], arch: str) -> None:
-    """Make several back ends ready for an architecture."""
+    """Prepare several back ends for an architecture."""
     for name in backends:
         backend(name).make_ready(arch)
 

@@ -16,9 +16,9 @@ from .stimulus import Given, scaled_matrices
 
 __all__ = ["Candidates", "draw_candidates", "least_matrices"]
 
-#: Tiles with any nibble and directed tiles, per tile of a random distribution: only a small part of them is useful.
+#: Tiles with any nibble, and directed tiles, per tile of a random distribution; few of them are chosen for a pack.
 _SHARE = 3
-#: Distribution of the tiles with any nibble, by whether A is an integer: plain numbers, so that a wrong mux shows.
+#: Distribution of tiles with any nibble, by whether A is an integer. Values are ordinary, so that a wrong mux shows.
 _PLAIN = {True: "uniform", False: "mid"}
 
 
@@ -26,14 +26,14 @@ _PLAIN = {True: "uniform", False: "mid"}
 class Candidates:
     """A batch of candidate tiles."""
 
-    given: Given  #: Operands of the tiles
-    any_nibble: bool = False  #: Whether the metadata has undefined nibbles, too
+    given: Given  #: Operands of the candidate tiles
+    any_nibble: bool = False  #: Whether the metadata also has undefined nibbles
 
 
 def draw_candidates(
     instruction: Instruction, numerics: Numerics, rng: np.random.Generator, cases: int
 ) -> Iterator[Candidates]:
-    """Yield batches of tiles, one for each distribution, with `cases` tiles of each random one.
+    """Yield batches of tiles: one batch for each distribution, with `cases` tiles if the distribution is random.
 
     `numerics` are the parameters of the right model.
     """
@@ -57,7 +57,7 @@ def draw_candidates(
 def _with_metadata(
     i: Instruction, matrices: MatrixOperands, rng: np.random.Generator, any_nibble: bool = False
 ) -> Candidates:
-    """Draw nibbles where none are given, and those of the next sparsity selector, which are always defined."""
+    """Draw nibbles where the caller gives none, and legal nibbles for the next sparsity selector."""
     if i.rule is None:
         return Candidates(Given(matrices))
     legal = np.array(sorted(i.rule.legal), np.uint8)
@@ -70,12 +70,12 @@ def _with_metadata(
 
 
 def _cancelled(i: Instruction, numerics: Numerics, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Two neighbouring products that cancel and set the largest exponent; the others lie near the last bit kept."""
+    """Draw two neighbouring products that cancel and set the largest exponent; others lie near the last bit kept."""
     draft = Draft(i, cases, rng)
     low, high = np.add(exponents_of(i.a), exponents_of(i.b)).tolist()
     largest = rng.integers(min(max(low + numerics.alignment_bits // 2, -120), high), high, cases, endpoint=True)
     pairs = i.stored_k // 2
-    rows = i.k // pairs  # of B for each pair
+    rows = i.k // pairs  # B of each pair of products
     places = rng.permuted(np.tile(np.arange(pairs), (cases, 1)), axis=1)
     for number in range(min(pairs, 5)):
         # The first pair cancels. The exponents of the others are near the last bit that is kept beside the first. Both
@@ -101,14 +101,14 @@ def _cancelled(i: Instruction, numerics: Numerics, rng: np.random.Generator, cas
 
 
 def _scaled_down(i: Instruction, numerics: Numerics, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Plain products, scaled down to the least exponent and to the last bit it keeps; the accumulator is zero."""
+    """Draw ordinary products, scaled down to e_zero and to the last bit kept there; the accumulator is zero."""
     assert i.scale_format
     assert i.scale_size
     matrices = scaled_matrices(i, "zeros" if numerics.method is Method.GROUPED else "mid", cases, rng)
     large = scaled_matrices(i, "huge", cases, rng)
     last = numerics.zero_exponent - numerics.alignment_bits
     least = i.d.minimum_exponent - i.d.fraction_bits
-    if numerics.method is Method.GROUPED:  # one group near the last bit of a result, another near the last bit kept
+    if numerics.method is Method.GROUPED:  # each group is near the last bit of a result or kept
         near = np.where(rng.random((cases, 1, i.scale_size)) < 0.5, least, last)
         exponents = near + rng.integers(-3, 6, near.shape)
     else:
@@ -138,7 +138,7 @@ def _scaled_down(i: Instruction, numerics: Numerics, rng: np.random.Generator, c
 
 
 def _far_scales(i: Instruction, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Block scales at both ends of ue4m3: the sum of one group cancels, alone or with C, and bits of others are cut.
+    """Draw block scales at both ends of ue4m3: one group's sum cancels, alone or with C, and other groups lose bits.
 
     The largest scales are 2**8 each and the least 2**-6: with F = 35, the last bit of the other products, 2**-20, is
     half of the last bit kept.
@@ -149,14 +149,14 @@ def _far_scales(i: Instruction, rng: np.random.Generator, cases: int) -> MatrixO
     draft.a[:], draft.b[:] = (codes | draft.sign_bits(i.a, *codes.shape) for codes in halves)
     fmt, groups = i.scale_format, i.stored_k // BLOCK_GROUP
     largest = fmt.maximum_exponent + fmt.bias << fmt.fraction_bits
-    # The accumulator that cancels a sum of 8 under the largest scales.
+    # Accumulator that cancels a sum of 8 with the largest scales.
     eight = FORMATS["f32"].bias + 2 * fmt.maximum_exponent + 3 << FORMATS["f32"].fraction_bits | 1 << 31
     for codes in (draft.scale_a, draft.scale_b):
         codes[:] = draft.one_of([*range(1, 1 << fmt.fraction_bits, 2)], *codes.shape)
     for tile, group in enumerate(rng.integers(0, groups, cases)):
         rows, first = slice(group * i.k // groups, (group + 1) * i.k // groups), group * BLOCK_GROUP
         draft.scale_a[tile, :, group] = draft.scale_b[tile, :, group] = largest
-        # Products of 4 and 4 that cancel, or 4 times 4 less 4 times 2, which C cancels.
+        # The products 16 and -16 cancel, or 16 and -8 leave 8, which C cancels.
         draft.b[tile, rows] = 6
         draft.a[tile, :, first : first + BLOCK_GROUP] = 0
         draft.a[tile, :, first] = 6
@@ -172,16 +172,16 @@ def _scale_codes(fmt: Format, exponents: Codes) -> NDArray[np.uint8]:
     return (clipped + fmt.bias << fmt.fraction_bits).astype(np.uint8)
 
 
-#: Exponents of the second product: distance of the first below the least subnormal number of D, and their number.
+#: Largest exponent of the second product below the smallest subnormal of D, and number of exponents.
 _BELOW, _EXPONENTS = 25, 32
-#: Exponents of the first product, relative to the same number.
+#: Exponents of the first product, relative to the smallest subnormal of D.
 _FIRST = (-1, 0, 1)
-#: Tiles cycle through each first product, no first product, and no product.
+#: Kinds of tiles, in turn: each exponent of the first product, no first product, and no product.
 _TURNS = len(_FIRST) + 2
 
 
 def least_matrices(instruction: Instruction, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Return tiles of floats near e_zero and near zero, which decide the result of sums that almost vanish.
+    """Return tiles of floats near e_zero and near zero: values that decide the result of sums that almost vanish.
 
     A row of A has two products, both powers of two: one near the least subnormal number of D, and one from above to
     below the last bit that any alignment keeps. In every fifth tile both are zero. Accumulators are zeros of either

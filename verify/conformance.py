@@ -1,4 +1,4 @@
-"""Conformance packs: for one instruction, a few register files that tell the right model from its neighbours.
+"""Conformance packs: for one instruction, a few cases that distinguish the right model from wrong ones.
 
 A pack is a register file (:mod:`sptc.verify.register_file`) whose D comes from the golden model. It has one more key,
 ``conformance``: JSON with the neighbours that it tells apart and in which outputs, those that cannot be told apart and
@@ -38,22 +38,22 @@ __all__ = [
     "write_pack",
 ]
 
-#: Most cases of a pack.
+#: Maximum number of cases in a pack.
 MOST_CASES = 256
 #: Number of cases in which a neighbour should differ from the right model, and from each other neighbour.
 _CASES_FROM_RIGHT, _CASES_FROM_OTHERS = 3, 1
-#: Outputs to draw at once for each distribution, and the most tiles for them.
+#: Number of outputs that are drawn at once for each distribution, and maximum number of their tiles.
 _OUTPUTS, _TILES = 1024, 8
 #: Columns of the candidate tiles; a wider instruction gets the columns of several tiles.
 _COLUMNS = 8
-#: Most rounds of candidates to tell neighbours from the right model, and from each other.
+#: Maximum rounds of candidates, to distinguish neighbours from the right model and from each other.
 _ROUNDS, _ROUNDS_FOR_OTHERS = 24, 2
 _KEY = "conformance"
 
 
 @dataclass(frozen=True)
 class Apart:
-    """Difference between one neighbour and the right model in a pack."""
+    """Number of outputs in which one neighbour differs from the right model in a pack."""
 
     name: str  #: Name of the neighbour
     outputs: tuple[int, ...]  #: Number of differing outputs in each case
@@ -64,12 +64,12 @@ class Apart:
 class Pack:
     """A conformance pack."""
 
-    file: Replayable  #: Operands, and the D of the right model
+    file: Replayable  #: Operands with the D of the right model
     seed: int
     candidates: int  #: Number of tiles among which the cases were chosen
     neighbours: tuple[Apart, ...]  #: Every neighbour that may differ, including those that do not differ in any case
     same: dict[str, str]  #: Neighbours that give the right result for all operands, and the reason
-    #: Groups of neighbours that the pack does not tell from each other, as their results are equal.
+    #: Groups of neighbours with equal results, which the pack does not distinguish.
     alike: tuple[tuple[str, ...], ...]
 
     @property
@@ -79,7 +79,7 @@ class Pack:
 
     @property
     def missed(self) -> dict[str, str]:
-        """Neighbours that no candidate told apart, with a sentence that says so."""
+        """Neighbours that no candidate distinguishes from the right model, with a sentence that says so."""
         sentence = f"not told apart by {self.candidates} candidates"
         return {neighbour.name: sentence for neighbour in self.neighbours if not any(neighbour.outputs)}
 
@@ -87,7 +87,7 @@ class Pack:
 def choose_pack(
     subject: Subject, arch: str, seed: int, *, rows: int | None = None, sparsity_selector: int | None = None
 ) -> Pack:
-    """Draw candidates, and choose a few cases that tell the right model and its neighbours apart from each other.
+    """Draw candidates, and choose a few cases that distinguish the right model and its neighbours from each other.
 
     Instruction, architecture, seed and the options decide the pack.
 
@@ -125,7 +125,7 @@ def choose_pack(
 
 
 class _Choice:
-    """Selection of cases among the candidates seen so far: their number, and the operands of the chosen cases."""
+    """Cases chosen among all candidates so far, with their operands."""
 
     def __init__(self, models: Sequence[Model]) -> None:
         self._models = models
@@ -140,12 +140,12 @@ class _Choice:
         self.seen = 0
 
     def tells_neighbours(self, *, from_others: bool) -> bool:
-        """Return whether enough cases tell each neighbour from the right model and, with `from_others`, from others."""
+        """Return whether enough cases distinguish each neighbour from the right model and, if asked, from others."""
         met = (self._outputs > 0).sum(axis=1) >= self._required
         return bool(self._outputs.shape[1]) and bool(met.all() if from_others else met[self._from_right].all())
 
     def consider(self, operands: Given, any_nibble: bool) -> None:
-        """Choose again among the chosen cases and new ones.
+        """Choose again, among the cases chosen so far and new ones.
 
         Cases with undefined nibbles count only for neighbours with another mux; defined nibbles must tell all others.
         """
@@ -160,7 +160,7 @@ class _Choice:
         self.operands, self._outputs = pool.take(chosen), outputs[:, chosen]
 
     def _covering(self, outputs: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Greedy cover: repeat with the case that helps most pairs until none helps; choose at least one case."""
+        """Choose cases greedily: add the case that distinguishes most pairs until none helps; choose at least one."""
         tells, chosen = outputs > 0, [int(outputs.sum(axis=0).argmax())]
         weights = np.minimum(outputs, 8) / (8 * (outputs.shape[1] + 1))  # prefers more differing outputs among equals
         while len(chosen) < MOST_CASES:
@@ -174,13 +174,13 @@ class _Choice:
 
 
 def _described(file: Replayable, seed: int, candidates: int) -> Pack:
-    """Return a pack for a file with D, with the results of its neighbours compared.
+    """Return the pack of a register file with D, after comparison with the results of its neighbours.
 
     Raise an `Error` if the file cannot be computed; if its D is not the result of the right model; or if it uses a
     placement or negation that packs do not have.
     """
     assert file.d is not None
-    if (file.run() != file.d).any():  # run() also raises for wrong operands
+    if (file.run() != file.d).any():  # run() also raises errors for invalid operands
         raise FileError(f"the D of a pack of {file.name} is not what the model of {file.arch} computes")
     operands, expected = given_of(file), file.matrix(file.d)
     if (right_model(file.instruction, file.arch).multiply(operands) != expected).any():

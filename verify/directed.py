@@ -136,7 +136,7 @@ def power_code(fmt: Format, exponent: Codes, fraction: Codes | int, negative: ND
 
 #: Selects the first two units of a chunk; every rule defines this nibble.
 _FIRST_UNITS = nibble(0, 1)
-#: Largest distance of an accumulator from the largest exponent, by bits of a container: more than any F.
+#: Largest difference of exponents between accumulator and largest product, by container width: more than any F.
 _SPAN = {4: 50, 8: 30, 16: 30, 32: 30}
 _MOST, _LEAST = 2**31 - 1, -(2**31)
 
@@ -149,7 +149,7 @@ def _range(instruction: Instruction) -> tuple[int, int]:
 
 
 def _distances(draft: Draft) -> None:
-    """One product in each row; accumulators at every distance above and below it."""
+    """One product in each row; accumulators at every distance above and below it in exponent."""
     i, rng = draft.instruction, draft.rng
     exponents_a, _, largest = draft.products(rng.integers(*_range(i), draft.tiles, endpoint=True), exact=False)
     rows = (draft.tiles, i.m)
@@ -163,7 +163,7 @@ def _distances(draft: Draft) -> None:
 
 
 def _edges(draft: Draft) -> None:
-    """Accumulators with fractions at or next to all zeros or all ones; a product of quarters of their last place."""
+    """Accumulators with fractions of nearly all zeros or all ones; products of a few quarters of their last bit."""
     i, rng = draft.instruction, draft.rng
     fmt = i.c
     kept = (
@@ -238,7 +238,7 @@ def _zeros(draft: Draft) -> None:
 
 
 def _special(draft: Draft) -> None:
-    """At most one NaN or Inf in a row of A, column of B and accumulator, so that it is often alone; some zeros."""
+    """At most one NaN or Inf per row of A, column of B and accumulator, so that few results have two; some zeros."""
     i, rng = draft.instruction, draft.rng
     draft.a[:] = random_codes(i.a, "zeros" if rng.integers(2) else "narrow", draft.a.shape, rng)
     draft.b[:] = random_codes(i.b, "zeros" if rng.integers(2) else "narrow", draft.b.shape, rng)

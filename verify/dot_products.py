@@ -39,7 +39,7 @@ class DotProducts(Recorded):
     arch: str
     instruction: Instruction
     opcode: Opcode | None = None  #: Opcode of an instruction of ``tcgen05``
-    #: First elements in their containers, shape (cases, elements); the others up to stored K and K are zero.
+    #: First elements of a dot product in their containers, shape (cases, elements); the rest up to K are zero.
     a: NDArray
     b: NDArray
     #: Codes of the accumulators and of the recorded results, shape (cases, 1, 1).
@@ -123,7 +123,7 @@ def _set(archive: Archive, number: int, row: dict[str, object]) -> DotProducts:
 
 
 def _columns(i: Instruction) -> dict[str, int | None]:
-    """Return the arrays of a set and the length of their second axis, the most it may be for A and B; None: no axis."""
+    """Return the arrays of a set, and the maximum length of their second axis; None for arrays without one."""
     columns: dict[str, int | None] = {"a": i.stored_k, "b": i.k, "c": None, "d": None}
     columns |= {"nibbles": i.chunks} if i.sparse else {}
     return columns | dict.fromkeys(("scale_a", "scale_b"), i.scale_size) if i.scale_size else columns

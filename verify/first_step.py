@@ -1,4 +1,4 @@
-"""The first step of an output from which a result that another design computed could differ."""
+"""Find the first step of an output at which another design, given its result, can have differed from the model."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,13 +13,13 @@ from .trace import OutputTrace
 
 __all__ = ["first_possible_step"]
 
-#: Accumulators per call of the golden model, and codes tried on each side of the crossing.
+#: Accumulators per call of the golden model, and codes that are tried on each side of the change of sign.
 _POINTS, _WINDOW = 1024, 2048
 _Tail = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
 
 def first_possible_step(golden: OutputTrace, operands: MatrixOperands, d: int) -> int:
-    """Return the index of the first step whose result alone, if it were another one, could lead to the code `d`.
+    """Return the first step whose result, if it alone were another, could lead to the code `d`.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def first_possible_step(golden: OutputTrace, operands: MatrixOperands, d: int) -
     """
     i, last = golden.instruction, len(golden.steps) - 1
     if numerics(i, golden.arch).method is Method.EMULATED:
-        return 0  # C is added behind all steps
+        return 0  # C is added after all steps
     for index in range(last):
         tail = _tail(golden, operands, index)
         if _reaches(tail, d, i.d.bits):
@@ -47,7 +47,7 @@ def first_possible_step(golden: OutputTrace, operands: MatrixOperands, d: int) -
 
 
 def _tail(golden: OutputTrace, operands: MatrixOperands, index: int) -> _Tail:
-    """Return the function from accumulators behind a step to the results of the instruction, as codes.
+    """Return the function that maps accumulators after a step to the result codes of the instruction.
 
     Products of zeros take no part in a sum, and the accumulator of a step is unchanged by a step of such products.
     """
@@ -74,7 +74,7 @@ def _reaches(tail: _Tail, d: int, bits: int) -> bool:
     sign = 1 << bits - 1
     infinity = 0x7F800000 if bits == 32 else 0x7C00
 
-    def codes_of(ranks: NDArray[np.int64]) -> NDArray[np.int64]:  # ranks are ordered as the numbers are
+    def codes_of(ranks: NDArray[np.int64]) -> NDArray[np.int64]:  # ranks have the order of the numbers
         return np.where(ranks < 0, sign - 1 - ranks, ranks)
 
     def ranks_of(codes: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""Neighbours of a model: models of an instruction that are wrong in one thing.
+"""Neighbours of a model: models of an instruction that are wrong in one parameter or rule.
 
 The golden model computes a neighbour with one parameter of its numerics changed, or with operands changed as a wrong
 decoder would pass them on. A neighbour that gives the right result for all operands is marked, with the reason.
@@ -28,12 +28,12 @@ __all__ = ["Model", "neighbours_of", "right_model", "same_alignment", "same_floo
 class Model:
     """A model of one instruction: the right model or a neighbour."""
 
-    name: str  #: What differs, for example "F = 24"; unique among the neighbours of an instruction
-    instruction: Instruction  #: Instruction that it computes
-    numerics: Numerics  #: Parameters of its numerics
-    mux: str  #: Its multiplexers, ``mux4`` or ``mux3``
+    name: str  #: Difference from the right model, for example "F = 24"; unique among the neighbours of an instruction
+    instruction: Instruction  #: Instruction that this model computes
+    numerics: Numerics  #: Numerics parameters of this model
+    mux: str  #: Multiplexers of this model, ``mux4`` or ``mux3``
     alter: Callable[[Given], MatrixOperands] = attrgetter("matrices")  #: Changes the operands before the multiplication
-    same: str = ""  #: Reason why it gives the right result for all operands; empty if it may differ
+    same: str = ""  #: Reason why this model gives the right result for all operands; empty if it may differ
 
     def multiply(self, operands: Given) -> NDArray:
         """Return the codes of D that the model computes, shape (cases, m, n)."""
@@ -51,7 +51,7 @@ def right_model(instruction: Instruction, arch: str) -> Model:
 
 
 def neighbours_of(instruction: Instruction, arch: str) -> tuple[Model, ...]:
-    """Return the neighbours of the right model, including those that cannot be told apart.
+    """Return the neighbours of the right model, including those that give the right result for all operands.
 
     Errors are those of :func:`right_model`.
     """
@@ -61,7 +61,7 @@ def neighbours_of(instruction: Instruction, arch: str) -> tuple[Model, ...]:
 
 
 def _integer_neighbours(right: Model, arch: str) -> Iterator[Model]:
-    """Yield other treatments of sums beyond 32 bits; an exact sum has no other parameter."""
+    """Yield models with other results for sums beyond 32 bits; exact sums have no other parameter."""
     i = right.instruction
     this, other = ("clamped", "wrapped") if i.satfinite else ("wrapped", "clamped")
     yield replace(right, name=f"sums {other}", instruction=replace(i, satfinite=not i.satfinite))
@@ -75,7 +75,7 @@ def _integer_neighbours(right: Model, arch: str) -> Iterator[Model]:
 
 
 def _float_neighbours(right: Model, arch: str) -> Iterator[Model]:
-    """Yield other F, alignment rounding, L, e_zero, rounding, open rules and method."""
+    """Yield models with another F, alignment rounding, L, e_zero, result rounding, open rule or method."""
     i, p = right.instruction, right.numerics
     changes: tuple[tuple[str, str, Iterable[Any], Callable[..., str]], ...] = (
         ("alignment_bits", "F = {}", (p.alignment_bits - 1, p.alignment_bits + 1), same_alignment),
@@ -105,7 +105,7 @@ _ROUNDINGS = {
 
 
 def _method_neighbours(right: Model, arch: str) -> Iterator[Model]:
-    """Yield emulated fp8 where hardware computes it, and the fp8 of hardware where it is emulated."""
+    """Yield a model with emulated fp8 if the hardware has native fp8, or the reverse."""
     i, p, datapath = right.instruction, right.numerics, DATAPATHS[arch]
     if p.method is Method.EMULATED:
         bits = datapath.fp8_alignment_bits
@@ -127,7 +127,7 @@ _SWAPPED = np.array([nibble(*reversed(indices(value))) for value in range(16)], 
 
 
 def _metadata_neighbours(right: Model) -> Iterator[Model]:
-    """Yield other multiplexers, and metadata from another place or in another order."""
+    """Yield models with other multiplexers, or with metadata from another register or in another order."""
     i = right.instruction
     if not i.sparse:
         return
@@ -151,7 +151,7 @@ def _metadata_neighbours(right: Model) -> Iterator[Model]:
 
 
 def _scale_neighbours(right: Model) -> Iterator[Model]:
-    """Yield models that take block scales for one."""
+    """Yield models in which block scales are one."""
     fmt = right.instruction.scale_format
     if fmt is None:
         return
@@ -169,10 +169,10 @@ def _scale_neighbours(right: Model) -> Iterator[Model]:
 class _Exponents:
     """Bounds on the exponents of one kind of finite nonzero term."""
 
-    #: Bounds of the exponents that enter the maximum.
+    #: Smallest and largest exponent that the maximum of exponents takes into account.
     least: int
     largest: int
-    last: int  #: Every bit of every term is worth at least ``2**last``
+    last: int  #: Every bit of every term has at least the weight ``2**last``
 
 
 def _number_exponents(fmt: Format) -> _Exponents:
@@ -193,14 +193,14 @@ def _term_exponents(instruction: Instruction, numerics: Numerics) -> _Exponents:
     if instruction.scale_format is None:
         return _Exponents(least, largest, last)
     scale = _number_exponents(instruction.scale_format)
-    if numerics.method is Method.GROUPED:  # the exponent of a group is that of its scales
+    if numerics.method is Method.GROUPED:  # the exponent of a group is the exponent of its scales
         return _Exponents(2 * scale.least, 2 * scale.largest, last + 2 * scale.last)
     return _Exponents(least + 2 * scale.least, largest + 2 * scale.largest, last + 2 * scale.last)
 
 
 def same_steps(instruction: Instruction, one: Numerics, other: Numerics) -> str:
     """Return why two step lengths cut K in the same way; empty if they do not."""
-    # The emulation cuts even and odd pairs separately, each half of the stored elements.
+    # emulation sums even and odd pairs separately: each is half of the stored elements
     kept = instruction.stored_k // (2 if one.method is Method.EMULATED else 1)
     if min(one.step, other.step) < kept:
         return ""

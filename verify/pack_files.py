@@ -1,4 +1,4 @@
-"""Operands of any instruction to a register file and back; conformance packs are written and read with it."""
+"""Convert the operands of any instruction to a register file and back, to write and read conformance packs."""
 
 import re
 from collections import Counter
@@ -54,7 +54,7 @@ class Subject:
 
 
 def subject_named(text: str) -> Subject:
-    """Return the instruction with a name as :attr:`Subject.name` gives it, or raise an `InstructionError`.
+    """Return the instruction of a name in the form of :attr:`Subject.name`, or raise an `InstructionError`.
 
     A ``tcgen05`` opcode without shape and types stands for its instruction with the largest M and smallest N.
     """
@@ -65,12 +65,12 @@ def subject_named(text: str) -> Subject:
 
 
 def file_stem(name: str) -> str:
-    """Return the name of an instruction as one of a file or folder, without suffix."""
+    """Return the name of an instruction as a name for a file or folder, without suffix."""
     return re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-")
 
 
 def every_subject(arch: str) -> Iterator[Subject]:
-    """Yield the instructions of a target; of ``tcgen05``, those of the least N whose operands can be placed."""
+    """Yield the instructions of a target; of ``tcgen05``, those of the least N with documented operand places."""
     target = target_named(arch)
     for i in every_instruction():
         if target.has(i):
@@ -85,7 +85,7 @@ def every_subject(arch: str) -> Iterator[Subject]:
 
 
 def require_placed(subject: Subject, arch: str) -> str:
-    """Raise unless a pack of the instruction can be made; return the architecture whose numerics it has.
+    """Return the architecture whose numerics an instruction has; raise unless a pack of it can be made.
 
     An `InstructionError` says that the architecture does not have the instruction, an `OperandError` that no public
     source states the place of all operands, or that the instruction shifts A.
@@ -99,7 +99,7 @@ def require_placed(subject: Subject, arch: str) -> str:
 
 
 def _can_be_placed(opcode: Opcode, instruction: Instruction) -> bool:
-    """Return whether the place of all operands is known."""
+    """Return whether the placement of all operands is documented."""
     try:
         arrangement(opcode, instruction)
     except OperandError:
@@ -171,7 +171,7 @@ def _of_tensor_memory(file: TensorMemoryFile) -> Given:
 
 
 def _elsewhere(where: Arrangement) -> TensorMap:
-    """Return the place of the metadata of the next sparsity selector."""
+    """Return lanes and bits of the metadata that the next sparsity selector reads."""
     i = where.instruction
     following = (where.sparsity_selector + 1) % i.sparsity_selectors
     return metadata_map(layout_for(where.opcode, i.m), i, following, where.addresses["e"])
@@ -213,7 +213,7 @@ def words_of(text: str) -> Counter[str]:
 
 
 def has_words(name: str, words: Counter[str]) -> bool:
-    """Return whether an instruction has all the words, as often as they are counted."""
+    """Return whether an instruction has all the words, each at least as often as it is requested."""
     return words <= words_of(name)
 
 

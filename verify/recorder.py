@@ -1,4 +1,4 @@
-"""Packs for a GPU that its owner runs without this package, and the judgement of what it computed.
+"""Packs that run on a GPU without this package, and the comparison of their results with the model.
 
 :mod:`sptc.gpu.recorder` is the file that runs there. A row is an instruction with one sparsity selector; its operands
 are a conformance pack of few rows of A, so that all of an architecture fit into a file.
@@ -34,7 +34,7 @@ from .tensor_memory_file import TensorMemoryFile
 
 __all__ = ["Row", "RowJudgement", "judge_record", "read_record", "rows_of", "rules_decided", "script", "subjects_of"]
 
-#: Different rows of A of a ``tcgen05`` instruction; the others repeat them.
+#: Distinct rows of A in a ``tcgen05`` instruction; the other rows repeat them.
 _ROWS = 16
 _WARP_CTA = 128
 _OPERANDS = ("a", "b", "c", "e", "scale_a", "scale_b")
@@ -42,20 +42,20 @@ _OPERANDS = ("a", "b", "c", "e", "scale_a", "scale_b")
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a pack for a GPU: an instruction and a sparsity selector."""
+    """A row of such a pack: an instruction and a sparsity selector."""
 
     subject: Subject
     sparsity_selector: int
 
     def choose(self, name: str, seed: int) -> Pack:
-        """Return its conformance pack for a target."""
+        """Return the conformance pack of the row for a target."""
         rows = _ROWS if self.subject.opcode else None
         arch, selector = same_numerics(name), self.sparsity_selector
         return choose_pack(self.subject, arch, seed, rows=rows, sparsity_selector=selector)
 
 
 def subjects_of(name: str) -> Iterator[Subject]:
-    """Yield the instructions of a target; of ``wgmma`` those of the least N, of ``tcgen05`` those of the largest M.
+    """Yield the instructions of a target: of ``wgmma`` those of the smallest N, of ``tcgen05`` those of the largest M.
 
     Pairs of CTAs and ``.ws`` place operands otherwise and compute alike: of these, only the first types of A and B of
     each kind and result.
@@ -83,12 +83,12 @@ def rows_of(name: str, instructions: Sequence[str] = ()) -> list[Row]:
 
 
 def _selectors(i: Instruction) -> int:
-    """Return the number of selectors to run; of ``tcgen05`` only the first two are known."""
+    """Return the number of selectors to run; for ``tcgen05`` only the first two are documented."""
     return min(i.sparsity_selectors, 2) if i.family == "tcgen05" else i.sparsity_selectors
 
 
 def script(name: str, seed: int, rows: Sequence[Row], packs: Iterable[Pack]) -> str:
-    """Return the file that runs the packs of these rows on a GPU of a target."""
+    """Return the Python file that runs the packs of these rows on a GPU of a target."""
     manifest: dict[str, Any] = {"target": name, "sptc": __version__, "seed": seed, "kernels": [], "rows": []}
     major, minor = divmod(int(target(name).strip("sm_a")), 10)
     manifest["capabilities"] = [f"{major}.{minor}"]
@@ -120,7 +120,7 @@ def _digest(arrays: Iterable[NDArray[Any]]) -> str:
 
 
 def _launch(file: Replayable, name: str) -> tuple[dict[str, Any], str, dict[str, NDArray[Any]]]:
-    """Return how a register file is launched, its kernel and its operands in memory."""
+    """Return the kernel that runs a register file, its launch parameters, and its operands as memory contents."""
     if isinstance(file, TensorMemoryFile):
         return _tensor_launch(file, name)
     assert isinstance(file, RegisterFile)
@@ -168,12 +168,12 @@ def _tensor_launch(file: TensorMemoryFile, name: str) -> tuple[dict[str, Any], s
 
 
 def _ranges(tmem: NDArray[np.uint32], first: list[int]) -> NDArray[np.uint32]:
-    """Return ranges of columns, shape (CTA, range, lane, column)."""
+    """Return some ranges of columns of tensor memory, shape (CTA, range, lane, column)."""
     return np.stack([tmem[..., column : column + RANGE] for column in first], axis=1)
 
 
 def _words(file: Replayable, result: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return the words that the kernel writes where the instruction has this result."""
+    """Return the words that the kernel writes for a result of the instruction."""
     if isinstance(file, TensorMemoryFile):
         d_ranges, _ = ranges_of(file.addresses, file.instruction.n)
         result = _ranges(result.reshape(-1, LANES, COLUMNS), d_ranges)
@@ -181,7 +181,7 @@ def _words(file: Replayable, result: NDArray[np.uint32]) -> NDArray[np.uint32]:
 
 
 def _result(file: Replayable, words: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return the result in which the kernel writes these words: the inverse of :func:`_words`."""
+    """Return the result for words that the kernel wrote: the inverse of :func:`_words`."""
     assert file.d is not None
     if not isinstance(file, TensorMemoryFile):
         return words.reshape(file.d.shape)
@@ -194,17 +194,17 @@ def _result(file: Replayable, words: NDArray[np.uint32]) -> NDArray[np.uint32]:
 
 @dataclass(frozen=True)
 class RowJudgement:
-    """Judgement of one row of a record."""
+    """Comparison of one row of a record with the model."""
 
     row: Row
     pack: Pack
-    error: str  #: Why the GPU did not run it; empty if it did
+    error: str  #: Why the GPU did not run the row; empty if it did
     as_modelled: bool
-    judgement: Judgement | None  #: Comparison with the neighbours, if results differ and are known
+    judgement: Judgement | None  #: Comparison with the neighbours, if the results differ and all are present
 
     @property
     def explained_by(self) -> tuple[str, ...]:
-        """Neighbours that give all its results."""
+        """Neighbours that reproduce all results of the row."""
         return self.judgement.explained_by if self.judgement else ()
 
 
@@ -228,7 +228,7 @@ def read_record(path: Path) -> dict[str, Any]:
 def judge_record(
     path: Path, record: dict[str, Any], choose: Callable[[str, int, list[Row]], Iterable[Pack]]
 ) -> Iterator[RowJudgement]:
-    """Yield the judgement of each row.
+    """Yield the comparison of each row with the model.
 
     Parameters
     ----------
@@ -274,7 +274,7 @@ def _judged(path: Path, row: Row, held: dict[str, Any], pack: Pack, name: str) -
 
 
 def rules_decided(judged: Sequence[RowJudgement]) -> dict[str, dict[str, int]]:
-    """Return for each open rule the rows that tell its values apart, by which value they have."""
+    """Return, for each open rule, the rows that decide it, by the value of the rule that they support."""
     decided = {}
     for key, rule in OPEN_RULES.items():
         telling = [row for row in judged if rule.name in row.pack.told_apart and not row.error]

@@ -70,8 +70,8 @@ class RegisterFile(Replayable):
     #: Shared-memory descriptors of A and B for ``wgmma``, shape (cases,).
     a_descriptor: NDArray[np.uint64] | None = None
     b_descriptor: NDArray[np.uint64] | None = None
-    scale_d: bool = True  #: Whether ``wgmma`` adds D
-    #: Values for A and B, as in :func:`sptc.wgmma`.
+    scale_d: bool = True  #: Whether ``wgmma`` adds the old D
+    #: Factors 1 or -1 of A and B (negation), as in :func:`sptc.wgmma`.
     imm_scale: tuple[int, int] = (1, 1)
     imm_trans: tuple[int, int] = (0, 0)
     recorded: str = ""  #: Place and date of the recording of D
@@ -251,7 +251,7 @@ def _default_arch(i: Instruction) -> str:
 
 
 def write(path: str | Path, file: Replayable, **others: NDArray | str) -> None:
-    """Write a register file as ``.npz``, whole or not at all; equal contents give equal bytes.
+    """Write a register file as ``.npz``, atomically; equal contents give equal bytes.
 
     `others` are further members of the archive, which :func:`read` ignores. Raise a `FileError` if the file cannot be
     written.

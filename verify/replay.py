@@ -22,17 +22,17 @@ __all__ = ["Mismatch", "Outcome", "as_number", "compare", "flags_and_rules", "re
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A difference: an output, a word of tensor memory beside D, or a flag of the hardware."""
+    """A difference between computed and expected values: an output, a word of tensor memory outside D, or a flag."""
 
-    #: Place of the output; for a word beside D, its case, lane and column.
+    #: Position of the output: case, row and column; for a word outside D, its case, lane and column.
     case: int
     row: int
     column: int
     #: Codes from the back end and from the reference. In a word beside D, the bits of D are 0.
     computed: int
     expected: int
-    #: ``"recorded"`` or ``"golden model"``; ``"before the instruction"`` for a changed word beside D; ``"metadata
-    #: rule"`` for a flag.
+    #: Reference that differs: ``"recorded"`` D; ``"golden model"``; ``"before the instruction"``, for a changed word
+    #: outside D; or ``"metadata rule"``, for a flag.
     reference: str
     cta: int | None = None  #: CTA whose tensor memory holds a word beside D; None for an output
     is_flag: bool = False  #: Whether this is the flag of undefined metadata of a chunk; `column` is then the chunk
@@ -48,13 +48,13 @@ class Outcome:
     arch: str  #: Architecture whose numerics were applied
     a_from: str | None  #: Location of A, as in the file
     evidence: Evidence  #: Level of evidence for the model of this form
-    #: Tiles computed; outputs compared with the recording, the golden model or both, 0 if with neither; and all
-    #: differences: outputs that differ from either, words of tensor memory beside D that differ or changed, and flags.
+    #: Counts: tiles computed; outputs compared with the recording, the golden model or both (0 if with neither);
+    #: differences, which are outputs, words of tensor memory outside D, and flags.
     tiles: int
     outputs: int
     mismatches: int
     flags: int  #: Flags of undefined metadata compared with the rule, one for each chunk
-    first: Mismatch | None  #: First difference; its case counts the tiles that ran
+    first: Mismatch | None  #: First difference; its case is an index into the tiles that were run
     #: Clock cycles of all tiles on a simulated top, as counted in :class:`~sptc.isa.operands.Product`; None from other
     #: back ends.
     cycles: int | None = None
@@ -145,7 +145,7 @@ def _replayed(path: Path, file: Recorded, backend: str) -> Outcome:
 
 
 def compare(computed: NDArray, references: Iterable[tuple[str, NDArray]]) -> tuple[int, Mismatch | None]:
-    """Return the number of elements that differ from any reference, and the first difference from the first of these.
+    """Return the number of elements that differ from any reference, and the first difference.
 
     All arrays have the shape (cases, rows, columns), or (cases, CTAs, lanes, columns) for words beside D.
     """

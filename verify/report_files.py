@@ -1,4 +1,4 @@
-"""The files that a regression leaves in a folder; each is recognised by its content, not by its name."""
+"""Read the files that a regression leaves in a folder; recognise each by its content, not by its name."""
 
 import json
 import os
@@ -20,7 +20,7 @@ __all__ = ["Area", "Case", "Fault", "Figure", "Findings", "Proof", "Suite", "rea
 class Case:
     """One test."""
 
-    #: File or topic of the test, with dots, and its name there.
+    #: File or topic of the test, with dots, and name of the test in it.
     group: str
     name: str
     seconds: float = 0.0  #: Duration
@@ -40,7 +40,7 @@ class Suite:
 
 def read_suites(data: bytes, path: Path) -> list[Suite]:
     """Return the suites of a file; raise a `FileError` that names `path` if its content, `data`, is no JUnit XML."""
-    if b"<!DOCTYPE" in data:  # JUnit XML needs none, and its entities can expand without bound
+    if b"<!DOCTYPE" in data:  # JUnit XML needs no document type, whose entities can expand without bound
         raise FileError(f"{path} is no JUnit XML (it declares a document type)")
     try:
         root = ElementTree.fromstring(data)
@@ -83,7 +83,7 @@ def _seconds(text: str) -> float:
     return value
 
 
-#: Most bytes of a file that is read; coverage of every datapath takes one hundredth of this.
+#: Maximum size of a file in bytes; coverage of all datapaths takes one hundredth of it.
 _LARGEST = 1 << 26
 _MOST_TESTS = 100_000
 #: Name of the suites that ``sptc prove --junit`` writes.
@@ -95,11 +95,11 @@ _FIGURE = {"name", "unit", "value"}
 class Fault:
     """A fault injected into the hardware, as ``benchmarks/faults.py`` stores it."""
 
-    #: Datapath and top of the fault.
+    #: Datapath and top module of the fault.
     preset: str
     top: str
-    command: str  #: Yosys command that injected it
-    verdict: str  #: ``killed``, ``equivalent``, or the reason why it is neither
+    command: str  #: Yosys command that injected the fault
+    verdict: str  #: Outcome: ``killed``, ``equivalent``, or the reason why the fault is neither
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Figure:
 class Proof:
     """Result of ``sptc prove`` for one property."""
 
-    name: str  #: Property, and the widths of the proof
+    name: str  #: Name of the property, and bit widths of the proof
     result: str  #: ``proved`` or another result
     seconds: float  #: Duration
     problem: str = ""  #: Details of a result other than ``proved``
@@ -151,7 +151,7 @@ class Findings:
     _outcomes: dict[str, list[Case]] = field(default_factory=dict)
 
     def add(self, path: Path) -> None:
-        """Read a file, or record why it is passed over."""
+        """Read a file, or record the reason why it is skipped."""
         name = str(path.relative_to(self.folder))
         try:
             kind = self._taken(path)
@@ -163,7 +163,7 @@ class Findings:
             (self.read if kind else self.passed_over).append((name, kind or "of no kind that is read"))
 
     def _taken(self, path: Path) -> str:
-        """Read a file and return its kind; empty if the kind is unknown."""
+        """Read a file and return the kind of its content; empty if the kind is unknown."""
         if CodeCoverage.is_one(path):
             self.code = self.code.merge(CodeCoverage.read(path))
             return "coverage that Verilator counted"
@@ -191,7 +191,7 @@ class Findings:
         return ""
 
     def _kinds(self) -> Iterator[tuple[set[str], Callable[[dict[str, Any], Path], None], str]]:
-        """Yield, for each kind of JSON object, its keys, the method that reads it, and its name."""
+        """Yield the kinds of JSON object: their keys, the method that reads them, and a name."""
         yield {"kind", "groups"}, self._take_coverage, "functional coverage"
         yield {"proofs", "proved", "failed"}, self._take_proofs, "proofs"
         yield {"configuration", "unit", "units", "array"}, self._take_area, "area"
@@ -217,7 +217,7 @@ class Findings:
             self._prove(proof)
 
     def _prove(self, proof: Proof) -> None:
-        """Enter a proof; a failed one is kept over another of the same name."""
+        """Store a proof; a failed one takes precedence over another one of the same name."""
         if proof.name not in self.proofs or not self.proofs[proof.name].problem:
             self.proofs[proof.name] = proof
 
@@ -241,7 +241,7 @@ class Findings:
         self.areas.append(Area(_text(content["configuration"]["name"]), units, known, sparsity))
 
     def _take_campaign(self, content: dict[str, Any], path: Path) -> None:
-        """Take the seed; the results come from the JUnit XML."""
+        """Read only the seed; the test results come from the JUnit XML."""
         self.seeds.add(str(_number(content["seed"])))
 
     def _take_outcome(self, content: dict[str, Any], path: Path) -> None:
@@ -256,7 +256,7 @@ class Findings:
         self.seeds.add(str(seed))
 
     def settle(self) -> None:
-        """Add outcomes of test files that have no JUnit XML, and those of test processes that failed."""
+        """Add outcomes of test files without JUnit XML, and of test processes that failed."""
         known = {case.group for case in self.cases}
         broken = {case.group for case in self.cases if case.failure is not None}
         for group, cases in self._outcomes.items():
@@ -265,7 +265,7 @@ class Findings:
 
     def _take_faults(self, lines: bytes) -> str:
         """Read the outcomes; a later line replaces an earlier one of the same fault."""
-        faults = {}  # entered only if all of them are read
+        faults = {}  # outcomes are added only if all lines can be read
         for line in lines.splitlines():
             if line.rstrip().endswith(b"]"):  # the last line may be incomplete
                 for row in json.loads(line):

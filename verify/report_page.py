@@ -1,4 +1,4 @@
-"""The page of a regression: what ran, failed, was covered, proved and measured, and what is missing.
+"""The HTML page of a regression: tests, coverage, faults, proofs and area, and which results are missing.
 
 The page is the template ``report_page.html`` beside this file, filled with the findings. All text that is not markup is
 escaped, so that names and messages cannot inject any.
@@ -16,15 +16,15 @@ from .report_files import Area, Case, Findings
 
 __all__ = ["report_page"]
 
-#: Most entries of a list, and most characters of a message.
+#: Maximum entries of a list, and maximum characters of a message.
 _MOST, _LONGEST = 200, 20_000
 _SLOWEST = 25
-#: Unit of the figures that ``benchmarks/faults.py`` prints.
+#: Unit of the counts of ``benchmarks/faults.py`` in benchmark rows.
 _KILLED = "% killed"
 
 
 def report_page(findings: Findings) -> bytes:
-    """Return the page as HTML, made only from the findings."""
+    """Return the page as HTML, rendered from the findings alone."""
     environment = Environment(
         autoescape=True,
         finalize=_printable,
@@ -53,7 +53,7 @@ def report_page(findings: Findings) -> bytes:
 
 
 def _printable(value: object) -> object:
-    """Return a value for the page: text with unprintable letters spelled out; markup unchanged."""
+    """Return a value as text for the page: unprintable characters are spelled out, markup is kept."""
     if hasattr(value, "__html__"):
         return value
     return "".join(letter if letter.isprintable() or letter in "\n\t" else repr(letter)[1:-1] for letter in str(value))
@@ -64,14 +64,14 @@ def _shortened(text: str) -> str:
 
 
 def _share(part: int, whole: int) -> str:
-    """Return a share in per cent; 100 only if nothing is missing."""
+    """Return a share in per cent; 100 only if it is complete."""
     if not whole:
         return "-"
     return "100 %" if part == whole else f"{min(100 * part / whole, 99.99):.2f} %"
 
 
 def _tiles(findings: Findings, content: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield, for each section, its name, the class of its verdict, and the verdict; an empty one if it is missing."""
+    """Yield name, verdict class and verdict of each section; the verdict is empty if results are missing."""
 
     def state(right: bool) -> str:
         return "good" if right else "bad"
@@ -157,7 +157,7 @@ def _proofs(findings: Findings) -> dict[str, Any]:
 
 
 def _area(area: Area) -> tuple[str, list[str], list[tuple[str, ...]], str]:
-    """Return the name of a datapath, head and rows of its table, and what sparsity adds."""
+    """Return the name of a datapath, its table of areas, and the overhead of sparsity."""
     rows = [
         (part, *(f"{amounts[name]:,.1f}" if name in amounts else "-" for name in area.units))
         for part, amounts in area.parts.items()

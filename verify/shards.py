@@ -49,26 +49,26 @@ __all__ = [
 
 #: Default back end to compare with the golden model.
 DEFAULT_BACKEND = "rtl"
-#: Tiles of a shard: many enough to make scheduling cheap, few enough to compute in a fraction of a second.
+#: Tiles of a shard: enough that scheduling costs little, few enough to take a fraction of a second.
 DEFAULT_TILES = 256
 _DIRECTED = "directed"
-#: Distribution of tiles near e_zero. No plan has it; recordings do.
+#: Distribution of tiles near e_zero; only recordings use it, not campaigns.
 LEAST = "least"
 _MATRICES = {_DIRECTED: directed_matrices, LEAST: least_matrices}
-#: Directed steps that run with a shard if coverage is sampled.
+#: Number of directed steps that run with a shard if coverage is sampled.
 _DIRECTED_STEPS = 1024
-#: Lock of the compiled unit and its observers, which serve one thread at a time; cluster workers may have several.
+#: Lock of the compiled unit and its observers, which only one thread may use; workers of a cluster may have several.
 _ENGINE = threading.RLock()
 
-#: Bins that a shard hit, by key of the group: flat indices and hit counts.
+#: Bins that a shard hit, by group: flat indices and hit counts.
 Hits = dict[tuple[str, str], tuple[NDArray[np.intp], NDArray[np.int64]]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """A number of tiles of one instruction with one distribution of operands."""
+    """A number of tiles of one instruction, with operands of one distribution."""
 
-    #: Seed of the campaign, and index in its plan; together they decide the operands.
+    #: Seed of the campaign, and index of the shard; together they determine the operands.
     seed: int
     index: int
     arch: str
@@ -171,7 +171,7 @@ class Plan:
                 if arch in i.architectures:
                     pairs = presets.setdefault(PRESET_OF_ARCHITECTURE[arch], {})
                     pairs.setdefault(pair_of(i), {}).setdefault(i, []).append(arch)
-        # Spread over the rotation, so that datapaths with few pairs run as early and as regularly as those with many.
+        # Interleave datapaths evenly, so that those with few pairs run as early and as regularly as those with many.
         spread = []
         for preset, pairs in presets.items():
             for number, instructions in enumerate(pairs.values()):

@@ -1,4 +1,4 @@
-"""Reduction of mismatches to one tile in which everything that the mismatch does not need is cleared."""
+"""Reduce a mismatch to one tile, in which all parts of the operands that the mismatch does not need are zero."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ _PASSES = 3
 class Reproducer:
     """The reduced form of a mismatch."""
 
-    #: One tile, or a few where the mismatch depends on earlier tiles; D is the golden model's result.
+    #: A tile that shows the mismatch, or a few if it depends on earlier tiles; D is the result of the golden model.
     file: RegisterFile
     mismatch: Mismatch  #: First difference between hardware and golden model
 
@@ -33,9 +33,9 @@ class Reproducer:
 class Atoms:
     """Parts of an operand that can be cleared one by one."""
 
-    name: str  #: Operand, a field of the register file
-    words: NDArray[np.intp]  #: Word of a case with the part, shape (count,)
-    #: Bits of the part in that word, and their cleared value, shape (count,).
+    name: str  #: Operand, as a field of the register file
+    words: NDArray[np.intp]  #: Index of the word that contains each part, shape (count,)
+    #: Position of the part in that word, and its value when cleared, shape (count,).
     masks: NDArray[np.uint32]
     values: NDArray[np.uint32]
 
@@ -79,7 +79,7 @@ def atoms(file: RegisterFile, row: int, column: int) -> Iterator[Atoms]:
     yield from (operand.take(needed) for operand, needed in parts)
 
 
-#: Operand, words, low bits, width and cleared value of the parts, and a mask of those that the output needs.
+#: Parts: operand, words, lowest bits, width and cleared value; and a mask of the parts that the output depends on.
 _Part = tuple[str, NDArray[np.intp], NDArray[np.intp], int, int, NDArray[np.bool_]]
 
 

@@ -39,7 +39,7 @@ __all__ = [
 class Given:
     """Operands of an instruction."""
 
-    matrices: MatrixOperands  #: Operands as the instruction multiplies them
+    matrices: MatrixOperands  #: Operands as matrices of codes
     #: Nibbles that the next sparsity selector reads from the same registers or tensor memory. None if the instruction
     #: has only one selector or no metadata.
     elsewhere: NDArray[np.uint8] | None = None
@@ -136,7 +136,7 @@ def matrices_file(
 
 
 def further_file(file: RegisterFile, matrices: MatrixOperands, rng: np.random.Generator) -> RegisterFile:
-    """Return a register file of other matrices in the same places as in `file`, a result of :func:`matrices_file`.
+    """Return a register file of other matrices, in the same memory layout as `file`, a result of :func:`matrices_file`.
 
     It has the selector, ids, descriptors and immediates of `file`, and no D. `rng` draws the bits beside the matrices.
     """
@@ -237,16 +237,16 @@ def _wgmma_file(
     )
 
 
-#: Choices of nibbles, each with the metadata policy that accepts them.
+#: Kinds of nibbles to draw, each with the metadata policy that accepts them.
 NIBBLES = {"legal": "strict", "software": "software", "all": "silicon"}
 #: Share of chunks with zeros and nibble 0x0, which libraries write as padding.
 _EMPTY_CHUNKS = 0.25
-#: Distributions that also apply to block scales. With all others scales have no NaN, which would hide the products.
+#: Distributions that also apply to block scales. Others draw no NaN scales, which would hide the products.
 _SCALE_DISTRIBUTIONS = ("wide", "bits")
 
 
 def drawn_distributions(instruction: Instruction, distribution: str | None) -> tuple[str, ...]:
-    """Return the distributions of tiles 0, 1, ...; later tiles repeat them in turn. None stands for all that fit.
+    """Return the distributions of tiles 0, 1, ... in turn. None stands for all distributions that fit the instruction.
 
     Raise an `OperandError` if the distribution does not fit the instruction.
     """
@@ -297,7 +297,7 @@ def _with_metadata(i: Instruction, matrices: MatrixOperands, nibbles: str, rng: 
         assert i.granularity
         empty = rng.random(shape) < _EMPTY_CHUNKS
         drawn[empty] = 0
-        # A zero keeps its sign and the container bits beside it.
+        # Only the value becomes zero: sign and unused container bits are kept.
         magnitude = (1 << i.a.bits - (0 if i.a.is_integer else 1)) - 1
         zeros = matrices.a & ~matrices.a.dtype.type(magnitude << i.low_bit(i.a))
         is_zero = empty.repeat(i.granularity.stored, axis=-1)

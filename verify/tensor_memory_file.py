@@ -33,7 +33,7 @@ _ADDRESSES = ("d", "a", "b")
 _SCALES = ("scale_a", "scale_b")
 _MASKS = "disable_output_lane"
 _COLUMN_MASK = "zero_column_mask"
-#: For each image its key, the attribute that holds it, its type, and the axes behind those of cases and CTAs.
+#: For each memory image: its key, its attribute, its type, and its axes after those of cases and CTAs.
 _IMAGES = {"tmem": ("tmem", np.uint32, (LANES, COLUMNS)), "smem": ("smem", np.uint8, (None,)),
            "D": ("d", np.uint32, (LANES, COLUMNS))}  # fmt: skip
 
@@ -52,7 +52,7 @@ class TensorMemoryFile(Replayable):
     tmem: NDArray[np.uint32]  #: Tensor memory before the instruction, shape (cases, 128, 512) or (cases, 2, 128, 512)
     smem: NDArray[np.uint8]  #: Shared memory, shape (cases, bytes) or (cases, 2, bytes)
     d: NDArray[np.uint32] | None = None  #: Tensor memory after the instruction if known, shape of `tmem`
-    enable_input_d: bool = True  #: Whether D is added
+    enable_input_d: bool = True  #: Whether the old D is added
     scale_input_d: int = 0  #: Exponent by which the old D is scaled down
     #: Mask of the lanes of D that keep their content, as in :func:`sptc.tcgen05_mma`.
     disable_output_lane: tuple[int, ...] | None = None

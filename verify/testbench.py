@@ -16,7 +16,7 @@ from .vector_levels import Table
 
 __all__ = ["BENCH", "bench_files"]
 
-#: Name of the file and of the module.
+#: Name of the testbench file and of its module.
 BENCH = "tb"
 _UNITS = "units.vlt"
 _OPTIONS = "--binary --timing -Wno-fatal -Wno-lint -CFLAGS -std=gnu++20 -MAKEFLAGS CFG_CXXFLAGS_PCH_I=-include"

@@ -14,9 +14,9 @@ __all__ = ["Cycles", "modelled", "of_warpgroup", "step_count"]
 
 @dataclass(frozen=True)
 class Cycles:
-    """Cycles of one instruction."""
+    """Cycles of one instruction on a datapath."""
 
-    #: Cycles between independent instructions; cycles from operands to result.
+    #: Interval between independent instructions, and latency from operands to result, in cycles.
     interval: float
     latency: float
 

@@ -43,7 +43,7 @@ class Product:
     """One product: a stored element of A and the element of B that metadata selects."""
 
     element: int  #: Index of the stored element in the row of A
-    #: Chunk and nibble that select; None for a dense instruction.
+    #: Metadata chunk and nibble that select the row of B; None for a dense instruction.
     chunk: int | None
     nibble: int | None
     #: Row of B that the multiplexers deliver. For a tf32 combined of two, its halves, counted from the low half of row
@@ -59,13 +59,13 @@ class Product:
 class Term:
     """One term of the sum: a product, a scaled group of products, or the accumulator."""
 
-    elements: tuple[int, ...]  #: Stored elements of its products; empty for the accumulator
-    value: float | int  #: Value, block scales included
+    elements: tuple[int, ...]  #: Indices of the stored elements of its products; empty for the accumulator
+    value: float | int  #: Value of the term, with block scales
     exponent: int | None  #: Exponent, not normalised; None if the term does not participate in the largest exponent
     #: Right shift in the alignment. It is at most F + 2, where nothing is left of a product. None without an exponent.
     shift: int | None
     kept: int | None  #: Value after the alignment, in units of the last bit kept
-    cut: float | None  #: Value that alignment cut off, in the same units: less than one
+    cut: float | None  #: Value that alignment truncated, in the same units: less than one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,7 @@ class OutputTrace:
 
 @dataclass(frozen=True)
 class FileResult:
-    """Result of the output that a register file holds."""
+    """The recorded result of an output, and the first step from which it can differ."""
 
     d: int  #: Code of the output
     #: Index of the first step whose result alone could lead to `d`; None if `d` is that of the golden model.
@@ -107,7 +107,7 @@ class FileResult:
 
 @dataclass(frozen=True)
 class Difference:
-    """Field in which two traces differ."""
+    """A field in which two traces differ, with both values."""
 
     #: Path of field names and indices in the trace, for example ``("steps", 0, "terms", 3, "shift")``.
     place: tuple[str | int, ...]
@@ -136,12 +136,12 @@ def integer_step(products: tuple[Product, ...], c: int, total: int, d: int, i: I
 
 
 def special_term(elements: tuple[int, ...]) -> Term:
-    """Return a term of a step that a special value decides: it has no value and no alignment."""
+    """Return a term of a step whose result a NaN or Inf determines: it has no value and no alignment."""
     return Term(elements=elements, value=float("nan"), exponent=None, shift=None, kept=None, cut=None)
 
 
 def selected_halves(low: int | None, high: int | None) -> str:
-    """Return :attr:`Product.selected` of a tf32 that is combined of two halves; None for one that is not delivered."""
+    """Return :attr:`Product.selected` of a tf32 from two 16-bit halves; a half that no multiplexer delivers is None."""
     if low is not None and high == low + 1 and low % 2 == 0:
         return str(low // 2)
     return " and ".join("none" if half is None else f"half {half}" for half in (low, high))
@@ -251,7 +251,7 @@ def _verdict(golden: OutputTrace, hardware: OutputTrace | None) -> str:
 
 
 def file_verdict(golden: OutputTrace, file: FileResult | None) -> list[str]:
-    """Return the line that compares the result of the file with the golden model's; none without a result."""
+    """Return the line that compares the recorded result with the golden model's; none without a recorded result."""
     if file is None:
         return []
     if file.first_step is None:

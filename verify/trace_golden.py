@@ -1,4 +1,4 @@
-"""The trace of an output from the arrays of the golden model."""
+"""Trace an output of the golden model, from the arrays of its intermediate values."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The trace of an output from the signals of the hardware in Amaranth's simulator."""
+"""Trace an output of the hardware, from its signals in Amaranth's simulator."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ def hardware_traces(
 
 
 def _places(i: Instruction, part: Instruction, odd: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the stored elements and the rows of B of an instruction that one part of it computes."""
+    """Return the stored elements and the rows of B that one part of an emulated instruction uses."""
     elements, rows = np.arange(i.stored_k), np.arange(i.k)
     if part is i:
         return elements, rows
@@ -89,7 +89,7 @@ def _merged(steps: Sequence[Step], c: int, i: Instruction, d: int, emulated: boo
 
 @dataclass(frozen=True, eq=False)
 class _View:
-    """Interpretation of the signals of one step of one output."""
+    """Interpreter of the hardware's signals in one step of one output."""
 
     config: CoreConfig
     #: Traced instruction, and executed instruction: a part of an emulation, else the same.
@@ -151,7 +151,7 @@ class _View:
         """Return the record of the step."""
         rounding = self.signals.word("unit.multiply", "control.result")
         total = self.signals.signed("unit.reduce.adder", "total")
-        elements = list(self.elements)  # in the order of the part
+        elements = list(self.elements)  # in the order of the stored elements of the part
         pairs = sorted(
             ((self._element(slot), slot) for slot in range(self._count)), key=lambda pair: elements.index(pair[0])
         )
@@ -177,7 +177,7 @@ class _View:
         return (2 * chunk if self.part.wide and self.config.interleaved else chunk), kept
 
     def _element(self, slot: int) -> int:
-        """Return the stored element in a slot; where the decoder swaps two units, that of the other unit."""
+        """Return the stored element in a slot; if the decoder swaps the two units, the element of the other slot."""
         byte = self._byte(slot)
         lane, kept = self._lane(byte)
         if self.config.mux == "mux3" and self.signals.unsigned(f"decode.metadata{lane}", "swap"):
@@ -243,7 +243,7 @@ class _View:
         if not self._floating:
             return significand
         sign = -1 if self.signals.unsigned(component, "product__sign") else 1
-        if self._groups:  # in quarters: both factors count in halves
+        if self._groups:  # in units of a quarter: both factors are in units of a half
             return sign * significand / 4
         if self.signals.unsigned(component, "product__nan"):
             return float("nan")

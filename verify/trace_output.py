@@ -56,7 +56,7 @@ class TracedOutput:
     golden: OutputTrace  #: Trace of the golden model
     hardware: OutputTrace | None  #: Trace of the hardware, if requested
     file: FileResult | None = None  #: Result that the file holds, if it has D
-    #: What `case` counts: tiles of a file, or the instructions of a chain along K.
+    #: Meaning of `case`: tile of a file, or instruction of a chain along K.
     counted: str = "case"
 
     @cached_property
@@ -196,7 +196,7 @@ def _operands(file: Recorded, row: int, column: int) -> MatrixOperands:
     if len(recorder.operands) != 1:
         raise Error(f"{file.name} is computed in {len(recorder.operands)} parts, and none can be traced")
     operands = recorder.operands[0]
-    tile, row = divmod(row, operands.c.shape[1])  # for two CTAs, `row` counts through the rows of both
+    tile, row = divmod(row, operands.c.shape[1])  # for a CTA pair, `row` counts the rows of both CTAs
     one = operands.take(slice(tile, tile + 1), slice(row, row + 1))
     columns = slice(column, column + 1)
     scale_b = None if one.scale_b is None else one.scale_b[:, columns]
@@ -212,7 +212,7 @@ _KEPT, _CUT, _SUM, _ROUNDED = "#cfe2f3", "#eeeeee", "#d9ead3", "#fff2cc"
 
 @dataclass(frozen=True)
 class _Row:
-    """A number drawn as bits."""
+    """A row of the picture: a number drawn as bits, with text on both sides."""
 
     label: str  #: Text before the bits
     value: Fraction  #: Value in units of the last bit kept

@@ -1,4 +1,4 @@
-"""Vectors at each level: registers and memory, the streams of a warp, or the ports of a row or a unit."""
+"""Test vectors at each level: registers and memory, the streams of a warp, or the ports of a row or unit."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ __all__ = [
     "top_vectors",
 ]
 
-#: Levels: registers and memory, and the top of each other name.
+#: Levels of vectors: registers and memory, or the ports of the top module with the name of the level.
 LEVELS = ("registers", "warp", "row", "unit")
 #: Ports by level, and the names of their vectors.
 _PORTS = {
@@ -47,7 +47,7 @@ _WORD = 32
 
 File = RegisterFile | TensorMemoryFile
 Arrays = dict[str, NDArray[np.uint32]]
-#: Words by case, names of the axes, and meaning.
+#: Array of words by case, names of its axes, and meaning of a word.
 _Words = tuple[NDArray[np.uint32], tuple[str, ...], str]
 
 
@@ -60,7 +60,7 @@ class Table:
     bits: int  #: Width of each vector
     shape: tuple[int, ...]  #: Number of vectors along each axis
     axes: tuple[str, ...]
-    meaning: tuple[str, ...]  #: Lines that describe the bits
+    meaning: tuple[str, ...]  #: Lines of text that describe the bits
     port: str = ""  #: Port of the emitted module, or empty
 
     @property
@@ -103,7 +103,7 @@ class Drawn:
         return -(-self.tiles // self.block_tiles)
 
     def sample(self) -> tuple[Given, np.random.Generator]:
-        """Return a tile that is in no block, and a random stream for properties that all tiles share."""
+        """Return a tile for properties that all tiles share, and a random stream for them."""
         rng = np.random.default_rng(np.random.SeedSequence(self.seed))
         return self._draw(1, 0, rng), rng
 
@@ -199,7 +199,7 @@ def _tensor_memory_tables(file: TensorMemoryFile) -> dict[str, _Words]:
 
 
 def _immediates(file: File) -> dict[str, Any]:
-    """Return the values of a register file that are no arrays, and the descriptors, which all tiles share."""
+    """Return the values of a register file other than arrays, and the descriptors, which all tiles share."""
     immediates: dict[str, Any] = {}
     for name, value in file.contents().items():
         if name in ("instruction", "arch") or (isinstance(value, np.ndarray) and value.ndim > 1):

@@ -1,4 +1,4 @@
-"""Vectors for the ports of a unit, row or warp, with the results that the golden model of the datapath gives."""
+"""Vectors for the ports of a unit, row or warp, with results that the golden model computes for the datapath."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,11 +29,11 @@ from .register_file import RegisterFile
 __all__ = ["datapath_numerics", "directed_steps", "step_vectors", "vector_bits", "warp_vectors"]
 
 _BITS = 32
-#: Mask of the rule field of a control word, moved to bit 0.
+#: Mask of the rule field of a control word, after a shift to bit 0.
 _RULE = 7
-#: Accepted bytes of a step: with these, metadata fills whole words and the golden model forms sums exactly.
+#: Supported step lengths in bytes: with these, metadata fills whole words and the golden model's sums are exact.
 _STEP_BYTES = (16, 32)
-#: F that the golden model computes exactly, beyond the largest F of any architecture.
+#: Number of alignment bits beyond the largest F of any architecture for which the golden model is still exact.
 _MORE_ALIGNMENT = 1
 #: Input layout and output layout of each top.
 _LAYOUTS = {
@@ -51,7 +51,7 @@ def vector_bits(config: CoreConfig, top: str) -> tuple[int, int]:
 
 
 def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -> Numerics:
-    """Return the parameters of an instruction on a datapath; the architecture decides only the method.
+    """Return the numerics of an instruction on a datapath; the architecture determines only the method.
 
     Raise an `OperandError` if the datapath does not execute the instruction directly, or the golden model does not
     support the datapath.
@@ -114,7 +114,7 @@ def step_vectors(
         return _decoded(config, instruction, inputs), outputs
     rule = control_word(config, instruction, True) >> control_layout()["rule"].offset & _RULE
     flags = undefined_chunks(config, instruction, inputs[:, words.metadata], rule, True)
-    outputs[:, 1] |= (flags << np.uint64(1)).astype(np.uint32)  # bits above d and overflow
+    outputs[:, 1] |= (flags << np.uint64(1)).astype(np.uint32)  # bits above D: flags, and the overflow of an integer
     return inputs, outputs
 
 
@@ -195,7 +195,7 @@ def warp_vectors(
         "scale_size": (i.scale_size or 1).bit_length() - 1,
         **dict(zip(("byte_a", "thread_a", "byte_b", "thread_b"), ids, strict=True)),
     }
-    # All fields other than registers are in the last word, which they do not fill.
+    # fields other than registers are in the last word, which they fill only in part
     last = _BITS * (inputs.shape[1] - 1)
     inputs[:, -1] = sum(value << layout[name].offset - last for name, value in fields.items())
     outputs = np.zeros((cases, -(-result_layout.size // _BITS)), np.uint32)
@@ -215,7 +215,7 @@ def _warp_flags(instruction: Instruction, matrices: MatrixOperands) -> NDArray[n
     return flags.view("<u4")
 
 
-#: Consecutive steps that share a control word.
+#: Number of consecutive steps with the same control word.
 _RUN = 16
 
 
@@ -277,7 +277,7 @@ def _pass_on(steps: NDArray[np.uint32], operation: Operation, rng: np.random.Gen
     size = len(steps)
     beyond = rng.integers(0, 1 << int(rng.integers(1, 17)), size)
     signed = operation.a.format.signed or operation.b.format.signed
-    high = (rng.random(size) < 0.5) | (not signed)  # unsigned products never go below the range
+    high = (rng.random(size) < 0.5) | (not signed)  # sums of unsigned products cannot be below the range
     accumulators = np.where(high, (1 << 31) + beyond, (1 << 31) - 1 - beyond).astype(np.uint32)
     passed = rng.random(size) < 0.5
     steps[:, words.c.start] = np.where(passed, accumulators, steps[:, words.c.start])

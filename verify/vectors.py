@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 FORMATS = ("npz", "hex", "json", "svh")
-#: Most words of a format that is a single file and held in memory; text takes more memory than arrays.
+#: Maximum words of a format that is a single file built in memory; text takes more memory than arrays.
 _MOST_WORDS = {"npz": 1 << 28, "json": 1 << 24, "svh": 1 << 24}
 #: The four hexadecimal digits of every 16-bit number, as they are written.
 _DIGITS = np.frombuffer("".join(f"{number:04x}" for number in range(1 << 16)).encode(), "<u4")
@@ -199,9 +199,9 @@ def _words(array: NDArray[np.uint32], table: Table) -> list[str]:
 _WRITERS = {"npz": _write_npz, "hex": _write_hex, "json": _write_json, "svh": _write_svh}
 
 
-#: Name of the file that describes the others.
+#: Name of the manifest, the file that describes the others.
 MANIFEST = "manifest.json"
-#: Outputs, or words of tensor memory, computed at once.
+#: Outputs, or words of tensor memory, that are computed at once.
 _AT_ONCE = 1 << 20
 _TENSOR_MEMORY_WORDS = 1 << 16
 #: Back ends for the expected results.
@@ -281,7 +281,7 @@ def write_vectors(request: VectorRequest, folder: Path) -> dict[str, Any]:
                 for name, text in bench_files(request.config, request.level, vectors.tables, request.seed).items():
                     files.write(name, text)
             write_format(request.format, files, vectors, facts)
-            (folder / MANIFEST).unlink(missing_ok=True)  # it describes the files that are replaced now
+            (folder / MANIFEST).unlink(missing_ok=True)  # the old manifest describes files that are now replaced
     except OSError as error:
         raise FileError(f"{folder} cannot be made a folder of vectors ({error.strerror or error})") from None
     manifest = {**facts, "files": dict(sorted(files.digests.items()))}
