@@ -1,4 +1,4 @@
-"""Target names of PTX: the architecture whose numerics each has, and the instructions that it lacks."""
+"""PTX targets: the architecture whose numerics each target has, and the instructions that it lacks."""
 
 import re
 from dataclasses import dataclass
@@ -25,11 +25,11 @@ class Target:
     """
 
     name: str  #: PTX name
-    #: Architecture whose numerics it has, one of :data:`~sptc.isa.variants.ARCHITECTURES`.
+    #: Architecture whose numerics the target has, one of :data:`~sptc.isa.variants.ARCHITECTURES`.
     arch: str
-    #: Whether its code runs only on the chip of `arch`. If not, recordings of that chip are no evidence for it.
+    #: Whether code for this target runs only on the chip of `arch`. If not, recordings of that chip are no evidence.
     same_chip: bool = True
-    #: Instructions of `arch` that it does not have, as :func:`kind_word` names them.
+    #: Instructions of `arch` that the target lacks, as :func:`kind_word` names them.
     lacks: frozenset[str] = frozenset()
 
     def has(self, instruction: Instruction) -> bool:
@@ -48,7 +48,7 @@ def kind_word(instruction: Instruction) -> str:
 
 
 _INTEGERS = frozenset({"tcgen05.i8", "tcgen05.sp.i8"})
-#: Instructions that no family target has: the assemblers take them for the target of one chip (suffix ``a``) only.
+#: Instructions that no family target has: assemblers accept them only for a target of one chip (suffix ``a``).
 _OF_ONE_CHIP = _INTEGERS | {"tcgen05.sp.mxf4", "tcgen05.sp.mxf4nvf4", "mma.sp.mxf4", "mma.sp.mxf4nvf4"}
 
 
@@ -85,7 +85,7 @@ _EARLIER = tuple(f"sm_{number}" for number in (50, 52, 53, 60, 61, 62, 70, 72, 7
 
 
 def target_named(name: str) -> Target:
-    """Return the target of a name.
+    """Return the target with a name.
 
     Raises
     ------

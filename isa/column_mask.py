@@ -25,7 +25,7 @@ class ColumnMask:
 
 
 def largest_shift(m: int) -> int:
-    """Return the largest shift of B, in columns, for M = `m`; the instruction descriptor may allow less."""
+    """Return the largest shift of B in columns for M = `m`; the instruction descriptor may allow less."""
     return 16 if m == 32 else 32
 
 

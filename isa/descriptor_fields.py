@@ -1,4 +1,4 @@
-"""Matrix and instruction descriptors field by field, valid or not: what each field says, and what is wrong with it."""
+"""Decode matrix and instruction descriptors field by field, valid or not: meaning and problem of each field."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 _RESERVED = "reserved"
-#: Fields of a matrix descriptor that both families have: name, low bit, width.
+#: Fields of a matrix descriptor that both families share: name, lowest bit, width.
 _OFFSETS = (("start address", 0, 14), ("leading byte offset", 16, 14), ("stride byte offset", 32, 14))
 _BASE_OFFSET = ("base offset", 49, 3)
 _TITLES = {
@@ -51,10 +51,10 @@ class DescriptorField:
 
     name: str
     low: int  #: Lowest bit
-    width: int  #: Number of bits
+    width: int  #: Number of bits of the field
     value: int
-    meaning: str = ""  #: What the value says; empty for reserved bits
-    problem: str = ""  #: What is wrong with it; empty if nothing is
+    meaning: str = ""  #: Meaning of the value; empty for reserved bits
+    problem: str = ""  #: Problem of the value; empty if there is none
 
 
 def encoded(fields: Sequence[DescriptorField]) -> int:
@@ -76,7 +76,7 @@ def _partition(value: int, bits: int, places: Mapping[str, tuple[int, int]]) -> 
 
 
 def family_of(value: int) -> str:
-    """Return the family whose matrix descriptor a value looks like: ``tcgen05`` if bits 48:46 are 0b001."""
+    """Return the family with such matrix descriptors: ``tcgen05`` if bits 48:46 are 0b001, else ``wgmma``."""
     return "tcgen05" if value >> 46 & 7 == GENERATIONS["tcgen05"].fixed_value else "wgmma"
 
 
@@ -116,7 +116,7 @@ def _with(field: DescriptorField, meaning: str, problem: str) -> DescriptorField
 
 
 def _shared_meaning(field: DescriptorField, swizzle: str | None, known: Mapping[int, str]) -> tuple[str, str]:
-    """Return meaning and problem of a field of a matrix descriptor."""
+    """Return the meaning and the problem of a field of a matrix descriptor."""
     name, value = field.name, field.value
     if name in ("start address", "leading byte offset", "stride byte offset"):
         return f"{value * UNIT_BYTES} bytes", ""
@@ -135,7 +135,7 @@ def _shared_meaning(field: DescriptorField, swizzle: str | None, known: Mapping[
 
 
 def offset_notes(descriptor: SharedDescriptor, major: str) -> tuple[str, str]:
-    """Return what the offsets mean for a major, and what is wrong with them for any operand; empty if nothing is."""
+    """Return the meaning of the offsets for a major, and their problem; empty if there is none."""
     swizzle = descriptor.swizzle
     rows, units = ("rows (columns of B)", "k") if major == "k" else ("k", "rows (columns of B)")
     size = swizzle.pattern_rows * swizzle.row_bytes
@@ -155,7 +155,7 @@ def offset_notes(descriptor: SharedDescriptor, major: str) -> tuple[str, str]:
 
 
 def instruction_fields(value: int, opcode: Opcode) -> tuple[DescriptorField, ...]:
-    """Return the fields of a 32-bit instruction descriptor of an opcode; a field may hold what the opcode lacks.
+    """Return the fields of a 32-bit instruction descriptor; values that the opcode does not support are marked.
 
     Raises
     ------
@@ -181,7 +181,7 @@ def instruction_fields(value: int, opcode: Opcode) -> tuple[DescriptorField, ...
 
 
 def _instruction_meaning(field: DescriptorField, opcode: Opcode) -> tuple[str, str]:
-    """Return meaning and problem of a field of an instruction descriptor."""
+    """Return the meaning and the problem of a field of an instruction descriptor."""
     kind, name, value = KINDS[opcode.kind], field.name, field.value
     if name in "abd" or name == "scale_type":
         tables = {"d": kind.accumulators, "scale_type": kind.scale_types.get(opcode.scale_size or 0, {})}
@@ -215,7 +215,7 @@ def _instruction_meaning(field: DescriptorField, opcode: Opcode) -> tuple[str, s
 
 
 def readings(value: int) -> Iterator[tuple[Opcode, str]]:
-    """Yield every opcode that accepts an instruction descriptor, with the shape and types that it reads there."""
+    """Yield every opcode that accepts an instruction descriptor, with the shape and types that it decodes to."""
     for opcode in every_opcode():
         try:
             yield opcode, decode_instruction_descriptor(opcode, value).instruction.shape_and_types

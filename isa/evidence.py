@@ -1,4 +1,4 @@
-"""Evidence for the model of each instruction, and the files that hold it."""
+"""Evidence for the model of each instruction, and the recordings and publications that hold it."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -45,21 +45,21 @@ _MEANINGS = {
 
 @dataclass(frozen=True)
 class Form:
-    """Subject of evidence: an instruction on an architecture, with the place of A."""
+    """What evidence is for: an instruction on an architecture, with the location of A."""
 
     #: PTX text. For ``tcgen05``, the opcode with K and types in brackets: M and N only place operands.
     instruction: str
-    arch: str  #: Architecture that it ran on
+    arch: str  #: Architecture of the GPU that executed the instruction
     #: ``"shared"`` if A was read through a shared-memory descriptor, ``"registers"`` otherwise.
     a_from: str = "registers"
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file that holds evidence."""
+    """A file that contains evidence."""
 
-    level: Evidence  #: Level that the file supports
-    file: str  #: Path in the folder of recordings
+    level: Evidence  #: Level of evidence that the file supports
+    file: str  #: Path of the file in the folder of recordings
 
 
 def form_of(instruction: Instruction, arch: str, a_from: str | None, opcode: Opcode | None = None) -> Form:
@@ -131,7 +131,7 @@ def _sources() -> dict[Form, tuple[Source, ...]]:
 
 
 def _folder() -> Any:
-    from importlib import resources  # imported here, like gzip below: `import sptc` needs neither
+    from importlib import resources  # imported here, as gzip below: `import sptc` does not need it
 
     return resources.files("sptc") / "recordings"
 

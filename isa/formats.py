@@ -7,7 +7,7 @@ __all__ = ["FORMATS", "Format", "Specials", "low_bit"]
 
 
 class Specials(Enum):
-    """Which of the highest codes of a format are Inf or NaN."""
+    """Which of the highest codes of a format encode Inf or NaN."""
 
     IEEE = "ieee"  #: top exponent: fraction 0 is Inf, anything else NaN
     NAN = "nan"  #: the all-ones magnitude is NaN; there is no Inf

@@ -29,13 +29,13 @@ _PACKED = {**_SCALED, "b": (10, 2), "k": (31, 1)}
 class InstructionDescriptor:
     """A decoded instruction descriptor."""
 
-    #: Shape, types and saturation, with the kind and scale size of the opcode.
+    #: Shape, types and saturation, combined with the kind and scale size of the opcode.
     instruction: Instruction
     sparsity_selector: int = 0
-    #: Flip the signs of the elements.
+    #: Negate the elements of A and of B.
     negate_a: bool = False
     negate_b: bool = False
-    #: The operand is MN-major in shared memory.
+    #: Whether A and B are MN-major in shared memory.
     transpose_a: bool = False
     transpose_b: bool = False
     #: Byte of the tensor-memory word that holds the first block scale.
@@ -155,7 +155,7 @@ def descriptor_fields(opcode: Opcode) -> dict[str, tuple[int, int]]:
 
 
 def m_unit(opcode: Opcode) -> int:
-    """Return how many rows one count of the M field stands for."""
+    """Return the number of rows per unit of the M field."""
     return 128 if KINDS[opcode.kind].scales else 16
 
 
@@ -218,7 +218,7 @@ def _check(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> Non
 
 
 def _numbers(choices: tuple[int, ...]) -> str:
-    """Return accepted numbers as text; a long arithmetic sequence as first, last and step."""
+    """Return accepted numbers as text; a long sequence with equal steps as first, last and step."""
     step = choices[-1] - choices[-2] if len(choices) > 1 else 0
     if len(choices) > 5 and choices == tuple(range(choices[0], choices[-1] + 1, step)):
         return f"{choices[0]} to {choices[-1]} in steps of {step}"

@@ -41,8 +41,8 @@ class Instruction:
     c: Format
     d: Format
     kind: str  #: ``.kind::`` name or empty
-    satfinite: bool  #: Integer results clamp instead of wrapping
-    scale_size: int | None  #: N of ``.scale_vec::NX``, defaults applied; None without block scaling
+    satfinite: bool  #: Integer results are clamped instead of wrapped
+    scale_size: int | None  #: N of ``.scale_vec::NX``, with defaults applied; None without block scaling
     scale_format: Format | None  #: Format of the block scales
     architectures: tuple[str, ...]  #: Architectures that have the instruction
 
@@ -107,7 +107,7 @@ class Instruction:
 
     @property
     def sparsity_selectors(self) -> int:
-        """Number of valid sparsity selectors, counted from 0.
+        """Number of valid sparsity selectors, which begin at 0.
 
         The metadata registers of a quad hold 32 nibbles for its two rows of A; the selector picks the lanes that are
         read. For tcgen05 with 8 chunks a row, PTX names four selectors; only for the first two is it known which
@@ -265,7 +265,7 @@ def _operand_types(words: _Words) -> tuple[str, str, str, str, str]:
 
 
 class _Candidates:
-    """Variants of a family that match the qualifiers checked so far."""
+    """Variants of a family that match all qualifiers checked so far."""
 
     def __init__(self, words: _Words) -> None:
         self.rows: list[Variant] = [row for row in VARIANTS if row.family == words.family]

@@ -27,11 +27,11 @@ _LAUNCH, _FILL, _STORE = 8000, 300, 2180
 
 @dataclass(frozen=True)
 class Tile:
-    """Tile of D that one CTA computes."""
+    """Tile of D that one CTA computes, in elements."""
 
-    #: Multiple of 64. Each 64 rows have a warpgroup; the warpgroups share the tensor cores of an SM.
+    #: Rows, a multiple of 64. Each 64 rows have a warpgroup; the warpgroups share the tensor cores of an SM.
     rows: int = 128
-    columns: int = 256  #: Multiple of 8. One instruction computes up to 256 of them.
+    columns: int = 256  #: Columns, a multiple of 8. One instruction computes up to 256 of them.
 
     def __post_init__(self) -> None:
         if self.rows <= 0 or self.rows % _ROWS or self.columns <= 0 or self.columns % _COLUMNS:
@@ -45,8 +45,8 @@ class ProductTiming:
     """Timing of a matrix product in cycles of the SM clock."""
 
     cycles: int  #: Whole kernel
-    waves: int  #: Tiles per SM, one after another
-    #: Cycles in which tiles are multiplied, and in which results are written. The rest of `cycles` is fixed.
+    waves: int  #: Tiles that each SM computes one after another
+    #: Cycles in which tiles are multiplied, and in which results are written; the rest of `cycles` is constant.
     multiplying: int
     storing: int
     bound_by: str  #: ``"tensor core"`` or ``"shared memory"``

@@ -10,7 +10,7 @@ from .instructions import parse
 
 __all__ = ["WgmmaSequence"]
 
-#: More registers than any operand has.
+#: Limit above the number of registers of any operand.
 _MOST_REGISTERS = 256
 
 
@@ -20,20 +20,20 @@ class _Use:
 
     call: int
     words: str
-    shape: str | None = None  # of the multiplication, if the register is its accumulator
-    as_a: bool = False  # a multiplication reads the register as A
+    shape: str | None = None  # shape of the multiplication, if the register is its accumulator
+    as_a: bool = False  # whether a multiplication reads the register as A
 
 
 @dataclass
 class _Group:
-    """Registers and buffers of a group: of all multiplications that one wait finishes together."""
+    """Register and buffer accesses of a group: the multiplications that one wait completes together."""
 
     registers: dict[Hashable, _Use] = field(default_factory=dict)
-    buffers: dict[Hashable, _Use] = field(default_factory=dict)  # of shared memory, if the multiplication names them
+    buffers: dict[Hashable, _Use] = field(default_factory=dict)  # shared memory, if the multiplication names it
 
 
 class WgmmaSequence:
-    """Check the calls of one warpgroup in their order; raise at the first that PTX leaves undefined.
+    """Check the order of calls of one warpgroup; raise at the first access whose result PTX leaves undefined.
 
     Registers are named by any hashable values, for example ``"d0"`` or numbers. A name stands for that register in
     every thread of the warpgroup. Buffers of shared memory are named likewise. Calls are counted from 1.
@@ -62,8 +62,8 @@ class WgmmaSequence:
     def __init__(self) -> None:
         self._calls = 0
         self._fenced = False
-        self._used: dict[Hashable, _Use] = {}  # registers since the last fence
-        self._unfenced: dict[Hashable, _Use] = {}  # buffers written since the last fence of the proxy
+        self._used: dict[Hashable, _Use] = {}  # registers written since the last fence
+        self._unfenced: dict[Hashable, _Use] = {}  # buffers of shared memory written since the last proxy fence
         self._open = _Group()
         self._committed: list[_Group] = []
 
@@ -224,7 +224,7 @@ class WgmmaSequence:
 
 
 def _names(operand: str, given: Iterable[Hashable]) -> list[Hashable]:
-    """Return the names of an operand, cut off above `_MOST_REGISTERS`: the iterable may be endless."""
+    """Return the names of an operand, at most `_MOST_REGISTERS` + 1 of them, since the iterable may be endless."""
     kind = "buffer" if operand == "shared" else "register"
     try:
         names = list(islice(given, _MOST_REGISTERS + 1))

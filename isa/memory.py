@@ -31,7 +31,7 @@ __all__ = [
 
 Index = NDArray[np.intp]
 
-#: Bytes of a unit, which descriptors and swizzles place as a whole.
+#: Bytes of a unit, which descriptors and swizzles move as a whole.
 UNIT_BYTES = 16
 _FIELD_BITS = 14
 _FIELD_MASK = (1 << _FIELD_BITS) - 1
@@ -43,15 +43,15 @@ ADDRESS_SPACE = UNIT_BYTES << _FIELD_BITS
 
 @dataclass(frozen=True)
 class Swizzle:
-    """A permutation of shared memory that spreads the rows of a matrix over the banks.
+    """A permutation of 16-byte units in shared memory that spreads the rows of a matrix over the banks.
 
     A row of banks has 128 bytes. Its number, less the base offset, is XORed with the number of the atom in its row of
     the pattern. Base offsets were measured on an H200.
     """
 
     name: str  #: PTX name
-    row_bytes: int  #: Width of the pattern; one unit without swizzle
-    atom_bytes: int = UNIT_BYTES  #: Bytes that are moved as a whole
+    row_bytes: int  #: Width of the pattern in bytes; one unit without swizzle
+    atom_bytes: int = UNIT_BYTES  #: Granularity of the permutation in bytes
     #: Rows of the pattern; the stride offset leads from one pattern to the next.
     pattern_rows: int = 8
 
@@ -83,7 +83,7 @@ class _Generation:
 
     swizzle_bit: int
     swizzles: dict[int, str]
-    fixed_bit: int = 0  # bits that must hold `fixed_value`
+    fixed_bit: int = 0  # Position and width of the bits that must hold `fixed_value`
     fixed_bits: int = 0
     fixed_value: int = 0
 
@@ -105,13 +105,13 @@ GENERATIONS: dict[str, _Generation] = {
 class SharedDescriptor:
     """A decoded 64-bit matrix descriptor."""
 
-    #: Bytes, multiples of 16 below 2**18.
+    #: Start address, leading and stride offset in bytes: multiples of 16 below 2**18.
     start: int
     leading_offset: int
     stride_offset: int
     #: Row of banks, modulo 8, at which the swizzle pattern starts; 0 if it starts at its natural boundary.
     base_offset: int
-    swizzle: Swizzle  #: Permutation of the units
+    swizzle: Swizzle  #: Swizzle: the permutation of the units
 
 
 def decode_descriptor(value: int, family: str = "wgmma") -> SharedDescriptor:

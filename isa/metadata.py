@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 UNITS_PER_CHUNK = 4
-#: Bits of a unit of wide elements; units of narrower elements have 8 bits.
+#: Width of a unit in bits for elements of 16 or 32 bits; for narrower elements it is 8.
 _WIDE_UNIT_BITS = 16
 
 
@@ -55,9 +55,9 @@ GRANULARITIES: dict[str, Granularity] = {
 class Rule:
     """Set of metadata nibbles that an instruction defines."""
 
-    name: str  #: Key in :data:`RULES`
-    legal: frozenset[int]  #: The defined nibbles
-    meaning: str  #: The rule in words, for messages
+    name: str  #: Name of the rule, a key in :data:`RULES`
+    legal: frozenset[int]  #: Nibbles that the rule defines
+    meaning: str  #: The rule as a phrase for messages
     source: str  #: PTX section that states the rule
 
 
@@ -75,7 +75,7 @@ def nibble(i0: int, i1: int) -> int:
 
 
 def is_wide(container_bits: int) -> bool:
-    """Return whether metadata selects units of 16 bits; it selects units of 8 bits for narrower elements."""
+    """Return whether metadata selects units of 16 bits; for elements below 16 bits it selects units of 8 bits."""
     return container_bits >= _WIDE_UNIT_BITS
 
 

@@ -31,13 +31,13 @@ __all__ = [
 
 #: Kept products of a group of kinds mxf4 and mxf4nvf4, which are summed exactly before the block scales are applied.
 BLOCK_GROUP = 16
-#: e_zero of a datapath without a floor of the largest exponent: no term that is not zero has an exponent below it. The
-#: least, of e5m2 products with ue8m0 scales, is -28 - 254.
+#: e_zero that never takes effect, since no nonzero term has a smaller exponent: -28 - 254, that of the smallest product
+#: of e5m2 elements with ue8m0 scales.
 NO_FLOOR = -282
 
 
 class Method(Enum):
-    """Equation of a result."""
+    """Equation that defines a result."""
 
     FUSED = "fused"  #: T-FDPA over the kept products of a step
     GROUPED = "grouped"  #: T-FDPA over groups of 16 products, each with its own block scales
@@ -48,22 +48,22 @@ class Method(Enum):
 class Alignment(Enum):
     """Rounding of an aligned term to its last bit kept, ``2**(E - F)``."""
 
-    TOWARD_ZERO = "toward zero"  #: dropped from the magnitude
-    # No architecture has the following: they are for neighbours, models that are wrong in one parameter.
-    DOWN = "down"  #: dropped from the two's complement
-    NEAREST = "to the nearest"  #: rounded to nearest even
+    TOWARD_ZERO = "toward zero"  #: bits below the last one kept are dropped from the magnitude
+    # No architecture uses these: they define neighbours, models that are wrong in one parameter.
+    DOWN = "down"  #: bits below the last one kept are dropped from the two's complement
+    NEAREST = "to the nearest"  #: round to nearest even
 
 
 class Rounding(Enum):
     """Rounding of the exact sum of a step to a result."""
 
     RZ_F32 = "RZ-f32"  #: truncation to f32; overflow gives Inf
-    RZ_E8M13 = "RZ-E8M13"  #: the same with 13 fraction bits, stored in an f32
-    RNE_F16 = "RNE-f16"  #: round to nearest even, f16
+    RZ_E8M13 = "RZ-E8M13"  #: truncation to 13 fraction bits, stored in an f32
+    RNE_F16 = "RNE-f16"  #: round to nearest even in f16
     EXACT = "exact"  #: integers
-    # No architecture has the following: they are for neighbours, models that are wrong in one parameter.
-    RNE_F32 = "RNE-f32"  #: round to nearest even, f32
-    RNE_E8M13 = "RNE-E8M13"  #: the same with 13 fraction bits, stored in an f32
+    # No architecture uses these: they define neighbours, models that are wrong in one parameter.
+    RNE_F32 = "RNE-f32"  #: round to nearest even in f32
+    RNE_E8M13 = "RNE-E8M13"  #: round to nearest even with 13 fraction bits, stored in an f32
     RZ_F16 = "RZ-f16"  #: truncation to f16; 2**16 and beyond gives Inf
 
 
@@ -75,7 +75,7 @@ class Numerics:
     step: int  #: Kept products per step (L). K is cut into contiguous, ascending groups of L.
     alignment_bits: int = 0  #: Bits kept below the largest exponent (F)
     zero_exponent: int = 0  #: Floor of the largest exponent (e_zero), the exponent of a zero term
-    rounding: Rounding  #: Rounding of each step
+    rounding: Rounding  #: Rounding of the sum of each step
     alignment: Alignment = Alignment.TOWARD_ZERO  #: Rounding of each term to the bits kept
     #: Products of method grouped that are summed exactly before a sum is truncated: 16; or 4, if the largest product
     #: has a larger exponent than the accumulator, which then does not count in the largest exponent.
@@ -142,13 +142,13 @@ _HALF = (Rounding.RNE_F16, Rounding.RZ_F16)
 class OpenRule:
     """A parameter on which public models of sm_100 and sm_120 differ, and which no public result decides."""
 
-    name: str  #: The alternative in words
+    name: str  #: The alternative as a phrase
     field: str  #: Field of :class:`Numerics`
-    alternative: int  #: Value in the other model
-    evidence: str  #: What supports either value
+    alternative: int  #: Value of the field in the other model
+    evidence: str  #: Evidence for either value
 
     def applies(self, instruction: Instruction, parameters: Numerics) -> bool:
-        """Return whether an instruction with these parameters has the rule."""
+        """Return whether the rule applies to an instruction with these parameters."""
         if self.field == "group":
             return instruction.scale_format is not None and instruction.scale_format.name == "ue4m3"
         return parameters.method is Method.FUSED
@@ -189,9 +189,9 @@ _EMULATION = "machine code of the CUDA 13.0 assembler: unpacked to f16, two f16 
 class Datapath:
     """Parameters that all instructions of an architecture share."""
 
-    step_bytes: int  #: Bytes of stored A per step, the same for every type
+    step_bytes: int  #: Bytes of stored A per step, the same for every element type
     alignment_bits: int  #: Bits kept below the largest exponent (F)
-    fp8_alignment_bits: int  #: F of native fp8
+    fp8_alignment_bits: int  #: Bits kept below the largest exponent by native fp8
 
 
 #: Datapath of each architecture. Without native fp8, `fp8_alignment_bits` equals `alignment_bits`.
@@ -203,7 +203,7 @@ DATAPATHS = {
     "sm_100": Datapath(32, 25, 25),
     "sm_120": Datapath(32, 25, 25),
 }
-#: F of kinds mxf4 and mxf4nvf4.
+#: Bits kept below the largest exponent for kinds mxf4 and mxf4nvf4.
 BLOCK_ALIGNMENT_BITS = 35
 
 

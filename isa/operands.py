@@ -21,7 +21,7 @@ class Immediates:
     sparsity_selector: int = 0
     #: Block-scaled kinds: byte_a, thread_a, byte_b, thread_b.
     scale_ids: tuple[int, int, int, int] = (0, 0, 0, 0)
-    a_in_registers: bool = True  #: ``wgmma``: A is in registers, not in shared memory
+    a_in_registers: bool = True  #: ``wgmma``: A is read from registers, not from shared memory
     scale_d: bool = True  #: ``wgmma``: the old D is added to the product
     #: ``wgmma``: options of A and B, as in :func:`sptc.wgmma`.
     imm_scale: tuple[int, int] = (1, 1)
@@ -109,7 +109,7 @@ class MatrixOperands:
 class StepFlags:
     """Undefined-metadata flags that the hardware raised in one step of a product."""
 
-    #: Instruction that the datapath executed; for an emulated instruction, one of those that emulate it.
+    #: Instruction that the datapath executed: for an emulated instruction, one of those that emulate it.
     instruction: Instruction
     #: Metadata of the step, shape (tiles, m, chunks); None for a dense instruction.
     nibbles: NDArray[np.uint8] | None

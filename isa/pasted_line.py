@@ -1,4 +1,4 @@
-"""A line of PTX with operands, as dumps, assembler messages and inline assembly have it, and the role of each operand.
+"""Parse a line of PTX with operands, as in dumps, assembler messages and inline assembly, and assign operand roles.
 
 Source: PTX ISA, syntax of ``mma``, ``mma.sp``, ``wgmma.mma_async`` and ``tcgen05.mma`` with their variants; compared
 with the CUDA 13.5 assembler.
@@ -20,7 +20,7 @@ _OPCODE = re.compile(r"(?<![\w.])@?(?:wgmma\.mma_async|tcgen05\.mma|mma)(?:\s*\.
 _SHAPE_AND_TYPES = re.compile(r"\s*\((m\d+n\d+k\d+[\w.]*)\)")
 _PREDICATE = re.compile(r"@\s*(!?)\s*([%$\w]+)\s*$")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-#: Quotes and escapes of a string of C or of a log.
+#: Quotes and escapes in a C string or a log file.
 _QUOTING = re.compile(r"\\[ntr]|\\|\"|'|`")
 _OPENING, _CLOSING = "{[(", "}])"
 _ELLIPSIS = re.compile(r"\.\.\.|…|[\w>]\s*(?:-|\.\.)\s*[%$\w<]")
@@ -32,7 +32,7 @@ class OperandRole:
 
     role: str  #: Name of the operand in PTX, for example ``d``, ``a-desc`` or ``sp-sel``
     text: str  #: Operand as written
-    meaning: str  #: What it holds
+    meaning: str  #: Role of the operand in words
     value: int | None = None  #: Value of a constant; None for a register
 
 
@@ -44,7 +44,7 @@ class PastedLine:
     shape_and_types: str  #: Shape and types in brackets behind a ``tcgen05`` opcode; empty without them
     operands: tuple[str, ...]  #: Operands, outer brackets included
     predicate: str = ""  #: Predicate as written, with a leading ``!`` if negated; empty without one
-    added: str = ""  #: Qualifiers that are missing in the text and were added
+    added: str = ""  #: Qualifiers that were missing in the text and were added
 
     @property
     def name(self) -> str:
@@ -93,7 +93,7 @@ def _operands(text: str) -> tuple[list[str], str]:
         if letter in _OPENING:
             open_brackets += letter
         elif letter in _CLOSING:
-            if not open_brackets:  # closes a block around the instruction
+            if not open_brackets:  # a brace that closes a block around the instruction
                 end = place
                 break
             if _CLOSING.index(letter) != _OPENING.index(open_brackets[-1]):
@@ -117,7 +117,7 @@ def _operands(text: str) -> tuple[list[str], str]:
 
 
 def completed(opcode: str) -> tuple[str, str]:
-    """Add the qualifiers that every modelled instruction of a family has, if the text leaves them out.
+    """Add the qualifiers that all modelled instructions of a family have, if they are missing in the text.
 
     Returns
     -------
@@ -144,7 +144,7 @@ class _Reader:
 
     name: str
     left: list[str]
-    order: str  #: Roles in their order, for messages
+    order: str  #: All roles in order, for messages
     roles: list[OperandRole] = field(default_factory=list)
 
     def take(
@@ -173,7 +173,7 @@ class _Reader:
 
 
 def constant(text: str) -> int | None:
-    """Return the value of a constant of PTX; None for any other operand."""
+    """Return the value of a PTX constant; None for any other operand."""
     match = re.fullmatch(r"(-?)(0[xX][0-9a-fA-F]+|0[bB][01]+|[0-9]+)U?", text.strip())
     if not match:
         return None

@@ -25,7 +25,7 @@ Index = NDArray[np.intp]
 
 
 class Memory(Enum):
-    """Memory that holds an operand."""
+    """Kind of memory that holds an operand."""
 
     REGISTERS = "registers"
     SHARED = "shared memory"
@@ -33,7 +33,7 @@ class Memory(Enum):
 
     @property
     def word(self) -> str:
-        """Name of an addressable word: register of a lane, byte of shared memory, column of tensor memory."""
+        """Name of an addressed word: register of a lane, byte of shared memory, column of tensor memory."""
         return {"registers": "register", "shared memory": "byte", "tensor memory": "column"}[self.value]
 
 
@@ -47,7 +47,7 @@ class OperandPlacement:
     #: ``a`` (stored A), ``b``, ``d`` (also the placement of C), ``metadata``, ``scale_a`` or ``scale_b``.
     operand: str
     memory: Memory
-    indices: tuple[str, str]  #: Names of the two coordinates of the matrix
+    indices: tuple[str, str]  #: Names of the two coordinates of the matrix, such as row and k
     #: Thread of the warp or warpgroup, or lane of tensor memory; 0 in shared memory. Shape of the matrix.
     lanes: Index
     #: Register of the thread, column of tensor memory, or byte of shared memory. Shape of the matrix.
@@ -61,8 +61,8 @@ class OperandPlacement:
     #: ``t = lane & 3``, register r and element j of the register. Metadata, scales and other memories: lane, word and
     #: low bit, from the coordinates and the selector f.
     formulas: Mapping[str, str]
-    notes: tuple[str, ...] = ()  #: Further conditions of the placement
-    tile: SharedTile | None = None  #: Tile of shared memory, if it was chosen
+    notes: tuple[str, ...] = ()  #: Other conditions for the placement, in words
+    tile: SharedTile | None = None  #: Tile of shared memory, if the caller chose one
 
     @property
     def shape(self) -> tuple[int, int]:

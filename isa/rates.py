@@ -1,4 +1,4 @@
-"""Cycles of ``mma`` on architectures where this project measured none, from the rates in NVIDIA's white papers.
+"""Cycles of ``mma`` on architectures that this project did not measure, from the rates in NVIDIA's white papers.
 
 A white paper gives operations per second, tensor cores and boost clock of a product; the rate is that of its dense
 instructions. A sparse instruction multiplies as many kept elements per cycle as a dense one.
@@ -23,7 +23,7 @@ class Rates:
     The key is the width of an element in the datapath; for floats that accumulate in f16, with a suffix.
     """
 
-    source: str  #: Document and product
+    source: str  #: Name of the document, and of the product
     macs: Mapping[str, int]
 
 
@@ -52,7 +52,7 @@ _LIKE_SM_90 = f"the law of {ARCHITECTURE}, applied to another architecture"
 
 
 def timing_on(instruction: Instruction, name: str, a_from: str = "registers") -> Timing | None:
-    """Return the timing of an ``mma`` or ``wgmma`` on any target that has it.
+    """Return the timing of an ``mma`` or ``wgmma`` on a target that has it.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def timing_on(instruction: Instruction, name: str, a_from: str = "registers") ->
 
 
 def _is_emulated(i: Instruction, arch: str) -> bool:
-    """Return whether an architecture without 4-bit integers or fp8 in hardware executes a sequence."""
+    """Return whether an architecture emulates an instruction: it lacks hardware for its 4-bit integers or fp8."""
     return numerics(i, arch).method is Method.EMULATED or (i.a.bits == 4 and i.a.is_integer and arch == "sm_120")
 
 

@@ -34,7 +34,7 @@ class Implementation:
 
     sass: str  #: Name of the machine instruction
     instruction: str  #: PTX text; of ``tcgen05``, the opcode
-    #: Machine instructions of this name in the sequence; 1 if the PTX instruction is this one.
+    #: Number of machine instructions of this name that execute the PTX instruction.
     count: int
     architectures: tuple[str, ...]
 
@@ -75,7 +75,7 @@ def _words(i: Instruction, shape: str) -> list[str]:
 
 
 def _types(i: Instruction) -> list[str]:
-    """Return types, saturation and scales as the name has them; f16 is not named."""
+    """Return types, saturation and scales in the form of the SASS name, which omits f16."""
     if i.a.is_integer:
         return [i.a.name.upper(), i.b.name.upper(), *(["SAT"] if i.satfinite else [])]
     words = [i.d.name.upper()]

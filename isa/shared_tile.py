@@ -1,4 +1,4 @@
-"""A tile of A or B in shared memory as a matrix descriptor places it: offsets, formulas, and what is wrong with it."""
+"""A tile of A or B in shared memory, as a matrix descriptor addresses it: offsets, formulas and problems."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from .tcgen05 import KINDS, Opcode
 
 __all__ = ["MAJORS", "SharedTile", "TileShape", "check_tile", "packed_tile", "tile_shape"]
 
-#: Names of the majors, by their words here.
+#: Major of an operand by its name in messages.
 MAJORS = {"k": "K-major", "mn": "MN-major"}
 #: Bytes of shared memory that a CTA can have on sm_90 and sm_100.
 _MOST_BYTES = 227 * 1024
@@ -30,14 +30,14 @@ _MOST_BYTES = 227 * 1024
 
 @dataclass(frozen=True)
 class TileShape:
-    """Shape of an operand in shared memory."""
+    """Size of an operand in shared memory, in elements and units."""
 
     operand: str  #: ``a`` or ``b``
     fmt: Format
     mn: int  #: Rows of A or columns of B, of one CTA
     k: int  #: Stored columns of A, or rows of B
-    element_bits: int  #: Bits from one element to the next inside a unit
-    unit_elements: int  #: Elements of a unit of 16 bytes
+    element_bits: int  #: Distance in bits from one element to the next inside a unit
+    unit_elements: int  #: Number of elements in a unit of 16 bytes
 
     def map(self, tile: "SharedTile") -> SharedMap:
         """Return the byte and bit of each element; shape (mn, k)."""
@@ -85,7 +85,7 @@ class SharedTile:
         return formulas | ({"low bit": f"{bits}*({in_unit}) % 8"} if bits % 8 else {})
 
     def problems(self, shape: TileShape) -> Iterator[str]:
-        """Yield what is wrong with the offsets for an operand of this shape."""
+        """Yield the problems of the offsets for an operand of this shape."""
         where = shape.map(self)
         name = shape.operand.upper()
         places = np.sort((where.addresses * 8 + where.low_bits).ravel())

@@ -210,7 +210,7 @@ def _by_role(words: list[str], text: str) -> dict[str, str]:
 
 
 def _role(word: str, text: str) -> str:
-    """Return the role of a qualifier, for example ``kind`` of ``kind::f16``."""
+    """Return the name before ``::`` of a qualifier, for example ``kind`` of ``kind::f16``."""
     if word in ("sp", "block_scale", "ashift"):
         return word
     for prefix in ("cta_group", "kind"):
@@ -309,7 +309,7 @@ def every_opcode() -> Iterator[Opcode]:
 
 
 def forms_named(text: str) -> list[tuple[Opcode | None, Instruction]]:
-    """Parse the text of any instruction; for ``tcgen05`` without shape and types, return one shape of all its types.
+    """Parse any instruction; for ``tcgen05`` without shape and types, return one instruction of every type it accepts.
 
     Raises
     ------

@@ -37,13 +37,13 @@ COLUMNS = 512
 _WORD_BITS = 32
 #: Lanes of a partition, the part of tensor memory that one warp can access.
 PARTITION = 32
-#: Alignment of the first column of metadata.
+#: Alignment of the first metadata column, in columns.
 METADATA_COLUMNS = 2
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Layout of D in tensor memory: lanes of its rows, columns of its columns.
+    """Layout of D in tensor memory: maps rows to lanes, and columns to columns.
 
     Source: PTX ISA, data path layout organization (table). Lanes and columns: CUTLASS ``tmem_frg`` and ``tmem_frg_ws``.
     Layout B belongs to dense instructions, E and G to ``.ws``.
@@ -123,7 +123,7 @@ class TensorMap:
         return TensorMap(lanes, columns, low_bits, self.element_bits, self.copies)
 
     def words(self) -> NDArray[np.bool_]:
-        """Return which words hold a part of the matrix or its copies, shape (128, 512)."""
+        """Return a mask of the words that hold a part of the matrix or of its copies, shape (128, 512)."""
         words = np.zeros((LANES, COLUMNS), np.bool_)
         for offset in self.copies:
             words[self.lanes + offset, self.columns] = True

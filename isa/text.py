@@ -1,4 +1,4 @@
-"""Common part of the parsers of instruction text: checks of the argument, and a cache of results."""
+"""Checks and cache that the parsers of instruction text share."""
 
 from collections.abc import Callable, Container
 from functools import lru_cache, wraps
@@ -10,7 +10,7 @@ from ..errors import InstructionError
 
 __all__ = ["is_word_of", "parser"]
 
-#: Longest text accepted: error messages repeat it. Every instruction is much shorter.
+#: Maximum length of accepted text, since error messages quote it. Every instruction is much shorter.
 _LONGEST_TEXT = 400
 
 Parsed = TypeVar("Parsed")
@@ -42,5 +42,5 @@ def parser(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
 
 
 def is_word_of(value: object, accepted: Container[str]) -> bool:
-    """Return whether a value is a string and one of the accepted words; any type of value may be given."""
+    """Return whether a value of any type is a string and one of the accepted words."""
     return isinstance(value, str) and value in accepted

@@ -1,4 +1,4 @@
-"""Cycles of ``mma``, ``wgmma`` and ``tcgen05.mma`` on an SM: interval from the use of its resources, and latency.
+"""Cycles of ``mma``, ``wgmma`` and ``tcgen05.mma`` on an SM: the interval, from the use of resources, and the latency.
 
 The interval of an instruction is the time for which it occupies its busiest resource. Tensor cores of an SM take two
 columns of D per cycle. Shared memory delivers 128 bytes per cycle; B is read once for all tensor cores, and each CTA of
@@ -33,7 +33,7 @@ __all__ = [
     "timing",
 ]
 
-#: Architecture of ``mma`` and ``wgmma`` here.
+#: Architecture for which the laws of ``mma`` and ``wgmma`` were measured.
 ARCHITECTURE = "sm_90"
 #: Memories that can hold A of ``tcgen05.mma``.
 A_PLACES = ("tensor", "shared")
@@ -52,7 +52,7 @@ _NARROWEST_BITS = 8
 
 @dataclass(frozen=True)
 class RegisterCycles:
-    """Minimum cycles in which the register file delivers the operands of an instruction.
+    """Minimum cycles for which the register file is busy with the operands of an instruction.
 
     Measured on an H200. ``wgmma``: the shortest interval with A in registers. ``mma``: the interval, which is longer
     than the tensor core needs. What the hardware does in these cycles is not known.
@@ -60,7 +60,7 @@ class RegisterCycles:
 
     dense: int = 13  #: Dense ``wgmma``
     narrow: int = 16  #: Sparse ``wgmma`` with eight columns or with results of 16 bits
-    wide: int = 18  #: Any other sparse ``wgmma``
+    wide: int = 18  #: All other sparse ``wgmma``
     #: ``mma``, by (sparse, A has four registers instead of two).
     of_mma: Mapping[tuple[bool, bool], int] = field(
         default_factory=lambda: {(False, False): 4, (False, True): 6, (True, False): 6, (True, True): 8}
@@ -77,7 +77,7 @@ class Resource(Enum):
     TENSOR_CORE = "tensor core"
     SHARED_MEMORY = "shared memory"
     REGISTER_FILE = "register file"
-    ISSUE = "issue"  #: of the instructions in a sequence that emulates one
+    ISSUE = "issue"  #: of each instruction in a sequence that emulates another
 
 
 class Source(Enum):
@@ -85,8 +85,8 @@ class Source(Enum):
 
     MEASURED = "measured"
     MEASURED_ELSEWHERE = "measured by others"
-    DATA_SHEET = "white paper"  #: the rate that the maker publishes
-    MODELLED = "modelled"  #: the same law, applied to a form that nobody has measured
+    DATA_SHEET = "white paper"  #: from the rate that the manufacturer publishes
+    MODELLED = "modelled"  #: from the same law, applied to a form that nobody has measured
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Timing:
     bound_by: Resource  #: Resource that determines the interval
     kept_mac_per_cycle: float  #: Multiply-accumulates of kept elements per cycle and tensor core
     source: Source = Source.MEASURED
-    reference: str = ""  #: Document of a rate that the maker publishes, or what a model assumes
+    reference: str = ""  #: Document with the rate that the manufacturer publishes, or the assumption of a model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,9 +115,9 @@ class Law:
 
     arch: str
     recording: str  #: File of measurements in ``recordings/cycles/``
-    #: Latency extrapolated to N = 0, by variant: sparse ``wgmma``, a pair of CTAs of ``tcgen05.mma``.
+    #: Latency extrapolated to N = 0, by variant: whether ``wgmma`` is sparse, or ``tcgen05.mma`` runs on a CTA pair.
     start: Mapping[bool, float]
-    integer: Mapping[bool, int]  #: Added by integers, by variant
+    integer: Mapping[bool, int]  #: Additional latency of integers, by variant
     columns_per_cycle: int = 2  #: Columns of D that the tensor cores process per cycle
     shared_bytes: int = SHARED_BYTES  #: Bytes that shared memory delivers per cycle
 
@@ -138,7 +138,7 @@ LAWS = {
         integer={False: -1, True: -3},
     ),
 }
-#: Added to the latency of ``wgmma`` by A in shared memory, by sparsity.
+#: Additional latency of ``wgmma`` with A in shared memory, by sparsity.
 _WGMMA_SHARED = {False: 10, True: 9}
 #: N of ``wgmma``, by sparsity, above which float results add to the latency: they leave at 32 columns in 19 cycles,
 #: while tensor cores process 32 columns in 16 cycles.
@@ -147,12 +147,12 @@ _LATE_PER_COLUMN = 3 / 32
 #: Latency of ``mma``, by whether a row of A has `ROW_BYTES`; and of shapes with eight rows. Measured with ``wgmma``.
 _MMA_LATENCIES = {False: 17, True: 24}
 _MMA_LATENCY_M8 = 14
-#: Added to ``tcgen05.mma`` by a pair with 64 rows each. With A in shared memory, it also adds the reads
-#: of A, and of the part of B that is read before A (largest value).
+#: Additional latency of ``tcgen05.mma`` on a pair with 64 rows per CTA. With A in shared memory, the reads of A are
+#: added, and the reads of the part of B that precedes A (largest value).
 _HALF_ROWS, _HALF_ROWS_SHARED, _FIRST_OF_B = 8, 3, 16
-#: Added to ``tcgen05.mma`` by block scales, by whether one CTA has A in shared memory.
+#: Additional latency of ``tcgen05.mma`` with block scales, by whether one CTA has A in shared memory.
 _SCALED = {True: 1, False: 3}
-#: Dense forms of ``tcgen05.mma`` that were measured: kind and types, and N.
+#: Dense forms of ``tcgen05.mma`` that were measured: kind and types, and values of N.
 _MEASURED = {
     ("f16", "f32.bf16.bf16"),
     ("f8f6f4", "f32.e4m3.e4m3"),

@@ -1,4 +1,4 @@
-"""PTX syntax of all ``mma`` and ``wgmma`` instructions covered, as one table."""
+"""PTX syntax of all supported ``mma`` and ``wgmma`` instructions, as one table."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,14 +25,14 @@ _S32 = (("s32", "s32"),)
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """One row of the PTX syntax: every combination of its fields is an instruction."""
+    """One row of the PTX syntax table: every combination of its fields is an instruction."""
 
     family: str = "mma"  #: ``mma`` or ``wgmma``
     #: Accepted ``.sp`` variants; the empty string is the dense form.
     sparse: tuple[str, ...] = _DENSE
     shapes: tuple[str, ...]  #: Accepted shapes
-    pairs: tuple[tuple[str, str], ...]  #: Accepted (atype, btype)
-    accumulators: tuple[tuple[str, str], ...]  #: Accepted (dtype, ctype)
+    pairs: tuple[tuple[str, str], ...]  #: Accepted pairs of A and B types (atype, btype)
+    accumulators: tuple[tuple[str, str], ...]  #: Accepted pairs of D and C types (dtype, ctype)
     kind: str = ""  #: ``.kind::`` name, empty without one
     #: Accepted (scale_vec size, stype) of a block-scaled kind.
     scales: tuple[tuple[int, str], ...] = ()
