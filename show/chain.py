@@ -1,4 +1,4 @@
-"""The chain of an output that differs: accumulator, products and result of each instruction."""
+"""The instruction chain of an output that differs: accumulator, products and result of each instruction."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -21,7 +21,7 @@ from ..verify.trace_golden import golden_traces
 
 __all__ = ["Link", "OutputChain", "chain_of"]
 
-#: Instructions that are printed.
+#: Number of instructions that are printed.
 _SHOWN = 8
 
 
@@ -29,7 +29,7 @@ _SHOWN = 8
 class Link:
     """One instruction of a chain."""
 
-    #: Slice of K, and chain in it.
+    #: Index of the slice of K, and index of the chain in the slice.
     slice: int
     chain: int
     instruction: int  #: Index of the instruction along K
@@ -37,14 +37,14 @@ class Link:
     c: int
     products: float | int  #: Exact sum of the products, rounded once to a float
     d: int
-    wanted: bool  #: Whether this result would be stored as the expected code of Y
+    wanted: bool  #: Whether this result, stored as an output, would have the expected code of Y
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputChain:
     """All instructions of the first output that differs, as the nearest way computes it."""
 
-    miss: Miss  #: The output and the way
+    miss: Miss  #: The output that differs, and the way that computes it
     links: tuple[Link, ...]  #: All instructions in the order of the slices
     slices: tuple[float | int, ...]  #: Result of each slice
     exact: float | int  #: Exact sum of all products

@@ -10,7 +10,7 @@ from .unit import draw_unit
 __all__ = ["TOPS", "datapath"]
 
 _LEFT = 14
-#: Rows or columns drawn in full. Of more, the first ones are drawn, then dots, then the last.
+#: Rows or columns that are drawn. If there are more, dots stand between the first ones and the last one.
 _MOST = 4
 _UNIT, _PITCH_X, _PITCH_Y = (112, 44), 140, 66
 
@@ -43,7 +43,7 @@ def _draw_core(config: CoreConfig, theme: Theme) -> Diagram:
 
 
 def _shown(count: int) -> list[int | None]:
-    """Return the indices of the rows or columns to draw; None stands for those left out."""
+    """Return the indices of the rows or columns to draw; None marks a gap."""
     return [*range(count)] if count <= _MOST else [*range(_MOST - 2), None, count - 1]
 
 

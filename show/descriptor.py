@@ -25,20 +25,20 @@ __all__ = ["ExplainedDescriptor", "explained_descriptor"]
 
 _HEXADECIMAL = re.compile(r"0[xX]([0-9a-fA-F_']+)[uUlL]*")
 _FAMILIES = ("wgmma", "tcgen05")
-#: Readings of an instruction descriptor that are printed.
+#: Maximum number of readings of an instruction descriptor that are printed.
 _MOST_READINGS = 12
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ExplainedDescriptor:
-    """Fields of a descriptor, with what they mean together."""
+    """Decoded fields of a descriptor, their meaning and their problems."""
 
     value: int
     bits: int  #: 64 for a matrix descriptor, 32 for an instruction descriptor
-    title: str  #: What it is a descriptor of
+    title: str  #: Kind of descriptor
     fields: tuple[DescriptorField, ...]
-    notes: tuple[str, ...]  #: What the fields mean together
-    problems: tuple[str, ...]  #: What is wrong with fields together
+    notes: tuple[str, ...]  #: Meanings of several fields together
+    problems: tuple[str, ...]  #: Problems of several fields together
 
     @property
     def every_problem(self) -> list[str]:
@@ -125,7 +125,7 @@ def _matrix(value: int, rest: str, operand: str | None, major: str | None) -> Ex
             }
             notes += [f"{name}: fits" for name, wrong in verdicts.items() if not wrong]
         lines = [f"{name}: {problem}" for name, wrong in verdicts.items() for problem in wrong]
-        if all(verdicts.values()):  # nobody knows which operand and major is meant: one that fits is enough
+        if all(verdicts.values()):  # the operand and major are unknown, so the descriptor is valid if it fits any
             problems = lines
         else:
             notes += lines
@@ -138,7 +138,7 @@ def _matrix(value: int, rest: str, operand: str | None, major: str | None) -> Ex
 
 
 def _tile_problems(subject: Subject, operand: str, tile: SharedTile) -> list[str]:
-    """Return what is wrong with a tile of an operand; nothing if it fits."""
+    """Return the reasons why an operand does not fit a tile; empty if it fits."""
     shape, d = tile_shape(subject.instruction, operand, subject.opcode), tile.descriptor
     try:
         check_tile(subject.instruction, subject.opcode, shape.fmt, d.swizzle.name, tile.major)

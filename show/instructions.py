@@ -18,14 +18,14 @@ __all__ = ["EVIDENCE_LEVELS", "instruction_rows", "instructions_as_dicts", "mark
 
 @dataclass(frozen=True, kw_only=True)
 class _Row:
-    """A row of the table."""
+    """A row of the table of instructions."""
 
-    #: Cells of the row, as printed.
+    #: Text of each cell of the row.
     name: str
     shapes: str
     types: str
-    #: Instructions of the row, which share architectures and sparsity, with opcodes of ``tcgen05``. Of its M and N,
-    #: which do not change the evidence, there is one.
+    #: Instructions of the row, with opcodes of ``tcgen05``; all have the same architectures and sparsity. M and N do
+    #: not affect the evidence, so one of each is listed.
     instructions: tuple[tuple[Opcode | None, Instruction], ...]
     spelled: tuple[str, ...]  #: Names of the instructions
 
@@ -36,9 +36,9 @@ class _Row:
         return granularity.name if granularity else "dense"
 
 
-#: Characters per line.
+#: Maximum characters per line.
 _WIDTH = 100
-#: One sentence for each level of evidence.
+#: One sentence about each level of evidence.
 EVIDENCE_LEVELS = [f"{level.value.capitalize()}: {level.meaning}." for level in Evidence]
 
 
@@ -128,7 +128,7 @@ def _tcgen05_rows() -> Iterator[_Row]:
 def _matches(
     i: Instruction, names: Iterable[str], words: "Counter[str]", arch: str | None, sparse: bool | None
 ) -> bool:
-    """Tell whether an instruction is selected by its names, its architectures and its sparsity."""
+    """Return whether an instruction is selected by its names, its architectures and its sparsity."""
     if sparse is not None and bool(i.sparse) != sparse:
         return False
     return (arch is None or target_named(arch).has(i)) and any(has_words(name, words) for name in names)
@@ -170,7 +170,7 @@ def text_table(rows: Iterable[_Row], arch: str | None) -> str:
 
 
 def markdown_table(rows: Iterable[_Row] | None = None) -> str:
-    """Return all rows, or these, in Markdown: one line per row of the PTX syntax, one column per architecture."""
+    """Return rows (default: all) in Markdown: one line per row of the PTX syntax, one column per architecture."""
     lines = [
         f"| instruction | shapes | types | A is | {' | '.join(ARCHITECTURES)} |",
         f"|{'---|' * (4 + len(ARCHITECTURES))}",

@@ -1,4 +1,4 @@
-"""The layout of an instruction as one object: where its operands lie, and how an architecture computes it."""
+"""The layout of an instruction as one object: placement of its operands, and numerics of an architecture."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ from .tile_picture import tiles_as_svg
 
 __all__ = ["Layout", "TileChoice", "layout"]
 
-#: Default architecture: the one with the most recordings.
+#: Default architecture, which has the most recordings.
 _ARCH = "sm_90"
 
 
@@ -37,11 +37,11 @@ class Layout:
     operand: str | None = None
     choice: Choice = field(default_factory=Choice)
     tiles: Mapping[str, SharedTile] = field(default_factory=dict)  #: Chosen tiles of ``a`` and ``b`` in shared memory
-    pasted: PastedInstruction | None = None  #: The line that was pasted, with the roles of its operands
+    pasted: PastedInstruction | None = None  #: The pasted line, with the roles of its operands
 
     @cached_property
     def placements(self) -> Placements:
-        """Places of the shown operands; raise an `OperandError` if the selector or the operand does not exist."""
+        """Placements of the shown operands; raise an `OperandError` if the selector or the operand does not exist."""
         i = self.subject.instruction
         checked_selector(self.selector, i)
         found = placements(i, self.selector, self.subject.opcode, self.tiles)
@@ -75,7 +75,7 @@ class Layout:
         }
 
     def as_svg(self) -> bytes:
-        """Return a picture of the operands as grids above one k axis. `choice` drops operands, not single elements.
+        """Return a picture of the operands as grids above one k axis. `choice` selects whole operands here.
 
         Chosen tiles of shared memory are drawn as lines of 128 bytes.
 
@@ -104,9 +104,9 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True)
 class TileChoice:
-    """Placement of operands in shared memory; None stands for what leaves no gaps."""
+    """Placement of operands in shared memory; None stands for offsets without gaps."""
 
-    swizzle: str = "none"  #: Key of :data:`~sptc.isa.memory.SWIZZLES`
+    swizzle: str = "none"  #: Name of the swizzle, a key of :data:`~sptc.isa.memory.SWIZZLES`
     major: str = "k"  #: ``k`` or ``mn``
     #: Fields of the descriptor, in bytes.
     leading_offset: int | None = None
@@ -115,7 +115,7 @@ class TileChoice:
     base_offset: int = 0
 
     def tiles(self, subject: Subject, operand: str | None) -> dict[str, SharedTile]:
-        """Return the tiles of A and B, or of one of them; raise an `OperandError` if they cannot be read so."""
+        """Return the tiles of A and B, or of one of them; raise an `OperandError` if they cannot be read."""
         if operand not in (None, "a", "b"):
             raise OperandError(f"only a and b can be in shared memory, not {operand}")
         offsets = self.leading_offset, self.stride_offset
@@ -136,7 +136,7 @@ def layout(
     choice: Choice | None = None,
     tiles: TileChoice | None = None,
 ) -> Layout:
-    """Show where the operands of an instruction lie, and its numerics.
+    """Return the placement of the operands of an instruction, and its numerics.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def layout(
         tiles=tiles.tiles(subject, operand) if tiles else {},
         pasted=pasted,
     )
-    _ = found.placements, found.numerics  # raises the errors of the arguments now
+    _ = found.placements, found.numerics  # raises errors about arguments now, not when the layout is printed
     return found
 
 

@@ -1,4 +1,4 @@
-"""The choice of elements that a layout shows: those of one row, one lane, one byte, one element, or all."""
+"""The selection of elements that a layout shows: those of one row, one lane, one byte, one element, or all."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Choice:
 
     @property
     def everything(self) -> bool:
-        """Whether the choice leaves nothing out."""
+        """Whether all elements are chosen."""
         return (self.row, self.lane, self.byte, self.element) == (None,) * 4
 
     def of(self, place: OperandPlacement) -> NDArray[np.bool_]:

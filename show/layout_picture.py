@@ -13,7 +13,7 @@ from .layout_text import name_of, span
 
 __all__ = ["layout_as_svg"]
 
-#: Rows and columns of a matrix that are drawn; the pattern repeats after them.
+#: Maximum rows and columns of a matrix that are drawn; the pattern repeats after them.
 _MOST_ROWS = 16
 _MOST_COLUMNS = 16
 _INDICES_ALONG_K = ("k", "stored", "chunk")
@@ -26,7 +26,7 @@ _GAP = 0.55
 _WORD_WIDTH = 0.86
 _TITLE_HEIGHT = 0.72
 _LEAST_WIDTH = 9.5
-#: Least width of an element, in inches, to print its lowest bit above it, or both its bits.
+#: Minimum width of an element, in inches, to print its lowest bit, or its lowest and highest bit, above it.
 _ROOM_FOR_A_NUMBER = 0.14
 _ROOM_FOR_A_RANGE = 0.3
 _UNIT_BYTES = 16
@@ -45,7 +45,7 @@ class _Cell:
     #: First and last column of the matrix.
     first: int
     last: int
-    label: str  #: Name of the word that holds these elements
+    label: str  #: Name of the register or word that holds these elements
     colour: int  #: Index into the colours
     meaning: str  #: Meaning of the colour in the legend; empty without a legend
 
@@ -70,7 +70,7 @@ class _Panel:
 
 
 def layout_as_svg(i: Instruction, title: str, found: Placements, selector: int) -> bytes:
-    """Draw where the operands lie, as SVG; block scales are not drawn. The heading of the metadata has the selector.
+    """Draw the placement of the operands as SVG, without block scales. The heading of the metadata has the selector.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def _panel(place: OperandPlacement, i: Instruction, selector: int) -> _Panel:
         ]
         for row in range(rows)
     ]
-    # In a sparse instruction a register of A spans twice the k of a register of B: the same k gets the same inches.
+    # In a sparse instruction a register of A spans twice the k of a register of B; equal k must have equal widths.
     logical = {"k": 1, "stored": 2, "chunk": i.granularity.logical if i.granularity else 1}.get(across, 0)
     scale = logical * _WORD_WIDTH * i.container_bits / 32 if logical else _WORD_WIDTH / per_word
     headers: list[list[tuple[float, float, str]]] = []
@@ -138,7 +138,7 @@ def _panel(place: OperandPlacement, i: Instruction, selector: int) -> _Panel:
             else:
                 text = f"bits {bits[0]}, {bits[1]} \u2026 {bits[per_word - 1]}"
                 headers.append([(x, x + per_word, text) for x in words_of_row])
-    named = [cell for row in grid for cell in row if cell.meaning]  # the first of a colour gives its meaning
+    named = [cell for row in grid for cell in row if cell.meaning]  # the first cell of a colour gives its meaning
     return _Panel(
         heading=_heading(place, i, selector, (rows, columns), lanes.shape, per_word),
         down=down,
@@ -217,7 +217,7 @@ def _draw_panel(axes: Any, panel: _Panel, top: float) -> None:
             size = _font(cell.label, width)
             axes.text(left + width / 2, middle, cell.label, fontsize=size, ha="center", va="center", zorder=3)
     for divider in panel.dividers:
-        # Short ticks, not full lines: labels run across the elements of a word.
+        # Short ticks instead of lines, since a label may span the elements of a word.
         x = _LEFT + divider * panel.scale
         axes.plot([x, x], [y - _HEADER_HEIGHT * 0.15, y], color="#444", lw=0.5)
     x = _LEFT

@@ -19,7 +19,7 @@ __all__ = ["layout_as_text", "name_of", "numerics_as_dict", "span"]
 
 _WIDTH = 118
 _QUAD = 4
-#: Registers printed in full; a formula covers the rest.
+#: Registers that are printed in full; a formula describes the others.
 _LISTED = 4
 _METHODS = {
     Method.FUSED: "L products and the accumulator are aligned, cut F bits below the largest exponent, summed exactly "

@@ -19,9 +19,9 @@ _CUTLASS = "CUTLASS compressor of sm_90, sm_100 and sm_120"
 _CUTEDSL = "CuTeDSL sparse_utils"
 _MUX = ("mux4", "mux3")
 _EVERY = (_PYTORCH, _CUTLASS, _CUTEDSL)
-#: Nibbles that CuTeDSL writes: for an empty chunk, and for a lone nonzero at element 0, 1, 2 or 3. Read off its source.
+#: Nibbles that CuTeDSL writes, read from its source: for an empty chunk, and for one nonzero at element 0, 1, 2 or 3.
 _OF_CUTEDSL = (0b1110, (0b1100, 0b1101, 0b1110, 0b1110))
-#: (nibble, content of the chunk of four, producer) of the cases that are not in a table of lone elements.
+#: (nibble, content of the chunk of four, software) of the cases that the tables of single nonzeros do not contain.
 _APART = (
     (0b0100, "no nonzero, tf32", _CUTLASS),
     (0b0000, "three or four nonzeros, which is illegal", f"{_CUTEDSL} on a GPU"),
@@ -29,7 +29,7 @@ _APART = (
 
 
 def _lone() -> Iterator[tuple[int, str, str]]:
-    """Yield (nibble, content, producer) for chunks of four with one nonzero or none."""
+    """Yield (nibble, content, producer) for chunks of four with one nonzero element or none."""
     records = {_PYTORCH: PRODUCERS["pytorch"], _CUTLASS: PRODUCERS["cutlass3"]}
     tables = {name: (record.empty, record.single) for name, record in records.items()}
     for name, (empty, single) in (tables | {_CUTEDSL: _OF_CUTEDSL}).items():
@@ -93,7 +93,7 @@ def _multiplexers(value: int, rule: str, mux: str) -> str:
 
 
 def _producers(value: int) -> list[tuple[str, str]]:
-    """Return (content of the chunk, producers) for each case in which software writes this nibble."""
+    """Return (content of the chunk, software) for each case in which software writes this nibble."""
     cases = []
     i0, i1 = indices(value)
     if i0 < i1:

@@ -1,4 +1,4 @@
-"""Outcomes of replayed register files, as a table and as JSON values."""
+"""Results of replayed register files, as a table and as JSON values."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ def _simulated_cycles(group: list[Outcome]) -> dict[str, int]:
 
 
 def _by_place(group: list[Outcome], arch: str, cycles: Callable[[Instruction, str, str], Cycles | None]) -> object:
-    """Return the cycles of an instruction; a dict by place of A if its files have both places."""
+    """Return the cycles of an instruction; a dict by location of A if files have both locations."""
     places = {outcome.a_from or "registers": outcome.instruction for outcome in group}
     counts = {a_from: cycles(instruction, arch, a_from) for a_from, instruction in places.items()}
     return dict(sorted(counts.items())) if len(counts) > 1 else next(iter(counts.values()))
@@ -97,7 +97,7 @@ def first_mismatch(outcomes: Iterable[Outcome]) -> dict[str, object] | None:
 
 
 def outcomes_as_dict(outcomes: Sequence[Outcome], files: int) -> dict[str, object]:
-    """Return rows, total and first mismatch of the outcomes of some files; cycles are dataclasses."""
+    """Return rows, totals and first mismatch of the results of some files; cycles are dataclasses."""
     total = {"files": files, **_total(outcomes)}
     return {"instructions": by_instruction(outcomes), "total": total, "first_mismatch": first_mismatch(outcomes)}
 

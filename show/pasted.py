@@ -1,4 +1,4 @@
-"""A pasted line of PTX: its instruction, and the roles of its operands as text and as JSON data."""
+"""A line of PTX as pasted by a user: its instruction, and the roles of its operands, as text and as JSON data."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from ..verify.pack_files import Subject, subject_named
 
 __all__ = ["PastedInstruction", "completed_name", "read_line"]
 
-#: Width at which lists of registers are shortened.
+#: Width in characters above which lists of registers are shortened.
 _WIDTH = 44
 
 
@@ -24,8 +24,8 @@ class PastedInstruction:
     subject: Subject
     line: PastedLine
     roles: tuple[OperandRole, ...]
-    selector: int | None  #: Sparsity selector; None if the line leaves it open
-    notes: tuple[str, ...]  #: What the line leaves open, and what was added to it
+    selector: int | None  #: Sparsity selector; None if the line does not give a constant
+    notes: tuple[str, ...]  #: Notes on missing operands, and on words that were added
 
     def as_dict(self) -> dict[str, object]:
         """Return the roles as JSON data."""
@@ -89,7 +89,7 @@ def read_line(text: str) -> PastedInstruction | None:
 
 
 def completed_name(text: str) -> tuple[str, str]:
-    """Add ``.sync.aligned`` and ``.row.col`` to an opcode without operands; return it with what was added."""
+    """Add ``.sync.aligned`` and ``.row.col`` to an opcode without operands; return it with the added words."""
     plain = text.strip().removesuffix(";").rstrip()
     if " " in plain or plain.split(".")[0] not in ("mma", "wgmma"):
         return text, ""
@@ -101,7 +101,7 @@ def _value(roles: Sequence[OperandRole], names: tuple[str, ...]) -> int | None:
 
 
 def _descriptor_problems(roles: Sequence[OperandRole], family: str) -> Iterator[str]:
-    """Yield what is wrong with matrix descriptors that are constants."""
+    """Yield the problems of matrix descriptors that are constants."""
     for role in roles:
         if role.role in ("a-desc", "b-desc") and role.value is not None:
             for field in shared_fields(role.value, family):

@@ -42,7 +42,7 @@ def product_report(problem: Problem, blocks: Iterable[Block]) -> dict[str, Any]:
 
 
 def _cycles(problem: Problem, i: Instruction) -> dict[str, Any]:
-    """Return the cycles of the array with a full pipeline, and the share of multiplier slots with useful products."""
+    """Return the cycles of the array with a full pipeline, and the share of multipliers with useful products."""
     config = PRESETS[PRESET_OF_ARCHITECTURE[problem.way.arch]]
     if not config.holds(i) or numerics(i, problem.way.arch).method is Method.EMULATED:
         return {"cycles": None, "utilisation": None}

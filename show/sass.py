@@ -1,4 +1,4 @@
-"""PTX instructions that a machine instruction (SASS) implements, as text and as JSON data."""
+"""PTX instructions that a SASS instruction implements, as text and as JSON data."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from ..isa.sass import SOURCE, Implementation, implementations, sass_name
 
 __all__ = ["MachineInstruction", "machine_instruction"]
 
-#: PTX instructions that are printed at most if the name leaves several open.
+#: Maximum number of PTX instructions that are printed if the name fits several.
 _LISTED = 40
 _MEMORY = (
     "the name says neither shape, types nor sparsity: they are in the instruction descriptor, idesc; a block-scaled "
@@ -19,9 +19,9 @@ _MEMORY = (
 
 @dataclass(frozen=True, repr=False)
 class MachineInstruction:
-    """A name of SASS, with the PTX instructions behind it."""
+    """A name of a SASS instruction, with the PTX instructions that it implements."""
 
-    name: str  #: Name as written
+    name: str  #: Name as the user wrote it
     implemented: tuple[Implementation, ...]  #: Never empty
 
     def as_dict(self) -> dict[str, object]:
@@ -52,7 +52,7 @@ def _listed(heading: str, implemented: Sequence[Implementation]) -> list[str]:
 
 
 def machine_instruction(text: str, arch: str | None = None) -> MachineInstruction | None:
-    """Return what a name of SASS, or a line of a disassembly with one, implements; None for any other text.
+    """Return the PTX instructions of a SASS name or of a line of a disassembly; None for any other text.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The picture of one step of a trace: each value at its place in the datapath."""
+"""The picture of one step of a trace: each value beside the part of the datapath that computes it."""
 
 from textwrap import wrap
 
@@ -15,7 +15,7 @@ _TOP, _ROW, _PITCH = 92, 22, 25
 
 
 def draw_step(traced: TracedOutput, number: int = 0, theme: Theme = Theme.AUTO) -> Diagram:
-    """Draw the values of one step at their places in the datapath; the picture shows itself in a notebook.
+    """Draw the values of one step in a diagram of the datapath; the picture shows itself in a notebook.
 
     Parameters
     ----------

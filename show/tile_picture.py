@@ -13,9 +13,9 @@ from .layout_text import name_of, span
 
 __all__ = ["tiles_as_svg"]
 
-#: Bytes of a line: one row of banks.
+#: Bytes of a line: all banks of shared memory once.
 _LINE = 128
-#: Lines that are drawn of each tile; the pattern repeats after them.
+#: Maximum number of lines that are drawn of each tile; the pattern repeats after them.
 _MOST_LINES = 32
 #: Sizes in inches.
 _UNIT_WIDTH, _LINE_HEIGHT, _LEFT, _TOP, _GAP = 1.12, 0.24, 0.8, 0.55, 0.75
@@ -67,7 +67,7 @@ def tiles_as_svg(title: str, places: tuple[OperandPlacement, ...]) -> bytes:
 
 
 def _lines(units: dict[int, tuple[str, int]]) -> list[int]:
-    """Return the lines that hold a unit, the first of them if there are many."""
+    """Return the first lines of memory that contain a unit of the tile."""
     return sorted({unit * UNIT_BYTES // _LINE for unit in units})[:_MOST_LINES]
 
 
@@ -76,7 +76,7 @@ def _units(place: OperandPlacement) -> dict[int, tuple[str, int]]:
     assert place.tile
     last = place.words + (place.low_bits + place.bits - 1) // 8
     rows, columns = np.indices(place.shape)
-    # The index along which memory does not run: a unit has one value of it.
+    # The other index of the matrix: all elements of a unit have the same value of it.
     across = place.indices.index("k") if place.operand == "b" else 1 - place.indices.index("row")
     outer = (rows, columns)[1 - across if place.tile.major == "k" else across]
     entries: dict[int, list[tuple[int, int, int]]] = {}

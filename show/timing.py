@@ -15,11 +15,11 @@ from ..isa.timing import A_PLACES, LAWS, Resource, Source, Timing, tcgen05_timin
 
 __all__ = ["ARCHITECTURE", "Row", "plot_rates", "product_table", "timing_rows", "timing_table"]
 
-#: Architecture of mma and wgmma with known cycles.
+#: Architecture for which cycles of mma and wgmma were measured.
 ARCHITECTURE = "sm_90"
 #: Values of N of ``wgmma`` in the list of all kinds.
 _LISTED = (8, 32, 64, 128, 256)
-#: Values of N of ``tcgen05`` in that list, and its kinds. Other kinds differ only in products per cycle.
+#: Values of N of ``tcgen05`` in that list, and its kinds; other kinds differ only in products per cycle.
 _LISTED_TCGEN05 = (64, 128, 256)
 _LISTED_KINDS = (("f16", "bf16"), ("i8", "s8"), ("mxf4", "e2m1"))
 
@@ -30,7 +30,7 @@ class Row:
 
     text: str  #: The instruction in PTX syntax
     instruction: Instruction
-    a_from: str  #: Place of A: a key of the timing laws, such as ``registers`` or ``shared``
+    a_from: str  #: Location of A: a key of the timing laws, such as ``registers`` or ``shared``
     timing: Timing  #: Interval, latency and the resource that limits them
     arch: str  #: Target
 
@@ -54,12 +54,12 @@ class Row:
 
     @property
     def is_listed(self) -> bool:
-        """Whether the row belongs to the list of all kinds of instructions."""
+        """Whether the list of all kinds of instructions contains this row."""
         i = self.instruction
         plain = not i.satfinite and i.a == i.b and i.d.name in ("f32", "s32") and i.a.name not in ("e5m2", "u8")
         if i.family == "tcgen05":
             return plain and (i.kind, i.a.name) in _LISTED_KINDS and i.n in _LISTED_TCGEN05
-        twin = i.sparse == "sp::ordered_metadata" and not i.kind  # has the cycles of the plain form
+        twin = i.sparse == "sp::ordered_metadata" and not i.kind  # has the same cycles as the form without it
         return plain and not twin and (i.family == "mma" or i.n in _LISTED)
 
 
@@ -140,7 +140,7 @@ def product_table(instructions: Sequence[Instruction], timings: Sequence[Product
     return "\n".join(lines)
 
 
-#: The plot: instruction by sparsity, N and K; markers of resources; values of N.
+#: Data of the plot: instruction by sparsity, N and K; markers of resources; values of N.
 _PLOTTED = "wgmma.mma_async{}.sync.aligned.m64n{}k{}.f32.f16.f16"
 _MARKERS = {Resource.TENSOR_CORE: "o", Resource.SHARED_MEMORY: "s", Resource.REGISTER_FILE: "^"}
 _COLUMNS = range(8, 257, 8)

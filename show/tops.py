@@ -11,12 +11,12 @@ from ..rtl.warp import LANES, REGISTERS
 __all__ = ["draw_tcgen05", "draw_warp", "draw_warpgroup"]
 
 _LEFT = 14
-#: Columns of tensor memory.
+#: Number of columns of tensor memory.
 _TENSOR_COLUMNS = 512
 
 
 def draw_warp(config: CoreConfig, theme: Theme) -> Diagram:
-    """Draw a warp: registers, the mux of a block, the array, and the results."""
+    """Draw a warp: registers, the multiplexer that selects a block of operands, the array, and the results."""
     config.require_warp()
     words = f"{config.rows} x {config.columns} units; {WARP_ROWS} x {WARP_COLUMNS} outputs take {config.warp_blocks} "
     words += "cycles a step of K"

@@ -48,14 +48,14 @@ _RESULTS = {"F32": "f32 toward zero", "E8M13": "f32 of 13 bits", "F16": "f16 to 
 
 @dataclass(frozen=True)
 class _Lane:
-    """Slots with the same hardware."""
+    """A group of slots that have the same hardware."""
 
     slots: int
-    slot: Slot  #: The first of these slots
+    slot: Slot  #: The first slot of the group
 
 
 def _right_of(column: str) -> float:
-    """Return the right edge of a stage's column."""
+    """Return the horizontal position of the right edge of a stage's column."""
     left, width = HEADS[column]
     return left + width
 
