@@ -1,4 +1,4 @@
-"""Benches of the components between products and results: scales, alignment, sums and rounding."""
+"""Benches of the components after the multipliers: scales, alignment, sums and rounding."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -42,7 +42,7 @@ _SCALE_FORMATS = {ScaleCode.UE8M0: FORMATS["ue8m0"], ScaleCode.UE4M3: FORMATS["u
 
 
 def arithmetic_benches(config: CoreConfig) -> dict[str, ComponentBench]:
-    """Return the benches of a configuration's components from products to results."""
+    """Return the benches of a configuration's components after the multipliers."""
     widths = Widths(config)
     benches: dict[str, ComponentBench] = {}
     if widths.floating:
@@ -81,7 +81,7 @@ def arithmetic_benches(config: CoreConfig) -> dict[str, ComponentBench]:
 
 
 class AddedTree(wiring.Component):
-    """A tree of carry-save adders followed by the adder of its two words, as neither has a defined output of its own.
+    """A tree of carry-save adders and the adder of its two output words; only their sum is defined.
 
     Ports are the terms ``term0``, ``term1``, ..., signed and of `term_bits` bits, ``increments``, a one for each term
     that is added in the last place, and ``total``, the sum of both.
@@ -180,7 +180,7 @@ def _magnitudes(align: AlignmentShifter, rng: np.random.Generator, count: int) -
 def _shifted(align: AlignmentShifter, inputs: Values) -> Values:
     shift_amount = np.minimum(inputs["shift_amount"], 62)
     padded = inputs["magnitude"] << align.padding if align.padding >= 0 else inputs["magnitude"] >> -align.padding
-    # Bits beyond the range of the shifter are not moved.
+    # the shifter does not move bits beyond its range
     shifted = padded & (1 << align.shifted_bits) - 1
     return {"output": padded - shifted | shifted >> shift_amount}
 
@@ -258,7 +258,7 @@ def _scale_products(inputs: Values) -> Values:
 
 
 def _terms(bits: Sequence[int], rng: np.random.Generator, vectors: int) -> list[NDArray[np.int64]]:
-    """Draw signed terms of these widths, with another length in each vector; in some all are least or largest."""
+    """Draw signed terms, with other widths in each vector; in some vectors all terms are smallest or largest."""
     widths = np.array(bits, np.int64)
     tops = 1 << widths - 1
     terms = rng.integers(-tops, tops, (vectors, len(bits))) >> (rng.random((vectors, 1)) * widths).astype(np.int64)
@@ -292,7 +292,7 @@ def _sums(inputs: Values) -> Values:
 
 
 def _summands(bits: int, rng: np.random.Generator, count: int) -> Values:
-    """Draw pairs of words whose carries start and end anywhere: where the words are complements, a carry propagates."""
+    """Draw pairs of words in which a carry starts and ends at any bit: complementary bits propagate it."""
     word0, word1 = rng.integers(0, 1 << bits, (2, count))
     low, high = np.sort(rng.integers(0, bits, (2, count), endpoint=True), axis=0)
     run = np.where(rng.random(count) < 0.7, (1 << high) - (1 << low), 0)
@@ -315,7 +315,7 @@ def _zeros(bits: int, inputs: Values) -> Values:
 
 
 def _addends(accumulate: ReduceStage, rng: np.random.Generator, count: int) -> Values:
-    """Draw terms of every length, at times all large, with their increments and an accumulator."""
+    """Draw terms of every length, in some vectors all large, with their increments and an accumulator."""
     widths = accumulate.widths
     members = {
         "terms": [slot.term_bits for slot in widths.slots[: accumulate.config.term_slots]],

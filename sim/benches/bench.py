@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 __all__ = ["ComponentBench", "Values"]
 
-#: Values of each port, one row for each vector.
+#: Values of each port, with one row for each vector.
 Values = dict[str, NDArray]
 
 
@@ -22,7 +22,7 @@ class ComponentBench:
     """Bench of one component."""
 
     component: wiring.Component
-    stimulus: Callable[[np.random.Generator, int], Values]  #: Draws a given number of input vectors
-    model: Callable[[Values], Values]  #: Returns the expected values of every output
-    #: Input ports with an element code of the configuration; they never carry another code.
+    stimulus: Callable[[np.random.Generator, int], Values]  #: Function that draws a given number of input vectors
+    model: Callable[[Values], Values]  #: Function that returns the expected values of every output
+    #: Input ports that carry the code of an element of the configuration, and never another code
     codes: tuple[str, ...] = ()

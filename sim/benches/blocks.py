@@ -36,11 +36,11 @@ ARCHITECTURE_OF_PRESET = {
     "rtx-blackwell": "sm_120",
     "tiny": "sm_80",
 }
-#: Share of blocks whose accumulators cancel the rounded products except for one bit, so that short sums remain.
+#: Share of blocks whose accumulators cancel all but one bit of the rounded products, so that sums have few bits.
 _RESIDUES = 0.2
-#: Share of blocks with a single extraordinary element among ordinary ones; several would hide each other.
+#: Share of blocks with a single unusual element among ordinary ones; several would mask each other.
 _LONE = 0.25
-#: Share of blocks with nearly all elements the largest, of one sign, so that sums are at an end of their range.
+#: Share of blocks in which nearly all elements are largest, of one sign, so that sums reach the end of their range.
 _LARGEST = 0.05
 #: Share of blocks with many elements or scales one bit away from a special value, so that detectors need all bits.
 _NEARLY_SPECIAL = 0.2
@@ -52,7 +52,7 @@ _RULE_CODES = 8
 class Block:
     """A block of steps: rows of A times columns of B under one instruction."""
 
-    name: str  #: Instruction and distribution
+    name: str  #: Instruction of the steps, and distribution of the operands
     #: Steps as :func:`~sptc.sim.engine.steps.steps_of` packs them, shape (rows, columns, words).
     steps: NDArray[np.uint32]
     results: NDArray[np.uint64]  #: Result words of the golden model, shape (rows, columns)
@@ -150,7 +150,7 @@ def _matrices(
         _enlarge(a, instruction, instruction.a, rng)
         _enlarge(b, instruction, instruction.b, rng)
     if not instruction.a.is_integer and rng.random() < _NEARLY_SPECIAL:
-        # Only in one operand: with both near special, products exceed all formats.
+        # only in one operand: if both are nearly special, products exceed all formats
         near, element = ((a, instruction.a), (b, instruction.b))[int(rng.integers(2))]
         _bring_near(near, element, instruction.low_bit(element), rng)
     c = random_codes(instruction.c, distribution, (1, rows, columns), rng).astype(CONTAINERS[instruction.c.bits])
@@ -175,7 +175,7 @@ def _integer_outputs(
     arch: str, instruction: Instruction, operands: MatrixOperands, rng: np.random.Generator
 ) -> _Outputs:
     accumulators = _integer_accumulators(operands.c.shape[1:], instruction.satfinite, rng)
-    # For a step inside an integer instruction, the golden model is used only for the exact sum of the products.
+    # An integer step inside an instruction: the golden model computes only the exact sum of its products.
     unclamped = replace(instruction, satfinite=False)
     products = multiply(unclamped, arch, replace(operands, c=np.zeros_like(operands.c)))
     results = integer_results(accumulators + products[0].view(np.int32), instruction.satfinite)
@@ -183,7 +183,7 @@ def _integer_outputs(
 
 
 def _float_outputs(arch: str, instruction: Instruction, operands: MatrixOperands, rng: np.random.Generator) -> _Outputs:
-    """Return the outputs of a float block, with random bits where the port has none of a float: above f16, overflow."""
+    """Return the outputs of a float block; bits without meaning are random: those above an f16, and overflow."""
     c = operands.c[0]
     overflow = rng.integers(0, 2, c.shape) == 1
     results = multiply(instruction, arch, operands)[0].astype(np.uint64)
@@ -197,7 +197,7 @@ def _with_residues(
     """Return operands whose accumulators cancel the rounded products except for one bit."""
     c = multiply(instruction, arch, replace(operands, c=np.zeros_like(operands.c)))
     c ^= c.dtype.type(1 << instruction.c.bits - 1)
-    # Half of the remaining bits are last bits, the others are at any place.
+    # Half of the remaining bits are lowest bits, the others are at any position.
     place = rng.integers(-instruction.c.fraction_bits, instruction.c.fraction_bits + 1, c.shape).clip(0)
     c += (rng.integers(-1, 2, c.shape) << place).astype(c.dtype)
     return replace(operands, c=c)
@@ -254,7 +254,7 @@ def integer_results(total: NDArray[np.int64], saturate: bool) -> NDArray[np.uint
 
 
 def _any_rule(config: CoreConfig, instruction: Instruction, rng: np.random.Generator) -> int:
-    """Return a random rule code that changes only the flags.
+    """Return a random value of the rule field, which affects only the flags.
 
     With 3:1 multiplexers the plain rule also swaps operands, so it is kept and not drawn. A code of no rule defines no
     nibble.

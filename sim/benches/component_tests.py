@@ -15,7 +15,7 @@ from .settings import Settings
 
 __all__ = ["answers_as_the_golden_model"]
 
-# The components here are only inspected; the runner elaborated those that are simulated.
+# Components are created here only to read their ports; the runner has elaborated the simulated ones.
 warnings.filterwarnings("ignore", category=UnusedElaboratable)
 SETTINGS = Settings.of_environment()
 BENCHES = component_benches(SETTINGS.config)

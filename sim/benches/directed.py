@@ -1,4 +1,4 @@
-"""Directed vectors stored as data; they detect single faults that random vectors of the benches missed.
+"""Directed vectors stored as data: each detects a fault that the random vectors of the benches missed.
 
 ``directed.json`` has two lists. Component vectors are values of ports, as a prover finds them. Dot products are
 elements, scales and an accumulator that any fitting instruction multiplies: dense, sparse, or longer with zeros for the
@@ -33,12 +33,12 @@ _FIRST_UNITS = nibble(0, 1)
 
 @dataclass(frozen=True, kw_only=True)
 class DotProduct:
-    """One output of a step."""
+    """One output of a step, as a dot product of stored operands."""
 
-    formats: tuple[str, str, str]  #: Formats of A, B and D; C has that of D
+    formats: tuple[str, str, str]  #: Formats of A, B and D; C has the format of D
     container_bits: int  #: Container bits of an element of A or B
     scale_format: str | None = None  #: Format of the block scales
-    #: Containers of the elements that are multiplied.
+    #: Elements in their containers, which are multiplied in pairs.
     a: tuple[int, ...]
     b: tuple[int, ...]
     c: int  #: Accumulator code
@@ -98,7 +98,7 @@ def directed_operands(instruction: Instruction, rows: int, columns: int) -> Iter
 
 
 def with_directed_vectors(config: CoreConfig, name: str, bench: ComponentBench) -> ComponentBench:
-    """Return a bench that starts with the stored vectors of its component that fit its ports."""
+    """Return a bench that starts with the stored vectors of its component."""
     of_component = [vector["ports"] for vector in _stored()["components"] if vector["component"] == name]
     vectors = [vector for vector in of_component if _can_carry(config, bench, vector)]
     return replace(bench, stimulus=partial(_with_first, bench, vectors)) if vectors else bench
@@ -116,7 +116,7 @@ def _can_carry(config: CoreConfig, bench: ComponentBench, vector: dict[str, int]
 
 
 def _with_first(bench: ComponentBench, vectors: list[dict[str, int]], rng: np.random.Generator, count: int) -> Values:
-    """Draw vectors of a bench and replace the first ones."""
+    """Draw vectors of a bench and replace the first ones by stored vectors."""
     drawn = {name: values.copy() for name, values in bench.stimulus(rng, count).items()}
     for place, vector in enumerate(vectors[:count]):
         for name, value in vector.items():

@@ -52,7 +52,7 @@ class Item:
     """An input payload of a stream, and the result payload expected for it."""
 
     name: str  #: For messages
-    #: Bits of both payloads.
+    #: Width of the input and of the result payload, in bits.
     payload: int
     expected: int
     element: int  #: Element code of A
@@ -64,7 +64,7 @@ def json_line(record: dict[str, Any]) -> str:
 
 
 def parsed_line(line: str) -> Any:
-    """Return the record in a line of :func:`json_line`."""
+    """Return the record in a line that :func:`json_line` wrote."""
     return _converted(json.loads(line), lambda value: int(value, 16) if str(value).startswith("0x") else value)
 
 
@@ -75,7 +75,7 @@ def _converted(value: Any, convert: Callable[[Any], Any]) -> Any:
 
 
 def joined_words(words: NDArray[np.uint32]) -> int:
-    """Concatenate 32-bit words; the first is lowest."""
+    """Concatenate 32-bit words; the first is the least significant."""
     return int.from_bytes(np.ascontiguousarray(words, np.uint32).tobytes(), "little")
 
 
@@ -117,7 +117,7 @@ def _bits(flags: NDArray) -> int:
 
 
 def warp_instructions(config: CoreConfig, arch: str) -> list[Instruction]:
-    """Return every instruction that the warp of a datapath executes directly."""
+    """Return every instruction that the warp of a datapath executes without emulation."""
     return [
         instruction
         for instruction in every_instruction("mma")
@@ -208,7 +208,7 @@ def _words(rng: np.random.Generator, *shape: int) -> NDArray[np.uint32]:
 
 
 def _filled(registers: NDArray[np.uint32], rng: np.random.Generator) -> list[list[int]]:
-    """Return a warp's registers, filled up with unused ones: all ones, which is NaN in any format, or random."""
+    """Return a warp's registers; unused ones are all ones, which is NaN in any format, or random."""
     others = _words(rng, _LANES, _REGISTERS - registers.shape[2])
     others[rng.random(others.shape) < 0.5] = 0xFFFFFFFF
     return np.concatenate([registers[0], others], axis=1).tolist()

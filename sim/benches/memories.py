@@ -1,4 +1,4 @@
-"""Models of the memories around a top in its cocotb bench; they return read data one cycle after the read."""
+"""Memory models around a top module in its cocotb bench; they return read data one cycle after the read."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +22,7 @@ class SharedMemory:
         self._answers: list[int] | None = None
 
     def sample(self, read: Callable[[int], int] | None) -> bool:
-        """Record the reads of a settled cycle, answered by `read` if given; return whether there are any."""
+        """Record the reads of a settled cycle, with data from `read` if it is given; return whether there are any."""
         reads = bool(int(self._read.value))
         self._answers = [read(int(address.value)) for address in self._addresses] if read and reads else None
         return reads and read is not None
@@ -47,7 +47,7 @@ class ColumnMemory:
         self._answer: list[int] | None = None
 
     def sample(self, memory: NDArray[np.uint32] | None) -> bool:
-        """Record the read of a settled cycle, answered from `memory` if given; return whether there is one."""
+        """Record the read of a settled cycle, with data from `memory` if it is given; return whether there is one."""
         reads = memory is not None and bool(int(self._read.value))
         self._answer = memory[:, int(self._column.value)].tolist() if memory is not None and reads else None
         return reads

@@ -29,7 +29,7 @@ from .random_operands import FLOAT_DISTRIBUTIONS, INTEGER_DISTRIBUTIONS, random_
 
 __all__ = ["operand_benches"]
 
-#: Name and defined nibbles for each value of the rule field; a code of no rule defines none.
+#: Name and defined nibbles of each value of the rule field; unused values define no nibble.
 _RULES = [(code.name.lower(), RULES[code.name.lower()].legal) for code in RuleCode]
 _RULES += [("", frozenset())] * (8 - len(_RULES))
 
@@ -230,8 +230,8 @@ def _unpacked(unpack: FormattedUnpack, inputs: Values) -> Values:
         for name, values in _raw(element, codes, point).items():
             fields[name][where] = values
         absent[where] = False
-    # Masked: the fields of a format that the slot does not serve, beside its zero flag, and some fields of a float that
-    # is not an ordinary number.
+    # Masked fields, which have no meaning: those of a format that the slot does not serve, except its zero flag, and
+    # some of a float that is not an ordinary number.
     fields["sign"][absent] = np.ma.masked
     fields["exponent"][absent | (fields["zero"] == 1) | (fields["special"] == 1)] = np.ma.masked
     fields["significand"][fields["special"] == 1] = np.ma.masked

@@ -32,7 +32,7 @@ __all__ = [
 FLOAT_DISTRIBUTIONS = ("narrow", "mid", "wide", "ends", "tiny", "huge", "cancelling", "zeros", "special", "bits")
 INTEGER_DISTRIBUTIONS = ("uniform", "extreme")
 
-#: Half the range of exponents around 2**0; None is the whole format.
+#: Half the range of exponents around 2**0; None stands for the whole range of the format.
 _SPREAD = {"narrow": 1, "mid": 4, "wide": None, "cancelling": 3, "zeros": None, "special": 3}
 
 
@@ -49,7 +49,7 @@ class Operands:
     a: NDArray[np.uint32]
     b: NDArray[np.uint32]
     c: NDArray[np.uint32]
-    #: Metadata, shape (cases, threads); lanes that contribute none have random bits.
+    #: Metadata registers, shape (cases, threads); lanes without metadata have random bits.
     e: NDArray[np.uint32] | None
     sparsity_selector: int  #: Sparsity selector that `e` was packed for
     #: Block scales: data of shape (cases, 32), byte id, thread id.
@@ -58,7 +58,7 @@ class Operands:
 
     @property
     def held(self) -> HeldOperands:
-        """The same operands as a record for a back end."""
+        """The operands as a record for back ends."""
         arrays = {"a": self.a, "b": self.b, "c": self.c} | ({} if self.e is None else {"e": self.e})
         if not (self.scale_a and self.scale_b):
             return HeldOperands(arrays, Immediates(self.sparsity_selector))
@@ -84,7 +84,7 @@ def special_codes(fmt: Format, shape: tuple[int, ...], rng: np.random.Generator)
     """Draw zeros, subnormals, and the Inf and NaN of the format, with random signs."""
     top = ((1 << fmt.exponent_bits) - 1) << fmt.fraction_bits
     subnormal = rng.integers(1, max(2, 1 << fmt.fraction_bits), shape)
-    if fmt.fraction_bits:  # each bit alone must tell a subnormal from zero, and NaN from Inf
+    if fmt.fraction_bits:  # a single set bit must distinguish a subnormal from zero, and NaN from Inf
         subnormal = np.where(rng.random(shape) < 0.5, 1 << rng.integers(0, fmt.fraction_bits, shape), subnormal)
     choices = [np.zeros(shape, np.int64), subnormal]
     if fmt.specials is Specials.IEEE:

@@ -42,13 +42,13 @@ def rounding_inputs(config: CoreConfig, rounder: RoundStage, rng: np.random.Gene
     top = np.where(half, 18, 130)
     near = np.where(rng.random(count) < 0.5, top - rng.integers(0, 40, count), floor + rng.integers(0, 50, count))
     exponent = np.where(rng.random(count) < 0.3, rng.integers(floor, top), near)
-    # Exponents as large as those of two products that cancel.
+    # Exponents as large as those of two large products that cancel.
     exponent = np.where(rng.random(count) < 0.1, top + rng.integers(0, np.where(half, 16, 126)), exponent)
     smallest = np.where(half, FORMATS["f16"].minimum_exponent, FORMATS["f32"].minimum_exponent)
     headroom = rounder.total_bits - 1 + exponent - kept - smallest
-    # At times the smallest normal number is at any place in the sum.
+    # In some vectors the smallest normal number is at any bit position of the sum.
     headroom = np.where(rng.random(count) < 0.2, rng.integers(0, rounder.total_bits, count), headroom)
-    # At times it is beyond the sum: one upper bit of the headroom is set.
+    # In some vectors it is above the sum: one upper bit of the headroom is set.
     upper = 1 << rng.integers((rounder.total_bits - 1).bit_length(), ALIGNED_EXPONENT_BITS, count)
     headroom = np.where(rng.random(count) < 0.1, rng.integers(0, rounder.total_bits, count) | upper, headroom)
     headroom = headroom.clip(0, (1 << ALIGNED_EXPONENT_BITS) - 2)
@@ -63,7 +63,7 @@ def rounding_inputs(config: CoreConfig, rounder: RoundStage, rng: np.random.Gene
 
 
 def _grids(config: CoreConfig, half: NDArray[np.bool_], rng: np.random.Generator) -> tuple[NDArray, NDArray]:
-    """Draw the number of bits that a format keeps below e_max, and its least e_max."""
+    """Draw the number of bits that a format keeps below e_max, and the minimum of e_max."""
     aligned, packed = config.alignment_bits, config.block_alignment_bits
     floors = [zero_exponent_for(aligned, half_result=one, floor=config.exponent_floor) for one in (False, True)]
     rows = [(kept, *floors) for kept in sorted({kept_bits(config, element) for element in Widths(config).floats})]

@@ -1,4 +1,4 @@
-"""cocotb tests of the row: one step in each cycle, independent of the step before, and pauses."""
+"""cocotb tests of the row: one step per cycle, each independent of the one before, and pauses."""
 
 from collections import deque
 from itertools import islice

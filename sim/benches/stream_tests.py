@@ -1,4 +1,4 @@
-"""cocotb tests of the core and the warp: every result once, in order and bit for bit, under any handshakes."""
+"""cocotb tests of the core and the warp: every result appears once, in order and bit-exact, under any handshakes."""
 
 import cocotb
 import numpy as np

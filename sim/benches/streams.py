@@ -1,4 +1,4 @@
-"""The cocotb side of a stream bench: driver and monitor, in step with the falling edge of the clock.
+"""Driver and monitor of stream benches in cocotb, synchronised to the falling edge of the clock.
 
 Inputs change at the falling edge, and all signals are sampled after they have settled. So the result does not depend on
 the simulator's order of events at the rising edge.
@@ -27,7 +27,7 @@ def start_clock(top: Any) -> None:
 def rare_meetings(
     rng: np.random.Generator, *, resets: bool, stalls_end: float = 0.05
 ) -> Callable[[Cycle], tuple[bool, bool, bool] | None]:
-    """Return reactions for rare coincidences: both transfers right after a stall, and resets at either end of an item.
+    """Return reactions for rare coincidences: two transfers after a stall, and resets at either end of an item.
 
     A stall ends in each cycle with probability `stalls_end`, regardless of the pattern; small values give long stalls.
     """
@@ -78,7 +78,7 @@ class StreamDriver:
         self._top.rst.value = int(reset)
 
     def update(self, cycle: Cycle) -> None:
-        """Advance after a cycle. An item that a reset met at the input is offered again after the reset."""
+        """Advance after a cycle. An item that was offered during a reset is offered again."""
         self._instead = self._react(cycle)
         if cycle.accepts:
             self.offered = None

@@ -1,4 +1,4 @@
-"""Work of the tensor cores of a CTA in hardware: tasks, memories, and expected writes.
+"""Work of the tensor cores of a CTA in a bench: tasks, memories, and expected writes.
 
 It is independent of any simulator. :mod:`sptc.verify.bench_jobs` draws random work.
 """
@@ -20,19 +20,19 @@ __all__ = ["CtaPanel", "CtaTask", "CtaWork", "columns_from", "write_panel"]
 
 @dataclass(frozen=True)
 class CtaPanel:
-    """Eight columns of D."""
+    """A panel: eight columns of D."""
 
     column: int  #: First column in tensor memory
     half: bool  #: Whether only the lower halves of words are written
     words: int  #: Expected write data, as bits of the port; with `half`, upper halves are zero
     illegal: int  #: Expected flags of undefined nibbles of each row, as bits of the port
-    of_pair: bool  #: Whether the other CTA multiplies this panel too
-    other: int | None  #: Panel of B, if it comes from the other CTA
+    of_pair: bool  #: Whether the other CTA of the pair also multiplies this panel
+    other: int | None  #: Panel of B as the other CTA sends it; None if B is in this CTA
 
 
 @dataclass(frozen=True)
 class CtaTask:
-    """An instruction, or a commit."""
+    """A task: an instruction, or a commit."""
 
     name: str  #: For messages
     payload: int  #: Bits of the payload
@@ -62,7 +62,7 @@ class CtaWork:
         return tensor
 
     def write(self, path: Path) -> None:
-        """Write the work for a bench: memories, then one task on each line."""
+        """Write the work to a file: memories, then one task on each line."""
         memories = {"tensor": self.tensor.tobytes().hex(), "shared": self.shared}
         with path.open("w", encoding="utf-8") as file:
             file.writelines(map(json_line, [memories, *map(asdict, self.tasks)]))

@@ -29,7 +29,7 @@ _LOWER_HALVES = joined_words(np.full(TENSOR_LANES * COLUMNS, 0xFFFF, np.uint32))
 
 
 class _Instructions:
-    """Driver of tasks; follows each accepted task until its last panel is written.
+    """Driver of tasks; tracks each accepted task until its last panel is written.
 
     `tensor` is the expected tensor memory. `due` are the expected writes of accepted tasks, in order, and `pairs` the
     panels to be multiplied together with the other CTA. `reads` and `columns` are the expected numbers of cycles with a
@@ -131,7 +131,7 @@ class _Accumulators:
         self._answer: int | None = None
 
     def sample(self, tensor: np.ndarray | None) -> bool:
-        """Record the read of a settled cycle, answered from `tensor` if given; return whether there is one."""
+        """Record the read of a settled cycle, with data from `tensor` if it is given; return whether there is one."""
         reads = tensor is not None and bool(int(self._top.accumulators__read.value))
         self._answer = None
         if tensor is not None and reads:
@@ -139,7 +139,7 @@ class _Accumulators:
         return reads
 
     def drive(self) -> None:
-        """Drive the read data; at times random data without a read."""
+        """Drive the read data; without a read, drive random data in some cycles."""
         if self._answer is not None:
             self._top.accumulators__read_data.value = self._answer
         elif not self._rng.integers(16):
@@ -148,14 +148,14 @@ class _Accumulators:
 
 
 class _OtherCta:
-    """Model of the other CTA of a pair; it waits with the panel that both multiply next."""
+    """Model of the other CTA of a pair; it waits with the next panel that both multiply."""
 
     def __init__(self, top: Any, rng: np.random.Generator) -> None:
         self._top, self._rng = top, rng
         self.waits = False
 
     def drive(self, pairs: deque[CtaPanel], may: bool) -> None:
-        """Set the inputs of the next cycle. Once the other CTA waits, it waits until both have multiplied."""
+        """Set the inputs of the next cycle. Once the other CTA waits, it waits until both CTAs have multiplied."""
         before, self.waits = self.waits, bool(pairs) and (self.waits or may)
         self._top.other_waits.value = int(self.waits)
         if self.waits and not before and pairs[0].other is not None:
@@ -164,7 +164,7 @@ class _OtherCta:
             self._top.other_panel.value = int.from_bytes(self._rng.bytes(_PANEL_BITS // 8), "little")
 
     def follow(self, pairs: deque[CtaPanel], waits: bool) -> None:
-        """Advance if both wait."""
+        """Advance to the next panel if both CTAs wait."""
         if waits and not pairs:
             raise ViolationError("the other CTA is waited for without an instruction of both")
         if waits and self.waits:
@@ -175,7 +175,7 @@ class _OtherCta:
 @cocotb.test()
 @cocotb.parametrize(resets=[False, True])
 async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
-    """Run any tasks with gaps, a slow other CTA and resets: each panel once, in order, and no unneeded read."""
+    """Run random tasks with gaps, a slow other CTA and resets: panels in order, each once, without superfluous reads."""
     rng, config = np.random.default_rng([cocotb.RANDOM_SEED, resets]), SETTINGS.config
     pace = config.warp_blocks
     work = CtaWork.read(Path(SETTINGS.jobs))

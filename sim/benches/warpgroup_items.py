@@ -21,7 +21,7 @@ from .items import Item, json_line, parsed_line
 __all__ = ["Command", "Job", "commands", "read_jobs", "write_jobs"]
 
 _UNITS = 1 << ADDRESS_BITS
-#: Largest number of groups that a wait can leave pending.
+#: Largest number of groups that a wait command can leave pending.
 _MOST_PENDING = 7
 
 
@@ -31,8 +31,8 @@ class Job:
 
     instruction: int  #: Bits of the payload of the instruction
     memory: list[int]  #: Content of the used part of shared memory, in units of 16 bytes
-    base: int  #: First unit of this part, which wraps around the 2**14 units of the memory
-    reads: int  #: Number of cycles with a read, each of eight units
+    base: int  #: First unit of the used part, which wraps around the 2**14 units of the memory
+    reads: int  #: Number of cycles in which shared memory is read, eight units each
     panels: list[Item]  #: Accumulators of eight columns each, and their expected results
 
     def read(self, unit: int) -> int:

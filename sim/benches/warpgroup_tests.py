@@ -29,7 +29,7 @@ _HALF_BITS = ADDRESS_BITS - 1
 
 
 class _Instructions:
-    """Driver of commands and of the accumulators of accepted multiplications; follows groups until they complete.
+    """Driver of commands and of the accumulators of accepted multiplications; tracks groups until they complete.
 
     `offered` and `panel` are at the streams of instructions and accumulators; `reads` is the expected number of memory
     reads of the accepted instructions.
@@ -112,11 +112,11 @@ class _Instructions:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is left to offer."""
+        """Whether all commands and accumulators have been offered."""
         return self.finished and self.offered is None and self.panel is None and not self._panels
 
     def read(self, unit: int) -> int:
-        """Return a unit of the memory, from the instruction that uses its half; unused halves are all ones."""
+        """Return a unit of shared memory as the instruction that uses its half expects; unused halves are all ones."""
         job = self._halves.get(unit >> _HALF_BITS)
         return job.read(unit) if job else (1 << 128) - 1
 
@@ -161,17 +161,17 @@ class _Beside:
 
     @property
     def incomplete(self) -> bool:
-        """Whether an array has not yet delivered a result; resets and panels may delay it for long."""
+        """Whether an array has a result that it may not have delivered yet; resets and panels can delay it for long."""
         return not all(board.delivered for board in self.boards)
 
 
 @cocotb.test()
 @cocotb.parametrize(resets=[False, True])
 async def every_result_once(top: HierarchyObject, resets: bool) -> None:
-    """Run jobs with gaps, stalls and resets; without resets, every panel must deliver a result."""
+    """Run random jobs with gaps, stalls and resets; without resets, every panel must deliver a result."""
     rng, config = np.random.default_rng([cocotb.RANDOM_SEED, resets]), SETTINGS.config
     pace = 2 * config.warp_blocks
-    # A panel waits for its accumulators and results; an mma waits for as long as panels wait.
+    # Panels wait for their accumulators and results, and an mma waits for panels: long waits are legal.
     longest_wait = 100 * pace
     scoreboard = Scoreboard(longest_wait)
     instructions = _Instructions(top, commands(read_jobs(Path(SETTINGS.jobs)), rng))
@@ -181,7 +181,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
         iter(Pattern(rng, pace=pace, resets=resets and not number)) for number in range(3)
     )
     reads = waited = 0
-    # An mma behind a waiting result keeps its array busy, so for two thirds of the time none is offered.
+    # An mma behind a waiting result keeps its array busy, so no mma is offered for two thirds of the time.
     quiet, late = _phases(rng, 2 / 3, 16 * pace), _phases(rng, 0.2, 4 * pace)
     react = rare_meetings(rng, resets=resets)
     results: Cycle | None = None
@@ -196,7 +196,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
             offer, take, reset = meeting
             offer_panel = offer
         elif next(late):
-            # Offer accumulators while a result waits; otherwise this hardly ever coincides.
+            # Offer accumulators while a result waits; by chance this would hardly ever coincide.
             waits = results is not None and results.o_valid and not results.o_ready
             offer_panel, take = waits or not scoreboard.under_way, take and not waits
         draining = instructions.idle
@@ -232,6 +232,6 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
 
 
 def _phases(rng: np.random.Generator, share: float, cycles: int) -> Iterator[bool]:
-    """Yield without end whether a phase is chosen, with probability `share`; phases have `cycles` cycles on average."""
+    """Yield whether a phase is chosen, with probability `share`; phases last `cycles` cycles on average."""
     while True:
         yield from [bool(rng.random() < share)] * int(rng.integers(1, 2 * cycles))

@@ -1,1 +1,1 @@
-"""Functional coverage: the bins that a regression has hit, out of those that are reachable."""
+"""Functional coverage: which reachable bins a regression has hit."""

@@ -12,7 +12,7 @@ from ...infra.reading import opened, read_text
 __all__ = ["CodeCoverage"]
 
 _MAGIC = "# SystemC::Coverage-3"
-#: Kinds of points by their Verilator names, with the counted item.
+#: Kinds of coverage points by their Verilator names, with the item that each counts.
 _KINDS = {
     "line": "blocks of statements that ran",
     "branch": "branches that were taken",
@@ -22,7 +22,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class CodeCoverage:
-    """Hits of every coverage point of some designs, by kind and name of the point."""
+    """Hits of every line and toggle point of some designs, by kind and name of the point."""
 
     hits: Mapping[tuple[str, str], int]
 
@@ -44,7 +44,7 @@ class CodeCoverage:
 
     @staticmethod
     def is_one(path: Path) -> bool:
-        """Whether a file starts like a ``coverage.dat``."""
+        """Return whether a file starts like a ``coverage.dat``."""
         try:
             with opened(path) as file:
                 return file.read(len(_MAGIC)) == _MAGIC.encode()

@@ -1,4 +1,4 @@
-"""Definitions of covergroups, and the engine that counts sampled values in them."""
+"""Definitions of covergroups, and the sampler that counts values in their bins."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,18 +14,18 @@ __all__ = ["Bin", "Covergroup", "Need", "Sampler", "bins_axis", "illegal_bins"]
 
 @dataclass(frozen=True, eq=False)
 class Need:
-    """Condition on the operations of a datapath without which bins are illegal."""
+    """Condition on the operations of a datapath; bins that need it are illegal if no operation meets it."""
 
-    reason: str  #: Why the bins are illegal, in one sentence
+    reason: str  #: Reason why the bins are illegal, in one sentence
     possible: Callable[[Any], bool]  #: Whether one operation can hit the bins, as far as this condition goes
 
 
 @dataclass(frozen=True, eq=False)
 class Bin:
-    """A bin with a condition of its own, on an axis whose bins may overlap."""
+    """A bin with its own condition, on an axis whose bins may overlap."""
 
     label: str
-    hit: Callable[[Any], NDArray[np.bool_]]  #: Mask of the sampled values that hit the bin
+    hit: Callable[[Any], NDArray[np.bool_]]  #: Conditions that must all hold; otherwise the bin is illegal
     needs: tuple[Need, ...] = ()  #: Conditions that must all hold, or else the bin is illegal
 
 
@@ -37,7 +37,7 @@ def bins_axis(name: str, bins: Sequence[Bin]) -> Axis:
 def illegal_bins(
     rows: Sequence[Sequence[Any]], bins: Sequence[Bin], needs: Sequence[Need] = ()
 ) -> list[tuple[str, ArrayLike]]:
-    """Return reasons and masks of the illegal bins of a cross of rows of operations with bins that have needs.
+    """Return reasons and masks of the illegal bins in a cross of rows of operations with bins that have needs.
 
     A need is met in a row if one of its operations meets it. Reasons have the order of `needs`, by default that of the
     bins.
@@ -54,9 +54,9 @@ def illegal_bins(
 class Covergroup:
     """Definition of a group of bins."""
 
-    name: str  #: Unique within a configuration
+    name: str  #: Name of the covergroup, unique within a configuration
     meaning: str  #: Condition to hit a bin, in a sentence or two
-    axes: tuple[Axis, ...]  #: Axes whose cross are the bins
+    axes: tuple[Axis, ...]  #: Axes; the bins are their cross product
     #: Index along each axis for sampled values. Indices broadcast; every element is one hit.
     sample: Callable[[Any], tuple[ArrayLike, ...]]
     iff: Callable[[Any], bool] = lambda values: True  #: Guard: whether sampled values count in this group at all
@@ -89,7 +89,7 @@ class Covergroup:
 
 
 class Sampler:
-    """Counts sampled values in the covergroups of one configuration; `coverage` is what was counted so far."""
+    """Counts sampled values in the covergroups of one configuration; `coverage` contains the hits so far."""
 
     def __init__(self, configuration: str, covergroups: Iterable[Covergroup]) -> None:
         self._groups = [(covergroup, covergroup.empty(configuration)) for covergroup in covergroups]

@@ -1,4 +1,4 @@
-"""Groups of bins with their hits: merging, coverage files, and reports of missing and contradicted bins."""
+"""Groups of bins with their hits: merging, coverage files, and reports of missing bins and contradictions."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ _KIND = "sptc coverage"
 
 @dataclass(frozen=True)
 class Axis:
-    """A coverpoint: one property, with a bin for each of its values. The bins of a group are the cross of its axes."""
+    """A coverpoint: one property, a bin for each value. The bins of a group are the cross product of its axes."""
 
     name: str
     labels: tuple[str, ...]
@@ -32,8 +32,8 @@ class Axis:
 class Group:
     """Bins over the cross of several axes, with their hits; a bin is one value of each property."""
 
-    configuration: str  #: Name of the datapath
-    name: str  #: Unique within a configuration
+    configuration: str  #: Name of the datapath configuration
+    name: str  #: Name of the group, unique within a configuration
     meaning: str  #: Condition to hit a bin, in a sentence or two
     axes: tuple[Axis, ...]
     #: Hit count of each bin, with one dimension for each axis.
@@ -50,7 +50,7 @@ class Group:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Configuration and name; groups with the same key are merged."""
+        """Configuration and name of the group; groups with the same key are merged."""
         return self.configuration, self.name
 
     @property
@@ -123,12 +123,12 @@ class Group:
         return self.names(self.unreachable & (self.hits > 0), limit)
 
     def same_bins(self, other: "Group") -> bool:
-        """Whether another group has the same bins, with the same ones unreachable for the same reasons."""
+        """Return whether another group has the same bins, of which the same are unreachable for the same reasons."""
         same_labels = self.axes == other.axes and self.reasons == other.reasons
         return same_labels and bool(np.array_equal(self.reason, other.reason))
 
     def copy(self) -> "Group":
-        """Return an independent copy."""
+        """Return a copy that shares no arrays."""
         return replace(self, hits=self.hits.copy(), reasons=[*self.reasons], reason=self.reason.copy())
 
 
@@ -263,7 +263,7 @@ def _first_of(names: list[str], total: int) -> list[str]:
 
 
 def _head(group: Group, limit: int) -> dict[str, Any]:
-    """Return all fields of a group except its hits; `missing` is only for human readers."""
+    """Return all fields of a group except its hits; `missing` is only for readers, not for merging."""
     return {
         "configuration": group.configuration,
         "name": group.name,

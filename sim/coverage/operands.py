@@ -1,4 +1,4 @@
-"""Operations of a datapath with the ranges of their values, and the operands of their steps."""
+"""Operations of a datapath with the ranges of their values, and the operands decoded from step words."""
 
 import math
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _CONTAINERS: dict[int, np.dtype] = {8: np.dtype("u1"), 16: np.dtype("<u2"), 32: 
 
 @dataclass(frozen=True)
 class Operation:
-    """Formats of a step that some instruction uses on a datapath."""
+    """Formats of a step that some instruction executes on a datapath."""
 
     config: CoreConfig
     a: Element
@@ -42,7 +42,7 @@ class Operation:
 
     @property
     def pair(self) -> str:
-        """Operand formats and the granularity that goes with them."""
+        """Operand formats with their sparsity granularity."""
         granularity = GRANULARITIES[{4: "4:8", 32: "1:2"}.get(self.a.container_bits, "2:4")]
         return f"{self.a} x {self.b} ({granularity.name})"
 
@@ -185,7 +185,8 @@ class Operation:
             return True
         factors = [self.slots, self.a.format.maximum, self.b.format.maximum]
         factors += [self.scale_format.maximum] * 2 if self.scale != "none" else []
-        # Aligned to 2**127, an accumulator keeps this number of bits below it. If all are ones, one more bit overflows.
+        # Number of bits that remain below an accumulator that is aligned to 2**127. If all are ones, one more bit
+        # overflows.
         kept = min(self.alignment_bits, FORMATS["f32"].fraction_bits)
         return sum(map(math.log2, factors)) >= FORMATS["f32"].maximum_exponent - kept
 
@@ -215,7 +216,7 @@ def operations_of(config: CoreConfig) -> tuple[Operation, ...]:
 
 @dataclass(frozen=True)
 class Control:
-    """Fields of a control word.
+    """Decoded fields of a control word.
 
     `a` and `b` are indices of the operand formats in the configuration; `result`, `rule` and `scale` are names in lower
     case, empty for an undefined code.
@@ -234,11 +235,11 @@ class Control:
 class Operands:
     """Operands of steps with the same control word, in the containers of their formats; all arrays begin with steps."""
 
-    a: NDArray  # what each slot of the hardware multiplies, after selection and any swap
+    a: NDArray  # operands that each slot of the hardware multiplies, after selection and swap
     b: NDArray
     stored: NDArray  # A as stored, before any swap
     candidates: NDArray  # units of B at the inputs of the multiplexers, shape (count, chunks, 4)
-    all_b: NDArray  # all of B, selected or not, shape (count, 2 * slots)
+    all_b: NDArray  # all bytes of B, selected or not, shape (count, 2 * slots)
     nibbles: NDArray[np.uint8]  # metadata, shape (count, chunks)
     c: NDArray[np.uint32]
     overflow: NDArray[np.bool_]  # overflow bit of the previous step
@@ -248,7 +249,7 @@ class Operands:
 
 @lru_cache(maxsize=16)
 def _routes(rule: str, mux: str) -> tuple[NDArray[np.intp], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return, by nibble: the unit of each slot of a chunk, whether it is delivered, whether the slots are swapped."""
+    """Return by nibble: the unit that each slot of a chunk selects, whether it is delivered, whether slots swap."""
     units, delivered = np.zeros((16, 2), np.intp), np.zeros((16, 2), np.bool_)
     swapped = np.zeros(16, np.bool_)
     for nibble in range(16):
@@ -261,20 +262,20 @@ def _routes(rule: str, mux: str) -> tuple[NDArray[np.intp], NDArray[np.bool_], N
 
 @lru_cache(maxsize=64)
 def _b_order(config: CoreConfig, wide: bool, sparse: bool) -> tuple[list[int], list[int]]:
-    """Return the positions at the inputs that hold bytes of B, and the number of each byte in the matrix."""
+    """Return the positions of the bytes of B at the inputs, and the index of each byte in the matrix."""
     order = enumerate(byte_order(config, wide=wide, sparse=sparse))
     pairs = [(position, source) for position, source in order if source is not None]
     return [position for position, _ in pairs], [source for _, source in pairs]
 
 
 class StepReader:
-    """Decoder of the step words of a datapath, by the rules of the instruction set alone."""
+    """Decoder of step words by the rules of the instruction set, independent of the hardware's code."""
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
         self._words = step_words(config)
         self._fields = {name: (field.offset, (1 << field.width) - 1) for name, field in control_layout()}
-        # Amaranth's enumerations have no types, so their names are stored here by code.
+        # Amaranth's enumerations are untyped, so their names are stored here by code.
         self._names: dict[str, dict[int, str]] = {
             field: {int(member.value): str(name).lower() for name, member in codes.__members__.items()}
             for field, codes in (("result", ResultCode), ("rule", RuleCode), ("scale", ScaleCode))

@@ -16,7 +16,7 @@ from .values import FloatValues, IntegerValues, StepValues
 
 __all__ = ["StepCoverage"]
 
-#: Steps evaluated at once. It bounds the memory and keeps the terms of a step in the second-level cache.
+#: Steps that are evaluated at once; few enough that the terms of a step fit in the second-level cache.
 _BLOCK = 1024
 _RULES = [*RULES]
 _RULE = Axis("rule", tuple(f"rule {rule}" for rule in RULES))
@@ -24,7 +24,7 @@ _NIBBLE = Axis("nibble", tuple(f"nibble 0b{nibble:04b}" for nibble in range(16))
 
 
 class StepCoverage:
-    """Functional coverage of the steps that a datapath computes; `coverage` is what was sampled so far.
+    """Functional coverage of the steps of a datapath; `coverage` contains the hits so far.
 
     The covergroups are those of operations and results, of selection and legality, of alignment, special cases and
     rounding, of integers, and of block scales, as far as the formats of the datapath need them. A step with formats
@@ -53,7 +53,7 @@ class StepCoverage:
         self.coverage = self._sampler.coverage
 
     def sample(self, steps: NDArray[np.uint32], results: NDArray[np.uint64]) -> None:
-        """Count steps, words as of :func:`sptc.sim.engine.steps.steps_of`, and their results.
+        """Count steps, whose words are those of :func:`sptc.sim.engine.steps.steps_of`, and their results.
 
         Raises
         ------
@@ -104,7 +104,7 @@ class StepCoverage:
 
 
 def _operation_groups(operations: Sequence[Operation]) -> Iterator[Covergroup]:
-    """Return ``operations``: formats, dense or sparse; and ``results``: agreement with the golden model."""
+    """Return two groups: ``operations``, of formats, dense or sparse; ``results``, equal to the golden model or not."""
     results = tuple(dict.fromkeys(operation.result for operation in operations))
     yield Covergroup(
         name="operations",
@@ -196,14 +196,14 @@ _INTEGER_BINS = (
     Bin("the smallest result exactly", lambda s: s.total == s.MIN),
     Bin("one above the largest result", lambda s: s.total == s.MAX + 1),
     Bin("one below the smallest result", lambda s: s.total == s.MIN - 1, (_NEGATIVE,)),
-    # Accumulators. One beyond 32 bits comes with its overflow bit from an earlier step of the instruction.
+    # Accumulators. If one exceeds 32 bits, its overflow bit comes from an earlier step of the instruction.
     Bin("largest accumulator", lambda s: s.before == s.MAX),
     Bin("smallest accumulator", lambda s: s.before == s.MIN),
     Bin("passed on from above the range", lambda s: s.before > s.MAX),
     Bin("passed on from below the range", lambda s: s.before < s.MIN, (_NEGATIVE,)),
     Bin("passed on from above, back in range", lambda s: (s.before > s.MAX) & s.in_range, (_NEGATIVE,)),
     Bin("passed on from below, back in range", lambda s: (s.before < s.MIN) & s.in_range, (_NEGATIVE,)),
-    # Ends of a format's range meet a nonzero factor, meet each other, or fill every slot.
+    # Extremes of a format's range meet a nonzero factor, meet each other, or fill every slot.
     Bin("smallest A", lambda s: (s.a_min & (s.b != 0)).any(axis=1)),
     Bin("largest A", lambda s: (s.a_max & (s.b != 0)).any(axis=1)),
     Bin("smallest B", lambda s: (s.b_min & (s.a != 0)).any(axis=1)),
@@ -218,7 +218,7 @@ _INTEGER_BINS = (
 
 
 def _integers(operations: Sequence[Operation]) -> Covergroup:
-    """Return pair of formats x event. A step counts if earlier steps can pass on its accumulator."""
+    """Return the covergroup of format pair x event. A step counts if an earlier step can supply its accumulator."""
     return Covergroup(
         name="integers",
         meaning="A step of this pair did this.",
@@ -266,7 +266,7 @@ _SCALED_GROUP_BINS = (
 
 
 def _sets_e_max_alone(s: FloatValues) -> NDArray[np.bool_]:
-    """Return the groups that cancel and alone have the largest exponent, while something else is not zero."""
+    """Return masks of groups that cancel and that alone have the largest exponent, while another term is not zero."""
     others = (s.trace.aligned != 0).any(axis=0) | s.trace.c_participates
     alone = s.sets_e_max.sum(axis=0) + s.c_sets_e_max == 1
     return s.sets_e_max & (s.trace.aligned == 0) & alone & others
@@ -278,7 +278,7 @@ def _scale_position(operation: Operation) -> Axis:
 
 
 def _scale_codes(operation: Operation) -> Covergroup:
-    """Return operand x group of products x class of the block scale's code.
+    """Return the covergroup of operand x group of products x class of the block scale's code.
 
     A scale counts in a step with an ordinary result; a NaN counts where neither another scale nor the accumulator makes
     the result NaN.

@@ -1,4 +1,4 @@
-"""Values of steps that covergroups sample, computed from the operands with the golden model's arithmetic."""
+"""Values of steps that covergroups sample; the golden model's arithmetic computes them from the operands."""
 
 from functools import cached_property
 
@@ -22,9 +22,9 @@ Mask = NDArray[np.bool_]
 
 
 class StepValues:
-    """Values of steps with one control word, whatever formats it combines."""
+    """Values of steps with one control word, for any combination of formats."""
 
-    #: Whether some instruction combines these formats, and whether they are floats or integers.
+    #: Whether some instruction combines these formats, and whether the formats are floats or integers.
     known = floating = integer = False
 
     def __init__(self, control: Control, nibbles: NDArray[np.uint8]) -> None:
@@ -43,11 +43,11 @@ class _OperationValues(StepValues):
         self.operands = operands
         self.slots_per_chunk = operation.slots // self.nibbles.shape[1]
         self.slots = np.arange(operation.slots)
-        self.chunk = self.slots // self.slots_per_chunk  # of each slot
+        self.chunk = self.slots // self.slots_per_chunk  # for each slot
 
     @cached_property
     def selection_matters(self) -> Mask:
-        """Where a stored element is nonzero and the units of B of its chunk differ, so that its nibble matters."""
+        """Mask of nonzero stored elements whose chunk has different units of B, so that the nibble matters."""
         element, candidates = self.operation.a, self.operands.candidates
         # Ignored bits do not count, nor does the sign of a float.
         bits = element.format.bits if element.format.is_integer else element.format.bits - 1
@@ -75,7 +75,7 @@ class IntegerValues(_OperationValues):
             for codes, fmt in ((operands.a, a_format), (operands.b, b_format))
         )
         c = operands.c.view(np.int32).astype(np.int64)
-        # An accumulator beyond 32 bits comes with its overflow bit from an earlier step of the instruction.
+        # If an accumulator exceeds 32 bits, its overflow bit comes from an earlier step of the instruction.
         self.before = c + np.where(operands.overflow, np.where(c < 0, 1 << 32, -(1 << 32)), 0)
         self.products = (self.a * self.b).sum(axis=1, dtype=np.int64)
         self.total = self.before + self.products
@@ -117,7 +117,7 @@ class FloatValues(_OperationValues):
         )
         if self.a.classes is not None or self.b.classes is not None:
             self.a, self.b = self.a.with_classes(), self.b.with_classes()
-        # Neither zero nor special.
+        # neither zero nor special
         self.numbers_a, self.numbers_b = self.a.values != 0, self.b.values != 0
         self.c = decode_accumulator(operands.c.astype(code_type))
         self.c_subnormal = (self.c != 0) & (np.abs(self.c) < 2.0**fmt.minimum_exponent)
@@ -127,7 +127,7 @@ class FloatValues(_OperationValues):
         self.ordinary = trace.ordinary
         self.sets_e_max = trace.participates & (trace.exponents == trace.e_max)
         self.c_sets_e_max = trace.c_participates & (trace.c_exponents == trace.e_max)
-        # A term or the accumulator is neither zero nor special.
+        # terms and accumulators that are neither zero nor special
         self.nonzero = trace.participates.any(axis=0) | trace.c_participates
         self.truncated, self.c_truncated = trace.aligned != trace.truncated, trace.c_aligned != trace.c_truncated
         codes = encode_accumulator(trace.result, code_type).astype(np.uint32)
@@ -157,12 +157,12 @@ class FloatValues(_OperationValues):
 
     @cached_property
     def keeps_bits(self) -> Mask:
-        """Where a term or the accumulator is not zero after truncation."""
+        """Mask of terms and accumulators that are not zero after truncation."""
         return (self.trace.truncated != 0).any(axis=0) | (self.trace.c_truncated != 0)
 
     @cached_property
     def loses_bits(self) -> Mask:
-        """Where alignment truncates a term or the accumulator."""
+        """Mask of terms and accumulators that alignment truncates."""
         return self.truncated.any(axis=0) | self.c_truncated
 
     def subnormal(self, operand: str) -> Mask:
@@ -185,7 +185,7 @@ class FloatValues(_OperationValues):
 
     @cached_property
     def unselected_b(self) -> tuple[Mask, Mask]:
-        """Where B has NaN, and where Inf, while the result is ordinary, as metadata does not select it."""
+        """Masks of NaN and of Inf in B in steps with an ordinary result, where metadata does not select them."""
         element, visible, classes = self.operation.b, self.ordinary, None
         if self.control.sparse and self.operation.has("b", "NaN"):
             classes = decode(self.operands.all_b, element.format, WIDE, element.low_bit).classes

@@ -1,4 +1,4 @@
-"""Tops compiled by Verilator, with their units as models in a library of their own, which the model of the top clocks.
+"""Compile top modules with Verilator; their units are models in a separate library, which the model of the top clocks.
 
 One Verilator model of a whole top would contain a copy of the code for each unit and take gigabytes. A library of its
 own can also be replaced by one for a single kind of instruction.
@@ -31,7 +31,7 @@ _Model = TypeVar("_Model")
 _UNIT = "dot"
 #: Functions of a library of units, in the order of ``Library`` in ``drivers/units.h``.
 _FUNCTIONS = ("create", "destroy", "add", "clock")
-#: Verilog of a unit in a top. Its results come out of registers, so no combinational path crosses it.
+#: Verilog of a unit in a top. Its results come from registers, so that no combinational path crosses it.
 _UNIT_MODULE = """
 module {name}(input [{step}:0] step, input clk, input rst, input enable, output reg [{result}:0] result);
     import "DPI-C" function chandle unit_create();
@@ -51,7 +51,7 @@ endmodule
 
 @dataclass(frozen=True)
 class StandIn:
-    """Stand-ins for the arrays of a compiled top, whose control and fetch are then built without a datapath."""
+    """Stand-ins for the arrays of a compiled top, so that its control and fetch are built without a datapath."""
 
     warp_class: type[Warp]  #: Component that replaces an array: an instance of `module`
     #: Verilog of that module. It calls `unit_create` and `unit_clock`, as the module of a unit does.
@@ -61,7 +61,7 @@ class StandIn:
 
 
 def unit_drivers(config: CoreConfig, arrays: int) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the C++ of two libraries of units: around Verilator's model, and around a function of one step.
+    """Return the C++ of two libraries of units: with Verilator's model, and with a function that computes one step.
 
     The units are those of arrays that are clocked together.
     """
@@ -72,7 +72,7 @@ def unit_drivers(config: CoreConfig, arrays: int) -> tuple[dict[str, str], dict[
 
 
 def unit_functions(library: Path | None) -> list[Any]:
-    """Return pointers to the functions of a library of units; null pointers without a library."""
+    """Return pointers to the functions of a library of units; null pointers if there is no library."""
     if library is None:
         return [None] * len(_FUNCTIONS)
     units = ctypes.CDLL(str(library))
@@ -80,14 +80,14 @@ def unit_functions(library: Path | None) -> list[Any]:
 
 
 def unit_module(config: CoreConfig, top: str) -> str:
-    """Return the Verilog module that replaces the unit of a top and clocks a model of a unit."""
+    """Return the Verilog module that replaces the unit of a top, and clocks a model of the unit."""
     assert config.cuts[-1:] == ("round",), "results must come out of registers"
     step, result = unit_step_layout(config).size - 1, unit_result_layout().size - 1
     return _UNIT_MODULE.format(name=unit_of(top), step=step, result=result)
 
 
 class CompiledTop(Generic[_Model]):
-    """A top compiled by Verilator, loaded into this process.
+    """A top module compiled by Verilator, loaded into this process.
 
     It is built on first use and cached in :func:`~sptc.infra.cache.cache_folder`. Raise a `BackendError` if the
     simulator or a compiler is missing or fails; it says what to install.
@@ -104,7 +104,7 @@ class CompiledTop(Generic[_Model]):
         Replaces the arrays; results are then those of the stand-in.
     """
 
-    #: Name of the top, and its name in messages.
+    #: Name of the top module, and its name in messages.
     top: ClassVar[str]
     title: ClassVar[str]
 

@@ -1,4 +1,4 @@
-"""Tensor cores of a CTA, or of a CTA pair, compiled by Verilator: commands and memories in, tensor memory out."""
+"""Tensor cores of a CTA or CTA pair, compiled by Verilator: commands and memories in, tensor memory out."""
 
 import ctypes
 from collections import Counter
@@ -22,7 +22,7 @@ from .tcgen05_commands import CtaCommand, CtaRun
 __all__ = ["CompiledTcgen05", "CtaModel", "cta_driver", "run_ctas"]
 
 _FOREVER = np.iinfo(np.int64).max
-#: Fields of the record of a run that the driver fills for each command, and for the whole run.
+#: Fields of the record of a run that the driver writes, for each command and for the whole run.
 _OF_COMMANDS, _OF_RUN = ("taken", "done", "undefined"), ("arrivals", "reads", "columns")
 
 

@@ -23,7 +23,7 @@ from .warp_operands import RESULT_WORDS, warp_results, warp_words
 
 __all__ = ["CompiledWarp", "StreamModel", "WarpRun", "stream_driver"]
 
-#: An instruction is offered and a result taken in every cycle.
+#: Pattern: in every cycle an instruction is offered and a result is taken.
 _ALWAYS = np.array([CycleBits.OFFER | CycleBits.TAKE], np.uint16)
 
 
@@ -33,7 +33,7 @@ def stream_driver(ports: Sequence[str], top: str, more: Sequence[str] = ()) -> d
 
 
 class StreamModel(CompiledModel):
-    """One component of a library built with ``drivers/stream.cpp``; its units may be in another library."""
+    """A component of a library built with ``drivers/stream.cpp``; its units may be in a separate library."""
 
     prefix = "stream"
     arguments = (*[ctypes.c_void_p] * 5, ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p)
@@ -78,7 +78,7 @@ class StreamModel(CompiledModel):
 
 @dataclass(frozen=True, eq=False)
 class WarpRun:
-    """Results of instructions that a warp executed one after the other."""
+    """Results of instructions that a warp executed in order."""
 
     d: NDArray[np.uint32]  #: Result registers, shape (cases, 32, registers)
     #: Flags of undefined nibbles by row and chunk, shape (cases, 16, 16).
@@ -100,7 +100,7 @@ class CompiledWarp(CompiledTop[StreamModel]):
         return StreamModel(self._library, units)
 
     def run(self, instruction: Instruction, operands: HeldOperands) -> WarpRun:
-        """Execute an instruction on each case of its operands, one after the other from reset on.
+        """Execute an instruction on each case of its operands in order, after a reset.
 
         The instruction is one of ``mma`` with 16 rows, whose formats the datapath has. An AssertionError says that the
         hardware breaks a rule of its streams, or gives no result.

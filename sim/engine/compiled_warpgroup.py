@@ -31,13 +31,13 @@ from .warpgroup_commands import Command, Completion, WarpInstruction
 
 __all__ = ["CArray", "CCommand", "CInstruction", "CWork", "CompiledWarpgroup", "GroupModel", "group_driver"]
 
-#: Units of 16 bytes in half of the shared memory that a descriptor can address; every second image is there.
+#: Half of the shared memory that a descriptor can address, in units of 16 bytes; every second image is there.
 _HALF = 1 << ADDRESS_BITS - 1
 _PANEL_OUTPUTS = ROWS * COLUMNS
 
 
 class CCommand(ctypes.Structure):
-    """``Command`` of the driver."""
+    """Struct ``Command`` of the C++ driver."""
 
     _fields_ = (
         *members(ctypes.c_void_p, "payload", "image", "c", "expected", "results"),
@@ -47,7 +47,7 @@ class CCommand(ctypes.Structure):
 
 
 class CInstruction(ctypes.Structure):
-    """``Instruction`` of the driver."""
+    """Struct ``Instruction`` of the C++ driver."""
 
     _fields_ = (
         *members(ctypes.c_void_p, "payload", "expected", "result"),
@@ -57,7 +57,7 @@ class CInstruction(ctypes.Structure):
 
 
 class CArray(ctypes.Structure):
-    """``Array`` of the driver."""
+    """Struct ``Array`` of the C++ driver."""
 
     _fields_ = (
         ("instructions", ctypes.POINTER(CInstruction)),
@@ -66,7 +66,7 @@ class CArray(ctypes.Structure):
 
 
 class CWork(ctypes.Structure):
-    """``Work`` of the driver."""
+    """Struct ``Work`` of the C++ driver."""
 
     _fields_ = (
         ("commands", ctypes.POINTER(CCommand)),

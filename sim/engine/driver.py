@@ -1,4 +1,4 @@
-"""C++ drivers of compiled models: their sources, the objects that they create, and the events of a cycle.
+"""C++ drivers of compiled models: their sources, their objects, and the events of a cycle.
 
 The sources are files of ``drivers/`` and a generated header with the constants of a configuration.
 """
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 __all__ = ["PATIENCE", "CompiledModel", "CycleBits", "driver", "members", "pattern_constants"]
 
-#: Cycles without a transfer or a due result after which a run is given up; longer than any gap in a pattern.
+#: Cycles without a transfer or a due result after which a run is aborted; more than any gap in a pattern.
 PATIENCE = 1 << 14
 _FOLDER = Path(__file__).with_name("drivers")
 _INCLUDED = re.compile(r'^#include "(\w+\.h)"$', re.M)
@@ -36,10 +36,10 @@ _HEADER = """\
 
 
 class CycleBits(IntFlag):
-    """Events in a cycle of a stream test: bits that the C++ drivers and Python share."""
+    """Events in a cycle of a stream test, as bits that the C++ drivers and Python share."""
 
     OFFER = 1 << 0  #: The next item or command is offered; it stays offered until it is taken
-    OFFER_C = 1 << 1  #: The next accumulators are offered, likewise
+    OFFER_C = 1 << 1  #: The next accumulators are offered until they are taken
     TAKE = 1 << 2  #: Results are taken
     OFFER_MMA = 1 << 3  #: An instruction of ``mma`` is offered
     #: Results of ``mma`` of the first array are taken; the next three bits are for the other arrays.
@@ -58,14 +58,14 @@ def pattern_constants() -> dict[str, int]:
 
 
 def members(kind: type, *names: str) -> list[tuple[str, type]]:
-    """Return members of one type for the fields of a ctypes structure."""
+    """Return fields of one type for a ctypes structure."""
     return [(name, kind) for name in names]
 
 
 class CompiledModel:
-    """An object that the driver in a compiled library creates and runs; `create` are the arguments of its creation."""
+    """An object that the driver in a compiled library creates and runs; `create` has the constructor's arguments."""
 
-    #: First word of the driver's functions, and types of the arguments of ``run`` after the object.
+    #: Prefix of the driver's functions, and argument types of ``run`` after the object.
     prefix: ClassVar[str]
     arguments: ClassVar[tuple[type, ...]]
     checks: ClassVar[bool] = True  #: Whether ``run`` returns the broken rule

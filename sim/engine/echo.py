@@ -68,7 +68,7 @@ end
 
 
 class EchoingArray(Warp):
-    """An instance of :data:`ECHOING_MODULE`."""
+    """An instance of the Verilog module :data:`ECHOING_MODULE`."""
 
     def elaborate(self, platform: object) -> Module:
         """Connect the instance."""
@@ -88,7 +88,7 @@ class EchoingArray(Warp):
 
 
 def echoing_arrays(config: CoreConfig, optimisation: tuple[str, ...] = ("-O1",)) -> StandIn:
-    """Return stand-ins that take and give panels in the same cycles as the arrays of a configuration.
+    """Return stand-ins that accept operands and return results in the same cycles as the arrays of a configuration.
 
     A lower level of C++ optimisation suits short runs of the top around the arrays.
     """
@@ -121,7 +121,7 @@ def _fold(hashes: NDArray[np.uint32], words: NDArray[np.uint32]) -> NDArray[np.u
 
 
 def _fold_all(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Fold the words of the last axis in order."""
+    """Hash the words of the last axis in order."""
     hashes = np.full(words.shape[:-1], _START, np.uint32)
     for place in range(words.shape[-1]):
         hashes = _fold(hashes, words[..., place])
@@ -139,7 +139,7 @@ class EchoBackend:
         self.flags: list[NDArray[np.bool_]] = []
 
     def make_ready(self, arch: str) -> None:
-        """Nothing is built."""
+        """Do nothing: there is nothing to compile."""
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
         """Return the hashes of one instruction as D."""

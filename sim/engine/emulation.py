@@ -1,4 +1,4 @@
-"""Instructions that PTX has on an architecture but the datapath lacks: the sequences that the assembler emits for them.
+"""Instructions that the datapath of an architecture lacks: the sequences that the assembler emits for them.
 
 On sm_90 and sm_100, fp8 ``mma`` is unpacked to f16. It runs as two f16 instructions that accumulate from zero, over the
 even and the odd pairs of kept slots; then C is added. 4-bit integer ``mma`` runs as two 8-bit ones over even and odd
@@ -34,7 +34,7 @@ def run(multiply: Multiply, instruction: Instruction, operands: MatrixOperands) 
     narrow, integer, c = (instruction.a, instruction.b), instruction.a.is_integer, operands.c
     wide = [FORMATS[fmt.name.replace("4", "8") if integer else "f16"] for fmt in narrow]
     part = replace(instruction, a=wide[0], b=wide[1], k=instruction.k // 2, satfinite=False)
-    # For fp8, two stored slots and, sparse, four rows of B make a chunk; dense, two of each make a pair.
+    # For fp8, a chunk is two stored slots and, if sparse, four rows of B; if dense, two rows of B.
     lengths = (1, 1) if integer else (2, 4 if instruction.sparse else 2)
     d = np.zeros_like(c)
     for odd in (0, 1):
@@ -75,6 +75,6 @@ def widen_fp8(codes: NDArray[np.uint8], name: str) -> NDArray[np.uint16]:
 
 
 def taken(matrix: NDArray, run_length: int, odd: int, axis: int) -> NDArray:
-    """Return every other run of `run_length` neighbours along an axis, from the first or, if `odd`, from the second."""
+    """Return every second run of `run_length` neighbours along an axis, from the first or, if `odd`, the second."""
     index = np.arange(matrix.shape[axis]).reshape(-1, run_length)[odd::2].reshape(-1)
     return matrix.take(index, axis=axis)

@@ -1,4 +1,4 @@
-"""RTL back end: numpy batches through the row of a datapath, compiled by Verilator or in Amaranth's simulator."""
+"""RTL back end: runs batches on the row of a datapath, compiled by Verilator or in Amaranth's simulator."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ __all__ = ["Engine", "Execution", "HardwareBackend", "Simulator", "engine", "eng
 
 #: ``verilator``: compiled and fast. ``amaranth``: slow, but needs no compiler.
 Simulator = Literal["verilator", "amaranth"]
-#: Outputs that are computed in one block; bounds the memory of the step words.
+#: Outputs that are computed in one block, which limits the memory of the step words.
 _BLOCK_OUTPUTS = 1 << 14
 
 
@@ -169,7 +169,7 @@ def multiply_with(
     arch: str,
     operands: MatrixOperands,
 ) -> Product:
-    """Compute D with the instructions that a datapath has, one after the other along K; `execute` computes one of them.
+    """Compute D with instructions that a datapath has, in order along K; `execute` computes one instruction.
 
     Raise a `BackendError` if the datapath lacks a format.
     """

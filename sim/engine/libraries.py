@@ -16,7 +16,7 @@ from .simd import OPTIMISATION, vectorised
 
 __all__ = ["WORTH", "Libraries", "can_be_specialised"]
 
-#: Number of steps with one control word from which a specialised library is built, if none is cached.
+#: Number of steps with one control word above which a specialised library is built, if none is cached.
 WORTH = 1 << 23
 
 #: Sources at import, a part of the cache key, as in :mod:`~sptc.sim.engine.fingerprint`.
@@ -26,7 +26,7 @@ _WRITTEN = b"".join(
 
 
 def recipe() -> str:
-    """Return the key of a specialised library beside the hardware: the code that folds and writes it."""
+    """Return the cache key of a specialised library: the code that folds constants and writes the library."""
     return hashlib.sha256(_WRITTEN).hexdigest() + importlib.metadata.version("pyosys")
 
 
@@ -36,7 +36,7 @@ def can_be_specialised() -> bool:
 
 
 class Libraries:
-    """The libraries of a unit or a row, built at their first use.
+    """The libraries of a unit or a row, each built on first use.
 
     Verilator compiles the hardware for all instructions. For one control word, :func:`~sptc.sim.engine.simd.vectorised`
     writes a function of sixteen steps at once. Both kinds of libraries have the same functions. `top` is ``unit`` or

@@ -1,4 +1,4 @@
-"""Replace the registers of balanced pipelines by wires, so that a proof is about a function of one step.
+"""Replace the registers of balanced pipelines by wires, so that a proof needs to consider only one step.
 
 A pipeline is balanced if every path from an input to an output crosses the same number of registers, and one input
 enables all of them. Its registers then add latency only: two such pipelines give equal results if and only if they do
@@ -33,7 +33,7 @@ _NETLIST = "pipeline.json"
 
 
 def write_wires(folder: Path) -> None:
-    """Write the file that :data:`WITHOUT_REGISTERS` needs into the folder where Yosys runs."""
+    """Write the file that the commands :data:`WITHOUT_REGISTERS` read into the folder where Yosys runs."""
     (folder / _WIRES).write_text(_MAP, encoding="utf-8")
 
 

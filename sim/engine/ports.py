@@ -41,9 +41,9 @@ _WORD = 32
 class Port:
     """A port: a leaf of a component's signature."""
 
-    name: str  #: Its path joined by two underscores, as in the emitted Verilog
+    name: str  #: Path of the port, joined by two underscores, as in the emitted Verilog
     value: Value
-    is_input: bool  #: Direction, seen from the component
+    is_input: bool  #: Direction as the component sees it
 
     @property
     def bits(self) -> int:
@@ -57,7 +57,7 @@ class Port:
 
     @property
     def numbers(self) -> range:
-        """Numbers that fit the port."""
+        """Range of numbers that the port can hold."""
         half = 1 << self.bits - 1
         return range(-half, half) if self.signed else range(2 * half)
 
@@ -116,30 +116,30 @@ def split(values: Mapping[str, NDArray], ports: list[Port], prefix: str = "") ->
 
 
 def joined(field: NDArray) -> list[int]:
-    """Return one field of a structured array as Python integers."""
+    """Return one field of a structured array as a list of Python integers."""
     if field.ndim == 1:
         return [int(value) for value in field]
     return [int.from_bytes(row.tobytes(), "little") for row in field]
 
 
 def payload_bits(layout: data.Layout, fields: Any) -> int:
-    """Return a payload, given by its fields, as an integer."""
+    """Return a payload as an integer, from the values of its fields."""
     return int(layout.const(fields).as_value().value)
 
 
 def payload_words(layout: data.Layout, fields: Mapping[str, Any], first: str = "") -> NDArray[np.uint32]:
-    """Return a payload as words, from that of the field `first` on."""
+    """Return the words of a payload that begin with field `first`."""
     start = layout[first].offset // _WORD if first else 0
     return words_of(payload_bits(layout, fields) >> _WORD * start, layout.size - _WORD * start)
 
 
 def words_of(payload: int, bits: int) -> NDArray[np.uint32]:
-    """Return a payload of a number of bits as words."""
+    """Return a payload of a number of bits as 32-bit words."""
     return np.frombuffer(payload.to_bytes(4 * -(-bits // _WORD), "little"), np.uint32)
 
 
 def flags_of(words: NDArray[np.uint32]) -> NDArray[np.bool_]:
-    """Return the bits of words, along the last axis."""
+    """Return the bits of 32-bit words, along the last axis."""
     return np.unpackbits(np.ascontiguousarray(words).view(np.uint8), axis=-1, bitorder="little").astype(np.bool_)
 
 
@@ -165,13 +165,13 @@ class ComponentLibrary(CompiledModel):
         """Return the outputs for vectors of some inputs, shape (count,), as an array of the type `outputs`."""
         assert vectors.flags.c_contiguous
         answers = np.zeros(len(vectors), outputs)
-        # `_in` and `_out` keep the arrays of places alive during the call.
+        # `_in` and `_out` keep the arrays of offsets alive during the call.
         (_in, given), (_out, got) = (self._described(layout) for layout in (vectors.dtype, outputs))
         self.run_driver(len(vectors), ctypes.byref(given), vectors.ctypes.data, ctypes.byref(got), answers.ctypes.data)
         return answers
 
     def _described(self, layout: np.dtype) -> tuple[NDArray[np.int32], _Vectors]:
-        """Return the places of the ports in a vector, and the structure that the driver takes."""
+        """Return the offsets of the ports in a vector, and the structure that the driver takes."""
         fields: Mapping[str, Any] = layout.fields or {}
         places = np.array(
             [(self._numbers[port], offset, field.itemsize) for port, (field, offset, *_) in fields.items()], np.int32

@@ -1,4 +1,4 @@
-"""Interface of a row for programs: fields of steps and results, codes of the control word, and operand orders.
+"""Interface of a row for software: fields of steps and results, codes of the control word, and operand orders.
 
 The RTL in Amaranth defines all of it, but importing Amaranth takes most of the start-up time. So the interface is
 cached, and a process that only runs a compiled row needs no Amaranth.
@@ -33,7 +33,7 @@ class Field(NamedTuple):
 
 @dataclass(frozen=True)
 class RowInterface:
-    """Layouts, codes and orders that a program needs to write steps of a row and to read its results."""
+    """Layouts, codes and orders that software needs to write the steps of a row and to read its results."""
 
     #: Fields of :func:`~sptc.rtl.step.row_step_layout`, :func:`~sptc.rtl.step.row_result_layout` and
     #: :func:`~sptc.rtl.step.control_layout`.

@@ -15,14 +15,14 @@ from .python_simulator import PERIOD
 __all__ = ["Signals", "WatchedRow"]
 
 _T = TypeVar("_T")
-#: VCD scopes around the row: the simulation and its top.
+#: VCD scopes that contain the row: the simulation and its top.
 _OUTER = 2
 _FEMTOSECONDS = round(PERIOD * 1e15)
 
 
 @dataclass(frozen=True, eq=False)
 class Signals:
-    """Signal values in one step, under their names in the waveform."""
+    """Signal values in one step, by their names in the waveform."""
 
     #: VCD identifier code and width, by component and signal. Component names begin below the row, as in
     #: ``unit.align.align3``.
@@ -30,7 +30,7 @@ class Signals:
     values: dict[str, int | str]  #: Values by VCD identifier code
 
     def word(self, component: str, name: str) -> str:
-        """Return the name of a signal's value, an enumeration member."""
+        """Return the value of a signal as the name of an enumeration member."""
         return str(self.values[self.codes[component, name][0]])
 
     def unsigned(self, component: str, name: str) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 __all__ = ["LANES", "OPTIMISATION", "PREPARED", "vectorised"]
 
-#: Steps that are computed at once, as in ``drivers/vectors.h``.
+#: Steps that are computed together, as in ``drivers/vectors.h``.
 LANES = 16
 #: Yosys commands that reduce a flat design without registers to the cells that :func:`vectorised` supports.
 PREPARED = "opt -full\nwreduce\npmuxtree\nbmuxmap\nopt -full\nopt_clean -purge\n"
@@ -77,7 +77,7 @@ def _mask(width: int) -> int:
 
 
 class _Writer:
-    """C++ lines that have been written, and the place of every bit in their variables."""
+    """Writer of C++ lines; it knows the variable and the position in it of every bit."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -110,7 +110,7 @@ class _Writer:
         return self._name(" | ".join(parts)) if len(parts) > 1 else parts[0]
 
     def _run(self, bits: Sequence[Bit], place: int) -> int:
-        """Return the number of bits from `place` on that are also adjacent in one limb of their source."""
+        """Return the number of bits from index `place` on that are also adjacent in one limb of their source."""
         word, first = self.places[bits[place]]
         length = 1
         while (
@@ -122,7 +122,7 @@ class _Writer:
         return length
 
     def _part(self, bit: Bit, place: int, length: int, repeated: bool) -> str:
-        """Return bits of a source limb, moved to `place` of another limb."""
+        """Return bits of a source limb, shifted to bit `place` of another limb."""
         word, first = self.places[bit]
         limb, first_in_limb = divmod(first, _LIMB)
         value = self._limb_of(word, limb)
@@ -143,7 +143,7 @@ class _Writer:
         return f"{word}[{limb}]" if word == "in" else f"{word}_{limb}"
 
     def _name(self, expression: str) -> str:
-        """Return a variable for an expression; equal expressions share a variable."""
+        """Return a variable with the value of an expression; equal expressions share a variable."""
         if expression.isidentifier():
             return expression
         if expression not in self._named:
@@ -255,7 +255,7 @@ class _Writer:
         return f"bit({any_of('A')})"
 
     def _shifted(self, cell: Any, left: bool, width: int, signed: bool) -> list[str]:
-        """Return the limbs of a variable shift: by whole limbs, a bit of the amount at a time, then within limbs."""
+        """Return the limbs of a variable shift: first by whole limbs, bit by bit of the amount, then within limbs."""
         amount = cell["connections"]["B"]
         inner = max(width, len(cell["connections"]["A"]))
         limbs = self.operand(cell, "A", inner, signed)
@@ -298,5 +298,5 @@ _BITWISE: dict[str, Callable[..., str]] = {
 _SUMS = ("add", "sub")
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _REDUCTIONS = ("reduce_or", "reduce_bool", "reduce_and", "reduce_xor", "logic_not", "logic_and", "logic_or")
-#: Cells whose results need no mask: the bits above their width are zero already.
+#: Cells whose results need no mask, since the bits above their width are already zero.
 _NORMAL = ("and", "or", "xor", "pos", "mux", *_COMPARISONS, *_REDUCTIONS)

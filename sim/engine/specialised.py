@@ -34,7 +34,7 @@ module {name}({clock}input [{last}:0] step, output [{result}:0] result);
   {inside} inside({connected}.step(tied), .result(result));
 endmodule
 """
-#: Initial values of registers are removed, so that a register of a constant is constant from the first cycle on.
+#: Initial values of registers are removed, so that a register with a constant input counts as constant.
 _FOLDED = f"""
 read_verilog -sv {_NAME}.v
 hierarchy -top {_NAME}

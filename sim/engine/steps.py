@@ -19,7 +19,7 @@ _WORD = 32
 
 
 def octets(codes: NDArray, container_bits: int) -> NDArray[np.uint8]:
-    """Return rows of containers, shape (tiles, rows, elements), as bytes; a byte holds two 4-bit elements."""
+    """Return rows of containers, shape (tiles, rows, elements), as bytes; two 4-bit elements share a byte."""
     if container_bits == 4:
         return join_nibbles(codes)
     return np.ascontiguousarray(codes).view(np.uint8)
@@ -27,9 +27,9 @@ def octets(codes: NDArray, container_bits: int) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class StepWords:
-    """Places of the fields of a step, as slices of its 32-bit words."""
+    """Positions of the fields of a step, as slices of its 32-bit words."""
 
-    #: Words that contain the field.
+    #: Indices of the words that contain the field.
     a: slice
     b: slice
     metadata: slice
@@ -56,7 +56,7 @@ def step_words(config: CoreConfig) -> StepWords:
 
 
 def executes(config: CoreConfig, instruction: Instruction, arch: str) -> bool:
-    """Return whether a datapath computes an instruction of an architecture by itself, without emulation."""
+    """Return whether a datapath executes an instruction of an architecture without emulation."""
     return config.holds(instruction) and numerics(instruction, arch).method is not Method.EMULATED
 
 
@@ -149,7 +149,7 @@ def _ordered_bytes(config: CoreConfig, instruction: Instruction, b: NDArray[np.u
 
 
 def _with_zero(octets: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Append a zero to each row, for the places that a short step lacks."""
+    """Append a zero to each row, for the positions that a short step does not use."""
     return np.concatenate([octets, np.zeros((*octets.shape[:-1], 1), np.uint8)], axis=-1)
 
 

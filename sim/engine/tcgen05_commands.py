@@ -22,9 +22,9 @@ __all__ = ["COMMIT", "CtaCommand", "CtaProgram", "CtaRun", "cta_command"]
 
 #: Bits of a shared-memory descriptor that the hardware does not support: atoms of 32 bytes, absolute leading address.
 _NOT_BUILT = 1 << 61 | 1 << 52
-#: Number of sparsity selectors that the hardware supports; what a larger one picks is not documented.
+#: Number of sparsity selectors that the hardware supports; the effect of larger ones is not documented.
 _SELECTORS = 2
-#: Operands that are in tensor memory for every instruction: field name without ``_column``, and key in `operands`.
+#: Operands that every instruction reads from tensor memory: field name without ``_column``, and key in `operands`.
 _COLUMN_OPERANDS = {"d": "d", "metadata": "e", "scale_a": "scale_a", "scale_b": "scale_b"}
 #: The smallest shared-memory descriptor; every tensor-memory address is below it.
 _SMALLEST_DESCRIPTOR = 1 << 46

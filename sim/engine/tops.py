@@ -1,4 +1,4 @@
-"""The three tops that execute instructions: the choice of a top, and the compiled tops, created once per process."""
+"""The three top modules that execute instructions: choice of a top, and compiled tops, one of each per process."""
 
 from functools import lru_cache
 
@@ -20,7 +20,7 @@ __all__ = ["command_of", "refusal", "tcgen05", "tops_of", "undefined_names", "wa
 
 
 def tops_of(instruction: Instruction, arch: str) -> tuple[str, ...]:
-    """Return the names of the tops, and thereby back ends, that execute an instruction of an architecture.
+    """Return the names of the tops, which are also back ends, that execute an instruction of an architecture.
 
     For ``tcgen05.mma`` the operands decide as well: see :func:`command_of`.
     """
@@ -68,7 +68,7 @@ def tcgen05() -> CompiledTcgen05:
 
 
 def command_of(operands: TensorMemoryOperands) -> CtaCommand:
-    """Return the command for a ``tcgen05.mma``; a BackendError says that the hardware does not execute it."""
+    """Return the command for a ``tcgen05.mma``; raise a BackendError if the hardware does not execute it."""
     command = cta_command(
         TCGEN05_ARRAY, operands.opcode, operands.descriptor, operands.addresses, enable_input_d=operands.enable_input_d
     )

@@ -34,7 +34,7 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Command:
-    """One command: a multiplication, a commit or a wait."""
+    """One command of a warpgroup: a multiplication, a commit or a wait."""
 
     #: Fields of :func:`~sptc.rtl.warpgroup.warpgroup_layout`, without `a` and `e`.
     fields: dict[str, Any]
@@ -58,12 +58,12 @@ class Command:
 class Completion:
     """Result of a command or an instruction."""
 
-    #: Cycle in which it was taken, and cycle in which its last result came out; `done` of a commit or a wait is -1.
+    #: Cycle in which the command was taken, and cycle of its last result; `done` of a commit or a wait is -1.
     taken: int
     done: int
     #: Result registers, shape (128, registers), or (32, registers) of ``mma``.
     d: NDArray[np.uint32]
-    #: Flags of undefined nibbles beside every panel of results, shape (panels, 64, 16), or (1, 16, 16).
+    #: Flags of undefined nibbles for every panel of results, shape (panels, 64, 16), or (1, 16, 16) for ``mma``.
     illegal: NDArray[np.bool_]
 
 
@@ -74,9 +74,9 @@ class WarpInstruction:
     #: Fields of :func:`~sptc.rtl.tensor_cores.mma_layout`, without the number of the array.
     words: NDArray[np.uint32]
     control: int  #: Control word
-    registers: int  #: Registers of D in a thread
-    surroundings: int  #: Cycles of the latency on silicon outside the array
-    #: Number of the earlier instruction of the same array whose D is its C; None for a C of its own.
+    registers: int  #: Number of registers of D per thread
+    surroundings: int  #: Part of the latency on silicon that is outside the array, in cycles
+    #: Index of the earlier instruction of the same array whose D is the C of this one; None if it has its own C.
     after: int | None = None
 
 
@@ -104,7 +104,7 @@ def multiplication(config: CoreConfig, instruction: Instruction, operands: HeldO
     fields |= wgmma_fields(config, instruction, operands.immediates)
     a, e = (arrays[name][case] if name in arrays else None for name in ("a", "e"))
     registers = REGISTERS * instruction.d.bits // 32
-    # The memory is written in units of 16 bytes, and no descriptor reaches beyond the address space.
+    # Memory is written in units of 16 bytes, and descriptors address only the address space.
     image = arrays["b"][case, :ADDRESS_SPACE]
     image = np.pad(image, (0, -len(image) % UNIT_BYTES))
     return Command(fields, a, e, image, arrays["c"][case], instruction.n, registers)

@@ -22,7 +22,7 @@ __all__ = ["AssumedComponents", "AssumedSteps", "AssumedStream", "assumed_contro
 
 
 class AssumedComponents(Harness):
-    """Components whose inputs are assumed to have element codes of the configuration and codes of existing results."""
+    """Constraints of the inputs of components: element codes of the configuration, and codes of results that exist."""
 
     def __init__(self, config: CoreConfig, benches: Mapping[str, ComponentBench]) -> None:
         super().__init__({name: bench.component for name, bench in benches.items()})
@@ -42,7 +42,7 @@ class AssumedComponents(Harness):
         return m
 
 
-#: Fields of a control word that an instruction decides.
+#: Fields of a control word that the instruction determines.
 _DECIDED = ("a", "b", "result", "sparse", "scale")
 
 
@@ -106,7 +106,7 @@ class AssumedSteps(Elaboratable):
 
 
 class AssumedStream(wiring.Component):
-    """A stream component whose inputs are assumed to be streams of existing instructions, with masked outputs.
+    """A stream component whose inputs are streams of existing instructions, and whose outputs without meaning are zero.
 
     The design, which becomes a submodule ``design``, has a stream ``i``, perhaps ``o``, ``c`` and ``mma``, and ports to
     memories. A payload that waits at an input stays. Outputs that nobody reads are zero: payloads that are not valid,
@@ -132,13 +132,13 @@ class AssumedStream(wiring.Component):
                 m.d.comb += Value.cast(inner).eq(Value.cast(outer))
             else:
                 assumption.d.comb += Value.cast(outer).eq(self._meant(path, Value.cast(inner)))
-        for name in ("i", "c", "mma"):  # in this order, so that the netlist of a top is always the same
+        for name in ("i", "c", "mma"):  # in a fixed order, so that the netlist of a top does not change
             if name in self.signature.members:
                 self._stays(assumption, name, getattr(self, name))
         return m
 
     def _meant(self, path: tuple[str | int, ...], inner: Value) -> Value:
-        """Return an output, or zero while it has no meaning."""
+        """Return an output, or zero in cycles in which it has no meaning."""
         design = self._design
         if path[:2] == ("o", "payload") and self._looked_at is not None:
             return Mux(design.o.valid, inner & self._looked_at, 0)

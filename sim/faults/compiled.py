@@ -1,4 +1,4 @@
-"""Faulty hardware compiled by Verilator."""
+"""Compile hardware with faults by Verilator."""
 
 from collections.abc import Mapping
 from pathlib import Path

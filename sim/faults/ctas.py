@@ -1,4 +1,4 @@
-"""Fault regression of the tensor cores of a CTA, alone and in a pair, around echoing arrays.
+"""Fault regression of the tensor cores of a CTA, alone and in a pair, with arrays that return hashes.
 
 The faults are in the first CTA of a pair; the second one is correct. A fault shows in the memories of either CTA.
 """
@@ -23,10 +23,10 @@ from .mutants import REST, UNTOUCHED, Fault, mutated
 
 __all__ = ["CtaRegression"]
 
-#: Arrays of the design: one partition of tensor memory; the other three are identical.
+#: Arrays of the design under test: those of one partition of tensor memory; the other three are identical.
 _ARRAYS = 2
 _COMPONENTS = {
-    # The placement checker only raises flags, and has tests of its own.
+    # Component without faults: the placement checker only raises flags, and has its own tests.
     UNTOUCHED: ("design.placement",),
     "slots": ("design.slots",),
     "fetch": ("design.fetch", "design.requests_a", "design.requests_b"),
@@ -36,7 +36,7 @@ _COMPONENTS = {
     "commits": ("design.commits",),
     "tcgen05": REST,
 }
-#: Cycles of the longest pattern of gaps, which repeats; and cycles of a run that the reset of the next run ends.
+#: Cycles of the longest pattern of gaps, which repeats; and cycles of the run that the next run's reset interrupts.
 _PATTERN_CYCLES, _CUT_SHORT = 997, 300
 
 
@@ -61,7 +61,8 @@ class CtaRegression:
             expected=program.expected[:, :lanes],
             flags=program.flags[:, :, :lanes],
         )
-        # Three runs: with gaps, cut short by the reset of the next; commands offered in every cycle; with other gaps.
+        # Three runs: with gaps, interrupted by the reset of the next; with a command offered in every cycle; with other
+        # gaps.
         gaps = [rng.integers(0, 4, _PATTERN_CYCLES, np.uint8) for _ in range(2)]
         self._runs = [(gaps[0], _CUT_SHORT), (np.full(1, 3, np.uint8), None), (gaps[1], None)]
         self._right = [self._run(number) for number in range(len(self._runs))]

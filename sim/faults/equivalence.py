@@ -32,11 +32,11 @@ from .mutants import FLAT, Fault
 
 __all__ = ["Pipeline", "Verdict", "settled"]
 
-#: Input that turns the fault on, and module name of the cone.
+#: Input that activates the fault, and module name of the cone.
 _FAULTY, _CONE = "is_faulty", "cone"
-#: Yosys commands that flatten the parts around which faults were drawn: some of their inputs may not matter.
+#: Yosys commands that flatten the parts among whose cells faults were drawn, since some of their inputs may not matter.
 _WHOLE = "setattr -mod -unset keep_hierarchy *\nflatten\nopt_clean\n"
-#: Yosys commands that turn these parts into ports: their inputs are compared, and their outputs are equal.
+#: Yosys commands that turn these parts into ports: the miter compares their inputs and assumes equal outputs.
 _CLOSED = "select -set parts {top}/t:{part}\ncd {top}\nexpose -evert @parts\ncd ..\nopt_clean\n"
 #: Yosys commands that split off the cone. They remove bits of operands and registers without influence on a result,
 #: such as the upper bits of a truncated difference. Registers begin with zero. Nets are split by driver: Yosys would
@@ -57,15 +57,15 @@ _CUT = "cd {top}\nselect -set near t:$assert %ci{levels}\ndelete t:* @near %d\nc
 _PORT = re.compile(
     r"^  wire (?:width (\d+) )?(?:upto )?(?:offset \S+ )?(input|output|inout) \d+ (?:signed )?(\S+)$", re.M
 )
-#: Levels of the cone behind the switch of the fault, and levels of the rest before the cone; None for all. Wires and
-#: cells count alike. Six levels end with the faulty cell at the earliest.
+#: Logic levels of the cone after the fault, and of the other logic before the cone; None for all. Wires and cells count
+#: alike; below six levels the cone may not contain the faulty cell.
 _LEVELS = ((6, 16), (8, 24), (12, 30), (8, None), (20, 40), (20, None), (None, None))
-#: Fraction of the time limit for a search on a partial cone, which may fail because the rest is missing.
+#: Fraction of the time limit for a proof attempt on a partial cone.
 _SHARE_OF_A_PART = 0.25
 
 
 class Verdict(Enum):
-    """Result for one fault."""
+    """Outcome of the proof for one fault."""
 
     EQUIVALENT = "equivalent"
     TOLD_APART = "told apart"
@@ -74,16 +74,16 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Description of a pipelined design."""
+    """Ports and cases of a pipelined design."""
 
     enable: str  #: Input that enables every register
     control: str  #: Input whose values distinguish the cases
-    #: For each case, the values of some bits of that input. Together the cases are all values that are ever driven.
+    #: For each case, values of some bits of the control input; the cases cover all values that are ever driven.
     cases: tuple[Mapping[int, int], ...]
 
 
 class _Search(NamedTuple):
-    """ABC commands, and whether a difference that they find is one of the design, not only of an abstraction."""
+    """ABC commands, and whether a difference that they report exists in the design, not just in an abstraction."""
 
     commands: str
     concrete: bool
@@ -91,13 +91,13 @@ class _Search(NamedTuple):
 
 #: A run that shows a difference is short, but an instruction of a small array takes some ninety cycles.
 _RUN = _Search("orpos; strash; bmc3 -F {frames} -T {seconds}", concrete=True)
-#: Most of a design has no part in a proof: the gates that a bounded proof uses are enough, or nearly so.
+#: Most of a design has no part in a proof: gates that a bounded proof uses suffice, or nearly suffice.
 _ABSTRACTION = _Search(
     "orpos; strash; &get; &gla -F 40 -T {seconds}; &gla_derive; &put; scleanup; pdr -T {seconds}", concrete=False
 )
-#: Messages of ABC for a claim that holds; the last one if nothing is left to prove.
+#: Messages of ABC for a proved claim; the last one means that nothing was left to prove.
 _PROVED = ("Property proved", "UNSATISFIABLE", "Sequential miter is trivially UNSAT")
-#: A fault at the enable of a register, which a wire in place of the register would hide.
+#: Marks a fault at the enable of a register, which would disappear if a wire replaced the register.
 _ENABLE = " -port EN "
 _OF_A_CASE = "orpos; strash; &get; {fixed}&put; strash; iprove"
 _WITHOUT_IT = _Search("orpos; strash; scorr -F 2 -C 10000; dc2; scorr; pdr -T {seconds}; iprove", concrete=True)
@@ -155,7 +155,7 @@ def _by_cases(top: str, fault: Fault, place: Path, timeout: float, pipeline: Pip
 
 
 def _inputs(place: Path, port: str) -> dict[int, int]:
-    """Return the graph's input for each bit of a port on which something depends."""
+    """Return the AIG input of each bit of a port that the claim depends on."""
     lines = (line.split() for line in (place / "miter.map").read_text(encoding="utf-8").splitlines())
     return {int(bit): int(number) for kind, number, bit, *name in lines if [kind, *name] == ["input", port]}
 
@@ -163,7 +163,7 @@ def _inputs(place: Path, port: str) -> dict[int, int]:
 def _of_cone(
     top: str, fault: Fault, place: Path, timeout: float, prepare: str, behind: int | None, before: int | None
 ) -> Verdict:
-    """Decide whether an output of a cone can differ; a difference counts only in the whole design."""
+    """Decide whether an output of a cone can differ; a difference is conclusive only for the whole design."""
     whole = behind is None and prepare == _WHOLE
     cut = "" if before is None else _CUT.format(levels=before, top=top)
     try:
@@ -188,7 +188,7 @@ def _of_cone(
 def _write_miter(
     top: str, fault: Fault, place: Path, timeout: float, prepare: str, behind: int | None = None, cut: str = ""
 ) -> bool:
-    """Write the claim that a fault changes nothing as ``miter.aig``; return whether anything depends on the fault."""
+    """Write ``miter.aig``, the claim that the fault changes no output; return whether an output depends on it."""
     names = {"flat": FLAT, "top": top, "faulty": _FAULTY, "cone": _CONE}
     run_yosys(place, _SPLIT.format(command=fault.command, prepare=prepare, levels=behind or "*", **names), timeout)
     split = (place / "split.il").read_text(encoding="utf-8")
@@ -210,7 +210,7 @@ def _ports(split: str) -> list[tuple[str, str, str]]:
 
 
 def _both(ports: list[tuple[str, str, str]]) -> Iterator[str]:
-    """Yield the lines of a module with the ports of the cone: both versions of it, and the claim that they agree."""
+    """Yield the lines of a module with the ports of the cone: the cone with and without fault, and the claim."""
     yield f"module \\{_CONE}"
     for number, (width, direction, name) in enumerate(ports, 1):
         yield f"  wire width {width or 1} {direction} {number} {name}"

@@ -17,7 +17,7 @@ __all__ = ["FLAT", "REST", "SELECT", "UNTOUCHED", "Fault", "Netlist", "faulty_ve
 #: Port that selects the active fault; zero selects none.
 SELECT = "active_fault"
 _SELECT_BITS = 16
-#: More faults than any design has.
+#: Number above that of all faults of any design.
 _EVERY = 10**8
 #: Yosys commands that flatten the design, turn tables, many-way multiplexers and memories into logic, and remove logic
 #: that no output needs: a fault there would change nothing.
@@ -26,9 +26,9 @@ _FLATTEN = (
     "memory_map\nopt -full\nopt_clean\nwrite_rtlil flat.il\n"
 )
 _KEEP = "setattr -mod -set keep_hierarchy 1 {}\n"
-#: In place of submodules: all cells that belong to no other component.
+#: Stands for submodules: all cells that belong to no other component.
 REST = ()
-#: In place of a component's name: submodules without faults.
+#: Stands for the name of a component: submodules without faults.
 UNTOUCHED = ""
 #: Faults at clock ports are not drawn: a simulation without delays cannot detect an inverted clock.
 _CLOCK = " -port CLK "
@@ -36,16 +36,16 @@ _CLOCK = " -port CLK "
 _LEAST = 4
 #: Yosys commands that put each component into its own module, map it to gates and estimate the transistors.
 _GATES = "submod\ndffunmap\ntechmap\nopt_expr\nopt_clean\ntee -q -o areas.json stat -tech cmos -json\n"
-#: File of the design in which faults name their cells: Yosys numbers cells anew each time that it flattens.
+#: File with the flat design: Yosys renumbers cells whenever it flattens, and faults name these cells.
 FLAT = "flat.il"
 _READ = f"read_rtlil {FLAT}\n"
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One single fault."""
+    """One single fault, as Yosys injects it."""
 
-    number: int  #: Value of the selecting port that activates it
+    number: int  #: Value of the selecting port that activates the fault
     component: str  #: Component that contains the fault
     #: Yosys command that makes the fault: the kind (``inv``, ``const0``, ``const1``, or ``cnot0`` and ``cnot1``,
     #: inverted by another bit), and the bit of a port of a cell.
@@ -62,7 +62,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Netlist:
-    """A design with faults."""
+    """A design that contains selectable faults."""
 
     verilog: str  #: Design with all faults and the selecting port
     faults: tuple[Fault, ...]  #: Faults that can be selected
@@ -80,7 +80,7 @@ def mutated(
     *,
     whole: str = "",
 ) -> Netlist:
-    """Put `count` single faults into a design, into each component in proportion to its area.
+    """Insert `count` single faults into a design, distributed over its components in proportion to area.
 
     Each component gets at least a quarter of an equal share, but no more faults than it has; one without cells raises a
     `BackendError`. Within a component all cells are equally likely, whatever their width, so that narrow control is not
@@ -91,7 +91,7 @@ def mutated(
     """
     (folder / "design.il").write_text(rtlil, encoding="utf-8")
     cells = _selections(components, top)
-    # Yosys 0.70 may search without end if fewer faults are requested than exist, so list all and draw here.
+    # Yosys 0.70 may not terminate if fewer faults are requested than exist, so list all and draw here.
     lists = [f"select {of_one}\nmutate -list {_EVERY} -o {name}.txt\nselect -clear\n" for name, of_one in cells.items()]
     keep = _KEEP.format(whole) if whole else ""
     # Detect renamed submodules, whose paths select no cells. A component without any cell is reported below.
@@ -107,7 +107,7 @@ def mutated(
 
 
 def _drawn(areas: Mapping[str, int], count: int, seed: int, folder: Path) -> tuple[Fault, ...]:
-    """Draw faults from the files of candidates, and delete these files."""
+    """Draw faults from the files that list candidates, and delete these files."""
     drawn = []
     for name, share in zip(areas, _shares([*areas.values()], count), strict=True):
         rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
@@ -132,7 +132,7 @@ def _selections(components: Mapping[str, Sequence[str]], top: str) -> dict[str, 
 
 
 def _cells_of(path: str, top: str) -> str:
-    """Return the Yosys selection of a submodule: by names, and for registers, which lose theirs, by their wires."""
+    """Return the Yosys selection of a submodule: cells by name; registers, whose names change, by their wires."""
     # Amaranth appends a number to the name of a module if a port has that name.
     flat = rf"{top}/$flatten\{path}".replace(".", ".\\")
     return f"{flat}.* {flat}$* %u {top}/{path}.* %u {top}/w:{path}.* %ci1:+[Q] %u {top}/c:* %i"
@@ -159,7 +159,7 @@ def _shares(areas: Sequence[int], count: int) -> list[int]:
 
 
 def faulty_verilog(fault: Fault, folder: Path) -> str:
-    """Return the design with one permanent fault, without the selecting port; `folder` is where it was drawn."""
+    """Return the design with one permanent fault and no selecting port; `folder` is that of the drawn faults."""
     run_yosys(folder, f"{_READ}chformal -remove\n{fault.command}\nwrite_verilog -noattr single.v\n")
     return (folder / "single.v").read_text(encoding="utf-8")
 

@@ -33,16 +33,16 @@ from .warpgroups import WarpgroupRegression
 
 __all__ = ["Regression", "faulty_row", "regression"]
 
-#: Vectors of a component between two comparisons.
+#: Vectors of a component between two comparisons of results.
 _CHUNK_VECTORS = 256
 #: Stages of a unit that are components of their own; the cells between them belong to the component `row`.
 _STAGES = ("select", "multiply", "align", "reduce", "round")
-#: Cycles of the row between two comparisons: few at first, since most faults are detected early.
+#: Cycles of the row between two comparisons of results: few at first, since most faults are detected early.
 _LOOKS = (64, 512, 4096)
 
 
 class Regression(Protocol):
-    """The vectors of one top, and its netlist with faults."""
+    """The test vectors of one top, and its netlist with faults."""
 
     netlist: Netlist
 
@@ -61,7 +61,7 @@ def regression(settings: Settings, faults: int, seed: int, folder: Path) -> Regr
 
 
 class _Components:
-    """All combinational components of a configuration; a fault is tested with the vectors of its own component."""
+    """All combinational components of a configuration; the vectors of a component test the faults in it."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         benches = component_benches(settings.config)
@@ -105,7 +105,7 @@ def _octets(vectors: NDArray) -> NDArray[np.uint8]:
 
 
 def faulty_row(config: CoreConfig, arch: str, faults: int, seed: int, folder: Path) -> Netlist:
-    """Put single faults into a row: into its decoder, the stages of its unit, and the cells between them.
+    """Insert single faults into a row: its decoder, the stages of its unit, and the cells between them.
 
     The row is assumed to execute the instructions of `arch`. Other parameters are those of :func:`~.mutants.mutated`.
     """
@@ -128,7 +128,7 @@ class _Row:
         order = rng.permutation(len(steps))
         self._steps, self._results = np.ascontiguousarray(steps[order]), results[order]
         enables = (rng.random(2 * len(steps)) < 0.67).astype(np.uint8)
-        # The run ends when the last step has entered.
+        # The run ends when the last step has entered the pipeline.
         self._enables = np.ascontiguousarray(enables[: np.searchsorted(np.cumsum(enables), len(steps))])
         self._mask, self._latency = np.uint64((1 << row_result_layout(config).size) - 1), config.latency
         compile_faulty(self.netlist, row_driver(config, top=TOP, more=SELECTING), folder)
@@ -143,7 +143,7 @@ class _Row:
             if not enables.size:
                 break
             actual = self._row.run_cycles(self._steps[entered:], len(enables), enables)
-            # Number of the step whose result is at the output after each clock edge.
+            # Index of the step whose result is at the output after each clock edge.
             through = entered + np.cumsum(enables, dtype=np.int64) - self._latency
             wrong = (through >= 0) & ((actual ^ self._results[through]) & self._mask != 0)
             if wrong.any():

@@ -28,18 +28,18 @@ from .mutants import REST, UNTOUCHED, Fault, mutated
 
 __all__ = ["StreamRegression", "joined", "stream_pattern"]
 
-#: Probability of events that random cycles rarely have: both transfers after a stall, a reset at either end of an item.
+#: Probability of events that are rare otherwise: both transfers after a stall, a reset at either end of an item.
 _RARE = {CycleBits.MEET: 0.05, CycleBits.MEET_RESET: 0.02}
 
 
 class _Top(NamedTuple):
     """Test setup of a top."""
 
-    component: Core | Warp  # the design, around instances of a unit
-    components: Mapping[str, Sequence[str]]  # as for `mutated`
-    items: Iterator[Item]  # inputs, with the expected results
-    pace: int  # cycles of an item
-    cycles_per_item: int  # cycles that are run on average, with gaps
+    component: Core | Warp  # design around instances of a unit
+    components: Mapping[str, Sequence[str]]  # arguments for `mutated`
+    items: Iterator[Item]  # input items with the expected results
+    pace: int  # cycles that an item takes
+    cycles_per_item: int  # mean number of cycles of a run, with gaps
 
 
 def _core(config: CoreConfig, arch: str, rng: np.random.Generator) -> _Top:

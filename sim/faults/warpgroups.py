@@ -33,11 +33,11 @@ from .streams import joined, stream_pattern
 
 __all__ = ["WarpgroupRegression"]
 
-#: Submodule with the tensor cores of the design.
+#: Submodule that contains the tensor cores of the design.
 _CORES = "design.tensor_cores"
-#: Number of different ``mma`` instructions, which are offered in turn.
+#: Number of distinct ``mma`` instructions, which are offered in turn.
 _BESIDE = 64
-#: Warps have a regression of their own. The life-cycle checker only raises flags, and has tests of its own.
+#: Components without faults: warps have their own regression, the life-cycle checker raises only flags and has tests.
 _COMPONENTS = {
     UNTOUCHED: (*(f"{_CORES}.core_{core}.warp" for core in range(WARPS)), "design.commands_0.life_cycle"),
     "operand_fetch": (f"{_CORES}.fetch",),
@@ -47,7 +47,7 @@ _COMPONENTS = {
 
 
 class WarpgroupRegression:
-    """Regression of a warpgroup: faults outside its warps, for which the regression of a warp is."""
+    """Regression of a warpgroup for faults outside its warps; the regression of a warp tests those inside."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         rng, config = np.random.default_rng(seed), settings.config
@@ -60,7 +60,7 @@ class WarpgroupRegression:
         self.netlist = mutated(text, TOP, _COMPONENTS, faults, seed, folder, whole=unit_of(TOP))
         compile_faulty(self.netlist, group_driver(ports, TOP, SELECTING), folder)
         self._model = GroupModel(ctypes.CDLL(str(folder / LIBRARY)))
-        self._buffers: list[object] = []  # data to which the driver has pointers
+        self._buffers: list[object] = []  # data that the driver points to
         issued = [*commands(iter(jobs), rng)]
         self._commands = (CCommand * len(issued))()
         for command, described in zip(issued, self._commands, strict=True):
@@ -102,7 +102,7 @@ class WarpgroupRegression:
         described.reads, described.ready = job.reads, _ready(registers, job)
 
     def _instructions(self, items: list[Item], registers: RegisterCycles, pattern: NDArray[np.uint16]) -> Any:
-        """Return for each array as many instructions as it may be offered; `items` are used in turn."""
+        """Return for each array as many instructions as it may be offered, repeating `items`."""
         payloads, results = (
             [self._address(joined([payload], bits)) for payload in of_items]
             for of_items, bits in (
@@ -115,7 +115,7 @@ class WarpgroupRegression:
         offered = pattern[pattern & CycleBits.OFFER_MMA != 0] // CycleBits.ARRAY % WARPS
         arrays = (CArray * WARPS)()
         for core, count in enumerate(np.bincount(offered, minlength=WARPS)):
-            # One more than the pattern offers, so that no array runs out of instructions.
+            # One more than the pattern offers, so that arrays never run out of instructions.
             instructions = (CInstruction * (int(count) + 1))()
             for number, instruction in enumerate(instructions):
                 place = (WARPS * number + core) % len(items)
@@ -144,7 +144,7 @@ def _pattern_beside(rng: np.random.Generator, pace: int, cycles: int) -> NDArray
 
 
 def _registers(blocks: int) -> RegisterCycles:
-    """Return distinct register-file cycles: those of ``mma`` are more than an array with so many blocks takes."""
+    """Return distinct register-file cycles of the offered ``mma``: more cycles than the array needs for its blocks."""
     cases = [(False, False), (False, True), (True, False), (True, True)]
     return RegisterCycles(of_mma={case: blocks + 3 + 5 * number for number, case in enumerate(cases)})
 
