@@ -22,9 +22,9 @@ Amounts = dict[str, float]
 
 @dataclass(frozen=True)
 class Stage:
-    """Submodules of a unit whose names differ only in a number."""
+    """Submodules of a unit that differ only in a number in their names, added together."""
 
-    name: str  #: Common name, without the number
+    name: str  #: Name that the submodules share, without the number
     count: int  #: Number of submodules
     amounts: Amounts  #: Sum of the amounts of all submodules
     longest: float | None  #: Longest path in one submodule
@@ -35,33 +35,33 @@ class FormatShare:
     """Cost of an element format in a unit."""
 
     name: str
-    without: Measurement | None  #: The unit without the format
+    without: Measurement | None  #: Measurement of the unit without the format
     amounts: Amounts  #: Amounts that the format adds
-    refusal: str  #: Reason if there is no unit without the format
+    refusal: str  #: Reason why no unit without the format exists
 
 
 @dataclass(frozen=True)
 class Survey:
-    """Measurements of a datapath."""
+    """Measurements of a datapath: unit, array, warp, stages and formats."""
 
     config: CoreConfig
     recipe: Recipe  #: Recipe of all measurements except those with full adders
     unit: Measurement
-    twin: Measurement | None  #: The same unit without sparsity
-    #: Unit and twin with full-adder cells.
+    twin: Measurement | None  #: Measurement of the same unit without sparsity
+    #: Unit and dense twin, synthesised with full-adder cells.
     unit_with_adders: Measurement | None
     twin_with_adders: Measurement | None
-    #: The array without its units: order and decoders of rows, order of columns, control.
+    #: The array without its units: order and metadata decoders of the rows, order of the columns, and control.
     core: Measurement | None
-    core_twin: Measurement | None  #: The same for an array without sparsity
-    warp: Measurement | None  #: The warp without its units; includes :attr:`core`
-    refusal: str  #: Reason if there is no warp
+    core_twin: Measurement | None  #: The same part of an array without sparsity
+    warp: Measurement | None  #: The warp without its units, but with :attr:`core`
+    refusal: str  #: Reason why there is no warp
     stages: tuple[Stage, ...]  #: Submodules of the unit, each synthesised separately
-    between: Measurement | None  #: The unit without the stages
+    between: Measurement | None  #: The unit without the stages: logic between them
     formats: tuple[FormatShare, ...]  #: Cost of each format
     #: Parts of a warpgroup of these arrays, units first, each synthesised separately.
     warpgroup: tuple[Stage, ...]
-    seconds: float  #: Elapsed time of the survey
+    seconds: float  #: Elapsed time of the survey in seconds
 
     @property
     def units(self) -> Amounts:
@@ -119,7 +119,7 @@ class Survey:
 
 
 def _per_cent(with_it: Mapping[str, float], without: Mapping[str, float]) -> Amounts:
-    """Return the increase of each amount in per cent; leave out amounts that are zero in `without`."""
+    """Return the increase of each amount over `without` in per cent, except for amounts that are zero there."""
     return {name: 100 * (with_it[name] - amount) / amount for name, amount in without.items() if amount}
 
 

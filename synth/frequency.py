@@ -12,7 +12,7 @@ from .report import about, columns, heading
 
 __all__ = ["Choice", "choices_as_dict", "choices_for", "choices_table", "fastest"]
 
-#: Cuts to try. The result after rounding is registered in any case.
+#: Cuts that the search tries; the result after rounding always has a register.
 _CANDIDATES = CUTS[:-1]
 
 
@@ -21,7 +21,7 @@ class Choice:
     """A unit with some of the cuts."""
 
     cuts: tuple[str, ...]  #: Cuts with a pipeline register
-    #: Measurement of the unit between registers of its step and of its result.
+    #: Measurement of the unit, placed between registers of its inputs and of its result.
     measurement: Measurement
 
     @property
@@ -38,7 +38,7 @@ def choices_for(
     jobs: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Iterator[Choice]:
-    """Yield units with one cut more each, always the most effective one, until a unit reaches a frequency in MHz.
+    """Yield units with one more cut each, always the most effective one, until a unit reaches a frequency in MHz.
 
     The cuts of `config` are ignored, and the recipe has ``place``. `progress` is called with the number of finished
     netlists and the maximum number. Errors are those of :func:`~sptc.synth.price.measure`.
@@ -64,7 +64,7 @@ def choices_for(
 
 
 def fastest(choices: Sequence[Choice]) -> Choice:
-    """Return the choice with the highest frequency."""
+    """Return the unit with the highest frequency."""
     return max(choices, key=lambda choice: choice.megahertz)
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 __all__ = ["Computing", "computing", "evaluate"]
 
-#: Function of the values of pins, and of the value with all bits one.
+#: Function of the values of pins and of a value with all bits one.
 Computing = Callable[[Mapping[str, Any], Any], Any]
 
-#: Most operands, operators and parentheses of an expression; those of real libraries have fewer than 100.
+#: Maximum number of operands, operators and parentheses; expressions of real libraries have fewer than 100.
 _MOST_TOKENS = 500
 _TOKEN = re.compile(r"\s*(\w+|[()!'^&*|+])")
 

@@ -15,7 +15,7 @@ from .liberty_text import Group, decompressed, merged, parsed, plain, without
 
 __all__ = ["DONT_USE", "Cell", "FullAdder", "Library", "finite"]
 
-#: ASAP7's cells smaller than drive 1, which tie in area with each other.
+#: ASAP7 cells with a drive below 1. Several have the same area, so none of them is the smallest cell.
 _BELOW_DRIVE_1 = "*xp*_ASAP7*"
 #: Patterns of cells that synthesis does not use: scan cells, and sky130's cells for power domains and delays.
 DONT_USE = (
@@ -23,7 +23,7 @@ DONT_USE = (
     *("SDF*_ASAP7*", "*__sdf*", "*__sedf*"),
     *("*_lpflow_*", "*__dlymetal*", "*__dlygate*", "*__clkdlybuf*"),
 )
-#: Most inputs of a cell that synthesis uses; a cell with more, such as a memory, takes ABC gigabytes.
+#: Maximum inputs of a cell that synthesis uses; for larger cells, such as memories, ABC needs gigabytes.
 _MOST_INPUTS = 16
 
 
@@ -41,25 +41,25 @@ class Cell:
     inverts: bool | None = None
 
     def computes(self, output: str, ones: frozenset[int]) -> bool:
-        """Whether an output is one exactly if the number of inputs that are one is in `ones`."""
+        """Return whether an output is one exactly when the number of inputs that are one is in `ones`."""
         function = dict(self.outputs)[output]
         try:
             return bool(function) and all(
                 evaluate(function, dict(zip(self.inputs, bits, strict=True))) == (sum(bits) in ones)
                 for bits in product((False, True), repeat=len(self.inputs))
             )
-        except (KeyError, ValueError):  # the function depends on a register or has unknown syntax
+        except (KeyError, ValueError):  # the function depends on a register, or its syntax is unknown
             return False
 
 
 @dataclass(frozen=True)
 class FullAdder:
-    """A cell that adds three bits."""
+    """A full-adder cell, which adds three bits."""
 
     cell: Cell
-    total: str  #: Pin of the sum
-    carry: str  #: Pin of the carry
-    inverted: tuple[bool, bool]  #: Whether the pins give the inverse of sum and of carry
+    total: str  #: Name of the sum pin
+    carry: str  #: Name of the carry pin
+    inverted: tuple[bool, bool]  #: Whether the pins give the inverse of sum and carry
 
 
 def finite(word: str) -> float:
@@ -82,7 +82,7 @@ class Library:
 
     name: str  #: Names of the files, without their folders
     text: str  #: Content of the file, or of the files merged, without cells that synthesis does not use
-    sha256: str = ""  #: SHA-256 of each file as it was, in hexadecimal
+    sha256: str = ""  #: SHA-256 of each original file, in hexadecimal
 
     @classmethod
     def read(cls, *paths: Path, dont_use: Sequence[str] = DONT_USE) -> "Library":
@@ -122,12 +122,12 @@ class Library:
 
     @property
     def data(self) -> bytes:
-        """The text as bytes."""
+        """The text of the library as bytes."""
         return self.text.encode("utf-8", errors="surrogateescape")
 
     @cached_property
     def root(self) -> Group:
-        """The tree of the text without comments."""
+        """The tree of the text of the library, without comments."""
         return parsed(plain(self.text), self.name)
 
     @cached_property
@@ -174,7 +174,7 @@ class Library:
         return area
 
     def _smallest(self, inputs: int, ones: frozenset[int]) -> Cell | None:
-        """Return the smallest gate of drive 1 or more that is one for these numbers of ones; None without one."""
+        """Return the smallest gate of drive 1 or more whose output is one for these numbers of ones, or None."""
         gates = [
             cell
             for cell in self.cells
@@ -204,7 +204,7 @@ class Library:
 
     @cached_property
     def registers(self) -> bytes:
-        """The library with :attr:`flip_flop` as its only flip-flop without set, clear and enable."""
+        """The library with :attr:`flip_flop` as the only flip-flop without set, clear and enable."""
         others = {cell.name for cell in self.cells if cell.inverts is not None and cell != self.flip_flop}
         groups = [group for group in self.root.all("cell") if group.name in others]
         return without(plain(self.text), groups).encode("utf-8", errors="surrogateescape")
@@ -220,7 +220,7 @@ class Library:
         """
 
         def outputs(cell: Cell, ones: frozenset[int]) -> list[tuple[str, bool]]:
-            """Return the outputs that are one, or else zero, exactly for these numbers of ones; and whether zero."""
+            """Return outputs that are one exactly for these numbers of ones, or zero; and whether they are zero."""
             counts = ((ones, False), (frozenset(range(4)) - ones, True))
             return [(pin, inv) for pin, _ in cell.outputs for those, inv in counts if cell.computes(pin, those)]
 

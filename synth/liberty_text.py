@@ -1,4 +1,4 @@
-"""Text of liberty files: the tree of its groups, read in linear time, and several files merged into one."""
+"""Parser of liberty text: the tree of its groups, in linear time, and the merge of several files."""
 
 import bz2
 import gzip
@@ -19,7 +19,7 @@ __all__ = ["Group", "decompressed", "merged", "parsed", "plain", "without"]
 # and eda-liberty-parser takes twice as long and accepts an empty file.
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _LIBRARY = re.compile(r"\s*library\s*\(")
-#: A statement: the end of a group, `name : value;`, `name (words);`, the start of a group, or a semicolon.
+#: A token: the end of a group, `name : value;`, `name (words);`, the start of a group, or a semicolon.
 _STATEMENT = re.compile(
     r"""[\s\\]*(?:
         (?P<close>\}) | ; |
@@ -44,13 +44,13 @@ _HEADER = ("time_unit", "voltage_unit", "leakage_power_unit", "nom_voltage", "no
 
 @dataclass
 class Group:
-    """``kind (words) { ... }`` of a liberty file."""
+    """A group ``kind (words) { ... }`` of a liberty file."""
 
     kind: str
     words: list[str]
-    start: int  #: Place of its first character in the text
-    end: int = 0  #: Place behind its closing brace
-    values: dict[str, str] = field(default_factory=dict)  #: ``name : value;`` without quotes
+    start: int  #: Index of its first character in the text
+    end: int = 0  #: Index after its closing brace
+    values: dict[str, str] = field(default_factory=dict)  #: Attributes ``name : value;``, without quotes
     lists: dict[str, list[str]] = field(default_factory=dict)  #: ``name (words);``
     groups: list["Group"] = field(default_factory=list)
 
@@ -141,7 +141,7 @@ def parsed(text: str, name: str) -> Group:
 
 
 def without(text: str, groups: Sequence[Group]) -> str:
-    """Return a text without some of its groups, in their order."""
+    """Return a text without some of its groups, which are listed in the order of the text."""
     places = [0, *(place for group in groups for place in (group.start, group.end)), len(text)]
     return "".join(text[start:end] for start, end in zip(places[::2], places[1::2], strict=True))
 

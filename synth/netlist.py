@@ -1,4 +1,4 @@
-"""RTLIL netlists of a unit, of the logic around the units, and of the separate stages of a unit."""
+"""RTLIL netlists of a unit, of the logic around the units, and of each stage of a unit."""
 
 import gc
 import re
@@ -40,8 +40,8 @@ _CELL = re.compile(r"^  cell \\(\S+) \\(\S+)$", re.MULTILINE)
 class Netlist:
     """A design to synthesise."""
 
-    name: str  #: Name in messages
-    text: str  #: RTLIL. Modules with the attribute ``blackbox`` have no area.
+    name: str  #: Name of the design in messages
+    text: str  #: RTLIL text. Modules with the attribute ``blackbox`` have no area.
     top: str = TOP  #: Name of the top module
 
     def __str__(self) -> str:
@@ -91,10 +91,10 @@ def around_units(config: CoreConfig, top: str) -> Netlist:
 
 
 def emit_around_units(config: CoreConfig, top: str) -> str:
-    """Return RTLIL of a top without any module for its units; raise errors as :func:`around_units`."""
+    """Return RTLIL of a top in which units have no module; raise errors as :func:`around_units`."""
     failure = ""
     with warnings.catch_warnings():
-        # Amaranth warns of an unused component, also if its configuration was refused.
+        # Amaranth warns if a component is not used, even if its configuration was rejected.
         warnings.simplefilter("ignore", UnusedElaboratable)
         try:
             text = emit(config, top, TOP, language="rtlil", with_unit=False)
@@ -122,7 +122,7 @@ def stages(whole: Netlist) -> tuple[dict[str, Netlist], Netlist]:
         if module not in contents:
             continue
         inside = [text for other, text in contents.items() if other == module or other.startswith(f"{module}.")]
-        # The name ends there, or is the prefix of a deeper one.
+        # The module name ends there, or is a prefix of a deeper one.
         own = re.compile(rf"\\{re.escape(module)}(?=[.\s])")
         parts[name] = Netlist(name, own.sub(rf"\\{TOP}", "\n".join(inside)))
         between.append(black_box(module, contents[module]))
@@ -143,5 +143,5 @@ def black_box_of_unit(config: CoreConfig, name: str) -> str:
 
 
 def black_box(name: str, text: str) -> str:
-    """Return an empty module with the ports of another module."""
+    """Return an empty module with the ports of an existing module."""
     return "".join(["attribute \\blackbox 1\n", f"module \\{name}\n", *_PORT.findall(text), "end\n"])

@@ -12,7 +12,7 @@ __all__ = ["Part", "warpgroup_parts"]
 
 #: Hierarchical name of an array in a warpgroup.
 _ARRAY = "tensor_cores.core.warp.core"
-#: Names of the parts by hierarchical module name without numbers. Other modules belong to the part around them.
+#: Names of the parts by hierarchical module name without numbers. Other modules count with the part that contains them.
 _NAMES = {
     "": "groups, waits and flags",
     "tensor_cores": "instruction slots",
@@ -31,7 +31,7 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a warpgroup, without the parts inside it."""
+    """A part of a warpgroup, without the logic of the parts inside it."""
 
     name: str
     count: int  #: Number of instances

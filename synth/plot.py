@@ -10,7 +10,7 @@ from .recipe import Recipe
 __all__ = ["axis_of", "plot_survey", "scatter"]
 
 _UNITS = {"area": "area [library's unit]", "gates": "gates [NAND2]", "delay": "delay [ps]", "depth": "depth [gates]"}
-#: Maximum number of points with names.
+#: Maximum number of points that are labelled.
 _NAMED = 24
 _MARKERS = "osD^vPX*"
 

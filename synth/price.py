@@ -40,8 +40,8 @@ class Measurement:
     amounts: dict[str, float]
     #: Longest path: in picoseconds with a library or placed in an FPGA, else in gates.
     longest: float | None
-    cells: dict[str, int]  #: Number of cells of each type, including black boxes
-    seconds: float  #: Time of the synthesis in seconds, also if cached
+    cells: dict[str, int]  #: Number of cells of each type, black boxes included
+    seconds: float  #: Time of the synthesis in seconds, also if the result is cached
     cached: bool = False  #: Whether the result comes from the cache
     route: Route | None = None  #: Report of nextpnr, if the netlist was placed and routed
 
@@ -103,11 +103,11 @@ def measure_all(
     """
     keys = {name: _fingerprint(*request) for name, request in requests.items()}
     distinct = {key: requests[name] for name, key in keys.items()}
-    # Start the largest netlists first, so that no long run begins at the end.
+    # Start with the largest netlists, so that no long run begins at the end.
     order = sorted(distinct, key=lambda key: -len(distinct[key][0].text))
     measurements: dict[str, Measurement] = {}
     progress(0, len(order))
-    # The folder outlives the pool: files of killed workers are removed after the workers have ended.
+    # The folder must outlive the pool: files of killed workers are removed after the workers have ended.
     with tempfile.TemporaryDirectory() as scratch, local_pool(jobs) as pool:
         arguments = ((*distinct[key], key, Path(scratch)) for key in order)
         for key, measurement in chain.from_iterable(pool.run(_measure_one, arguments)):

@@ -1,4 +1,4 @@
-"""Synthesis recipes for Yosys, and the evaluation of its statistics."""
+"""Synthesis recipes for Yosys, and the parser of its statistics."""
 
 import json
 import re
@@ -28,10 +28,10 @@ RESOURCES = {
     "FF": re.compile(r"SB_DFF\w*|TRELLIS_FF|FD[RSCP]E(_1)?"),
     "mux": re.compile(r"PFUMX|L6MUX21|MUXF[78]"),
 }
-#: File of the statistics.
+#: File with Yosys' statistics.
 STATISTICS = "statistics.json"
 
-#: Mapping without a library: to cells with a known number of transistors in static CMOS (NAND2: four).
+#: Mapping without a library: to gates with a known number of transistors in static CMOS (NAND2: four).
 _GATES = """\
 read_rtlil netlist.il
 hierarchy -top {top}
@@ -71,7 +71,7 @@ read_rtlil netlist.il
 {synthesis} -top {top}
 tee -q -o statistics.json stat -json
 """
-#: Netlist to place and route, and the result.
+#: Files with the netlist to place and route, and with the result.
 _PLACED, _ROUTED = "placed.json", "routed.json"
 _TRANSPARENT = """\
 dfflegalize -cell $_DFF_P_ x
@@ -104,13 +104,13 @@ endmodule
 """
 _DELAY = re.compile(r"^ABC: .*\bDelay = +([\d.]+) ps", re.MULTILINE)
 _DEPTH = re.compile(r"^Longest topological path in .* \(length=(\d+)\)", re.MULTILINE)
-#: Cells of Yosys that a library may lack, in words.
+#: Descriptions of Yosys cells that a library may lack.
 _MISSING = {"$_DFF_P_": "a flip-flop with a rising clock and without set, clear and enable"}
 #: Gates with a known number of transistors.
 _KNOWN = re.compile(r"\$_(BUF|NOT|N?AND|N?OR|XN?OR|N?MUX|AOI[34]|OAI[34]|DFF_P)_")
 
 
-#: A report of nextpnr.
+#: Pattern of the report of nextpnr.
 Route = dict[str, Any]
 
 
@@ -122,7 +122,7 @@ def _longest(route: Route | None) -> float | None:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Synthesis of a netlist, and the figures that are measured.
+    """A synthesis recipe, and the quantities that it measures.
 
     * Without a library: gate equivalents (a NAND2 of four transistors) and the logic depth in gates.
     * With a library: area, gate equivalents, and the delay of the longest path between registers or ports, without
@@ -134,7 +134,7 @@ class Recipe:
     fpga: str | None = None  #: FPGA family, a key of :data:`FPGAS`
     #: Replace registers by wires. Figures are wrong if a register is in a loop. No effect for an FPGA.
     combinational: bool = False
-    full_adders: bool = False  #: Use the library's full adder; its delay is not measured
+    full_adders: bool = False  #: Map additions to the library's full adder, whose delay is not measured
     #: Map every module separately, so that the name of a cell begins with its hierarchy. No effect for an FPGA.
     by_module: bool = False
     #: ECP5 only: place and route, to measure the longest path from register to register with its wires.
@@ -201,7 +201,7 @@ class Recipe:
     def read(
         self, printed: str, statistics: str, route: Route | None
     ) -> tuple[dict[str, float], float | None, dict[str, int]]:
-        """Evaluate the output of a run of the script.
+        """Parse the output of a run of the script.
 
         Parameters
         ----------
@@ -243,7 +243,7 @@ class Recipe:
             words = [_MISSING.get(name, name) for name in left]
             raise BackendError(f"{what} has no cell for {', '.join(words)}")
         if not self.library:
-            # A plus sign after the number marks uncounted cells: here, black boxes and scopes.
+            # A plus sign after the number marks cells without area: here, black boxes and scopes.
             transistors = int(str(design["estimated_num_transistors"]).rstrip("+"))
             depth = _DEPTH.findall(printed)
             return {"gates": transistors / 4}, float(depth[-1]) if depth else None, cells

@@ -1,4 +1,4 @@
-"""Reports of a survey as tables and as JSON."""
+"""Reports of an area survey as tables and as JSON."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -23,13 +23,13 @@ __all__ = [
 
 _UNITS = {"area": "the library's", "gates": "NAND2", "delay": "ps", "depth": "gates"}
 _HEADERS = {"area": "area", "gates": "gates", "delay": "delay [ps]", "depth": "depth"}
-#: The stage of a unit that only selects operands.
+#: Stage of a unit that only selects operands.
 _SELECTING = "select"
 _APART = "each stage is synthesised by itself, so the sum is not the flattened unit, which is optimised across stages"
 
 
 def about(recipe: Recipe) -> dict[str, Any]:
-    """Return the conditions of the figures as plain values: versions, library and synthesis options."""
+    """Return the conditions of the measurements as plain values: versions, library and synthesis options."""
     library = recipe.library
     nand2 = library.nand2 if library else None
     return {
@@ -48,7 +48,7 @@ def about(recipe: Recipe) -> dict[str, Any]:
 
 
 def heading(recipe: Recipe) -> list[str]:
-    """Return the conditions of :func:`about` as lines of text."""
+    """Return the conditions that :func:`about` returns as lines of text."""
     library = recipe.library
     lines = ["  ".join(f"{name} {version}" for name, version in versions(place=recipe.place).items())]
     if library:
@@ -118,23 +118,23 @@ def _name(recipe: Recipe, key: str) -> str:
 
 
 def headers(recipe: Recipe) -> list[str]:
-    """Return the column headers of the figures of a recipe."""
+    """Return the column headers for the measurements of a recipe."""
     names = [*recipe.amounts, *([recipe.longest] if recipe.longest else [])]
     return [_HEADERS.get(name, name) for name in names]
 
 
 def values(recipe: Recipe, amounts: Mapping[str, float], longest: float | None = None) -> list[str]:
-    """Return the cells of a row below :func:`headers`."""
+    """Return the cells of a row under :func:`headers`."""
     return [*(number(amounts.get(name)) for name in recipe.amounts), *([number(longest)] if recipe.longest else [])]
 
 
 def seconds(measurement: Measurement) -> str:
-    """Return the duration of a measurement, or a note that it is cached."""
+    """Return the duration of a measurement as text, or a note that it is cached."""
     return "cached" if measurement.cached else f"{measurement.seconds:.1f}"
 
 
 def _parts(survey: Survey) -> list[list[str]]:
-    """Return the rows of the unit and of the array and warp around it."""
+    """Return table rows of the unit, and of the array and the warp around it."""
     kind = "unit" if survey.config.sparse else "dense unit"
     rows = [["part", "count", *headers(survey.recipe), "seconds"]]
 

@@ -19,14 +19,14 @@ __all__ = ["Grid", "Place", "Point", "points", "sweep"]
 
 @dataclass(frozen=True)
 class Place:
-    """Coordinates of a point in a grid."""
+    """A point of a grid: one value on each axis."""
 
     #: Element formats. Packed e2m1 (``e2m1/4``) implies both formats of block scales, since all of its instructions
     #: have block scales.
     formats: tuple[str, ...]
-    alignment_bits: int  #: Alignment bits: bits kept below ``2**E``, also for 8-bit floats
-    step_bytes: int  #: Bytes of stored A per unit and cycle, which set the number of products
-    mux: str  #: ``mux4`` or ``mux3``
+    alignment_bits: int  #: Alignment bits: bits kept below the largest exponent, also for 8-bit floats
+    step_bytes: int  #: Bytes of stored A per unit and cycle, which determine the number of products
+    mux: str  #: Multiplexers, ``mux4`` or ``mux3``
     cuts: tuple[str, ...]  #: Cuts with a pipeline register
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class Place:
 class Grid:
     """Values on each axis of a grid."""
 
-    #: Values on each axis, as in :class:`Place`.
+    #: Values on each axis, which are fields of :class:`Place`.
     formats: Sequence[tuple[str, ...]]
     alignments: Sequence[int]
     step_bytes: Sequence[int]
@@ -143,7 +143,7 @@ def sweep(
     with ExitStack() as stack:
         scratch = None
         if scheduler is None:
-            # The folder outlives the pool: files of killed workers are removed after the workers have ended.
+            # The folder must outlive the pool: files of killed workers are removed after the workers have ended.
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         pool = stack.enter_context(cluster_pool(scheduler) if scheduler else local_pool(jobs))
         work = [(swept[index], index, recipe, scratch) for index in valid]

@@ -175,7 +175,7 @@ class _OtherCta:
 @cocotb.test()
 @cocotb.parametrize(resets=[False, True])
 async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
-    """Run random tasks with gaps, a slow other CTA and resets: panels in order, each once, without superfluous reads."""
+    """Run random tasks with gaps, a slow other CTA and resets: panels in order, each once, no superfluous reads."""
     rng, config = np.random.default_rng([cocotb.RANDOM_SEED, resets]), SETTINGS.config
     pace = config.warp_blocks
     work = CtaWork.read(Path(SETTINGS.jobs))

@@ -185,8 +185,7 @@ class Operation:
             return True
         factors = [self.slots, self.a.format.maximum, self.b.format.maximum]
         factors += [self.scale_format.maximum] * 2 if self.scale != "none" else []
-        # Number of bits that remain below an accumulator that is aligned to 2**127. If all are ones, one more bit
-        # overflows.
+        # Bits that an accumulator aligned to 2**127 keeps below it. If all are ones, one more bit overflows.
         kept = min(self.alignment_bits, FORMATS["f32"].fraction_bits)
         return sum(map(math.log2, factors)) >= FORMATS["f32"].maximum_exponent - kept
 

@@ -61,8 +61,7 @@ class CtaRegression:
             expected=program.expected[:, :lanes],
             flags=program.flags[:, :, :lanes],
         )
-        # Three runs: with gaps, interrupted by the reset of the next; with a command offered in every cycle; with other
-        # gaps.
+        # Three runs: with gaps, cut short by the next reset; with a command offered in every cycle; with other gaps.
         gaps = [rng.integers(0, 4, _PATTERN_CYCLES, np.uint8) for _ in range(2)]
         self._runs = [(gaps[0], _CUT_SHORT), (np.full(1, 3, np.uint8), None), (gaps[1], None)]
         self._right = [self._run(number) for number in range(len(self._runs))]

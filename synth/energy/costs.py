@@ -18,7 +18,7 @@ Slews = dict[Bit, dict[str, float]]
 
 @dataclass(frozen=True)
 class Activity:
-    """Toggles of the nets of a netlist."""
+    """Toggle counts of the nets of a netlist."""
 
     cycles: int  #: Simulated cycles
     toggles: Mapping[Bit, int]  #: By net
@@ -26,11 +26,11 @@ class Activity:
 
 @dataclass(frozen=True)
 class Costs:
-    """Energies of toggles."""
+    """Energy per toggle of every net."""
 
     of_net: Mapping[Bit, Mapping[str, float]]  #: Energy of a toggle in pJ, by net and stage
     clock: frozenset[Bit]  #: Clock nets, which rise and fall in every cycle
-    #: For every register: the nets that it drives, and the energy of its clock per cycle in pJ.
+    #: For each register: the nets that it drives, and its clock energy per cycle in pJ.
     clocked: tuple[tuple[tuple[Bit, ...], float], ...]
     leakage: float  #: Leakage power of all cells in nW
 

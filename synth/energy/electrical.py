@@ -22,12 +22,12 @@ _EDGES = ("rise", "fall")
 
 @dataclass(frozen=True)
 class Table:
-    """Lookup table of a quantity by output load and input transition time."""
+    """Lookup table of a cell's quantity, by output load and input transition time."""
 
     #: Axes, in pF and in the library's unit of time. An axis on which the quantity does not depend is a single zero.
     loads: tuple[float, ...]
     slews: tuple[float, ...]
-    values: tuple[tuple[float, ...], ...]  #: The quantity, indexed by load, then by slew
+    values: tuple[tuple[float, ...], ...]  #: Values of the quantity, indexed by load, then by transition time
 
     def at(self, load: float, slew: float) -> float:
         """Return the quantity by bilinear interpolation, and by extrapolation outside the table."""
@@ -52,7 +52,7 @@ def _between(values: tuple[float, ...], place: int, share: float) -> float:
 
 @dataclass(frozen=True)
 class ElectricalPin:
-    """A pin of a cell."""
+    """Electrical data of a pin of a cell."""
 
     capacitance: float  #: In pF
     #: Energy in pJ of a rise and of a fall, by related input; an empty name for the pin's own energy.
@@ -66,11 +66,11 @@ class ElectricalCell:
     """A cell."""
 
     pins: Mapping[str, ElectricalPin]  #: By name
-    leakage: float  #: Leakage in the library's unit
+    leakage: float  #: Leakage power in the library's unit
     #: For a register: its data and clock pins; empty for other cells.
     data: str = ""
     clock: str = ""
-    #: For a register: names of the stored bit and of its inverse in functions.
+    #: For a register: names of its stored bit and of the inverse, as functions of outputs use them.
     states: tuple[str, ...] = ()
 
 
@@ -80,11 +80,11 @@ class ElectricalLibrary:
 
     name: str  #: File name
     voltage: float  #: Supply voltage in V
-    leakage_nanowatts: float  #: The library's unit of leakage in nW
+    leakage_nanowatts: float  #: Size of the library's unit of leakage power in nW
     cells: Mapping[str, ElectricalCell]  #: By name
     unit: str = "fJ"  #: Unit of reported energies
     scale: float = 1000.0  #: Factor from energies of the tables to reported energies
-    digits: int = 0  #: Decimals of reported energies
+    digits: int = 0  #: Number of decimals of reported energies
 
     @classmethod
     def of(cls, library: Library) -> "ElectricalLibrary":

@@ -26,17 +26,17 @@ _COMPUTED = {
     "$_AOI4_": ("ABCD", "!((A B)+(C D))", 8),
     "$_OAI4_": ("ABCD", "!((A+B) (C+D))", 8),
 }
-#: Transistors of a register: 16, of which four are clock inverters, which switch at both clock edges.
+#: Transistors of a register: 16, of which four form the clock inverters, which switch at both clock edges.
 _REGISTER_TRANSISTORS, _CLOCK_TRANSISTORS = 12, 4
 _OF_GATE = 4
 
 
 class _Gates(Library):
-    """Gates of Yosys as cells of a library."""
+    """Return Yosys' gates as the cells of a library."""
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
-        """The gates, with areas in gate equivalents."""
+        """Return the gates, with areas in gate equivalents."""
         gates = [
             Cell(name, transistors / _OF_GATE, tuple(inputs), (("Y", function),))
             for name, (inputs, function, transistors) in _COMPUTED.items()

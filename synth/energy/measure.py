@@ -37,10 +37,10 @@ class Measured:
     #: Energy per kept product, by stage, in the library's reporting unit: fJ, or switched gate equivalents.
     stages: dict[str, float]
     toggles: float  #: Toggles of all nets per cycle, without the clock
-    #: Part of the total energy per kept product that is due to glitches; None if gates have no delay.
+    #: Part of the total energy per kept product that glitches cause; None if gates have no delay.
     glitches: float | None
-    #: Energy per kept product, without glitches, after a change of the design; None if the change is impossible. See
-    #: :mod:`sptc.synth.energy.what_if`; empty if it was not requested.
+    #: Energy per kept product, without glitches, after each change of the design; None for an impossible change. See
+    #: :mod:`sptc.synth.energy.what_if`; empty if not requested.
     what_if: dict[str, float | None] = field(default_factory=dict)
 
     @property
@@ -114,7 +114,7 @@ class MappedUnit:
         return d, results[:, _WORD].astype(np.bool_)
 
     def measure(self, instruction: Instruction, arch: str, operands: MatrixOperands, name: str) -> Measured:
-        """Measure an ``mma`` or ``wgmma`` whose formats the unit supports, on operands of a name.
+        """Measure an ``mma`` or ``wgmma`` whose formats the unit supports; `name` names the operands in reports.
 
         The operands are tiles with a chain along K, see :mod:`sptc.synth.energy.operands`; errors are those of
         :func:`~sptc.synth.energy.operands.streamed`.

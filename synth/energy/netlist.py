@@ -25,7 +25,7 @@ class CellLibrary:
 
     @classmethod
     def of(cls, library: Library) -> "CellLibrary":
-        """Read a module of Yosys' JSON; `boxes` are modules with netlists of their own.
+        """Read a module of Yosys' JSON; `boxes` names modules with separate netlists.
 
         Raise an `Error` if a cell is neither in the library nor a box.
         """
@@ -43,10 +43,10 @@ class CellLibrary:
 
 @dataclass(frozen=True)
 class Box:
-    """An instance of a module that has a netlist of its own."""
+    """An instance of a module whose netlist is separate."""
 
     module: str
-    ports: Mapping[str, list[Bit]]  #: Nets at each port, bit by bit
+    ports: Mapping[str, list[Bit]]  #: Nets at each port of the instance, bit by bit
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class MappedNetlist:
     #: Nets of each port, bit by bit.
     inputs: Mapping[str, list[Bit]]
     outputs: Mapping[str, list[Bit]]
-    #: Instances of modules with netlists of their own.
+    #: Instances of modules with separate netlists.
     boxes: Mapping[str, Box] = field(default_factory=dict)
 
     @classmethod
@@ -96,7 +96,7 @@ class MappedNetlist:
 
 
 def levels_of(netlist: MappedNetlist, cells: CellLibrary) -> dict[str, int]:
-    """Return the logic level of each gate, in topological order: the most gates on a path up to and including it.
+    """Return the logic level of each gate, in topological order: the length of the longest path to its output.
 
     Paths begin at registers, ports and boxes. Raise an `Error` if there is a combinational loop, or the library has no
     function for a cell.

@@ -24,7 +24,7 @@ Compute = Callable[[NDArray[np.uint32]], tuple[NDArray[np.uint32], NDArray[np.bo
 #: Shares of zeros of those distributions of :mod:`sptc.gpu.distributions` whose other numbers are normal.
 _SHARES = {"normal": 0.0, "half": 0.5, "zeros": 1.0}
 _SHARE = re.compile(r"(\d{1,2})%")
-#: Instructions of a chain; accumulators begin at zero in each chain.
+#: Instructions per chain; the accumulators of each chain begin at zero.
 CHAIN = 8
 
 

@@ -1,4 +1,4 @@
-"""Simulation plan of a netlist: rows of nets, and groups of gates that are one vector operation."""
+"""Simulation plan of a netlist: row numbers of nets, and groups of gates that one vector operation evaluates."""
 
 import re
 from collections import defaultdict
@@ -20,7 +20,7 @@ Places = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Registers:
-    """Registers with consecutive output rows."""
+    """A group of registers with consecutive output rows."""
 
     compute: Computing  #: Function of the stored bit, see :func:`~sptc.synth.functions.computing`
     states: tuple[str, ...]  #: Names of the stored bit and of its inverse in the function
@@ -30,7 +30,7 @@ class Registers:
 
 @dataclass(frozen=True)
 class Gates:
-    """Gates of one function with consecutive output rows."""
+    """A group of gates of one function with consecutive output rows."""
 
     compute: Computing  #: Function of the inputs, see :func:`~sptc.synth.functions.computing`
     pins: Mapping[str, Places]  #: Rows of the nets at each input
@@ -48,7 +48,7 @@ class Plan:
     registers: tuple[Registers, ...]
     #: All gates, in topological order; with `glitches`, one group per function.
     gates: tuple[Gates, ...]
-    depth: int  #: Most gates on any path
+    depth: int  #: Length of the longest path, in gates
     glitches: bool  #: Gates have a delay of one time unit
 
     @classmethod
@@ -95,12 +95,12 @@ class Plan:
         )
 
 
-#: Key of a group of registers: the function of an output, and the names of the stored bit.
+#: Key of a group of registers: function of the output, and names of the stored bit.
 _OfRegisters = tuple[str, tuple[str, ...]]
 
 
 class _Gate(NamedTuple):
-    """Output of a gate: its logic level, the nets at the pins of its cell, and its net."""
+    """Output of a gate: logic level, nets at the pins of its cell, and output net."""
 
     latest: int
     pins: Mapping[str, Bit]

@@ -14,7 +14,7 @@ from .plan import Plan
 __all__ = ["STREAMS_OF_A_WORD", "Lanes", "Simulator", "packed", "unpacked"]
 
 STREAMS_OF_A_WORD = 64
-#: Bits of some nets, one per stream, shape (nets, words).
+#: Bits of some nets in each stream, packed in words, shape (nets, words).
 Lanes = NDArray[np.uint64]
 _ONES = ~np.uint64(0)
 
@@ -90,7 +90,7 @@ class Simulator:
         for time in range(1, self._plan.depth + 1):
             following = []
             for gates in self._plan.gates:
-                # A gate is settled once the time equals its logic level.
+                # a gate is settled when the time reaches its logic level
                 first = int(np.searchsorted(gates.latest, time))
                 if first < len(gates.latest):
                     new = gates.compute({pin: values[rows[first:]] for pin, rows in gates.pins.items()}, _ONES)

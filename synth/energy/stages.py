@@ -6,15 +6,15 @@ from .netlist import CellLibrary, MappedNetlist
 
 __all__ = ["INPUTS", "LOGIC", "REGISTERS", "STAGES", "WARP_REGISTERS", "stage_of", "stages_of"]
 
-#: Pseudo-stages: charging of input pins; registers at the cuts, with their clock; all other cells of a flat netlist.
+#: Other contributions: charging of input pins; registers at the cuts with their clock; all cells of a flat netlist.
 INPUTS, REGISTERS, LOGIC = "inputs", "registers", "logic"
-#: Pseudo-stages of a warp: gather of operands and scatter of results; and the registers of both, with their clock.
+#: Stages of a warp: gather of operands and scatter of results; registers of both with their clock.
 _WARP, WARP_REGISTERS = "warp", "warp registers"
 _UNIT_STAGES = ("decode", "select", "unpack", "multiply", "align", "reduce", "round", LOGIC, REGISTERS)
 #: Stages in the order of the data flow.
 STAGES = (INPUTS, _WARP, WARP_REGISTERS, "order", *_UNIT_STAGES)
 _PLACES = re.compile(r"\$flatten((?:\\\w+\.)*)")
-#: Parts of the multiply stage that count as other stages: unpacking of codes, and the maximum exponent.
+#: Submodules of the multiply stage that count as other stages: unpacking of codes, and the maximum exponent.
 _INSIDE_MULTIPLY = {
     "unpack_a": "unpack",
     "unpack_b": "unpack",

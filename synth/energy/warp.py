@@ -33,7 +33,7 @@ _LANES, _REGISTERS = 32, 4
 
 @dataclass(frozen=True)
 class _Item:
-    """One instruction on all streams: the bits of its operand registers, and the expected result registers."""
+    """One instruction in all streams: the bits of its operand registers, and the expected result registers."""
 
     payload: NDArray[np.uint8]
     d: NDArray[np.uint32]
@@ -82,7 +82,7 @@ class MappedWarp:
         return self.config.warp_interval(step_count(self.config, instruction))
 
     def _uncounted(self, instruction: Instruction) -> int:
-        """Return the number of instructions until the pipeline is full; their toggles are not counted."""
+        """Return the number of instructions that fill the pipeline, whose toggles are not counted."""
         return 1 + -(-(self.config.latency + 2) // self._interval(instruction))
 
     def tiles(self, instruction: Instruction, cycles: int, chain: int = CHAIN) -> int:
@@ -92,7 +92,7 @@ class MappedWarp:
         return -(-instructions // chain) * STREAMS_OF_A_WORD
 
     def measure(self, instruction: Instruction, arch: str, operands: MatrixOperands, name: str) -> Measured:
-        """Measure an ``mma`` with 16 rows whose formats the units support, on operands of a name.
+        """Measure an ``mma`` with 16 rows whose formats the units support; `name` names the operands in reports.
 
         The operands are tiles with a chain along K, see :mod:`sptc.synth.energy.operands`; tiles that do not fill all
         streams are left out. Raise an `Error` if the results of warp and golden model differ, or there are too few
@@ -115,7 +115,7 @@ class MappedWarp:
         for costs, activity in zip(self._costs, (around, units), strict=True):
             for stage, taken in costs.of(activity).items():
                 stages[stage] = stages.get(stage, 0.0) + self._scale * taken * activity.cycles / products
-        # Nets of a unit's ports are counted outside the unit.
+        # Nets at the ports of units are counted with the logic around the units.
         ports = {net for nets in (*self._unit.inputs.values(), *self._unit.outputs.values()) for net in nets}
         inside = sum(count for net, count in units.toggles.items() if net not in ports)
         toggles = (sum(around.toggles.values()) + inside) / units.cycles
@@ -172,7 +172,7 @@ def _inside(lanes: Lanes, boxes: int) -> Lanes:
 
 
 def _items(config: CoreConfig, i: Instruction, arch: str, operands: MatrixOperands) -> Iterator[_Item]:
-    """Yield the instructions on all streams, chain after chain."""
+    """Yield one instruction for all streams at a time, chain after chain."""
     bits = warp_operands_layout().size
     for first in range(0, len(operands.a) - STREAMS_OF_A_WORD + 1, STREAMS_OF_A_WORD):
         chains = operands.take(slice(first, first + STREAMS_OF_A_WORD))

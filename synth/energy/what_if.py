@@ -1,4 +1,4 @@
-"""Savings of changes of the design for the same products, measured on accordingly modified streams."""
+"""Energy saved by changes of the design: the same products are simulated with modified operand streams."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ _BYTE = 8
 def what_ifs(
     unit: MappedUnit, i: Instruction, arch: str, operands: MatrixOperands
 ) -> Iterator[tuple[str, float | None]]:
-    """Yield changes of the design, each with the energy per kept product without glitches; None if it is impossible.
+    """Yield changes of the design, each with its energy per kept product without glitches; None if it is impossible.
 
     Arguments are the unchanged unit and those of its measurement.
     """
@@ -44,7 +44,7 @@ def what_ifs(
     if {*formats} != {*config.formats}:
         try:
             alone = unit.with_formats(formats)
-        except ConfigError:  # fields of the configuration contradict these formats
+        except ConfigError:  # these formats are not possible with other fields of the configuration
             yield f"it has no formats but {' and '.join(formats)}", None
             return
         steps = streamed(alone.config, i, arch, operands, alone.compute)
@@ -52,7 +52,7 @@ def what_ifs(
 
 
 def _isolated(unit: MappedUnit, i: Instruction, steps: NDArray[np.uint32]) -> NDArray[np.uint32] | None:
-    """Return steps in which an operand that is multiplied by zero keeps its value of the preceding step.
+    """Return steps in which an operand that is multiplied by zero keeps its value from the step before.
 
     None if results would change because a kept operand is infinite or NaN.
     """
