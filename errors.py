@@ -29,15 +29,15 @@ class Error(ValueError):
 class InstructionError(Error):
     """A PTX instruction that does not parse, or that an architecture does not have."""
 
-    text: str = ""  #: The text that does not parse; empty for other errors
+    text: str = ""  #: The text that does not parse; empty for errors that have none
 
 
 class KernelError(Error):
-    """A kernel that cannot be read or run, or that does what PTX forbids; with the line of its text."""
+    """A kernel that cannot be read or executed, or that violates a rule of PTX; the error names the line."""
 
     @property
     def line(self) -> int | None:
-        """Line of the PTX text, from 1; None if the error is of none."""
+        """Line of the PTX text, from 1; None if the error has no line."""
         match = re.match(r"(?:deadlock: .*? at )?line (\d+)", str(self))
         return int(match[1]) if match else None
 
@@ -69,7 +69,7 @@ class NibblePlace:
     #: Thread whose metadata register holds the nibble, or lane of tensor memory; lowest bit of the nibble there.
     lane: int
     low_bit: int
-    column: int | None = None  #: Column of tensor memory; None if the metadata is in registers
+    column: int | None = None  #: Column of tensor memory; None if registers hold the metadata
 
     def __str__(self) -> str:
         batch = self.batch[0] if len(self.batch) == 1 else self.batch

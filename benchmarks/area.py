@@ -1,4 +1,4 @@
-"""What units take beside published ones, at equal numbers of products, and what sparsity adds to an array.
+"""Area and delay of units beside published ones, with equal numbers of products; overhead of sparsity in arrays.
 
 ``python benchmarks/area.py --liberty osu018_stdcells.lib`` (Debian's qflow-tech-osu018 ships it) synthesises every unit
 with the recipe of ``sptc area --liberty``, several times with its ports in another order, since ABC's heuristics
@@ -22,7 +22,7 @@ from sptc.synth.price import Measurement, Request, measure, measure_all
 from sptc.synth.recipe import Recipe
 from tqdm import tqdm
 
-#: Measured by the recipe with the library osu018: multiplications, square microns each in thousands, nanoseconds.
+#: Measured by the same recipe with library osu018: products, area per product in 1000 square microns, delay in ns.
 PUBLISHED = {
     "Vortex TFR, f16 x4 + f32": (4, 55.8, 14.6),
     "Vortex TFR, f16 x8 + f32": (8, 53.2, 15.3),
@@ -33,23 +33,23 @@ PUBLISHED = {
 _FOUR_STAGES = STAGE_CUTS[1:]
 _F16 = CoreConfig(name="f16", formats=("f16",), rows=1, columns=1, cuts=_FOUR_STAGES)
 _S8 = CoreConfig(name="s8", formats=("s8",), rows=1, columns=1, cuts=_FOUR_STAGES)
-#: Units, by format and number of products; of `hopper`, the products of f16.
+#: Units by format and number of products; for `hopper`, the number of f16 products.
 UNITS = {
     **{f"f16 x{products}": replace(_F16, step_bytes=2 * products) for products in (4, 8, 16)},
     **{f"s8 x{products}": replace(_S8, step_bytes=products) for products in (4, 8, 16, 32)},
     "hopper x16": PRESETS["hopper"],
 }
-#: Of which arrays of so many rows and columns are measured as well.
+#: Units of which arrays are measured, too, and the sides of these arrays.
 ARRAYS = ("f16 x16", "s8 x32", "hopper x16")
 SIDES = (4, 1)
-#: For `--small`: few products, and a preset of which little more is left.
+#: For `--small`: few products, and a preset reduced to two formats.
 SMALL_UNITS = {
     "f16 x2": replace(_F16, step_bytes=4),
     "s8 x4": replace(_S8, step_bytes=4),
     "tiny x4": replace(PRESETS["tiny"], formats=("s8", "u8"), step_bytes=4),
 }
 SMALL_ARRAYS = ("s8 x4",)
-#: What is promised of dense units: thousands of square microns a multiplication, and nanoseconds.
+#: Bounds for dense units: area per product in 1000 square microns, and delay in ns.
 BOUNDS = {"f16 x8": (44.0, 15.0), "f16 x16": (41.0, 15.5), "s8 x32": (13.0, 7.5), "hopper x16": (78.0, 20.0)}
 BEGIN, END = "<!-- area table -->", "<!-- end of area table -->"
 PAGE = Path(__file__).parents[1] / "docs" / "guides" / "area.md"
@@ -57,7 +57,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "guides" / "area.md"
 
 @dataclass(frozen=True)
 class Figures:
-    """Medians of a unit: thousands of square microns a multiplication, nanoseconds, and per cent that sparsity adds."""
+    """Medians for a unit: area per product in 1000 square microns, delay in ns, overhead of sparsity in per cent."""
 
     products: int
     dense: float
@@ -69,25 +69,25 @@ class Figures:
 
 @dataclass(frozen=True)
 class Overheads:
-    """Medians of arrays with their registers, by the side of the array: 1 or 4 units."""
+    """Medians for arrays with their registers, by the side of the array: 1 or 4 units."""
 
     area: dict[int, float]  #: Area of a dense array in 1000 square microns per multiplication
     #: Area that sparsity adds in per cent, and the share of the sparse array outside its units in per cent: metadata
     #: decoders, order of B and control.
     added: dict[int, float]
     around: dict[int, float]
-    #: Longest stage of the dense unit in ns, and what sparsity adds to it in per cent.
+    #: Longest stage of the dense unit in ns, and the delay that sparsity adds to it in per cent.
     stage_ns: float
     delay: float
 
 
 def products(config: CoreConfig) -> int:
-    """Return the multiplications a cycle of the widest format but tf32, which has half of them."""
+    """Return the products per cycle of the widest format; tf32, which has half of them, does not count."""
     return min(config.slots_of(element) for element in config.elements if element.container_bits < 32)
 
 
 def measured(wanted: dict[str, tuple[Netlist, Recipe]], seeds: range) -> dict[str, list[Measurement]]:
-    """Measure each netlist with every seed, as many at a time as there are cores."""
+    """Measure each netlist with every seed, on all cores."""
     requests: dict[str, Request] = {
         f"{name} {seed}": (netlist, replace(recipe, seed=seed))
         for name, (netlist, recipe) in wanted.items()
@@ -103,7 +103,7 @@ def measured(wanted: dict[str, tuple[Netlist, Recipe]], seeds: range) -> dict[st
 
 
 def figures_of(units: dict[str, CoreConfig], library: Library, seeds: range) -> dict[str, Figures]:
-    """Measure every unit by itself, registers taken for wires."""
+    """Measure every unit alone, with wires in place of its registers."""
     wires = Recipe(library=library, combinational=True)
     wanted = {}
     for name, config in units.items():
@@ -135,7 +135,7 @@ def nanoseconds(found: Iterable[Measurement]) -> float:
 
 
 def overheads_of(config: CoreConfig, library: Library, seeds: range) -> Overheads:
-    """Measure arrays with their registers, of 4 x 4 and of one unit, beside those without sparsity."""
+    """Measure arrays of 4 x 4 units and of one unit, with their registers, each with and without sparsity."""
     recipe, wanted = Recipe(library=library), {}
     for sparse in (True, False):
         wanted[f"unit {sparse}"] = unit(replace(config, sparse=sparse)), recipe
@@ -160,7 +160,7 @@ def overheads_of(config: CoreConfig, library: Library, seeds: range) -> Overhead
 
 
 def rows_of(figures: dict[str, Figures], overheads: dict[str, Overheads], seconds: float) -> list[Row]:
-    """Return the figures, each beside what is promised."""
+    """Return the measured figures, each with its bound."""
     rows = []
     for name, one in figures.items():
         area, delay = (f"at most {bound:g}" if bound else "" for bound in BOUNDS.get(name, (None, None)))
@@ -182,7 +182,7 @@ def rows_of(figures: dict[str, Figures], overheads: dict[str, Overheads], second
 
 
 def table(figures: dict[str, Figures], overheads: dict[str, Overheads]) -> str:
-    """Return the tables of the page on area."""
+    """Return the tables for the guide on area."""
     lines = ["| unit | products | area of one, k um2 | with full-adder cells | delay, ns |", "|---|---|---|---|---|"]
     lines += [f"| {name} | {count} | {area:.1f} | | {delay:.1f} |" for name, (count, area, delay) in PUBLISHED.items()]
     for name, one in figures.items():
@@ -208,7 +208,7 @@ def table(figures: dict[str, Figures], overheads: dict[str, Overheads]) -> str:
 
 
 def write(text: str) -> None:
-    """Put tables between the marks in the page on area."""
+    """Replace the tables between the marks in the guide on area."""
     whole = PAGE.read_text(encoding="utf-8")
     before, _, rest = whole.partition(BEGIN)
     _, _, after = rest.partition(END)
@@ -219,11 +219,11 @@ def main() -> None:
     """Run the benchmark."""
     parser = options(__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--liberty", type=Path, nargs="+", required=True, metavar="FILE", help="standard cells")
-    parser.add_argument("--seeds", type=int, default=5, metavar="N", help="orders of ports that each is measured with")
+    parser.add_argument("--seeds", type=int, default=5, metavar="N", help="input orders to synthesise each with")
     parser.add_argument("--page", action="store_true", help="also write the tables of docs/guides/area.md")
     chosen = parser.parse_args()
     if chosen.small and chosen.page:
-        parser.error("--small has no figures for the page")
+        parser.error("--small measures nothing for docs/guides/area.md")
     if chosen.seeds < 1:
         parser.error("--seeds must be at least 1")
     units, arrays = (SMALL_UNITS, SMALL_ARRAYS) if chosen.small else (UNITS, ARRAYS)

@@ -22,16 +22,16 @@ from kernel_records import fields
 from sptc.isa.instructions import Instruction, parse
 
 SOURCES = Path(__file__).parent / "cuda"
-#: Rows and columns of D, and of the tile of a CTA of ``warp.cu``.
+#: Size of D, and of the part of it that a CTA of ``warp.cu`` computes, in rows and columns.
 M, N, WARP_TILE = 128, 192, 64
-#: Instructions along K; stages take two of ``mma`` and four of ``wgmma``.
+#: Number of instructions along K; a stage holds two of ``mma`` or four of ``wgmma``.
 STEPS = 8
 STAGE_BYTES_A = 128
 
 
 @dataclass(frozen=True)
 class Case:
-    """One kernel: its tensor-core instruction, and for ``wgmma`` how it takes its operands."""
+    """A kernel to compile: its tensor-core instruction, and for ``wgmma`` the location and swizzle of its operands."""
 
     name: str
     arch: str
@@ -183,7 +183,7 @@ def compile_case(case: Case, nvcc: str) -> str:
 
 
 def launch(case: Case, seed: int) -> dict[str, Any]:
-    """Return geometry, arguments and operands of a case."""
+    """Return the launch of a case: geometry, arguments and operands."""
     sizes = Sizes.of_case(case)
     instruction, k = sizes.instruction, STEPS * sizes.instruction.k
     of_mma, sparse, scales = instruction.family == "mma", bool(instruction.sparse), instruction.scale_size
@@ -216,7 +216,7 @@ def main() -> None:
     """Compile all cases."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("file", type=Path, metavar="FILE.npz")
-    parser.add_argument("--only", default="", help="cases whose architecture and name contain this")
+    parser.add_argument("--only", default="", help="compile only cases whose architecture and name contain this")
     chosen = parser.parse_args()
     nvcc = shutil.which("nvcc")
     if not nvcc:

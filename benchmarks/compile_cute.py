@@ -1,4 +1,4 @@
-"""Compile the dense products among the examples of CUTLASS's CuTe DSL, for ``launch_kernels.py``.
+"""Compile the dense matrix products among CUTLASS's CuTe DSL examples, for ``launch_kernels.py``.
 
     python benchmarks/compile_cute.py CUTLASS FILE.npz
 
@@ -23,13 +23,13 @@ TYPES = {"f16": cutlass.Float16, "bf16": cutlass.BFloat16, "e4m3": cutlass.Float
 FOLDER = Path("examples/python/CuTeDSL/cute")
 FILES = {"sm_80": "ampere/kernel/dense_gemm/tensorop_gemm.py", "sm_90a": "hopper/kernel/dense_gemm/dense_gemm.py",
          "sm_100a": "blackwell/kernel/dense_gemm/dense_gemm.py"}  # fmt: skip
-#: Bytes of a row of a tile of A and B, and elements of K along it.
+#: Bytes of a row of a tile of A and B, and the number of elements along K in them.
 ROW_BYTES = 128
 
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel, its types, tile and cluster; `pair`: two CTAs multiply together."""
+    """A kernel with its types, tile and cluster; with `pair`, two CTAs multiply together."""
 
     name: str
     arch: str
@@ -57,7 +57,7 @@ M, N, K = 512, 384, 256
 
 
 def example(root: Path, arch: str) -> Any:
-    """Return the module of an example."""
+    """Return the Python module of an example."""
     path = root / FOLDER / FILES[arch]
     spec = importlib.util.spec_from_file_location(arch, path)
     assert spec

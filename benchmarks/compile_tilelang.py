@@ -1,4 +1,4 @@
-"""Compile TileLang functions for sm_80 to sm_90a, and write text and launch of each for ``launch_kernels.py``.
+"""Compile TileLang functions for sm_80 to sm_90a, and write PTX and launch of each for ``launch_kernels.py``.
 
     python benchmarks/compile_tilelang.py FILE.npz
 
@@ -24,7 +24,7 @@ DTYPES = {"f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2":
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel, its types, sizes and target."""
+    """A kernel with its types, sizes and target."""
 
     name: str
     arch: str
@@ -43,7 +43,7 @@ class Case:
 
 
 def dense(case: Case) -> Any:
-    """Multiply tiles that are copied to shared memory in stages."""
+    """Multiply tiles that are copied to shared memory in several stages."""
     (m, n, k), (bm, bn, bk) = case.shape, case.block
     kind, total, result = DTYPES[case.a], DTYPES[case.acc], DTYPES[case.d]
     relu = case.options.get("relu", False)
@@ -79,7 +79,7 @@ def dense(case: Case) -> Any:
 
 
 def sparse(case: Case) -> Any:
-    """Multiply a compressed A, with its metadata as bytes of two nibbles each."""
+    """Multiply a compressed A, whose metadata are bytes of two nibbles."""
     (m, n, k), (bm, bn, bk) = case.shape, case.block
     kind, total, result = DTYPES[case.a], DTYPES[case.acc], DTYPES[case.d]
     threads, stages, b_k_major = case.threads, case.stages, case.b_k_major
@@ -115,7 +115,7 @@ def sparse(case: Case) -> Any:
 
 
 def split_k(case: Case) -> Any:
-    """Multiply two halves of K in CTAs of their own, and add both to zeros: the order does not matter."""
+    """Multiply each half of K in its own CTA, and add both atomically to zeros: the order does not matter."""
     (m, n, k), (bm, bn, bk) = case.shape, case.block
     kind, threads, stages = DTYPES[case.a], case.threads, case.stages
 
@@ -137,7 +137,7 @@ def split_k(case: Case) -> Any:
 
 
 def weights(case: Case) -> Any:
-    """Multiply by weights of 4 bits, which threads convert to f16 on the way."""
+    """Multiply by 4-bit weights, which threads convert to f16 first."""
     (m, n, k), (bm, bn, bk) = case.shape, case.block
     threads, stages = case.threads, case.stages
 
@@ -238,7 +238,7 @@ def main() -> None:
     """Compile all cases."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("file", type=Path, metavar="FILE.npz")
-    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--only", default="", help="compile only cases whose name contains this")
     chosen = parser.parse_args()
     records: dict[str, np.ndarray] = {}
     for seed, case in enumerate(CASES):

@@ -1,4 +1,4 @@
-"""What the linear layers of a small transformer take, dense and pruned 2:4, in f16, e4m3 and s8.
+"""Energy of the linear layers of a small transformer, dense and pruned 2:4, in f16, e4m3 and s8.
 
 ``python benchmarks/energy_layers.py --liberty osu018_stdcells.lib`` (extra: models) takes the weights of the encoder
 and the activations of a text that reach them, as ``benchmarks/transformer.py`` does, and measures tiles of every layer,
@@ -28,18 +28,18 @@ from sptc.synth.liberty import Library
 from tqdm import tqdm
 from transformer import INSTRUCTIONS, folder_of_model, layers
 
-#: An array of the rate of an H200; and, for `--small`, one of integers alone.
+#: An array with the rate of an H200; for `--small`, one of integers only.
 CONFIG = replace(PRESETS["hopper"], rows=8, columns=4)
 SMALL = CoreConfig(name="small", formats=("s8",), step_bytes=16, rows=8, columns=4)
 CYCLES, SMALL_CYCLES = 2_000, 200
 _ARCH = "sm_90"
-#: fJ to uJ.
+#: Factor from fJ to uJ.
 _MICRO = 1e-9
 Key = tuple[str, str]
 
 
 def operands(i: Instruction, a: Source, b: Source, unit: MappedUnit, cycles: int) -> tuple[MatrixOperands, int]:
-    """Return tiles of a product, pruned if the instruction is sparse, and its kept products."""
+    """Return tiles of a product, pruned if the instruction is sparse, and the number of its kept products."""
     with tempfile.TemporaryDirectory() as folder:
         way = Way(instruction=str(i), arch=_ARCH)
         problem = prepare(Path(folder), ProductRequest(way, a, b, Choices(prune=bool(i.sparse))))
@@ -53,7 +53,7 @@ def operands(i: Instruction, a: Source, b: Source, unit: MappedUnit, cycles: int
 def measured(
     unit: MappedUnit, wanted: dict[str, str], cycles: int, *, small: bool
 ) -> dict[Key, list[tuple[float, int]]]:
-    """Return fJ of a kept product, and how many there are, of each layer, by format and sparsity."""
+    """Return energy per kept product in fJ, and number of kept products, of each layer, by format and sparsity."""
     model = folder_of_model()
     found: dict[Key, list[tuple[float, int]]] = {}
     with tempfile.TemporaryDirectory() as scratch:
@@ -71,7 +71,7 @@ def measured(
 
 
 def rows_of(found: dict[Key, list[tuple[float, int]]]) -> Iterator[Row]:
-    """Yield the figures of each format."""
+    """Yield the energy of each format."""
     whole = {key: sum(taken * products for taken, products in of) * _MICRO for key, of in found.items()}
     for (fmt, kind), of in found.items():
         each = [taken / 1000 for taken, _ in of]
@@ -87,7 +87,7 @@ def main() -> None:
     """Run the benchmark."""
     parser = options(__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
-        "--liberty", type=Path, nargs="+", required=True, metavar="FILE", help="cells with power tables"
+        "--liberty", type=Path, nargs="+", required=True, metavar="FILE", help="standard-cell library with power tables"
     )
     chosen = parser.parse_args()
     config, cycles = (SMALL, SMALL_CYCLES) if chosen.small else (CONFIG, CYCLES)

@@ -1,4 +1,4 @@
-"""Fault injection: of single faults in every part of the hardware, how many the regression kills.
+"""Fault injection: the share of single faults, in every part of the hardware, that the regression detects.
 
 Faults are drawn by area within each top: all components of a unit by themselves, a row, the array, the warp, the
 warpgroup, and the control of the tensor cores of a CTA. Each is met with the vectors of the benches.
@@ -36,13 +36,13 @@ from sptc.sim.faults.regressions import regression
 from sptc.verify.bench_jobs import echoing_program, random_warpgroup_jobs
 from tqdm import tqdm
 
-#: Share of each top in the faults of a datapath.
+#: Share of the faults of a datapath that each top gets.
 SHARES = {"components": 0.34, "row": 0.3, "core": 0.1, "warp": 0.26}
-#: Share of all faults of a top that is injected on one datapath only. Each top that executes instructions gets a sixth.
+#: Share of all faults for a top that is injected on one datapath only: about a sixth for each.
 SINGLE = {("hopper", "warpgroup"): 0.17, ("blackwell", "tcgen05"): 0.17}
-#: Datapaths that are used for such a top only; their other tops are those of another datapath.
+#: Datapaths that are used only for such a top; their other tops are those of another datapath.
 ALONE = ("blackwell",)
-#: What the benches of the quick tier run, of the datapaths that they run it on (tests/benches/test_benches.py).
+#: Number of vectors that benches of the quick tier run, by datapath and top (tests/benches/test_benches.py).
 QUICK = {
     **dict.fromkeys([(name, "components") for name in ("tiny", "ampere", "rtx-blackwell")], 200),
     ("tiny", "core"): 400,
@@ -50,7 +50,7 @@ QUICK = {
 
 
 def draw_jobs(settings: Settings, rng: np.random.Generator) -> None:
-    """Draw the work of a top whose work is in a file."""
+    """Draw the jobs of a top module that reads them from a file."""
     path = Path(settings.jobs)
     if settings.top == "warpgroup":
         write_jobs(path, islice(random_warpgroup_jobs(settings.config, rng), settings.items))
@@ -60,14 +60,14 @@ def draw_jobs(settings: Settings, rng: np.random.Generator) -> None:
 
 #: Quantile of the normal distribution for an interval of 95 per cent.
 QUANTILE = 1.96
-#: Per cent of the faults that are not proved equivalent: killed at least, lower bound of the interval at least, and
-#: undecided at most.
+#: Bounds in per cent of the faults that are not proved equivalent: minimum killed, minimum of the lower end of the
+#: interval, and maximum undecided.
 KILLED, LOWER_BOUND, UNDECIDED = 99.7, 99.5, 0.2
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much is done: on each top so many vectors of a component, steps, tiles or instructions; seconds a proof."""
+    """Size of a run: vectors of a component, steps, tiles or instructions for each top; seconds for each proof."""
 
     faults: int
     presets: tuple[str, ...]
@@ -88,13 +88,13 @@ FULL = Size(
     },
     60.0,
 )
-#: The tops that are built soonest, and so few vectors that some faults survive for the prover.
+#: The tops that are built fastest, with so few vectors that some faults survive and are proved.
 SMALL = Size(40, ("tiny",), {"components": 10, "core": 20}, 5.0)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A fault and what became of it: killed, or survived until a proof is tried, then one of its verdicts.
+    """A fault and its outcome: killed, survived (until a proof is tried), or the verdict of the proof.
 
     Of one that is killed, `after` so many vectors, steps or items had gone in.
     """
@@ -109,12 +109,12 @@ class Outcome:
 
     @property
     def quickly(self) -> bool:
-        """Whether the benches of the quick tier, with as many vectors as they run, kill it."""
+        """Whether the benches of the quick tier also kill the fault, with the number of vectors that they run."""
         return self.after is not None and self.after < QUICK.get((self.preset, self.top), 0)
 
 
 def inject(settings: Settings, faults: int, seed: int, folder: Path) -> tuple[list[Outcome], float]:
-    """Run the regression of a top on faulty versions of it; return outcomes and seconds after the build."""
+    """Run the regression of a top on its faulty versions; return outcomes, and seconds without the build."""
     if settings.jobs:
         folder.mkdir(parents=True, exist_ok=True)
         draw_jobs(settings, np.random.default_rng(seed))
@@ -132,7 +132,7 @@ def inject(settings: Settings, faults: int, seed: int, folder: Path) -> tuple[li
 
 
 def prove(outcome: Outcome, folder: Path, timeout: float) -> Outcome:
-    """Say whether a fault that survived changes nothing, or what else is known of it."""
+    """Return the outcome of a proof for a fault that survived."""
     fault = Fault(outcome.number, outcome.component, outcome.command)
     settings = Settings(outcome.preset, outcome.top, 1)
     pipeline = (
@@ -145,19 +145,19 @@ def prove(outcome: Outcome, folder: Path, timeout: float) -> Outcome:
 
 
 def stored(path: Path, parameters: dict[str, object]) -> Iterator[Outcome]:
-    """Yield what an earlier run has stored, and write the parameters if there was none."""
+    """Yield the stored outcomes of an earlier run; write the parameters if there was none."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     if lines and json.loads(lines[0]) != parameters:
         raise SystemExit(f"{path} is of a run with other options: {lines[0]}")
     if not lines:
         path.write_text(json.dumps(parameters) + "\n", encoding="utf-8")
     for line in lines[1:]:
-        if line.endswith("]"):  # the last line may be cut short
+        if line.endswith("]"):  # the last line may be incomplete
             yield from (Outcome(**fields) for fields in json.loads(line))
 
 
 def interval(killed: int, count: int) -> tuple[float, float]:
-    """Return the ends of the interval of Wilson for a share, in per cent; of no faults anything is possible."""
+    """Return the Wilson interval of a share, in per cent; 0 to 100 without faults."""
     if not count:
         return 0.0, 100.0
     share, squared = killed / count, QUANTILE**2
@@ -169,7 +169,7 @@ def interval(killed: int, count: int) -> tuple[float, float]:
 
 
 def row_of(name: str, outcomes: list[Outcome]) -> Row:
-    """Return the share of the faults that change anything which is killed."""
+    """Return the share of killed faults among those that change a result."""
     counts = Counter(outcome.verdict for outcome in outcomes)
     effective = len(outcomes) - counts["equivalent"]
     survived = effective - counts["killed"]
@@ -183,7 +183,7 @@ def row_of(name: str, outcomes: list[Outcome]) -> Row:
 
 
 def rows_of(outcomes: list[Outcome]) -> Iterator[Row]:
-    """Yield a row for each component of each datapath, each top and each datapath, and the total."""
+    """Yield a row for each component of each datapath, for each top and datapath, and for all faults."""
     groups: dict[str, list[Outcome]] = {}
     for key in (
         lambda o: f"{o.preset} {o.top} {o.component}",
@@ -210,7 +210,7 @@ def rows_of(outcomes: list[Outcome]) -> Iterator[Row]:
 
 
 def work(size: Size, folder: Path) -> Iterator[tuple[Settings, int, Path]]:
-    """Yield every top of every datapath, how many faults it gets, and where it is built."""
+    """Yield every top of every datapath, its number of faults, and the folder of its build."""
     alone = {key: share for key, share in SINGLE.items() if key[0] in size.presets}
     whole = [preset for preset in size.presets if preset not in ALONE]
     of_datapath = (1 - sum(alone.values())) / max(1, len(whole))
@@ -223,7 +223,7 @@ def work(size: Size, folder: Path) -> Iterator[tuple[Settings, int, Path]]:
 
 
 def run(size: Size, seed: int, jobs: int, folder: Path) -> tuple[list[Outcome], float | None]:
-    """Inject and prove what an earlier run has not; return all outcomes, and seconds of vectors if there were any."""
+    """Inject and prove the faults that an earlier run has not finished; return all outcomes, and seconds of vectors."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "outcomes.jsonl"
     parameters = {**asdict(size), "presets": [*size.presets], "seed": seed}
@@ -248,7 +248,7 @@ def run(size: Size, seed: int, jobs: int, folder: Path) -> tuple[list[Outcome], 
             seconds += taken
             keep(outcomes)
         pending = [o for o in found.values() if o.verdict == "survived"]
-        pending.sort(key=lambda outcome: outcome.top != "components")  # the easier proofs first
+        pending.sort(key=lambda outcome: outcome.top != "components")  # start with the easier proofs
         proofs = [pool.submit(prove, o, folders[o.preset, o.top], size.timeout) for o in pending]
         for proof in tqdm(as_completed(proofs), total=len(proofs), unit="proof", disable=None):
             keep([proof.result()])
@@ -256,14 +256,14 @@ def run(size: Size, seed: int, jobs: int, folder: Path) -> tuple[list[Outcome], 
 
 
 def main() -> int:
-    """Inject, prove, print, and return 1 if too few of the faults that are not proved equivalent are killed."""
+    """Inject faults, prove survivors, print; return 1 if too few of the faults not proved equivalent are killed."""
     parser = options(__doc__)
     parser.add_argument("--faults", type=int, help=f"faults to draw (default {FULL.faults})")
     parser.add_argument("--presets", nargs="+", choices=PRESETS, help=f"datapaths (default {' '.join(FULL.presets)})")
-    parser.add_argument("--tops", nargs="+", choices=FULL.items, help="only these parts, their share of the faults")
-    parser.add_argument("--seed", type=int, default=0, help="decides faults and vectors (default %(default)s)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes (default %(default)s)")
-    parser.add_argument("--folder", type=Path, default=Path("build/faults"), help="what is done (default %(default)s)")
+    parser.add_argument("--tops", nargs="+", choices=FULL.items, help="only these tops, with their share of the faults")
+    parser.add_argument("--seed", type=int, default=0, help="seed of faults and vectors (default %(default)s)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="number of processes (default %(default)s)")
+    parser.add_argument("--folder", type=Path, default=Path("build/faults"), help="folder (default %(default)s)")
     chosen = parser.parse_args()
     size = SMALL if chosen.small else FULL
     tops = chosen.tops or size.items
@@ -274,7 +274,7 @@ def main() -> int:
         items={top: items for top, items in size.items.items() if top in tops},
     )
     if not any(work(size, chosen.folder)):
-        parser.error("none of these parts is one of these datapaths'")
+        parser.error("none of these tops belongs to one of these datapaths")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) if chosen.small else chosen.folder
         outcomes, seconds = run(size, chosen.seed, chosen.jobs, folder)

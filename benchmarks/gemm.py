@@ -1,4 +1,4 @@
-"""Whole products with ``sptc gemm``: seconds at 1024 x 1024 x 1024 on every core, and memory for large matrices."""
+"""Whole products with ``sptc gemm``: seconds for 1024 x 1024 x 1024 on all cores, and memory for large matrices."""
 
 import json
 import resource
@@ -9,7 +9,7 @@ import time
 
 from measure import Row, options, show
 
-#: Sides of the product that is timed and of the one whose memory is measured, and how much of them `--small` takes.
+#: Sides of the product that is timed and of that whose memory is measured; the divisor of both with `--small`.
 SIDE, LARGE_SIDE = 1024, 8192
 SMALL_SIDE, SMALL_LARGE_SIDE = 64, 256
 
@@ -22,11 +22,11 @@ def gemm(*words: str) -> tuple[float, dict]:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure time and memory, and print the rows."""
     chosen = options(__doc__).parse_args()
     side, large_side = (SMALL_SIDE, SMALL_LARGE_SIDE) if chosen.small else (SIDE, LARGE_SIDE)
     shape, large = ([str(length)] * 3 for length in (side, large_side))
-    gemm("--random", "16", "8", "32", "--backend", "rtl")  # compiles the hardware
+    gemm("--random", "16", "8", "32", "--backend", "rtl")  # the first run also compiles the hardware
     golden, _ = gemm("--random", *shape, "--backend", "golden")
     hardware, report = gemm("--random", *shape, "--backend", "rtl")
     rows = [

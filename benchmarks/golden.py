@@ -1,4 +1,4 @@
-"""Speed and memory of the golden model on one core, beside mmasim on the same operands where it is installed."""
+"""Speed and memory of the golden model on one core, beside mmasim on the same operands if it is installed."""
 
 from measure import Row, best_seconds, one_core, options, show
 
@@ -27,7 +27,7 @@ ORDERED = np.array([0x4, 0x8, 0x9, 0xC, 0xD, 0xE], np.uint8)
 
 @dataclass(frozen=True)
 class Size:
-    """How much is computed: tiles, a product of matrices M x K and K x N, and the tiles whose memory is measured."""
+    """Size of a run: tiles, M, N and K of a product of matrices, and tiles of the memory measurement."""
 
     tiles: int
     m: int
@@ -61,7 +61,7 @@ def matrices(instruction: Instruction, size: Size, rng: np.random.Generator) -> 
 
 
 def mmasim_seconds(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> float | None:
-    """Return what mmasim takes for gathered f16 operands [..., K] and f32 accumulators, None without it."""
+    """Return the seconds that mmasim takes for f16 operands [..., K] with f32 accumulators; None without mmasim."""
     try:
         import torch
         from mmasim.nv_ptx import MMA
@@ -74,7 +74,7 @@ def mmasim_seconds(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> float | None:
 
 
 def million_tiles_gib(small: bool) -> float:
-    """Return the peak memory of a fresh process that computes a million tiles, D of half a GiB included."""
+    """Return the peak memory in GiB of a process that computes a million tiles, with 0.5 GiB for D."""
     words = [sys.executable, __file__, "--million", *(["--small"] if small else [])]
     return float(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
 
@@ -89,9 +89,9 @@ def compute_million(size: Size) -> None:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure speed and memory, and print the rows."""
     parser = options(__doc__)
-    parser.add_argument("--million", action="store_true", help="only compute a million tiles and print the peak GiB")
+    parser.add_argument("--million", action="store_true", help="only print the peak memory in GiB of a million tiles")
     chosen = parser.parse_args()
     size = SMALL if chosen.small else FULL
     if chosen.million:

@@ -1,4 +1,4 @@
-"""Records of compiled kernels: their text, launch and digest of results, and the operands, drawn from a seed."""
+"""Records of compiled kernels: PTX, launch and digest of results; the operands are drawn from a seed."""
 
 import hashlib
 import json
@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 __all__ = ["BYTES", "draw", "fields", "operand", "operands_digest"]
 
-#: Bytes of an element; ``nibbles`` are bytes of metadata of 2:4 or 1:2 sparsity.
+#: Bytes per element; ``nibbles`` are bytes of metadata for 2:4 or 1:2 sparsity.
 BYTES = {"f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1, "f32": 4, "s8": 1, "s32": 4, "e2m1": 1, "ue8m0": 1, "ue4m3": 1,
          "u8": 1, "nibbles": 1, "nibbles_1_2": 1}  # fmt: skip
-#: Fraction bits and bias of the floats.
+#: Fraction bits and bias of the float formats.
 _FLOATS = {"f16": (10, 15), "bf16": (7, 127), "e4m3": (3, 7), "e5m2": (2, 15), "f32": (23, 127)}
 #: Metadata nibbles that PTX defines, by sparsity pattern.
 _NIBBLES = {
@@ -23,7 +23,7 @@ _NIBBLES = {
 
 
 def operand(kind: str, shape: list[int] | tuple[int, ...], rng: np.random.Generator) -> NDArray:
-    """Return codes: normal numbers near one, of either sign; integers of all values; metadata that PTX defines."""
+    """Draw codes: normal numbers near one with random signs, all integers, or metadata that PTX defines."""
     if kind in _NIBBLES:
         low, high = (rng.choice(_NIBBLES[kind], shape) for _ in range(2))
         return low | high << np.uint8(4)
@@ -42,7 +42,7 @@ def operand(kind: str, shape: list[int] | tuple[int, ...], rng: np.random.Genera
 
 
 def draw(arrays: dict[str, tuple[str, list[int]]], seed: int) -> dict[str, NDArray]:
-    """Return all operands of a launch, in the order of its arrays, and zeros for the result ``d``."""
+    """Return all operands of a launch in the order of its arrays, with zeros for the result ``d``."""
     rng = np.random.default_rng(seed)
     return {
         name: np.zeros(shape, f"u{BYTES[kind]}") if name == "d" else operand(kind, shape, rng)
@@ -59,7 +59,7 @@ def operands_digest(arrays: dict[str, NDArray]) -> str:
 def fields(
     name: str, ptx: str, launch: dict[str, Any], result: NDArray | None = None, *, whole: bool = False
 ) -> dict[str, NDArray[np.uint8]]:
-    """Return the record of a kernel as arrays of an archive.
+    """Return the record of a kernel as arrays of an ``.npz`` archive.
 
     Parameters
     ----------

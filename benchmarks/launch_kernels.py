@@ -1,4 +1,4 @@
-"""Launch compiled kernels on this machine's GPU, and record what they write.
+"""Launch compiled kernels on this machine's GPU, and record their results.
 
     python benchmarks/launch_kernels.py KERNELS.npz RECORD.npz [--results]
 
@@ -18,16 +18,16 @@ import numpy as np
 from kernel_records import draw, fields, operands_digest
 from numpy.typing import NDArray
 
-#: ``CUtensorMapDataType`` of an element by its bytes: only its size matters where nothing is converted.
+#: ``CUtensorMapDataType`` by element size in bytes; only the size matters if no element is converted.
 MAP_TYPES = {1: 0, 2: 1, 4: 2, 8: 4}
 SWIZZLES = ("none", "32B", "64B", "128B")
 MAX_DYNAMIC_SHARED, CLUSTER_DIMENSION, MAP_BYTES, LOG_BYTES = 8, 4, 128, 1 << 14
-#: ``CU_JIT_ERROR_LOG_BUFFER`` and its size.
+#: ``CU_JIT_ERROR_LOG_BUFFER``, and the size of that buffer in bytes.
 LOG_OPTIONS = (5, 6)
 
 
 class Attribute(ctypes.Structure):
-    """``CUlaunchAttribute``: the CTAs of a cluster."""
+    """Struct ``CUlaunchAttribute``: the number of CTAs per cluster."""
 
     _fields_ = [("id", c_int), ("pad", c_int), ("sides", c_uint * 3), ("rest", c_uint * 13)]
 
@@ -66,7 +66,7 @@ class Driver:
         return address
 
     def function(self, ptx: str, entry: str, shared: int) -> c_void_p:
-        """Return an entry of a module."""
+        """Return a kernel of a module."""
         module, function = c_void_p(), c_void_p()
         log = ctypes.create_string_buffer(LOG_BYTES)
         options = (c_int * 2)(*LOG_OPTIONS)
@@ -79,7 +79,7 @@ class Driver:
         return function
 
     def tensor_map(self, address: c_uint64, tile: dict[str, Any], item: int) -> Any:
-        """Return a tensor map as bytes at a multiple of 64."""
+        """Return a tensor map as 128 bytes whose address is a multiple of 64."""
         memory = (ctypes.c_uint8 * (MAP_BYTES + 64))()
         place = ctypes.addressof(memory)
         encoded = (ctypes.c_uint8 * MAP_BYTES).from_buffer(memory, -place % 64)
@@ -124,7 +124,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("kernels", type=Path, metavar="KERNELS.npz")
     parser.add_argument("record", type=Path, metavar="RECORD.npz")
-    parser.add_argument("--results", action="store_true", help="write the results, too")
+    parser.add_argument("--results", action="store_true", help="write the results, not only their digests")
     chosen = parser.parse_args()
     driver = Driver()
     with np.load(chosen.kernels) as archive:

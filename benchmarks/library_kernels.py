@@ -1,4 +1,4 @@
-"""A matrix product in Triton: one chain of K tiles into f32 registers for each tile of the result."""
+"""A matrix product in Triton: for each tile of the result, one chain along K that accumulates in f32 registers."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def _kernel(a, b, y, k, tile: tl.constexpr, n):  # type: ignore[no-untyped-def]
 
 
 def product(torch: Any, a: Any, b: Any) -> Any:
-    """Return the product of A, row by row, and B, column by column, in f32; M, N and K are multiples of 64."""
+    """Return the f32 product of a row-major A and a column-major B; M, N and K are multiples of 64."""
     (m, k), n = a.shape, b.shape[1]
     y = torch.empty((m, n), dtype=torch.float32, device="cuda")
     _kernel[(m // TILE, n // TILE)](a, b.t(), y, k, TILE, n)

@@ -1,4 +1,4 @@
-"""Which way to sum explains what libraries' kernels computed on a GPU, and how long ``sptc identify`` takes to find it.
+"""Identify the way of summation behind products that libraries computed on a GPU, and time ``sptc identify``.
 
 ``--record FOLDER`` runs cuSPARSELt and cuBLAS through PyTorch, and a kernel of Triton, on the GPU of this machine and
 writes what they give. Else the products in ``--folder`` are identified, wherever: operands are drawn again. What is
@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 RECORDED = Path(__file__).parents[1] / "recordings" / "libraries"
 PRODUCTS, RESULTS = "products.json", "products.npz"
-#: PyTorch's names of the formats.
+#: PyTorch's name of each format.
 NAMES = {"f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "s8": "int8", "tf32": "float32"}
 LONGEST_NAME = 200
 CODES = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
 
 class Product(NamedTuple):
-    """One product: who computes it, of what, and to what; options are the library's."""
+    """One recorded product: library, format, result type, shape, and options of the library."""
 
     library: str
     format: str
@@ -36,13 +36,13 @@ class Product(NamedTuple):
 
     @property
     def name(self) -> str:
-        """A word for files."""
+        """Name of the product in files."""
         words = [f"{key}{value}" for key, value in self.options.items()]
         return ".".join([self.library, self.format, "x".join(map(str, self.shape)), *words])
 
 
 def products() -> Iterator[Product]:
-    """Yield what is recorded."""
+    """Yield the products to record."""
     shapes = ((128, 64, 256), (256, 128, 2048), (64, 96, 8192))
     for fmt, result in (("f16", "f16"), ("bf16", "bf16"), ("e4m3", "bf16"), ("s8", "s32")):
         for shape in shapes:
@@ -61,7 +61,7 @@ def products() -> Iterator[Product]:
 
 
 def operands(product: Product) -> tuple[NDArray, NDArray]:
-    """Draw A, M x K and of a sparse product with two of each four, and B, K x N, as numbers that the format holds."""
+    """Draw A (M x K, 2:4 sparse for sparse libraries) and B (K x N) as numbers that the format represents exactly."""
     import ml_dtypes
 
     m, n, k = product.shape
@@ -85,12 +85,12 @@ def operands(product: Product) -> tuple[NDArray, NDArray]:
 
 
 def digest_of(product: Product) -> str:
-    """Return the SHA-256 of both operands, so that others than the recorded ones are noticed."""
+    """Return the SHA-256 of both operands, to detect operands that differ from the recorded ones."""
     return hashlib.sha256(b"".join(matrix.tobytes() for matrix in operands(product))).hexdigest()
 
 
 def on_gpu(torch: Any, product: Product) -> Callable[[], Any]:
-    """Return a call of the library."""
+    """Return a function that calls the library."""
     held = [
         torch.from_numpy(matrix.view(CODES[matrix.itemsize]).copy()).cuda().view(getattr(torch, NAMES[product.format]))
         for matrix in operands(product)
@@ -119,12 +119,12 @@ def _triton(torch: Any, a: Any, b: Any) -> Callable[[], Any]:
 
 
 def _short(kernel: str) -> str:
-    """Return the name of a kernel, without template arguments that only list types."""
+    """Return the name of a CUDA kernel without template arguments that only list types."""
     return kernel.split("<")[0] if len(kernel) > LONGEST_NAME else kernel
 
 
 def record(folder: Path) -> None:
-    """Run every product that the libraries accept and write what they give."""
+    """Run every product that the libraries accept, and write their results."""
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = True
@@ -163,7 +163,7 @@ def record(folder: Path) -> None:
 
 
 def rows(folder: Path, chosen: list[Product], said: dict[str, Any]) -> Iterator[Row]:
-    """Yield how long each product takes to identify, and say its way; one that is not identified ends the script."""
+    """Yield the time to identify each product, and its way; exit with an error if none is found."""
     import sptc
 
     with np.load(folder / RESULTS) as results:
@@ -182,11 +182,11 @@ def rows(folder: Path, chosen: list[Product], said: dict[str, Any]) -> Iterator[
 
 
 def main() -> int:
-    """Record, or identify."""
+    """Record products, or identify the recorded ones."""
     parser = options(__doc__)
-    parser.add_argument("--record", type=Path, metavar="FOLDER", help="run the libraries and write what they give")
-    parser.add_argument("--folder", type=Path, default=RECORDED, help="what was recorded (default %(default)s)")
-    parser.add_argument("--ways", action="store_true", help="write the ways that are found to that folder")
+    parser.add_argument("--record", type=Path, metavar="FOLDER", help="run the libraries and write their results")
+    parser.add_argument("--folder", type=Path, default=RECORDED, help="recorded products (default %(default)s)")
+    parser.add_argument("--ways", action="store_true", help="write the ways that are found to the folder")
     chosen = parser.parse_args()
     if chosen.record:
         record(chosen.record)

@@ -1,4 +1,4 @@
-"""What the benchmarks share: best-of timing on one core, and a table or JSON rows {name, unit, value}."""
+"""Common parts of benchmarks: best-of timing on one core, output as a table or as JSON rows {name, unit, value}."""
 
 import argparse
 import json
@@ -12,7 +12,7 @@ __all__ = ["Row", "best_seconds", "one_core", "options", "show"]
 
 @dataclass(frozen=True)
 class Row:
-    """One figure: what, in which unit, how much, and what is promised of it in words."""
+    """One measured figure: name, unit, value, and its bound in words."""
 
     name: str
     unit: str
@@ -21,7 +21,7 @@ class Row:
 
 
 def one_core() -> None:
-    """Keep this process and the libraries it loads later on one core. Call before importing numpy."""
+    """Restrict this process, and libraries that it loads later, to one core. Call before importing numpy."""
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[variable] = "1"
     if hasattr(os, "sched_setaffinity"):
@@ -29,7 +29,7 @@ def one_core() -> None:
 
 
 def best_seconds(work: Callable[[], object], repeats: int = 5, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Return the shortest of several timed calls, after one to warm up."""
+    """Return the shortest time of several calls, after one call to warm up."""
     work()
     seconds = []
     for _ in range(repeats):
@@ -40,17 +40,17 @@ def best_seconds(work: Callable[[], object], repeats: int = 5, clock: Callable[[
 
 
 def options(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the options every benchmark has."""
+    """Return a parser with the options of every benchmark."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", action="store_true", help="print JSON rows {name, unit, value}")
     parser.add_argument(
-        "--small", action="store_true", help="once and small: shows that the script works; its figures mean nothing"
+        "--small", action="store_true", help="run once with small sizes, as a test of the script; figures mean nothing"
     )
     return parser
 
 
 def show(rows: list[Row], as_json: bool) -> None:
-    """Print the rows."""
+    """Print rows as a table or as JSON."""
     if as_json:
         print(json.dumps([{"name": row.name, "unit": row.unit, "value": row.value} for row in rows], indent=1))
         return

@@ -1,4 +1,4 @@
-"""Public models of tensor cores beside the golden model: outputs and differences of every row that both have.
+"""Compare public models of tensor cores with the golden model: outputs and differences for every row that both have.
 
 mmasim (extra `oracle`) models float instructions; a sparse one is compared with the dense one of its stored K. The
 model of sf-tensor/tcgen05, if package `tcgen05_model` can be imported, models single outputs of `tcgen05.mma`. Both are
@@ -35,25 +35,25 @@ for package in ("mmasim", "torch"):
 
 from oracle import expected_of, oracle_of  # noqa: E402
 
-#: Distributions in a batch of candidates decide how often rare operands are drawn.
+#: Distributions per batch of candidates, which determine how often rare operands are drawn.
 TILES = 4
 
 
 @dataclass
 class Comparison:
-    """One row: a model, an instruction and an architecture."""
+    """One row of the comparison: a public model, an instruction and an architecture."""
 
     model: str
     instruction: str
     arch: str
     outputs: int = 0
     differences: int = 0
-    first: str = ""  #: First difference with its operands
-    explained: dict[str, int] | None = None  #: Differences that an open rule explains, by its key
+    first: str = ""  #: First difference between the models, with its operands
+    explained: dict[str, int] | None = None  #: Number of differences that an open rule explains, by the key of the rule
 
 
 def subjects() -> Iterator[tuple[Instruction, str]]:
-    """Yield float instructions and architectures; of wgmma and tcgen05 one M and the least N, as M and N only place."""
+    """Yield float instructions by architecture; of wgmma and tcgen05 only one M and N, which only place operands."""
     seen = set()
     tensor = (i for opcode in every_opcode() if not opcode.weight_stationary for i in instructions_of(opcode))
     for i in (*every_instruction(), *tensor):
@@ -65,7 +65,7 @@ def subjects() -> Iterator[tuple[Instruction, str]]:
 
 
 def narrowed(i: Instruction) -> Instruction:
-    """Return the instruction with few rows and columns, which mma has."""
+    """Return a similar instruction of mma with few rows and columns."""
     return i if i.family == "mma" else replace(i, m=16, n=8)
 
 
@@ -77,7 +77,7 @@ def models() -> Iterator[tuple[str, Callable[[Instruction, str], Any]]]:
 
 
 def of_mmasim(i: Instruction, arch: str) -> Callable[[MatrixOperands], np.ndarray] | None:
-    """Return mmasim's model of an instruction; None if it has none."""
+    """Return mmasim's model of an instruction; None if mmasim lacks it."""
     try:
         oracle = oracle_of(replace(i, m=128, n=8) if i.family == "tcgen05" else i, arch)
     except AssertionError:
@@ -86,7 +86,7 @@ def of_mmasim(i: Instruction, arch: str) -> Callable[[MatrixOperands], np.ndarra
 
 
 def of_tcgen05_model(i: Instruction, arch: str) -> Callable[[MatrixOperands], np.ndarray] | None:
-    """Return the model of sf-tensor/tcgen05 of a dense instruction; None if it has none."""
+    """Return the model of a dense instruction from sf-tensor/tcgen05; None if that lacks it."""
     if i.family != "tcgen05" or i.sparse:
         return None
     import tcgen05_model  # type: ignore[import-not-found]
@@ -102,7 +102,7 @@ def of_tcgen05_model(i: Instruction, arch: str) -> Callable[[MatrixOperands], np
         for tile, row, column in np.ndindex(*d.shape):
             a = operands.a[tile, row] >> (i.low_bit(i.a) if i.a.name == "e2m1" else 0)
             b = operands.b[tile, :, column] >> (i.low_bit(i.b) if i.b.name == "e2m1" else 0)
-            # bf16 is in the high half of a word.
+            # bf16 occupies the high half of a 32-bit word
             up = 16 if i.a.name == "bf16" else 0
             parts = [tuple(int(code) << up for code in codes) for codes in (a, b)]
             named = {}
@@ -119,7 +119,7 @@ def of_tcgen05_model(i: Instruction, arch: str) -> Callable[[MatrixOperands], np
 
 
 def compare(name: str, i: Instruction, arch: str, model: Callable[[MatrixOperands], np.ndarray]) -> Comparison:
-    """Compare a model with the golden model on candidates of conformance packs, directed and random."""
+    """Compare a public model with the golden model on candidate tiles of conformance packs, directed and random."""
     row = Comparison(name, str(i), arch)
     rng = np.random.default_rng([OPTIONS.seed, len(str(i))])
     narrow = narrowed(i)
@@ -142,7 +142,7 @@ def compare(name: str, i: Instruction, arch: str, model: Callable[[MatrixOperand
 
 
 def described(operands: MatrixOperands, found: np.ndarray, expected: np.ndarray) -> str:
-    """Return the first difference with its operands as codes in hexadecimal."""
+    """Return the first difference, with operands as hexadecimal codes."""
     tile, row, column = np.argwhere(found != expected)[0]
     parts = {"a": operands.a[tile, row], "b": operands.b[tile, :, column], "c": operands.c[tile, row, column]}
     parts |= {"nibbles": operands.nibbles[tile, row]} if operands.nibbles is not None else {}
@@ -154,7 +154,7 @@ def described(operands: MatrixOperands, found: np.ndarray, expected: np.ndarray)
 
 
 def main() -> None:
-    """Print a line for each row, the first difference of each, and the totals."""
+    """Print a line for each row, its first difference, and the totals."""
     rows = []
     for name, model_of in models():
         for i, arch in subjects():

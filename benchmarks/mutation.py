@@ -1,4 +1,4 @@
-"""Mutation of the Python rooms: of single mutated operators, constants and conditions, how many the quick tests find.
+"""Mutation testing of Python code: the share of mutated operators, constants and conditions that quick tests detect.
 
 cosmic-ray (extra ``mutation``) makes the mutants; a sample is drawn with a seed. Each is put into a copy of the
 checkout, where pytest runs the quick tests of the room, those named like the file first, up to the first that fails.
@@ -26,13 +26,13 @@ from measure import Row, options, show
 from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Rooms that only Python tests look at; faults of the hardware are those of `faults.py`.
+#: Subpackages that only Python tests check; `faults.py` injects faults into the hardware.
 ROOMS = ("isa", "golden", "api", "gemm", "tensors", "verify")
-#: What a copy does without.
+#: Files that the copy of the checkout does not need.
 _LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", "build", "__pycache__", ".*_cache", ".hypothesis", "docs")
-#: Seconds after which a mutant is taken to hang, which counts as found.
+#: Seconds after which a mutant counts as hanging, and thus as detected.
 PATIENCE = 900
-#: How pytest ends without a failure.
+#: Exit statuses of pytest without a failure.
 _PASSED, _NOTHING_COLLECTED = 0, 5
 
 
@@ -40,21 +40,21 @@ _PASSED, _NOTHING_COLLECTED = 0, 5
 class Mutant:
     """One mutated file."""
 
-    path: Path  #: Relative to the root of the repository
+    path: Path  #: Path relative to the root of the repository
     operator: str  #: Name of the mutation in cosmic-ray
-    #: Contents of the file without and with the mutation.
+    #: Contents of the file without the mutation and with it.
     source: str
     mutated: str
 
     @property
     def difference(self) -> str:
-        """The mutation as a difference of the file."""
+        """The mutation as a unified diff of the file."""
         lines = (text.splitlines() for text in (self.source, self.mutated))
         return "\n".join(difflib.unified_diff(*lines, str(self.path), self.operator, lineterm="", n=0))
 
 
 def mutants(paths: list[Path], count: int, rng: random.Random) -> Iterator[Mutant]:
-    """Yield so many mutants of files, each mutation as likely as any other of its file."""
+    """Yield `count` mutants of files; all mutations of a file are equally likely."""
     plugins, mutating, ast = (import_module(f"cosmic_ray.{name}") for name in ("plugins", "mutating", "ast"))
     classes = {name: plugins.get_operator(name) for name in plugins.operator_names()}
     operators: dict[str, Any] = {name: made() for name, made in classes.items() if not made.arguments()}
@@ -72,7 +72,7 @@ def mutants(paths: list[Path], count: int, rng: random.Random) -> Iterator[Mutan
 
 
 def is_found(mutant: Mutant, checkout: Path) -> bool:
-    """Return whether a quick test of the room fails in a copy of the checkout that has a mutant.
+    """Return whether a quick test of the subpackage fails in a copy of the checkout with this mutant.
 
     Parameters
     ----------
@@ -108,11 +108,13 @@ def _fails(tests: list[Path], checkout: Path) -> bool:
 
 
 def main() -> None:
-    """Draw mutants, ask for each, and print the survivors and the share that is found."""
+    """Draw mutants, test each, and print the survivors and the share of detected ones."""
     parser = options((__doc__ or "").splitlines()[0])
-    parser.add_argument("--rooms", nargs="+", choices=ROOMS, default=ROOMS, metavar="ROOM", help="of which rooms")
-    parser.add_argument("--mutants", type=int, default=100, metavar="N", help="how many (default %(default)s, an hour)")
-    parser.add_argument("--seed", type=int, default=secrets.randbelow(2**31), help="of the sample (default: a new one)")
+    parser.add_argument(
+        "--rooms", nargs="+", choices=ROOMS, default=ROOMS, metavar="ROOM", help="subpackages to mutate"
+    )
+    parser.add_argument("--mutants", type=int, default=100, metavar="N", help="mutants (default %(default)s: an hour)")
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(2**31), help="seed (default: a random one)")
     chosen = parser.parse_args()
     if find_spec("cosmic_ray") is None:
         print("this needs cosmic-ray: install it with `pip install -e .[mutation]`", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Speed of the C++ library on one core, beside golden model and mmasim on the same operands, and what limits it."""
+"""Speed of the C++ library on one core, beside golden model and mmasim on the same operands, and an upper limit."""
 
 from measure import Row, best_seconds, one_core, options, show
 
@@ -28,7 +28,7 @@ from sptc.sim.benches.random_operands import random_operands  # noqa: E402
 import golden as peers  # noqa: E402
 
 ORDERED = "mma.sp::ordered_metadata.sync.aligned"
-#: What is promised of matrices, in G kept MAC/s.
+#: Instructions by format, their architecture, and lower bounds of the speed in G kept MAC/s.
 MATRICES = {
     "f16": (f"{ORDERED}.m16n8k32.row.col.f32.f16.f16.f32", "sm_90", 2),
     "bf16": (f"{ORDERED}.m16n8k32.row.col.f32.bf16.bf16.f32", "sm_90", 0),
@@ -39,7 +39,7 @@ MATRICES = {
 THROUGH_REGISTERS = 1
 TIMES_MMASIM = 40
 GIB = 1 << 30
-#: The multiplications alone: lanes of 32 bits, nothing selected, aligned or rounded.
+#: Multiply-accumulates alone, in lanes of 32 bits: no selection, alignment or rounding.
 LIMIT = """
 #include <cstdint>
 extern "C" int64_t products(const int32_t *a, const int32_t *b, int32_t *d, int64_t times) {
@@ -58,7 +58,7 @@ extern "C" int64_t products(const int32_t *a, const int32_t *b, int32_t *d, int6
 
 @dataclass(frozen=True)
 class Size:
-    """How much is computed: a product M x N x K, tiles, and the rows of a large product of so many rows and columns."""
+    """Size of a run: product M x N x K, number of tiles, and the measured rows of a large product with equal sides."""
 
     m: int
     n: int
@@ -73,7 +73,7 @@ SMALL = Size(m=16, n=8, k=128, tiles=16, rows=2, large=128)
 
 
 def limit() -> float:
-    """Return the multiplications a second of a plain loop for AVX2, in G."""
+    """Return the speed of a plain AVX2 loop of multiply-accumulates, in G per second."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         (folder / "limit.cpp").write_text(LIMIT, encoding="utf-8")
@@ -93,7 +93,7 @@ def limit() -> float:
 
 
 def matrices(i: Instruction, m: int, n: int, k: int) -> MatrixOperands:
-    """Return normal values, or any codes of what is not f16, with legal metadata."""
+    """Return normal values (for other formats than f16, random codes) with legal metadata."""
     rng = np.random.default_rng(0)
     if i.a.name == "f16":
         shapes = (1, m, k // 2), (1, k, n)
@@ -112,7 +112,7 @@ def matrices(i: Instruction, m: int, n: int, k: int) -> MatrixOperands:
 
 
 def of_matrices(size: Size, most: float) -> Iterator[Row]:
-    """Yield the speed on matrices of each format, and what else computes them."""
+    """Yield the speed of products of each format, and that of the other models."""
     work = size.m * size.n * size.k / 2 / 1e9
     for name, (text, arch, promised) in MATRICES.items():
         i = parse(text)
@@ -128,7 +128,7 @@ def of_matrices(size: Size, most: float) -> Iterator[Row]:
 
 
 def mmasim(i: Instruction, operands: MatrixOperands) -> float | None:
-    """Return the seconds of mmasim on some rows, for all of them."""
+    """Return the seconds that mmasim would take for all rows, measured on some."""
     rows = min(64, operands.a.shape[1])
     part = operands.take(slice(None), slice(rows))
     assert part.nibbles is not None
@@ -138,7 +138,7 @@ def mmasim(i: Instruction, operands: MatrixOperands) -> float | None:
 
 
 def through_registers(tiles: int) -> Row:
-    """Return the speed on what threads hold, m16n8k32 f16."""
+    """Return the speed of the register interface, for m16n8k32 f16."""
     text, arch, _ = MATRICES["f16"]
     i = parse(text)
     held = random_operands(i, "mid", tiles, np.random.default_rng(0))
@@ -156,7 +156,7 @@ def through_registers(tiles: int) -> Row:
 
 
 def large(size: Size, small: bool) -> Iterator[Row]:
-    """Yield time, extrapolated from some rows, and memory of a large product in a process of its own, on two cores."""
+    """Yield the time, extrapolated from some rows, and the memory of a large product in a process with two cores."""
     words = [sys.executable, __file__, "--large", *(["--small"] if small else [])]
     printed = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
     name = f"{size.large}^3 sparse f16 on two cores"
@@ -165,7 +165,7 @@ def large(size: Size, small: bool) -> Iterator[Row]:
 
 
 def compute_large(size: Size) -> None:
-    """Multiply some rows on two cores; print seconds for all rows, and the peak memory in GiB with a whole A and D."""
+    """Multiply some rows on two cores; print the seconds for all rows, and the peak memory in GiB for whole A and D."""
     os.sched_setaffinity(0, range(os.cpu_count() or 1))
     text, arch, _ = MATRICES["f16"]
     i = parse(text)
@@ -173,16 +173,16 @@ def compute_large(size: Size) -> None:
     start = time.perf_counter()
     multiply(i, arch, operands, threads=2)
     seconds = (time.perf_counter() - start) * size.large / size.rows
-    # Of each other row: C and D, and of A half its elements and a nibble for every two of those.
+    # Bytes of each row that is not computed: C, D, the stored half of A, and a nibble for every two stored elements.
     others = (size.large - size.rows) * size.large * (4 + 4 + 1 + 1 / 4)
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(seconds, (used + others) / GIB)
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure speed, time and memory, and print the rows."""
     parser = options(__doc__)
-    parser.add_argument("--large", action="store_true", help="only compute rows of the large product")
+    parser.add_argument("--large", action="store_true", help="only compute some rows of the large product")
     chosen = parser.parse_args()
     size = SMALL if chosen.small else FULL
     if chosen.large:

@@ -1,4 +1,4 @@
-"""Record the benchmarks of speed, with this machine and the day: ``python benchmarks/record.py [NAME...]``.
+"""Run the speed benchmarks and record them with machine and date: ``python benchmarks/record.py [NAME...]``.
 
 ``benchmarks/results.json`` holds what each gave when it was last recorded; the site shows it. Run it on a machine that
 does nothing else.
@@ -18,12 +18,12 @@ from tqdm import tqdm
 
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "results.json"
-#: Those that need neither a GPU nor other programs.
+#: Benchmarks that need neither a GPU nor other programs.
 NAMES = ("golden", "simulation", "native", "gemm", "systemverilog")
 
 
 def machine() -> str:
-    """Return processor, cores, system and Python in words."""
+    """Return processor, number of cores, system and Python version as text."""
     processor = platform.processor() or platform.machine()
     information = Path("/proc/cpuinfo")
     if information.exists():
@@ -33,7 +33,7 @@ def machine() -> str:
 
 
 def recorded(name: str) -> dict[str, Any]:
-    """Return the rows of a benchmark, with what it is and where it ran."""
+    """Return the rows of a benchmark, with its title, date and machine."""
     script = FOLDER / f"{name}.py"
     done = subprocess.run([sys.executable, script, "--json"], stdout=subprocess.PIPE, text=True, check=True)
     return {
@@ -45,9 +45,9 @@ def recorded(name: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run and write, each as it is done."""
+    """Run the benchmarks, and write the results of each when it ends."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)} (default: all)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"any of {', '.join(NAMES)} (default: all)")
     names = parser.parse_args().names or NAMES
     if unknown := [name for name in names if name not in NAMES]:
         parser.error(f"there is no {unknown[0]}; there are {', '.join(NAMES)}")

@@ -1,4 +1,4 @@
-"""Compare the law of SASS names (`sptc/isa/sass.py`) with the assembler: every instruction, assembled and disassembled.
+"""Compare the rule for SASS names (`sptc/isa/sass.py`) with the assembler: assemble and disassemble every instruction.
 
 This needs ptxas and nvdisasm (wheels nvidia-cuda-nvcc and nvidia-cuda-nvdisasm) on PATH or in this environment.
 """
@@ -23,12 +23,12 @@ TARGETS = {"sm_80": "sm_80", "sm_86": "sm_86", "sm_89": "sm_89", "sm_90": "sm_90
 HEAD = ".version 9.1\n.target {}\n.address_size 64\n"
 REGISTERS = ".reg .b32 r<400>; .reg .b64 d<6>; .reg .pred q; ld.param.u64 d0, [p];"
 _FENCES = "wgmma.fence.sync.aligned; {} wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
-#: Kernels that are assembled at once.
+#: Number of kernels that are assembled together.
 _PART = 100
 
 
 def tool(name: str) -> str:
-    """Return the path of a tool of CUDA; exit with status 2 if there is none."""
+    """Return the path of a CUDA tool; exit with status 2 if it is missing."""
     spec = find_spec("nvidia")
     folders = [Path(folder) / "cu13/bin" for folder in (spec.submodule_search_locations if spec else None) or ()]
     tool_path = next((str(path / name) for path in folders if (path / name).exists()), shutil.which(name))
@@ -39,7 +39,7 @@ def tool(name: str) -> str:
 
 
 def vector(first: int, count: int) -> str:
-    """Return registers in braces."""
+    """Return names of registers in braces."""
     return "{" + ", ".join(f"r{first + place}" for place in range(count)) + "}"
 
 
@@ -68,7 +68,7 @@ def body(i: Instruction) -> str:
 
 
 def body_of_opcode(opcode: Opcode) -> str:
-    """Return PTX that executes a ``tcgen05.mma`` with operands of any values."""
+    """Return PTX that executes a ``tcgen05.mma`` on operands of any value."""
     operands = ["[r0]", "d1", "d2", *(["[r1]"] if opcode.sparse else []), "r2"]
     operands += ["[r3]", "[r4]", "q"] if KINDS[opcode.kind].scales else ["q"]
     loads = " ".join(f"ld.global.b32 r{place}, [d0+{4 * place}];" for place in range(6))
@@ -98,7 +98,7 @@ def disassembled(bodies: list[str], target: str, folder: Path) -> list[list[str]
 
 
 def measured(arch: str, folder: Path, most: int) -> Iterator[tuple[str, list[str], tuple[str, int]]]:
-    """Yield the text, the measured names, and name and count by the law, of the instructions of an architecture."""
+    """Yield each instruction of an architecture: its text, the measured names, and name and count by the rule."""
     every = [i for i in every_instruction() if arch in i.architectures and (i.family == "mma" or i.n in (8, 64, 256))]
     opcodes = {cta: [o for o in every_opcode() if o.cta_group == cta and arch == "sm_100"] for cta in (1, 2)}
     parts = [every[start : start + _PART] for start in range(0, min(len(every), most), _PART)]
@@ -112,9 +112,9 @@ def measured(arch: str, folder: Path, most: int) -> Iterator[tuple[str, list[str
 
 
 def main() -> None:
-    """Compare, print the rows, and write the table if arguments."""
+    """Compare names, print the rows, and write the table if files are given."""
     parser = options(__doc__)
-    parser.add_argument("--write", type=Path, metavar="FILE.csv", help="write architectures, names and instructions")
+    parser.add_argument("--write", type=Path, metavar="FILE.csv", help="file for architectures, names, instructions")
     arguments = parser.parse_args()
     rows, table = [], {}
     with tempfile.TemporaryDirectory() as folder:

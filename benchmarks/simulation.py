@@ -30,10 +30,10 @@ from sptc.sim.engine.warpgroup_commands import multiplication  # noqa: E402
 
 from golden import F16, kept, mmasim_seconds  # noqa: E402
 
-#: Tiles and the datapath, and what `--small` takes.
+#: Number of tiles and datapath, and those for `--small`.
 TILES, PRESET = 1024, "hopper"
 SMALL_TILES, SMALL_PRESET = 16, "tiny"
-#: Instructions of a warpgroup.
+#: Instruction of the warpgroup benchmark, and numbers of cases.
 WGMMA, CASES, SMALL_CASES = "wgmma.mma_async.sp.sync.aligned.m64n256k32.f32.f16.f16", 64, 1
 _READY = """
 import sys, time
@@ -46,14 +46,14 @@ print(time.perf_counter() - start)
 
 
 def start_seconds(preset: str, cache: str) -> float:
-    """Return what a fresh process takes to have the engine of a datapath ready."""
+    """Return the seconds in which a new process has the engine of a datapath ready."""
     environment = {**os.environ, "SPTC_CACHE": cache}
     words = [sys.executable, "-c", _READY, preset]
     return float(subprocess.run(words, env=environment, check=True, capture_output=True, text=True).stdout)
 
 
 def hardware_rows(instruction: Instruction, preset: str, operands: Operands, macs: float) -> list[Row]:
-    """Measure the models of a cache in which nothing was specialised earlier, and the peer."""
+    """Measure models with a cache that has no specialised libraries, and mmasim."""
     assert operands.e is not None
     rows = []
     a, b, c = (
@@ -86,7 +86,7 @@ def hardware_rows(instruction: Instruction, preset: str, operands: Operands, mac
 
 
 def warpgroup_rows(cases: int) -> Iterator[Row]:
-    """Measure four tensor cores of an SM, with units for one kind of instruction, on one core and on two."""
+    """Measure four tensor cores of an SM, with units specialised for one instruction, on one core and on two."""
     libraries.WORTH = 1
     instruction, rng = parse(WGMMA), np.random.default_rng(0)
     arrays: dict[str, np.ndarray] = {

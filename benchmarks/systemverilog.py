@@ -1,4 +1,4 @@
-"""Speed of the bench of a row in SystemVerilog with libsptc beside that in Python with the golden model, one core."""
+"""Speed of a row's SystemVerilog bench with libsptc, beside the Python bench with the golden model, on one core."""
 
 from measure import Row, one_core, options, show
 
@@ -16,13 +16,13 @@ from sptc.sim.benches.settings import Settings  # noqa: E402
 from sptc.sim.benches.systemverilog import build_bench, build_library, run  # noqa: E402
 
 BENCH = Path(__file__).parents[1] / "tests" / "native" / "row_tb.sv"
-#: Tests of the bench in Python, each of which presents all steps.
+#: Number of tests in the Python bench; each drives all steps.
 TESTS = 2
 
 
 @dataclass(frozen=True)
 class Size:
-    """Whose row, and how many steps each bench is given."""
+    """Preset of the row, and number of steps for each bench."""
 
     preset: str
     systemverilog: int
@@ -34,7 +34,7 @@ SMALL = Size("tiny", 400, 40)
 
 
 def systemverilog(size: Size, folder: Path) -> float:
-    """Return the steps a second of the bench in SystemVerilog, from start to end."""
+    """Return the steps per second of the SystemVerilog bench, start and end included."""
     settings = Settings(size.preset, "row", size.systemverilog)
     library = build_library(folder / "libsptc")
     program = build_bench("row", settings.config, settings.arch, BENCH, folder / "systemverilog", library)
@@ -46,7 +46,7 @@ def systemverilog(size: Size, folder: Path) -> float:
 
 
 def python(size: Size, folder: Path) -> float:
-    """Return the steps a second of the bench in Python, from start to end."""
+    """Return the steps per second of the Python bench, start and end included."""
     bench = build(Settings(size.preset, "row", size.python), folder / "python")
     start = time.perf_counter()
     failures = bench.run(1)

@@ -7,7 +7,7 @@ against float64 and the unpruned weights, as shares of the mean magnitude of the
 
 import os
 
-os.environ["OPENBLAS_NUM_THREADS"] = "1"  # every process has a core of its own
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # each process has its own core
 
 import importlib.util
 import json
@@ -45,7 +45,7 @@ machine."""
 
 
 def folder_of_model() -> Path:
-    """Return where the installed package keeps its weights."""
+    """Return the folder in which the installed package has its weights."""
     found = importlib.util.find_spec(MODEL)
     if found is None or not found.submodule_search_locations:
         raise SystemExit(f"the weights are missing: install them with `{install_line('models')}`")
@@ -53,14 +53,14 @@ def folder_of_model() -> Path:
 
 
 def tokens(folder: Path) -> list[int]:
-    """Return the words of the text that the vocabulary holds whole, between its marks."""
+    """Return the words of a text that are tokens of the vocabulary, between the start and end tokens."""
     words = {word: number for number, word in enumerate((folder / "vocab.txt").read_text("utf-8").split("\n"))}
     found = [words[word] for word in re.findall(r"[a-z]+|[.,]", TEXT.lower()) if word in words]
     return [words["[CLS]"], *found, words["[SEP]"]]
 
 
 def layers(folder: Path, small: bool) -> Iterator[tuple[str, NDArray[np.float64]]]:
-    """Yield the name of every linear layer's weight and the activations that reach it, shape (tokens, inputs).
+    """Yield the name of the weight of every linear layer, and its input activations, shape (tokens, inputs).
 
     If small, of the first layer of the encoder only.
     """
@@ -104,14 +104,14 @@ def error_function(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def embedded(held: TensorFile, ids: list[int]) -> NDArray[np.float64]:
-    """Return the sum of the embeddings of words, places and type."""
+    """Return the sum of token, position and type embeddings."""
     names = ("word_embeddings", "position_embeddings", "token_type_embeddings")
     words, places, types = (np.asarray(held.get(f"embeddings.{name}.weight")) for name in names)
     return words[ids].astype(np.float64) + places[: len(ids)] + types[0]
 
 
 def problems(model: Path, folder: Path, small: bool) -> Iterator[tuple[str, Problem]]:
-    """Prepare every layer of a model in every format, below a folder."""
+    """Prepare every layer of a model in every format, in subfolders of a folder."""
     weights = str(model / "model.safetensors")
     for number, (name, activations) in enumerate(layers(model, small)):
         path = folder / f"{number}.npy"
@@ -127,7 +127,7 @@ def problems(model: Path, folder: Path, small: bool) -> Iterator[tuple[str, Prob
 
 
 def main() -> None:
-    """Compute and print."""
+    """Compute all layers and print the rows."""
     chosen = options(__doc__).parse_args()
     model = folder_of_model()
     engine_for("sm_90")
@@ -145,7 +145,7 @@ def main() -> None:
 
 
 def placed(problem: Problem, index: int) -> tuple[str, Block]:
-    """Compute a block; return it with the folder that tells its product."""
+    """Compute a block; return it with the folder that identifies its product."""
     return problem.folder, compute_block(problem, index)
 
 

@@ -1,4 +1,4 @@
-"""Write kernels of PTX that reduce in memory, for ``launch_kernels.py``: every operation and type of floats.
+"""Write PTX kernels that reduce in memory, for ``launch_kernels.py``: every float operation and type.
 
     python benchmarks/write_reductions.py FILE.npz
 
@@ -35,7 +35,7 @@ HEAD = """.version 8.6
   ld.global.u32 %r4, [%rd1];
   ld.global.u32 %r5, [%rd2];
 """
-#: Keep few bits of the exponents, so that values meet: of f32, of f16 in pairs, of bf16 in pairs.
+#: Masks that keep few exponent bits, so that magnitudes are similar: for f32, pairs of f16, pairs of bf16.
 KEPT = {"f32": "0x81FFFFFF", "f16x2": "0x8FFF8FFF", "bf16x2": "0x83FF83FF", "f16": "0x8FFF8FFF", "bf16": "0x83FF83FF"}
 IN_GLOBAL = """  st.global.u32 [%rd4], %r5;
   red.global.{operation} [%rd4], {value};

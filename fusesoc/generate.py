@@ -1,4 +1,4 @@
-"""FuseSoC generator: a datapath as Verilog, and the core file that FuseSoC finds it by.
+"""FuseSoC generator: writes a datapath as Verilog, and the core file by which FuseSoC finds it.
 
 FuseSoC calls it in an empty folder with a YAML file; its ``parameters`` are ``preset`` and, unless a core is wanted,
 ``top``.
@@ -14,7 +14,7 @@ _PARAMETERS = ("preset", "top")
 
 
 def main() -> int:
-    """Do what the file named on the command line asks for.
+    """Execute the request in the file that the command line names.
 
     Returns
     -------
@@ -36,7 +36,7 @@ def _fail(message: str) -> NoReturn:
 
 
 def _read(path: Path) -> tuple[str, object]:
-    """Return the name of the core that is asked for, and the parameters."""
+    """Return the name of the requested core, and its parameters."""
     import yaml
 
     try:
@@ -49,7 +49,7 @@ def _read(path: Path) -> tuple[str, object]:
 
 
 def _names(parameters: object) -> tuple[str, str]:
-    """Return preset and top; whether there are such, ``sptc verilog`` decides."""
+    """Return preset and top as requested; ``sptc verilog`` checks them."""
     if not isinstance(parameters, dict):
         _fail(f"parameters are names with values, not {parameters!r}")
     unknown = [str(name) for name in parameters if name not in _PARAMETERS]

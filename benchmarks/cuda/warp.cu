@@ -9,7 +9,7 @@
 constexpr int TILE = 64, A_BYTES = 32, STEPS = 2, THREADS = 128;
 constexpr int ROW_A = STEPS * A_BYTES, ROW_B = STEPS * B_BYTES, STAGE = TILE * (ROW_A + ROW_B);
 
-// Place of a chunk of 16 bytes in a tile. The chunks of a row are permuted, so that ldmatrix has no bank conflicts.
+// Offset of a chunk of 16 bytes in a tile. The chunks of a row are permuted, so that ldmatrix has no bank conflicts.
 template <int BYTES>
 __device__ int place(int row, int chunk) {
     constexpr int CHUNKS = BYTES / 16;
@@ -21,7 +21,7 @@ __device__ void load_stage(uint32_t stage, const uint8_t* a, int pitch_a, const 
     copy_tile<TILE, ROW_B, THREADS>(stage + TILE * ROW_A, b, pitch_b, place<ROW_B>);
 }
 
-// Return the scale factors of a row for one instruction in the low bytes of a word.
+// Return the scale factors that one instruction takes of a row, in the low bytes of a word.
 __device__ uint32_t scales_of(const uint8_t* scales, int row, int step, int steps) {
     uint32_t word = 0;
     for (int i = 0; i < SCALES; i++) word |= scales[(row * steps + step) * SCALES + i] << (8 * i);
@@ -76,7 +76,7 @@ product(const uint8_t* a, const uint32_t* e, const uint8_t* b, const uint8_t* sc
         }
         __syncthreads();
     }
-    constexpr int WORDS = D_REGISTERS / 2;  // of two columns
+    constexpr int WORDS = D_REGISTERS / 2;  // results of two adjacent columns
     for (int i = 0; i < 2; i++)
         for (int j = 0; j < 4; j++)
             for (int half = 0; half < 2; half++) {

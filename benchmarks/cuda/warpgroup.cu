@@ -9,7 +9,7 @@
 constexpr int A_BYTES = 32, STEPS = 4, THREADS = 128 * WARPGROUPS, ROWS = 64 * WARPGROUPS, ATOM = 128;
 constexpr int ROW_A = STEPS * A_BYTES, ROW_B = STEPS * B_BYTES, STAGE = ROWS * ROW_A + N * ROW_B;
 
-// Place of a chunk of 16 bytes in a tile: in atoms of 128 bytes of each row with swizzle, or in core matrices.
+// Offset of a chunk of 16 bytes in a tile: in atoms of 128 bytes of each row with swizzle, or in core matrices.
 template <int HEIGHT>
 __device__ int place(int row, int chunk) {
     if (SWIZZLE) return chunk / 8 * HEIGHT * ATOM + row * ATOM + ((chunk ^ row) & 7) * 16;
@@ -71,7 +71,7 @@ product(const uint8_t* a, const uint32_t* e, const uint8_t* b, uint32_t* d, int 
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
         __syncthreads();
     }
-    constexpr int WORDS = 4 * D_REGISTERS / N;  // of two columns
+    constexpr int WORDS = 4 * D_REGISTERS / N;  // results of two adjacent columns
     for (int j = 0; j < N / 8; j++)
         for (int half = 0; half < 2; half++) {
             const int row = first_row + 64 * group + own_row + 8 * half, column = first_column + 8 * j + 2 * member;
