@@ -1,4 +1,4 @@
-"""Decoder and encoder of the accumulator, and its exponents."""
+"""Decode and encode accumulators, and return their exponents."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ def encode_accumulator(values: NDArray[np.float32], dtype: np.dtype) -> NDArray:
 
 
 def finite_part(c: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return c with 0 for NaN and Inf; `c` itself if it has none."""
+    """Return c with 0 in place of NaN and Inf; `c` itself if it has none."""
     finite = np.isfinite(c)
     return c if finite.all() else np.where(finite, c, np.float32(0))
 
@@ -36,10 +36,10 @@ def accumulator_exponents(c: NDArray[np.float32], fmt: Format, zero_exponent: in
 
 
 def scale_accumulator(codes: NDArray, fmt: Format, exponent: int) -> tuple[NDArray, NDArray[np.bool_]]:
-    """Multiply f16 or f32 codes by ``2**-exponent``, 1 to 15, and return where the result is certain.
+    """Multiply f16 or f32 codes by ``2**-exponent``, 1 to 15; return the result, and a mask of certain elements.
 
-    It is not where the operand or the result is subnormal: whether the datapath normalises or rounds it is not known.
-    Zeros, Infs and NaNs are unchanged and certain.
+    An element is uncertain if operand or result is subnormal: no source says whether the datapath normalises or rounds
+    it. Zeros, Infs and NaNs are unchanged and certain.
     """
     top = (1 << fmt.exponent_bits) - 1
     field = codes >> codes.dtype.type(fmt.fraction_bits) & codes.dtype.type(top)

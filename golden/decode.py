@@ -1,4 +1,4 @@
-"""Decoder of operands: codes to values, exponents and classes."""
+"""Decode operands: codes to values, exponents and classes (NaN, Inf, finite)."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,22 +15,22 @@ __all__ = ["NARROW", "WIDE", "Precision", "Scales", "Terms", "decode", "decode_s
 class Precision:
     """The numpy types that hold values and exponents exactly."""
 
-    value: np.dtype  #: Holds every product of two operands exactly
-    exponent: np.dtype  #: Holds the sum of two exponents
+    value: np.dtype  #: Type that holds every product of two operands exactly
+    exponent: np.dtype  #: Type that holds the sum of two exponents
     #: Exponent of a zero operand. Twice this number fits `exponent`; this number plus the exponent of any operand is
     #: below `lowest_product_exponent`.
     zero_exponent: int
     lowest_product_exponent: int  #: Lower bound of the exponents of products of non-zero operands
 
 
-#: For formats of up to five exponent bits: 22-bit products between 2**-48 and 2**32 are exact in f32.
+#: Precision for formats of up to five exponent bits: products of 22 bits between 2**-48 and 2**32 are exact in f32.
 NARROW = Precision(np.dtype(np.float32), np.dtype(np.int8), -60, -32)
-#: For bf16 and tf32: products between 2**-272 and 2**256 are exact in f64.
+#: Precision for bf16 and tf32: products between 2**-272 and 2**256 are exact in f64.
 WIDE = Precision(np.dtype(np.float64), np.dtype(np.int16), -8000, -300)
 
 
 def precision_for(*formats: Format) -> Precision:
-    """Return the smallest precision that holds products of these formats exactly."""
+    """Return the narrowest precision that holds products of these formats exactly."""
     return NARROW if all(fmt.exponent_bits <= 5 for fmt in formats) else WIDE
 
 
@@ -42,8 +42,8 @@ class Terms:
     #: Exponents of the significands in `Precision.exponent`, not normalised for subnormals; `Precision.zero_exponent`
     #: for zero, NaN and Inf.
     exponents: NDArray
-    #: NaN, +-Inf, 0 or +-1 (finite); None if every operand is finite. Products and sums of classes under IEEE rules
-    #: give the special results.
+    #: Class of each operand: NaN, +-Inf, 0 or +-1 (finite); None if every operand is finite. IEEE products and sums of
+    #: classes give the special results.
     classes: NDArray[np.float32] | None
 
     def take(self, rows: NDArray[np.intp]) -> "Terms":
@@ -68,7 +68,7 @@ class Scales:
 
     @property
     def nan(self) -> NDArray[np.bool_]:
-        """Where a scale of any group is NaN."""
+        """Mask of the elements where the scale of any group is NaN."""
         return np.asarray(np.isnan(self.significands).any(axis=0), np.bool_)
 
 

@@ -35,7 +35,7 @@ def _f16_codes(fmt: Format) -> NDArray[np.uint16]:
     assert terms.classes is not None
     values = np.where(np.isfinite(terms.classes), terms.values, terms.classes)
     codes = values.astype(np.float16).view(np.uint16)
-    codes[0x80] = 0x8000  # decoded values have no -0
+    codes[0x80] = 0x8000  # decoded values contain no -0
     return codes
 
 
@@ -53,7 +53,7 @@ def emulated_instruction(
     precision: Precision,
     traces: list[Trace] | None = None,
 ) -> NDArray[np.float32]:
-    """Chain the steps from zero, then add C by the IEEE rules for f32, rounded to nearest even.
+    """Compute the steps from a zero accumulator, then add C as IEEE f32, rounded to nearest even.
 
     Steps and the other parameters are as :func:`fused_step` takes them; C and the result are f32 of shape (rows, n).
     f16 results are f16 numbers in f32: rounding the f32 sum to f16 equals rounding the exact sum, since 24 bits

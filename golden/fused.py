@@ -49,11 +49,11 @@ def fused_step(
     traces : list of Trace, optional
         List to which the trace of the step is appended.
     """
-    # NaN and Inf go around the sum
+    # NaN and Inf bypass the sum
     special = special_values(a, b, c, scales)
     finite_c = c if special is None else finite_part(c)
 
-    # e_max = max(product exponents, exp(c), e_zero)
+    # e_max = max(exponents of products, exponent of c, e_zero)
     exponents = np.add(a.exponents, b.exponents, dtype=precision.exponent)
     largest = exponents.max(axis=0).astype(np.int32)
     has_product = largest >= precision.lowest_product_exponent
@@ -62,14 +62,14 @@ def fused_step(
     e_max = np.maximum(c_exponents, np.int32(numerics.zero_exponent))
     np.maximum(e_max, largest + scale_exponents, out=e_max, where=has_product)
 
-    # Exact products, aligned: in units of the last bit kept, 2**(e_max - F)
+    # Exact products in units of the last bit kept, 2**(e_max - F)
     shift = np.int32(numerics.alignment_bits) - e_max
-    aligned = np.multiply(a.values, b.values, out=b.values)  # a new array would exceed the cache
+    aligned = np.multiply(a.values, b.values, out=b.values)  # in place: a new array would exceed the cache
     negative = aligned < 0 if numerics.alignment is Alignment.DOWN else None
     aligned *= power_of_two(shift + scale_exponents, precision.value)
     c_aligned = finite_c * power_of_two(shift, WIDE.value)
 
-    # Truncated terms, their exact sum, one rounding
+    # Truncate the terms, sum exactly, round once
     integer = np.int32 if numerics.alignment_bits <= _INT32_ALIGNMENT_BITS else np.float64
     truncated = round_terms(aligned, numerics.alignment, integer, negative)
     c_truncated = round_terms(c_aligned, numerics.alignment, np.float64)

@@ -47,7 +47,7 @@ def grouped_step(
     traces : list of Trace, optional
         List to which the trace of the step is appended.
     """
-    # NaN and Inf go around the sum
+    # NaN and Inf bypass the sum
     special = special_values(a, b, c, scales)
     finite_c = c if special is None else finite_part(c)
 
@@ -65,13 +65,13 @@ def grouped_step(
         late = np.where(participates, largest, c_exponents).max(axis=0) > c_exponents
     np.maximum(e_max, c_exponents, out=e_max, where=~late)
 
-    # Exact scaled sums, aligned: in units of the last bit kept, 2**(e_max - F)
+    # Exact scaled sums in units of the last bit kept, 2**(e_max - F)
     shift = np.int32(numerics.alignment_bits) - e_max
     aligned = products.sum(axis=1) * significands  # sums are multiples of 1/4 up to 576: exact in f32
     aligned *= power_of_two(exponents + shift, WIDE.value)
     c_aligned = finite_c * power_of_two(shift, WIDE.value)
 
-    # Truncated terms, their exact sum, one rounding
+    # Truncate the terms, sum exactly, round once
     truncated = round_terms(aligned, numerics.alignment, np.float64)
     if late.any():
         parts = products.reshape(len(products), -1, numerics.group, *c.shape).sum(axis=2)

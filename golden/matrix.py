@@ -22,7 +22,7 @@ from .trace import Step, Trace
 
 __all__ = ["multiply", "multiply_by", "traced"]
 
-#: Outputs per block, so that the terms of a step fit into the second-level cache.
+#: Number of outputs per block, so that the terms of a step fit into the second-level cache.
 _BLOCK_OUTPUTS = 8192
 
 
@@ -81,7 +81,7 @@ def _float_chain(
     operands: MatrixOperands,
     traces: list[Trace] | None = None,
 ) -> NDArray:
-    """Return D of a chain of float instructions along K; traced values are exact, hence in the wide precision."""
+    """Return D of a chain of float instructions along K; traced values are exact, so they use the wide precision."""
     a_codes, b_codes, rows = select(instruction, mux, operands)
     a_format, b_format = instruction.a, instruction.b
     if parameters.method is Method.EMULATED:

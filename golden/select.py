@@ -80,7 +80,7 @@ def _offsets(granularity: Granularity) -> NDArray[np.intp]:
 
 
 def undelivered(nibbles: NDArray[np.uint8], granularity: Granularity, rule: str, mux: str) -> NDArray[np.bool_] | None:
-    """Return which stored elements get no B operand from the multiplexers and are multiplied by zero.
+    """Return a mask of stored elements that get no operand of B from the multiplexers and are multiplied by zero.
 
     The nibbles have the shape (..., chunks), the result (..., chunks * granularity.stored). It is None if every element
     gets one, and for 1:2, whose elements consist of halves. Rule and mux are as for

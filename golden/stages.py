@@ -1,4 +1,4 @@
-"""Stages that the fused and the grouped step share: alignment by a power of two, and NaN and Inf."""
+"""Code that fused and grouped steps share: scaling by powers of two, and special values (NaN and Inf)."""
 
 import numpy as np
 from numpy.typing import NDArray

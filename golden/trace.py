@@ -1,4 +1,4 @@
-"""Trace of a step: every value of a truncated fused dot-product-add (T-FDPA), from exponents to result."""
+"""Intermediate values of a step of truncated fused dot-product-add (T-FDPA), from exponents to result."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class Trace:
     #: Exponents of the terms, not normalised, with those of block scales, shape (terms, ...); meaningless unless the
     #: term participates.
     exponents: NDArray[np.int32]
-    #: Whether the term participates in the maximum of the exponents, shape (terms, ...).
+    #: Mask of terms that participate in the maximum of the exponents, shape (terms, ...).
     participates: NDArray[np.bool_]
     #: Exponents of the accumulator; meaningless unless it participates.
     c_exponents: NDArray[np.int32]
@@ -30,7 +30,7 @@ class Trace:
     #: Exact, except that :data:`~sptc.golden.decode.NARROW` terms below 2**-126 of a unit may be inexact or zero.
     aligned: NDArray
     c_aligned: NDArray[np.float64]
-    #: The same, truncated toward zero; the terms are int32 or float.
+    #: Terms and accumulator truncated toward zero; the terms are int32 or float.
     truncated: NDArray
     c_truncated: NDArray[np.float64]
     total: NDArray[np.float64]  #: Exact sum of the truncated terms and accumulator, in units of 1
@@ -41,12 +41,12 @@ class Trace:
 
     @property
     def c_participates(self) -> NDArray[np.bool_]:
-        """Where the accumulator is finite and not zero."""
+        """Mask of accumulators that are finite and not zero."""
         return self.c_aligned != 0
 
     @property
     def ordinary(self) -> NDArray[np.bool_]:
-        """Where the result is the rounded sum, which may overflow to Inf."""
+        """Mask of results that are the rounded sum, which may overflow to Inf."""
         return np.isfinite(self.special)
 
 
@@ -60,4 +60,4 @@ class Step:
     #: and (products, rows, n).
     a: NDArray
     b: NDArray
-    trace: Trace | None  #: None for integers, whose products are summed exactly
+    trace: Trace | None  #: None for integers, whose products are summed without alignment

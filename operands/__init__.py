@@ -1,1 +1,1 @@
-"""Placing of operands: matrices to registers, shared and tensor memory, and back. Moves bits and computes nothing."""
+"""Placement of operands: matrices to registers, shared memory and tensor memory, and back. Moves bits only."""

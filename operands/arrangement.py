@@ -18,7 +18,7 @@ from .tensor_memory import Placement, gather
 
 __all__ = ["Arrangement", "arrangement"]
 
-#: First column of D, metadata and scales in tensor memory. D takes at most 256 columns, each of the others eight.
+#: First column of D, of the metadata and of the scales in tensor memory. D takes at most 256 columns, each other eight.
 _COLUMNS = {"d": 0, "e": 256, "scale_a": 264, "scale_b": 272}
 _CORE_MATRIX_ROWS = 8
 
@@ -32,7 +32,7 @@ class Arrangement:
     sparsity_selector: int
     #: Start of each operand: descriptors of A and B, and addresses in tensor memory.
     addresses: dict[str, int]
-    placement: Placement  #: Maps of the same places
+    placement: Placement  #: Maps of the operands to memory
 
     @property
     def _descriptor(self) -> InstructionDescriptor:
@@ -78,7 +78,7 @@ class Arrangement:
             for copy in where.copies:
                 flat[:, (where.lanes + copy) * COLUMNS + where.columns] = share
             return
-        for low_bit in np.unique(where.low_bits):  # elements at one bit position lie in different words
+        for low_bit in np.unique(where.low_bits):  # elements at the same bit position are in different words
             there = np.s_[:] if (where.low_bits == low_bit).all() else where.low_bits == low_bit
             words = (share[:, there].astype(np.uint32) & elements) << np.uint32(low_bit)
             for copy in where.copies:

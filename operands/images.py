@@ -1,4 +1,4 @@
-"""Random shared-memory images for ``wgmma``: operands among random bits, at any place that descriptors can address."""
+"""Random shared-memory images for ``wgmma``: operands at any addresses that descriptors express, in random bits."""
 
 from dataclasses import dataclass, replace
 
@@ -16,7 +16,7 @@ _SWIZZLES = ("none", "32B", "64B", "128B")
 _CORE_MATRIX_BYTES = 128
 #: Bytes after which every swizzle pattern repeats.
 _PATTERN_BYTES = 1024
-#: Most bytes of operands with wide gaps: the address space, less the rounding of places and sizes.
+#: Maximum bytes of operands with wide gaps: the address space, less the rounding of addresses and sizes.
 _SPREAD_BYTES = (1 << 18) - 4 * _PATTERN_BYTES
 
 
@@ -70,7 +70,7 @@ def random_image(
 
 
 def image(instruction: Instruction, operands: dict[str, NDArray], layout: Layout, rng: np.random.Generator) -> Image:
-    """Place operands in images of random bits as `layout` says; other parameters as for :func:`random_image`."""
+    """Place operands in images of random bits at the addresses in `layout`; parameters as for :func:`random_image`."""
     cases = len(next(iter(operands.values())))
     octets = rng.integers(0, 256, (cases, layout.size), dtype=np.uint8)
     for name, codes in operands.items():
@@ -112,7 +112,7 @@ def _offsets(
     rng: np.random.Generator,
     room: int,
 ) -> tuple[int, int]:
-    """Return leading and stride offset, packed or with random gaps, such that no two elements share a place.
+    """Return leading and stride offset, packed or with random gaps, such that no two elements overlap.
 
     Either offset may be the longer one; an offset that is never used is random. With `room`, gaps take up to `room`.
     """

@@ -73,7 +73,7 @@ def _row_octets(move: MatrixMove, size: int, addresses: NDArray[np.intp]) -> NDA
 
 
 def _check_distinct(move: MatrixMove, addresses: NDArray[np.intp]) -> None:
-    """Raise if two rows have the same address: PTX does not define which of them is stored."""
+    """Raise if two lanes give the same row address: PTX does not define which of the rows is stored."""
     lanes = matrix_move_map(move).address_lanes.ravel()
     starts = addresses[..., lanes]
     order = np.argsort(starts, axis=-1, kind="stable")

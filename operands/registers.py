@@ -28,7 +28,7 @@ CONTAINERS: dict[int, np.dtype] = {4: np.dtype("u1"), 8: np.dtype("u1"), 16: np.
 
 @lru_cache(maxsize=256)
 def _wide(fragment: Fragment, tiles: tuple[int, int], by_columns: bool, to_registers: bool) -> tuple[str, NDArray]:
-    """Return how a matrix of tiles is copied: type of its longest runs of elements, and place of each in the source.
+    """Return how a matrix of tiles is copied: type of the longest runs of elements, and source index of each run.
 
     The source are registers, or with `to_registers` the matrix; see :func:`from_registers`.
     """
@@ -172,7 +172,7 @@ def gather_warp(
     rows, columns, steps = tiles
 
     def joined(values: NDArray[np.uint8], lines: int) -> NDArray[np.uint8]:
-        """Join the lines of tiles, and their steps along K."""
+        """Join tiles along rows or columns, and their steps along K."""
         each = values.reshape(-1, lines, steps, *values.shape[1:]).swapaxes(2, 3)
         return each.reshape(len(each), lines * values.shape[1], -1)
 

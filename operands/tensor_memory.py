@@ -78,7 +78,7 @@ def shift_rows(tmem: NDArray[np.uint32], where: TensorMap) -> None:
 
 
 def _containers(codes: NDArray, element_bits: int, instruction: Instruction, fmt: Format, negate: bool) -> NDArray:
-    """Move elements to their place in the containers of the datapath, and flip their signs if `negate`."""
+    """Move elements to their position in the containers of the datapath, and flip their signs if `negate`."""
     low_bit = instruction.low_bit(fmt)
     if element_bits < instruction.container_bits:
         codes = codes << codes.dtype.type(low_bit)
