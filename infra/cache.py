@@ -68,7 +68,7 @@ def built(name: str, build: Callable[[Path], None]) -> Path:
 def _build_once(path: Path, build: Callable[[Path], None]) -> None:
     if path.exists():
         return
-    from filelock import FileLock  # imported here: the import takes longer than to load a built model
+    from filelock import FileLock  # imported here: importing filelock takes longer than loading a cached model
 
     _make_private(path.parent)
     with FileLock(path.with_suffix(".lock")):
@@ -78,7 +78,7 @@ def _build_once(path: Path, build: Callable[[Path], None]) -> None:
 
 
 def recall(name: str) -> bytes | None:
-    """Return the bytes that :func:`store` has kept under a name, None if there are none.
+    """Return the bytes that :func:`store` stored under a name; None if there are none.
 
     Errors are those of :func:`require_private`.
     """
@@ -93,7 +93,7 @@ def recall(name: str) -> bytes | None:
 
 
 def store(name: str, data: bytes) -> None:
-    """Keep bytes under a name, a path in the cache. Nothing is kept if the cache cannot be written."""
+    """Store bytes under a name, a path in the cache; do nothing if the cache cannot be written."""
     path = cache_folder() / name
     with suppress(OSError, FileError):
         _make_private(path.parent)

@@ -53,7 +53,7 @@ def run_tool(
 
 
 def compile_shared(sources: Mapping[str, str], library: Path, options: Sequence[str], built: str) -> None:
-    """Compile C++ files, given by name, to a shared library; those that end in ``.cpp`` are compiled.
+    """Compile C++ files, given as text by name, to a shared library; headers are only included.
 
     The library is built in a scratch folder beside its path and moved there when complete. `built` names the product in
     error messages. Raise a `BackendError` if there is no compiler, or it fails.

@@ -10,12 +10,12 @@ __all__ = ["FILLS", "Diagram", "Theme"]
 class Theme(Enum):
     """Colour theme of a diagram."""
 
-    AUTO = "auto"  #: the setting of the reader's system
+    AUTO = "auto"  #: follows the setting of the reader's system
     LIGHT = "light"
     DARK = "dark"
 
 
-#: Colours, each for the light and the dark theme.
+#: Colours of a diagram for the light and for the dark theme.
 _PAPER, _TEXT, _QUIET, _LINE, _MARK = (
     ("#ffffff", "#0d1117"),
     ("#1f2328", "#f0f6fc"),
@@ -32,7 +32,7 @@ FILLS: dict[str, tuple[str, str]] = {
     "result": ("#fff2cc", "#4d3800"),
 }
 _LINE_HEIGHT = 1.25
-#: Offset between the shapes of a stack, in pixels.
+#: Offset between stacked copies of a shape, in pixels.
 _STACK = 4
 
 

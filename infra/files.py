@@ -1,4 +1,4 @@
-"""Atomic writing of files: whole or not at all. Only plain files are replaced."""
+"""Write files atomically: a file is complete or absent. Only plain files are replaced."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ from ..errors import FileError
 
 __all__ = ["STANDARD_OUTPUT", "move_whole", "require_writable", "whole_file", "write_whole"]
 
-#: Stands for standard output.
+#: Word for standard output.
 STANDARD_OUTPUT = Path("-")
 
 
@@ -69,7 +69,7 @@ def move_whole(source: Path, path: Path) -> None:
 
 
 def require_writable(path: Path) -> None:
-    """Raise a `FileError` if a file cannot be written. Called before the work whose result the file will hold."""
+    """Raise a `FileError` if a file cannot be written, before the work that produces its content."""
     if path == STANDARD_OUTPUT:
         return
     with _named(path):
@@ -84,7 +84,7 @@ def require_writable(path: Path) -> None:
 def _is_kept(path: Path) -> bool:
     """Return whether `path` is a device, a pipe or a socket, or leads to an open file of a process (/dev/stdout)."""
     with suppress(FileNotFoundError):
-        path.stat()  # raises for a cycle of links
+        path.stat()  # raises an error for a cycle of links
     while path.is_symlink():
         path = path.parent / path.readlink()
         if path.is_relative_to("/proc"):

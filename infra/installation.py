@@ -30,10 +30,10 @@ def install_line(extra: str = "") -> str:
 
 @dataclass(frozen=True)
 class Requirement:
-    """A package that this one needs."""
+    """A package that this package depends on."""
 
     name: str
-    wanted: str  #: Versions that work, such as ``<0.6,>=0.5.10``
+    wanted: str  #: Versions that are supported, such as ``<0.6,>=0.5.10``
     installed: str | None  #: Installed version; None if there is none
 
     @property
@@ -85,7 +85,7 @@ def _version(name: str) -> str | None:
 
 
 def _compares(version: str, condition: str) -> bool:
-    """Return whether a version fulfils a condition with one of ==, >=, <= and <."""
+    """Return whether a version satisfies a condition with ==, >=, <= or <."""
     match = re.fullmatch(r"(==|>=|<=|<)(.+)", condition)
     if not match:
         return True

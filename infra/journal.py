@@ -1,4 +1,4 @@
-"""Journal of long work in a folder: it stores the task and the finished entries, so that the work can be resumed.
+"""Journal of long work in a folder: stores the task and the finished entries, so that the work can be resumed.
 
 An SQLite database holds both. Each write is atomic, even if the writer is killed.
 """
@@ -115,7 +115,7 @@ class Journal:
                 raise self.damaged(number) from None
 
     def write(self, entries: Mapping[int, object]) -> None:
-        """Write entries by number, all or none, in place of older ones of the same numbers; errors as :meth:`begin`."""
+        """Write entries by number, all or none, in place of older ones; errors as for :meth:`begin`."""
         rows = [(number, json.dumps(value)) for number, value in entries.items()]
         self._write(("INSERT OR REPLACE INTO entries VALUES (?, ?)", rows))
 

@@ -17,7 +17,7 @@ _PROGRAM = f"import sys, {_PACKAGE} as nextpnr; sys.exit(nextpnr.run_nextpnr_ecp
 _DEVICE = ("--85k", "--package", "CABGA756", "--out-of-context")
 #: Target frequency; missing it is not a failure.
 _MEGAHERTZ = "100"
-#: All options that the placement depends on.
+#: All options that affect the placement.
 PLACING = (*_DEVICE, "--freq", _MEGAHERTZ, "--timing-allow-fail", "--seed", "1")
 
 

@@ -1,4 +1,4 @@
-"""Pools of worker processes, on this machine or on a Dask cluster. Work of a worker that dies is run again."""
+"""Pools of worker processes, on this machine or on a Dask cluster. If a worker dies, its work is run again."""
 
 import gc
 import importlib
@@ -31,24 +31,24 @@ from .installation import install_line
 
 __all__ = ["Pool", "PoolError", "WorkError", "cluster_pool", "cores", "local_pool"]
 
-#: A piece of work is given up after its worker has died this many times.
+#: Number of dead workers after which a work item is abandoned.
 _DEATHS = 3
 _KILLS = "killed its worker three times"
-#: Time limits in seconds: for a scheduler to answer and have a worker, and for a cluster that has lost all its workers.
+#: Time limits in seconds: for a scheduler to answer and get a worker, and for a cluster without workers to get one.
 _PATIENCE = 5
 _ABSENCE = 10
-#: Longest wait of one `Pool.collect`, in seconds.
+#: Maximum wait of one `Pool.collect`, in seconds.
 _GLANCE = 0.5
 #: Before Python 3.11.5 an executor waits for ever for dead workers to read data that does not fit into a pipe.
 _HOLDS_ON = sys.version_info < (3, 11, 5)
 
 
 class PoolError(Error):
-    """Workers that cannot be reached, or are lost."""
+    """Workers cannot be reached, or were lost."""
 
 
 class WorkError(PoolError):
-    """A piece of work that fails, or that kills its workers.
+    """A work item failed, or its workers died.
 
     Attributes
     ----------
@@ -74,12 +74,12 @@ class _Job:
 
     @property
     def subject(self) -> Any:
-        """Name of the work in errors: its first argument, or its function if there is none."""
+        """Name of the work item in messages: its first argument, or its function without arguments."""
         return self.arguments[0] if self.arguments else self.work
 
 
 class Pool:
-    """Pieces of work in flight on an executor, which is replaced when it breaks.
+    """Work items in flight on an executor, which is replaced if it breaks.
 
     A broken executor does not tell which work killed a worker. So all work in flight is run again, one piece at a time,
     before more is accepted. Work is given up when its worker has died three times; the last two times it ran alone.
@@ -115,28 +115,28 @@ class Pool:
 
     @property
     def busy(self) -> int:
-        """Number of pieces of work that are not collected yet."""
+        """Number of work items whose results were not yet collected."""
         return len(self._flying) + len(self._suspects)
 
     @property
     def accepts(self) -> bool:
-        """Whether more work may be submitted. It may not while it is unknown which work broke the executor."""
+        """Whether more work may be submitted: not while it is unknown which item broke the executor."""
         quarantine = self._broken or self._suspects or any(job.deaths for job in self._flying.values())
         return not quarantine and len(self._flying) < self.places
 
     def submit(self, work: Callable[..., Any], *arguments: object) -> None:
-        """Submit a function of a module and its arguments. All must be picklable."""
+        """Submit a function of a module and its arguments, all of which must be picklable."""
         self._start(_Job(work, arguments))
 
     def _start(self, job: _Job) -> None:
         try:
             self._flying[self._executor.submit(job.work, *job.arguments)] = job
-        except BrokenExecutor:  # an idle worker died; this work is not the cause
+        except BrokenExecutor:  # an idle worker died, so this work item is not the cause
             self._suspects.append(job)
             self._broken = True
 
     def run(self, work: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[list[Any]]:
-        """Submit a function with many arguments, as many at once as are accepted; yield what :meth:`collect` returns.
+        """Submit a function with many arguments, as many at a time as accepted; yield the results of :meth:`collect`.
 
         The arguments may come from a generator, which can end at any time. The work then in flight is still collected.
         """
@@ -149,7 +149,7 @@ class Pool:
             yield self.collect()
 
     def collect(self) -> list[Any]:
-        """Wait briefly for work to end; return the results so far, in any order.
+        """Wait briefly for work to end; return the results that are available, in any order.
 
         Raise a `WorkError` if work kills its workers, or raises an exception that is not an :class:`~sptc.Error`; and a
         `PoolError` if the cluster is lost.
@@ -203,7 +203,7 @@ class Pool:
         return results
 
     def let_go(self) -> None:
-        """Drop the work in flight to dead workers; an older Python would wait for them for ever.
+        """Drop the work of dead workers, for which older Python versions would wait for ever.
 
         No future may be cancelled here: an executor that finds a cancelled future while it breaks does not clean up.
         """
@@ -214,7 +214,7 @@ class Pool:
                 queue._reader.close()
 
     def close(self) -> None:
-        """Cancel the work that has not begun, and wait for the rest."""
+        """Cancel the work that has not begun, and wait for the work that has."""
         for future in self._flying:
             future.cancel()
         with suppress(BrokenExecutor):
@@ -247,7 +247,7 @@ def local_pool(jobs: int) -> Iterator[Pool]:
     pool = Pool(lambda: ProcessPoolExecutor(jobs, context, _begin_worker), 2 * jobs)
     try:
         yield pool
-    except BaseException:  # nobody waits for the work in flight
+    except BaseException:  # discard the work in flight
         for worker in multiprocessing.active_children():
             worker.kill()
         pool.let_go()
@@ -267,7 +267,7 @@ def cluster_pool(address: str) -> Iterator[Pool]:
         distributed: Any = importlib.import_module("distributed")
     except ImportError:
         raise PoolError(f"a scheduler needs Dask: install it with `{install_line('dask')}`") from None
-    # Its warnings about lost workers and their replacement do not concern the user.
+    # Dask warns of lost workers and their replacement, which this pool handles.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     failure = ""
     try:

@@ -23,9 +23,9 @@ from ..errors import FileError
 
 __all__ = ["ArrayFiles", "opened", "parse_json", "read_array", "read_arrays", "read_bytes", "read_json", "read_text"]
 
-#: Largest text file, in bytes; the largest Liberty files have a tenth of it.
+#: Maximum size of a text file in bytes; the largest liberty files have a tenth of it.
 TEXT_BYTES = 1 << 29
-#: Largest total size of the arrays of an archive, in bytes.
+#: Maximum total size of the arrays of an archive, in bytes.
 ARRAY_BYTES = 1 << 34
 _SUFFIX = ".npy"
 
@@ -42,7 +42,7 @@ def opened(path: Path, refusal: str = "cannot be read") -> Iterator[BinaryIO]:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except OSError as error:
         raise FileError(f"{path} {refusal} ({error.strerror})") from None
-    except ValueError as error:  # a name that no file can have
+    except ValueError as error:  # a name that is not valid for a file
         raise FileError(f"{path} {refusal} ({error})") from None
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):

@@ -10,7 +10,7 @@ from .cache import recall, store
 
 __all__ = ["code_digest", "code_of"]
 
-#: Source of this module, which cached digests depend on.
+#: Source of this module, which is part of each digest.
 _WRITTEN = Path(__file__).read_bytes()
 #: Tokens after which a string on a line of its own is a docstring.
 _STATEMENT_STARTS = frozenset({tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT})

@@ -17,7 +17,7 @@ __all__ = ["OPTIMISATION", "compile_library", "toolchain", "verilator_root"]
 
 #: Options of the C++ compiler for long simulations on the machine that builds the model.
 OPTIMISATION = ("-O3", "-march=native")
-#: Name of the product in error messages.
+#: Name of the compiled library in error messages.
 _BUILT = "the simulation model"
 _VERILATE = (
     "--cc",
@@ -33,9 +33,9 @@ _VERILATE = (
 )
 _DEFINES = ("-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TRACE=0", "-DVM_TIMING=0")
 _RUNTIME = ("verilated", "verilated_threads")
-#: The code where a model spends its time is in headers and is compiled with the model, not with the runtime.
+#: C++ flags for Verilator's runtime: the time-critical code is in headers, and is compiled with the model instead.
 _RUNTIME_OPTIMISATION = ("-O1",)
-#: Source text before the drivers: Verilator's runtime calls this function.
+#: Source text before the drivers: it defines a function that Verilator's runtime calls.
 _PREAMBLE = "double sc_time_stamp() { return 0; }\n"
 
 
@@ -48,7 +48,7 @@ def verilator_root() -> Path:
 
 
 def toolchain() -> str:
-    """Return a key of the tools that compiled code depends on: Verilator version, compiler, and CPU flags.
+    """Return a key of everything that compiled code depends on: Verilator version, compiler, and CPU flags.
 
     Raise a `BackendError` if Verilator or a compiler is missing.
     """
