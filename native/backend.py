@@ -23,7 +23,7 @@ def opened(
     kernels: str = "",
     numerics: Numerics | None = None,
 ) -> Iterator[ctypes.c_void_p]:
-    """Open an instruction in the library, and close it; the other arguments as of :func:`multiply`."""
+    """Open an instruction in the library, and close it; other arguments as for :func:`multiply`."""
     handle, called = ctypes.c_void_p(), library()
     try:
         _check(called, handle, called.sptc_open(ABI, str(instruction).encode(), arch.encode(), ctypes.byref(handle)))
@@ -39,7 +39,7 @@ def opened(
 
 
 def _check(called: ctypes.CDLL, handle: ctypes.c_void_p, status: int) -> None:
-    """Turn a status that is not zero into an error."""
+    """Raise an error for a status other than zero."""
     if status:
         said = called.sptc_last_error(handle).decode() or f"status {status}"
         raise BackendError(f"back end native cannot compute this: {said}")
@@ -98,7 +98,7 @@ def multiply(
 
 
 class NativeBackend:
-    """The back end; without a thread of its own, since commands already use every core.
+    """The back end; it uses one thread, since commands already run a process on every core.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ class NativeBackend:
         self._numerics = numerics
 
     def with_numerics(self, numerics: Numerics) -> "NativeBackend":
-        """Return a back end of a datapath with these numerics, whatever the architecture."""
+        """Return a back end that computes a datapath with these numerics, for any architecture."""
         return NativeBackend(numerics)
 
     def make_ready(self, arch: str) -> None:

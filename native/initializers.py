@@ -1,4 +1,4 @@
-"""Text of constant tables in C++, and index maps as contributions of the bits of coordinates."""
+"""C++ text of constant tables, and index maps as sums of contributions of the coordinates' bits."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,7 +9,7 @@ __all__ = ["Table", "array", "braces", "linear_map", "padded"]
 
 
 def linear_map(values: NDArray[np.intp]) -> tuple[list[int], list[int]]:
-    """Return the contributions of the bits of rows and of columns to an index map, shape (rows, columns).
+    """Return, for each bit of the row and of the column, its contribution to an index map of shape (rows, columns).
 
     Raise an `AssertionError` if the map is not a sum over the bits of its coordinates.
     """
@@ -40,7 +40,7 @@ class Table:
 
 
 def braces(values: Iterable[object]) -> str:
-    """Return the initializer of a structure or an array."""
+    """Return the C++ initializer of a structure or an array."""
     return "{" + ", ".join(map(str, values)) + "}"
 
 

@@ -1,4 +1,4 @@
-"""libsptc, loaded into this process: compiled on first use, like the simulator, and called through its C interface."""
+"""Load libsptc into this process, through its C interface; it is compiled on first use."""
 
 import ctypes
 import hashlib
@@ -28,16 +28,16 @@ __all__ = [
     "library",
 ]
 
-#: Version of the interface that the structures below follow.
+#: Version of the C interface for which the structures below are written.
 ABI = 1
-#: Where its sources lie.
+#: Folder of the library's sources.
 SOURCES = Path(__file__).parent
-#: Python sources that the header of tables is generated from.
+#: Python sources from which the header of tables is generated.
 _GENERATORS = tuple(path for room in ("isa", "native") for path in sorted(SOURCES.parent.glob(f"{room}/*.py")))
-#: Where a wheel brings it ready, compiled of the sources beside it.
+#: Path of the compiled library in a wheel, which has the sources beside it.
 _READY = SOURCES / "lib" / "libsptc.so"
 _REQUIRED = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-pthread")
-#: What kernels are compiled for, and how; the first everywhere, the others on processors of x86-64.
+#: Names and compiler options of the kernels: the first for any processor, the others for x86-64.
 KERNELS = {
     "portable": (),
     "avx2": ("-mavx2",),
@@ -66,7 +66,7 @@ class Matrices(ctypes.Structure):
 
 
 class MmaOperands(ctypes.Structure):
-    """``sptc_mma_operands``."""
+    """Struct ``sptc_mma_operands`` of ``sptc.h``."""
 
     _fields_ = (
         ("tiles", ctypes.c_int64),
@@ -79,7 +79,7 @@ class MmaOperands(ctypes.Structure):
 
 
 class WgmmaOperands(ctypes.Structure):
-    """``sptc_wgmma_operands``."""
+    """Struct ``sptc_wgmma_operands`` of ``sptc.h``."""
 
     _fields_ = (
         ("tiles", ctypes.c_int64),
@@ -95,7 +95,7 @@ class WgmmaOperands(ctypes.Structure):
 
 
 class Tcgen05Operands(ctypes.Structure):
-    """``sptc_tcgen05_operands``."""
+    """Struct ``sptc_tcgen05_operands`` of ``sptc.h``."""
 
     _fields_ = (
         ("images", ctypes.c_int64),
@@ -134,7 +134,7 @@ def _fingerprint() -> str:
 
 
 def _units() -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield every object's name and the words that compile it."""
+    """Yield the name of each object file, and the command that compiles it."""
     for name in sorted(path.stem for path in SOURCES.glob("src/*.cpp") if path.stem != "kernels"):
         yield name, (str(SOURCES / "src" / f"{name}.cpp"),)
     for kernels, options in KERNELS.items():
@@ -168,7 +168,7 @@ def _build(whole: Path) -> None:
 
 @cache
 def library() -> ctypes.CDLL:
-    """Return the library: as a wheel brought it, or compiled on first use.
+    """Return the library: the compiled one of a wheel, or one compiled on first use.
 
     Raises
     ------

@@ -23,9 +23,9 @@ from .initializers import Table, array, braces, linear_map, padded
 
 __all__ = ["GENERATED", "Form", "forms", "header"]
 
-#: Path of the header below the folder of sources.
+#: Path of the generated header in the folder of sources.
 GENERATED = "src/tables.h"
-#: Bits of the largest coordinates: rows of A and D, columns of D and rows of B.
+#: Number of bits of the largest coordinates: rows of A and D, columns of D and rows of B.
 _ROW_BITS, _COLUMN_BITS = 8, 8
 
 _PREAMBLE = """\
@@ -46,10 +46,10 @@ _END = """
 
 @dataclass(frozen=True)
 class Form:
-    """Instructions that differ only in M and N: one row of the table."""
+    """Form: instructions that differ only in M and N, one row of the table."""
 
     instruction: Instruction  #: First instruction of the form
-    #: M and N of all its instructions, ascending.
+    #: M and N of all instructions of the form, ascending.
     rows: tuple[int, ...]
     columns: tuple[int, ...]
 
@@ -61,7 +61,7 @@ def _every_instruction() -> Iterator[Instruction]:
 
 
 def forms() -> list[Form]:
-    """Return every form. Each shape of ``mma`` is a form, because its operands have their own places."""
+    """Return every form. Each shape of ``mma`` is a separate form, since its operands are placed differently."""
     groups: dict[Instruction, tuple[Instruction, set[int], set[int]]] = {}
     for i in _every_instruction():
         key = i if i.family == "mma" else replace(i, m=0, n=0)
@@ -72,7 +72,7 @@ def forms() -> list[Form]:
 
 
 def _says_scale_size(instruction: Instruction) -> bool:
-    """Return whether the text must have the number of block scales, because the kind has several."""
+    """Return whether the text must state the number of block scales, since the kind has several."""
     i = instruction
     if i.family == "tcgen05":
         return bool(i.scale_size) and all(o.scale_word for o in every_opcode() if o.kind == i.kind)
@@ -83,7 +83,7 @@ def _says_scale_size(instruction: Instruction) -> bool:
 
 
 def _places(threads: NDArray[np.intp], elements: NDArray[np.intp]) -> str:
-    """Return a row of the table of places: contributions of the bits of row and column to thread and element."""
+    """Return a row of the placement table: contributions of the bits of row and column to thread and element."""
     parts: list[int | str] = []
     for values in (threads, elements):
         assert values[0, 0] == 0
@@ -125,10 +125,10 @@ class _Header:
         return self.numerics.number(braces([method, p.step, p.alignment_bits, p.zero_exponent, p.group, rounding]))
 
     def _places_of(self, i: Instruction) -> list[int]:
-        """Return places of A, B, D, metadata, and scales of A and B; -1 for an operand that is not in registers."""
+        """Return the placements of A, B, D, metadata, and scales of A and B; -1 for an operand outside registers."""
         if i.family == "tcgen05":
             return [-1] * 6
-        # The fragment of the widest N: the places of a column do not depend on N.
+        # The fragment of the largest N serves every N, since the placement of a column does not depend on N.
         rows = [_fragment_places(a_fragment(i)), _fragment_places(b_fragment(i)) if i.family == "mma" else ""]
         rows.append(_fragment_places(accumulator_fragment(i)))
         metadata = metadata_map(i, 0) if i.sparse else None

@@ -1,4 +1,4 @@
-"""Tables of ``tcgen05.mma`` for the C++ library: opcodes, descriptors, and places in tensor memory."""
+"""Tables of ``tcgen05.mma`` for the C++ library: opcodes, descriptors, and placement in tensor memory."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +29,7 @@ from .initializers import Table, array, braces, linear_map, padded
 
 __all__ = ["tables"]
 
-_BITS = 8  # of the largest coordinate
+_BITS = 8  # number of bits of the largest coordinate
 _CODES_OF_TYPES, _CODES_OF_ACCUMULATORS, _MOST_ROWS = 8, 4, 3
 _CONTAINERS = (4, 8, 16, 32)
 _SCALE_SIZES = (1, 2, 4)
@@ -39,7 +39,7 @@ _MASK_FIELDS = ("starts", "skip_first", "generated", "skip_span", "use_span", "s
 
 
 def _opcodes() -> Iterator[Opcode]:
-    """Yield the opcodes that differ in the shapes that a descriptor may have."""
+    """Yield one opcode for each set of shapes that a descriptor may have."""
     for opcode in dict.fromkeys(replace(opcode, scale_word="") for opcode in every_opcode()):
         yield opcode
         if not opcode.weight_stationary and not KINDS[opcode.kind].scales:
@@ -86,7 +86,7 @@ def _opcode_row(opcode: Opcode, multiples: Callable[[Sequence[int]], int]) -> st
 
 
 def _places(where: TensorMap) -> str:
-    """Return contributions of the bits of row and column to lane, column and lowest bit."""
+    """Return the contributions of the bits of row and column to lane, column and lowest bit."""
     parts = []
     for values in (where.lanes, where.columns, where.low_bits):
         assert values[0, 0] == 0
@@ -116,7 +116,7 @@ def _map_of_metadata(layout: Layout, wide: bool) -> TensorMap:
 
 def _layout_row(layout: Layout, places: Table) -> str:
     parts = layout.column_parts
-    # Each part of N begins `layout.rows` lanes after the one before, as does each copy of A and of the metadata.
+    # Each part of N begins `layout.rows` lanes after the previous one, and so does each copy of A and of the metadata.
     assert layout.copies == tuple(layout.rows * part for part in range(parts))
     whole, width = accumulator_map(layout, 256, 32, 0), 256 // parts
     assert (whole.lanes[0, ::width] == layout.rows * np.arange(parts)).all()

@@ -1,4 +1,4 @@
-"""Files of the C++ library, for a copy in another source tree."""
+"""Export the files of the C++ library, to copy them into another source tree."""
 
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -22,7 +22,7 @@ def files() -> Iterator[PurePosixPath]:
 
 
 def write_files(prefix: Path) -> int:
-    """Write all files below a folder, created if missing; return their number. Raise a `FileError` if that fails."""
+    """Write all files to a folder, which is created if missing; return their number. Raise a `FileError` on failure."""
     count = 0
     for name in files():
         path = prefix / name

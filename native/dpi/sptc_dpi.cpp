@@ -1,4 +1,4 @@
-// Implements the imports of sptc_dpi.svh by the C interface of libsptc.
+// Implements the DPI imports of sptc_dpi.svh by the C interface of libsptc.
 #include <svdpi.h>
 
 #include <cstring>

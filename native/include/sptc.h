@@ -24,23 +24,23 @@
 extern "C" {
 #endif
 
-/* Version of this interface, which sptc_open() compares with that of the library. */
+/* Version of this interface; sptc_open() compares it with the version of the library. */
 #define SPTC_ABI 1
 
 typedef enum sptc_status {
     SPTC_OK = 0,
-    SPTC_NO_MEMORY = 1,           /* the only one without a sentence */
+    SPTC_NO_MEMORY = 1,           /* the only failure without a message */
     SPTC_NULL = 2,                /* a required pointer is NULL */
     SPTC_FOREIGN_ABI = 3,         /* the caller was compiled with the header of another version */
     SPTC_NO_INSTRUCTION = 4,      /* the text is not an instruction */
-    SPTC_NO_ARCHITECTURE = 5,     /* it is unknown, or does not have the instruction */
-    SPTC_NO_KERNELS = 6,          /* they are unknown, or this processor cannot run them */
+    SPTC_NO_ARCHITECTURE = 5,     /* the architecture is unknown, or does not have the instruction */
+    SPTC_NO_KERNELS = 6,          /* the kernels are unknown, or this processor cannot run them */
     SPTC_BAD_SHAPE = 7,           /* the instruction does not compute this shape */
     SPTC_SHORT_BUFFER = 8,        /* an array is too small */
     SPTC_BAD_VALUE = 9,           /* a number is out of its range */
-    SPTC_SUPERFLUOUS = 10,        /* an operand that the instruction does not take */
+    SPTC_SUPERFLUOUS = 10,        /* the instruction does not take this operand */
     SPTC_UNDEFINED_METADATA = 11, /* a nibble that the instruction leaves undefined */
-    SPTC_FAILED = 12              /* threads cannot be started, or similar */
+    SPTC_FAILED = 12              /* threads cannot be started, or a similar failure */
 } sptc_status;
 
 typedef struct sptc_instruction sptc_instruction;
@@ -78,8 +78,8 @@ typedef struct sptc_shape {
     int32_t stored_k;  /* columns of A that are stored: half of K if the instruction is sparse */
     int32_t chunks;    /* metadata nibbles of a row, 0 if the instruction is dense */
     int32_t selectors; /* sparsity selectors */
-    int32_t threads;   /* threads with operands in registers: 32, 128, or 0 */
-    int32_t a_registers, b_registers, d_registers; /* per thread; 0 if the operand is not in registers */
+    int32_t threads;   /* number of threads with operands in registers: 32, 128, or 0 */
+    int32_t a_registers, b_registers, d_registers; /* per thread; 0 if the operand is elsewhere */
     int32_t operand_bytes;                         /* bytes of an element of A or B in a matrix */
     int32_t result_bytes;                          /* bytes of an element of C or D */
     int32_t operand_bits;                          /* bits of an element of A or B in a register */
@@ -90,7 +90,7 @@ typedef struct sptc_shape {
 /* Returns the shape of an instruction; fails for an opcode of tcgen05 without shape. */
 SPTC_API sptc_status sptc_get_shape(sptc_instruction *instruction, sptc_shape *shape);
 
-/* An array that is read, and its size; NULL and 0 if absent. */
+/* An input array and its size in bytes; NULL and 0 if absent. */
 typedef struct sptc_input {
     const void *data;
     size_t bytes;
@@ -102,7 +102,7 @@ typedef struct sptc_output {
 } sptc_output;
 
 typedef struct sptc_matrices {
-    int64_t batch, m, n, k; /* k is a multiple of that of the instruction; m and n are free */
+    int64_t batch, m, n, k; /* k is a multiple of the instruction's k; m and n are arbitrary */
     sptc_input a;           /* [batch][m][stored k] */
     sptc_input b;           /* [batch][k][n] */
     sptc_input c;           /* [batch][m][n] */
@@ -140,14 +140,14 @@ SPTC_API sptc_status sptc_mma(sptc_instruction *instruction, const sptc_mma_oper
 /* Operands of wgmma in the 128 threads of each warpgroup, and in shared memory, whose first byte has address 0. */
 typedef struct sptc_wgmma_operands {
     int64_t tiles;
-    sptc_input c; /* D before the instruction; absent if scale_d is 0 */
+    sptc_input c; /* D before the instruction; may be absent if scale_d is 0 */
     sptc_input a; /* absent if A is in shared memory */
     uint64_t a_descriptor, b_descriptor;
     sptc_input e;
     int32_t selector;
     int32_t metadata;
     sptc_input smem;
-    size_t smem_stride;               /* bytes from the image of one tile to the next; 0: all tiles share one */
+    size_t smem_stride;               /* bytes between images of consecutive tiles; 0: all share one */
     int32_t scale_d;                  /* 1, or 0: D = A B */
     int32_t imm_scale_a, imm_scale_b; /* 1, or -1 for floats */
     int32_t imm_trans_a, imm_trans_b; /* 0, or 1 for 16-bit elements in shared memory: MN-major */
@@ -160,15 +160,15 @@ SPTC_API sptc_status sptc_wgmma(sptc_instruction *instruction, const sptc_wgmma_
 /* Operands of tcgen05.mma. An address in tensor memory is lane << 16 | column. Operands that it does not have are 0. */
 typedef struct sptc_tcgen05_operands {
     int64_t images;
-    sptc_input tmem;                 /* 32-bit words [image][CTA of the group][lane of 128][column of 512] */
+    sptc_input tmem;                 /* 32-bit words [image][CTA of the group][128 lanes][512 columns] */
     sptc_input smem;                 /* [image][CTA] bytes; the first byte of each CTA has address 0 */
-    size_t smem_stride;              /* bytes from one image to the next, in equal parts for the CTAs; 0: one image */
+    size_t smem_stride;              /* bytes between images, an equal part for each CTA; 0: one image */
     uint64_t a;                      /* shared-memory descriptor, 2**46 or more, or address in tensor memory */
     uint64_t b;                      /* shared-memory descriptor; each CTA of a pair has half of the columns */
     uint64_t zero_column_mask;       /* only with .ws */
     uint32_t d, e, scale_a, scale_b; /* addresses in tensor memory; e is metadata, if sparse */
     uint32_t idesc;                  /* instruction descriptor */
-    uint32_t disable_output_lane[4]; /* a bit for each lane of D that is not written */
+    uint32_t disable_output_lane[4]; /* mask of the lanes of D that are not written */
     int32_t enable_input_d;          /* 1, or 0: D = A B */
     int32_t scale_input_d;           /* 0 to 15: D is multiplied by 2**-scale_input_d before it is added */
     int32_t metadata;                /* an sptc_metadata_policy */

@@ -51,7 +51,7 @@ int only_format(const int (&by_code)[count]) {
     return *std::find_if(by_code, by_code + count, [](int format) { return format >= 0; });
 }
 
-// Refuses bits that contradict the opcode.
+// Throws for bits that contradict the opcode.
 void check_form(const OpcodeOn &opcode, const DescriptorFields &fields, uint32_t value, const std::string &where) {
     if (const uint64_t reserved = value & ~fields.defined)
         refuse_value(where, " sets the reserved bits ", hexadecimal(reserved, 0), ".");
@@ -75,7 +75,7 @@ void check_shape(const OpcodeOn &opcode, int m, int n, const std::string &where)
     check_choice("N in " + where, n, columns);
 }
 
-// Refuses values that the fields can hold but the kind does not allow.
+// Throws for values that the fields can hold but the kind does not allow.
 void check_operands(const OpcodeOn &opcode, const DescriptorFields &fields, uint32_t value, const int *types,
                     const std::string &where) {
     const Kind &kind = opcode.of_kind();

@@ -13,13 +13,13 @@ struct InstructionDescriptor {
     Instruction instruction;
     const Layout *layout;
     int selector;
-    bool negates, transpose_a, transpose_b;  // negates: products are negated
+    bool negates, transpose_a, transpose_b;  // the descriptor negates products
     int scale_id_a, scale_id_b, max_shift;
 };
 
 InstructionDescriptor decode_instruction_descriptor(const OpcodeOn &opcode, uint32_t value);
 
-// Number of columns of B that are skipped, and which columns are zero; none if empty.
+// Number of columns of B to skip, and mask of the columns that are zero; an empty mask means none.
 struct ColumnMask {
     int shift = 0;
     std::vector<bool> zero;

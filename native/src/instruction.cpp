@@ -48,7 +48,7 @@ struct Words {
     std::vector<std::string> flags;
     std::vector<int> types;
     int m = 0, n = 0, k = 0;
-    const OpcodeShapes *shapes = nullptr;  // tcgen05 only, if the text has the number of CTAs
+    const OpcodeShapes *shapes = nullptr;  // tcgen05 only, if the text states the number of CTAs
 
     bool has(const std::string &flag) const { return std::find(flags.begin(), flags.end(), flag) != flags.end(); }
 };
@@ -70,7 +70,7 @@ bool take_shape(Words &words, const std::string &word) {
 }
 
 void take_word(Words &words, const std::string &word, const std::string &text) {
-    const bool by_opcode = words.family == Family::TCGEN05;  // then the text has only shape, types and saturation
+    const bool by_opcode = words.family == Family::TCGEN05;  // the text consists only of shape, types and saturation
     if (!by_opcode && (word == "sp" || word == "sp::ordered_metadata")) return take(words.sparsity, word, text);
     if (!by_opcode && starts_with(word, "kind::")) return take(words.kind, word.substr(6), text);
     if (!by_opcode && starts_with(word, "scale_vec::")) return take(words.scale_size, word, text);
@@ -216,7 +216,7 @@ OpcodeOn parse_opcode_on(const std::string &text, const std::string &architectur
     check_line(text);
     const Architecture &found = architecture_named(architecture);
     const Opcode opcode = parse_opcode(statement(text), text, true);
-    for (const Form &form : FORMS)  // what it leaves open makes no difference here
+    for (const Form &form : FORMS)  // qualifiers that the text leaves open make no difference here
         if (form.family == Family::TCGEN05 && std::string(form.kind) == opcode.of_kind().name &&
             (form.sparsity != Sparsity::DENSE) == opcode.sparse) {
             numerics_on(found, form, text);

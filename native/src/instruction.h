@@ -11,7 +11,7 @@
 
 namespace sptc {
 
-// Error that the interface turns into a status and a sentence.
+// Error with a status and a message for the C interface.
 class Error : public std::runtime_error {
   public:
     template <typename... Parts>

@@ -28,12 +28,12 @@ using sptc::require_none;
 
 struct sptc_instruction {
     std::string error, text;
-    std::unique_ptr<sptc::OpcodeOn> opcode;  // tcgen05 without shape and types; the other parts are then empty
+    std::unique_ptr<sptc::OpcodeOn> opcode;  // tcgen05 opcode without shape and types; the other members are then empty
     std::unique_ptr<sptc::Instruction> instruction;
     std::unique_ptr<sptc::Product> product;
     std::unique_ptr<sptc::Registers> registers;
-    const sptc::Kernels *kernels = nullptr;  // the fastest if none are chosen
-    sptc::Numerics numerics;                 // if they are not those of the architecture
+    const sptc::Kernels *kernels = nullptr;  // kernels that were chosen; null for the fastest
+    sptc::Numerics numerics;                 // numerics, if they differ from those of the architecture
 };
 
 namespace {
@@ -56,7 +56,7 @@ sptc_status checked(sptc_instruction *handle, Work work) noexcept {
             handle->error = std::string("the work cannot be done: ") + error.what() + ".";
             return SPTC_FAILED;
         }
-    } catch (...) {  // no memory for the sentence
+    } catch (...) {  // no memory for the message
         return SPTC_NO_MEMORY;
     }
 }

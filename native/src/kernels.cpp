@@ -1,4 +1,4 @@
-// Compiled once for each instruction set; SPTC_KERNELS is the name of the result.
+// This file is compiled once per instruction set; SPTC_KERNELS is the name of the kernels.
 #include "kernels.h"
 
 #include "lanes.h"
@@ -8,14 +8,14 @@
 namespace sptc {
 namespace {
 
-// Products summed in 32 bits: of 27 bits each, sixteen are below 2^31.
+// Products that are summed in 32 bits: sixteen products of 27 bits are below 2^31.
 constexpr int SLOTS_IN_32_BITS = 16;
 // Kept products of the longest step whose exponents differ.
 constexpr int MOST_SLOTS = 32;
 
-// An accumulator, decoded for the alignment.
+// An accumulator, decoded for alignment.
 struct Accumulator {
-    Ints special, significand, exponent, effective;  // `effective`: exponent that takes part in the maximum
+    Ints special, significand, exponent, effective;  // `effective`: exponent that the maximum takes into account
 };
 
 Accumulator accumulator(Ints code, const Window &window) {
@@ -33,7 +33,7 @@ Ints with_special_accumulator(Ints result, Ints code, Ints special) {
     return special ? (is_nan ? Ints{} + CANONICAL_NAN : code) : result;
 }
 
-// Returns the output that Inf and NaN among the operands of a step give, or `code` if there are none.
+// Returns the output if operands of a step contain Inf or NaN, else `code`.
 struct SpecialTerms {
     bool nan = false, positive = false, negative = false;
 
@@ -61,7 +61,7 @@ bool is_negative(int32_t significand, int32_t exponent) {
 // Operands of one step.
 struct Step {
     const int32_t *significands, *exponents, *offsets;
-    const int32_t *b_significands, *b_exponents;  // of the first column
+    const int32_t *b_significands, *b_exponents;  // data of the first column
     int slots;
 };
 
@@ -70,7 +70,7 @@ Step step_of(const RowOfA &a, const BlockOfB &b, int first, int slots, int lane)
             b.significands + lane,  b.exponents + lane,  slots};
 }
 
-// Returns the operands of the vector of columns that starts at an offset.
+// Returns the operands for the vector of columns that starts at an offset.
 Step of_vector(Step step, int v) {
     step.b_significands += v * LANES;
     step.b_exponents += v * LANES;
@@ -228,7 +228,7 @@ Ints grouped_step(const Window &window, const RowOfA &a, const BlockOfB &b, int 
             for (int slot = part * SIZE; slot < (part + 1) * SIZE; ++slot) {
                 const Ints exponent = load(step.b_exponents + step.offsets[slot]) + step.exponents[slot];
                 const Ints product = load(step.b_significands + step.offsets[slot]) * step.significands[slot];
-                // A product that is zero has an exponent far below: it is shifted by nothing.
+                // A zero product has a very low exponent and is not shifted.
                 part_sum += product << larger(exponent, Ints{});
                 any |= product;
                 if (PARTS > 1) largest = larger(largest, exponent);
@@ -256,7 +256,7 @@ Ints grouped_step(const Window &window, const RowOfA &a, const BlockOfB &b, int 
         const Longs largest = __builtin_convertvector(half(e_max, side), Longs);
         const Longs c_exponent = __builtin_convertvector(half(accumulated.exponent, side), Longs);
         const Longs c_significand = __builtin_convertvector(half(accumulated.significand, side), Longs);
-        // An accumulator that does not count in the largest exponent may have a larger one, by 3 at most.
+        // An accumulator that does not count in the largest exponent can exceed it by at most 3.
         const Longs c_shift = largest - c_exponent, c_up = PARTS > 1 && c_shift < 0 ? -c_shift : Longs{};
         Longs total = truncated((c_significand << (window.numerics.alignment_bits - 23)) << c_up, c_shift + c_up);
         for (int group = 0; group < groups; ++group) {
@@ -329,7 +329,7 @@ void integer(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t *
     for (; lane < b.stride; lane += LANES) integer_lanes<1>(window, a, b, d, lane);
 }
 
-// It has no branches, so that compilers vectorise it.
+// The code has no branches, so that compilers vectorise it.
 template <typename Container>
 bool decode(const Encoding &encoding, const Container *containers, int64_t count, int up, int32_t *significands,
             int32_t *exponents) {

@@ -12,19 +12,19 @@ namespace sptc {
 struct Window {
     Numerics numerics;
     int slots;             // kept products of a step
-    int steps;             // steps of the stretch
+    int steps;             // number of steps in the stretch of K
     int product_down;      // bits of a product below the last bit kept, before any alignment
-    int group_up;          // zeros behind the scaled sum of a group, in units of the last bit kept
-    int least_c_exponent;  // of a number of the accumulator's format that is not zero
+    int group_up;          // zero bits below the scaled sum of a group, in units of the last bit kept
+    int least_c_exponent;  // smallest exponent of a nonzero number of the accumulator's format
     bool scaled, saturates;
 };
 
 // Raw numbers of the kept elements of a row, in the order of the steps, and the row of B that each is multiplied by.
 struct RowOfA {
     const int32_t *significands, *exponents;
-    const int32_t *offsets;  // into the block of B
+    const int32_t *offsets;  // offset into the block of B
     const int32_t *scale_significands, *scale_exponents;
-    bool special;  // some are Inf or NaN
+    bool special;  // whether any element is Inf or NaN
 };
 
 // Raw numbers of a block of columns of B, `stride` of them in a row; the last row is zero.
@@ -50,7 +50,7 @@ using DecodeKernel = bool (*)(const Encoding &, const Container *, int64_t count
 
 struct Kernels {
     const char *name;
-    int lanes;  // `stride` must be a multiple of it
+    int lanes;  // granularity of `stride` in columns
     RowKernel fused, grouped, emulated, integer;
     DecodeKernel<uint16_t> decode_16;
     DecodeKernel<uint32_t> decode_32;

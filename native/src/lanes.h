@@ -65,8 +65,8 @@ inline Ints joined(HalfInts low, HalfInts high) {
     return lanes;
 }
 
-// Truncates toward zero to what is left of a magnitude below 2^31 behind a shift, of which a number that is not zero
-// has none below zero.
+// Truncates toward zero what remains of a magnitude below 2^31 after a right shift, which is not negative for a nonzero
+// number.
 inline Ints truncated(Ints number, Ints shift) {
 #if defined(__AVX512F__)
     const __m512i shifted = _mm512_srlv_epi32(_mm512_abs_epi32((__m512i)number), (__m512i)shift);
@@ -91,7 +91,7 @@ inline Doubles power_of_two(HalfInts exponent) {
     return bits_as<Doubles>((__builtin_convertvector(exponent, Longs) + 1023) << 52);
 }
 
-// A number below 2^51 as a double: exact, and without an instruction that AVX2 lacks.
+// A number below 2^51 as a double: exact, and with instructions that AVX2 has.
 inline Doubles as_double(Longs number) {
     constexpr double MIDDLE = 6755399441055744.0;  // 1.5 * 2^52
     return bits_as<Doubles>(number + bits_as<Longs>(Doubles{} + MIDDLE)) - MIDDLE;
@@ -104,14 +104,14 @@ inline HalfInts rounded(Doubles exact, Rounding rounding) {
     const Doubles magnitude = bits_as<Doubles>(bits ^ sign);
     Doubles result;
     if (rounding == Rounding::RNE_F16) {
-        // Add a number so large that the last bit of the sum is the last bit kept, and subtract it again.
+        // Adding and subtracting a large number rounds to the last bit kept.
         constexpr double LEAST_NORMAL = 1.0 / 16384, ABOVE = 1.5 * double(int64_t(1) << 42), TOO_LARGE = 65536.0;
         const Doubles power = bits_as<Doubles>(bits & (uint64_t(0x7FF) << 52));
         const Doubles large = (power > LEAST_NORMAL ? power : Doubles{} + LEAST_NORMAL) * ABOVE;
         result = (magnitude + large) - large;
         result = result < TOO_LARGE ? result : Doubles{} + __builtin_inf();
     } else if (rounding == Rounding::RNE_F32) {
-        result = magnitude;  // the conversion below rounds
+        result = magnitude;  // the conversion to f32 below rounds
     } else {
         // A subnormal result is truncated where the least normal number, added to it, has its last bit.
         constexpr double LEAST_NORMAL = 1.17549435082228750797e-38;

@@ -1,4 +1,4 @@
-// The text of tcgen05.mma, whose shape and types come in an instruction descriptor.
+// Text of tcgen05.mma opcodes, whose shape and types come from an instruction descriptor.
 #ifndef SPTC_OPCODE_H
 #define SPTC_OPCODE_H
 
@@ -11,10 +11,10 @@ namespace sptc {
 struct Opcode {
     int kind;  // index in KINDS
     bool sparse, weight_stationary, shifts_a;
-    int cta_group;   // 0 if the text has none
+    int cta_group;   // 0 if the text does not state it
     int scale_size;  // block scales of a row of A or a column of B, or 0
     std::string scale_word, collector;
-    const OpcodeShapes *shapes;  // nullptr without cta_group
+    const OpcodeShapes *shapes;  // nullptr if the text has no cta_group
 
     const Kind &of_kind() const { return KINDS[kind]; }
 };

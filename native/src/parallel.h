@@ -1,4 +1,4 @@
-// Work divided between threads.
+// Distributes work over threads.
 #ifndef SPTC_PARALLEL_H
 #define SPTC_PARALLEL_H
 
@@ -28,13 +28,13 @@ void in_parallel(int64_t pieces, int threads, MakeWorker make_worker) {
         } catch (...) {
             const std::lock_guard<std::mutex> guard(failing);
             if (!failure || number < failed) failure = std::current_exception(), failed = number;
-            next = pieces;  // pieces before this one have begun
+            next = pieces;  // start no further pieces; those before this one have begun
         }
     };
     std::vector<std::thread> others;
     try {
         for (int64_t index = 1; index < std::min<int64_t>(threads, pieces); ++index) others.emplace_back(work);
-    } catch (...) {  // fewer threads do the work
+    } catch (...) {  // if threads cannot be started, fewer threads do the work
     }
     work();
     for (std::thread &other : others) other.join();

@@ -12,7 +12,7 @@ namespace sptc {
 
 namespace {
 
-// Descriptors of shared memory have at least this value; addresses of tensor memory are smaller.
+// Descriptors of shared memory are at least this value; addresses of tensor memory are smaller.
 constexpr uint64_t SMALLEST_DESCRIPTOR = uint64_t(1) << 46;
 
 void require_zero(uint64_t value, const std::string &sentence) {

@@ -46,11 +46,11 @@ struct Product::Scratch {
     std::vector<int32_t> b_significands, b_exponents, b_scale_significands, b_scale_exponents;
     std::vector<int32_t> a_significands, a_exponents, a_scale_significands, a_scale_exponents, offsets;
     std::vector<int32_t> ordered, ordered_offsets, results;
-    int32_t unit_offsets[16][4] = {};  // within a chunk of the block of B; negative: none
+    int32_t unit_offsets[16][4] = {};  // row in the chunk of the block of B; negative if none
     bool b_special = false, a_special = false, spliced_special = false;
 };
 
-// Some rows and columns of a matrix of the batch.
+// Ranges of rows and columns in one matrix of the batch.
 struct Product::Block {
     int64_t tile, first_row, rows, first_column;
     int columns, stride;
@@ -88,7 +88,7 @@ Product::Product(const Instruction &instruction)
         const int missing = instruction.rule().missing[instruction.mux][nibble];
         Selected &selected = selected_[nibble];
         selected.whole = form_.stored_in_chunk > 1 || (!missing && (nibble == 0b0100 || nibble == 0b1110));
-        const int in_unit = form_.stored_in_chunk / 2;  // slots that share an index
+        const int in_unit = form_.stored_in_chunk / 2;  // number of slots that share an index
         for (int slot = 0; slot < form_.stored_in_chunk; ++slot) {
             const int side = in_unit ? slot / in_unit : 0, index = side ? nibble >> 2 : nibble & 3;
             selected.unit[slot] = in_unit ? int8_t(index * in_unit + slot % in_unit) : int8_t(nibble >> 3);
@@ -126,7 +126,7 @@ Window Product::window(int k) const {
 void Product::decode_columns(const Matrices &matrices, const Kernels &kernels, const Block &block, int64_t first_k,
                              int k, Scratch &scratch) const {
     const size_t spare =
-        form_.stored_in_chunk == 1 ? size_t(k / 2) : 0;  // rows for elements that combine halves of two
+        form_.stored_in_chunk == 1 ? size_t(k / 2) : 0;  // additional rows, for elements that combine halves of two
     const size_t stride = size_t(block.stride), size = (size_t(k) + 1 + spare) * stride;
     scratch.b_significands.resize(size);
     scratch.b_exponents.resize(size);

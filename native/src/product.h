@@ -55,14 +55,14 @@ class Product {
     const Form &form_;
     Decoder a_, b_;
     int product_down_;        // bits of a product below the last bit kept, not zero only if F is small
-    int product_up_;          // zeros behind a product, or a scaled group of them, in units of the last bit kept
-    int panel_k_;             // logical k of a stretch
-    int group_;               // kept products that share a block scale, 0 without
-    Raw scale_[256];          // block scales by code
-    std::vector<int> order_;  // order of slots in the steps
+    int product_up_;          // zero bits below a product or scaled group, in units of the last bit kept
+    int panel_k_;             // columns of K that are multiplied together
+    int group_;               // kept products that share a block scale; 0 without block scales
+    Raw scale_[256];          // decoded block scale of each code
+    std::vector<int> order_;  // order of the slots within the steps
     struct Selected {
-        int8_t unit[4];  // index in the chunk of B for each slot, -1 if none
-        bool whole;      // no element combines halves of two
+        int8_t unit[4];  // row in the chunk of B for each slot; -1 if none
+        bool whole;      // whether no element combines halves of two
     } selected_[16];
 };
 

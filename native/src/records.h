@@ -30,8 +30,8 @@ struct Architecture {
     const char *name;
     int numerics;       // index into Form::numerics; several targets of the assembler share one
     int mux;            // index into Rule::missing
-    const char *lacks;  // instructions that it does not have: family, sparsity and kind, each word in spaces
-    int is_family;      // a family target, which does not accept .scale_vec of tcgen05
+    const char *lacks;  // instructions that the target lacks: family, sparsity and kind, each word between spaces
+    int is_family;      // whether this is a family target, which does not accept .scale_vec of tcgen05
 };
 
 // Mask of the defined nibbles, and mask of the two slots of a chunk for which a multiplexer selects no unit of B.
@@ -84,10 +84,10 @@ struct Form {
     const char *kind;
     bool satfinite;
     int scale_size;
-    bool says_scale_size;    // the text must have it
+    bool says_scale_size;    // whether the text must state the number of block scales
     int scale_format, span;  // span: logical k that share a scale
     int container_bits, low_bit_a, low_bit_b;
-    int unit_a, unit_b;  // elements of 16 bytes of shared memory
+    int unit_a, unit_b;  // number of elements in 16 bytes of shared memory
     int stored_k, chunks, stored_in_chunk;
     int rule;  // index in RULES
     int selectors, lanes_a_selector, lanes_a_thread_id_a, lanes_a_thread_id_b, threads;
@@ -104,7 +104,7 @@ struct Field {
 
 // The instruction descriptor of a group of kinds of tcgen05.mma.
 struct DescriptorFields {
-    uint64_t defined;  // bits of all fields
+    uint64_t defined;  // mask of all fields
     Field sparsity_selector, sparse, saturate, d, a, b, negate_a, negate_b, transpose_a, transpose_b, n, m, max_shift,
         scale_id_a, scale_id_b, scale_type, k;
 };
@@ -153,7 +153,7 @@ struct TensorPlaces {
 struct Layout {
     const char *name;
     int rows, parts;
-    bool half_lanes;  // 16 lanes of each 32
+    bool half_lanes;  // whether D uses 16 of every 32 lanes
     int largest_shift;
     int d, a[4], e[2];  // indices in TENSOR_PLACES: part of D, A of 4 to 32 bits, narrow and wide metadata
 };

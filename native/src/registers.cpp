@@ -11,7 +11,7 @@ namespace sptc {
 
 namespace {
 
-// Tiles that a thread gathers before it multiplies them.
+// Number of tiles that a thread gathers before it multiplies them.
 constexpr int64_t TILES = 16;
 
 struct Place {
@@ -24,7 +24,7 @@ Place place_of(int number, int row, int column) {
             sum_of_bits(places.element_of_row, row) + sum_of_bits(places.element_of_column, column)};
 }
 
-// Returns the runs of a matrix with elements of `bits` bits, as long as possible, so that few are copied.
+// Returns the runs of a matrix with elements of `bits` bits; long runs need fewer copies.
 Runs runs(int number, int rows, int columns, int elements_of_a_thread, int bits) {
     Runs result;
     result.bits = bits;
@@ -140,7 +140,7 @@ Registers::Registers(const Instruction &instruction) : instruction_(instruction)
     d_ = runs(form.places[2], instruction.m, instruction.n, d_registers_ * per_result, instruction.d().bits);
     if (instruction.sparse()) {
         split(form.places[3], instruction.m, form.chunks, e_thread_, e_bit_);
-        // Every register with nibbles has eight of them.
+        // Every register that holds nibbles holds eight.
         e_whole_ = e_thread_;
         std::sort(e_whole_.begin(), e_whole_.end());
         e_whole_.erase(std::unique(e_whole_.begin(), e_whole_.end()), e_whole_.end());
@@ -257,7 +257,7 @@ void Registers::compute_some(const TileOperands &operands, const Product &produc
 void Registers::compute(const TileOperands &operands, const Product &product, const Kernels &kernels,
                         int threads) const {
     const int64_t pieces = operands.count / TILES + (operands.count % TILES != 0);
-    if (operands.e && operands.policy != Policy::SILICON)  // check all before anything is written
+    if (operands.e && operands.policy != Policy::SILICON)  // check all tiles before any result is written
         in_parallel(pieces, threads, [&] {
             return [&, tiles = Tiles{}](int64_t number) mutable {
                 const int64_t end = std::min(operands.count, (number + 1) * TILES);

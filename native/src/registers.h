@@ -34,7 +34,7 @@ struct TileOperands {
 
 // Positions of runs of a matrix, row by row, in the registers of all threads.
 struct Runs {
-    int bits = 0;                    // size of a run: at least an element, or 4
+    int bits = 0;                    // size of a run in bits: at least an element, at least 4
     size_t elements = 0;             // number of elements of the matrix
     std::vector<int32_t> positions;  // position of each run, in units of runs
 };
@@ -68,8 +68,8 @@ class Registers {
     Runs a_, b_, d_;
     // Thread and lowest bit of every nibble; thread and byte of every scale.
     std::vector<int32_t> e_thread_, e_bit_, scale_a_thread_, scale_a_byte_, scale_b_thread_, scale_b_byte_;
-    std::vector<int32_t> e_whole_;  // threads with nibbles, eight each, for selector 0
-    bool legal_[256];               // whether both nibbles of a byte are defined
+    std::vector<int32_t> e_whole_;  // threads that hold nibbles, eight each, for selector 0
+    bool legal_[256];               // whether both nibbles of each byte are defined
 };
 
 }  // namespace sptc

@@ -29,7 +29,7 @@ struct TensorInstruction {
     const uint32_t *tmem;
     uint32_t *result;
     const uint8_t *smem;
-    size_t smem_stride, smem_bytes;  // distance of images, and size of a CTA
+    size_t smem_stride, smem_bytes;  // distance between images, and size of one CTA's image, in bytes
 };
 
 // Checks operands except the contents of the memories.

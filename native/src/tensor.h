@@ -1,4 +1,4 @@
-// Places of operands in tensor memory.
+// Placement of operands in tensor memory.
 #ifndef SPTC_TENSOR_H
 #define SPTC_TENSOR_H
 
@@ -12,12 +12,12 @@ namespace sptc {
 
 constexpr int TENSOR_WORDS = TENSOR_LANES * TENSOR_COLUMNS;  // words of a CTA, lane by lane
 
-// Place of each element of a matrix, row by row: word, and lowest bit in it.
+// Position of each element of a matrix, row by row: word, and lowest bit in it.
 struct TensorMap {
     int bits = 0;
     std::vector<int32_t> words;
     std::vector<uint8_t> low_bits;
-    std::vector<int32_t> copies;  // distance in lanes of each copy from the first; includes 0
+    std::vector<int32_t> copies;  // distance in lanes of each copy from the first copy; includes 0
 
     static int lane(int32_t word) { return word / TENSOR_COLUMNS; }
     static int column(int32_t word) { return word % TENSOR_COLUMNS; }
