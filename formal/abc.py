@@ -1,4 +1,4 @@
-"""ABC on designs with registers: unbounded proofs by property-directed reachability, and bounded runs to covers."""
+"""Run ABC on designs with registers: unbounded proofs by property-directed reachability, and bounded runs to covers."""
 
 import re
 from contextlib import suppress
@@ -10,14 +10,14 @@ from .model import BINARY_GRAPH, UndecidedError
 
 __all__ = ["broken_after", "reached_after"]
 
-#: First merge signals that provably agree over two cycles. Then search for invariants or, if no register is left, for
-#: an assignment.
+#: First merge signals that provably agree over two cycles. Then search for invariants or, if the design has no
+#: registers left, for an assignment.
 _PROVE = "orpos; strash; scorr -F 2 -C 10000; dc2; scorr; pdr{clock}; iprove"
 #: Limit in seconds for all claims together.
 _TOGETHER = 60
-#: A short run may already break a claim. Claims that are inductive need no search: they hold in the first two cycles,
-#: and again after any cycle in which they hold. Both commands stop after a number of conflicts, independent of the load
-#: of the machine.
+#: A short run may already break a claim. Inductive claims need no search: they hold in the first two cycles, and after
+#: any cycle in which they hold. Both commands stop after a number of conflicts, so that results do not depend on the
+#: load of the machine.
 _INDUCTION = "orpos; strash; lcorr; bmc3 -F 12 -C 20000{clock}; ind -F 2 -C 500000{clock}"
 _REACH = "strash; bmc3 -F {frames}{clock}; iprove"
 
@@ -25,7 +25,7 @@ _REACH = "strash; bmc3 -F {frames}{clock}; iprove"
 def _run(folder: Path, commands: str, seconds: float | None) -> str:
     clock = "" if seconds is None else f" -T {ceil(seconds)}"
     try:
-        # ABC checks its clock only now and then.
+        # ABC checks its clock only at intervals.
         limit = None if seconds is None else 2 * seconds + 30
         return run_abc(folder, BINARY_GRAPH, commands.format(clock=clock), limit)
     except TimeoutError:
@@ -33,19 +33,19 @@ def _run(folder: Path, commands: str, seconds: float | None) -> str:
 
 
 def broken_after(folder: Path, seconds: float | None) -> int | None:
-    """Return the number of cycles after which some claim can break, or None if it is proved that none can.
+    """Return the number of cycles after which a claim can break, or None if ABC proves that none can.
 
     `folder` has the graph. Raise an `UndecidedError` if a query takes longer than `seconds`.
     """
     with (folder / BINARY_GRAPH).open("rb") as graph:
         covers, _, claims = map(int, graph.readline().split()[4:7])
-    if not claims:  # every claim followed from the structure alone
+    if not claims:  # every claim follows from the structure of the graph alone
         return None
     together = None if seconds is None else min(_TOGETHER, seconds)
     all_claims = range(covers, covers + claims)
     with suppress(UndecidedError):
         return _broken_soon(folder, all_claims, together)
-    # Together the claims share invariants; one by one, each needs fewer.
+    # together the claims share invariants; alone, each needs fewer
     with suppress(UndecidedError):
         return _broken_after(folder, all_claims, together)
     undecided = False
@@ -63,7 +63,7 @@ def broken_after(folder: Path, seconds: float | None) -> int | None:
 
 
 def _broken_soon(folder: Path, claims: range, seconds: float | None) -> int | None:
-    """Return the cycles after which a claim breaks in a short run, or None if all claims together are inductive."""
+    """Return the number of cycles after which a claim breaks in a short run; None if all together are inductive."""
     text = _run(folder, f"cone -O {claims.start} -R {len(claims)}; {_INDUCTION}", seconds)
     cycles = _cycles(text)
     if cycles is None and not (_unset_frames(text) >= 2 and "Networks are equivalent" in text):

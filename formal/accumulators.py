@@ -1,4 +1,4 @@
-"""Accumulators in tensor memory: order of the reads, and places of the writes.
+"""Accumulators in tensor memory: the order of reads, and the columns that are written.
 
 One request and one column are marked; both are free. Arithmetic and the contents of the memory are abstracted.
 """
@@ -14,11 +14,11 @@ from .streams import Flow, constant, offered
 __all__ = ["ACCUMULATORS"]
 
 ACCUMULATORS = Topic("accumulators")
-#: Panels that wait for their multiplication, and panels whose results are outstanding; the hardware has more.
+#: Panels that wait for their multiplication, and panels whose results are outstanding; the hardware has more of both.
 _KEPT, _DUE = 2, 3
 
 
-#: Cycles in which two panels are read and written.
+#: Number of cycles in which two panels are read and written.
 _CYCLES = 12
 
 
@@ -29,7 +29,7 @@ def _contents(h: Harness) -> None:
     Requests that read no accumulators are not covered.
     """
     reset = h.clocked()
-    store = h.add("store", Accumulators(1, _DUE))  # 16 lanes; more lanes repeat the same wires
+    store = h.add("store", Accumulators(1, _DUE))  # 16 lanes suffice: further lanes repeat the same wires
     memory = store.memory
     flow = Flow(h, reset, store.i, store.c, _KEPT)
     request, _, _ = offered(h, "request", store.i, reset)
@@ -63,7 +63,7 @@ def _order(h: Harness) -> None:
     marks = h.named("marks", h.free("mark") & accepts & ~marked)
     column = constant(h, "marked_column", COLUMN_BITS)
     h.assume(~marks | (request.column == column))
-    # A result comes only while one is outstanding.
+    # a result arrives only while one is outstanding
     due = Signal(range(_DUE + 2), name="due")
     writes = h.named("writes", h.free("result") & (due != 0) & ~reset)
     h.m.d.comb += store.o.valid.eq(writes)

@@ -39,25 +39,25 @@ from .rounding import headrooms
 __all__ = ["ALIGNMENT"]
 
 ALIGNMENT = Topic("alignment")
-#: Shape of the sum of two biased exponents.
+#: Shape of a sum of two biased exponents.
 _PRODUCT_EXPONENT = unsigned(EXPONENT_BITS + 1)
-#: Width of the distance between the largest exponent and that of any term.
+#: Width of the distance from any term's exponent to the largest exponent.
 _DISTANCE_BITS = ALIGNED_EXPONENT.width - 1
-#: Bound on the largest exponent of a step of packed e2m1, before its groups are included.
+#: Bound of the largest exponent of a step of packed e2m1, without its groups.
 _GROUP_LIMIT = 256
-#: Sum of the biased exponents of two integers.
+#: Sum of the biased exponents of two integers, a constant of the hardware.
 _INTEGER_EXPONENT = 2
 _UE8M0_BIAS = 127
 _RESULTS = FORMATS["f16"], FORMATS["f32"]
 
 
 def _scaled(config: CoreConfig) -> bool:
-    """Return whether the datapath scales and aligns groups."""
+    """Return whether a datapath scales and aligns groups of products."""
     return any(element.packed_float for element in config.elements)
 
 
 def _exponents(config: CoreConfig) -> Iterator[Parameters]:
-    """Trees of products; of the accumulator and e_zero; of scaled groups and the largest exponent so far."""
+    """Maximum trees: of products; of the accumulator and e_zero; of scaled groups and the largest exponent so far."""
     if float_slots(config):
         yield float_slots(config), _PRODUCT_EXPONENT.width, "unsigned"
     if is_floating(config):
@@ -81,7 +81,7 @@ def _maximum(h: Harness, count: int, bits: int, sign: str) -> None:
 
 
 def _shifters(config: CoreConfig) -> Iterator[Parameters]:
-    """Shifters of products, of the accumulator and of scaled groups: arguments of :class:`AlignmentShifter`."""
+    """Shifters of products, of the accumulator and of scaled groups, as arguments of :class:`AlignmentShifter`."""
     for slot in range(float_slots(config)):
         floats = [element for element in config.elements_of_slot(slot) if not element.fixed_point]
         # Products are below four: two bits above the place of one.
@@ -127,7 +127,7 @@ def _shift(h: Harness, magnitude_bits: int, padding: int, shift_amount_bits: int
 
 
 def _kinds(config: CoreConfig) -> Iterator[Parameters]:
-    """Sets of elements of a datapath that may be multiplied by each other."""
+    """Sets of elements of a datapath that an instruction may multiply with each other."""
     kinds: dict[object, list[str]] = {}
     for element in config.elements:
         kinds.setdefault((element.container_bits, element.fixed_point, element.packed_float), []).append(str(element))
@@ -141,7 +141,7 @@ def _any(bits: Iterable[Value]) -> Value:
 
 
 class _Running:
-    """Sign, exponent and special values of an element, defined by the running format and chosen by multiplexers."""
+    """Sign, exponent and special values of an element, defined by the running format, selected by multiplexers."""
 
     def __init__(
         self, config: CoreConfig, index: int, name: str, operand: Value, runs: Sequence[tuple[Value, Element]]
@@ -178,7 +178,7 @@ class _Accumulator:
 
 
 class _Stage:
-    """The multiply stage with free operands of one kind, the definition of each of its products, and the accumulator.
+    """The multiply stage with free operands of one kind, the definitions of its products, and the accumulator.
 
     `half`: the result is an f16. `offset`: bias of the exponents. `scale_nan`: a block scale is NaN.
     """
@@ -292,7 +292,7 @@ def _truncated(value: Value, place: int, shift_amount: Value) -> Value:
 
 
 def _group_of(h: Harness, config: CoreConfig, stage: AlignStage, index: int) -> ProductGroup:
-    """Return a further group with the inputs of one group of the align stage."""
+    """Return an additional group with the inputs of one group of the align stage."""
     group, slots = h.add(f"group{index}", ProductGroup(config)), range(index * BLOCK_GROUP, (index + 1) * BLOCK_GROUP)
     if _scaled(config):  # products of integers include their signs
         h.m.d.comb += group.signs.eq(Cat(stage.i.signs[slot] for slot in slots))

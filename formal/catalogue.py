@@ -1,4 +1,4 @@
-"""Every property, in the order of the data path."""
+"""All properties, in the order of the data path."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -18,11 +18,11 @@ from .routing import CORE
 from .scaling import SCALING
 from .selection import SELECTION
 from .stages import UNIT
-from .tcgen05_streams import TCGEN05  # the whole topic: the order of operands is stated in tcgen05.py
+from .tcgen05_streams import TCGEN05  # imports the whole topic: tcgen05.py states the order of operands
 from .tensor_core import TENSOR_CORE
 from .tensor_operands import TENSOR_OPERANDS
 from .validity import VALIDITY
-from .warpgroup import WGMMA  # the whole topic: the order of operands is stated in wgmma.py
+from .warpgroup import WGMMA  # imports the whole topic: wgmma.py states the order of operands
 
 __all__ = ["PROPERTIES", "chosen"]
 

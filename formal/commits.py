@@ -1,4 +1,4 @@
-"""Commit groups: none finishes before its last result, none finishes late, and the count of pending groups is right."""
+"""Commit groups: none completes before its last result, none completes late, and pending groups are counted right."""
 
 from amaranth.hdl import Mux, Signal
 
@@ -9,17 +9,17 @@ from .properties import Topic, once
 __all__ = ["COMMITS"]
 
 COMMITS = Topic("commits")
-#: Instructions that are issued and not completely multiplied; as many as there are slots.
+#: Number of instructions issued and not completely multiplied, which is the number of slots.
 _ISSUED = 2
 _IN_FLIGHT = 2
-#: Groups that may be pending.
+#: Maximum number of pending groups.
 _GROUPS = 8
 
 
 # The covers are reached once two instructions are issued, multiplied and delivered, with a commit after each.
 @COMMITS.property("order", once, cycles=12)
 def _order(h: Harness) -> None:
-    """A group, any one, does not finish before all instructions before its commit have finished.
+    """An arbitrary group does not complete before all instructions before its commit have completed.
 
     After that, it finishes in the next cycle in which it is the oldest group. With no instruction left, one group
     finishes in each cycle, so whatever waits for groups or for room proceeds. Instructions are issued, multiplied and
@@ -47,7 +47,7 @@ def _order(h: Harness) -> None:
         ends.eq((ends | (last << inside)) >> delivered),
     ]
     inside_ends = sum(ends[place] for place in range(_IN_FLIGHT))
-    # Unfinished instructions, and those of them for which the marked group waits.
+    # Number of unfinished instructions, and number of those for which the marked group waits.
     finishes = h.named("finishes", delivered & ends[0])
     open_ones, awaited = Signal(3, name="open"), Signal(3, name="awaited")
     groups, ahead = Signal(range(_GROUPS + 1), name="groups"), Signal(range(_GROUPS + 1), name="ahead")

@@ -11,12 +11,12 @@ from .harness import Harness
 
 __all__ = ["problem_digest"]
 
-#: Attributes of a cell without influence: source location, place in the hierarchy, attributes and name.
+#: Attributes of a cell that do not affect the proof: source location, hierarchy, attributes and name.
 _UNIMPORTANT = frozenset({"src_loc", "module_idx", "attributes", "name"})
 
 
 def problem_digest(harness: Harness) -> str:
-    """Return 16 hexadecimal digits, a digest of everything that decides whether a property holds.
+    """Return a digest, 16 hexadecimal digits, of everything that affects whether a property holds.
 
     The harness is elaborated here. A walk leads from the claims, covers and assumptions back to the free variables, and
     numbers the cells in the order in which it meets them. So equal digests mean equal netlists except for names of
@@ -26,7 +26,7 @@ def problem_digest(harness: Harness) -> str:
     """
     ports: list[Any] = [*harness.ports, *(harness.flags[name] for name in harness.covers)]
     with uncollected():
-        # Amaranth's only public form of a netlist is text, which would have to be parsed.
+        # Amaranth's only public netlist format is text, which would have to be parsed.
         netlist = _ir.build_netlist(Fragment.get(harness.m, "formal"), ports=ports, name="top")
         walk = _Walk(netlist.cells, harness.any_state)
         for cell in netlist.cells:
@@ -37,7 +37,7 @@ def problem_digest(harness: Harness) -> str:
 
 @dataclass
 class _Walk:
-    """Numbers cells in the order of the walk, and hashes them.
+    """Numbers the cells in the order of a walk from the claims, and hashes them.
 
     With `any_state` a register of a component begins with any value, and a register of the harness with its initial
     value. So the digest includes to which of them a register belongs.
@@ -54,7 +54,7 @@ class _Walk:
         self.digest.update(repr(self._plain(row)).encode())
 
     def finish(self) -> str:
-        """Hash the cells that were met and all cells on which these depend; return the digest."""
+        """Hash the cells that the walk has reached, and all cells that these depend on; return the digest."""
         while self.pending:
             cell = self.cells[self.pending.pop()]
             if not isinstance(cell, _COMPARED):
@@ -75,7 +75,7 @@ class _Walk:
         return value
 
     def _number(self, net: Any) -> tuple[int, int] | str:
-        """Return the number of a net's driver and the bit of it; every bit of a free variable has its own number."""
+        """Return the number of a net's driver and its bit there; each bit of a free variable has its own number."""
         if net.is_const:
             return str(net.const)
         is_free = net.cell == 0

@@ -1,4 +1,4 @@
-"""Check of every assignment of a few inputs, 64 at a time: exact where solvers struggle with multipliers."""
+"""Try every assignment of a few inputs, 64 at a time: exact where solvers have difficulties with multipliers."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ _PATTERNS = (
     0xFFFF0000FFFF0000,
     0xFFFFFFFF00000000,
 )
-_WORDS = 1 << 12  # words of 64 assignments that are evaluated at a time
+_WORDS = 1 << 12  # number of 64-assignment words that are evaluated together
 
 
 def first_violation(path: Path) -> dict[str, int] | None:

@@ -21,14 +21,14 @@ from .streams import constant, offered
 __all__ = ["FETCH", "NAMED_FETCH"]
 
 FETCH = Topic("fetch")
-#: Swizzle modes: code, and units of 16 bytes in a row of the pattern.
+#: Swizzle modes: code in the descriptor, and units of 16 bytes in a row of the pattern.
 _SWIZZLES = {
     "none": (SwizzleCode.NONE, 1),
     "32B": (SwizzleCode.B32, 2),
     "64B": (SwizzleCode.B64, 4),
     "128B": (SwizzleCode.B128, 8),
 }
-_WORD_BITS, _WORDS = 16, 8  # words of a unit: the elements of an MN-major operand
+_WORD_BITS, _WORDS = 16, 8  # number of words in a unit: the elements of an MN-major operand
 
 
 def _linear(descriptor: data.View, units: int, major: str, row: int, panel: Value, segment: Value) -> Value:
@@ -70,7 +70,7 @@ def _address(h: Harness, swizzle: str, major: str) -> None:
 
 
 def _names(addresses: Any) -> Module:
-    """Build the stand-in for the address generator, in which each unit of each panel has an address."""
+    """Build a stand-in for the address generator that gives each unit of each panel its own address."""
     m = Module()
     for row in range(PANEL_ROWS):
         m.d.comb += addresses.address[row].eq(_name(addresses.request, addresses.segment, row))
@@ -78,18 +78,18 @@ def _names(addresses: Any) -> Module:
 
 
 _NAMES = stand_in(CoreMatrixAddress, _names)
-#: The fetch with such addresses.
+#: The fetch with these addresses.
 NAMED_FETCH = partial(OperandFetch, address_class=_NAMES)
 
 
 def _name(request: data.View, segment: Value, row: int) -> Value:
-    """Return the address of a unit; its highest bit is the lowest of the descriptor's start address."""
+    """Return the address of a unit; its highest bit is the lowest bit of the descriptor's start address."""
     known = Cat(Const(row, 3), segment, request.panel, request.mn_major)
     return Cat(known, Const(0, ADDRESS_BITS - 1 - len(known)), request.descriptor.start[0])
 
 
 class _MarkedMemory:
-    """A memory with one marked word at a free place; units show the top bit of their address. Noise without a read."""
+    """A memory with one marked word at a free address; units show their top address bit. Noise without a read."""
 
     def __init__(self, h: Harness, port: Any) -> None:
         self.address, self.word = constant(h, "marked_unit", ADDRESS_BITS), constant(h, "marked_word", 3)
@@ -101,7 +101,7 @@ class _MarkedMemory:
             h.m.d.comb += port.data[row].word_select(word, _WORD_BITS).eq(output)
 
     def places(self, request: data.View, segment: Value, row: int, word: int) -> tuple[Value, Value]:
-        """Return whether the marked word is one of a row of a core matrix, if that is K-major, and if MN-major."""
+        """Return whether the marked word is in a row of a core matrix, for a K-major and for an MN-major operand."""
         straight = (_name(request, segment, row) == self.address) & (self.word == word)
         return straight, (_name(request, segment, word) == self.address) & (self.word == row)
 
@@ -135,7 +135,7 @@ def _both(h: Harness, short: bool) -> None:
     h.m.d.sync += tag_before.eq(tag)
     h.assume(~a_waits | (tag == tag_before))
     h.m.d.comb += fetch.a_tag.eq(tag)
-    # Units of A and of B have different addresses: the highest bit of the panel number tells them apart.
+    # Units of A and of B have different addresses, which differ in the highest bit of the panel number.
     h.assume(~fetch.a.valid | (a.panel[-1] & a.short))
     h.assume(~fetch.b.valid | (~b.panel[-1] & (b.short == short)))
     of_a = h.named("reads_a", port.read & port.address[0][3 + 2 + 4])
@@ -185,7 +185,7 @@ class _Panels:
         for place, entry in enumerate(pending):
             with m.If(self._accepted & (behind == place)):
                 m.d.sync += entry.eq(request)
-        # The core matrix that arrives; the segments stored in each buffer, and the request to which they belong.
+        # The core matrix that arrives; the segments stored in each buffer, and the request that each buffer belongs to.
         self._arriving = Signal(name="arriving_b")
         self._arriving_segment = Signal(3, reset_less=True, name="arriving_segment")
         self._arriving_request = Signal(layout, reset_less=True, name="arriving_request")

@@ -1,4 +1,4 @@
-"""Registers of a warp: every block gathers its operands from them, and results and flags return to them, as in PTX.
+"""Registers of a warp: every block gathers its operands from them, and results and flags return to them as in PTX.
 
 The places of bytes, nibbles and scales in the registers are written by hand from PTX ISA 9.7.14.5 and 9.7.14.6, without
 the maps of the design or of the models. The harness copies the operands when an instruction enters, and counts blocks
@@ -39,7 +39,7 @@ def _halves(low: Value, high: Value) -> Value:
 
 
 def _units(results: Signal, overflows: Signal) -> type[Unit]:
-    """Return a class of units that output free results and overflows, in the order of their creation: row by row."""
+    """Return a class of units that output free results and overflows, and are listed row by row."""
     numbers = count()
 
     def build(unit: Any) -> Module:
@@ -55,8 +55,8 @@ def _units(results: Signal, overflows: Signal) -> type[Unit]:
 class Block:
     """One tile that enters the core, or one result that leaves it."""
 
-    happens: Value  #: The transfer happens in this cycle
-    #: Numbers of the block of rows and of the block of columns.
+    happens: Value  #: The transfer happens in this cycle.
+    #: Indices of the block of rows and of the block of columns.
     row: Value
     column: Value
     step: Value  #: Step of K
@@ -104,7 +104,7 @@ def nibbles_of(e: Any, row: int, *, wide: bool, long: bool, selector: int) -> li
 
 @dataclass(frozen=True)
 class _Returned:
-    """Results and overflows that came back, by output."""
+    """Results and overflows that returned from the core, by output."""
 
     words: list[Signal]
     overflows: list[Signal]
@@ -193,7 +193,7 @@ class IssuedInstruction:
 
 
 def _configs(config: CoreConfig) -> Iterator[Parameters]:
-    """Configurations and fields. Results pass the pipeline, so only they are proved with its registers."""
+    """Configurations and register fields. Only results pass the pipeline: only they need its registers."""
     for field in _REGISTERS if config.serves_warp else ():
         if field == "c":
             yield few_blocks(bare(config)), field
@@ -204,7 +204,7 @@ def _configs(config: CoreConfig) -> Iterator[Parameters]:
 
 
 def offer(h: Harness, warp: Warp, field: str) -> None:
-    """Drive a warp with free operands; of the register fields only `field` is free, the others hold zeros."""
+    """Drive a warp with free operands; of the register fields only `field` is free, others are zero."""
     operands = h.free("operands", warp_operands_layout())
     for name in warp_operands_layout().members:
         if name == "c" == field:
@@ -270,7 +270,7 @@ def _operands(h: Harness, config: CoreConfig, field: str) -> None:
 
 
 def _returned(h: Harness, config: CoreConfig, warp: Any) -> _Returned:
-    """Record what comes back, and claim where the result registers and the flags show it."""
+    """Record results and flags that return, and claim that the result registers and the flags contain them."""
     core = warp.parts.core
     result, tag = core.o.payload, core.o.payload.tag
     block = counted(h, "collected", config, core.o.valid & core.o.ready, tag.last)

@@ -27,7 +27,7 @@ RESET = "reset"
 
 
 class Harness:
-    """A design whose inputs are free variables.
+    """A design whose inputs are free variables, with assumptions, claims and covers.
 
     Attributes
     ----------
@@ -58,11 +58,11 @@ class Harness:
 
     @property
     def ports(self) -> list[Value]:
-        """The free variables."""
+        """Free variables of the harness."""
         return list(self._free)
 
     def free(self, name: str, shape: ShapeLike = 1) -> Signal:
-        """Return a free variable: it has any value, a new one in each cycle."""
+        """Return a free variable: any value, independent in each cycle."""
         signal = Signal(shape, name=name)
         self._free.append(Value.cast(signal))
         self.observed[name] = signal
@@ -129,7 +129,7 @@ class Harness:
 
 
 class _Opened:
-    """Mixin of :func:`opened`."""
+    """Base class of the components that :func:`opened` returns."""
 
     def __init__(self, *arguments: object, **options: object) -> None:
         super().__init__(*arguments, **options)
@@ -162,7 +162,7 @@ def changed(view: data.View, **fields: ValueLike) -> Value:
 
 
 def delayed(m: Module, value: Value, cycles: int, enable: Value, name: str) -> Value:
-    """Return a value delayed by `cycles` enabled cycles; any value before that."""
+    """Return a value delayed by `cycles` enabled cycles; the delayed value is free before that."""
     for cycle in range(cycles):
         earlier = Signal(value.shape(), name=f"{name}_{cycle}", reset_less=True)
         with m.If(enable):

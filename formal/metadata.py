@@ -1,4 +1,4 @@
-"""Metadata decode: legality, selects, and the slot exchange of 3:1 multiplexers."""
+"""Metadata decoding: legality, selects, and the slot exchange of 3:1 multiplexers."""
 
 from amaranth.hdl import Array, Cat, Const, Mux, Signal, Value
 

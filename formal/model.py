@@ -38,19 +38,19 @@ _REGISTERS = {
 
 
 class UndecidedError(Exception):
-    """The solver found no answer within its time limit."""
+    """The solver did not answer within its time limit."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """One run of a design."""
+    """One run of a design, which reaches a cover or breaks a claim."""
 
-    widths: dict[str, int]  #: By name of the wire
+    widths: dict[str, int]  #: Widths by name of the wire
     steps: list[dict[str, int]]  #: Values of the wires in each cycle, by name
 
 
 def written(harness: Harness, folder: Path, *, graph: bool) -> str:
-    """Return a harness as SMT-LIB; with `graph`, also write it into the folder as graphs."""
+    """Return a harness as SMT-LIB; with `graph`, also write it to the folder as and-inverter graphs."""
     ports = [*harness.ports, *(harness.flags[name] for name in harness.covers if graph)]
     text = to_rtlil(harness.m, _TOP, ports=ports, platform="formal")
     (folder / f"{_TOP}.il").write_text(text, encoding="utf-8")
@@ -118,7 +118,7 @@ class Model:
         return None
 
     def reachable(self, cover: str) -> bool:
-        """Return whether a wire can be set in the first cycle."""
+        """Return whether a wire can be true in the first cycle."""
         return self._possible(f"(|{_TOP}_n {cover}| s0)")
 
     def with_inputs(self, inputs: dict[str, int]) -> Trace:

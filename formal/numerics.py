@@ -1,4 +1,4 @@
-"""Widths and places of the terms of a step, derived from the rules of the numerics.
+"""Widths and bit positions of the terms of a step, derived from the rules of the numerics.
 
 Nothing here is read from the hardware, whose own widths and places the claims check. Bit 0 of the sum is worth ``2**(E
 - F)``: E is the largest exponent, and F the number of bits that the running format keeps below it. Example: a datapath
@@ -103,7 +103,7 @@ def groups(config: CoreConfig) -> int:
 
 
 def product_place(config: CoreConfig, index: int) -> int:
-    """Return the bit of the sum at which the last bit of a slot's products stands without a shift.
+    """Return the bit of the sum at which the last bit of a slot's unshifted products is.
 
     A float product needs its last bit no higher than at ``F - 2 * fraction bits``. The multiplier of the widest
     significand has no bits below a lowest place. Between these limits, integers keep the place of slot 0.
@@ -120,7 +120,7 @@ def product_place(config: CoreConfig, index: int) -> int:
 
 
 def integer_place(config: CoreConfig) -> int:
-    """Return the bit of the sum that is worth one while integers run."""
+    """Return the bit of the sum that has the weight one for integers."""
     return product_place(config, 0)
 
 

@@ -33,7 +33,7 @@ class Definition:
         self.inf: Value = Const(0)
         self.nan: Value = Const(0)
         self.exponent: Value = Const(1, EXPONENT_BITS)
-        self.scale = 0  # fraction bits of `magnitude`
+        self.scale = 0  # number of fraction bits of `magnitude`
         if element.packed_float:
             self.sign = code[3]
             self.magnitude = _table(code[:3], _E2M1_IN_HALVES)

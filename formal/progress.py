@@ -1,4 +1,4 @@
-"""Helpers for liveness properties."""
+"""Helpers for liveness properties: every stream makes progress in a bounded number of cycles."""
 
 from amaranth.hdl import Signal, Value
 from amaranth.lib import data, stream
@@ -54,7 +54,7 @@ class PendingPanels:
 
 
 def claim_progress(h: Harness, name: str, moves: Value, fair: Value, cycles: int) -> Signal:
-    """Claim that something moves within `cycles` cycles of a fair environment, and return the count of these."""
+    """Claim that a transfer happens within `cycles` cycles of a fair environment; return the cycle counter."""
     quiet = Signal(range(cycles + 1), name=f"quiet_before_{name}")
     with h.m.If(moves):
         h.m.d.sync += quiet.eq(0)

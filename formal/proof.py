@@ -1,4 +1,4 @@
-"""Settle a property: choose the engine, get its answer, and check that the claims are not vacuous."""
+"""Decide a property: choose the engine, run it, and check that the claims are not vacuous."""
 
 import os
 import tempfile
@@ -15,17 +15,17 @@ __all__ = ["Outcome", "settle"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result for a property and one set of parameters."""
+    """Result of the proof of a property for one set of parameters."""
 
     case: Case
-    engine: str  #: Engine that decided
+    engine: str  #: Name of the engine that decided the property
     depth: str  #: Scope of the answer: ``all inputs``, or ``no bound`` on the number of cycles
     #: ``proved``; ``broken``; ``undecided`` at the time limit; ``vacuous`` if a cover is unreachable.
     result: str
-    seconds: float  #: Processor time, that of the solvers included
-    #: Number of cycles after which each cover was reached; None if it was not.
+    seconds: float  #: Processor time in seconds, solvers included
+    #: Number of cycles after which each cover was reached; None if it was not reached.
     covers: dict[str, int | None]
-    trace: Trace | None  #: Run that breaks the property
+    trace: Trace | None  #: Run that breaks the property, or None
     #: Free and named values of that run, decoded, for each cycle.
     values: tuple[dict[str, str], ...]
     broken: tuple[str, ...]  #: Claims that fail in the last cycle
@@ -78,7 +78,7 @@ def _counterexample(
     if cycles is None:
         return None
     trace = model.violation(harness.claims, cycles)
-    if trace is None:  # the two engines disagree: nothing is proved
+    if trace is None:  # the two engines disagree, so nothing is proved
         raise UndecidedError
     return trace
 

@@ -26,21 +26,21 @@ class Property:
     """One statement about the hardware, for every configuration."""
 
     name: str  #: ``topic.property``
-    statement: str  #: The property in a sentence or two
-    build: Callable[..., None]  #: Writes the property into a harness, given the parameters
-    #: Returns the sets of parameters to prove for a configuration; equal sets of two configurations are proved once.
+    statement: str  #: The property as a sentence or two
+    build: Callable[..., None]  #: Function that writes the property into a harness, given the parameters
+    #: Function from a configuration to the parameter sets to prove; equal sets of two configurations are proved once.
     parameters: Callable[[CoreConfig], Iterable[Parameters]]
     #: Engine for designs without registers; designs with registers always use reachability.
     engine: Engine
-    #: Returns, given the parameters, the number of cycles within which a design with registers must reach its covers.
+    #: Function from the parameters to the number of cycles within which a design with registers must reach its covers.
     cycles: Callable[..., int]
 
     def __reduce__(self) -> tuple[Callable[..., "Property"], tuple[Callable[..., None], str]]:
-        """Pickle by name; unpickling `build` imports the module that enters the property."""
+        """Pickle by name; unpickling `build` imports the module that registers the property."""
         return _named, (self.build, self.name)
 
 
-#: Properties that topics have entered, by name.
+#: Registered properties by name.
 _ENTERED: dict[str, Property] = {}
 
 
@@ -53,18 +53,18 @@ class Case:
     """A property for one set of parameters."""
 
     subject: Property
-    parameters: Parameters  #: Arguments of its `build`
+    parameters: Parameters  #: Arguments for the property's `build`
     presets: tuple[str, ...]  #: Configurations with these parameters
 
     def harness(self) -> Harness:
-        """Build the harness."""
+        """Build the harness of the case."""
         harness = Harness()
         self.subject.build(harness, *self.parameters)
         return harness
 
     @property
     def described(self) -> str:
-        """Parameters in words; a configuration is named by what distinguishes it from others of the property."""
+        """Parameters as text; a configuration is named by its differences from the others of the property."""
         return " ".join(map(_word, self.parameters)) or "-"
 
     @property
@@ -80,7 +80,7 @@ def _word(parameter: object) -> str:
 
 
 class Topic(list[Property]):
-    """The properties of one topic, whose name is the first part of their names."""
+    """The properties of one topic; the topic's name is the first part of their names."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class Topic(list[Property]):
         engine: Engine = Engine.SOLVER,
         cycles: Callable[..., int] | int = 1,
     ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-        """Return a decorator that enters a function which builds a harness; its docstring is the statement."""
+        """Return a decorator that registers a function which builds a harness; its docstring states the property."""
         in_cycles = cycles if callable(cycles) else lambda *_: cycles
 
         def enter(build: Callable[..., None]) -> Callable[..., None]:
@@ -107,7 +107,7 @@ class Topic(list[Property]):
 
 
 def once(config: CoreConfig) -> list[Parameters]:
-    """Return the one set of parameters of a property that is the same for every configuration."""
+    """Return the single, empty set of parameters of a property that does not depend on the configuration."""
     return [()]
 
 

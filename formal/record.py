@@ -19,29 +19,29 @@ __all__ = ["RECORD", "Proof", "Record", "expected_seconds", "read_record", "sett
 
 #: Record that is part of the package: every property of every preset.
 RECORD = Path(__file__).with_name("proved.json")
-#: Engine of an outcome that was read from the record.
+#: Engine name of an outcome that was read from the record.
 _RECORDED = "record"
 
 
 @dataclass(frozen=True)
 class Proof:
-    """One problem that was proved."""
+    """Record of one proved problem."""
 
     property: str
-    case: str  #: Parameters in words
+    case: str  #: Parameters as text
     presets: tuple[str, ...]  #: Configurations with these parameters
     digest: str  #: Digest of the problem, from :func:`~sptc.formal.digest.problem_digest`
-    engine: str  #: Engine that proved it
-    seconds: float | None  #: Processor time; None if it was not measured
+    engine: str  #: Name of the engine that proved the problem
+    seconds: float | None  #: Processor time in seconds; None if it was not measured
 
 
 @dataclass(frozen=True)
 class Record:
-    """All cases that were proved."""
+    """Records of all proved cases."""
 
     #: Result of :func:`source_digest` when the record had every property of every preset; None if it never had.
     sources: str | None
-    proofs: tuple[Proof, ...]  #: In any order; two cases may be the same problem
+    proofs: tuple[Proof, ...]  #: Entries in any order; two cases may be the same problem
 
     @property
     def by_digest(self) -> dict[str, Proof]:
@@ -74,7 +74,7 @@ def read_record(path: Path) -> Record:
 
 @cache
 def source_digest() -> str:
-    """Return a digest of the code from which every problem follows: ``rtl/``, ``isa/`` and ``formal/``."""
+    """Return a digest of the code that determines every problem: ``rtl/``, ``isa/`` and ``formal/``."""
     package = Path(__file__).parents[1]
     files = [*package.glob("rtl/**/*.py"), *package.glob("isa/*.py"), *package.glob("formal/*.py")]
     return code_digest(files, importlib.metadata.version("amaranth"))
@@ -91,7 +91,7 @@ def _measured() -> dict[tuple[str, str], float]:
 
 
 def expected_seconds(case: Case) -> float:
-    """Return the processor time that the shipped record has for a proof; infinity if it was never measured."""
+    """Return the processor time of a proof in the shipped record; infinity if it was never measured."""
     return _measured().get((case.subject.name, case.described), float("inf"))
 
 

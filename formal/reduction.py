@@ -1,4 +1,4 @@
-"""Sums: carry-save trees and their rows, the adder at their end, groups, and the width that holds a step."""
+"""Sums: carry-save trees and their rows, the adder at their end, groups, and the width that holds a step's sum."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -61,7 +61,7 @@ class _SeenRows(CarrySaveTree):
 
 
 class _AnyRows(CarrySaveTree):
-    """A tree with any rows that keep the sum: one output word is free, and the other is the remainder.
+    """A tree whose rows only preserve the sum: one output word is free, and the other is the remainder.
 
     `constant` replaces the `constants` among the words. It is free as well, so that no sum begins with a constant.
     """
@@ -74,7 +74,7 @@ class _AnyRows(CarrySaveTree):
         self._built = super().elaborate("formal")
 
     def elaborate(self, platform: object) -> Module:
-        """Return what was built."""
+        """Return the tree that was built."""
         return self._built
 
     def _row(self, m: Module, first: Value, second: Value, third: Value, lowest: Value) -> tuple[Value, Value]:
@@ -102,7 +102,7 @@ def _step_terms(config: CoreConfig) -> list[int]:
 
 
 def _term_bits(config: CoreConfig, slot: int) -> int:
-    """Return the signed width of a slot's product without a shift, from bit 0 of the sum."""
+    """Return the signed width of a slot's unshifted product, counted from bit 0 of the sum."""
     return product_place(config, slot) + product_bits(config, slot)
 
 
@@ -135,7 +135,7 @@ def _tree(h: Harness, terms: tuple[str, ...], bits: int) -> None:
     left = (tree.word0 + tree.word1 + tree.carry)[:bits]
     for addend in (*unsigned, *increments):
         left = (left - addend)[:bits]
-    # This claim is first: with other claims to use, a solver does not see that everything cancels.
+    # This claim comes first: if it can use other claims, a solver does not find that all terms cancel.
     h.claim("sum", left == tree.constant)
     for width, holds in added.items():
         h.claim(f"sign_{width}", holds)

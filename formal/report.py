@@ -18,9 +18,9 @@ __all__ = ["Table", "as_dict", "counterexample", "listed", "listed_as_dict", "wr
 _CYCLE_PS = 1000
 _SHOWN_CYCLES = 40
 _HEAD = ("property", "of", "presets", "engine", "depth", "result", "seconds")
-#: Presets for which the list gives the time of a property separately.
+#: Presets whose proof time the list gives separately.
 _LISTED = ("tiny", "hopper")
-#: Widths of the columns to the right of those that a case determines.
+#: Widths of the columns to the right of those whose width the cases determine.
 _DECIDED_WIDTHS = (max(len(engine.value) for engine in Engine), len("all inputs"), len("undecided"), 0)
 
 
@@ -47,18 +47,18 @@ def _of_case(case: Case) -> tuple[str, str, str]:
 
 
 class Table:
-    """A table of results that is printed line by line while proofs run; `cases` determine the widths of the columns."""
+    """A table of results that grows line by line while proofs run; `cases` determine the widths of the columns."""
 
     def __init__(self, cases: Sequence[Case]) -> None:
         self._cases = len(cases)
         self._results: list[str] = []
         self._seconds = 0.0
-        of_cases = zip(_HEAD, *map(_of_case, cases), strict=False)  # only the columns that a case determines
+        of_cases = zip(_HEAD, *map(_of_case, cases), strict=False)  # only the columns whose width the cases determine
         self._widths = [*(max(map(len, column)) for column in of_cases), *_DECIDED_WIDTHS]
 
     @property
     def head(self) -> str:
-        """The first line."""
+        """Header line of the table."""
         return self._line(_HEAD)
 
     def row(self, outcome: Outcome) -> str:
@@ -70,7 +70,7 @@ class Table:
 
     @property
     def total(self) -> str:
-        """The last line."""
+        """Last line of the table, with totals."""
         counts = [f"{self._results.count(name)} {name}" for name in dict.fromkeys(["proved", *self._results])]
         left = self._cases - len(self._results)
         return f"{', '.join(counts)}{f'; {left} not asked' if left else ''}; {self._seconds:.0f} s of work"

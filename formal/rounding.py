@@ -1,4 +1,4 @@
-"""Rounding, checked by relations that decide whether a result is the right one for an exact sum."""
+"""Rounding, checked by relations that hold exactly if a result is the right one for an exact sum."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ _DISTANCE = signed(ALIGNED_EXPONENT.width + 2)
 
 
 def headrooms(port: Value) -> int:
-    """Return the number of proved headrooms: all values of the port but the last, which overflows the exponent."""
+    """Return the number of proved headrooms: all values of the port except the last, which overflows the exponent."""
     return (1 << len(port)) - 1
 
 
@@ -51,7 +51,7 @@ def _shifted(value: Value, amount: Value, bits: int) -> Value:
 
 
 class Rounded:
-    """A float, the exact sum that it was rounded from, and claims that relate the two.
+    """A rounded float and its exact sum, and claims that relate the two.
 
     ``2**places`` units of the sum are one unit in the last place of the float. `lowest` is the exponent of the sum's
     last bit. `finite`: no special value decides the result.
@@ -94,14 +94,14 @@ class Rounded:
         h.claim("finer", ~self.ordinary | self._finer(bits + 1))
         left = _shifted(self.magnitude, self.places, width + bits + 2)
         h.claim("exact", ~(self.ordinary & exact) | (left == self.significand))
-        # In quarters of a unit of the sum.
+        # In units of a quarter of the sum's last bit.
         amount = self.places.as_unsigned()[: (width + 1).bit_length()]
         unit = Const(1, width + 2) << amount
         error = h.named("error", (self.magnitude << 2) - (self.significand << (amount + 2)))
         halfway = (unit << 1).as_signed()
         odd = self.significand[0]
         up = Mux(odd, error < halfway, error <= halfway)
-        # Below a power of two floats are twice as dense.
+        # Floats below a power of two are twice as dense as above it.
         dense = (self.fraction == 0) & (self.field > 1)
         down = Mux(dense, -error <= unit, Mux(odd, -error < halfway, -error <= halfway))
         between = self.ordinary & ~exact

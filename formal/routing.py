@@ -1,4 +1,4 @@
-"""Routing in an array: every unit gets its own operands, and its result leaves at its own place.
+"""Routing in an array: every unit gets its own operands, and its result leaves at its own position.
 
 The expected operands are written by hand from PTX, byte by byte, without the maps of the design or of the models.
 """
@@ -28,7 +28,7 @@ _FIRST_TWO = 0b0100
 
 
 class _Selecting(Unit):
-    """Stands for a unit: it selects operands, and its result is free."""
+    """Stand-in for a unit: it selects operands, and its result is free."""
 
     def __init__(self, config: CoreConfig) -> None:
         super().__init__(config)
@@ -48,7 +48,7 @@ def _arrays(config: CoreConfig) -> list[Parameters]:
 
 
 def _partner(b: Value, nibbles: Value, byte: int, *, wide: bool, sparse: bool) -> Value:
-    """Return the byte of a column that meets a stored byte: metadata keeps two of each four units, by their indices."""
+    """Return the byte of a column that meets a stored byte: metadata keeps two of every four units, by index."""
     if not sparse:
         return b.word_select(byte, 8)
     unit_bytes = 2 if wide else 1
@@ -142,7 +142,7 @@ def _operands(h: Harness, config: CoreConfig) -> None:
 
 
 class _Array:
-    """An array at a tile; the operands of its units are read in the order of the tile's bytes."""
+    """An array with a free tile; the operands of its units are read in the order of the tile's bytes."""
 
     def __init__(self, h: Harness, name: str, config: CoreConfig, tile: data.View) -> None:
         self.core = core = h.add(name, opened(Core)(config, 0, _Selecting))
@@ -203,7 +203,7 @@ def _validity(h: Harness, config: CoreConfig) -> None:
         illegal = first.core.o.payload.illegal[row]
         h.claim(f"flags_{row}", illegal == flags(config, tile.metadata[row], tile.control, wide))
         h.cover(f"flags_{row}", illegal.all())
-    # All rows are alike, so only a nibble of the last row is changed.
+    # All rows are equal, so only a nibble of the last row is changed.
     last = config.rows - 1
     exchanged = Cat(Mux(chunk == n, nibble, tile.metadata[last].word_select(n, 4)) for n in range(config.chunks))
     metadata = Cat(*(tile.metadata[row] for row in range(last)), exchanged)

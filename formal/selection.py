@@ -51,7 +51,7 @@ def exchanged_nibble(h: Harness, decoder: NibbleDecoder, nibble: Value) -> Value
 
 
 def is_wide(config: CoreConfig, code: Value) -> Value:
-    """Return whether a code names an element whose metadata selects units of 16 bits: one of 16 bits or more."""
+    """Return whether a code is that of an element of 16 bits or more, whose metadata selects units of 16 bits."""
     return Cat(code == place for place, element in enumerate(config.elements) if element.container_bits >= 16).any()
 
 

@@ -29,14 +29,14 @@ __all__ = [
 
 
 def instruction_layout(**fields: ShapeLike) -> data.StructLayout:
-    """Return the layout of an instruction in the model: its mark, the fields of both families, and further `fields`."""
+    """Return the layout of an instruction in the model: mark, fields of both families, and additional `fields`."""
     flags = ("a_shared", "a_transposed", "b_transposed", "negated", "add")
     common = {"mark": 1, "control": control_layout(), **dict.fromkeys(flags, 1), "last_panel": 5}
     return data.StructLayout(common | fields)
 
 
 class SlotModel:
-    """Two instructions in two slots, modelled beside the hardware.
+    """Model of two instructions in two slots, which runs beside the hardware.
 
     With `accepted`, `instruction` enters a slot; with `multiplied`, a panel of the oldest is multiplied.
 
@@ -60,7 +60,7 @@ class SlotModel:
         self.current: Any = self.in_slot(self.slot)
         self.other: Any = self.in_slot(~self.slot)
         last = h.named("last", multiplied & (self.panel == self.current.last_panel))
-        #: Slots that are filled in this cycle.
+        #: Slots that are filled in the current cycle.
         self.filled = h.named("filled", accepted << self.next_slot, SLOTS)
         m.d.sync += [
             self.occupied.eq((self.occupied | self.filled) & ~(last << self.slot)),
@@ -82,7 +82,7 @@ class SlotModel:
         return Array(self.instructions)[slot]
 
     def at_current(self, slots: Value) -> Value:
-        """Return the bit of the slot that is being multiplied, from one bit for each slot."""
+        """Return the bit of the active slot, from one bit for each slot."""
         return slots.bit_select(self.slot, 1)
 
     def at_other(self, slots: Value) -> Value:
@@ -130,8 +130,8 @@ def claim_slots(h: Harness, slots: Any, model: SlotModel, names: Sequence[str]) 
 class OwnPanels:
     """The panels of an instruction that a stream carries: all, or every other panel of B in a pair of CTAs."""
 
-    total: Callable[[Any], Value]  #: Number of these panels, given an instruction
-    #: Number of these panels that were multiplied, given an instruction and the number of all its multiplied panels.
+    total: Callable[[Any], Value]  #: Number of these panels of an instruction
+    #: Number of these panels that were multiplied, from the number of all multiplied panels of an instruction.
     used: Callable[[Any, Value], Value]
 
 
@@ -229,7 +229,7 @@ def claim_a(
     h.claim("request_of_a", ~requests.valid | Cat(right).all())
     h.claim("panel_of_a", request.panel == panel)
     h.claim("a_elsewhere", ~elsewhere | (pending & ~instruction.a_shared))
-    # Number of core matrices that were read for the slot whose turn it is, and which of these arrives now.
+    # Number of core matrices that were read for the current slot, and index of the one that arrives now.
     read = h.named("read_of_a", Cat(fetch.segment, panel, Const(0, 1)))
     h.claim("a_begun", (read == 0) | (pending & instruction.a_shared))
     owner = model.in_slot(core_matrix.tag)

@@ -22,7 +22,7 @@ from .unit import UNIT
 
 __all__ = ["UNIT"]
 
-#: A port, by the names that lead to it.
+#: Path of a port: the names that lead to it.
 _Path = tuple[str | int, ...]
 #: Stages with registers inside, and the cuts of these registers.
 _WITHIN = {"multiply": ("product",), "reduce": ("align", "tree"), "round": ("reduce", "count", "normalise")}
@@ -32,12 +32,12 @@ _INTEGERS: dict[_Path, Any] = {(name,): 0 for name in ("headroom", "nan", "posit
 
 @dataclass(frozen=True)
 class _StandIn:
-    """Stand-in for a stage."""
+    """Stand-in for a pipeline stage."""
 
-    #: The stand-in receives the data of the marked step; it returns the answer to them.
+    #: The stand-in receives the data of the marked step; it then returns the answer of the marked step.
     receiving: Value
     answering: Value
-    answers: dict[_Path, Value]  #: That answer, by output
+    answers: dict[_Path, Value]  #: Answer of the marked step, by output
 
 
 def _cycles_in(name: str, config: CoreConfig) -> int:
@@ -46,7 +46,7 @@ def _cycles_in(name: str, config: CoreConfig) -> int:
 
 
 def _behind(paths: dict[_Path, Value], *prefix: str) -> dict[_Path, Value]:
-    """Return the entries whose paths begin with a prefix, without the prefix."""
+    """Return the entries whose paths begin with a prefix, and remove the prefix."""
     return {path[len(prefix) :]: value for path, value in paths.items() if path[: len(prefix)] == prefix}
 
 
@@ -79,7 +79,7 @@ _OTHER_CUTS = (("product", "tree", "count"), ("align", "count", "normalise"))
 
 def _units(config: CoreConfig) -> Iterator[Parameters]:
     yield (anonymous(config),)
-    if config.latency < len(STAGE_CUTS):  # what registers hold does not depend on formats: one datapath is enough
+    if config.latency < len(STAGE_CUTS):  # registers behave the same for all formats, so one datapath suffices
         for cuts in _OTHER_CUTS:
             yield (replace(anonymous(config), cuts=cuts),)
 

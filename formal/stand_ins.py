@@ -45,21 +45,21 @@ __all__ = [
 ]
 
 WORD = 32
-#: Width of the place in a label: the number of a word among those of all arrays.
+#: Width of the position in a label: the index of a word among those of all arrays.
 PLACE_BITS = 10
 #: Segments of 16 bytes of a row of A.
 SEGMENTS = 2
-#: Panels that may be fetched before their multiplication, and items in a stand-in for an array.
+#: Panels that may be fetched before their multiplication, and items in the stand-in for an array.
 DEPTH = 2
-#: A panel that was fetched ahead: mark of its instruction, and its number.
+#: A panel that was fetched ahead: mark of its instruction, and its index.
 _PANEL = data.StructLayout({"mark": 1, "panel": 5})
 
-#: Fields of a request that determine its columns.
+#: Fields of a request that determine the columns it reads.
 _COLUMN_FIELDS = ("sparse", "wide", "scaled", "last_panel", "a_shared")
-#: Arrays to which operands are followed. They have 64 lanes, so that block scales of A have a second column.
+#: Arrays whose operands are checked. They have 64 lanes, so that block scales of A have a second column.
 ARRAYS = 4
 ROWS_OF_ARRAYS = ROWS * ARRAYS
-#: Largest number of an instruction's columns in tensor memory, by operand, for a memory with so many lanes; and the
+#: Maximum number of columns of an instruction in tensor memory, by operand, for a memory with so many lanes; and the
 #: number of an operand's first column, in the order of reading.
 COLUMNS_OF = {Operand.METADATA: 2, Operand.SCALE_A: ROWS_OF_ARRAYS // 32, Operand.SCALE_B: 8, Operand.A: 8}
 FIRST_OF = {operand: sum([*COLUMNS_OF.values()][:number]) for number, operand in enumerate(COLUMNS_OF)}
@@ -67,22 +67,22 @@ ALL_COLUMNS = sum(COLUMNS_OF.values())
 
 
 def label(mark: Value, place: int) -> Value:
-    """Return a labelled word of an operand: its instruction's mark, and its place."""
+    """Return a labelled word of an operand: mark of its instruction, and its position."""
     return Cat(mark, Const(place, PLACE_BITS), Const(0, WORD - 1 - PLACE_BITS))
 
 
 def place_of_a(array: int, lane: int, register: int) -> int:
-    """Return the number of a register of A."""
+    """Return the index of a register of A."""
     return (array * LANES + lane) * REGISTERS + register
 
 
 def label_of_b(mark: Value, panel: Value, column: int, word: int) -> Value:
-    """Return a labelled word of a panel of B: its instruction's mark, its panel, column, and place in the column."""
+    """Return a labelled word of a panel of B: mark of its instruction, panel, column, and position in the column."""
     return Cat(mark, panel, Const(column, 3), Const(word, 4))
 
 
 def lane_register(panel: int, segment: int, row: int, word: int) -> tuple[int, int, int]:
-    """Return the place of a word of A from shared memory: array, lane and register.
+    """Return the position of a word of A from shared memory: array, lane and register.
 
     PTX ISA 9.7.15.4.1: an array has 16 rows, and lane 4 g + t has word t of rows g and g + 8. Registers 0 and 1 have
     those of the first 16 bytes of K, registers 2 and 3 those of the second 16 bytes.
@@ -101,7 +101,7 @@ def holds_core_matrix(fragments: Any, mark: Value, panel: int, segment: int, bit
 
 
 def descriptor(mark: Value, which: int) -> Value:
-    """Return a descriptor whose bits are its instruction's mark, but for one that tells A (1) from B (0)."""
+    """Return a descriptor whose bits are the mark of its instruction, except for one that is 1 for A and 0 for B."""
     layout = panel_request_layout()["descriptor"].shape
     bits = [mark] * layout.size
     bits[layout["reserved0"].offset] = Const(which, 1)
@@ -109,7 +109,7 @@ def descriptor(mark: Value, which: int) -> Value:
 
 
 def array_stand_in(h: Harness, count: int) -> type[Warp]:
-    """Return a class that stands for each of `count` arrays: it accepts operands at any time and returns nothing."""
+    """Return a class of `count` stand-ins for arrays, which accept operands at any time and return nothing."""
     ready = iter([h.free(f"array_{array}_ready") for array in range(count)])
 
     def build(array: Any) -> Module:
@@ -129,7 +129,7 @@ class Queue:
 
     @property
     def full(self) -> Value:
-        """Whether there is no room."""
+        """Whether the queue is full."""
         return self.count == DEPTH
 
     def build(self, m: Module, push: Value, pop: Value, item: Value) -> None:
@@ -146,7 +146,7 @@ class Queue:
 
 
 class FetchStandIn:
-    """Stands for the fetch from shared memory: reads at any time, and keeps up to two panels of B.
+    """Stand-in for the fetch from shared memory: reads at any time, and holds up to two panels of B.
 
     Attributes
     ----------
@@ -166,7 +166,7 @@ class FetchStandIn:
         self.core_matrix = Signal(layout, reset_less=True, name="core_matrix_of_a")
         names = ("may_read_b", "may_offer_b", "may_read_a")
         self._read_b, self._offer_b, self._read_a = (h.free(name) for name in names)
-        #: Class of the stand-in.
+        #: Class that replaces the component.
         self.component = stand_in(OperandFetch, self._build)
 
     def _build(self, fetch: Any) -> Module:
@@ -206,7 +206,7 @@ class FetchStandIn:
 
 
 class ColumnReaderStandIn:
-    """Stands for the reader of tensor memory: it reads the columns of its request in any order, at any time.
+    """Stand-in for the reader of tensor memory: reads the columns of a request in any order, at any time.
 
     Attributes
     ----------
@@ -229,7 +229,7 @@ class ColumnReaderStandIn:
         self.tag, self.mark = (Signal(reset_less=True, name=name) for name in ("column_tag", "column_mark"))
         self.done = Signal(ALL_COLUMNS, name="columns_done")
         self.accepted = Signal(name="columns_accepted")
-        #: Class of the stand-in.
+        #: Class that replaces the component.
         self.component = stand_in(TensorOperands, self._build)
 
     def _build(self, reader: Any) -> Module:
@@ -275,7 +275,7 @@ def word_of_column(mark: Value, operand: Operand, number: int, lane: int) -> Val
 
 
 class AccumulatorsStandIn:
-    """Stands for the accumulators in tensor memory: it delivers panels in the order of requests, at any time.
+    """Stand-in for the accumulators in tensor memory: delivers panels in the order of requests, at any time.
 
     `panels` were requested and not multiplied yet; the highest bit of a request's column is the mark.
     """
@@ -283,7 +283,7 @@ class AccumulatorsStandIn:
     def __init__(self, h: Harness) -> None:
         self.panels = Queue("requested_d")
         self._accept, self._offer = h.free("may_request_d"), h.free("may_offer_d")
-        #: Class of the stand-in.
+        #: Class that replaces the component.
         self.component = stand_in(Accumulators, self._build)
 
     def _build(self, store: Any) -> Module:
@@ -304,5 +304,5 @@ class AccumulatorsStandIn:
 
 
 def accumulator_word(mark: Value, panel: Value, place: int) -> Value:
-    """Return a labelled word of the accumulators: its instruction's mark, its panel of D, and its place in that."""
+    """Return a labelled word of the accumulators: mark of its instruction, panel of D, and position in the panel."""
     return Cat(mark, panel, Const(place, PLACE_BITS))

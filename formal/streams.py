@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 CORE, WARP = Topic("core"), Topic("warp")
-#: Largest number of blocks of outputs for which the engine finds invariants of a warp.
+#: Maximum number of blocks of outputs for which the engine finds invariants of a warp.
 _FEW_BLOCKS = 8
 
 
@@ -53,7 +53,7 @@ _ECHO = stand_in(Unit, _echo)
 
 
 class Flow:
-    """Items that enter and leave a component, at most `most` of them inside, counted, with one item marked."""
+    """Model of a component's stream: counts items inside, at most `most` of them, and marks one item."""
 
     def __init__(self, h: Harness, reset: Value, source: stream.Interface, sink: stream.Interface, most: int) -> None:
         m = h.m
@@ -79,7 +79,7 @@ class Flow:
             m.d.sync += self.passed.eq(1)
 
     def claim(self, h: Harness, token: Value, payload: Value, reset: Value) -> None:
-        """Claim order and protocol: `token` is the mark as the result shows it, `payload` the whole result."""
+        """Claim order and protocol: `token` is the mark that the result shows, `payload` the whole result."""
         h.claim("nothing_from_nothing", ~self.o_valid | (self.inside != 0))
         h.claim("holds_no_more", self.inside <= self.most)
         h.claim("order", ~self.o_valid | (token == self.awaited))
@@ -93,7 +93,7 @@ class Flow:
         h.cover("waits", waited & self.o_valid)
 
     def answers(self, h: Harness, cycles: int) -> None:
-        """Claim that something enters or leaves while anything waits or is inside.
+        """Claim that a transfer at input or output happens in every cycle in which an item waits or is inside.
 
         It does within `cycles` cycles in which a result would be taken, whatever happens between these cycles.
         """
@@ -101,7 +101,7 @@ class Flow:
         claim_progress(h, "answers", self.accepts | self.delivers | idle, self.o_ready, cycles)
 
     def drains(self, h: Harness, cycles: int, valid: Value, ready: Value) -> None:
-        """Claim that nothing is inside after `cycles` cycles in which nothing enters and everything is taken."""
+        """Claim that the component is empty after `cycles` cycles without new items in which every result is taken."""
         quiet = Signal(range(cycles + 1), name="quiet")
         with h.m.If(valid | ~ready):
             h.m.d.sync += quiet.eq(0)
@@ -112,7 +112,7 @@ class Flow:
 
 
 def constant(h: Harness, name: str, shape: ShapeLike) -> Signal:
-    """Return a free variable that never changes."""
+    """Return a free variable that is constant over time."""
     value = h.free(name, shape)
     chosen, kept = Signal(reset_less=True, name=f"{name}_chosen"), Signal(shape, reset_less=True, name=f"{name}_kept")
     h.m.d.sync += [chosen.eq(1), kept.eq(value)]
@@ -121,14 +121,14 @@ def constant(h: Harness, name: str, shape: ShapeLike) -> Signal:
 
 
 def claim_chosen(h: Harness, quiet: Value) -> None:
-    """Claim that `quiet` holds until constants have been chosen, in the first cycle."""
+    """Claim that `quiet` holds until the constants have been chosen, in the first cycle."""
     begun = Signal(name="begun")
     h.m.d.sync += begun.eq(1)
     h.claim("constants_are_chosen", begun | quiet)
 
 
 def offered(h: Harness, name: str, source: Any, reset: Value) -> tuple[Any, Value, Any]:
-    """Drive a payload that stays while it waits, as valid does; return it, whether it waits, and its last value."""
+    """Drive a payload that is stable while it waits, as valid is; return it, whether it waits, and its last value."""
     payload = h.free(name, source.payload.shape())
     h.m.d.comb += source.payload.eq(payload)
     waiting, before = Signal(name=f"{name}_waits"), Signal(payload.shape(), reset_less=True, name=f"{name}_before")
@@ -138,7 +138,7 @@ def offered(h: Harness, name: str, source: Any, reset: Value) -> tuple[Any, Valu
 
 
 def bare(config: CoreConfig) -> CoreConfig:
-    """Return a configuration with the same array and pipeline, and the smallest possible rest."""
+    """Return a configuration with the same array and pipeline, and everything else as small as possible."""
     small = {"formats": ("f16", "s8"), "scales": (), "alignment_bits": 24, "fp8_alignment_bits": 24}
     return replace(config, name="array", mux="mux4", **small)
 
@@ -148,7 +148,7 @@ SMALL_ARRAY = replace(bare(PRESETS["tiny"]), rows=4, columns=4)
 
 
 def _core_cycles(config: CoreConfig) -> int:
-    """Cycles in which a core fills, waits and drains."""
+    """Number of cycles in which a core fills, waits and drains."""
     return 2 * config.latency + 6
 
 
@@ -161,12 +161,12 @@ def _of_marked(h: Harness, flow: Flow, name: str, value: Value) -> Value:
 
 
 def assume_a_rule(h: Harness, control: Any) -> None:
-    """Exclude control words whose rule code is that of no rule."""
+    """Exclude control words whose rule code is unused."""
     h.assume(Cat(control.rule == code for code in RuleCode).any())
 
 
 def _nibbles(flow: Flow, count: int) -> Value:
-    """Return nibbles: those of the marked item are defined by no rule, those of the others by all rules."""
+    """Return nibbles: no rule defines those of the marked item, and all rules define those of others."""
     return Cat(Cat(Const(0, 2), ~flow.marks, Const(0, 1)) for _ in range(count))
 
 
@@ -213,7 +213,7 @@ def _core_reset(h: Harness, config: CoreConfig) -> None:
 def _alike(
     h: Harness, copies: Sequence[Any], drive: Callable[..., list[Any]], observe: Callable[..., Sequence[Value]]
 ) -> None:
-    """Drive two copies alike that begin in different states, and claim that their outputs agree after the first reset.
+    """Drive two copies equally from different states, and claim that their outputs agree after the first reset.
 
     Each value that `observe` returns is a claim of its own: the fewer registers a claim depends on, the sooner the
     engine finds its invariant.
@@ -233,7 +233,7 @@ def _alike(
 
 
 def _warp_cycles(config: CoreConfig) -> int:
-    """Cycles in which a warp takes two instructions and delivers their results."""
+    """Number of cycles in which a warp takes two instructions and delivers their results."""
     blocks, steps = _blocks_and_steps(config)
     return 2 * blocks * steps + 3 * config.latency + 8
 
@@ -243,7 +243,7 @@ def _blocks_and_steps(config: CoreConfig) -> tuple[int, int]:
 
 
 def few_blocks(config: CoreConfig) -> CoreConfig:
-    """Return a configuration with at most eight blocks of outputs: larger counters are beyond the engine."""
+    """Return a configuration with at most eight blocks of outputs: the engine cannot handle larger counters."""
     return config if config.warp_blocks <= _FEW_BLOCKS else replace(config, rows=4, columns=4)
 
 

@@ -57,7 +57,7 @@ _OWN_B = OwnPanels(
 
 
 def _number_of_d(i: Any, place: Value) -> Value:
-    """Return the number of the panel of D at a place in the order; a pair takes panels of both halves of N in turn."""
+    """Return the index of the panel of D at a position in the order; a pair alternates between the halves of N."""
     half = (i.last_panel + 1) >> 1
     return Mux(i.pair, (place >> 1) + Mux(place[0], half, 0), place)[:5]
 
@@ -131,7 +131,7 @@ def _order(h: Harness) -> None:
 
 
 def _claim_columns(h: Harness, cta: Any, columns: ColumnReaderStandIn, model: SlotModel) -> tuple[list[Signal], Value]:
-    """Claim that columns of tensor memory are requested for one slot after the other.
+    """Claim that columns of tensor memory are requested first for one slot, then for the other.
 
     Return the columns that are stored for each slot, and the slots for which some columns are missing.
     """
@@ -197,7 +197,7 @@ def _claim_accumulators(h: Harness, cta: Any, accumulators: AccumulatorsStandIn,
 def _claim_stored_a(
     h: Harness, cta: Any, slot: int, instruction: Any, core_matrices: list[Value], columns: Signal
 ) -> None:
-    """Claim that the words of A that have arrived are stored at their places.
+    """Claim that words of A that have arrived are stored in their registers.
 
     A column of tensor memory holds four bytes of each row: column 4 s + t is word t of segment s (PTX ISA, packing of
     A). For row 8 h + g this word belongs to lane 4 g + t, register 2 s + h.
@@ -218,7 +218,7 @@ def _claim_stored_a(
 
 
 def _claim_stored_words(h: Harness, cta: Any, slot: int, instruction: Any, columns: Signal) -> None:
-    """Claim that metadata and block scales that have arrived are stored at their places.
+    """Claim that metadata and block scales that have arrived are stored in their registers.
 
     The metadata of a row is in the lane of this row. For wide elements both pairs of a quad use one column; for 8-bit
     elements each pair has its own. Block scales of 32 rows or columns share a column, with one lane each (PTX ISA
@@ -273,11 +273,11 @@ def _claim_arrays(h: Harness, cta: Any, model: SlotModel, multiplied: Value, of_
                 of_tensor = word_of_column(mark, Operand.A, 4 * segment + thread, row_of_a)
                 of_a = Mux(current.a_shared, label(mark, place), of_tensor)
                 of_c = accumulator_word(mark, number, place)
-                a.append(operands.a[lane][register][:15] == of_a[:15])  # the sign of an f16 may change
+                a.append(operands.a[lane][register][:15] == of_a[:15])  # the sign of an f16 may be changed
                 b.append(operands.b[lane][register] == label_of_b(mark_of_b, panel_of_b, group, 4 * register + thread))
                 c.append(operands.c[lane][register] == Mux(current.add, of_c, 0))
             narrow, wide = (word_of_column(mark, Operand.METADATA, column, row) for column in (pair, 0))
-            column = Cat(Const(group, 3), number)  # of D and of B
+            column = Cat(Const(group, 3), number)  # width of D and of B
             first = Const(FIRST_OF[Operand.SCALE_B], range(ALL_COLUMNS))
             of_scale_a = word_of_column(mark, Operand.SCALE_A, row // 32, row % 32)
             of_scale_b = Cat(mark, (first + column[5:])[: len(first)], column[:5], Const(0, 2))

@@ -25,16 +25,16 @@ from .tensor_core import Echo, EchoEverywhere
 __all__ = ["TCGEN05"]
 
 
-#: Cycles in which an instruction with A in shared memory is multiplied and written.
+#: Number of cycles in which an instruction with A in shared memory is multiplied and written.
 _CYCLES = 40
-#: Fields that influence the timing, beside the number of panels.
+#: Fields that affect the timing, besides the number of panels.
 _FIELDS = data.StructLayout(dict.fromkeys(("a_shared", "sparse", "half", "add", "odd", "elsewhere"), 1))
 
 
-# Instructions of one panel or of two, of one CTA or of a pair.
+# Instructions with one panel or two, on one CTA or a pair.
 @TCGEN05.property("progress", lambda _: [(1, False), (2, False), (2, True)], cycles=_CYCLES)
 def _progress(h: Harness, panels: int, pair: bool) -> None:
-    """While a multiplication is in a slot or offered, something is requested, read, multiplied, written or taken.
+    """While a multiplication is in a slot or offered, some request, read, multiplication, write or transfer happens.
 
     It happens in at least one of two cycles in which the other CTA of a pair waits for this one, whatever lies between.
     An instruction uses the accumulators of the one before, or others. Nothing is written that was not requested.
@@ -71,7 +71,7 @@ def _progress(h: Harness, panels: int, pair: bool) -> None:
     moves = Cat(taken, multiplied, written, cta.memory.read, cta.tensor.read, requested).any()
     h.cover("is_quiet", claim_progress(h, "moves", moves | reset | ~(cta.i.valid | owed), fair, 2) != 0)
     h.claim("nothing_from_nothing", ~written | owed)
-    # Invariants that the engine needs: panels that are read ahead were requested and are not used yet.
+    # Invariants that the engine needs: panels that were read ahead were requested, and are not used yet.
     h.claim("due", due == kept + inside)
     h.claim("read_ahead", slots.left == kept + slots.count("accumulators", requested))
     own, b = panels // 2 if pair else panels, Signal(range(3), name="panels_of_b")
@@ -83,7 +83,7 @@ def _progress(h: Harness, panels: int, pair: bool) -> None:
 
 
 class _Shown(EchoEverywhere):
-    """Shows the lowest bit of C and the array number of each item."""
+    """Stand-in for an array: shows the lowest bit of C and the array number of each item."""
 
     def shown(self) -> Value:
         """Return the bits that are shown."""
@@ -92,7 +92,7 @@ class _Shown(EchoEverywhere):
 
 @TCGEN05.property("results", once, cycles=_CYCLES)
 def _results(h: Harness) -> None:
-    """The results of the arrays for a panel's accumulators are written once and in order, every word at its place.
+    """Results of the arrays for a panel's accumulators are written once and in order, every word at its position.
 
     The flags of the same panel are beside them, each row's at its place. Memories accept at any time.
     """

@@ -1,4 +1,4 @@
-"""The two streams of a tensor core: which of them may begin, and to which a result belongs.
+"""The two streams of a tensor core: which of them may start, and to which a result belongs.
 
 The array is replaced by a stand-in with two items, since a warp is proved separately.
 """
@@ -28,7 +28,7 @@ _PACES = {(0, 0): 4, (0, 1): 6, (1, 0): 6, (1, 1): 8}
 
 
 class Echo(Warp):
-    """Stands for the array: a queue of two items that shows the lowest bits of A and of B of each item."""
+    """Stand-in for the array: a queue of two items that shows the lowest bits of A and of B of each item."""
 
     #: Number of bits that are shown.
     bits = 2
@@ -51,7 +51,7 @@ class Echo(Warp):
 
 
 class EchoEverywhere(Echo):
-    """An echo of four bits, which every word of the result shows, with its own place."""
+    """Four bits of an item, which every word of the result shows, with its own position."""
 
     bits = 4
 
@@ -62,7 +62,7 @@ class EchoEverywhere(Echo):
 
 
 def words_of_result(result: data.View) -> Iterator[tuple[int, Value]]:
-    """Yield every word of a result with a number of its own: registers of all lanes, and flags of all rows."""
+    """Yield every word of a result with its own number: registers of all lanes, and flags of all rows."""
     for lane, register in product(range(LANES), range(REGISTERS)):
         yield lane * REGISTERS + register, result.d[lane][register]
     for row in range(ROWS):
@@ -76,7 +76,7 @@ def _streams(config: CoreConfig) -> Iterator[Parameters]:
         yield from ((array, of_panels) for of_panels in (False, True))
 
 
-# The covers are reached once two instructions begin and leave.
+# The covers are reached once two instructions have started and left.
 @TENSOR_CORE.property("order", _streams, cycles=16)
 def _order(h: Harness, config: CoreConfig, of_panels: bool) -> None:
     """Every result returns to the stream of its operands, in order, whatever the other stream does.

@@ -13,10 +13,10 @@ __all__ = ["TENSOR_OPERANDS"]
 TENSOR_OPERANDS = Topic("tensor_operands")
 
 
-# The covers are reached in the longest instruction, which has 22 columns, and at the begin of another one.
+# The covers are reached in the longest instruction, which has 22 columns, and at the start of the next one.
 @TENSOR_OPERANDS.property("columns", once, cycles=26)
 def _columns(h: Harness) -> None:
-    """Every instruction reads all its columns, each once, in order and without a gap, and labels each by its operand.
+    """Every instruction reads all its columns once, in order and without gaps, and labels each with its operand.
 
     Metadata of elements of 16 bits or more is one column, which the selector picks; otherwise two columns. Block scales
     of A are four columns, those of B one column for each 32 of N. A is eight columns, unless it is in shared memory

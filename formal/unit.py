@@ -58,7 +58,7 @@ class _Operands:
             step.overflow.eq(self.overflow),
         ]
         self.output = h.named("output", unit.result.d)
-        if config.mux == "mux3":  # these do not reach every unit that an undefined nibble names
+        if config.mux == "mux3":  # 3:1 multiplexers do not reach every unit that an undefined nibble selects
             h.assume(decode.illegal == 0)
         self.pairs: list[tuple[Value, Value]] = []
         for slot in range(config.step_bytes):
@@ -69,7 +69,7 @@ class _Operands:
         h.cover("any", self.output.any())
 
     def _exchanged(self, slot: int, metadata: Value, rule: Value) -> tuple[Value, Value]:
-        """Return the pair of a slot behind 3:1 multiplexers, which may exchange a chunk's slots: the same products."""
+        """Return the pair of a slot after 3:1 multiplexers, which may exchange the slots but not the products."""
         nibble = metadata.word_select(slot // 2, 4)
         swap = (rule == RuleCode.PLAIN) & Cat(nibble == value for value in range(16) if swap_for_mux3(value)).any()
         (a, b), (other_a, other_b) = self.pairs[slot], self.pairs[slot ^ 1]
@@ -77,7 +77,7 @@ class _Operands:
 
 
 def _claim_sum(h: Harness, stage: ReduceStage) -> list[Value]:
-    """Claim that the reduce stage adds up the accumulator and its terms, and return these.
+    """Claim that the reduce stage adds the accumulator and its terms, and return these.
 
     Each bit is a claim: once the bits below it are proved, it is decided quickly. These claims about the stages add
     nothing to those about the unit, but let the engine decide those quickly.

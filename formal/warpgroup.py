@@ -25,15 +25,15 @@ from .wgmma import WGMMA
 __all__ = ["WGMMA"]
 
 _REGISTERS = RegisterCycles(1, 2, 2, {(False, False): 1, (False, True): 2, (True, False): 2, (True, True): 2})
-#: Largest number of cycles without a visible transfer: those of the register file, the fetch and the arrays.
+#: Maximum number of cycles without a visible transfer: those of the register file, the fetch and the arrays.
 _QUIET = 9
 
 
-#: Instructions of one panel or of two.
+#: Instructions with one panel or two.
 _LENGTHS: list[Parameters] = [(1,), (2,)]
-#: Cycles in which an instruction with A in shared memory is multiplied.
+#: Number of cycles in which an instruction with A in shared memory is multiplied.
 _CYCLES = 40
-#: Fields that influence the timing, beside the number of panels.
+#: Fields that affect the timing, besides the number of panels.
 _FIELDS = data.StructLayout(dict.fromkeys(("a_shared", "sparse", "half"), 1))
 
 
@@ -51,7 +51,7 @@ def _multiply(h: Harness, name: str, source: Any, panels: int, reset: Value, *ot
 
 
 class _Shown(EchoEverywhere):
-    """Shows the lowest bit of C and of the metadata, and the warp number, of each item."""
+    """Stand-in for an array: shows the lowest bit of C and of the metadata, and the warp number, of each item."""
 
     def shown(self) -> Value:
         """Return the bits that are shown."""
@@ -60,7 +60,7 @@ class _Shown(EchoEverywhere):
 
 @WGMMA.property("progress", lambda _: _LENGTHS, cycles=_CYCLES)
 def _progress(h: Harness, panels: int) -> None:
-    """While a multiplication is in a slot or offered, something is read, multiplied, delivered or taken.
+    """While a multiplication is in a slot or offered, some read, multiplication, delivery or transfer happens.
 
     It happens within nine cycles in which accumulators are offered and results are taken, whatever lies between, and
     whatever an array multiplies for other warps. No result comes out that was not requested. A commit or a wait that is
@@ -94,7 +94,7 @@ def _progress(h: Harness, panels: int) -> None:
 
 @WGMMA.property("shared", lambda _: _LENGTHS, cycles=_CYCLES)
 def _shared(h: Harness, panels: int) -> None:
-    """Two warpgroups that share the tensor cores each get their own results, once and in order, and their turn.
+    """Two warpgroups that share the tensor cores each get their own results, once and in order, and both get turns.
 
     Every word of a result, its flags included, comes from the accumulators and the instruction of its warpgroup, from
     its own warp, and is at its place. While a multiplication of one warpgroup is offered, at most one of the other is

@@ -36,7 +36,7 @@ from .streams import SMALL_ARRAY
 __all__ = ["WGMMA"]
 
 WGMMA = Topic("wgmma")
-#: Panels of A, which has 64 rows.
+#: Number of panels of A, which has 64 rows.
 _A_PANELS = 8
 #: An instruction, without its operands.
 _INSTRUCTION = instruction_layout(sparsity_selector=2)
@@ -101,7 +101,7 @@ def _order(h: Harness) -> None:
 
 
 def _same(word: Value, expected: Value) -> Value:
-    """Return whether a word has its label; the bits above it, among them signs that may change, are ignored."""
+    """Return whether a word has its label; the bits above the label, among them signs that may change, are ignored."""
     return word[: PLACE_BITS + 1] == expected[: PLACE_BITS + 1]
 
 
