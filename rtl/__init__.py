@@ -1,1 +1,1 @@
-"""The RTL in Amaranth. Each pipeline stage is a file with a class of the same name; `cells` has the parts of stages."""
+"""The RTL in Amaranth. Each pipeline stage has its own file, named as its class; `cells` has the parts of stages."""

@@ -15,9 +15,9 @@ from .warp import COLUMNS, LANES, REGISTERS, ROWS, WORD_BITS
 
 __all__ = ["ARRAYS", "Accumulators", "accumulator_memory_signature", "accumulator_request_layout"]
 
-#: Arrays of 16 rows that use all lanes of tensor memory.
+#: Number of arrays of 16 rows that use all lanes of tensor memory.
 ARRAYS = TENSOR_LANES // ROWS
-#: Buffers for panels that wait to be multiplied.
+#: Number of buffers for panels that wait to be multiplied.
 _BUFFERS = 2
 _HALF = WORD_BITS // 2
 
@@ -50,7 +50,7 @@ def accumulator_request_layout() -> DescribedLayout:
 
 
 class Accumulators(wiring.Component):
-    """Read accumulators ahead, and write results to the same columns, in the order of the requests.
+    """Read accumulators in advance, and write results to the same columns, in the order of the requests.
 
     A request is accepted once one of two buffers is free and, if it reads, no pending result overlaps its columns. Its
     contents are offered two cycles later. Results are written in the cycle in which they arrive.
@@ -87,7 +87,7 @@ class Accumulators(wiring.Component):
         #     cycle     0       1       2           3 ... 6    8 ... 11    12       13
         #               read    data    multiply    issue      collect     write    read
         m.submodules.due = due = DueList(accumulator_request_layout(), self.most)
-        # Panels that are requested and not yet multiplied.
+        # Number of panels that are requested and not yet multiplied.
         kept = Signal(range(_BUFFERS + 1))
         requested, written = Signal(), self.o.valid
         overlaps = [
@@ -118,7 +118,7 @@ class Accumulators(wiring.Component):
         return m
 
     def _buffer(self, m: Module, requested: Value, taken: Value, kept: Signal) -> None:
-        """Build the buffers, which hold contents that arrive until they are taken, the oldest first."""
+        """Build the buffers, a FIFO in which an entry stays until it is taken."""
         arriving, half = Signal(), Signal(reset_less=True)
         stored = Signal(range(_BUFFERS + 1))
         behind = stored - taken

@@ -23,7 +23,7 @@ from .widths import Widths
 __all__ = ["AlignStage", "aligned_signature"]
 
 _EXPONENT = signed(ALIGNED_EXPONENT_BITS)
-#: Exponent of a product of integers, see raw_signature.
+#: Exponent of a product of integers; see raw_signature.
 _INTEGER_EXPONENT = 2
 
 
@@ -96,7 +96,7 @@ class AlignStage(wiring.Component):
         return groups
 
     def _align_groups(self, m: Module, groups: list[ProductGroup]) -> Value:
-        """Find e_max of all terms, align the groups to it, and drive the outputs that it decides. Return e_max."""
+        """Find e_max of all terms, align the groups to it, and drive the outputs that depend on it. Return e_max."""
         packed = is_one_of(self.config, self.control.a, self.widths.packed)
         e_max, nan = self.i.e_max, self.i.nan
         if groups:

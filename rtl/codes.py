@@ -14,7 +14,7 @@ ELEMENT_CODE_BITS = 4
 
 
 def is_one_of(config: CoreConfig, code: Value, elements: Sequence[Element]) -> Value:
-    """Return whether a code is that of one of `elements`; undefined for a code that the configuration does not have."""
+    """Return whether a code is that of one of `elements`; undefined for codes that the configuration lacks."""
     if len(elements) == len(config.elements):
         return Const(1)
     codes = [config.elements.index(element) for element in elements]

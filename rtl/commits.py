@@ -1,4 +1,4 @@
-"""Tracking of committed groups of instructions until they are finished, in order."""
+"""Track committed groups of instructions until they complete, in order."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
@@ -10,7 +10,7 @@ from .tensor_core import IN_FLIGHT
 
 __all__ = ["GROUPS", "PENDING_BITS", "Commits"]
 
-#: Width of N of ``wait_group``, and most committed groups that may be pending.
+#: Width of N of ``wait_group``, and maximum number of pending committed groups.
 PENDING_BITS = 3
 GROUPS = 1 << PENDING_BITS
 

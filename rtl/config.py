@@ -32,16 +32,16 @@ CUTS = ("select", "product", "multiply", "align", "tree", "reduce", "count", "no
 STAGE_CUTS = ("select", "multiply", "align", "reduce", "round")
 #: Operand multiplexers: two 4:1 multiplexers, or two 3:1 ones.
 MUXES = ("mux4", "mux3")
-#: Block scale formats.
+#: Names of the block scale formats.
 BLOCK_SCALES = ("ue8m0", "ue4m3")
-#: Rows and columns of the outputs of a warp.
+#: Size of a warp's outputs, in rows and columns.
 WARP_ROWS, WARP_COLUMNS = 16, 8
 #: Bytes of a segment: the part of a row of A that is in one register of the four lanes of a quad. A row has two.
 WARP_SEGMENT_BYTES = 16
 
 
 class ConfigError(Error):
-    """Invalid configuration; the message names the field."""
+    """The configuration is invalid; the message names the field."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Element:
     """An element format and its container."""
 
     format: Format
-    #: Bits that an element takes in an operand: for e2m1, 8 in some kinds and 4 in others.
+    #: Widths in bits that an element may take in an operand: for e2m1, 8 in some kinds and 4 in others.
     container_bits: int
 
     @classmethod
@@ -98,7 +98,7 @@ class Element:
         return f"{self.format.name}/{self.container_bits}" if self.packed_float else self.format.name
 
 
-#: Upper limit of rows, columns and bytes of a step: far more than any known hardware has.
+#: Upper limit of rows, columns and bytes of a step, far above those of known hardware.
 _MOST = 256
 
 
@@ -106,14 +106,14 @@ _MOST = 256
 class CoreConfig:
     """Configuration of one datapath."""
 
-    name: str  #: Name in headers and messages
+    name: str  #: Name of the configuration in headers and messages
     #: Element formats that the datapath has, as :meth:`Element.parse` reads them.
     formats: tuple[str, ...]
-    scales: tuple[str, ...] = ()  #: Block scale formats that it has: ``ue8m0``, ``ue4m3``
+    scales: tuple[str, ...] = ()  #: Block scale formats that the datapath has: ``ue8m0``, ``ue4m3``
     #: Bytes of stored A that a unit takes each cycle: 16 or 32 on known architectures, at most 256.
     step_bytes: int = 32
     alignment_bits: int = 25  #: Bits that alignment keeps below the largest exponent, e_max (F)
-    fp8_alignment_bits: int = 25  #: F of 8-bit floats, at most `alignment_bits`
+    fp8_alignment_bits: int = 25  #: F of 8-bit floats, which is at most `alignment_bits`
     block_alignment_bits: int = BLOCK_ALIGNMENT_BITS  #: F of packed e2m1
     #: Whether the largest exponent is at least e_zero, a rule that no recording of a Blackwell GPU has decided
     #: (:data:`~sptc.isa.numerics.OPEN_RULES`).
@@ -202,7 +202,7 @@ class CoreConfig:
 
     @property
     def warp_blocks(self) -> int:
-        """Blocks of rows x columns outputs in the 16 x 8 outputs of a warp, and so the cycles of one step of K."""
+        """Number of blocks of rows x columns outputs in a warp's 16 x 8: the number of cycles per step of K."""
         return (WARP_ROWS // self.rows) * (WARP_COLUMNS // self.columns)
 
     @property
@@ -271,7 +271,7 @@ class CoreConfig:
         return self.warp_interval(steps) + self.latency + 1
 
     def holds(self, instruction: Instruction) -> bool:
-        """Return whether the datapath has the formats of an instruction, and selection if it is sparse."""
+        """Return whether the datapath has the formats of an instruction and, if it is sparse, metadata selection."""
         if instruction.sparse and not self.sparse:
             return False
         elements = [Element(fmt, instruction.container_bits) for fmt in (instruction.a, instruction.b)]

@@ -29,14 +29,14 @@ _FIELD = r"\\[^\s.\[\]]+(?:\.\w+|\[\d+\])+(?:\$\d+)?"
 _FIELDS = re.compile(
     rf"(?:^ *attribute \\enum_[^\n]*\n)*^ *wire [^\n]*{_FIELD}\n\n?|^ {{0,2}}connect {_FIELD} [^\n]*\n\n?", re.MULTILINE
 )
-#: Most input bits of a top module: Amaranth numbers them with 16 bits, and uses some numbers itself.
+#: Maximum number of input bits of a top module: Amaranth numbers them with 16 bits, and uses some numbers itself.
 _MOST_INPUT_BITS = (1 << 16) - 64
 #: Type of the cells at the ports of a component in :class:`_Surroundings`.
 _PORT = "sptc_port"
 
 
 class _Surroundings(Elaboratable):
-    """A module around a component, whose ports are connected to one cell of type :data:`_PORT` each."""
+    """A module around a component; each port of the component is connected to one cell of type :data:`_PORT`."""
 
     def __init__(self, component: wiring.Component) -> None:
         self._component = component
@@ -115,7 +115,7 @@ def _with_ports(text: str, name: str, ports: dict[str, bool]) -> str:
     end = text.index("\nend\n", start)
     before, top, behind = text[:start], text[start:end], text[end:]
     top = re.sub(rf"^  cell \\{_PORT} .*?^  end\n", "", top, flags=re.MULTILINE | re.DOTALL)
-    for number, (port, is_input) in enumerate(ports.items(), start=2):  # after clock and reset
+    for number, (port, is_input) in enumerate(ports.items(), start=2):  # clock and reset come first
         wire = re.compile(rf"^(  wire width \d+)( \\{port})$", re.MULTILINE)
         top, count = wire.subn(rf"\1 {'input' if is_input else 'output'} {number}\2", top)
         assert count == 1, port

@@ -19,7 +19,7 @@ __all__ = ["Core", "tile_layout", "tile_result_layout"]
 
 
 def tile_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> DescribedLayout:
-    """Return the layout of a tile, which a core takes each cycle: one step of rows x columns outputs."""
+    """Return the layout of a tile, one step of rows x columns outputs, which a core takes each cycle."""
     outputs = config.rows * config.columns
     row, column = "Operands of each row, as in row_step_layout.", "Operands of each column."
     output = "Accumulators and the overflow flag of each, row by row."

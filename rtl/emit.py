@@ -74,7 +74,7 @@ def module_name(config: CoreConfig, top: str) -> str:
 
 
 def unit_instance(name: str) -> type[Unit]:
-    """Return a class of units that instantiate one shared module; Amaranth would emit one module per unit."""
+    """Return a class of units that all instantiate one shared module; otherwise Amaranth emits one module per unit."""
 
     class UnitInstance(Unit):
         def elaborate(self, platform: object) -> Module:

@@ -30,14 +30,14 @@ __all__ = [
 ]
 
 PANEL_ROWS = 8
-#: Core matrices of a panel of B; a panel of A, or of B in a dense instruction, has half as many.
+#: Number of core matrices in a panel of B; a panel of A, or of B of a dense instruction, has half as many.
 CORE_MATRICES = 4
-#: Bits of an address, in units of 16 bytes.
+#: Width of an address in bits, in units of 16 bytes.
 ADDRESS_BITS = 14
 UNIT_BITS = 128
-#: Bits of the number of a panel: eight columns of up to 256.
+#: Width of a panel index: N has up to 256 columns, a panel eight.
 PANEL_BITS = 5
-_ELEMENT_BITS = 16  #: width of the elements of operands that may be MN-major
+_ELEMENT_BITS = 16  #: element width of operands that may be MN-major
 
 
 class SwizzleCode(enum.Enum, shape=2):

@@ -1,4 +1,4 @@
-"""Flags of undefined behaviour of ``wgmma`` under PTX, as far as the hardware of a warpgroup can detect it."""
+"""Flags of ``wgmma`` behaviour that PTX leaves undefined, as far as the hardware of a warpgroup can detect it."""
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import enum, wiring
@@ -66,7 +66,7 @@ class LifeCycle(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the state of fences, and of groups that were not waited for."""
+        """Build the state of fences, and of groups for which no wait was issued."""
         m = Module()
         undefined = self.undefined
         fenced, touched, multiplied = (Signal(name=name) for name in ("fenced", "touched", "multiplied"))
@@ -102,7 +102,7 @@ class LifeCycle(wiring.Component):
         return m
 
     def _doublings(self) -> Value:
-        """Return log2(K) - 3. Elements half as wide double K, and so does sparsity."""
+        """Return log2(K) - 3: elements of half the width double K, and so does sparsity."""
         elements = self.config.elements
         doublings: Value = Const(0, 2)
         for narrow in (16, 8):

@@ -10,7 +10,7 @@ from .config import MUXES, CoreConfig
 
 __all__ = ["KEPT_UNITS", "MetadataStage", "NibbleDecoder", "RuleCode", "selects_layout"]
 
-#: Units of a chunk that are stored in A, and so the units of B that are selected.
+#: Number of units of a chunk that are stored in A, and thus of units of B that are selected.
 KEPT_UNITS = 2
 
 
@@ -78,7 +78,7 @@ class NibbleDecoder(wiring.Component):
             self.select0.eq(_one_hot(self.index0) & reach0),
             self.select1.eq(_one_hot(self.index1) & reach1),
         ]
-        # Nibbles by the set of rules that define them.
+        # Nibbles that each set of rules defines.
         groups: dict[tuple[RuleCode, ...], list[int]] = {}
         for nibble in range(1 << len(n)):
             rules = tuple(code for code in RuleCode if nibble in isa.RULES[code.name.lower()].legal)

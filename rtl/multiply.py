@@ -168,7 +168,7 @@ class MultiplyStage(wiring.Component):
             "c_significand": accumulator.significand,
             "c_grid_exponent": c_exponent - dropped,
             "headroom_offset": dropped - offset.offset + Mux(half, headrooms["f16"], headrooms["f32"]),
-            # The sign of a NaN product does not matter: NaN has priority.
+            # the sign of a NaN product does not matter, since NaN has priority
             "nan": _any([product.nan for product in floats]) | accumulator.nan | offset.nan,
             "positive_inf": _any([product.special & ~product.sign for product in floats])
             | (accumulator.inf & ~accumulator.sign),

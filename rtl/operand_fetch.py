@@ -20,7 +20,7 @@ from .fetch import (
 
 __all__ = ["OperandFetch", "core_matrix_layout"]
 
-#: Buffers for panels of B: one is filled while the other is multiplied.
+#: Number of buffers for panels of B: one is filled while the other is multiplied.
 _BUFFERS = 2
 
 
@@ -79,7 +79,7 @@ class OperandFetch(wiring.Component):
         #     data                  b0    b1    b2    b3    a0    a1
         #     panels.valid                                  1
         segments = {name: Signal(range(CORE_MATRICES), name=f"segment_{name}") for name in ("a", "b")}
-        # Panels of B that are begun and not yet taken.
+        # Number of panels of B that have begun and are not yet taken.
         kept = Signal(range(_BUFFERS + 1))
         taken = self.panels.valid & self.panels.ready
         room = (segments["b"] != 0) | (kept != _BUFFERS) | taken

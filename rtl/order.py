@@ -12,9 +12,9 @@ from .select import SelectStage
 
 __all__ = ["DENSE_NIBBLE", "ColumnOrder", "OrderedSelect", "RowOrder", "byte_order", "nibble_order", "selected_byte"]
 
-#: Metadata of dense steps: selects the first two units of a chunk.
+#: Metadata nibble of dense steps: selects the first two units of a chunk.
 DENSE_NIBBLE = 0b0100
-#: Ports that say how elements are ordered.
+#: Ports that state how elements are ordered.
 _WIDE_AND_SPARSE = {"wide": (In(1), "Elements take 16 bits or more."), "sparse": (In(1), "Metadata selects B.")}
 
 

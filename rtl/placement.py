@@ -13,7 +13,7 @@ from .warp import COLUMNS
 __all__ = ["Placement", "placement_layout"]
 
 _ALL_COLUMNS = 1 << COLUMN_BITS
-#: Value of `reserved2` in a descriptor of ``tcgen05``.
+#: Value of field `reserved2` in a matrix descriptor of ``tcgen05``.
 _FIXED = 1
 
 

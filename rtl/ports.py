@@ -26,21 +26,21 @@ class Bits:
     """A number."""
 
     width: int
-    signed: bool = False  #: In two's complement
+    signed: bool = False  #: Whether the number is in two's complement
 
 
 @dataclass(frozen=True)
 class Enumeration:
-    """A code with named values."""
+    """Type of a code with named values."""
 
     name: str
     width: int
-    values: tuple[tuple[str, int], ...]  #: Name and code of each value; other codes have no meaning
+    values: tuple[tuple[str, int], ...]  #: Name and code of each value; other codes are unused
 
 
 @dataclass(frozen=True)
 class Array:
-    """Elements side by side, the first in the lowest bits."""
+    """Type of an array of elements, the first in the lowest bits."""
 
     element: "Type"
     count: int
@@ -53,20 +53,20 @@ class Array:
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a structure."""
+    """Type of a field of a structure."""
 
     name: str
-    low: int  #: Lowest bit in the structure
+    low: int  #: Lowest bit of the field in the structure
     type: "Type"
     meaning: str
 
 
 @dataclass(frozen=True)
 class Structure:
-    """Fields, the first in the lowest bits."""
+    """Type of a structure, the first field in the lowest bits."""
 
     width: int
-    fields: tuple[Field, ...]  #: Fields with at least one bit
+    fields: tuple[Field, ...]  #: Fields of at least one bit
 
 
 Type = Bits | Enumeration | Array | Structure
@@ -76,8 +76,8 @@ Type = Bits | Enumeration | Array | Structure
 class Port:
     """A port of the emitted module."""
 
-    name: str  #: Name in the Verilog
-    is_input: bool  #: Driven from outside
+    name: str  #: Name of the port in the Verilog
+    is_input: bool  #: Whether the port is an input of the module
     type: Type
     meaning: str
 
@@ -97,12 +97,12 @@ def ports(config: CoreConfig, top: str) -> list[Port]:
         One of :data:`~sptc.rtl.emit.TOPS`.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnusedElaboratable)  # only its ports are read
+        warnings.simplefilter("ignore", UnusedElaboratable)  # only the component's ports are read
         component = COMPONENTS[top](config)
         signature = component.signature
         members = [(path, member) for path, member, _ in signature.flatten(component)]
         del component
-        gc.collect()  # frees it here, where its warning is ignored: it refers to itself
+        gc.collect()  # free the component while its warning is ignored: it is in a reference cycle
     codes = tuple((word.replace("/", "_").upper(), code) for code, word in enumerate(config.formats))
     elements = Enumeration("ElementCode", ELEMENT_CODE_BITS, codes)
     result = []

@@ -23,14 +23,14 @@ __all__ = [
 #: Signed width of a product of 4-bit elements.
 GROUP_PRODUCT_BITS = 9
 _PACKED_MAXIMUM = 12  #: e2m1 in halves
-_SCALE_MAXIMUM = 15  #: significand of ue4m3 in eighths
+_SCALE_MAXIMUM = 15  #: significand of ue4m3 in units of 1/8
 
 #: Signed width of a group's sum.
 GROUP_SUM_BITS = sum_bits(GROUP_PRODUCT_BITS, BLOCK_GROUP)
 #: Largest magnitude of a scaled group, in units of its last bit.
 MAXIMUM_SCALED_GROUP = BLOCK_GROUP * _PACKED_MAXIMUM**2 * _SCALE_MAXIMUM**2
 SCALED_GROUP_BITS = MAXIMUM_SCALED_GROUP.bit_length()
-#: Bits of a scaled group below the unit: two of the product of halves, the rest of the scales.
+#: Number of bits of a scaled group below one: two from the product of two halves, the rest from the scales.
 SCALED_GROUP_FRACTION_BITS = 2 + GROUP_SCALE_FRACTION_BITS
 
 

@@ -15,8 +15,8 @@ from .widths import Widths
 
 __all__ = ["ReduceStage", "addends_signature"]
 
-#: Levels of adders in front of the ``align`` register. In front of all levels it would be widest. Behind more levels,
-#: glitches of the alignment would pass through more adders, and the stage in front of it would be the slowest.
+#: Number of adder levels before the ``align`` register. Before all levels the register would be widest. After more
+#: levels, glitches of the alignment would pass through more adders, and the stage before it would be the slowest.
 _REGISTERED_LEVEL = 3
 
 
@@ -88,7 +88,7 @@ class ReduceStage(wiring.Component):
         )
         m.submodules.adder = adder = Adder(self.widths.total_bits)
         m.d.comb += [port.eq(term) for port, term in zip(tree.terms, addends, strict=True)]
-        # Group sums are in two's complement already: only aligned terms, scaled groups and c have an increment.
+        # Group sums are already in two's complement: only aligned terms, scaled groups and c have an increment.
         m.d.comb += [
             tree.enable.eq(self.enable),
             tree.increments.eq(Cat(*i.increments, Const(0, len(group_sums)), i.group_increments, i.c_increment)),

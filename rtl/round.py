@@ -19,7 +19,7 @@ __all__ = ["SPECIAL_VALUES", "ResultCode", "RoundStage", "normalised_bits"]
 
 _F32, _F16 = FORMATS["f32"], FORMATS["f16"]
 _DROPPED_E8M13_BITS = 10
-#: Bit of an f32's fraction where the last fraction bit of an f16 is.
+#: Bit of an f32's fraction at which the last fraction bit of an f16 is.
 _HALF_PLACE = _F32.fraction_bits - _F16.fraction_bits
 #: Cuts with registers in this stage.
 _CUTS = ("reduce", "count", "normalise")
@@ -36,7 +36,7 @@ class ResultCode(enum.Enum, shape=2):
     """Run-time result format and rounding."""
 
     F32 = 0  #: truncation to f32
-    E8M13 = 1  #: the same with 13 fraction bits, in an f32
+    E8M13 = 1  #: the same, with 13 fraction bits
     F16 = 2  #: round to nearest even
     S32 = 3  #: integer, wrapped or clamped
 
@@ -48,7 +48,7 @@ def normalised_bits(total_bits: int) -> int:
 
 @dataclass(frozen=True)
 class _Inputs:
-    """Inputs of the rounding, behind the registers so far."""
+    """Inputs of the rounding after the registers."""
 
     total: Value
     headroom: Value
@@ -203,7 +203,7 @@ class RoundStage(wiring.Component):
         # A top bit of zero: the number is zero, or subnormal since the headroom stopped the shift.
         field = Signal(ALIGNED_EXPONENT_BITS)
         m.d.comb += field.eq(Mux(magnitude[-1], normalised.exponent, 0))
-        # The complement is one too small in its last place: the increment adds that one if only zeros are dropped.
+        # The complement is one too small in its last bit: the increment corrects it if only zeros are dropped.
         truncated = negative & ~normalised.dropped
         fraction = magnitude[-1 - _F32.fraction_bits : -1]
         increment = Signal()

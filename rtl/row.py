@@ -1,4 +1,4 @@
-"""The row: a metadata decoder and a unit. In: stored A, B, metadata and accumulator of a step. Out: the result."""
+"""The row: a metadata decoder and a unit. Inputs: A, B, metadata and accumulator of a step. Output: the result."""
 
 from amaranth.hdl import Module
 from amaranth.lib import wiring

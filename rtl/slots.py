@@ -44,7 +44,7 @@ class Slot:
 
     @cached_property
     def padding(self) -> int:
-        """Bits of the sum below the last bit of a product whose shift amount is zero."""
+        """Number of bits of the sum below the last bit of a product whose shift amount is zero."""
         integer_place = Slot(self.config, 0).padding if self.index else 0
         if not self.floats:
             return integer_place
@@ -57,7 +57,7 @@ class Slot:
         return min(max(least, integer_place), most)
 
     def point(self, element: Element, operand: str) -> int:
-        """Return the bits below the binary point in the significand of a float, in operand ``a`` or ``b``."""
+        """Return the number of bits below the binary point in the significand of a float, in operand ``a`` or ``b``."""
         both = kept_bits(self.config, element) - self.padding
         return both // 2 if operand == "a" else both - both // 2
 
@@ -89,13 +89,13 @@ class Slot:
 
     @property
     def shift_amount_bits(self) -> int:
-        """Width of the shift amount. e_max saturates in it: a product that far below is shifted out anyway."""
+        """Width of the shift amount. e_max saturates in it: smaller products are shifted out completely anyway."""
         largest = max((2 * ((1 << element.format.exponent_bits) - 1) for element in self.floats), default=0)
         return min((largest + self.float_bits).bit_length(), PRODUCT_EXPONENT_BITS)
 
     @property
     def integer_shift(self) -> int:
-        """Places that an integer product is higher than in slot 0."""
+        """Number of bits that an integer product is higher than in slot 0."""
         return self.padding - Slot(self.config, 0).padding
 
     @property

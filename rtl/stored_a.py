@@ -12,9 +12,9 @@ from .warp import LANES, ROWS, WORD_BITS
 
 __all__ = ["A_PANELS_OF_ARRAY", "StoredA"]
 
-#: Panels of eight rows of A that an array of 16 rows takes.
+#: Number of panels (eight rows of A) that an array of 16 rows takes.
 A_PANELS_OF_ARRAY = 2
-#: Columns of tensor memory that hold A: 32 stored bytes a row.
+#: Number of columns of tensor memory that hold A: 32 stored bytes per row.
 _COLUMNS = 8
 
 

@@ -28,7 +28,7 @@ def package(config: CoreConfig, top: str, name: str) -> str:
     if top not in ("unit", "row"):
         constants |= {"ROWS": config.rows, "COLUMNS": config.columns}
     lines = [
-        # The module is not named after the file, constants may be unused, and a field is named `long`, a word of C++.
+        # Lint exceptions: the module is not named after the file, constants may be unused, and a field is named `long`.
         *(f"/* verilator lint_off {rule} */" for rule in ("DECLFILENAME", "UNUSEDPARAM", "SYMRSVDWORD")),
         f"package {name}_pkg;",
         *(f"  localparam int unsigned {constant} = {value};" for constant, value in constants.items()),
@@ -54,7 +54,7 @@ class _Group:
     name: str
     is_input: bool
     type: Type
-    #: Ports of the module, and the expression that is connected to each.
+    #: Ports of the module, each with the expression that is connected to it.
     connections: list[tuple[str, str]]
 
 
@@ -69,7 +69,7 @@ def _groups(members: Iterable[Port]) -> Iterator[_Group]:
 
 
 def _numbered(members: Iterable[Port]) -> Iterator[tuple[str, list[Port]]]:
-    """Yield ports by the name without a number; ports that differ only in their number come together."""
+    """Yield groups of ports by their name without a number; ports that differ only in the number form one group."""
     for stem, alike in groupby(members, key=lambda port: re.sub(r"__\d+$", "", port.name)):
         yield stem, list(alike)
 
@@ -92,7 +92,7 @@ class _Types:
         self._named: dict[Type, str] = {}
 
     def enter(self, name: str, kind: Type) -> None:
-        """Define a type under a name."""
+        """Define a type under a name, unless it is defined already."""
         if isinstance(kind, Structure) and kind not in self._named:
             self._structure(name, kind)
         else:

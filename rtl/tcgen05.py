@@ -162,7 +162,7 @@ class Tcgen05(wiring.Component):
         wiring.connect(m, operands.memory, wiring.flipped(self.tensor))
         wiring.connect(m, store.memory, wiring.flipped(self.accumulators))
         kept = data.StructLayout({name: field.shape for name, field in tcgen05_layout() if name != "operation"})
-        # A and the words must be complete before the first panel; B and D come panel by panel.
+        # A and the words must be complete before the first panel; B and D arrive panel by panel.
         m.submodules.slots = slots = OperandSlots(kept, {"a": True, "b": False, "words": True, "d": False})
         m.submodules.stored_a = stored = StoredA(self.arrays, from_columns=True)
         m.submodules.words = words = self.words_class(self.arrays)
@@ -214,7 +214,7 @@ class Tcgen05(wiring.Component):
         ]
 
     def _bring_a(self, m: Module, slots: OperandSlots, fetch: OperandFetch, stored: StoredA) -> None:
-        """Fetch A of one slot after the other from shared memory; :meth:`_bring_words` reads A in tensor memory."""
+        """Fetch A of one slot after the other from shared memory; :meth:`_bring_words` fetches A in tensor memory."""
         m.submodules.requests_a = requests = PanelRequests(A_PANELS_OF_ARRAY * self.arrays)
         turn, arrived, elsewhere = slots.a, fetch.core_matrix, Signal(name="a_is_elsewhere")
         instruction = turn.instruction
@@ -351,7 +351,7 @@ class Tcgen05(wiring.Component):
 
 
 def _panel_number(instruction: data.View, place: Value) -> Value:
-    """Return the panel of D that is multiplied at some place in the order; in a pair, from each half of D in turn."""
+    """Return the panel of D at a position in the order of multiplication; a pair alternates between the halves of D."""
     # Each CTA of a pair has half of the columns of B. With N = 64:
     #
     #     place          0    1    2    3    4    5    6    7

@@ -1,4 +1,4 @@
-"""A tensor core of an SM: one array for panels of ``wgmma`` and for ``mma``, which the register file limits."""
+"""A tensor core of an SM: one array that executes panels of ``wgmma``, and ``mma`` at the rate of the register file."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ __all__ = ["IN_FLIGHT", "TENSOR_CORE", "TensorCore"]
 
 #: The array of a tensor core of sm_90, with the throughput of ``wgmma`` on an H200: 16 rows x 8 columns in four cycles.
 TENSOR_CORE = replace(PRESETS["hopper"], rows=8, columns=4)
-#: Most instructions and panels in an array at a time: one in each stage, one in front and one behind; rounded up.
+#: Maximum instructions and panels in an array at a time: one in each stage, one before and one after; rounded up.
 IN_FLIGHT = 8
 
 
@@ -59,7 +59,7 @@ class TensorCore(wiring.Component):
         """Build the input multiplexer, the register-file interval, and the routing of results."""
         m = Module()
         m.submodules.warp = warp = self.warp_class(self.config, self.unit_class)
-        # One bit for each entry in the array, the oldest lowest: the entry is an `mma` and not a panel.
+        # One bit for each entry in the array, the oldest lowest: set if the entry is an `mma`, not a panel.
         sources, inside = Signal(IN_FLIGHT), Signal(range(IN_FLIGHT + 1))
         taken, delivered = Signal(), Signal()
         # A sparse `mma` with four registers of A has the pace 8, and the array takes four cycles for it or a panel:

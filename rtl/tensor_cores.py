@@ -21,9 +21,9 @@ from .warp import LANES, WORD_BITS, Warp, warp_operands_layout, warp_result_layo
 
 __all__ = ["WARPS", "TensorCores", "mma_layout", "multiplication_layout", "ready_cycles", "shared_members"]
 
-#: Warps per warpgroup. Each has its own tensor core.
+#: Number of warps per warpgroup. Each has its own tensor core.
 WARPS = 4
-#: Panels of A per instruction, eight rows each.
+#: Number of panels (eight rows) of A per instruction.
 _A_PANELS = WARPS * A_PANELS_OF_ARRAY
 #: Shared-memory reads per panel of A. Panels of B that are read before A: all that
 #: :class:`~sptc.rtl.operand_fetch.OperandFetch` has buffers for.
@@ -62,7 +62,7 @@ def mma_layout() -> DescribedLayout:
 
 
 def ready_cycles(registers: int, panels: int, panel_reads: int) -> int:
-    """Return the fewest cycles from acceptance of an instruction to its first panel, if no other is in flight.
+    """Return the minimum cycles from acceptance of an instruction to its first panel, if no other is in flight.
 
     Parameters
     ----------

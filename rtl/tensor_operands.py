@@ -11,10 +11,10 @@ from .warp import WORD_BITS
 
 __all__ = ["COLUMN_FIELDS", "Operand", "TensorOperands", "columns_of", "operand_request_layout", "tensor_column_layout"]
 
-#: Columns of A (32 stored bytes a row), and of the block scales of 128 rows.
+#: Number of columns for A (32 stored bytes per row), and for the block scales of 128 rows.
 _A_COLUMNS, _SCALE_COLUMNS = 8, 4
 _NUMBER_BITS = 3
-#: log2 of the panels of B whose block scales share a column.
+#: log2 of the number of panels of B whose block scales share a column.
 _SCALE_SHIFT = 2
 
 

@@ -15,7 +15,7 @@ from .warp import COLUMNS, LANES, ROWS, WORD_BITS
 
 __all__ = ["TensorWords"]
 
-#: Lanes of tensor memory whose block scales share a column.
+#: Number of lanes of tensor memory whose block scales share a column.
 _PARTITION = 32
 
 
@@ -24,7 +24,7 @@ def _lanes_layout() -> data.ArrayLayout:
 
 
 class TensorWords(wiring.Component):
-    """Store metadata and block scales of both slots, and give those of one slot to the arrays. Latency: one cycle.
+    """Store metadata and block scales of both slots, and output those of one slot to the arrays. Latency: one cycle.
 
     Source: CUTLASS ``tmem_e_frg``, with which JAX agrees, for metadata; PTX ISA, scale factor A and B ID, and CUTLASS
     ``tmem_sf_frg`` for block scales. Of their four copies, the one in the first 32 lanes is used. Modelled.

@@ -1,4 +1,4 @@
-"""The unit: dot product of one row and one column. In: a decoded step and an accumulator. Out: a rounded result."""
+"""The unit: dot product of a row and a column. Inputs: a decoded step and an accumulator. Output: a rounded result."""
 
 from typing import TypeVar
 

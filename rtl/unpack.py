@@ -1,4 +1,4 @@
-"""Unpacking of elements and accumulators to the raw form, which is the same for all formats."""
+"""Unpacking of elements and accumulators to a raw form that is the same for all formats."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
@@ -14,9 +14,9 @@ from .slots import Slot, kept_bits
 
 __all__ = ["ACCUMULATOR_SIGNIFICAND_BITS", "FormatDecoder", "Unpack", "UnpackAccumulator", "traits_layout"]
 
-#: Fraction bits of the format whose only special value is a NaN of all ones, e4m3.
+#: Fraction bits of e4m3, the format whose only special value is a NaN of all ones.
 _LONE_NAN_FRACTION_BITS = FORMATS["e4m3"].fraction_bits
-#: Width of an accumulator's significand, that of f32.
+#: Width of an accumulator's significand, which is that of f32.
 ACCUMULATOR_SIGNIFICAND_BITS = 24
 
 

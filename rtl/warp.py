@@ -33,7 +33,7 @@ LANES, REGISTERS, CHUNKS = 32, 4, 16
 #: Width of a register, and of a word of tensor memory.
 WORD_BITS = 32
 _FRAGMENT = data.ArrayLayout(data.ArrayLayout(WORD_BITS, REGISTERS), LANES)
-#: Tag of a block in the core: the properties of its instruction that are needed to store the result.
+#: Tag of a block in the core: the properties of its instruction that the store of its result needs.
 _TAG = data.StructLayout({"half": 1, "wide": 1, "step": 1, "last": 1})
 
 
@@ -83,7 +83,7 @@ def warp_result_layout() -> DescribedLayout:
 
 @dataclass(frozen=True)
 class _Position:
-    """The step and the block that are issued: step of K, last step of the instruction, block of rows and of columns."""
+    """The step and block that is issued: step of K, last step of the instruction, block of rows and of columns."""
 
     step: Value
     last_step: Value

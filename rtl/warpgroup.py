@@ -33,7 +33,7 @@ def warpgroup_layout() -> DescribedLayout:
     return DescribedLayout(registers | own | multiplication)
 
 
-#: Fields of a command that its flags of undefined behaviour depend on.
+#: Fields of a command on which its flags of undefined behaviour depend.
 _FLAGGED = ("operation", "pending", "control", "a_descriptor", "b_descriptor", "a_shared", "last_panel")
 
 
@@ -58,7 +58,7 @@ def _own_ports() -> dict[str, tuple[wiring.Member, str]]:
 
 
 class Commands(wiring.Component):
-    """Accept the commands of one warpgroup, count its committed groups, and flag behaviour that PTX leaves open."""
+    """Accept the commands of one warpgroup, count its committed groups, and flag behaviour undefined by PTX."""
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
@@ -124,7 +124,7 @@ class Arbiter(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the search, which starts behind the warpgroup that was served last."""
+        """Build the search, which starts after the warpgroup that was served last."""
         m = Module()
         before, waits = Signal.like(self.chosen, name="before"), Signal()
         # The choice stays while its request waits. Otherwise the nearest warpgroup behind `before` is chosen: its

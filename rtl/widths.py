@@ -143,22 +143,22 @@ class Widths:
 
     @property
     def float_slots(self) -> int:
-        """Slots whose products may be floats that are aligned one by one."""
+        """Number of slots whose products may be floats that are aligned one by one."""
         return max((self.config.slots_of(element) for element in self.floats), default=0)
 
     @property
     def groups(self) -> int:
-        """Groups of 16 products of 4-bit elements."""
+        """Number of groups of 16 products of 4-bit elements."""
         return max((self.config.slots_of(element) for element in self.narrow), default=0) // BLOCK_GROUP
 
     @property
     def integer_groups(self) -> int:
-        """Groups that are summed as integers."""
+        """Number of groups that are summed as integers."""
         return self.groups if any(element.format.is_integer for element in self.narrow) else 0
 
     @property
     def scaled_groups(self) -> int:
-        """Groups that are scaled and aligned."""
+        """Number of groups that are scaled and aligned."""
         return self.groups if self.packed else 0
 
     @property

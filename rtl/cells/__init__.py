@@ -1,1 +1,1 @@
-"""Parts that the stages are made of: multipliers, adders, trees, shifters, multiplexers, and described ports."""
+"""Building blocks of the stages: multipliers, adders, trees, shifters, multiplexers, and described ports."""

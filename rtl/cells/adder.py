@@ -9,7 +9,7 @@ from .platforms import has_operators
 
 __all__ = ["Adder", "kept"]
 
-#: Bits of a group that a carry can skip.
+#: Width of a group that a carry can skip, in bits.
 _GROUP = 7
 
 

@@ -68,7 +68,7 @@ class CarrySaveTree(wiring.Component):
         return [getattr(self, f"term{index}") for index in range(len(self.term_bits))]
 
     def elaborate(self, platform: object) -> Module:
-        """Build the rows of adders, those of the shortest words first."""
+        """Build the rows of adders, beginning with the shortest words."""
         m = Module()
         # A sign has a negative weight: it enters inverted, and a constant corrects the sum. No sign is extended.
         # With the sign s of a term of w bits: -s * 2**(w - 1) = ~s * 2**(w - 1) - 2**(w - 1).

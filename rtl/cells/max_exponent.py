@@ -8,7 +8,7 @@ from .described import DescribedSignature
 
 __all__ = ["ALIGNED_EXPONENT_BITS", "LEAST_EXPONENT", "MaxExponent"]
 
-#: Signed width of exponents that include biases and block scales.
+#: Signed width of exponents with biases and block scales.
 ALIGNED_EXPONENT_BITS = 11
 #: Exponent of a term that does not participate: below every real exponent.
 LEAST_EXPONENT = -(1 << (ALIGNED_EXPONENT_BITS - 1))

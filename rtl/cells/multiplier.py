@@ -12,10 +12,10 @@ from .platforms import has_operators
 
 __all__ = ["Multiplier"]
 
-#: Signed numbers of at most so many bits are recoded: an adder for three times `a` would cost more than it saves.
+#: Maximum width of signed numbers that are recoded: for wider ones, an adder for three times `a` pays off.
 _RECODED_BITS = 8
 
-#: Place of a row's lowest bit, the row, and at most one bit of twice the row's lowest weight.
+#: Row of the partial products: position of its lowest bit, the row, and at most one bit of twice its lowest weight.
 _Row = tuple[int, Value, Value]
 
 

@@ -1,4 +1,4 @@
-"""Targets of elaboration besides gates."""
+"""Targets of elaboration other than gates."""
 
 __all__ = ["FPGA", "OPERATORS", "has_operators"]
 
