@@ -4,10 +4,10 @@
 :func:`tcgen05_mma` on tensor memory and shared memory; :func:`ldmatrix` and :func:`stmatrix` move matrices between
 shared memory and registers. :func:`pack` puts matrices where an instruction takes them, :func:`unpack` takes them out
 again, :func:`save` and :func:`load` keep the operands in files, and :func:`random_metadata` draws legal metadata.
-:func:`gemm` multiplies whole matrices, and :func:`identify` says how a kernel summed one. :func:`run_kernel` runs a
-compiled kernel. :func:`evidence` says whether the numerics of an instruction are measured or modelled, and
-:func:`numerics` returns them. :class:`WgmmaSequence` checks the order of the calls around ``wgmma``. Bad input raises
-an :class:`Error`.
+:func:`gemm` multiplies whole matrices, :func:`identify` says how a kernel summed one, and :func:`diagnose` what went
+wrong. :func:`run_kernel` runs a compiled kernel. :func:`evidence` says whether the numerics of an instruction are
+measured or modelled, and :func:`numerics` returns them. :class:`WgmmaSequence` checks the order of the calls around
+``wgmma``. Bad input raises an :class:`Error`.
 """
 
 from importlib import import_module
@@ -41,6 +41,7 @@ __all__ = [
     "OrderError",
     "TensorMap",
     "WgmmaSequence",
+    "diagnose",
     "evidence",
     "gemm",
     "identify",
@@ -63,6 +64,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .gemm.diagnose import diagnose as diagnose
     from .gemm.identify import identify as identify
     from .gemm.multiply import gemm as gemm
     from .gemm.pack import pack as pack
@@ -80,6 +82,7 @@ if TYPE_CHECKING:
 #: called as the function that it holds.
 _LATER = {
     "gemm": (".gemm", ""),
+    "diagnose": (".gemm.diagnose", "diagnose"),
     "identify": (".gemm.identify", "identify"),
     "load": (".gemm.tile_file", "load"),
     "pack": (".gemm.pack", "pack"),

@@ -1,6 +1,6 @@
 """``sptc.identify``: find the way of summation that gives every bit of a kernel's result."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..api.backends import with_numerics
+from ..api.backends import Backend, with_numerics
 from ..api.operands import is_integer
 from ..errors import Error, OperandError, shown
 from ..isa.architectures import same_numerics
@@ -18,12 +18,17 @@ from ..isa.numerics import Numerics
 from ..operands.registers import CONTAINERS
 from ..tensors.compressed import Compressed
 from .block_scales import BlockScales, block_scales_of
+from .candidates import Expressions, candidates
 from .choice import fastest, formats_of, instructions_alike
-from .epilogue import RESULTS, SCALE_ORDERS, result_dtype
+from .diagnosis import Diagnosis
+from .epilogue import RESULTS, SCALE_ORDERS, Epilogue, result_dtype
+from .fault_probe import Problem
+from .faults_rounding import rounded_otherwise
 from .matrices import as_array, as_factor, loses_bits
 from .misses import Miss
 from .options import all_chosen, along_m, epilogue_of, format_of, grouped, oriented
 from .search import Found, Operands, Search, searched
+from .setting import Setting
 from .sums import check_result
 from .ways import CONVERSIONS, Way
 
@@ -63,7 +68,7 @@ class Identification:
     alike: tuple[Way, ...] = ()
     instructions_alike: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  #: Sentences on how the operands were read and converted
-    diagnosis: str | None = None  #: Explanation of a result that no way gives
+    diagnosis: Diagnosis | None = None  #: If no way is exact: what went wrong
 
     def record(self) -> dict[str, Any]:
         """Return the result as JSON values, without the operands of the first output that differs."""
@@ -79,7 +84,7 @@ class Identification:
             "alike": [asdict(way) for way in self.alike],
             "instructions_alike": list(self.instructions_alike),
             "notes": list(self.notes),
-            "diagnosis": self.diagnosis,
+            "diagnosis": self.diagnosis and self.diagnosis.record(),
         }
 
     def __str__(self) -> str:
@@ -99,10 +104,12 @@ class Identification:
         lines = [f"none of the {self.tried} ways that were tried gives all {self.compared} outputs", *self.notes]
         if self.possible:
             lines.append(f"each output is one of those possible with slices in some order:\n  {self.possible}")
+        if self.diagnosis:
+            lines.append(f"diagnosis: {self.diagnosis}")
         if near:
             where = f"row {near.row}, column {near.column}: 0x{near.wanted:x} wanted, 0x{near.got:x} got"
             lines.append(f"nearest, {near.differing} outputs differ, the first in {where}\n  {near.way}")
-        return "\n".join([*lines, *([self.diagnosis] if self.diagnosis else [])])
+        return "\n".join(lines)
 
     def _not_told_apart(self) -> str:
         """Return a summary of what the search cannot distinguish."""
@@ -232,8 +239,33 @@ def identify(
         for (of_a, of_b), order in product(conversions, SCALE_ORDERS if both_scales else SCALE_ORDERS[:1])
     ]
     group = groups.length if groups else 0
-    found = searched(search, families, plain, variants, group, None if workers is None else int(workers))
+    i = families[0][0]
+    setting = _setting(operands, i, epilogue, computes)
+
+    def rounded() -> Iterator[tuple[str, Setting]]:
+        formats = (i.b, i.a) if operands.swapped else (i.a, i.b)
+        for text, one, other in rounded_otherwise(left, right, formats):
+            changed = _setting(Operands(one, other, i, prune, nan), i, epilogue, computes)
+            yield text, replace(setting, a=changed.a, nibbles=changed.nibbles, b=changed.b)
+
+    def problem() -> Problem:
+        expressions = Expressions(search.instructions, search.wanted.shape)
+        return Problem(
+            setting=setting, wanted=search.wanted, ways=search.nearest_ways(), instructions=families[0],
+            rounded=rounded, more_ways=lambda: candidates(families, plain, expressions, variants, group),
+        )  # fmt: skip
+
+    found = searched(search, families, plain, variants, problem, group, None if workers is None else int(workers))
     return _identification(found, wanted.size, notes, numerics is None)
+
+
+def _setting(operands: Operands, i: Instruction, epilogue: Epilogue, computes: Backend) -> Setting:
+    """Return operands in the formats of an instruction as a fault can change them."""
+    a, b, scales, groups = operands.unconverted(i)
+    return Setting(
+        a=a.codes, nibbles=a.nibbles, k=a.k, granularity=i.granularity, b=b, scales=scales, groups=groups,
+        epilogue=epilogue, computes=computes,
+    )  # fmt: skip
 
 
 def _families(
@@ -305,4 +337,5 @@ def _identification(found: Found, outputs: int, notes: tuple[str, ...], is_arch:
     return Identification(
         exact=way is not None, way=way, compared=outputs, nearest=near, equal=found.equal, possible=found.possible,
         tried=found.tried, alike=found.alike, instructions_alike=tuple(map(str, others)), notes=notes,
+        diagnosis=found.diagnosis,
     )  # fmt: skip

@@ -1,6 +1,6 @@
 """Search for a way of summation: try candidates on a sample of outputs, then on all outputs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
@@ -18,7 +18,9 @@ from ..tensors.encode import decode_codes
 from ..tensors.sparsify import expand
 from .block_scales import BlockScales
 from .candidates import Expressions, any_order, candidates, streams
+from .diagnosis import Diagnosis, diagnosis_of
 from .epilogue import Epilogue
+from .fault_probe import Problem, is_gross
 from .group_scales import GroupScales
 from .matrices import Factors, Sparse, converted, dense_codes, exact_product, factors, sparse_codes
 from .misses import Miss, Output
@@ -36,6 +38,8 @@ _GLANCE_ROWS, _GLANCE_COLUMNS, _WHOLLY = 8, 16, 32
 #: Ways that are compared on all outputs to find the next best or the nearest, and further ways that are tried on the
 #: sample for this.
 _RIVALS, _TRIED_BESIDE = 4, 400
+#: Ways that are tried before the search for faults, if results differ by more than ways do.
+_BEFORE_FAULTS = 40
 #: Multiplications above which a product is large: only one rival is then compared on all outputs.
 _LARGE = 1 << 33
 
@@ -106,6 +110,13 @@ class Operands:
             codes = dense_codes(label, converted(self._given[label], i.b, conversion), i.b, self._nan)
             self._dense[name] = codes.T if self.swapped else codes
         return self._dense[name]
+
+    def unconverted(
+        self, i: Instruction
+    ) -> tuple[Sparse, NDArray, tuple[NDArray[np.uint8], NDArray[np.uint8]] | None, GroupScales | None]:
+        """Return both factors in the formats of an instruction, without conversion, block scales and group scales."""
+        scales = self._scales.checked(i, self.shape, self.k, swapped=self.swapped) if self._scales else None
+        return self._sparse_of(i, ""), self._dense_of(i, ""), scales, self._groups
 
     def of(self, way: Way) -> Factors:
         """Return the operands of a way's instruction."""
@@ -206,6 +217,11 @@ class Search:
         finite = np.isfinite(errors)
         return float(np.median(errors[finite])) if finite.any() else 0.0
 
+    def nearest_ways(self) -> list[Way]:
+        """Return the ways tried: the nearest first if some give many outputs, else in the order of the search."""
+        least, outputs = min(self.counts.values()), len(self._rows) * len(self._columns)
+        return sorted(self.counts, key=self.counts.__getitem__) if least < 0.8 * outputs else [*self.counts]
+
     def parts(self, way: Way) -> Iterator[tuple[slice, slice]]:
         """Yield blocks that cover all outputs."""
         return blocks(self.wanted.shape, way.chains(self.wanted.shape, self.of(way).count))
@@ -258,6 +274,7 @@ class Found:
     alike: tuple[Way, ...]
     possible: Way | None
     tried: int
+    diagnosis: Diagnosis | None = None
 
 
 def searched(
@@ -265,10 +282,11 @@ def searched(
     families: Sequence[Sequence[Instruction]],
     plain: Way,
     variants: Sequence[dict[str, Any]],
+    problem: Callable[[], Problem],
     group: int = 0,
     workers: int | None = None,
 ) -> Found:
-    """Try the candidates until one gives every output; then find the next best or the nearest way.
+    """Try the candidates until one gives every output; then find the next best, or the nearest way and a fault.
 
     Parameters
     ----------
@@ -276,6 +294,8 @@ def searched(
         Operands and expected result.
     families, plain, variants, group
         As for :func:`sptc.gemm.candidates.candidates`.
+    problem : callable
+        Returns the result as a problem whose fault is searched, with the ways tried so far.
     workers : int, optional
         As for :func:`sptc.gemm.candidates.streams`. Stream-K is not searched with group scales.
 
@@ -289,7 +309,9 @@ def searched(
     if not group:
         streamed = streams(families[0], replace(plain, **variants[0]), expressions, workers)
         every = chain(islice(every, 1), streamed, every) if workers else chain(every, streamed)
-    for way in every:
+    for number, way in enumerate(every):
+        if number == _BEFORE_FAULTS and is_gross(problem()) and (diagnosis := diagnosis_of(problem())).explained:
+            return Found(None, _nearest(search, None)[0], (), (), None, search.tried, diagnosis)
         if not search.sample(way) and search.equals(way):
             tried = search.tried
             for other in islice(every, _TRIED_BESIDE):
@@ -305,7 +327,7 @@ def searched(
             if search.is_possible(way):
                 found = way
                 break
-    return Found(None, _nearest(search, None)[0], (), (), found, tried)
+    return Found(None, _nearest(search, None)[0], (), (), found, tried, diagnosis_of(problem()))
 
 
 def _nearest(search: Search, found: Way | None) -> tuple[Miss | None, tuple[Way, ...]]:

@@ -1,0 +1,297 @@
+"""Random products with faults that kernels have, planted without the functions that search for them.
+
+Operands are moved through a simulated memory, and products with wrong metadata are computed by a back end directly.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import planted_values as values
+from planted_values import READ
+from random_products import Case, Matrix, Product, Random, drawn
+from sptc.api.backends import backend
+from sptc.gemm.choice import instructions_for
+from sptc.gemm.epilogue import to_codes
+from sptc.isa.memory import SWIZZLES
+from sptc.isa.metadata import indices
+from sptc.isa.operands import MatrixOperands
+from sptc.tensors.cutlass import interleaved_positions
+
+# Outputs in other places.
+
+PLACES = "outputs in other places"
+
+
+def blocks_of_rows(p: Product) -> Case:
+    """Store blocks of rows in another order."""
+    size = int(p.rng.choice([size for size in (8, 16, 32, 64) if size < len(p.a)]))
+    order = p.rng.permutation(len(p.a) // size)
+    order = order if (order != np.arange(len(order))).any() else order[::-1]
+    return p.case(p.y.reshape(len(order), size, -1)[order].reshape(p.shape), PLACES)
+
+
+def blocks_of_columns(p: Product) -> Case:
+    """Store blocks of columns shifted cyclically."""
+    size = int(p.rng.choice([8, 16]))
+    order = np.roll(np.arange(p.shape[1] // size), int(p.rng.integers(1, p.shape[1] // size)))
+    return p.case(p.y.reshape(p.shape[0], len(order), size)[:, order].reshape(p.shape), PLACES)
+
+
+def warps_exchanged(p: Product) -> Case:
+    """Store the rows of two warps in each other's place."""
+    y = p.y
+    y[:32] = np.vstack([y[16:32], y[:16]])
+    return p.case(y, PLACES)
+
+
+def atoms_exchanged(p: Product) -> Case:
+    """Exchange two atoms of 16 x 8 outputs."""
+    y = p.y
+    one = y[:16, :8].copy()
+    y[:16, :8], y[48:64, 16:24] = y[48:64, 16:24], one
+    return p.case(y, PLACES)
+
+
+def lanes_permuted(p: Product) -> Case:
+    """Store the accumulators of each lane where another lane's belong."""
+    order = p.rng.permutation(32)
+    y = p.y
+    out = y.copy()
+    for row in range(0, p.shape[0], 16):
+        for column in range(0, p.shape[1], 8):
+            for lane in range(32):
+                for i in range(4):
+                    here, there = ((one >> 2) + 8 * (i >> 1) for one in (lane, order[lane]))
+                    x, z = (2 * (one & 3) + (i & 1) for one in (lane, order[lane]))
+                    out[row + here, column + x] = y[row + there, column + z]
+    return p.case(out, PLACES)
+
+
+def stored_transposed(p: Product) -> Case:
+    """Store the product column by column."""
+    return p.case(np.ascontiguousarray(p.y.T).reshape(p.shape), PLACES)
+
+
+def tiles_transposed(p: Product) -> Case:
+    """Transpose each tile."""
+    size, y = int(p.rng.choice([8, 16, 32])), p.y
+    for row in range(0, p.shape[0], size):
+        for column in range(0, p.shape[1], size):
+            y[row : row + size, column : column + size] = y[row : row + size, column : column + size].T.copy()
+    return p.case(y, PLACES)
+
+
+def halves_exchanged(p: Product) -> Case:
+    """Exchange the left and the right half."""
+    half = p.shape[1] // 2
+    return p.case(np.hstack([p.y[:, half:], p.y[:, :half]]), PLACES)
+
+
+# Operands read from other places.
+
+
+def in_memory(
+    matrix: Matrix, pitch: int, write: Callable[[Matrix], Matrix], read: Callable[[Matrix], Matrix]
+) -> Matrix:
+    """Move each strip of `pitch` bytes of a matrix's rows through memory, by the addresses of writer and reader."""
+    rows = len(matrix)
+    octets = np.ascontiguousarray(matrix).view(np.uint8).reshape(rows, -1)
+    out = np.zeros_like(octets)
+    for start in range(0, octets.shape[1], pitch):
+        row, byte = np.indices((rows, pitch))
+        linear = row * pitch + byte
+        image = np.zeros(rows * pitch, np.uint8)
+        image[write(linear)] = octets[:, start : start + pitch]
+        out[:, start : start + pitch] = image[read(linear)]
+    return out.view(matrix.dtype).reshape(matrix.shape)
+
+
+def wrong_swizzle(p: Product) -> Case:
+    """Write B in one swizzle and read it in another."""
+    writer, reader = p.rng.choice(["none", "32B", "64B", "128B"], 2, replace=False)
+    turned = np.ascontiguousarray(p.b.T)
+    pitch = min(128, turned.shape[1] * turned.itemsize)
+    wrong = in_memory(turned, pitch, SWIZZLES[writer].apply, SWIZZLES[reader].apply)
+    return p.case(p.times(p.a, wrong.T), READ)
+
+
+def core_address(row: Matrix, byte: Matrix, leading: int, stride: int) -> Matrix:
+    """Return the address of a byte in core matrices."""
+    return row // 8 * stride + byte // 16 * leading + row % 8 * 16 + byte % 16
+
+
+def offsets_exchanged(p: Product) -> Case:
+    """Exchange the leading and the stride offset of tiles of B."""
+    turned, pitch = np.ascontiguousarray(p.b.T), 32
+    written, read = (
+        lambda linear, stride=stride, leading=leading: core_address(linear // pitch, linear % pitch, leading, stride)
+        for leading, stride in ((128, 256), (256, 128))
+    )
+    return p.case(p.times(p.a, in_memory(turned, pitch, written, read).T), READ)
+
+
+def core_for_linear(p: Product) -> Case:
+    """Write core matrices of B and read rows, or the reverse."""
+    turned, pitch = np.ascontiguousarray(p.b.T), 64
+
+    def core(linear: Matrix) -> Matrix:
+        return core_address(linear // pitch, linear % pitch, 128, 128 * pitch // 16)
+
+    order = (core, lambda linear: linear) if p.rng.integers(0, 2) else (lambda linear: linear, core)
+    return p.case(p.times(p.a, in_memory(turned, pitch, *order).T), READ)
+
+
+def major_exchanged(p: Product) -> Case:
+    """Read tiles of B in the other major."""
+    size, depth = (int(p.rng.choice([16, 32])) for _ in range(2))
+    wrong = p.b.copy()
+    for k in range(0, len(wrong), depth):
+        for n in range(0, p.shape[1], size):
+            tile = wrong[k : k + depth, n : n + size]
+            wrong[k : k + depth, n : n + size] = tile.T.ravel().reshape(depth, size)
+    return p.case(p.times(p.a, wrong), READ)
+
+
+def b_transposed(p: Product) -> Case:
+    """Read B from the memory of its transpose."""
+    wrong = np.ascontiguousarray(p.b).reshape(p.shape[1], -1).T
+    return p.case(p.times(p.a, np.ascontiguousarray(wrong)), READ)
+
+
+def k_tiles_in_other_order(p: Product) -> Case:
+    """Read the K tiles of B in another order."""
+    size = int(p.rng.choice([64, 128])) if len(p.b) > 128 else 64
+    order = np.arange(len(p.b) // size)
+    order = [order ^ 1, order[::-1], np.maximum(order - 1, 0)][int(p.rng.integers(0, 3))]
+    wrong = p.b.reshape(-1, size, p.shape[1])[np.minimum(order, len(p.b) // size - 1)].reshape(p.b.shape)
+    return p.case(p.times(p.a, wrong), READ)
+
+
+# Metadata.
+
+METADATA = "metadata"
+
+
+def compressed(p: Product) -> tuple[Matrix, Matrix]:
+    """Return stored elements and nibbles of A, in order."""
+    rows = len(p.a)
+    if p.fmt == "tf32":
+        place = (p.a.reshape(rows, -1, 2) != 0).argmax(2)
+        return np.take_along_axis(p.a.reshape(rows, -1, 2), place[..., None], 2)[..., 0], np.where(place, 14, 4)
+    chunks = p.a.reshape(rows, -1, 4)
+    place = np.sort(np.argsort(chunks == 0, axis=2, kind="stable")[:, :, :2], axis=2)
+    return np.take_along_axis(chunks, place, 2).reshape(rows, -1), place[..., 0] | place[..., 1] << 2
+
+
+def with_metadata(p: Product, stored: Matrix, nibbles: Matrix) -> Matrix:
+    """Compute one chain with any metadata, on a back end directly."""
+    i = instructions_for(p.fmt, "sm_90")[0]
+    code = f"u{stored.itemsize}"
+    a, b = (np.ascontiguousarray(one).view(code)[None] for one in (stored, p.b))
+    c = np.zeros((1, *p.shape), np.uint32)
+    d = backend("native").multiply(i, "sm_90", MatrixOperands(a, b, c, nibbles.astype(np.uint8)[None])).d[0]
+    values = d.view(np.int32 if p.fmt == "s8" else np.float32)
+    return to_codes(values, p.result).view(p.y.dtype)
+
+
+def metadata_case(change: Callable[[Random, Matrix], Matrix]) -> Callable[[Product], Case]:
+    """Return a function that plants changed metadata."""
+
+    def plant(p: Product) -> Case:
+        stored, nibbles = compressed(p)
+        return p.case(with_metadata(p, stored, change(p.rng, nibbles)), METADATA)
+
+    return plant
+
+
+def interleaved(rng: Random, nibbles: Matrix) -> Matrix:
+    """Write 16-bit words in the order of CUTLASS 2, read row by row."""
+    rows, chunks = nibbles.shape
+    words = nibbles.reshape(rows, -1, 4)
+    out = np.empty((words.shape[0] * words.shape[1], 4), nibbles.dtype)
+    out[interleaved_positions(rows, chunks // 4, 16).ravel()] = words.reshape(-1, 4)
+    return out.reshape(rows, chunks)
+
+
+def other_selector(rng: Random, nibbles: Matrix) -> Matrix:
+    """Take the metadata of the neighbouring instruction along K, which the other selector holds."""
+    parts = nibbles.reshape(len(nibbles), -1, 8)
+    return parts[:, np.arange(parts.shape[1]) ^ 1].reshape(nibbles.shape)
+
+
+def of_one_slice(rng: Random, nibbles: Matrix) -> Matrix:
+    """Take the metadata of the first instruction for all."""
+    parts = nibbles.reshape(len(nibbles), -1, 8)
+    return np.broadcast_to(parts[:, :1], parts.shape).reshape(nibbles.shape)
+
+
+def indices_exchanged(rng: Random, nibbles: Matrix) -> Matrix:
+    """Exchange both indices of each nibble."""
+    low, high = indices(nibbles)
+    return low << 2 | high
+
+
+MANGLED: dict[str, Callable[[Random, Matrix], Matrix]] = {
+    "metadata of zeros": lambda rng, n: np.zeros_like(n),
+    "metadata of another selector": other_selector,
+    "metadata of another row": lambda rng, n: np.roll(n, int(rng.choice([1, 8, 16])), 0),
+    "metadata of row + 8": lambda rng, n: n[np.arange(len(n)) ^ 8],
+    "metadata shifted": lambda rng, n: np.roll(n, int(rng.choice([-1, 1, 2])), 1),
+    "metadata with i0 and i1 exchanged": indices_exchanged,
+    "metadata with bytes exchanged": lambda rng, n: n[:, np.arange(n.shape[1]) ^ 2],
+    "metadata of another interleave": interleaved,
+    "metadata of one slice": of_one_slice,
+}
+
+#: Faults by name: what plants one into a product that is drawn with these limits.
+PLANTED: dict[str, tuple[Callable[[Product], Case], dict[str, Any]]] = {
+    "rows in blocks": (blocks_of_rows, {}),
+    "columns in blocks": (blocks_of_columns, {}),
+    "warps exchanged": (warps_exchanged, {}),
+    "atoms exchanged": (atoms_exchanged, {}),
+    "lanes permuted": (lanes_permuted, {}),
+    "stored transposed": (stored_transposed, {}),
+    "tiles transposed": (tiles_transposed, {}),
+    "halves exchanged": (halves_exchanged, {}),
+    "wrong swizzle": (wrong_swizzle, {}),
+    "offsets exchanged": (offsets_exchanged, {}),
+    "core matrices for linear": (core_for_linear, {}),
+    "K-major for MN-major": (major_exchanged, {}),
+    "B transposed": (b_transposed, {}),
+    "K tiles in another order": (k_tiles_in_other_order, {}),
+    **{
+        name: (metadata_case(change), {"dense": False, "way": {}, "fmt": fmt, "result": "f32"})
+        for fmt in ("f16", "bf16")
+        for name, change in MANGLED.items()
+    },
+    "slice missing": (values.slice_missing, {}),
+    "slice twice": (values.slice_twice, {"way": {}}),
+    "beyond the end": (values.beyond_the_end, {"way": {}}),
+    "accumulator not kept": (values.not_kept, {"way": {}}),
+    "accumulator not cleared": (values.not_cleared, {"way": {}}),
+    "scale of another column": (values.scale_of_another_column, {"fmt": "f16"}),
+    "scale mod 64": (values.scale_mod_64, {"fmt": "e4m3"}),
+    "bias mod 64": (values.bias_mod_64, {"fmt": "bf16"}),
+    "scale of another row": (values.scale_of_another_row, {"fmt": "f16"}),
+    "scale ignored": (values.scale_ignored, {"fmt": "f16"}),
+    "scale twice": (values.scale_twice, {"fmt": "e5m2"}),
+    "C ignored or twice": (values.c_otherwise, {"fmt": "f16"}),
+    **{
+        name: (lambda p, change=change: values.block_scaled(p, change), {"fmt": "e4m3", "way": {}})
+        for name, change in values.SCALES.items()
+    },
+    "type for its neighbour": (values.neighbouring_type, {}),
+    "operands by cvt.rna": (values.words_rounded, {}),
+    "operands truncated": (values.operands_truncated, {}),
+    "result rounded twice": (values.rounded_twice, {}),
+    "result truncated": (values.result_truncated, {}),
+    "overflow saturates": (values.overflow_saturates, {}),
+    "NaN otherwise": (values.nan_otherwise, {}),
+}
+
+
+def planted(rng: Random, name: str, largest: tuple[int, int, int]) -> Case:
+    """Plant a fault into a random product."""
+    plant, given = PLANTED[name]
+    return plant(drawn(rng, largest, **given))

@@ -1,0 +1,100 @@
+"""Random products of random ways, and cases for ``sptc.diagnose``."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import sptc
+from numpy.typing import NDArray
+from sptc.gemm.choice import instructions_for
+
+Random = np.random.Generator
+Matrix = NDArray[Any]
+
+
+@dataclass
+class Case:
+    """Operands of a product and the options by which it is diagnosed."""
+
+    a: Matrix
+    b: Matrix
+    y: Matrix
+    #: Kinds that may be named: the planted one, and others that give the same bits.
+    kinds: tuple[str, ...]
+    words: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Product:
+    """A random product: operands as matrices and as codes with metadata."""
+
+    rng: Random
+    fmt: str
+    result: str
+    a: Matrix
+    b: Matrix
+    way: dict[str, Any]
+    dense: bool = False
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the product."""
+        return len(self.a), self.b.shape[1]
+
+    @property
+    def words(self) -> dict[str, Any]:
+        """Options that name its types."""
+        return {"format": self.fmt, "result": self.result, "dense": self.dense}
+
+    def times(self, a: Matrix, b: Matrix, **words: Any) -> Matrix:
+        """Return a product by the way of this one; A need not be sparse if it is dense."""
+        if self.dense:
+            words = {"instruction": str(instructions_for(self.fmt, "sm_90", dense=True)[0]), **words}
+        return sptc.gemm(a, b, **{"format": self.fmt, "result": self.result, "backend": "native", **self.way, **words})
+
+    @property
+    def y(self) -> Matrix:
+        """The correct product."""
+        return self.times(self.a, self.b)
+
+    def case(self, y: Matrix, *kinds: str, **words: Any) -> Case:
+        """Return a case of this product with result `y`."""
+        return Case(self.a, self.b, y, kinds, {**self.words, **words})
+
+
+#: Numpy types of formats.
+DTYPES = {
+    "f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "s8": "int8",
+    "tf32": "float32",
+}  # fmt: skip
+
+
+def dtype(fmt: str) -> np.dtype:
+    """Return the numpy type of a format."""
+    import ml_dtypes
+
+    return np.dtype(getattr(ml_dtypes, DTYPES[fmt], DTYPES[fmt]))
+
+
+def drawn(rng: Random, largest: tuple[int, int, int], **given: Any) -> Product:
+    """Draw a product of random shape, type and way."""
+    fmt = given.get("fmt", str(rng.choice(["f16", "bf16", "e4m3", "e5m2", "s8", "tf32"])))
+    results = {"s8": ["s32"], "tf32": ["f32"], "f16": ["f32", "f16"], "bf16": ["f32", "bf16"]}
+    result = given.get("result", str(rng.choice(results.get(fmt, ["f32", "bf16", "f16"]))))
+    rows = given.get("rows", int(rng.choice([size for size in (64, 128, 192, 256) if size <= largest[0]])))
+    columns = given.get("columns", int(rng.choice([size for size in (32, 64, 128, 256) if size <= largest[1]])))
+    k = given.get("k", int(rng.choice([size for size in (128, 256, 512, 768, 1024) if size <= largest[2]])))
+    dense = given.get("dense", bool(rng.integers(0, 2)))
+    if fmt == "s8":
+        a, b = rng.integers(-128, 128, (rows, k)).astype(np.int8), rng.integers(-128, 128, (k, columns)).astype(np.int8)
+        a[a == 0] = 1
+    else:
+        a, b = (rng.standard_normal(shape).astype(dtype(fmt)) for shape in ((rows, k), (k, columns)))
+    if not dense:
+        chunk, kept = (2, 1) if fmt == "tf32" else (4, 2)
+        order = rng.permuted(np.broadcast_to(np.arange(chunk), (rows, k // chunk, chunk)), axis=2)
+        a = np.where((order < kept).reshape(rows, k), a, a.dtype.type(0))
+    ways: list[dict[str, Any]] = [{}, {}, {}, {"split_k": 2}, {"split_k": 4}, {"promote": 4}]
+    ways = ways if k >= 256 else ways[:4]
+    way = {} if fmt == "s8" else ways[int(rng.integers(0, len(ways)))]
+    return Product(rng, fmt, result, a, b, given.get("way", way), dense)

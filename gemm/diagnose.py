@@ -1,0 +1,47 @@
+"""``sptc.diagnose``: say what went wrong with a product, or that it is correct."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .diagnosis import Diagnosis, correct_result
+from .identify import identify
+from .matrices import as_array
+
+__all__ = ["diagnose"]
+
+
+def diagnose(a: Any, b: Any, y: Any, **options: Any) -> Diagnosis:
+    """Search for the way of summation or, if none is exact, for the fault that gives every bit of a result.
+
+    Parameters
+    ----------
+    a, b, y : array or tensor
+        Factors and result, as for :func:`sptc.identify`.
+    **options
+        Keyword arguments of :func:`sptc.identify`, of which `result` is required: for example `format`, `arch`,
+        `instruction`, `dense`, and the epilogue.
+
+    Returns
+    -------
+    Diagnosis
+        Whether every bit is explained, by what, which outputs differ from the correct product, and how many remain.
+
+    Raises
+    ------
+    Error
+        The input is invalid.
+
+    Notes
+    -----
+    A fault explains a result only if it gives every bit, and only if the outputs that differ hold far more bits than
+    the fault has free parameters: a single wrong output is never explained.
+    """
+    found = identify(a, b, y, **options)
+    shape = as_array("y", y).shape
+    if found.exact:
+        assert found.way
+        return correct_result(found.way, shape)
+    assert found.diagnosis
+    return replace(found.diagnosis, differing=np.reshape(found.diagnosis.differing, shape), nearest=found.nearest)

@@ -1,0 +1,132 @@
+"""What went wrong with a result: which outputs differ, what explains them, and what remains unexplained."""
+
+import re
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..isa.formats import FORMATS
+from ..tensors.encode import decode_codes
+from .fault_probe import Problem
+from .faults import explain
+from .index_maps import describe_set
+from .misses import Miss
+from .ways import Way
+
+__all__ = ["Diagnosis", "Remaining", "correct_result", "diagnosis_of"]
+
+#: Words that are exchanged if the product is computed transposed.
+_EXCHANGED = {
+    "row": "column", "rows": "columns", "A": "B", "down": "across",
+    "column": "row", "columns": "rows", "B": "A", "across": "down",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """The first output that the diagnosis does not explain."""
+
+    row: int
+    column: int
+    result: int  #: Its code in the result
+    expected: int  #: Its code by the nearest explanation
+
+    def in_words(self, result: str) -> str:
+        """Return the place, both codes and both numbers; `result` is the type."""
+        fmt = FORMATS[result]
+        one, other = decode_codes(np.array([self.result, self.expected], np.uint32), fmt)
+        digits = fmt.bits // 4
+        return (
+            f"row {self.row}, column {self.column}: y holds 0x{self.result:0{digits}x} ({one:.9g}), "
+            f"expected 0x{self.expected:0{digits}x} ({other:.9g})"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """Verdict on a result."""
+
+    explained: bool  #: Whether every bit of the result is explained, by a fault or as correct
+    kind: str  #: ``correct``, a kind of :data:`sptc.gemm.fault_probe.KINDS`, or ``unexplained``
+    text: str  #: The verdict in words
+    differing: NDArray[np.bool_]  #: Outputs that differ from the correct product, in the shape of the result
+    remaining: int  #: Outputs that are not explained
+    way: Way | None  #: Way of summation of the correct product
+    first: Remaining | None  #: The first output that remains, None if all are explained
+    #: The nearest way of summation, with the operands of the first output that differs from it; None if one is exact.
+    nearest: Miss | None = None
+
+    def record(self) -> dict[str, Any]:
+        """Return the verdict as JSON values; of the outputs that differ their number, rows and columns."""
+        rows, columns = (np.flatnonzero(self.differing.any(axis)) for axis in (1, 0)) if self.differing.ndim == 2 else (
+            np.flatnonzero(self.differing), np.arange(1))  # fmt: skip
+        return {
+            "explained": self.explained,
+            "kind": self.kind,
+            "text": self.text,
+            "outputs": self.differing.size,
+            "differing": int(self.differing.sum()),
+            "rows": rows.tolist(),
+            "columns": columns.tolist() if self.differing.any() else [],
+            "remaining": self.remaining,
+            "way": self.way and asdict(self.way),
+            "first": self.first and asdict(self.first),
+        }
+
+    def __str__(self) -> str:
+        lines = [self.text]
+        if self.way:
+            lines.append(f"  {self.way}")
+        if self.first and self.way:
+            lines.append(f"first that remains, {self.first.in_words(self.way.result)}")
+        return "\n".join(lines)
+
+
+def correct_result(way: Way, shape: tuple[int, ...]) -> Diagnosis:
+    """Return the verdict on a result that a way gives in every bit."""
+    text = f"correct: all {int(np.prod(shape))} outputs have every bit of a way of summation"
+    return Diagnosis(True, "correct", text, np.zeros(shape, bool), 0, way, None)
+
+
+def diagnosis_of(problem: Problem) -> Diagnosis:
+    """Search for the fault that explains a result that no way gives."""
+    found, wanted, way = explain(problem), problem.wanted, problem.ways[0]
+    correct = problem.setting.codes(way) if found is None else found.correct
+    differs = correct != wanted
+    given = correct if found is None else found.codes
+    left = given != wanted
+    if found and found.is_exact:
+        text = f"{_where(differs)}; every bit is explained by: {found.kind}: {found.text}"
+    elif found:
+        left_out = f"{left.sum()} outputs remain" if left.any() else "too few outputs to tell it from chance"
+        text = f"{_where(differs)}; not explained: {found.kind}: {found.text} is nearest, {left_out}"
+        left = left if left.any() else differs
+    else:
+        text = f"{_where(differs)}; not explained by any fault that was tried"
+    first = None
+    if not (found and found.is_exact):
+        row, column = (int(index) for index in np.argwhere(left)[0])
+        first = Remaining(row, column, int(wanted[row, column]), int(given[row, column]))
+    exact = found is not None and found.is_exact
+    kind = found.kind if found and exact else "unexplained"
+    return _oriented(
+        Diagnosis(exact, kind, text, differs, 0 if exact else int(left.sum()), found.way if found else way, first)
+    )
+
+
+def _where(differs: NDArray[np.bool_]) -> str:
+    """Return how many outputs differ, and in which rows and columns."""
+    rows, columns = np.flatnonzero(differs.any(1)), np.flatnonzero(differs.any(0))
+    places = describe_set(rows, len(differs), "rows")[0], describe_set(columns, differs.shape[1], "columns")[0]
+    return f"{differs.sum()} of {differs.size} outputs differ, in {places[0]} and {places[1]}"
+
+
+def _oriented(found: Diagnosis) -> Diagnosis:
+    """Return a verdict on a transposed product in the orientation of the result."""
+    if not (found.way and found.way.swapped):
+        return found
+    text = re.sub(r"\b(rows?|columns?|A|B|down|across)\b", lambda match: _EXCHANGED[match[1]], found.text)
+    first = found.first and Remaining(found.first.column, found.first.row, found.first.result, found.first.expected)
+    return Diagnosis(found.explained, found.kind, text, found.differing.T, found.remaining, found.way, first)

@@ -1,0 +1,114 @@
+"""A wrong product, its explanation, and the few outputs on which faults are tried."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..isa.formats import FORMATS
+from ..isa.instructions import Instruction
+from ..tensors.encode import decode_codes
+from .setting import Fault, Grid, Setting
+from .ways import Way
+
+__all__ = ["KINDS", "LEAST", "PROBE", "Explanation", "Probe", "Problem", "chosen", "is_gross", "near", "numbers"]
+
+#: Kinds of faults.
+KINDS = (
+    "outputs in other places", "operand read from other places", "metadata", "slice of K", "accumulator", "scale", "C",
+    "bias", "type", "rounding of operands", "rounding of the result", "special values",
+)  # fmt: skip
+#: Rows and columns of a probe.
+PROBE = (6, 8)
+#: Smallest number of outputs that a fault may explain.
+LEAST = 2
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Problem:
+    """A result that no way of summation gives."""
+
+    setting: Setting  #: The operands, in the orientation in which the product is computed
+    wanted: NDArray  #: Codes of the result, in that orientation
+    ways: Sequence[Way]  #: Ways of summation, the nearest first
+    instructions: Sequence[Instruction]
+    #: Settings whose operands were rounded otherwise from the numbers that were given: text and setting.
+    rounded: Callable[[], Iterator[tuple[str, Setting]]]
+    more_ways: Callable[[], Iterator[Way]]  #: Further ways to try for a fault that comes near
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """The nearest explanation of a result."""
+
+    kind: str  #: One of :data:`KINDS`
+    text: str
+    way: Way  #: Way of summation of the explanation
+    codes: NDArray  #: The result that the explanation gives
+    correct: NDArray  #: The correct product by the same way
+    bits: float  #: Bits of its free parameters
+    is_exact: bool  #: Whether it gives every bit and has few parameters
+
+    def remaining(self, wanted: NDArray) -> int:
+        """Return the number of outputs that are not explained."""
+        return int((self.codes != wanted).sum())
+
+
+def is_gross(problem: Problem) -> bool:
+    """Return whether some outputs are further from the nearest way than ways of summation are from one another."""
+    way = problem.ways[0]
+    fmt = FORMATS[way.result]
+    correct, values = (decode_codes(codes, fmt) for codes in (problem.setting.codes(way), problem.wanted))
+    with np.errstate(invalid="ignore", over="ignore"):
+        return bool((~near(correct, values, values)).sum() >= LEAST)
+
+
+class Probe:
+    """A few outputs that differ, on which faults are computed."""
+
+    def __init__(self, problem: Problem, differs: NDArray[np.bool_]) -> None:
+        self._problem, self._fmt = problem, FORMATS[problem.ways[0].result]
+        self._rows, self._columns = chosen(differs, *PROBE)
+        place = np.ix_(self._rows, self._columns)
+        self.wanted, self.differs = problem.wanted[place], differs[place]
+        self._all = decode_codes(problem.wanted, self._fmt)
+        self._values = self._all[place]
+
+    def grid(self, fault: Fault) -> Grid:
+        """Return the outputs of the probe with a fault."""
+        return Grid(fault.change(self._problem.setting), self._rows, self._columns)
+
+    def distance(self, fault: Fault) -> tuple[float, float]:
+        """Return the fraction of outputs to which a fault comes near, and how far it stays from all."""
+        way = self._problem.ways[0]
+        way = fault.types(way) if fault.types else way
+        found = decode_codes(self.grid(fault).codes(way), self._fmt)
+        close = near(found, self._values, self._all)[self.differs]
+        far = np.abs(found - self._values)[self.differs]
+        return float(close.mean()), float(np.where(np.isfinite(far), far, 0).sum())
+
+
+def chosen(differs: NDArray[np.bool_], rows: int, columns: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return rows and columns, evenly among those with the most outputs that differ."""
+    counts = differs.sum(1)
+    likely = np.flatnonzero(counts >= max(1, counts.max() // 2))
+    down = likely[np.unique(np.linspace(0, len(likely) - 1, min(rows, len(likely))).astype(np.intp))]
+    counts = differs[down].sum(0)
+    likely = np.flatnonzero(counts >= max(1, counts.max() // 2))
+    across = likely[np.unique(np.linspace(0, len(likely) - 1, min(columns, len(likely))).astype(np.intp))]
+    return down, across
+
+
+def near(found: NDArray[np.float64], values: NDArray[np.float64], every: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which numbers are as near as two ways of summation, relative to the typical result."""
+    finite = np.abs(every[np.isfinite(every)])
+    typical = float(np.median(finite)) if finite.size else 0.0
+    tolerance = np.maximum(np.abs(values) / 8, typical / 24)
+    return (np.abs(found - values) <= tolerance) | (found == values) | (np.isnan(found) & np.isnan(values))
+
+
+def numbers(setting: Setting, i: Instruction) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return A, with its zeros, and B as numbers."""
+    stored, b = decode_codes(setting.a, i.a), decode_codes(setting.b, i.b)
+    return np.nan_to_num(setting.with_zeros(stored)), np.nan_to_num(b)

@@ -1,0 +1,165 @@
+"""Faults of operands: read from other places, of another type, or rounded otherwise."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import Error
+from ..isa.instructions import Instruction
+from .index_maps import named_maps
+from .misread_tiles import Misreading, misreadings, regathered
+from .setting import Fault, Setting
+from .ways import Way, instruction_named
+
+__all__ = ["k_maps", "layouts", "rounded_words", "types"]
+
+#: Types that a kernel may take for one another.
+_NEIGHBOURS = {
+    "e4m3": ("e5m2",), "e5m2": ("e4m3",), "s8": ("u8",), "u8": ("s8",), "s4": ("u4",), "u4": ("s4",),
+    "f16": ("bf16",), "bf16": ("f16",), "e3m2": ("e2m3",), "e2m3": ("e3m2",),
+}  # fmt: skip
+#: K blocks that a map may move, in instructions.
+_BLOCKS = (1, 2, 4, 8)
+_READ = "operand read from other places"
+
+
+def types(i: Instruction) -> Iterator[Fault]:
+    """Yield faults by which the elements of A, of B or of both are taken for another type."""
+    for a in (i.a.name, *_NEIGHBOURS.get(i.a.name, ())):
+        for b in (i.b.name, *_NEIGHBOURS.get(i.b.name, ())):
+            changed = [(name, old, new) for name, old, new in (("A", i.a.name, a), ("B", i.b.name, b)) if old != new]
+            if changed:
+                text = " and ".join(f"{name} of type {old} is taken for {new}" for name, old, new in changed)
+                yield Fault("type", text, lambda setting: setting, partial(_retyped, a=a, b=b))
+
+
+def _retyped(way: Way, a: str, b: str) -> Way:
+    """Return a way with an instruction of other types; the same way if there is none."""
+    i = way.parsed
+    old, new = f".{i.a.name}.{i.b.name}", f".{a}.{b}"
+    text = way.instruction
+    candidate = text.replace(f".f32{old}", f".f32{new}").replace(f".f16{old}", f".f16{new}")
+    candidate = candidate.replace(f".s32{old}", f".s32{new}")
+    try:
+        instruction_named(candidate, way.arch)
+    except Error:
+        return way
+    return replace(way, instruction=candidate)
+
+
+def _transposed(matrix: NDArray, as_read: bool) -> NDArray:
+    """Return a matrix whose memory is read in the order of its transpose, or that was stored so."""
+    rows, columns = matrix.shape
+    return matrix.reshape(columns, rows).T if as_read else np.ascontiguousarray(matrix.T).reshape(rows, columns)
+
+
+def layouts(setting: Setting, i: Instruction) -> Iterator[Fault]:
+    """Yield faults by which A or B is read in another order of its memory."""
+    for as_read in (True, False):
+        how = "read" if as_read else "stored"
+
+        def change_b(held: Setting, as_read: bool = as_read) -> Setting:
+            return replace(held, b=np.ascontiguousarray(_transposed(held.b, as_read)))
+
+        def change_a(held: Setting, as_read: bool = as_read) -> Setting:
+            return replace(held, a=np.ascontiguousarray(_transposed(held.a, as_read)))
+
+        yield Fault(_READ, f"B is transposed: it is {how} in the order of its transpose", change_b)
+        yield Fault(_READ, f"A is transposed: it is {how} in the order of its transpose", change_a)
+    if setting.b.shape[0] == setting.b.shape[1]:
+        yield Fault(_READ, "B is transposed", lambda held: replace(held, b=np.ascontiguousarray(held.b.T)))
+    bits = i.container_bits
+    for found in misreadings(setting.b.shape[1], setting.b.shape[0], bits):
+        yield Fault(_READ, f"B (K-major): {found.text}", partial(_misread, name="b", turned=True, found=found))
+    for found in misreadings(len(setting.a), setting.a.shape[1], bits):
+        yield Fault(_READ, f"A (K-major): {found.text}", partial(_misread, name="a", turned=False, found=found))
+    for found in misreadings(len(setting.b), setting.b.shape[1], bits):
+        if "swizzle" in found.text:
+            yield Fault(_READ, f"B (MN-major): {found.text}", partial(_misread, name="b", turned=False, found=found))
+    for found in misreadings(setting.a.shape[1], len(setting.a), bits):
+        if "swizzle" in found.text:
+            yield Fault(_READ, f"A (MN-major): {found.text}", partial(_misread, name="a", turned=True, found=found))
+    for size in (1, 2, 4, 8, 16, 32, 64):
+        for name, width in (("a", setting.a.shape[1]), ("b", setting.k)):
+            if width % (2 * size) == 0:
+                text = f"{name.upper()}: neighbouring groups of {size} elements along K are exchanged"
+                yield Fault(_READ, text, partial(_exchanged, name=name, size=size))
+
+
+def _misread(setting: Setting, name: str, turned: bool, found: Misreading) -> Setting:
+    matrix = getattr(setting, name)
+    result = regathered(matrix.T if turned else matrix, found)
+    return replace(setting, **{name: np.ascontiguousarray(result.T) if turned else result})  # type: ignore[arg-type]
+
+
+def _exchanged(setting: Setting, name: str, size: int) -> Setting:
+    matrix = getattr(setting, name)
+    index = np.arange(matrix.shape[name == "a"]) ^ size
+    return replace(setting, **{name: matrix[:, index] if name == "a" else matrix[index]})
+
+
+def k_maps(setting: Setting, unit: int) -> Iterator[Fault]:
+    """Yield faults by which one operand is read from another block along K.
+
+    Parameters
+    ----------
+    setting : Setting
+        The correct operands.
+    unit : int
+        Columns of the smallest block: those of one instruction.
+    """
+    operands = {
+        "A": ("a", "nibbles"), "the stored values of A, without their metadata,": ("a",), "B": ("b",),
+        "the metadata": ("nibbles",),
+    }  # fmt: skip
+    if setting.nibbles is None:
+        operands = {"A": ("a",), "B": ("b",)}
+    for blocks in _BLOCKS:
+        size = blocks * unit
+        count = -(-setting.k // size)
+        if count < 2 or (blocks > 1 and count * size != setting.k):
+            continue
+        for text, index in _maps(count):
+            for who, names in operands.items():
+                kind = "metadata" if names == ("nibbles",) else _READ
+                where = f"{who} is read from other blocks of {size} along K: block p holds block {text}"
+                yield Fault(kind, where, partial(Setting.with_blocks, unit=size, index=dict.fromkeys(names, index)))
+
+
+def _maps(count: int) -> Iterator[tuple[str, NDArray[np.intp]]]:
+    yield from named_maps(count, powers=(1, 2, 4))
+    every = np.arange(count)
+    yield "p - 1, and zeros before the first", every - 1
+    yield "p + 1, and zeros after the last", np.where(every + 1 < count, every + 1, -1)
+    yield "p - 1, and the first twice", np.maximum(every - 1, 0)
+    yield "p + 1, and the last twice", np.minimum(every + 1, count - 1)
+    yield "p - 2, and zeros before the first", np.maximum(every - 2, -1)
+
+
+_Round = Callable[[NDArray[np.uint32]], NDArray[np.uint32]]
+
+
+def rounded_words(setting: Setting) -> Iterator[Fault]:
+    """Yield faults by which f32 words of tf32 operands are rounded before the instruction truncates them."""
+    rounders: dict[str, _Round] = {
+        "truncated to bf16": lambda x: x & np.uint32(0xFFFF0000),
+        "rounded to bf16 to nearest even": lambda x: (
+            x + np.uint32(0x7FFF) + (x >> np.uint32(16) & np.uint32(1)) & np.uint32(0xFFFF0000)
+        ),
+        "rounded to f16": _through_f16,
+    }
+    for text, rounder in rounders.items():
+        for who, names in (("A and B are", "ab"), ("A is", "a"), ("B is", "b")):
+
+            def change(held: Setting, names: str = names, rounder: _Round = rounder) -> Setting:
+                return replace(held, **{name: rounder(getattr(held, name)) for name in names})  # type: ignore[arg-type]
+
+            yield Fault("rounding of operands", f"{who} {text}", change)
+
+
+def _through_f16(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        return words.view(np.float32).astype(np.float16).astype(np.float32).view(np.uint32)

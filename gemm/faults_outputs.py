@@ -1,0 +1,291 @@
+"""Faults after the sums: outputs that stand in other places, and results that are stored otherwise."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from math import log2
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..isa.formats import FORMATS
+from ..operands.registers import CONTAINERS
+from ..tensors.encode import decode_codes, encode
+from .epilogue import rounded_values, to_codes
+from .index_maps import Outputs, describe_map, sources
+from .setting import Finish
+from .ways import Way
+
+__all__ = ["Moved", "finishes", "moved"]
+
+#: Rows and columns of tiles that may be moved as wholes, and of tiles within which outputs may be permuted.
+_SIZES = (8, 16, 32, 64, 128, 256)
+#: Codes of NaN in f32; other types hold their high bits.
+_NANS = {
+    "a quiet NaN, 0x7fc00000 in f32": 0x7FC00000,
+    "a negative quiet NaN, 0xffc00000 in f32": 0xFFC00000,
+    "0x7f800001 in f32": 0x7F800001,
+    "a negative canonical NaN": 0xFFFFFFFF,
+    "zero": 0,
+}
+#: Outputs of a tile within which a permutation is sought.
+_MOST_POSITIONS = 1 << 14
+
+
+@dataclass(frozen=True, eq=False)
+class Moved:
+    """Outputs of a product in other places."""
+
+    text: str  #: Which outputs stand where
+    #: Output of the correct product that stands in each place, both counted row by row; -1 for a zero.
+    index: NDArray[np.intp]
+    bits: float  #: Bits of the permutation
+
+    def applied(self, correct: NDArray) -> NDArray:
+        """Return a product with its outputs in these places."""
+        moved: NDArray = np.where(self.index < 0, correct.dtype.type(0), correct.ravel()[self.index])
+        return moved.reshape(correct.shape)
+
+
+def moved(correct: Outputs, y: Outputs) -> Iterator[Moved]:
+    """Yield placements of the outputs of a correct product that come near a result.
+
+    Parameters
+    ----------
+    correct, y : Outputs, shape (M, N)
+        The correct product, and the result.
+    """
+    rows, columns = y.codes.shape
+    every = np.arange(rows * columns).reshape(rows, columns)
+    if rows > 1 and columns > 1:
+        yield Moved("the product is stored transposed", every.T.ravel(), 1)
+        yield Moved("the product is read transposed", every.reshape(columns, rows).T.ravel(), 1)
+    yield from _lines("", every, correct, y)
+    yield from _both(every, correct, y)
+    if rows == columns:
+        yield from _lines("the product is transposed, and its ", every.T, correct.map(np.transpose), y)
+    yield from _tiles(every, correct, y)
+    yield from _within_tiles(every, correct, y)
+    differs = correct.codes != y.codes
+    if (y.codes[differs] == 0).all():
+        yield Moved("outputs are missing: their places hold zeros", np.where(differs, -1, every).ravel(), 2)
+
+
+def _lines(before: str, every: NDArray[np.intp], correct: Outputs, y: Outputs) -> Iterator[Moved]:
+    """Match whole rows, or whole columns."""
+    for noun, turned in (("rows", False), ("columns", True)):
+        present, wanted = (part.map(np.transpose) if turned else part for part in (correct, y))
+        index = sources(present, wanted)
+        own = np.arange(len(index))
+        whole = np.where(index >= 0, index, own)
+        if 2 * (index >= 0).sum() >= len(index) and (whole != own).any():
+            text, bits = describe_map(whole, noun)
+            places = every[:, whole] if turned else every[whole]
+            yield Moved(f"{before}{text}", places.ravel(), bits)
+
+
+def _both(every: NDArray[np.intp], correct: Outputs, y: Outputs) -> Iterator[Moved]:
+    """Match rows whatever the order of their outputs, then columns."""
+    index = sources(correct.map(lambda x: np.sort(x, 1)), y.map(lambda x: np.sort(x, 1)))
+    if (index < 0).any():
+        return
+    across = sources(correct.map(lambda x: x[index].T), y.map(np.transpose))
+    if (across < 0).any() or (np.diff(index) == 1).all() or (np.diff(across) == 1).all():
+        return
+    down_text, down_bits = describe_map(index, "rows")
+    across_text, across_bits = describe_map(across, "columns")
+    yield Moved(f"{down_text}; {across_text}", every[index][:, across].ravel(), down_bits + across_bits)
+
+
+def _cut(matrix: NDArray, height: int, width: int) -> NDArray:
+    """Cut a matrix into tiles, shape (tiles, height, width)."""
+    rows, columns = matrix.shape
+    tiles = matrix.reshape(rows // height, height, columns // width, width).swapaxes(1, 2)
+    return tiles.reshape(-1, height, width)
+
+
+def _flat(matrix: NDArray, height: int, width: int, turned: bool = False) -> NDArray:
+    """Return tiles as rows of their outputs, each tile transposed if `turned`."""
+    tiles = _cut(matrix, height, width)
+    return (tiles.swapaxes(1, 2) if turned else tiles).reshape(len(tiles), -1)
+
+
+def _positions(matrix: NDArray, cut: Callable[[NDArray], NDArray], tiles: NDArray[np.bool_]) -> NDArray:
+    """Return for each position in a tile its outputs in some of the tiles."""
+    return cut(matrix)[tiles].T
+
+
+def _joined(tiles: NDArray, shape: tuple[int, ...]) -> NDArray:
+    """Return the matrix of tiles, the inverse of :func:`_cut`."""
+    _, height, width = tiles.shape
+    cut = tiles.reshape(shape[0] // height, shape[1] // width, height, width)
+    return cut.swapaxes(1, 2).reshape(shape)
+
+
+def _sizes(shape: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Return heights and widths of tiles, from small to large."""
+    each = [[size for size in _SIZES if size < length and length % size == 0] + [length] for length in shape]
+    return sorted(((height, width) for height in each[0] for width in each[1]), key=lambda size: size[0] * size[1])
+
+
+def _tiles(every: NDArray[np.intp], correct: Outputs, y: Outputs) -> Iterator[Moved]:
+    """Match tiles that are moved as wholes, the largest first, as they are or each transposed."""
+    shape = every.shape
+    for height, width in _sizes(shape)[-2::-1]:
+        across = shape[1] // width
+        for turned in (False, True) if height == width else (False,):
+            cut = partial(_flat, height=height, width=width, turned=turned)
+            index = sources(correct.map(cut), y.map(partial(_flat, height=height, width=width)))
+            own = np.arange(len(index))
+            if 2 * (index >= 0).sum() < len(index) or (index[index >= 0] == own[index >= 0]).all():
+                continue
+            whole = np.where(index >= 0, index, own)
+            places = np.flatnonzero(whole != own)
+            pairs = ", ".join(
+                f"({place // across}, {place % across}) holds ({whole[place] // across}, {whole[place] % across})"
+                for place in places[:4]
+            )
+            word = ", each transposed" if turned else ""
+            more = f" and {len(places) - 4} more" if len(places) > 4 else ""
+            text = f"tiles of {height} rows x {width} columns stand in other places{word}: tile {pairs}{more}"
+            bits = min(describe_map(whole, "tiles")[1], len(places) * log2(len(own)))
+            yield Moved(text, _joined(cut(every)[whole].reshape(-1, height, width), shape).ravel(), bits)
+
+
+def _within_tiles(every: NDArray[np.intp], correct: Outputs, y: Outputs) -> Iterator[Moved]:
+    """Match the positions within a tile: the same permutation in each tile, or in each that differs."""
+    for height, width in _sizes(every.shape):
+        positions = height * width
+        if not 1 < positions <= _MOST_POSITIONS:
+            continue
+        cut = partial(_flat, height=height, width=width)
+        differs = (cut(correct.codes) != cut(y.codes)).any(1)
+        present, wanted = (part.map(partial(_positions, cut=cut, tiles=differs)) for part in (correct, y))
+        index = sources(present, wanted)
+        own = np.arange(positions)
+        if 2 * (index >= 0).sum() < positions or (index[index >= 0] == own[index >= 0]).all():
+            continue
+        whole = np.where(index >= 0, index, own)
+        tiles = cut(every)
+        tiles = np.where(differs[:, None], tiles[:, whole], tiles)
+        text, bits = _position_text(whole, height, width)
+        bits += 0 if differs.all() else min(len(differs), 2 * log2(len(differs)) + 8)
+        where = "each tile" if differs.all() else f"{differs.sum()} of the {len(differs)} tiles"
+        places = _joined(tiles.reshape(-1, height, width), every.shape).ravel()
+        yield Moved(f"in {where} of {height} rows x {width} columns, {text}", places, bits)
+
+
+def _position_text(index: NDArray[np.intp], height: int, width: int) -> tuple[str, float]:
+    """Return a permutation of the outputs of a tile in words, and its bits."""
+    every = np.arange(height * width).reshape(height, width)
+    for text, candidate in (("stored", every.T.ravel()), ("read", every.reshape(width, height).T.ravel())):
+        if np.array_equal(index, candidate):
+            return f"outputs are {text} transposed", 2.0
+    across = index.reshape(height, width) % width
+    down = index.reshape(height, width) // width
+    if (across == across[:1]).all() and (down == down[:, :1]).all():
+        texts: list[str] = []
+        bits = 0.0
+        for noun, line in (("rows", down[:, 0]), ("columns", across[0])):
+            if (line != np.arange(len(line))).any():
+                text, more = describe_map(line, noun)
+                texts, bits = [*texts, text], bits + more
+        return "; ".join(texts), bits
+    text, bits = describe_map(index, "positions")
+    lanes = "outputs of lanes" if max(height, width) <= 16 else "outputs"
+    return f"the {lanes} are permuted, across rows and columns: {text}", bits
+
+
+def finishes(result: str) -> Iterator[tuple[str, str, Finish]]:
+    """Yield ways in which a kernel may store results wrongly: kind, text, and the function that stores.
+
+    Parameters
+    ----------
+    result : str
+        Type of the result.
+    """
+    rounding, special = "rounding of the result", "special values"
+    if FORMATS[result].is_integer:
+        if result == "s8":
+            yield rounding, "the result wraps around and does not saturate", _wrapped
+            yield rounding, "the result saturates to -127", _never_lowest
+        return
+    for name in ("f16", "bf16", "e4m3", "e5m2"):
+        if name != result and (result in ("f32", "f16", "bf16") or name in ("f16", "bf16")):
+            yield rounding, f"the result is rounded twice: to {name}, then to {result}", _twice(name)
+    if result == "f32":
+        yield rounding, "the result is truncated to tf32", _cut_f32(13)
+        yield rounding, "the result is truncated to bf16", _cut_f32(16)
+    else:
+        yield rounding, "the result is rounded toward zero (truncated)", lambda x, way: to_codes(x, result, "RZ")
+        yield rounding, "the result is rounded to nearest, ties away from zero", _away
+        yield rounding, "subnormal results are flushed to zero", _flushed
+        yield special, "overflow saturates to the largest number", _saturated(True)
+        yield special, "overflow becomes infinity or NaN and does not saturate", _saturated(False)
+    for text, code in _NANS.items():
+        yield special, f"NaN is stored as {text}", _nan_as(code)
+    yield special, "infinity is stored as the largest number", _finite
+    yield rounding, "ReLU is applied to the result", _positive
+
+
+def _positive(values: NDArray, way: Way) -> NDArray:
+    return to_codes(np.where(values < 0, np.float32(0), values), way.result, way.rounding)
+
+
+def _wrapped(values: NDArray, way: Way) -> NDArray:
+    with np.errstate(invalid="ignore"):
+        return np.rint(values.astype(np.float64)).astype(np.int64).astype(np.uint8)
+
+
+def _never_lowest(values: NDArray, way: Way) -> NDArray:
+    return np.where((codes := to_codes(values, "s8")) == 0x80, np.uint8(0x81), codes)
+
+
+def _twice(name: str) -> Finish:
+    return lambda values, way: to_codes(rounded_values(values, name).astype(np.float32), way.result, way.rounding)
+
+
+def _cut_f32(bits: int) -> Finish:
+    return lambda values, way: values.view(np.uint32) >> np.uint32(bits) << np.uint32(bits)
+
+
+def _away(values: NDArray, way: Way) -> NDArray:
+    """Round to nearest, ties away from zero: between RZ and the next code away from zero."""
+    low = to_codes(values, way.result, "RZ")
+    near = to_codes(values, way.result)
+    fmt = FORMATS[way.result]
+    following = low + low.dtype.type(1)
+    with np.errstate(invalid="ignore", over="ignore"):
+        x = np.abs(values.astype(np.float64))
+        below, above = (np.abs(decode_codes(part, fmt)) for part in (low, following))
+        is_tie = np.isfinite(above) & (x - below == above - x) & (x > below)
+    return np.where(is_tie, following, near)
+
+
+def _flushed(values: NDArray, way: Way) -> NDArray:
+    codes, fmt = to_codes(values, way.result, way.rounding), FORMATS[way.result]
+    sign = codes.dtype.type(1 << fmt.bits - 1)
+    return np.where((codes & (sign - 1)) >> fmt.fraction_bits == 0, codes & sign, codes)
+
+
+def _saturated(largest: bool) -> Finish:
+    def store(values: NDArray, way: Way) -> NDArray:
+        fmt, container = FORMATS[way.result], CONTAINERS[FORMATS[way.result].bits]
+        codes = encode(np.where(np.isnan(values), 0, values).astype(np.float64), fmt, saturate=largest)
+        return np.where(np.isnan(values), container.type((1 << fmt.bits - 1) - 1), codes)
+
+    return store
+
+
+def _nan_as(code: int) -> Finish:
+    def store(values: NDArray, way: Way) -> NDArray:
+        codes, bits = to_codes(values, way.result, way.rounding), FORMATS[way.result].bits
+        word = code >> 32 - bits if bits < 32 else code
+        return np.where(np.isnan(values), codes.dtype.type(word), codes)
+
+    return store
+
+
+def _finite(values: NDArray, way: Way) -> NDArray:
+    return to_codes(np.where(np.isinf(values), np.copysign(np.float32(3.4028235e38), values), values),
+                    way.result, way.rounding)  # fmt: skip

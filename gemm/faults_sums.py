@@ -1,0 +1,165 @@
+"""Faults of the sum along K: slices that are missing or added twice, and accumulators that are not cleared or kept."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .setting import Fault, Setting
+
+__all__ = ["beyond_the_end", "not_cleared", "slices_of_k", "weights"]
+
+#: Rows and columns of output tiles whose accumulators may be passed on.
+_TILES = (8, 16, 32, 64, 128, 256)
+#: Deviation from an integer up to which a fitted weight of a slice counts as that integer.
+_NEAR = 0.2
+#: Columns beyond K that a kernel may read: up to a K tile.
+_BEYOND = (8, 16, 32, 64, 128)
+
+
+def weights(parts: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Fit how often each slice of K counts; None if there are too few outputs.
+
+    Parameters
+    ----------
+    parts : ndarray of float64, shape (slices, outputs)
+        Sum of each slice for each output.
+    target : ndarray of float64, shape (outputs,)
+        The result.
+    """
+    usable = np.isfinite(target) & np.isfinite(parts).all(0)
+    if usable.sum() < 2 * len(parts) + 8:
+        return None
+    chosen = parts[:, usable]
+    size = np.abs(chosen).max() or 1.0
+    found: NDArray[np.float64] = np.linalg.lstsq(chosen.T / size, target[usable] / size, rcond=None)[0]
+    return found
+
+
+def slices_of_k(setting: Setting, unit: int, fitted: NDArray[np.float64]) -> Iterator[Fault]:
+    """Yield faults by which each slice of K counts as often as fitted.
+
+    Parameters
+    ----------
+    setting : Setting
+        The correct operands.
+    unit : int
+        Columns of a slice.
+    fitted : ndarray of float64
+        Fitted count of each slice.
+    """
+    counts = np.rint(fitted).astype(int)
+    if (np.abs(fitted - counts) > _NEAR).any() or (counts < 0).any() or (counts > 4).any() or not counts.any():
+        return
+    every = np.arange(len(counts))
+    if (counts == 1).all():
+        return
+    text, kind = _slices_text(counts, unit)
+    once = np.where(counts > 0, every, -1)
+    more = np.flatnonzero(counts > 1)
+    variants = [once, every[counts > 0]]
+    if len(more):
+        runs = np.split(more, np.flatnonzero(np.diff(more) > 1) + 1)
+        kept = every[counts > 0]
+        adjacent = kept.tolist()
+        for run in runs[::-1]:
+            place = adjacent.index(run[-1]) + 1
+            adjacent[place:place] = run.tolist() * (int(counts[run[0]]) - 1)
+        extra = np.repeat(more, counts[more] - 1)
+        variants = [np.array(adjacent), np.concatenate([kept, extra]), np.repeat(every, counts),
+                    np.concatenate([extra, kept])]  # fmt: skip
+    bits = 2.0 * len(np.flatnonzero(np.diff(counts))) * np.log2(len(counts) + 1)
+    for index in variants:
+        index = index.astype(np.intp)
+        change = partial(Setting.with_blocks, unit=unit, index=dict.fromkeys(("a", "nibbles", "b", "scales"), index))
+        yield Fault(kind, text, change, bits=bits)
+
+
+def _slices_text(counts: NDArray[np.int_], unit: int) -> tuple[str, str]:
+    """Return how often slices of K count, in words, and the kind of the fault."""
+    words = []
+    for count in np.unique(counts[counts != 1]):
+        places = np.flatnonzero(counts == count)
+        runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
+        spans = ", ".join(f"{run[0] * unit} to {(run[-1] + 1) * unit - 1}" for run in runs[:4])
+        more = f" and {len(runs) - 4} more" if len(runs) > 4 else ""
+        words.append(f"k {spans}{more} " + ("is missing" if count == 0 else f"is added {count} times"))
+    present = np.flatnonzero(counts)
+    if (counts <= 1).all() and len(present) and present[-1] == len(counts) - 1 and (np.diff(present) == 1).all():
+        return f"the accumulator is not kept: only the last K tile counts ({'; '.join(words)})", "accumulator"
+    return f"slices of K: {'; '.join(words)}", "slice of K"
+
+
+def beyond_the_end(setting: Setting) -> Iterator[Fault]:
+    """Yield faults by which K is read beyond its end: the first columns of the next row follow the last of a row."""
+    for size in _BEYOND:
+        if size >= setting.k:
+            continue
+        for text, columns in (("and B from its next column", True), ("and B from its first rows", False)):
+            change = partial(_longer, size=size, columns=columns)
+            yield Fault("slice of K", f"K is read {size} beyond its end: A from its next row, {text}", change)
+        text = f"K is read {size} beyond its end, from its beginning again"
+        yield Fault("slice of K", text, partial(_again, size=size))
+
+
+def _again(setting: Setting, size: int) -> Setting:
+    return _joined(setting, setting, size)
+
+
+def _longer(setting: Setting, size: int, columns: bool) -> Setting:
+    """Return a setting with `size` more columns along K; the last row is followed by zeros."""
+    following = replace(
+        setting,
+        a=np.vstack([setting.a[1:], np.zeros_like(setting.a[:1])]),
+        nibbles=None if setting.nibbles is None else np.vstack([setting.nibbles[1:], setting.nibbles[:1]]),
+        b=np.hstack([setting.b[:, 1:], np.zeros_like(setting.b[:, :1])]) if columns else setting.b,
+    )
+    return _joined(setting, following, size)
+
+
+def _joined(setting: Setting, following: Setting, size: int) -> Setting:
+    stored = size * setting.a.shape[1] // setting.k
+    nibbles = None
+    if setting.nibbles is not None and following.nibbles is not None:
+        nibbles = np.hstack([setting.nibbles, following.nibbles[:, : size // setting.chunk]])
+    return replace(
+        setting,
+        a=np.hstack([setting.a, following.a[:, :stored]]),
+        nibbles=nibbles,
+        k=setting.k + size,
+        b=np.vstack([setting.b, following.b[:size]]),
+    )
+
+
+def not_cleared(shape: tuple[int, int]) -> Iterator[tuple[str, NDArray[np.intp], NDArray[np.intp]]]:
+    """Yield orders of output tiles by which each tile begins from the accumulator of the one before it.
+
+    Parameters
+    ----------
+    shape : (int, int)
+        Shape of the product.
+
+    Yields
+    ------
+    str
+        The order in words.
+    ndarray of intp, shape (tiles, 2)
+        First row and column of each tile, in order.
+    ndarray of intp, shape (2,)
+        Rows and columns of a tile.
+    """
+    rows, columns = shape
+    for height in sorted({size for size in _TILES if rows % size == 0 and size < rows} | {rows}):
+        for width in sorted({size for size in _TILES if columns % size == 0 and size < columns} | {columns}):
+            down, across = rows // height, columns // width
+            if down * across == 1:
+                continue
+            tiles = np.stack(np.meshgrid(np.arange(down), np.arange(across), indexing="ij"), -1).reshape(-1, 2)
+            size = np.array([height, width])
+            where = f"tiles of {height} rows x {width} columns"
+            yield f"{where}, along the rows of tiles", tiles * size, size
+            if down > 1 and across > 1:
+                turned = tiles[np.argsort(tiles[:, 1], kind="stable")]
+                yield f"{where}, along the columns of tiles", turned * size, size

@@ -1,0 +1,161 @@
+"""Index maps that faults of kernels have: sets of rows or columns, and which index is read in place of another.
+
+A map is an array `index`: place p holds what belongs to ``index[p]``.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import log2
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Outputs", "describe_map", "describe_set", "named_maps", "sources"]
+
+Index = NDArray[np.intp]
+#: Powers of two: rows of an atom, a warp, a warpgroup, a CTA tile.
+_POWERS = tuple(1 << power for power in range(10))
+#: Places or runs that a text lists before it stops.
+_LISTED = 6
+
+
+def named_maps(count: int, *, powers: Sequence[int] = _POWERS) -> Iterator[tuple[str, Index]]:
+    """Yield maps of `count` indices with a short description, without the identity and without repetition."""
+    every = np.arange(count)
+    seen = {every.tobytes()}
+
+    def maps() -> Iterator[tuple[str, Index]]:
+        for size in powers:
+            if size < count:
+                yield f"p ^ {size}", every ^ size
+                yield f"p + {size}", every + size
+                yield f"p - {size}", every - size
+                yield f"p mod {size}", every % size
+                yield f"p & ~{size}", every & ~size
+                yield f"p | {size}", every | size
+        for size in powers[1:]:
+            if size <= count:
+                yield f"reversed in groups of {size}", every ^ (size - 1)
+        yield "p reversed", every[::-1]
+        yield "0", np.zeros_like(every)
+        yield f"{count - 1}", np.full_like(every, count - 1)
+        for size in powers[2:4]:
+            for offset in range(size):
+                yield f"{offset} of each group of {size}", np.minimum(every // size * size + offset, count - 1)
+        for size in powers[1:]:
+            if count % size == 0 and 1 < size < count:
+                yield f"transposed as {size} x {count // size}", every.reshape(size, -1).T.ravel()
+
+    for text, index in maps():
+        index = index % count
+        if index.tobytes() not in seen:
+            seen.add(index.tobytes())
+            yield text, index
+
+
+def describe_map(index: Index, noun: str) -> tuple[str, float]:
+    """Return a map in words, and the bits of the parameters that it has.
+
+    Parameters
+    ----------
+    index : ndarray of intp
+        The map.
+    noun : str
+        What is moved, in the plural: ``rows`` or ``columns``.
+    """
+    count = len(index)
+    changed = np.flatnonzero(index != np.arange(count))
+    for text, named in named_maps(count):
+        if np.array_equal(index, named):
+            return f"{noun} are those of p -> {text}", 6.0
+    for text, named in named_maps(count):
+        if np.array_equal(index[changed], named[changed]):
+            where, bits = describe_set(changed, count, noun)
+            return f"{where} are those of p -> {text}", 6.0 + bits
+    bits = len(changed) * log2(max(2, count))
+    for size in (256, 128, 64, 32, 16, 8, 4, 2):
+        blocks = index.reshape(-1, size) if count % size == 0 and count > size else None
+        if blocks is None or not ((blocks == blocks[:, :1] + np.arange(size)) & (blocks[:, :1] % size == 0)).all():
+            continue
+        order = blocks[:, 0] // size
+        moved = np.flatnonzero(order != np.arange(len(order)))
+        pairs = ", ".join(f"{place} holds {order[place]}" for place in moved[:_LISTED])
+        more = "" if len(moved) <= _LISTED else f", and {len(moved) - _LISTED} more"
+        return f"blocks of {size} {noun} are in another order: block {pairs}{more}", len(moved) * log2(count // size)
+    pairs = ", ".join(f"{place} holds {index[place]}" for place in changed[:_LISTED])
+    more = "" if len(changed) <= _LISTED else f", and {len(changed) - _LISTED} more"
+    return f"{noun} are in another order: {pairs}{more}", bits
+
+
+def describe_set(places: Index, count: int, noun: str) -> tuple[str, float]:
+    """Return a set of indices below `count` in words, and the bits that select it."""
+    if len(places) == count:
+        return f"all {count} {noun}", 0.0
+    if not len(places):
+        return f"no {noun}", 0.0
+    cuts = np.flatnonzero(np.diff(places) > 1) + 1
+    runs = [(int(run[0]), int(run[-1])) for run in np.split(places, cuts)]
+    bits = 2 * len(runs) * log2(max(2, count))
+    for period in _POWERS[1:]:
+        inside = np.unique(places % period)
+        if 2 * period <= count and len(inside) < period:
+            expected = np.flatnonzero(np.isin(np.arange(count) % period, inside))
+            if np.array_equal(expected, places) and len(runs) > 2:
+                return f"{noun} p with p mod {period} in {_runs(inside)}", period + 4.0
+    text = ", ".join(str(low) if low == high else f"{low} to {high}" for low, high in runs[:_LISTED])
+    more = "" if len(runs) <= _LISTED else f" and {len(runs) - _LISTED} more runs"
+    return f"{noun} {text}{more}", bits
+
+
+def _runs(places: Index) -> str:
+    runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs[:_LISTED])
+
+
+#: Largest distance of two rows of numbers that count as the same, relative to their length.
+_SAME = 1 / 32
+#: Rows that are tried before all are compared.
+_FIRST = 16
+#: Elements of the table of distances between all rows.
+_MOST_DISTANCES = 1 << 22
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs:
+    """Outputs as codes and as numbers."""
+
+    codes: NDArray
+    values: NDArray[np.float64]
+
+    def map(self, change: Callable[[NDArray], NDArray]) -> "Outputs":
+        """Return other outputs, or the same ones in another order."""
+        return Outputs(np.ascontiguousarray(change(self.codes)), np.ascontiguousarray(change(self.values)))
+
+
+def sources(present: Outputs, wanted: Outputs) -> Index:
+    """Return for each row of `wanted` an equal row of `present`, or a near one; -1 if there is none.
+
+    The own index is preferred. Rows that are near are equal but for the rounding of another way of summation.
+    """
+    places: dict[bytes, int] = {}
+    for place, row in enumerate(present.codes):
+        places.setdefault(row.tobytes(), place)
+    found = np.array([places.get(row.tobytes(), -1) for row in wanted.codes], np.intp)
+    shared = min(len(present.codes), len(wanted.codes))
+    same = (present.codes[:shared] == wanted.codes[:shared]).reshape(shared, -1).all(1)
+    found[:shared] = np.where(same, np.arange(shared), found[:shared])
+    missing = np.flatnonzero(found < 0)
+    few = _nearest(present.values, wanted.values[missing[:_FIRST]])
+    if 2 * (few >= 0).sum() > len(few) and len(missing) * len(present.codes) <= _MOST_DISTANCES:
+        found[missing] = _nearest(present.values, wanted.values[missing])
+    return found
+
+
+def _nearest(present: NDArray[np.float64], wanted: NDArray[np.float64]) -> Index:
+    """Return the nearest row of `present` for each row of `wanted`; -1 if it is not near."""
+    one, other = np.nan_to_num(present), np.nan_to_num(wanted)
+    size = (other**2).sum(1)
+    distances = (one**2).sum(1) + size[:, None] - 2 * other @ one.T
+    nearest: Index = distances.argmin(1) if len(other) else np.zeros(0, np.intp)
+    close = distances[np.arange(len(other)), nearest] <= _SAME**2 * size
+    return np.where(close, nearest, -1)

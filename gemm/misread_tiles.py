@@ -1,0 +1,180 @@
+"""Tiles in shared memory that are written in one layout and read in another, as permutations of their elements.
+
+A tile has rows along M or N and a pitch along K (K-major), or the other way round (MN-major). A layout gives each unit
+of 16 bytes an address. If the reader assumes another layout than the writer, it gets at each place the unit that the
+writer put at the address that the reader computes.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..isa.memory import SWIZZLES, UNIT_BYTES, SharedDescriptor, Swizzle, unit_address
+
+__all__ = ["Misreading", "misreadings", "regathered"]
+
+_SWIZZLED = ("none", "32B", "64B", "128B")
+#: Bytes after which every swizzle repeats.
+_PERIOD = 1024
+#: Bytes of a core matrix: 8 rows of one unit.
+_CORE = 8 * UNIT_BYTES
+#: Bytes along K that one instruction reads.
+_STEP = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Misreading:
+    """A tile that is read in another layout than it was written in."""
+
+    text: str
+    rows: int  #: Rows of the tile
+    width: int  #: Elements of a row of the tile
+    index: NDArray[np.intp]  #: Element that stands in each place of the tile, both counted row by row
+
+
+def misreadings(rows: int, width: int, bits: int) -> Iterator[Misreading]:
+    """Yield misreadings of a matrix whose rows are contiguous in memory.
+
+    Parameters
+    ----------
+    rows, width : int
+        Shape of the matrix.
+    bits : int
+        Bits of an element.
+    """
+    seen: set[tuple[int, int, bytes]] = set()
+
+    def every() -> Iterator[Misreading]:
+        yield from _swizzles(width, bits)
+        yield from _majors(rows, width)
+        yield from _cores(rows, width, bits)
+        yield from _descriptors(rows, width, bits)
+
+    for found in every():
+        key = (found.rows, found.width, found.index.tobytes())
+        if key not in seen and (found.index != np.arange(len(found.index))).any():
+            seen.add(key)
+            yield found
+
+
+def regathered(matrix: NDArray, found: Misreading) -> NDArray:
+    """Return a matrix with each tile misread; tiles that reach beyond the matrix hold zeros there."""
+    rows, width = matrix.shape
+    down, across = -rows % found.rows, -width % found.width
+    whole = np.pad(matrix, ((0, down), (0, across))) if down or across else matrix
+    cut = whole.reshape(whole.shape[0] // found.rows, found.rows, whole.shape[1] // found.width, found.width)
+    tiles = cut.swapaxes(1, 2).reshape(-1, found.rows * found.width)[:, found.index]
+    cut = tiles.reshape(cut.shape[0], cut.shape[2], found.rows, found.width).swapaxes(1, 2)
+    return np.ascontiguousarray(cut.reshape(whole.shape)[:rows, :width])
+
+
+def _elements(units: NDArray[np.intp], bits: int) -> NDArray[np.intp]:
+    """Return a permutation of elements from one of units."""
+    per_unit = 8 * UNIT_BYTES // bits
+    return (units.reshape(-1, 1) * per_unit + np.arange(per_unit)).ravel()
+
+
+def _read(written: NDArray[np.intp], read: NDArray[np.intp], size: int) -> NDArray[np.intp] | None:
+    """Return the unit found by each reader's address; None if an address has no unit."""
+    at = np.full(size // UNIT_BYTES, -1, np.intp)
+    at[written // UNIT_BYTES] = np.arange(len(written))
+    if read.max() >= size:
+        return None
+    found = at[read // UNIT_BYTES]
+    return None if (found < 0).any() else found
+
+
+def _swizzles(width: int, bits: int) -> Iterator[Misreading]:
+    """Yield tiles of whole rows of 32, 64 or 128 bytes, written in one swizzle and read in another."""
+    addresses = np.arange(0, _PERIOD, UNIT_BYTES)
+    for pitch in (128, 64, 32):
+        elements = 8 * pitch // bits
+        if elements > max(width, 8 * UNIT_BYTES // bits):
+            continue
+        for writer in _SWIZZLED[::-1]:
+            for reader in _SWIZZLED[::-1]:
+                found = _read(SWIZZLES[writer].apply(addresses), SWIZZLES[reader].apply(addresses), _PERIOD)
+                if found is not None:
+                    text = f"swizzle {writer} is read as {reader}, rows of {pitch} bytes"
+                    yield Misreading(text, _PERIOD // pitch, elements, _elements(found, bits))
+
+
+def _majors(rows: int, width: int) -> Iterator[Misreading]:
+    """Yield tiles of one major that are read in the other."""
+    for height in sorted({min(size, rows) for size in (8, 16, 32, 64, 128, 256, rows)}):
+        for across in sorted({min(size, width) for size in (8, 16, 32, 64, 128, width)}):
+            every = np.arange(height * across)
+            where = f"tiles of {height} x {across} elements"
+            yield Misreading(
+                f"K-major and MN-major are exchanged, {where}", height, across, every.reshape(across, height).T.ravel()
+            )
+            yield Misreading(
+                f"MN-major and K-major are exchanged, {where}", height, across, every.reshape(height, across).T.ravel()
+            )
+
+
+def _cores(rows: int, width: int, bits: int) -> Iterator[Misreading]:
+    """Yield tiles without swizzle: core matrices along K first or along rows first, row by row, offsets exchanged."""
+    for height in sorted({size for size in (64, 128, 256, rows) if size <= max(rows, 64) and size % 8 == 0}):
+        for pitch in (32, 64, 128, 256):
+            if 8 * pitch // bits > max(width, 8 * UNIT_BYTES // bits):
+                continue
+            row, unit = (part.ravel() for part in np.indices((height, pitch // UNIT_BYTES)))
+            cores = pitch // UNIT_BYTES * _CORE, height // 8 * _CORE
+
+            def core(stride: int, leading: int, row: NDArray = row, unit: NDArray = unit) -> NDArray[np.intp]:
+                address: NDArray[np.intp] = row // 8 * stride + unit * leading + row % 8 * UNIT_BYTES
+                return address
+
+            layouts = {
+                "core matrices, along K first": core(cores[0], _CORE),
+                "core matrices, along the rows first": core(_CORE, cores[1]),
+                "row by row": row * pitch + unit * UNIT_BYTES,
+            }
+            exchanged = {
+                "core matrices, along K first": core(_CORE, cores[0]),
+                "core matrices, along the rows first": core(cores[1], _CORE),
+            }
+            tile = f"tiles of {height} rows x {pitch} bytes"
+            for writer, written in layouts.items():
+                readers = [(f"written as {writer}, read as {name}", at) for name, at in layouts.items()]
+                if writer in exchanged:
+                    text = f"{writer}, read with leading and stride offsets exchanged"
+                    readers.append((text, exchanged[writer]))
+                for text, read in readers:
+                    found = _read(written, read, height * pitch)
+                    if found is not None:
+                        yield Misreading(f"{text}, {tile}", height, 8 * pitch // bits, _elements(found, bits))
+
+
+def _descriptors(rows: int, width: int, bits: int) -> Iterator[Misreading]:
+    """Yield tiles of one swizzle that are read, 32 bytes along K at a time, by descriptors with other fields."""
+    for height in sorted({size for size in (64, 128, 256, rows) if size <= max(rows, 64) and size % 8 == 0}):
+        for pitch in (32, 64, 128):
+            if 8 * pitch // bits > max(width, 8 * UNIT_BYTES // bits):
+                continue
+            row, unit = (part.ravel() for part in np.indices((height, pitch // UNIT_BYTES)))
+            written = SWIZZLES[f"{pitch}B"].apply(row * pitch + unit * UNIT_BYTES)
+            for text, swizzle, leading, stride in _fields(pitch):
+                read = np.empty_like(written)
+                for step in range(pitch // _STEP):
+                    inside = unit // 2 == step
+                    descriptor = SharedDescriptor(step * _STEP, leading, stride, 0, swizzle)
+                    read[inside] = unit_address(descriptor, row[inside], unit[inside] % 2, "k")
+                if (found := _read(written, read, height * pitch)) is not None:
+                    where = f"swizzle {pitch}B is read by a descriptor of {text}, tiles of {height} rows"
+                    yield Misreading(where, height, 8 * pitch // bits, _elements(found, bits))
+
+
+def _fields(pitch: int) -> Iterator[tuple[str, Swizzle, int, int]]:
+    """Yield fields of descriptors that a kernel may use for a tile of rows of `pitch` bytes: words and values."""
+    group = 8 * pitch
+    for name in _SWIZZLED:
+        swizzle = SWIZZLES[name]
+        offsets = {(UNIT_BYTES, stride) for stride in (group, 8 * swizzle.row_bytes, 0, 2 * group, group // 2)}
+        for leading, stride in sorted({*offsets, (group, UNIT_BYTES), (_CORE, group)}):
+            exchanged = " (exchanged)" if (leading, stride) == (group, UNIT_BYTES) else ""
+            words = f"swizzle {name}, leading and stride offsets {leading} and {stride}{exchanged}"
+            yield words, swizzle, leading, stride

@@ -1,0 +1,184 @@
+"""What a fault of a kernel can change: the operands of a product, its epilogue, and how results are stored."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..api.backends import Backend
+from ..golden.select import kept_rows
+from ..isa.formats import FORMATS
+from ..isa.metadata import Granularity
+from ..operands.registers import CONTAINERS
+from .epilogue import Epilogue, to_codes
+from .group_scales import GroupScales
+from .matrices import FILLING, Factors, Sparse, converted, factors
+from .sums import Chains, Place, blocks, sums
+from .ways import Way
+
+__all__ = ["Fault", "Finish", "Grid", "Setting"]
+
+#: Stores float32 or int32 results in the type of a way and returns the codes.
+Finish = Callable[[NDArray, Way], NDArray]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Setting:
+    """Operands of a product in the orientation in which it is computed, and all that follows its sums."""
+
+    a: NDArray  #: Codes of A, shape (M, stored K)
+    nibbles: NDArray[np.uint8] | None  #: Metadata, shape (M, chunks); None for a dense A
+    k: int  #: Logical columns of A
+    granularity: Granularity | None = None  #: Sparsity pattern of A; None for a dense A
+    b: NDArray  #: Codes of B, shape (K, N)
+    scales: tuple[NDArray[np.uint8], NDArray[np.uint8]] | None  #: Block scales, shapes (M, blocks) and (N, blocks)
+    groups: GroupScales | None = None  #: Group scales
+    epilogue: Epilogue
+    computes: Backend  #: Back end that computes the sums
+    finish: Finish | None = None  #: Storing of results (default: as the way says)
+    start: NDArray | None = None  #: Accumulator of the first chain as codes, shape (M, N) (default: zero)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of the product."""
+        return len(self.a), self.b.shape[1]
+
+    @property
+    def chunk(self) -> int:
+        """Logical columns of A for each nibble; 1 for a dense A."""
+        return 1 if self.nibbles is None else self.k // self.nibbles.shape[1]
+
+    @property
+    def has_scales_along_k(self) -> bool:
+        """Whether there are block scales or group scales."""
+        return self.scales is not None or self.groups is not None
+
+    def factors(self, way: Way) -> Factors:
+        """Return the operands of a way. A dense instruction takes A with its zeros."""
+        i, a, nibbles = way.parsed, self.a, self.nibbles
+        if nibbles is not None and i.granularity is None:
+            a, nibbles = self.with_zeros(a), None
+        of_a, of_b = (way.convert_b, way.convert_a) if way.swapped else (way.convert_a, way.convert_b)
+        left, right = converted(a, i.a, of_a), converted(self.b, i.b, of_b)
+        return factors(Sparse(left, nibbles, self.k), right, i, self.scales, self.groups)
+
+    def with_zeros(self, stored: NDArray) -> NDArray:
+        """Return a matrix with its zeros from its stored elements and the metadata."""
+        if self.nibbles is None or self.granularity is None:
+            return stored
+        a = np.zeros((len(stored), self.k), stored.dtype)
+        np.put_along_axis(a, kept_rows(self.nibbles, self.granularity), stored, 1)
+        return a
+
+    def take(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> "Setting":
+        """Return the setting of some rows and columns of the product."""
+        return replace(
+            self,
+            a=self.a[rows],
+            nibbles=None if self.nibbles is None else self.nibbles[rows],
+            b=self.b[:, columns],
+            scales=self.scales and (self.scales[0][rows], self.scales[1][columns]),
+            groups=self.groups and self.groups.take(rows, columns),
+            epilogue=self.epilogue.take(self.shape, rows, columns),
+            start=None if self.start is None else self.start[rows][:, columns],
+        )
+
+    def codes(self, way: Way) -> NDArray:
+        """Return the codes of the whole product by a way."""
+        every, shape = self.factors(way), self.shape
+        result = np.empty(shape, CONTAINERS[FORMATS[way.result].bits])
+        for rows, columns in blocks(shape, way.chains(shape, every.count)):
+            start = None if self.start is None else self.start[rows, columns]
+            place = Place.of(rows, columns, shape)
+            chains = Chains(every.take(rows, columns), way.arch, self.computes, start, place)
+            values = self.epilogue.take(shape, rows, columns).apply(sums(way, chains), way.scale_order)
+            result[rows, columns] = self.stored(values, way)
+        return result
+
+    def stored(self, values: NDArray, way: Way) -> NDArray:
+        """Return the codes of results."""
+        return self.finish(values, way) if self.finish else to_codes(values, way.result, way.rounding)
+
+    def in_blocks(self, unit: int) -> "Setting":
+        """Return the setting with K padded by zeros to a multiple of `unit`."""
+        missing = -self.k % unit
+        if not missing:
+            return self
+        per_column = self.a.shape[1] / self.k
+        nibbles = self.nibbles
+        if nibbles is not None:
+            nibbles = np.pad(nibbles, ((0, 0), (0, missing // self.chunk)), constant_values=FILLING)
+        return replace(
+            self,
+            a=np.pad(self.a, ((0, 0), (0, int(missing * per_column)))),
+            nibbles=nibbles,
+            k=self.k + missing,
+            b=np.pad(self.b, ((0, missing), (0, 0))),
+        )
+
+    def with_blocks(self, unit: int, index: Mapping[str, NDArray[np.intp]]) -> "Setting":
+        """Return the setting with blocks of `unit` columns along K taken from other places.
+
+        Parameters
+        ----------
+        unit : int
+            Logical columns of a block, a multiple of a chunk.
+        index : mapping of ndarray of intp
+            For ``a`` (stored elements), ``nibbles``, ``b`` and ``scales``: the block that stands in each place; -1 for
+            a block of zeros. Operands that are not named stay as they are.
+        """
+        whole = self.in_blocks(unit)
+        changed: dict[str, object] = {}
+        for name, where in index.items():
+            if name == "scales":
+                if whole.scales:
+                    changed[name] = tuple(_blocks(part, whole.k, unit, where) for part in whole.scales)
+            elif name == "b":
+                changed[name] = np.ascontiguousarray(_blocks(whole.b.T, whole.k, unit, where).T)
+            elif (array := getattr(whole, name)) is not None:
+                changed[name] = _blocks(array, whole.k, unit, where)
+        count = {len(where) for where in index.values()}
+        k = count.pop() * unit if {"a", "b"} <= index.keys() else whole.k
+        return replace(whole, k=k, **changed)  # type: ignore[arg-type]
+
+
+def _blocks(array: NDArray, k: int, unit: int, index: NDArray[np.intp]) -> NDArray:
+    """Return the blocks of each row in another order; `array` has any number of columns for `k` columns of A."""
+    count, width = k // unit, array.shape[1] * unit // k
+    if not width or width * count != array.shape[1]:
+        return array
+    cut = array.reshape(len(array), count, width)
+    taken = cut[:, index] * (index >= 0).astype(array.dtype)[:, None]
+    return np.ascontiguousarray(taken.reshape(len(array), -1))
+
+
+class Grid:
+    """Some outputs of a setting, by any way: the rows and columns of a probe."""
+
+    def __init__(self, setting: Setting, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> None:
+        self._place = Place(rows, columns, setting.shape)
+        self.setting = setting.take(rows, columns)
+        self._chains: dict[tuple[str, str, str], Chains] = {}
+
+    def values(self, way: Way) -> NDArray:
+        """Return the results, float32 or int32, before they are stored."""
+        name, setting = (way.instruction, way.convert_a, way.convert_b), self.setting
+        if name not in self._chains:
+            self._chains[name] = Chains(setting.factors(way), way.arch, setting.computes, setting.start, self._place)
+        return setting.epilogue.apply(sums(way, self._chains[name]), way.scale_order)
+
+    def codes(self, way: Way) -> NDArray:
+        """Return the codes of the results."""
+        return self.setting.stored(self.values(way), way)
+
+
+@dataclass(frozen=True, eq=False)
+class Fault:
+    """A fault that a kernel may have."""
+
+    kind: str  #: Kind of the fault, one of :data:`sptc.gemm.fault_probe.KINDS`
+    text: str  #: The fault in words, to follow "explained by: "
+    change: Callable[[Setting], Setting]  #: Returns the setting with the fault
+    types: Callable[[Way], Way] | None = None  #: Changes the way, for a type taken for another
+    bits: float = 0.0  #: Bits of free parameters that were fitted to the result

@@ -1,0 +1,125 @@
+"""``sptc.diagnose``: planted faults are named, and neither a correct product nor a flipped bit is explained away."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sptc
+from sptc.gemm.index_maps import describe_map, describe_set, named_maps
+from sptc.gemm.misread_tiles import misreadings, regathered
+from sptc.isa.memory import SWIZZLES
+from sptc.tests.gemm.sparse_factors import Random, drawn
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import random_products
+from planted_products import PLANTED, planted
+from random_products import Case
+
+#: Faults of the quick tier.
+QUICK = ("lanes permuted", "metadata of zeros", "slice twice", "block scales ignored")
+
+
+#: Values of a wrong output beside zero.
+OTHERS = ("another", "negated", "NaN")
+
+
+@pytest.fixture(autouse=True)
+def few_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spell few ways of stream-K."""
+    monkeypatch.setattr("sptc.gemm.candidates._MOST_ASKED", 100)
+
+
+def check(case: Case) -> None:
+    """Diagnose a planted fault."""
+    found = sptc.diagnose(case.a, case.b, case.y, **case.words)
+    assert (found.explained, found.remaining) == (True, 0), found
+    assert found.kind in case.kinds, found
+    assert found.differing.shape == case.y.shape
+    assert found.differing.any()
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.regression) for name in PLANTED]
+)
+def test_a_planted_fault_is_named(rng: Random, name: str) -> None:
+    check(planted(rng, name, (64, 32, 128)))
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("number", range(40))
+def test_a_correct_product_is_not_diagnosed_as_faulty(rng: Random, number: int) -> None:
+    product = random_products.drawn(rng, (128, 64, 256))
+    found = sptc.diagnose(product.a, product.b, product.y, **product.words)
+    assert (found.kind, found.explained, found.differing.any()) == ("correct", True, False), product.way
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_flipped_bit_beside_a_fault_is_not_explained(rng: Random, name: str) -> None:
+    case = planted(rng, name, (128, 64, 256))
+    codes = np.ascontiguousarray(case.y).view(f"u{case.y.dtype.itemsize}").copy()
+    codes[tuple(int(rng.integers(0, size)) for size in codes.shape)] ^= codes.dtype.type(2)
+    found = sptc.diagnose(case.a, case.b, codes.view(case.y.dtype), **case.words)
+    assert not found.explained
+    assert found.remaining >= 1
+
+
+@pytest.mark.parametrize("value", [0.0, *(pytest.param(text, marks=pytest.mark.regression) for text in OTHERS)])
+def test_one_wrong_output_is_never_explained(rng: Random, value: Any) -> None:
+    a, b = drawn(rng, (32, 16, 64))
+    y = sptc.gemm(a, b, format="f16", backend="native")
+    wrong = y.copy()
+    wrong[9, 9] = {"another": y[3, 4], "negated": -y[9, 9], "NaN": np.nan}.get(value, value)
+    found = sptc.diagnose(a, b, wrong, format="f16", result="f32")
+    assert (found.explained, found.remaining, found.kind) == (False, 1, "unexplained")
+    assert (found.first.row, found.first.column) == (9, 9)
+    assert np.array_equal(np.argwhere(found.differing), [[9, 9]])
+
+
+def test_a_fault_of_some_rows_with_the_sparse_factor_on_the_right(rng: Random) -> None:
+    """The words are those of the result, although the product is computed transposed."""
+    a, b = drawn(rng, (64, 48, 64))
+    y = sptc.gemm(a, b, format="f16", backend="native")
+    y[16:32], y[48:64] = y[48:64].copy(), y[16:32].copy()
+    found = sptc.diagnose(b.T, a.T, y.T, format="f16", result="f32")
+    assert found.explained
+    assert "columns" in found.text.partition("explained by")[2]
+    assert np.array_equal(np.flatnonzero(found.differing.any(0)), [*range(16, 32), *range(48, 64)])
+    text = str(sptc.identify(b.T, a.T, y.T, format="f16", result="f32"))
+    assert "outputs in other places" in text
+
+
+def test_a_vector(rng: Random) -> None:
+    a, b = drawn(rng, (128, 1, 256))
+    y = sptc.gemm(a, b[:, 0], format="f16", backend="native")
+    found = sptc.diagnose(a, b[:, 0], np.roll(y, 16), format="f16", result="f32")
+    assert (found.explained, found.differing.shape) == (True, (128,))
+    assert "rows" in found.text
+
+
+def test_maps_of_indices_are_described() -> None:
+    for text, index in named_maps(64):
+        assert describe_map(index, "rows") == (f"rows are those of p -> {text}", 6.0)
+        assert index.min() >= 0
+        assert index.max() < 64
+    order = np.arange(64).reshape(4, 16)[[0, 2, 1, 3]].ravel()
+    text, bits = describe_map(order, "rows")
+    assert text == "blocks of 16 rows are in another order: block 1 holds 2, 2 holds 1"
+    assert bits == 4
+    assert describe_set(np.array([1, 2, 3, 9]), 16, "rows")[0] == "rows 1 to 3, 9"
+    assert describe_set(np.arange(64)[np.arange(64) % 16 >= 8], 64, "rows")[0] == "rows p with p mod 16 in 8 to 15"
+
+
+def test_a_misread_tile_is_what_memory_holds(rng: Random) -> None:
+    """Each swizzle is written to a memory byte by byte and read as another."""
+    matrix = rng.integers(0, 1 << 16, (64, 64)).astype(np.uint16)
+    known = {found.text: found for found in misreadings(64, 64, 16)}
+    octets, addresses = matrix.view(np.uint8).ravel(), np.arange(64 * 128)
+    for writer, reader in (("128B", "64B"), ("none", "32B"), ("64B", "none")):
+        memory = np.zeros_like(octets)
+        memory[SWIZZLES[writer].apply(addresses)] = octets
+        expected = memory[SWIZZLES[reader].apply(addresses)].view(np.uint16).reshape(matrix.shape)
+        same = [text for text, found in known.items() if np.array_equal(regathered(matrix, found), expected)]
+        assert any("swizzle" in text for text in same), (writer, reader)
