@@ -37,6 +37,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "compare": ("sptc compare weights.npy weights.npy",),
     "scales": ("sptc scales scales.npy --to 128x4 --output blocks.npz",),
     "identify": ("sptc identify --a weights.npy --b x.npy --y y.npy --format f16 --result f16",),
+    "diagnose": ("sptc diagnose --a weights.npy --b x.npy --y y.npy --format f16 --result f16",),
     "kernel": ("sptc kernel run matmul.ptx --launch launch.json -o results.npz",),
     "kernel run": ("sptc kernel run matmul.ptx --launch launch.json -o results.npz",),
     "kernel show": ("sptc kernel show matmul.ptx",),

@@ -21,7 +21,7 @@ from .factors import (
 )
 from .options import add, integer
 
-__all__ = ["add_parser"]
+__all__ = ["add_parser", "add_search_options", "search_arguments"]
 
 #: Default M, N and K of a probe.
 _SHAPE = (128, 128, 4096)
@@ -40,6 +40,25 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "write input matrices for a kernel on which the ways differ most. Exit status 0: a way gives every bit. 1: "
         "none does.",
     )
+    add_search_options(parser)
+    probing = parser.add_argument_group("probe of a kernel")
+    probing.add_argument(
+        "--probe", type=Path, metavar="FOLDER", help="write a.npy and b.npy to this folder and compute nothing"
+    )
+    probing.add_argument(
+        "--shape",
+        nargs=3,
+        type=integer(1, 1 << 20),
+        metavar=("M", "N", "K"),
+        help="shape of --probe (default 128 128 4096)",
+    )
+    add(probing, "seed", note=" of --probe (default 0)")
+    add(parser, "json")
+    parser.set_defaults(execute=_execute)
+
+
+def add_search_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name a product, its factors, and what is known of its kernel."""
     add_matrices(parser, "aby")
     add_transpose(parser)
     add_format(parser, " (default: those of their types)")
@@ -60,20 +79,6 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     add_scale_options(parser)
     add_epilogue_options(parser, "epilogue of the kernel")
-    probing = parser.add_argument_group("probe of a kernel")
-    probing.add_argument(
-        "--probe", type=Path, metavar="FOLDER", help="write a.npy and b.npy to this folder and compute nothing"
-    )
-    probing.add_argument(
-        "--shape",
-        nargs=3,
-        type=integer(1, 1 << 20),
-        metavar=("M", "N", "K"),
-        help="shape of --probe (default 128 128 4096)",
-    )
-    add(probing, "seed", note=" of --probe (default 0)")
-    add(parser, "json")
-    parser.set_defaults(execute=_execute)
 
 
 def _execute(options: argparse.Namespace) -> int:
@@ -87,15 +92,20 @@ def _execute(options: argparse.Namespace) -> int:
         raise OperandError(
             "name the files of A, B and their product with --a, --b and --y, or write inputs with --probe"
         )
-    words = ("format", "result", "arch", "instruction", "dense", "prune", "nan", "workers", "promote")
-    arguments: dict[str, Any] = {name: getattr(options, name) for name in words}
-    result = identify(**factors(options, "aby"), **arguments, **epilogue_words(options), **scale_words(options))
+    result = identify(**search_arguments(options))
     chain = None if result.exact or not result.nearest else chain_of(result.nearest)
     if options.json:
         print(json.dumps(result.record() | {"chain": chain and chain.as_dict()}, indent=1))
     else:
         print(result if chain is None else f"{result}\n{chain}")
     return int(not result.exact)
+
+
+def search_arguments(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the keyword arguments of a search; files are read into arrays."""
+    words = ("format", "result", "arch", "instruction", "dense", "prune", "nan", "workers", "promote")
+    known = {name: getattr(options, name) for name in words}
+    return {**factors(options, "aby"), **known, **epilogue_words(options), **scale_words(options)}
 
 
 def _probe(options: argparse.Namespace) -> int:

@@ -21,6 +21,7 @@ from . import (
     completion,
     compress,
     coverage,
+    diagnose,
     doctor,
     draw,
     energy,
@@ -147,6 +148,7 @@ def command_parser() -> argparse.ArgumentParser:
     compare.add_parser(commands)
     gemm.add_parser(commands)
     identify.add_parser(commands)
+    diagnose.add_parser(commands)
     kernel.add_parser(commands)
     gpu.add_parser(commands)
     native.add_parser(commands)

@@ -93,7 +93,7 @@ def test_other_shells_hear_of_every_command(cli: CommandLine) -> None:
 GPU = [name for name in EXAMPLES if name.split()[0] == "gpu"]
 #: Few shards do not cover everything, which is a status of 1.
 STATUS = {EXAMPLES["coverage"][0]: 1}
-LONG = ("campaign", "coverage", "prove", "area", "energy", "sweep", "verilog", "gemm", "identify", "trace")
+LONG = ("campaign", "coverage", "prove", "area", "energy", "sweep", "verilog", "gemm", "identify", "diagnose", "trace")
 
 
 def test_the_help_of_every_command_ends_with_an_example() -> None:

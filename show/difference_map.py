@@ -1,0 +1,105 @@
+"""Map of the outputs that differ from a correct product: as text and as a picture."""
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..infra.figures import drawn, sheet
+
+__all__ = ["DifferenceMap"]
+
+#: Most rows and columns of cells, in text and in a picture.
+_TEXT, _PICTURE = (32, 64), (64, 64)
+#: Letters of a cell: none of its outputs differs, some, at least half, all.
+_LETTERS = ".-+#"
+_COLOURS = ("#eef3f7", "#f6c48f", "#e8833a", "#b3261e")
+_MEANINGS = ("none differs", "some differ", "at least half differ", "all differ")
+#: Sizes of the picture in inches.
+_CELL, _LEFT, _TOP, _RIGHT, _BOTTOM = 0.13, 0.85, 0.95, 0.4, 0.55
+_LEAST_WIDTH = 7.5
+#: Rows or columns between two labels, at least, in cells.
+_LABELLED = 8
+
+
+@dataclass(frozen=True, eq=False)
+class DifferenceMap:
+    """Outputs that differ, in blocks of a power of two rows and columns."""
+
+    differing: NDArray[np.bool_]  #: Shape (M, N)
+
+    def _cells(self, most: tuple[int, int]) -> tuple[NDArray[np.intp], tuple[int, int]]:
+        """Return the level of each cell, 0 to 3, and the rows and columns of a cell."""
+        shape = self.differing.shape
+        height, width = (
+            next(1 << power for power in range(40) if -(-length // (1 << power)) <= count)
+            for length, count in zip(shape, most, strict=True)
+        )
+        down, across = -(-shape[0] // height), -(-shape[1] // width)
+        padded = np.zeros((down * height, across * width))
+        present = padded.copy()
+        padded[: shape[0], : shape[1]] = self.differing
+        present[: shape[0], : shape[1]] = 1
+
+        def summed(array: NDArray[np.float64]) -> NDArray[np.float64]:
+            sums: NDArray[np.float64] = array.reshape(down, height, across, width).sum((1, 3))
+            return sums
+
+        share = summed(padded) / summed(present)
+        return (share > 0).astype(np.intp) + (share >= 0.5) + (share == 1), (height, width)
+
+    def __str__(self) -> str:
+        levels, (height, width) = self._cells(_TEXT)
+        margin = len(str(self.differing.shape[0]))
+        legend = ", ".join(f"{letter} {meaning}" for letter, meaning in zip(_LETTERS, _MEANINGS, strict=True))
+        lines = [f"each letter is {height} rows x {width} columns: {legend}"]
+        labels = "".join(f"{column * width:<{_LABELLED}}" for column in range(0, levels.shape[1], _LABELLED))
+        lines.append(f"{'':{margin}}  {labels}".rstrip())
+        for row, of_row in enumerate(levels):
+            lines.append(f"{row * height:>{margin}}  {''.join(_LETTERS[level] for level in of_row)}")
+        return "\n".join(lines)
+
+    def svg(self, title: str) -> bytes:
+        """Draw the map with a title.
+
+        Raises
+        ------
+        BackendError
+            matplotlib is not installed.
+        """
+        patches: Any = importlib.import_module("matplotlib.patches")
+        levels, (height, width) = self._cells(_PICTURE)
+        down, across = levels.shape
+        wide = max(_LEAST_WIDTH, _LEFT + _RIGHT + across * _CELL)
+        with sheet(wide, _TOP + _BOTTOM + down * _CELL) as axes:
+            rows = _wrapped(title, int(wide * 13))
+            for number, line in enumerate(rows[:3]):
+                axes.text(_LEFT / 4, 0.18 + 0.17 * number, line, fontsize=8.5, va="center")
+            for row, column in np.ndindex(levels.shape):
+                corner = _LEFT + column * _CELL, _TOP + row * _CELL
+                colour = _COLOURS[levels[row, column]]
+                axes.add_patch(patches.Rectangle(corner, _CELL, _CELL, facecolor=colour, edgecolor="white", lw=0.4))
+            for row in range(0, down, _LABELLED):
+                axes.text(_LEFT - 0.08, _TOP + (row + 0.5) * _CELL, f"row {row * height}", fontsize=6.5, ha="right",
+                          va="center")  # fmt: skip
+            for column in range(0, across, _LABELLED):
+                axes.text(_LEFT + column * _CELL, _TOP - 0.09, f"column {column * width}", fontsize=6.5, va="center")
+            bottom = _TOP + down * _CELL + 0.2
+            axes.text(_LEFT, bottom + 0.22, f"a cell is {height} rows x {width} columns", fontsize=6.5, va="center")
+            for level, meaning in enumerate(_MEANINGS):
+                x = _LEFT + 1.45 * level
+                axes.add_patch(patches.Rectangle((x, bottom - 0.06), 0.12, 0.12, facecolor=_COLOURS[level],
+                                                 edgecolor="#444", lw=0.5))  # fmt: skip
+                axes.text(x + 0.18, bottom, meaning, fontsize=6.5, va="center")
+            return drawn(axes.figure)
+
+
+def _wrapped(text: str, letters: int) -> list[str]:
+    """Break a text into lines of at most `letters` letters."""
+    lines = [""]
+    for word in text.split():
+        joined = f"{lines[-1]} {word}".strip()
+        lines = [*lines[:-1], joined] if len(joined) <= letters else [*lines, word]
+    return lines

@@ -1,0 +1,46 @@
+"""``sptc diagnose``: what it prints, and its exit status."""
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import sptc
+from sptc.show.difference_map import DifferenceMap
+from sptc.tests.cli.command_line import CommandLine, saved
+from sptc.tests.gemm.sparse_factors import Random, drawn
+
+COMMAND = "diagnose"
+WORDS = ("--a", "a.npy", "--b", "b.npy", "--y", "y.npy", "--format", "f16", "--result", "f32")
+
+
+def test_the_verdict_and_its_status(rng: Random, cli: CommandLine, tmp_path: Path) -> None:
+    a, b = drawn(rng, (64, 32, 64))
+    y = sptc.gemm(a, b, format="f16", backend="native")
+    saved(a=a, b=b, y=y)
+    assert cli.text(*WORDS).startswith("correct: all 2048 outputs")
+    saved(y=np.vstack([y[16:32], y[:16], y[32:]]))
+    record = cli.json(*WORDS)
+    assert (record["explained"], record["differing"], record["remaining"]) == (True, 1024, 0)
+    assert record["rows"] == [*range(32)]
+    assert "outputs in other places: rows 0 to 31" in record["text"]
+    y[3, 4] += 1
+    saved(y=y)
+    text = cli.text(*WORDS, status=1)
+    assert "first that remains, row 3, column 4: y holds 0x" in text
+    assert "exact sum of all products" in text
+    cli.refuses("--format", "f16", "--result", "f32", message="name the files of A, B and their product")
+
+
+@pytest.mark.regression
+def test_the_map_of_differing_outputs(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    differing = np.zeros((256, 100), bool)
+    differing[64:128, 30:50] = True
+    differing[200, 99] = True
+    lines = str(DifferenceMap(differing)).splitlines()
+    assert lines[0].startswith("each letter is 8 rows x 2 columns")
+    assert lines[2 + 64 // 8] == f" 64  {'.' * 15}{'#' * 10}{'.' * 25}"
+    assert lines[2 + 200 // 8] == f"200  {'.' * 49}-"
+    root = ElementTree.fromstring(DifferenceMap(differing).svg("a title that is drawn"))
+    assert "a title that is drawn" in " ".join(root.itertext())
