@@ -1,103 +1,162 @@
 """How many planted faults ``sptc.diagnose`` names, and whether it explains correct products or flipped bits by faults.
 
-``--faults``, ``--correct`` and ``--flipped`` are numbers of products; ``--large`` is the number of faults in
-products of up to 256 x 256 x 1024, which are timed alone.
+``--faults``, ``--correct`` and ``--flipped`` are numbers of products; ``--large`` is the number of faults in products
+of up to 256 x 256 x 1024. Each product is reported on standard error. The rows of a group follow when it is done, or
+when the script is interrupted.
 """
 
+import signal
 import statistics
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing import get_context
+from types import FrameType
 
 import numpy as np
 import sptc
 from measure import Row, options, show
 from planted_products import PLANTED, planted
 from random_products import Case, Random, drawn
-from sptc.gemm.diagnosis import Diagnosis
+
+#: Largest M, N and K of a product.
+LARGEST, LARGE, SMALL = (256, 128, 512), (256, 256, 1024), (64, 32, 128)
+GROUPS = ("faults", "correct", "flipped", "large")
 
 
-def diagnosed(case: Case) -> tuple[Diagnosis, float]:
-    """Return the diagnosis of a product and its seconds."""
+@dataclass(frozen=True)
+class Task:
+    """One product to diagnose; its number and the seed decide it."""
+
+    group: str  #: One of :data:`GROUPS`
+    number: int
+    seed: int
+    largest: tuple[int, int, int]
+    names: tuple[str, ...]  #: Faults that are planted in turn
+
+    @property
+    def name(self) -> str:
+        """The planted fault, or the group if none is planted."""
+        return self.names[self.number % len(self.names)] if self.group in ("faults", "large") else self.group
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Diagnosis of one product."""
+
+    task: Task
+    seconds: float
+    failure: str  #: The verdict if it is wrong, else empty
+
+
+def flipped(rng: Random, case: Case) -> Case:
+    """Flip one bit of a result."""
+    y = np.ascontiguousarray(case.y)
+    codes = y.view(f"u{y.dtype.itemsize}").copy()
+    place = tuple(int(rng.integers(0, size)) for size in codes.shape)
+    codes[place] ^= codes.dtype.type(1 << int(rng.integers(0, 8 * y.dtype.itemsize)))
+    case.y = codes.view(y.dtype)
+    return case
+
+
+def drawn_case(task: Task, rng: Random) -> Case:
+    """Return the product of a task. Half of those with a flipped bit have a fault besides."""
+    if task.group in ("faults", "large"):
+        return planted(rng, task.name, task.largest)
+    if task.group == "flipped" and task.number % 2 == 0:
+        return flipped(rng, planted(rng, str(rng.choice([*PLANTED])), task.largest))
+    product = drawn(rng, task.largest)
+    case = product.case(product.y, "correct")
+    return flipped(rng, case) if task.group == "flipped" else case
+
+
+def outcome(task: Task) -> Outcome:
+    """Diagnose the product of a task."""
+    rng = np.random.default_rng([task.seed, GROUPS.index(task.group), task.number])
+    case = drawn_case(task, rng)
     start = time.perf_counter()
     found = sptc.diagnose(case.a, case.b, case.y, **case.words)
-    return found, time.perf_counter() - start
+    seconds = time.perf_counter() - start
+    is_right = not found.explained if task.group == "flipped" else found.explained and found.kind in case.kinds
+    words = {word: value for word, value in case.words.items() if isinstance(value, str | bool)}
+    return Outcome(task, seconds, "" if is_right else f"({words}, {case.a.shape} x {case.b.shape}): {found}")
 
 
-def faults(rng: Random, count: int, largest: tuple[int, int, int], names: list[str]) -> tuple[list[float], list[str]]:
-    """Diagnose planted faults, of each name in turn; return seconds and what was not named."""
-    seconds, missed = [], []
-    for number in range(count):
-        name = names[number % len(names)]
-        case = planted(rng, name, largest)
-        found, took = diagnosed(case)
-        seconds.append(took)
-        if not (found.explained and found.kind in case.kinds):
-            words = {word: value for word, value in case.words.items() if isinstance(value, str | bool)}
-            missed.append(f"{name} ({words}, {case.a.shape} x {case.b.shape}): {found}")
-            print(missed[-1], file=sys.stderr)
-    return seconds, missed
+def outcomes(tasks: Sequence[Task], jobs: int) -> Iterator[Outcome]:
+    """Yield the outcomes of tasks as they come."""
+    if jobs == 1:
+        yield from map(outcome, tasks)
+        return
+    ignored = signal.SIGINT, signal.SIG_IGN  # the parent terminates the workers
+    with get_context("spawn").Pool(jobs, signal.signal, ignored) as pool:
+        yield from pool.imap_unordered(outcome, tasks)
 
 
-def correct(rng: Random, count: int, largest: tuple[int, int, int]) -> int:
-    """Return how many correct products of random ways are diagnosed as faulty."""
-    wrong = 0
-    for _ in range(count):
-        product = drawn(rng, largest)
-        found, _ = diagnosed(product.case(product.y))
-        wrong += found.kind != "correct"
-    return wrong
+def rows_of(group: str, done: list[Outcome]) -> list[Row]:
+    """Return the figures of a group."""
+    seconds, wrong = [one.seconds for one in done], sum(bool(one.failure) for one in done)
+    if group == "correct":
+        return [
+            Row("diagnose.correct", "products", len(done), "of random ways"),
+            Row("diagnose.called_faulty", "products", wrong, "of the correct; 0"),
+        ]
+    if group == "flipped":
+        return [
+            Row("diagnose.flipped", "products", len(done), "with one flipped bit"),
+            Row("diagnose.flipped_explained", "products", wrong, "0"),
+        ]
+    prefix, size = ("diagnose", LARGEST) if group == "faults" else ("diagnose.large", LARGE)
+    return [
+        Row(f"{prefix}.faults", "faults", len(done), f"planted, up to {' x '.join(map(str, size))}"),
+        Row(f"{prefix}.named", "%", 100 * (1 - wrong / len(done)), "of planted faults; at least 95"),
+        Row(f"{prefix}.median", "s", statistics.median(seconds), "under 10"),
+        Row(f"{prefix}.worst", "s", max(seconds), "under 60"),
+    ]
 
 
-def flipped(rng: Random, count: int, largest: tuple[int, int, int]) -> int:
-    """Return how many products with one flipped bit are explained; half of them have a fault besides."""
-    explained = 0
-    for number in range(count):
-        product = drawn(rng, largest)
-        case = product.case(product.y) if number % 2 else planted(rng, str(rng.choice([*PLANTED])), largest)
-        y = np.ascontiguousarray(case.y)
-        codes = y.view(f"u{y.dtype.itemsize}").copy()
-        place = tuple(int(rng.integers(0, size)) for size in codes.shape)
-        codes[place] ^= codes.dtype.type(1 << int(rng.integers(0, 8 * y.dtype.itemsize)))
-        case.y = codes.view(y.dtype)
-        found, _ = diagnosed(case)
-        if found.explained:
-            explained += 1
-            print(f"flipped bit explained: {case.words} {found}", file=sys.stderr)
-    return explained
+def interrupted(number: int, frame: FrameType | None) -> None:
+    """Treat a termination as an interrupt."""
+    raise KeyboardInterrupt
 
 
 def main() -> int:
     """Run the benchmark."""
     parser = options(__doc__)
-    parser.add_argument("--faults", type=int, default=300)
-    parser.add_argument("--correct", type=int, default=200)
-    parser.add_argument("--flipped", type=int, default=60)
-    parser.add_argument("--large", type=int, default=30, help="faults at 256 x 256 x 1024, whose times are rows")
+    for group, count in zip(GROUPS, (300, 200, 60, 30), strict=True):
+        parser.add_argument(f"--{group}", type=int, default=count)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1, help="processes (default %(default)s)")
     parser.add_argument("--only", nargs="*", default=[*PLANTED], metavar="NAME", help="names of faults to plant")
     words = parser.parse_args()
-    rng, largest = np.random.default_rng(words.seed), (256, 128, 512)
     if words.small:
-        words.faults, words.correct, words.flipped, words.large, largest = 4, 2, 1, 1, (64, 32, 128)
-    seconds, missed = faults(rng, words.faults, largest, words.only)
-    rows = [
-        Row("diagnose.faults", "faults", len(seconds), "planted"),
-        Row("diagnose.named", "%", 100 * (1 - len(missed) / max(1, len(seconds))), "of planted faults; at least 95"),
-        Row("diagnose.median", "s", statistics.median(seconds or [0.0]), "for products up to 256 x 128 x 512"),
-        Row("diagnose.correct", "products", words.correct, "of random ways"),
-        Row("diagnose.called_faulty", "products", correct(rng, words.correct, largest), "of the correct; 0"),
-        Row("diagnose.flipped", "products", words.flipped, "with one flipped bit"),
-        Row("diagnose.flipped_explained", "products", flipped(rng, words.flipped, largest), "0"),
-    ]
-    if words.large and not words.small:
-        seconds, more = faults(rng, words.large, (256, 256, 1024), words.only)
-        rows += [
-            Row("diagnose.large.missed", "faults", len(more), f"of {words.large}"),
-            Row("diagnose.large.median", "s", statistics.median(seconds), "256 x 256 x 1024 at most; under 10"),
-            Row("diagnose.large.worst", "s", max(seconds), "under 60"),
-        ]
-    show(rows, words.json)
-    return 0
+        words.faults, words.correct, words.flipped, words.large = 4, 2, 1, 0
+    signal.signal(signal.SIGTERM, interrupted)
+    rows: list[Row] = []
+    done: list[Outcome] = []
+    is_over = False
+    for group in GROUPS:
+        count, done = getattr(words, group), []
+        largest = SMALL if words.small else LARGE if group == "large" else LARGEST
+        tasks = [Task(group, number, words.seed, largest, tuple(words.only)) for number in range(count)]
+        try:
+            for one in outcomes(tasks, words.jobs):
+                done.append(one)
+                verdict = f"wrong: {one.failure}" if one.failure else "right"
+                place = f"{group} {len(done)}/{count} (number {one.task.number})"
+                print(f"{place}: {one.task.name}, {one.seconds:.2f} s, {verdict}", file=sys.stderr, flush=True)
+        except KeyboardInterrupt:
+            is_over = True
+        more = rows_of(group, done) if done else []
+        rows += more
+        if more and not words.json:
+            show(more, as_json=False)
+            sys.stdout.flush()
+        if is_over:
+            break
+    if words.json:
+        show(rows, as_json=True)
+    return 130 if is_over else 0
 
 
 if __name__ == "__main__":
