@@ -178,7 +178,10 @@ class _Examination:
         def elsewhere(way: Way) -> float:
             return float(np.isin(grid.codes(way), known).mean())
 
-        ranked = sorted(self.problem.ways[:_STORED_WAYS], key=elsewhere, reverse=True)[:_MOVED_WAYS]
+        conversions = {(way.convert_a, way.convert_b) for way in self.problem.ways}
+        ways = self._ways() if len(conversions) > 1 else self.problem.ways
+        tried = islice(ways, _STORED_WAYS * len(conversions))
+        ranked = sorted(tried, key=elsewhere, reverse=True)[:_MOVED_WAYS]
         result = Outputs(self.wanted, self.values)
         for number, way in enumerate(dict.fromkeys([ranked[0], self.problem.ways[0], *ranked[1:]])):
             correct = self.correct(way)
