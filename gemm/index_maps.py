@@ -36,12 +36,12 @@ def named_maps(count: int, *, powers: Sequence[int] = _POWERS) -> Iterator[tuple
         for size in powers[1:]:
             if size <= count:
                 yield f"reversed in groups of {size}", every ^ (size - 1)
-        yield "p reversed", every[::-1]
+        yield "reversed", every[::-1]
         yield "0", np.zeros_like(every)
         yield f"{count - 1}", np.full_like(every, count - 1)
         for size in powers[2:4]:
             for offset in range(size):
-                yield f"{offset} of each group of {size}", np.minimum(every // size * size + offset, count - 1)
+                yield f"{offset} of its group of {size}", np.minimum(every // size * size + offset, count - 1)
         for size in powers[1:]:
             if count % size == 0 and 1 < size < count:
                 yield f"transposed as {size} x {count // size}", every.reshape(size, -1).T.ravel()
@@ -67,11 +67,11 @@ def describe_map(index: Index, noun: str) -> tuple[str, float]:
     changed = np.flatnonzero(index != np.arange(count))
     for text, named in named_maps(count):
         if np.array_equal(index, named):
-            return f"{noun} are those of p -> {text}", 6.0
+            return _moved(noun, noun, text), 6.0
     for text, named in named_maps(count):
         if np.array_equal(index[changed], named[changed]):
             where, bits = describe_set(changed, count, noun)
-            return f"{where} are those of p -> {text}", 6.0 + bits
+            return _moved(where, noun, text), 6.0 + bits
     bits = len(changed) * log2(max(2, count))
     for size in (256, 128, 64, 32, 16, 8, 4, 2):
         blocks = index.reshape(-1, size) if count % size == 0 and count > size else None
@@ -85,6 +85,13 @@ def describe_map(index: Index, noun: str) -> tuple[str, float]:
     pairs = ", ".join(f"{place} holds {index[place]}" for place in changed[:_LISTED])
     more = "" if len(changed) <= _LISTED else f", and {len(changed) - _LISTED} more"
     return f"{noun} are in another order: {pairs}{more}", bits
+
+
+def _moved(where: str, noun: str, text: str) -> str:
+    """Return a named map of the lines `where` as a sentence."""
+    if text.startswith(("reversed", "transposed")):
+        return f"{where} are {text}"
+    return f"{where} are moved: {noun[:-1]} p holds {noun[:-1]} {text}"
 
 
 def describe_set(places: Index, count: int, noun: str) -> tuple[str, float]:
