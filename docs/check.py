@@ -1,4 +1,4 @@
-"""Check the built site: ``python docs/check.py build/site``; status 1 if anything is found.
+"""Check the built site: ``python docs/check.py build/site``; exit status 1 if it has problems.
 
 Links and anchors lead somewhere, pictures have words, headings have an order, pages are small, text is told from its
 background, and nothing is fetched from a network or needs a script to be read.
@@ -14,19 +14,19 @@ from urllib.parse import unquote, urlsplit
 
 __all__ = ["findings"]
 
-#: Bytes of a page without pictures, and the contrast of text that WCAG asks for at level AA.
+#: Maximum bytes of a page without pictures, and minimum contrast of text for WCAG level AA.
 _LARGEST, _CONTRAST = 500_000, 4.5
-#: Variables of the theme that are text, and what they stand on.
+#: Theme variables for text colours, and for the background colour.
 _TEXT = ("--color-foreground-primary", "--color-foreground-secondary", "--color-link", "--color-content-foreground")
 _BACKGROUND = "--color-background-primary"
-#: The page that is nothing without scripts.
+#: The page that needs scripts.
 _OF_SCRIPTS = "search.html"
-#: Elements that fetch what the attribute names.
+#: Elements that load another file, and the attribute that names the file.
 _FETCHES = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src"}
 
 
 class _Page(HTMLParser):
-    """What a page has of links, anchors, headings, pictures and scripts."""
+    """Links, anchors, headings, pictures and scripts of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class _Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        """Note what an element says."""
+        """Record links, anchors and headings from the tag of an element."""
         found = {name: value or "" for name, value in attributes}
         self.anchors.add(found.get("id", ""))
         self._hidden += tag in ("script", "style", "svg")
@@ -57,11 +57,11 @@ class _Page(HTMLParser):
             self.nameless.append(found.get("src", ""))
 
     def handle_endtag(self, tag: str) -> None:
-        """Leave what no reader reads."""
+        """Leave a hidden element, such as a script."""
         self._hidden -= tag in ("script", "style", "svg")
 
     def handle_data(self, data: str) -> None:
-        """Count what is read without a script."""
+        """Count the words that are readable without scripts."""
         self.words += 0 if self._hidden else len(data.split())
 
 
@@ -71,7 +71,7 @@ def _page(path: Path) -> _Page:
 
 
 def findings(site: Path) -> Iterator[str]:
-    """Yield a sentence for each thing that is wrong with a built site."""
+    """Yield a sentence for each problem of a built site."""
     for path in sorted(set(site.rglob("*.html")) - {site / _OF_SCRIPTS}):
         page, name = _page(path), path.relative_to(site).as_posix()
         if path.stat().st_size > _LARGEST:
@@ -104,7 +104,7 @@ def _leads(link: str, path: Path, site: Path) -> bool:
 
 
 def _contrasts(site: Path) -> Iterator[str]:
-    """Yield what is hard to read of the theme's colours, light and dark."""
+    """Yield a sentence for each colour pair of the theme, light or dark, with too little contrast."""
     style = "\n".join(path.read_text(encoding="utf-8") for path in (site / "_static" / "styles").glob("furo*.css"))
     schemes = [block for block in re.findall(r"\{([^{}]*)\}", style) if f"{_BACKGROUND}:" in block]
     if len(schemes) < 2:
@@ -117,7 +117,7 @@ def _contrasts(site: Path) -> Iterator[str]:
 
 
 def _contrast(one: str, other: str) -> float:
-    """Return the ratio of the luminances of two colours, by WCAG 2."""
+    """Return the contrast ratio of two colours, by WCAG 2."""
     light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 

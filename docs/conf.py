@@ -1,4 +1,4 @@
-"""How the site is made: ``make site``; Sphinx reads this file."""
+"""Configuration of the site, which Sphinx reads in ``make site``."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ author = "the authors of sptc"
 release = version = sptc.__version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["requirements.txt"]
-nb_execution_mode = "off"  # they hold what they showed when they were executed, and a test compares
+nb_execution_mode = "off"  # notebooks are stored with outputs, which a test compares with a new run
 html_theme = "furo"
 html_title = "sptc"
 html_static_path = ["static"]
@@ -31,5 +31,5 @@ nitpicky = False
 
 
 def setup(app: Any) -> None:
-    """Write the pages that are made from the code before any page is read."""
+    """Write the pages that are generated from the code, before Sphinx reads any page."""
     app.connect("builder-inited", lambda app: generate.write(Path(app.srcdir) / "generated"))

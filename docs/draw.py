@@ -1,4 +1,4 @@
-"""Draw the pictures of README and site anew: ``python docs/draw.py``, each by the command that stands here.
+"""Draw the pictures of README and site again: ``python docs/draw.py``, each by the sptc command listed below.
 
 A test holds the block diagrams against what these commands draw; the others are matplotlib's, whose versions differ.
 """
@@ -13,7 +13,7 @@ __all__ = ["BLOCK_DIAGRAMS", "PICTURES", "draw"]
 
 FOLDER = Path(__file__).parent / "pictures"
 _F16 = "mma.sp.sync.aligned.m16n8k{}.row.col.f32.f16.f16.f32"
-#: By picture, without its file.
+#: Command that draws each picture, without the name of the output file.
 BLOCK_DIAGRAMS = {
     "unit": "draw --preset hopper -o",
     "core": "draw --preset hopper --rows 8 --top core -o",
@@ -27,7 +27,7 @@ PICTURES = BLOCK_DIAGRAMS | {
 
 
 def draw(name: str, path: Path) -> int:
-    """Draw one of the pictures into a file; return the command's status."""
+    """Draw a picture into a file; return the exit status of the command."""
     return main([*shlex.split(PICTURES[name]), str(path)])
 
 

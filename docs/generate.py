@@ -1,4 +1,4 @@
-"""The pages of the site that are made from code: commands, ports, instructions, numerics, proofs, the regression."""
+"""Generate the pages of the site that come from code: commands, ports, instructions, numerics, proofs, regression."""
 
 import argparse
 import gzip
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def write(folder: Path) -> None:
-    """Write all pages below a folder; what is there and has not changed stays as it is, so that it is not read anew."""
+    """Write all pages below a folder; unchanged files are not written, so that Sphinx does not read them again."""
     for name, make in _PAGES.items():
         for path, text in make(folder):
             _keep(folder / name / path, text)
@@ -40,7 +40,7 @@ def _keep(path: Path, text: str) -> None:
 
 
 def _printed(*words: str) -> str:
-    """Return what a command prints."""
+    """Return the output of a command."""
     with redirect_stdout(io.StringIO()) as printed:
         status = main(words)
     assert status == 0, words
@@ -61,7 +61,7 @@ def _index(title: str, words: str, names: Iterable[str]) -> tuple[str, str]:
 
 
 def _commands(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield a page for each command, with its help as it prints it at 100 letters a line."""
+    """Yield a page for each command, with its help in lines of 100 characters."""
     found = sorted(commands(command_parser()))
     yield _index("Commands", "What each prints with `--help`.", (name.replace(" ", "-") for name, _ in found))
     for name, command in found:
@@ -83,7 +83,7 @@ def _escaped(text: str) -> str:
 
 
 def _ports(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield a page for each preset and top: every field of every port."""
+    """Yield a page for each preset and top, with every field of every port."""
     names = []
     for preset in PRESETS:
         for top in TOPS:
@@ -98,7 +98,7 @@ def _ports(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _layouts() -> dict[str, list[tuple[str, Instruction]]]:
-    """Return the instructions by what decides where operands lie; those of `wgmma` and `tcgen05` with the least N."""
+    """Return the instructions by operand layout; of `wgmma` and `tcgen05` only those with the smallest N."""
     found: dict[str, list[tuple[str, Instruction]]] = defaultdict(list)
     for i in every_instruction():
         if i.family != "wgmma" or i.n == 8:
@@ -119,7 +119,7 @@ def _layout(i: Instruction, family: str) -> str:
 
 
 def _instructions(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield a page for each layout, with its drawing and an entry of every instruction that has it."""
+    """Yield a page for each layout, with its drawing and a list of all instructions that have it."""
     layouts = _layouts()
     drawn_by = max(path.stat().st_mtime for room in ("show", "isa") for path in (ROOT / room).glob("*.py"))
     for name, members in layouts.items():
@@ -161,7 +161,7 @@ def _level(i: Instruction, arch: str) -> str:
 
 
 def _numerics(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield the rows of the numerics, each with what it is known from, and how far it is held against silicon."""
+    """Yield rows of the numerics: each with its evidence, and the number of outputs compared with GPUs."""
     rows: dict[tuple[str, Numerics], list[Instruction]] = defaultdict(list)
     for i in (*every_instruction(), *(i for opcode in every_opcode() for i in instructions_of(opcode))):
         for arch in i.architectures:
@@ -193,7 +193,7 @@ def _numerics(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _verification(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield what is proved, what the last regression gave, and which test sees which planted fault."""
+    """Yield pages: proved properties, results of the last regression, and tests that find planted faults."""
     topics: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for item in PROPERTIES:
         topics[item.name.split(".")[0]].append((item.name, item.statement))
@@ -249,7 +249,7 @@ def _verification(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _silicon() -> str:
-    """Return the page of what was compared with GPUs: campaigns and recordings."""
+    """Return the page of comparisons with GPUs: campaigns and recordings."""
     campaigns = []
     for path in sorted((ROOT / "recordings" / "campaigns").glob("*.json.gz")):
         record = json.loads(gzip.decompress(path.read_bytes()))
@@ -276,7 +276,7 @@ def _silicon() -> str:
 
 
 def _benchmarks(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield what the benchmarks of speed gave when they were recorded."""
+    """Yield the page with the recorded results of the speed benchmarks."""
     results = json.loads((ROOT / "benchmarks" / "results.json").read_text(encoding="utf-8"))
     parts = [
         f"## `benchmarks/{name}.py`\n\n{_escaped(entry['what'])}\n\n{entry['date']}, {entry['machine']}\n\n"
@@ -294,7 +294,7 @@ def _benchmarks(folder: Path) -> Iterator[tuple[str, str]]:
     yield "index.md", "\n".join(["# Benchmarks", "", words, "", *parts])
 
 
-#: What makes the pages of each folder.
+#: Function that generates the pages of each folder.
 _PAGES: dict[str, Callable[[Path], Iterator[tuple[str, str]]]] = {
     "commands": _commands,
     "ports": _ports,
