@@ -68,5 +68,5 @@ class BuildWheel(bdist_wheel):
 setup(
     distclass=Package,
     cmdclass={"build_py": BuildPython, "bdist_wheel": BuildWheel},
-    setup_requires=["numpy"] if WITH_LIBRARY else [],  # what generates the header of tables
+    setup_requires=["numpy"] if WITH_LIBRARY else [],  # files that generate the header of tables
 )

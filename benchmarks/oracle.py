@@ -91,7 +91,7 @@ def _units_of(i: Instruction, fmt: Format, containers: NDArray) -> NDArray:
 
 def _vectors(i: Instruction, fmt: Format, units: NDArray) -> torch.Tensor:
     """Convert units of an operand to a tensor that mmasim takes."""
-    if i.container_bits == 4:  # two elements per byte, the first in the high half
+    if i.container_bits == 4:  # two elements per byte, the first one in the high half
         return torch.from_numpy(units >> 4 | units << 4)
     if i.container_bits == 32:
         return _tensor(np.ascontiguousarray(units).view("<u4"), fmt.name)

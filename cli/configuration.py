@@ -24,7 +24,7 @@ _TYPE_NAMES: dict[Any, str] = {
 }
 
 
-#: Fields that have an option of the same name.
+#: Fields of the configuration that have an option of the same name.
 _CHANGES = ("formats", "scales", "step_bytes", "alignment_bits", "mux", "rows", "columns", "cuts")
 #: Destinations of all options of :func:`add_datapath`.
 DATAPATH_OPTIONS = ("preset", "config", *_CHANGES, "products", "dense")

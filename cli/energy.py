@@ -42,7 +42,7 @@ _DISTRIBUTIONS = ("zeros", "half", "positive", "normal")
 _CYCLES = 100_000
 _WHOLE_STEP = 16
 _TOPS = ("unit", "warp")
-#: Options that need ``--top unit``.
+#: Options that are valid only with ``--top unit``.
 _UNIT_OPTIONS = ("flat", "glitches", "what_if")
 #: ``draw(instruction, tiles, rng)`` returns operands; ``tiles(n)`` is the number of tiles for chains of n instructions.
 _Draw = Callable[[Instruction, Callable[[int], int], np.random.Generator], MatrixOperands]

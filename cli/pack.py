@@ -22,7 +22,7 @@ __all__ = ["ALL", "INSTRUCTIONS", "add_parser", "architecture_or_all", "write_pa
 
 #: Word that stands for all instructions, or for all architectures.
 ALL = "all"
-#: Help text of the instructions.
+#: Help text of the argument that names instructions.
 INSTRUCTIONS = "instructions in PTX syntax, for tcgen05 with shape and types in brackets, or 'all'; one pack for each"
 
 

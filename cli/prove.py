@@ -19,7 +19,7 @@ from .reports import Check, check_reports, report
 
 __all__ = ["add_parser"]
 
-#: Presets of ``--quick``.
+#: Presets whose properties ``--quick`` proves.
 _QUICK = ("tiny", "hopper")
 #: Longest recorded processor time, in seconds, of a proof in the quick set.
 _QUICK_SECONDS = 10.0

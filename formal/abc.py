@@ -53,7 +53,7 @@ def broken_after(folder: Path, seconds: float | None) -> int | None:
         try:
             cycles = _broken_after(folder, range(claim, claim + 1), seconds)
         except UndecidedError:
-            undecided = True  # another claim may still break
+            undecided = True  # continue: another claim may still break
             continue
         if cycles:
             return cycles

@@ -78,7 +78,7 @@ def _names(addresses: Any) -> Module:
 
 
 _NAMES = stand_in(CoreMatrixAddress, _names)
-#: The fetch with these addresses.
+#: Operand fetch with this stand-in for the address generator.
 NAMED_FETCH = partial(OperandFetch, address_class=_NAMES)
 
 

@@ -54,7 +54,7 @@ class Case:
 
     subject: Property
     parameters: Parameters  #: Arguments for the property's `build`
-    presets: tuple[str, ...]  #: Configurations with these parameters
+    presets: tuple[str, ...]  #: Configurations that lead to these parameters
 
     def harness(self) -> Harness:
         """Build the harness of the case."""

@@ -29,7 +29,7 @@ class Proof:
 
     property: str
     case: str  #: Parameters as text
-    presets: tuple[str, ...]  #: Configurations with these parameters
+    presets: tuple[str, ...]  #: Configurations that lead to these parameters
     digest: str  #: Digest of the problem, from :func:`~sptc.formal.digest.problem_digest`
     engine: str  #: Name of the engine that proved the problem
     seconds: float | None  #: Processor time in seconds; None if it was not measured

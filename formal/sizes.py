@@ -20,7 +20,7 @@ __all__ = [
 ROWS, COLUMNS = 16, 8
 #: Lanes of a warp, and the largest number of registers of a lane that hold A, B, C or D of an instruction.
 LANES, REGISTERS = 32, 4
-#: Warps of a warpgroup.
+#: Number of warps in a warpgroup.
 WARPS = 4
 #: Rows of a core matrix, each of 16 bytes, and the largest number of core matrices of a panel of B along K.
 PANEL_ROWS, CORE_MATRICES = 8, 4

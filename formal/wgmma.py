@@ -38,7 +38,7 @@ __all__ = ["WGMMA"]
 WGMMA = Topic("wgmma")
 #: Number of panels of A, which has 64 rows.
 _A_PANELS = 8
-#: An instruction, without its operands.
+#: Layout of an instruction without its operands.
 _INSTRUCTION = instruction_layout(sparsity_selector=2)
 
 

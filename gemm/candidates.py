@@ -21,9 +21,9 @@ __all__ = ["Expressions", "any_order", "candidates", "streams"]
 _Words = dict[str, Any]
 #: Numbers of slices of K: few, and large ones, which are less likely than promotion.
 _FEW, _MANY = (2, 4, 8, 16, 3, *range(5, 8), *range(9, 16)), (18, 20, 24, 28, 32, 40, 48, 56, 64, 96, 128)
-#: Instructions per promoted chain.
+#: Numbers of instructions per promoted chain to try.
 _PROMOTIONS = (1, 2, 4, 8, 16, 32)
-#: Instructions per K tile.
+#: Numbers of instructions per K tile to try.
 _TILES = (1, 2, 4, 8)
 #: Workers of stream-K: SM counts of the GPUs of an architecture.
 _WORKERS = {

@@ -61,11 +61,11 @@ class Epilogue:
     #: Scales of the rows of A, shape (M, 1), and of the columns of B, shape (1, N).
     scale_a: NDArray[np.float32] | None = None
     scale_b: NDArray[np.float32] | None = None
-    alpha: float = 1.0  #: Factor of the product
-    #: Factor of C, and C.
+    alpha: float = 1.0  #: Factor of the product (alpha)
+    #: Factor of C (beta), and C.
     beta: float = 1.0
     c: NDArray[np.float32] | None = None
-    bias: NDArray[np.float32] | None = None  #: Bias, added to the product
+    bias: NDArray[np.float32] | None = None  #: Bias that is added to the product
     relu: bool = False
 
     @property

@@ -52,7 +52,7 @@ class Identification:
     """Result of a search."""
 
     exact: bool  #: Whether a way gives every bit
-    way: Way | None  #: The first way that does
+    way: Way | None  #: The first way that gives every bit
     #: Outputs that were compared with `way`, or with the nearest way if none is exact.
     compared: int
     #: The nearest way with other results. If a way is exact, it shows how many outputs distinguish the two. None if all

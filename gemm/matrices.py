@@ -65,7 +65,7 @@ class Factors:
     #: Codes in containers, shapes (M, stored K) and (K, N).
     a: NDArray
     b: NDArray
-    nibbles: NDArray[np.uint8] | None  #: Metadata, shape (M, chunks)
+    nibbles: NDArray[np.uint8] | None  #: Metadata nibbles, shape (M, chunks)
     #: Block scales, shapes (M, scales) and (N, scales).
     scale_a: NDArray[np.uint8] | None = None
     scale_b: NDArray[np.uint8] | None = None

@@ -37,4 +37,4 @@ class Miss:
     #: Code of this output in the given result, and the code that the way computes.
     wanted: int
     got: int
-    output: Output = field(repr=False, compare=False)  #: This output with its operands
+    output: Output = field(repr=False, compare=False)  #: The first output that differs, with its operands

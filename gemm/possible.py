@@ -12,7 +12,7 @@ from .ways import Way
 
 __all__ = ["possible"]
 
-#: Outputs per batch.
+#: Number of outputs per batch.
 _OUTPUTS = 2048
 
 

@@ -29,7 +29,7 @@ _WAYS, _ROWS, _COLUMNS = 40, 8, 32
 #: first, so that mainly rounding errors remain.
 _DRAWS = ((0, False), (4, False), (0, True), (2, True), (4, True))
 _MOST_ELEMENTS = 1 << 25
-#: Numpy type by format.
+#: Numpy type of each format.
 _TYPES = {"f16": "float16", "tf32": "float32", "s8": "int8"}
 
 
@@ -46,7 +46,7 @@ class Probe:
     different: int
     #: Number of outputs that differ between the two most similar ways with distinct results.
     least: int
-    outputs: int  #: Outputs that were compared
+    outputs: int  #: Number of outputs that were compared
 
     def __str__(self) -> str:
         return (

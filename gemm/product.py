@@ -57,17 +57,17 @@ DECADES = np.arange(-12, 5)
 class Problem:
     """A product whose operands are prepared; see :mod:`sptc.gemm.operands`."""
 
-    folder: str  #: Folder of the operands
+    folder: str  #: Folder with the operands of the product
     way: Way
     shape: tuple[int, int, int]  #: M, N and K
     all_rows: int  #: Rows of the given A. M may be smaller: only the first M rows are multiplied.
-    #: Matrices as given, without compression.
+    #: Sources of the matrices as given, without compression.
     a: Source
     b: Source
     scale: float  #: Scale factor of the sums: the product of the scales of both matrices
     backends: tuple[str, ...]  #: Back ends, which must agree. The first one gives the result.
-    dense: bool  #: Also multiply the unpruned A with the dense instruction, to compare the errors
-    #: Factors of the epilogue.
+    dense: bool  #: Whether to multiply the unpruned A with the dense instruction too, to compare errors
+    #: Factors of the epilogue: alpha and beta.
     alpha: float = 1.0
     beta: float = 1.0
     relu: bool = False
@@ -167,7 +167,7 @@ class Block:
     """Result of one block of outputs."""
 
     index: int
-    outputs: int  #: Number of outputs
+    outputs: int  #: Number of outputs in the block
     mismatches: int  #: Outputs of other back ends that differ from those of the first one
     #: First mismatch: back end, row, column, its code, and the code of the first back end.
     first: tuple[str, int, int, int, int] | None

@@ -76,7 +76,7 @@ class Operands:
         self._scales: BlockScales | None = None
         self._groups: GroupScales | None = None
         self.shape, self.k = (left.shape[0], right.shape[1]), len(right)
-        self.swapped = False  #: B is the sparse factor
+        self.swapped = False  #: whether B is the sparse factor
         try:
             self._sparse_of(first, "")
         except SparsityError as error:

@@ -36,10 +36,10 @@ _Chain = NDArray[np.intp]
 class Place:
     """Row and column indices of some outputs of a product."""
 
-    #: Indices of the outputs.
+    #: Row and column indices of the outputs.
     rows: NDArray[np.intp]
     columns: NDArray[np.intp]
-    shape: tuple[int, int]  #: Shape of the product
+    shape: tuple[int, int]  #: Shape of the whole product
 
     @classmethod
     def of(cls, rows: slice | NDArray[np.intp], columns: slice | NDArray[np.intp], shape: tuple[int, int]) -> "Place":

@@ -35,7 +35,7 @@ class Matrices:
     instruction: Instruction
     #: Stored elements of A in the type of numpy or ``ml_dtypes`` of their format, shape (..., m, stored K).
     stored: NDArray | None = None
-    nibbles: NDArray[np.uint8] | None = None  #: Metadata, shape (..., m, chunks)
+    nibbles: NDArray[np.uint8] | None = None  #: Metadata nibbles, shape (..., m, chunks)
     b: NDArray | None = None  #: Shape (..., K, n)
     #: Accumulator and result, shape (..., m, n).
     c: NDArray | None = None

@@ -72,7 +72,7 @@ class Way:
     #: Instruction of the chains, in PTX syntax. Its accumulator type is that of the chains. Its m and n do not affect
     #: the bits.
     instruction: str
-    arch: str = "sm_90"  #: Architecture whose numerics apply
+    arch: str = "sm_90"  #: Architecture whose numerics the instructions have
     #: Number of slices of K, or the number of K tiles of each slice.
     split_k: int | tuple[int, ...] = 1
     #: Order in which the results of slices are added, one of :data:`ORDERS`.

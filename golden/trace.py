@@ -60,4 +60,4 @@ class Step:
     #: and (products, rows, n).
     a: NDArray
     b: NDArray
-    trace: Trace | None  #: None for integers, whose products are summed without alignment
+    trace: Trace | None  #: Trace of the step; None for integers, which are not aligned

@@ -31,9 +31,9 @@ _MODULE = Path("/proc/driver/nvidia/version")
 class Device:
     """A GPU that executes instructions."""
 
-    name: str  #: Name that the driver reports
-    arch: str  #: Architecture, one of :data:`~sptc.isa.variants.ARCHITECTURES`
-    cuda: str  #: CUDA version of the driver
+    name: str  #: Name of the GPU, as its driver reports it
+    arch: str  #: Architecture of the GPU, one of :data:`~sptc.isa.variants.ARCHITECTURES`
+    cuda: str  #: CUDA version of the GPU's driver
     driver: str  #: Version of the driver; empty if the system does not report it
 
 

@@ -18,7 +18,7 @@ __all__ = ["ENTRY", "WORDS", "Loop", "given_words", "kernel"]
 ENTRY = "count_cycles"
 #: Words that each warp writes: its cycles and its iterations.
 WORDS = 2
-#: Nibbles that every rule defines.
+#: Metadata nibbles that every rule defines.
 _LEGAL = "0x44444444"
 #: Alignment in bytes of the patterns of every swizzle.
 _PATTERN_BYTES = 1024

@@ -34,7 +34,7 @@ _WORD_BYTES = 4
 _SPECIFIC = ("sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121")
 #: First PTX version of a target that is newer than :data:`VERSION`.
 _VERSIONS = {"sm_103a": "8.8", "sm_121a": "8.8", "sm_110a": "9.0"}
-#: Parameters of every kernel.
+#: Parameters that every kernel has.
 PARAMETERS = """\
   .param .u64 a, .param .u64 b, .param .u64 c, .param .u64 e, .param .u64 scale_a, .param .u64 scale_b, .param .u64 d,
   .param .u64 descriptor_a, .param .u64 descriptor_b, .param .u32 image_bytes, .param .u32 threads"""

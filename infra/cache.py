@@ -29,7 +29,7 @@ def cache_folder() -> Path:
 
 def require_private(path: Path) -> None:
     """Raise a `BackendError` if another user could have written an existing file or folder of the cache."""
-    if not hasattr(os, "geteuid"):  # no POSIX permissions on this system
+    if not hasattr(os, "geteuid"):  # the system has no POSIX permissions
         return
     for place in (path.parent, path):
         status = place.stat()

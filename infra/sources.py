@@ -14,7 +14,7 @@ __all__ = ["code_digest", "code_of"]
 _WRITTEN = Path(__file__).read_bytes()
 #: Tokens after which a string on a line of its own is a docstring.
 _STATEMENT_STARTS = frozenset({tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT})
-#: Tokens of layout and comments.
+#: Tokens of layout and comments, which are ignored.
 _IGNORED = frozenset({tokenize.COMMENT, tokenize.NL, tokenize.ENCODING})
 #: Since Python 3.12 a formatted string is several tokens. It counts as one here, as in earlier versions.
 _STRING_BEGINS = getattr(tokenize, "FSTRING_START", None)

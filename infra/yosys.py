@@ -32,7 +32,7 @@ def run_yosys(folder: Path, script: str, timeout: float | None = None) -> str:
     with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".ys", encoding="utf-8") as file:
         file.write(script)
         file.flush()
-        environment = {**os.environ, "TMPDIR": str(folder.absolute())}  # ABC writes temporary files
+        environment = {**os.environ, "TMPDIR": str(folder.absolute())}  # folder for temporary files of ABC
         command = [sys.executable, "-c", _PROGRAM, Path(file.name).name]
         try:
             done = subprocess.run(

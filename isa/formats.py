@@ -11,7 +11,7 @@ class Specials(Enum):
 
     IEEE = "ieee"  #: top exponent: fraction 0 is Inf, anything else NaN
     NAN = "nan"  #: the all-ones magnitude is NaN; there is no Inf
-    NONE = "none"  #: every code is finite
+    NONE = "none"  #: every code is a finite number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +27,8 @@ class Format:
     #: Field widths; an integer has no exponent and counts its magnitude bits as fraction.
     exponent_bits: int = 0
     fraction_bits: int
-    bias: int = 0  #: Exponent bias; 0 for integers
-    specials: Specials = Specials.NONE  #: Codes of Inf and NaN
+    bias: int = 0  #: Bias of the exponent; 0 for integers
+    specials: Specials = Specials.NONE  #: Which codes are Inf and NaN
     #: Exponent field 0 means zero and subnormals. False for ue8m0, whose code 0 is 2**-127.
     subnormals: bool = True
     #: Low bits of the register container that the hardware drops: 13 for tf32.

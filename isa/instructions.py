@@ -29,7 +29,7 @@ __all__ = [
 class Instruction:
     """One instruction, parsed and checked."""
 
-    family: str  #: ``mma``, ``wgmma`` or ``tcgen05``
+    family: str  #: Instruction family: ``mma``, ``wgmma`` or ``tcgen05``
     sparse: str  #: The ``.sp`` variant as written, empty for a dense instruction
     #: Logical shape; of all CTAs together for tcgen05.
     m: int
@@ -40,7 +40,7 @@ class Instruction:
     b: Format
     c: Format
     d: Format
-    kind: str  #: ``.kind::`` name or empty
+    kind: str  #: ``.kind::`` name; empty without one
     satfinite: bool  #: Integer results are clamped instead of wrapped
     scale_size: int | None  #: N of ``.scale_vec::NX``, with defaults applied; None without block scaling
     scale_format: Format | None  #: Format of the block scales

@@ -15,7 +15,7 @@ from .timing import ARCHITECTURE, ROW_BYTES, Resource, resource_cycles
 
 __all__ = ["ProductTiming", "Tile", "dense_twin", "product_timing"]
 
-#: Streaming multiprocessors of an H200.
+#: Number of streaming multiprocessors of an H200.
 _SMS = 132
 _ROWS, _COLUMNS = 64, 8
 _MOST_COLUMNS = 256
@@ -49,7 +49,7 @@ class ProductTiming:
     #: Cycles in which tiles are multiplied, and in which results are written; the rest of `cycles` is constant.
     multiplying: int
     storing: int
-    bound_by: str  #: ``"tensor core"`` or ``"shared memory"``
+    bound_by: str  #: Resource that limits the rate: ``"tensor core"`` or ``"shared memory"``
 
 
 def dense_twin(instruction: Instruction) -> Instruction:

@@ -29,7 +29,7 @@ class _Group:
     """Register and buffer accesses of a group: the multiplications that one wait completes together."""
 
     registers: dict[Hashable, _Use] = field(default_factory=dict)
-    buffers: dict[Hashable, _Use] = field(default_factory=dict)  # shared memory, if the multiplication names it
+    buffers: dict[Hashable, _Use] = field(default_factory=dict)  # buffers that the multiplication names
 
 
 class WgmmaSequence:

@@ -56,7 +56,7 @@ _TYPES = ("b16", "b8", "b8x16", "b6x16_p32", "b4x16_p64")
 class MatrixMove:
     """One form of ``ldmatrix`` or ``stmatrix``, parsed and checked."""
 
-    opcode: str  #: ``ldmatrix`` or ``stmatrix``
+    opcode: str  #: Opcode, ``ldmatrix`` or ``stmatrix``
     shape: str  #: Shape qualifier of one matrix, for example ``m8n8``
     matrices: int  #: Number of matrices that are moved
     transposed: bool  #: A row of memory is a column of the matrix in the registers

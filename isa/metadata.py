@@ -40,7 +40,7 @@ class Granularity:
     Source: PTX ISA 9.7.14.6.1. For 1:2 (tf32) a unit is half an element, for 4:8 a pair of elements.
     """
 
-    name: str  #: ``1:2``, ``2:4`` or ``4:8`` (pair-wise)
+    name: str  #: Name: ``1:2``, ``2:4`` or ``4:8`` (pair-wise)
     #: Stored elements and logical columns of A per chunk, that is per nibble.
     stored: int
     logical: int

@@ -143,7 +143,7 @@ class OpenRule:
     """A parameter on which public models of sm_100 and sm_120 differ, and which no public result decides."""
 
     name: str  #: The alternative as a phrase
-    field: str  #: Field of :class:`Numerics`
+    field: str  #: Name of the field of :class:`Numerics` that differs
     alternative: int  #: Value of the field in the other model
     evidence: str  #: Evidence for either value
 

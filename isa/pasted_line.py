@@ -31,7 +31,7 @@ class OperandRole:
     """Operand of a line, with its role in the instruction."""
 
     role: str  #: Name of the operand in PTX, for example ``d``, ``a-desc`` or ``sp-sel``
-    text: str  #: Operand as written
+    text: str  #: Text of the operand as written
     meaning: str  #: Role of the operand in words
     value: int | None = None  #: Value of a constant; None for a register
 

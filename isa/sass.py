@@ -24,7 +24,7 @@ _NAME = re.compile(r"(?<![\w.])(?:UTC[HIQO]MMA|[HIQO]G?MMA)(?:\.[A-Z0-9][A-Z0-9x
 _NOT_MODELLED = {"DMMA": "f64", "BMMA": "b1", "DGMMA": "f64", "BGMMA": "b1"}
 #: Architectures that execute ``mma`` with eight rows by instructions with sixteen.
 _SIXTEEN_ROWS = ("sm_100", "sm_120")
-#: Architectures without 4-bit integers.
+#: Architectures that have no instructions for 4-bit integers.
 _EIGHT_BITS = ("sm_90", "sm_100", "sm_120")
 
 

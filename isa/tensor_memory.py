@@ -49,9 +49,9 @@ class Layout:
     Layout B belongs to dense instructions, E and G to ``.ws``.
     """
 
-    name: str  #: PTX name, ``A`` to ``G``
+    name: str  #: Name of the layout in PTX, ``A`` to ``G``
     rows: int  #: Rows of D in one CTA
-    cta_group: int  #: CTAs that share D
+    cta_group: int  #: Number of CTAs that share D
     #: Whether N is cut into parts that are stacked along the lanes, so that 32 or 64 rows fill all lanes.
     folded: bool = False
 

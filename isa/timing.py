@@ -39,7 +39,7 @@ ARCHITECTURE = "sm_90"
 A_PLACES = ("tensor", "shared")
 #: Bytes that shared memory delivers per cycle.
 SHARED_BYTES = 128
-#: Tensor cores per SM.
+#: Number of tensor cores per SM.
 TENSOR_CORES = 4
 #: Bytes of a row of stored A of ``wgmma``, ``tcgen05.mma``, and an ``mma`` whose A takes four registers.
 ROW_BYTES = 32
@@ -60,7 +60,7 @@ class RegisterCycles:
 
     dense: int = 13  #: Dense ``wgmma``
     narrow: int = 16  #: Sparse ``wgmma`` with eight columns or with results of 16 bits
-    wide: int = 18  #: All other sparse ``wgmma``
+    wide: int = 18  #: Cycles of all other sparse ``wgmma``
     #: ``mma``, by (sparse, A has four registers instead of two).
     of_mma: Mapping[tuple[bool, bool], int] = field(
         default_factory=lambda: {(False, False): 4, (False, True): 6, (True, False): 6, (True, True): 8}
@@ -77,7 +77,7 @@ class Resource(Enum):
     TENSOR_CORE = "tensor core"
     SHARED_MEMORY = "shared memory"
     REGISTER_FILE = "register file"
-    ISSUE = "issue"  #: of each instruction in a sequence that emulates another
+    ISSUE = "issue"  #: issue of each instruction in a sequence that emulates another
 
 
 class Source(Enum):
@@ -85,8 +85,8 @@ class Source(Enum):
 
     MEASURED = "measured"
     MEASURED_ELSEWHERE = "measured by others"
-    DATA_SHEET = "white paper"  #: from the rate that the manufacturer publishes
-    MODELLED = "modelled"  #: from the same law, applied to a form that nobody has measured
+    DATA_SHEET = "white paper"  #: derived from the rate that the manufacturer publishes
+    MODELLED = "modelled"  #: derived from the same law, for a form that nobody has measured
 
 
 @dataclass(frozen=True)

@@ -27,13 +27,13 @@ _S32 = (("s32", "s32"),)
 class Variant:
     """One row of the PTX syntax table: every combination of its fields is an instruction."""
 
-    family: str = "mma"  #: ``mma`` or ``wgmma``
+    family: str = "mma"  #: Instruction family, ``mma`` or ``wgmma``
     #: Accepted ``.sp`` variants; the empty string is the dense form.
     sparse: tuple[str, ...] = _DENSE
     shapes: tuple[str, ...]  #: Accepted shapes
     pairs: tuple[tuple[str, str], ...]  #: Accepted pairs of A and B types (atype, btype)
     accumulators: tuple[tuple[str, str], ...]  #: Accepted pairs of D and C types (dtype, ctype)
-    kind: str = ""  #: ``.kind::`` name, empty without one
+    kind: str = ""  #: ``.kind::`` name; empty without one
     #: Accepted (scale_vec size, stype) of a block-scaled kind.
     scales: tuple[tuple[int, str], ...] = ()
     satfinite: bool = False  #: Whether ``.satfinite`` may be written

@@ -113,7 +113,7 @@ def _dot_product(machine: Machine, ins: Instruction) -> Step:
     return operation(machine, ins, dot_product(a_type, b_type, high), ["b32", "b32", total], total)
 
 
-# Moves and comparisons
+# Move and comparison instructions
 
 
 def _move(machine: Machine, ins: Instruction) -> Step:

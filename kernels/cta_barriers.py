@@ -13,7 +13,7 @@ from .program import Immediate, Instruction
 
 __all__ = ["CtaBarriers"]
 
-#: Numbered barriers per CTA.
+#: Number of numbered barriers per CTA.
 _NUMBERS = 16
 _Step = Callable[[NDArray[np.bool_]], NDArray[np.bool_]]
 

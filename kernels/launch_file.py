@@ -32,7 +32,7 @@ class LaunchFile:
     block: Any
     cluster: Any
     shared: int
-    #: Arrays by name.
+    #: Arrays of the launch by name.
     arrays: dict[str, NDArray]
     arguments: list[Any]
 

@@ -71,8 +71,8 @@ class Finding:
     """An operation of a kernel that PTX leaves undefined."""
 
     kind: str
-    line: int  #: of the PTX text, from 1
-    rule: str  #: section of the PTX ISA
+    line: int  #: line of the PTX text, from 1
+    rule: str  #: section of the PTX ISA that states the rule
     text: str
 
     def __str__(self) -> str:

@@ -148,7 +148,7 @@ class Parameter:
     """A parameter of a kernel."""
 
     name: str
-    type: str  #: of one element
+    type: str  #: bytes of one element
     size: int  #: bytes
     offset: int  #: offset in bytes from the start of parameter space
 

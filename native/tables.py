@@ -48,7 +48,7 @@ _END = """
 class Form:
     """Form: instructions that differ only in M and N, one row of the table."""
 
-    instruction: Instruction  #: First instruction of the form
+    instruction: Instruction  #: First instruction of the form, which represents it
     #: M and N of all instructions of the form, ascending.
     rows: tuple[int, ...]
     columns: tuple[int, ...]

@@ -119,7 +119,7 @@ def _offsets(
     mn, k = shape
     inner, outer = (mn, k) if transposed else (k, mn)
     units = -(-inner * instruction.container_bits // (8 * UNIT_BYTES) // swizzle.units)  # along the leading offset
-    patterns = -(-outer // 8)  # along the stride offset
+    patterns = -(-outer // 8)  # number of steps by the stride offset
     step = _CORE_MATRIX_BYTES * swizzle.units
     gap = UNIT_BYTES * int(rng.integers(8)) if rng.random() < 0.5 else 0
     stride_first = bool(rng.integers(2))

@@ -28,7 +28,7 @@ __all__ = [
 #: Places where a pipeline register may be, in the order of the data flow: behind a stage, or within one, behind the
 #: products, the adder tree, the count of leading digits and the normalising shift.
 CUTS = ("select", "product", "multiply", "align", "tree", "reduce", "count", "normalise", "round")
-#: Cuts behind stages.
+#: Cuts that are after a stage, not within one.
 STAGE_CUTS = ("select", "multiply", "align", "reduce", "round")
 #: Operand multiplexers: two 4:1 multiplexers, or two 3:1 ones.
 MUXES = ("mux4", "mux3")

@@ -110,7 +110,7 @@ class OperandFetch(wiring.Component):
         rows = [Mux(arriving_mn_major, transposed(memory.data, row), memory.data[row]) for row in range(PANEL_ROWS)]
         m.d.comb += self.core_matrix.rows.eq(Cat(rows))
 
-        # The panel buffers of B.
+        # Registers of the panel buffers of B.
         full = Signal(_BUFFERS)
         filled, offered = (Signal(range(_BUFFERS), name=name) for name in ("filled", "offered"))
         buffers = Signal(data.ArrayLayout(panel_layout(), _BUFFERS), reset_less=True)

@@ -36,8 +36,8 @@ class ResultCode(enum.Enum, shape=2):
     """Run-time result format and rounding."""
 
     F32 = 0  #: truncation to f32
-    E8M13 = 1  #: the same, with 13 fraction bits
-    F16 = 2  #: round to nearest even
+    E8M13 = 1  #: truncation to 13 fraction bits, in an f32
+    F16 = 2  #: round to nearest even, f16
     S32 = 3  #: integer, wrapped or clamped
 
 

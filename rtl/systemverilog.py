@@ -50,7 +50,7 @@ def package(config: CoreConfig, top: str, name: str) -> str:
 class _Group:
     """A port, or several numbered ports as one array."""
 
-    #: As in :class:`~sptc.rtl.ports.Port`.
+    #: Width and direction of the port, as in :class:`~sptc.rtl.ports.Port`.
     name: str
     is_input: bool
     type: Type

@@ -221,7 +221,7 @@ class Tcgen05(wiring.Component):
         wiring.connect(m, requests.o, fetch.a)
         code = Array(slots.stored)[arrived.tag].control.a
         m.d.comb += [
-            # The turn of A in tensor memory ends at once: its columns come in the turn of the words.
+            # A in tensor memory is not fetched here but by :meth:`_bring_words`, so its turn ends at once.
             elsewhere.eq(turn.pending & ~instruction.a_shared),
             requests.pending.eq(turn.pending & instruction.a_shared),
             requests.descriptor.eq(instruction.a_descriptor),

@@ -46,8 +46,8 @@ class OutputChain:
 
     miss: Miss  #: The output that differs, and the way that computes it
     links: tuple[Link, ...]  #: All instructions in the order of the slices
-    slices: tuple[float | int, ...]  #: Result of each slice
-    exact: float | int  #: Exact sum of all products
+    slices: tuple[float | int, ...]  #: Result of each slice of K
+    exact: float | int  #: Exact sum of all products of the output
 
     @property
     def shown(self) -> tuple[Link, ...]:

@@ -34,8 +34,8 @@ class ExplainedDescriptor:
     """Decoded fields of a descriptor, their meaning and their problems."""
 
     value: int
-    bits: int  #: 64 for a matrix descriptor, 32 for an instruction descriptor
-    title: str  #: Kind of descriptor
+    bits: int  #: Width: 64 for a matrix descriptor, 32 for an instruction descriptor
+    title: str  #: Kind of the descriptor, as a heading
     fields: tuple[DescriptorField, ...]
     notes: tuple[str, ...]  #: Meanings of several fields together
     problems: tuple[str, ...]  #: Problems of several fields together

@@ -18,7 +18,7 @@ class Choice:
 
     row: int | None = None  #: Row of A, C, D, the metadata or the scales of A
     lane: int | None = None  #: Thread of the warp or warpgroup, or lane of tensor memory
-    byte: int | None = None  #: Byte of shared memory
+    byte: int | None = None  #: Address of a byte of shared memory
     element: tuple[int, int] | None = None  #: Indices of an element, in the order of the operand
 
     @property

@@ -55,13 +55,13 @@ class _Panel:
     """Grid of one operand, with k from left to right."""
 
     heading: str  #: Title above the grid
-    down: str  #: Name of the row index
+    down: str  #: Name of the row index of the matrix
     rows: list[list[_Cell]]  #: Cells of each row, from the top
     #: Header lines above the grid, each a list of (first column, end, text).
     headers: list[list[tuple[float, float, str]]]
     dividers: list[float]  #: Columns with a tick between elements of the same word
     scale: float  #: Width of a column in inches
-    legend: list[tuple[int, str]]  #: Colours and their meaning
+    legend: list[tuple[int, str]]  #: Colours of the cells, and their meaning
 
     @property
     def height(self) -> float:

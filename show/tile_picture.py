@@ -17,7 +17,7 @@ __all__ = ["tiles_as_svg"]
 _LINE = 128
 #: Maximum number of lines that are drawn of each tile; the pattern repeats after them.
 _MOST_LINES = 32
-#: Sizes in inches.
+#: Sizes of the parts of the picture in inches.
 _UNIT_WIDTH, _LINE_HEIGHT, _LEFT, _TOP, _GAP = 1.12, 0.24, 0.8, 0.55, 0.75
 _COLOURS = ("#cfe2f3", "#fce5cd", "#d9ead3", "#ead1dc", "#fff2cc", "#d0e0e3", "#e6b8af", "#d9d2e9")
 _EMPTY = "#f3f3f3"

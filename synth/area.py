@@ -14,7 +14,7 @@ from .recipe import Recipe
 
 __all__ = ["CLOSER", "Amounts", "FormatShare", "Stage", "Survey", "summed", "survey"]
 
-#: Optional details of a survey.
+#: Names of the optional details of a survey.
 CLOSER = ("stage", "format", "warpgroup")
 #: Additive amounts (area, gates, cells) by name.
 Amounts = dict[str, float]

@@ -20,7 +20,7 @@ _CANDIDATES = CUTS[:-1]
 class Choice:
     """A unit with some of the cuts."""
 
-    cuts: tuple[str, ...]  #: Cuts with a pipeline register
+    cuts: tuple[str, ...]  #: Cuts that have a pipeline register
     #: Measurement of the unit, placed between registers of its inputs and of its result.
     measurement: Measurement
 

@@ -34,7 +34,7 @@ class Part:
     """A part of a warpgroup, without the logic of the parts inside it."""
 
     name: str
-    count: int  #: Number of instances
+    count: int  #: Number of instances of the part
     #: Netlist of one instance; None for the units, which are measured separately.
     netlist: Netlist | None
 

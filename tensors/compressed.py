@@ -34,7 +34,7 @@ class Compressed:
 
     #: Kept elements, in the order of the indices in the nibbles; shape (rows, columns / 2).
     stored: NDArray
-    nibbles: NDArray[np.uint8]  #: Metadata, shape (rows, chunks)
+    nibbles: NDArray[np.uint8]  #: Metadata nibbles, shape (rows, chunks)
     granularity: Granularity  #: Sparsity structure
 
     def __post_init__(self) -> None:

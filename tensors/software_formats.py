@@ -36,7 +36,7 @@ class PackingOptions:
 
     #: Format ``ptx``: instruction whose registers are filled (default: the largest ``mma.sp`` of the element width).
     instruction: Instruction | None = None
-    sparsity_selector: int = 0  #: Format ``ptx``: sparsity selector
+    sparsity_selector: int = 0  #: Option of format ``ptx``: sparsity selector
     tile_k: int = 128  #: Format ``cutlass3-sm90``: K tile of the kernel, at most 128
     bits: int | None = None  #: Format ``marlin_24``: width of an element, 4 or 8 (default: that of its type)
     #: Layout of block scales to write, a key of :data:`sptc.tensors.scales.SCALE_LAYOUTS` (default: the format's).
@@ -343,7 +343,7 @@ def _implied_by_marlin(arrays: Mapping[str, NDArray]) -> dict[str, str]:
 
 _VALUES = ("values", "metadata")
 
-#: All formats by name.
+#: All software formats by name.
 SOFTWARE_FORMATS: dict[str, SoftwareFormat] = {
     record.name: record
     for record in (

@@ -26,7 +26,7 @@ _File = TypeVar("_File", bound="Recorded")
 class Recorded(ABC):
     """Base of the dataclasses that a replay takes: one instruction, a batch of operands and, if known, the result."""
 
-    instruction: Instruction  #: Shape and types
+    instruction: Instruction  #: Instruction with shape and types
     arch: str
     d: NDArray | None  #: Expected result of :meth:`run`; None if unknown
     #: Names of the fields whose first axis is the case; the first of them is never None.

@@ -83,7 +83,7 @@ def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Gen
     for case in range(file.cases):
         a_descriptor = rng.integers(1 << 63) if file.a_descriptor is None else file.a_descriptor[case]
         a_registers, metadata = [], []
-        accumulators, results = (np.zeros(i.n // WARP_COLUMNS, object) for _ in range(2))  # payloads of all panels
+        accumulators, results = (np.zeros(i.n // WARP_COLUMNS, object) for _ in range(2))  # bits of all panels
         for warp in range(_WARPS):
             lanes, rows = (slice(size * warp, size * (warp + 1)) for size in (WARP_LANES, WARP_ROWS))
             a = rng.integers(0, 1 << 32, (WARP_LANES, REGISTERS)) if file.a is None else file.a[case, lanes]
@@ -181,9 +181,9 @@ class CtaInstruction:
     """An instruction with its arguments, in the forms of the Python function and of the hardware."""
 
     opcode: Opcode
-    descriptor: InstructionDescriptor  #: Decoded instruction descriptor
+    descriptor: InstructionDescriptor  #: Instruction descriptor, decoded
     arguments: dict[str, Any]  #: Arguments of :func:`sptc.tcgen05_mma`, except the memories
-    command: CtaCommand  #: Command for the hardware
+    command: CtaCommand  #: Command for the hardware top
 
     @property
     def placement(self) -> Placement:

@@ -255,9 +255,9 @@ class Judgement:
     #: Outputs compared, and those that differ from D.
     outputs: int
     differing: int
-    first: Mismatch | None  #: First differing output
+    first: Mismatch | None  #: First output that differs
     beside: int  #: Words of tensor memory that differ outside D
-    explained_by: tuple[str, ...]  #: If outputs differ, the neighbours that reproduce every output
+    explained_by: tuple[str, ...]  #: Neighbours that reproduce every output, if outputs differ from D
     #: Neighbour that reproduces the most outputs, if these are more than the right model reproduces; else empty.
     nearest: str
     explained: int  #: Outputs that `nearest` reproduces, or else the right model

@@ -35,7 +35,7 @@ class DotProducts(Recorded):
 
     case_fields = ("d", "a", "b", "c", "nibbles", "scale_a", "scale_b")
 
-    gpu: str  #: GPU of the recording
+    gpu: str  #: GPU on which the set was recorded
     arch: str
     instruction: Instruction
     opcode: Opcode | None = None  #: Opcode of an instruction of ``tcgen05``
@@ -45,7 +45,7 @@ class DotProducts(Recorded):
     #: Codes of the accumulators and of the recorded results, shape (cases, 1, 1).
     c: NDArray
     d: NDArray
-    nibbles: NDArray[np.uint8] | None = None  #: Metadata, shape (cases, chunks)
+    nibbles: NDArray[np.uint8] | None = None  #: Metadata nibbles, shape (cases, chunks)
     #: Block scales, shape (cases, blocks).
     scale_a: NDArray[np.uint8] | None = None
     scale_b: NDArray[np.uint8] | None = None

@@ -44,7 +44,7 @@ __all__ = [
 class Subject:
     """Instruction of a pack."""
 
-    instruction: Instruction  #: Shape and types
+    instruction: Instruction  #: Instruction with shape and types
     opcode: Opcode | None = None  #: PTX opcode of a ``tcgen05`` instruction
 
     @property
@@ -245,7 +245,7 @@ def subject_of_words(text: str) -> tuple[Subject | None, list[str]]:
     try:
         return subject_named(text), []
     except InstructionError as error:
-        is_name = "." in text and len(text.split()) == 1  # for an almost correct name, the parser's error says more
+        is_name = "." in text and len(text.split()) == 1  # if the name is almost correct, the parser's error says more
         words = Counter(re.findall(r"[^.\s()]+", text))
         names = [name for name, its_words in _every_name().items() if words <= its_words]
         if is_name or not text.strip() or not names:

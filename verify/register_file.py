@@ -59,14 +59,14 @@ class RegisterFile(Replayable):
     a: Registers | None = None
     b: Registers
     c: Registers
-    e: Registers | None = None  #: Metadata, shape (cases, threads)
+    e: Registers | None = None  #: Metadata registers, shape (cases, threads)
     d: Registers | None = None  #: Known result
     arch: str = _DEFAULT_ARCH
     metadata: str = "strict"  #: Policy for undefined nibbles, as in :func:`sptc.mma`
     #: Block scale data, shape (cases, 32).
     scale_a: Registers | None = None
     scale_b: Registers | None = None
-    scale_ids: tuple[int, int, int, int] = (0, 0, 0, 0)  #: byte_a, thread_a, byte_b, thread_b
+    scale_ids: tuple[int, int, int, int] = (0, 0, 0, 0)  #: Byte ids and thread ids: byte_a, thread_a, byte_b, thread_b
     #: Shared-memory descriptors of A and B for ``wgmma``, shape (cases,).
     a_descriptor: NDArray[np.uint64] | None = None
     b_descriptor: NDArray[np.uint64] | None = None

@@ -44,7 +44,7 @@ class Outcome:
 
     path: Path
     name: str  #: Name of the instruction
-    instruction: Instruction  #: Shape and types
+    instruction: Instruction  #: Instruction with shape and types
     arch: str  #: Architecture whose numerics were applied
     a_from: str | None  #: Location of A, as in the file
     evidence: Evidence  #: Level of evidence for the model of this form

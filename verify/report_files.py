@@ -116,7 +116,7 @@ class Proof:
     """Result of ``sptc prove`` for one property."""
 
     name: str  #: Name of the property, and bit widths of the proof
-    result: str  #: ``proved`` or another result
+    result: str  #: Result, ``proved`` or another
     seconds: float  #: Duration
     problem: str = ""  #: Details of a result other than ``proved``
 
@@ -126,7 +126,7 @@ class Area:
     """Result of ``sptc area`` for one datapath."""
 
     name: str  #: Datapath
-    units: dict[str, str]  #: Unit of each measured quantity
+    units: dict[str, str]  #: Unit of each quantity that was measured
     parts: dict[str, dict[str, float]]  #: Amount of each quantity, by part
     sparsity: dict[str, float]  #: Increase of the unit by sparsity, in per cent
 
@@ -137,13 +137,13 @@ class Findings:
 
     folder: Path
     cases: list[Case] = field(default_factory=list)  #: Tests of every kind except proofs
-    seeds: set[str] = field(default_factory=set)  #: Seeds named in files
+    seeds: set[str] = field(default_factory=set)  #: Seeds that the files name
     #: Coverage of all files, merged.
     coverage: Coverage = field(default_factory=Coverage)
     code: CodeCoverage = field(default_factory=lambda: CodeCoverage({}))
     faults: dict[tuple[str, str, int], Fault] = field(default_factory=dict)  #: Faults by datapath, top and number
-    figures: list[Figure] = field(default_factory=list)  #: Rows of benchmarks
-    proofs: dict[str, Proof] = field(default_factory=dict)  #: Proofs by name
+    figures: list[Figure] = field(default_factory=list)  #: Rows of all benchmarks
+    proofs: dict[str, Proof] = field(default_factory=dict)  #: Proofs by name of the property
     areas: list[Area] = field(default_factory=list)  #: Areas in the order of the files
     #: Names of files in the folder, each with its kind, or with the reason why it was not read.
     read: list[tuple[str, str]] = field(default_factory=list)

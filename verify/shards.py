@@ -77,7 +77,7 @@ class Shard:
     #: :data:`LEAST`.
     distribution: str
     any_nibble: bool  #: Draw metadata from all sixteen nibbles, not only from legal ones
-    tiles: int  #: Number of tiles
+    tiles: int  #: Number of tiles in the shard
     backends: tuple[str, ...] = (DEFAULT_BACKEND,)  #: Back ends that are compared with the golden model
 
     @property
@@ -103,7 +103,7 @@ class ShardResult:
     shard: Shard
     mismatches: int  #: Number of differing outputs and flags on the first back end that differs from the golden model
     a_from: str | None = None  #: Location of A, as in :class:`~sptc.verify.archive.Recorded`
-    hits: Hits | None = None  #: Coverage, if it was sampled
+    hits: Hits | None = None  #: Bins hit, if coverage was sampled
 
 
 def pair_of(instruction: Instruction) -> str:
@@ -140,7 +140,7 @@ class Plan:
     seed: int  #: Seed of the campaign
     architectures: tuple[str, ...] = ()  #: Architectures; empty: all that have an instruction
     instructions: tuple[str, ...] = ()  #: Instructions; empty: every ``mma``, and every ``wgmma`` with n = 8
-    tiles: int = DEFAULT_TILES  #: Tiles of a shard
+    tiles: int = DEFAULT_TILES  #: Number of tiles per shard
     backends: tuple[str, ...] = (DEFAULT_BACKEND,)  #: Back ends that are compared with the golden model
     #: Accept ``wgmma`` with every n; without `instructions`, use every ``mma`` and every ``wgmma``.
     every_n: bool = False

@@ -72,7 +72,7 @@ class Term:
 class Step:
     """One step: products that are summed together, with an accumulator."""
 
-    c: int  #: Code of the accumulator
+    c: int  #: Code of the accumulator before the step
     products: tuple[Product, ...]  #: Products in the order of the stored elements
     #: Terms in the same order, then the accumulator. For integers only the accumulator, as products are not aligned.
     terms: tuple[Term, ...]
@@ -80,27 +80,27 @@ class Step:
     alignment_bits: int | None  #: Bits kept below `e_max` (F)
     #: Exact sum of the kept values, in units of the last bit kept; None where a special value decides.
     total: int | None
-    rounding: str  #: Name of the rounding
-    d: int  #: Code of the result
+    rounding: str  #: Name of the rounding mode
+    d: int  #: Code of the result of the step
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputTrace:
     """Trace of one output of one instruction."""
 
-    instruction: Instruction  #: Shape and types
+    instruction: Instruction  #: Instruction with shape and types
     arch: str  #: Architecture whose numerics apply
-    model: str  #: ``golden model`` or ``hardware``
+    model: str  #: Source of the trace: ``golden model`` or ``hardware``
     steps: tuple[Step, ...]
     added: int | None  #: Code of C if a separate addition adds it after the steps (emulated fp8 and 4-bit integers)
-    d: int  #: Code of the output
+    d: int  #: Code of the output after all steps
 
 
 @dataclass(frozen=True)
 class FileResult:
     """The recorded result of an output, and the first step from which it can differ."""
 
-    d: int  #: Code of the output
+    d: int  #: Recorded code of the output
     #: Index of the first step whose result alone could lead to `d`; None if `d` is that of the golden model.
     first_step: int | None
 
@@ -168,7 +168,7 @@ def _differences(one: Any, other: Any, place: tuple[str | int, ...]) -> Iterator
     elif is_dataclass(one) and type(one) is type(other):
         for name in _ORDER[type(one)]:
             yield from _differences(getattr(one, name), getattr(other, name), (*place, name))
-    elif one != other and not (one != one and other != other):  # NaN equals NaN
+    elif one != other and not (one != one and other != other):  # NaN counts as equal to NaN
         yield Difference(place, one, other)
 
 

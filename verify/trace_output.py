@@ -49,7 +49,7 @@ class TracedOutput:
     """Trace of one output of an instruction; prints itself, and draws itself in a notebook."""
 
     name: str  #: Instruction with all options that decide its result
-    #: Place of the output.
+    #: Case, row and column of the output.
     case: int
     row: int
     column: int
@@ -203,7 +203,7 @@ def _operands(file: Recorded, row: int, column: int) -> MatrixOperands:
     return replace(one, b=one.b[:, :, columns], c=one.c[:, :, columns], scale_b=scale_b)
 
 
-#: Sizes in inches.
+#: Sizes of the parts of the picture in inches.
 _CELL, _LEFT, _RIGHT, _TOP, _GAP = 0.17, 2.1, 1.2, 0.6, 0.75
 #: Most bit positions drawn below the last bit kept.
 _BELOW = 16

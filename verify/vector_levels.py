@@ -57,7 +57,7 @@ class Table:
 
     name: str
     expected: bool  #: Whether the vectors are expected results, not inputs
-    bits: int  #: Width of each vector
+    bits: int  #: Width of each vector in bits
     shape: tuple[int, ...]  #: Number of vectors along each axis
     axes: tuple[str, ...]
     meaning: tuple[str, ...]  #: Lines of text that describe the bits
@@ -95,7 +95,7 @@ class Drawn:
     #: Number of tiles, in total and in each block.
     tiles: int
     block_tiles: int
-    seed: int  #: Seed of all tiles
+    seed: int  #: Seed from which all tiles are drawn
 
     @property
     def blocks(self) -> int:

@@ -216,12 +216,12 @@ class VectorRequest:
     arch: str  #: Architecture that has the instruction
     tiles: int  #: Number of tiles, at least one; each is one instruction
     seed: int = 0  #: Seed; equal requests give equal bytes
-    format: str = "npz"  #: ``npz``, ``hex``, ``json`` or ``svh``
+    format: str = "npz"  #: File format: ``npz``, ``hex``, ``json`` or ``svh``
     #: ``registers``: content of registers and memory; ``warp``: streams of the emitted warp; ``row``, ``unit``: steps
     #: of these tops.
     level: str = "registers"
     config: CoreConfig | None = None  #: Datapath for the other levels; None at level ``registers``
-    #: One of :func:`~sptc.sim.benches.random_operands.distributions`; None cycles through all that fit.
+    #: Distribution, one of :func:`~sptc.sim.benches.random_operands.distributions`; None cycles through all that fit.
     distribution: str | None = None
     #: ``legal``; ``software``: also 0x0 for stored zeros, as libraries write it; ``all`` sixteen.
     nibbles: str = "legal"

@@ -128,7 +128,7 @@ typedef struct sptc_mma_operands {
     sptc_input a, b, c;
     sptc_input e;                /* [tile][thread], if sparse */
     int32_t selector;            /* sparsity selector */
-    int32_t metadata;            /* an sptc_metadata_policy */
+    int32_t metadata;            /* one of sptc_metadata_policy */
     sptc_input scale_a, scale_b; /* [tile][thread], if block-scaled */
     int32_t byte_a, thread_a, byte_b, thread_b;
     sptc_output d; /* may be the array of c */
@@ -149,7 +149,7 @@ typedef struct sptc_wgmma_operands {
     sptc_input smem;
     size_t smem_stride;               /* bytes between images of consecutive tiles; 0: all share one */
     int32_t scale_d;                  /* 1, or 0: D = A B */
-    int32_t imm_scale_a, imm_scale_b; /* 1, or -1 for floats */
+    int32_t imm_scale_a, imm_scale_b; /* factor of the products: 1, or -1 for floats */
     int32_t imm_trans_a, imm_trans_b; /* 0, or 1 for 16-bit elements in shared memory: MN-major */
     sptc_output d;
 } sptc_wgmma_operands;
@@ -171,7 +171,7 @@ typedef struct sptc_tcgen05_operands {
     uint32_t disable_output_lane[4]; /* mask of the lanes of D that are not written */
     int32_t enable_input_d;          /* 1, or 0: D = A B */
     int32_t scale_input_d;           /* 0 to 15: D is multiplied by 2**-scale_input_d before it is added */
-    int32_t metadata;                /* an sptc_metadata_policy */
+    int32_t metadata;                /* one of sptc_metadata_policy */
     sptc_output result;              /* tensor memory afterwards: the array of tmem, or one that does not overlap it */
 } sptc_tcgen05_operands;
 

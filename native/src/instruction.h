@@ -33,7 +33,7 @@ struct Instruction {
     const Form *form;
     const Numerics *numerics;
     int m, n;
-    int mux;  // index into Rule::missing
+    int mux;  // multiplexers, as an index into Rule::missing
 
     const Rule &rule() const { return RULES[form->rule]; }
     bool sparse() const { return form->sparsity != Sparsity::DENSE; }

@@ -30,7 +30,7 @@ struct RowOfA {
 // Raw numbers of a block of columns of B, `stride` of them in a row; the last row is zero.
 struct BlockOfB {
     const int32_t *significands, *exponents;
-    const int32_t *scale_significands, *scale_exponents;  // one row for each scale of A
+    const int32_t *scale_significands, *scale_exponents;  // one row of scales for each scale of A
     int stride;
     bool special;
 };

@@ -29,7 +29,7 @@ struct Format {
 struct Architecture {
     const char *name;
     int numerics;       // index into Form::numerics; several targets of the assembler share one
-    int mux;            // index into Rule::missing
+    int mux;            // multiplexers, as an index into Rule::missing
     const char *lacks;  // instructions that the target lacks: family, sparsity and kind, each word between spaces
     int is_family;      // whether this is a family target, which does not accept .scale_vec of tcgen05
 };
@@ -121,7 +121,7 @@ struct Kind {
     int fields;  // index in DESCRIPTOR_FIELDS
     int m_unit;  // unit of the field of M
     int types[8], accumulators[4];
-    int scale_formats[3][2];  // for 1, 2 and 4 block scales
+    int scale_formats[3][2];  // scale formats for 1, 2 and 4 block scales
     bool scaled, mixes, transposes, negates, saturates;
 };
 

@@ -195,7 +195,7 @@ def _groups(config: CoreConfig, rng: np.random.Generator, count: int) -> Values:
     factors = np.where(rng.random((count, 1)) < 0.2, top, factors) * (rng.random((count, BLOCK_GROUP)) < 0.8)
     magnitudes = factors[0] * factors[1] * (rng.random((count, 1)) > 0.05)
     signs = rng.integers(0, 2, (count, BLOCK_GROUP)) * (rng.random((count, 1)) < 0.8)
-    alike = rng.random(count) < 0.1  # neighbouring products that cancel
+    alike = rng.random(count) < 0.1  # cancel some neighbouring products
     magnitudes[alike, 1::2], signs[alike, 1::2] = magnitudes[alike, ::2], 1 - signs[alike, ::2]
     most = rng.random(count) < 0.05  # the largest sums of either sign
     magnitudes[most] = np.square(top[most])

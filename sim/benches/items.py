@@ -55,7 +55,7 @@ class Item:
     #: Width of the input and of the result payload, in bits.
     payload: int
     expected: int
-    element: int  #: Element code of A
+    element: int  #: Element code of A, which names its format
 
 
 def json_line(record: dict[str, Any]) -> str:

@@ -45,7 +45,7 @@ def distributions(instruction: Instruction) -> tuple[str, ...]:
 class Operands:
     """Registers of a batch of tiles."""
 
-    #: Shape (cases, threads, registers).
+    #: Operand registers, shape (cases, threads, registers).
     a: NDArray[np.uint32]
     b: NDArray[np.uint32]
     c: NDArray[np.uint32]

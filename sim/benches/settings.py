@@ -23,7 +23,7 @@ class Settings:
     """Settings of one bench."""
 
     preset: str  #: Datapath
-    top: str  #: One of :data:`TOPS`
+    top: str  #: Top of the bench, one of :data:`TOPS`
     items: int  #: Number of vectors, steps, tiles or instructions of each test
     coverage: str = ""  #: Coverage file into which functional coverage is merged; empty for none
     #: File with the work of the bench: for a warpgroup, written by :func:`~.warpgroup_items.write_jobs`; for the tensor

@@ -184,7 +184,7 @@ class Mma(NamedTuple):
     """States in one cycle of an array of a warpgroup to which an ``mma`` is offered."""
 
     array: int
-    #: States of the streams.
+    #: States of the two streams.
     mma: int
     accumulators: int
 

@@ -22,7 +22,7 @@ __all__ = ["CtaPanel", "CtaTask", "CtaWork", "columns_from", "write_panel"]
 class CtaPanel:
     """A panel: eight columns of D."""
 
-    column: int  #: First column in tensor memory
+    column: int  #: First column of the panel in tensor memory
     half: bool  #: Whether only the lower halves of words are written
     words: int  #: Expected write data, as bits of the port; with `half`, upper halves are zero
     illegal: int  #: Expected flags of undefined nibbles of each row, as bits of the port
@@ -35,9 +35,9 @@ class CtaTask:
     """A task: an instruction, or a commit."""
 
     name: str  #: For messages
-    payload: int  #: Bits of the payload
+    payload: int  #: Command as bits of the payload
     panels: list[CtaPanel]  #: Panels in order of multiplication; empty for a commit
-    #: Number of cycles with a read of shared memory, and of columns read from tensor memory beside D.
+    #: Number of cycles in which shared memory is read, and of columns read from tensor memory for operands except D.
     reads: int = 0
     columns: int = 0
 
@@ -46,7 +46,7 @@ class CtaTask:
 class CtaWork:
     """Consecutive tasks, and the memories of the CTA before them."""
 
-    tensor: NDArray[np.uint32]  #: Tensor memory, shape (128, 512)
+    tensor: NDArray[np.uint32]  #: Contents of tensor memory, shape (128, 512)
     shared: list[int]  #: Shared memory in units of 16 bytes
     tasks: list[CtaTask]
 

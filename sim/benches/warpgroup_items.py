@@ -63,8 +63,8 @@ class Command:
     """A command of the instruction stream."""
 
     operation: Operation
-    payload: int  #: Bits of the payload
-    job: Job | None = None  #: Job of a multiplication
+    payload: int  #: Command as bits of the payload
+    job: Job | None = None  #: Job that a multiplication belongs to
     pending: int = 0  #: Groups that a wait may leave pending
 
 

@@ -43,7 +43,7 @@ class _OperationValues(StepValues):
         self.operands = operands
         self.slots_per_chunk = operation.slots // self.nibbles.shape[1]
         self.slots = np.arange(operation.slots)
-        self.chunk = self.slots // self.slots_per_chunk  # for each slot
+        self.chunk = self.slots // self.slots_per_chunk  # for each slot of the step
 
     @cached_property
     def selection_matters(self) -> Mask:

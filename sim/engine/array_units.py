@@ -27,7 +27,7 @@ from .ports import ports_only
 __all__ = ["CompiledTop", "StandIn", "unit_drivers", "unit_functions", "unit_module"]
 
 _Model = TypeVar("_Model")
-#: Module name of a unit.
+#: Module name of a unit in the emitted Verilog.
 _UNIT = "dot"
 #: Functions of a library of units, in the order of ``Library`` in ``drivers/units.h``.
 _FUNCTIONS = ("create", "destroy", "add", "clock")

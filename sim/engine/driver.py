@@ -40,13 +40,13 @@ class CycleBits(IntFlag):
 
     OFFER = 1 << 0  #: The next item or command is offered; it stays offered until it is taken
     OFFER_C = 1 << 1  #: The next accumulators are offered until they are taken
-    TAKE = 1 << 2  #: Results are taken
+    TAKE = 1 << 2  #: Results are taken in this cycle
     OFFER_MMA = 1 << 3  #: An instruction of ``mma`` is offered
     #: Results of ``mma`` of the first array are taken; the next three bits are for the other arrays.
     TAKE_MMA = 1 << 4
     RESET = 1 << 8  #: Reset
-    MEET = 1 << 9  #: After a stalled result, everything is offered and taken in this cycle instead
-    MEET_RESET = 1 << 10  #: After a transfer, this cycle is a reset instead
+    MEET = 1 << 9  #: If a result was stalled before, everything is offered and taken in this cycle instead
+    MEET_RESET = 1 << 10  #: If a transfer happened before, this cycle is a reset instead
     #: The instruction of ``mma`` is offered to the array that the bits from ARRAY on name, whether or not it has room.
     BLIND = 1 << 11
     ARRAY = 1 << 12  #: Lowest bit of the number of that array

@@ -25,7 +25,7 @@ from .steps import step_words, steps_of
 
 __all__ = ["ECHOING_ARRAY", "ECHOING_PORTS", "EchoBackend", "echoing_arrays"]
 
-#: As in ``drivers/echo.cpp``.
+#: Constants of the hash, as in ``drivers/echo.cpp``.
 _FACTOR, _START = 0x9E3779B1, 0x5EED
 _OPERANDS, _RESULT = warp_operands_layout().size, warp_result_layout().size
 #: The array in Verilog, clocked like a unit. A step is `operands`, then valid, result_ready and rst above them. A

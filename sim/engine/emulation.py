@@ -18,7 +18,7 @@ from ...isa.operands import MatrixOperands
 
 __all__ = ["run", "taken", "widen_fp8"]
 
-#: Computes D of one instruction.
+#: Function that computes D of one instruction.
 Multiply = Callable[[Instruction, MatrixOperands], NDArray]
 
 _NAN = {np.dtype(np.uint16): 0x7FFF, np.dtype(np.uint32): 0x7FFFFFFF}

@@ -27,7 +27,7 @@ class Signals:
     #: VCD identifier code and width, by component and signal. Component names begin below the row, as in
     #: ``unit.align.align3``.
     codes: dict[tuple[str, str], tuple[str, int]]
-    values: dict[str, int | str]  #: Values by VCD identifier code
+    values: dict[str, int | str]  #: Signal values by VCD identifier code
 
     def word(self, component: str, name: str) -> str:
         """Return the value of a signal as the name of an enumeration member."""

@@ -275,7 +275,7 @@ class _Writer:
             if following is not None:
                 value = f"({value}) | ({following} {away} 1) {away} (31u - {inside})"
             shifted.append(value)
-        if bits:  # larger amounts shift everything out
+        if bits:  # larger shift amounts shift out every bit
             within = f"(Steps)(({' | '.join(self.limbs(bits))}) == 0u)"
             shifted = [f"({value}) & {within}" for value in shifted]
         if left:

@@ -65,7 +65,7 @@ class Netlist:
     """A design that contains selectable faults."""
 
     verilog: str  #: Design with all faults and the selecting port
-    faults: tuple[Fault, ...]  #: Faults that can be selected
+    faults: tuple[Fault, ...]  #: Faults that the port can select
     #: Transistors by component, estimated from its gates before any optimisation.
     areas: dict[str, int]
 

@@ -82,7 +82,7 @@ class ElectricalLibrary:
     voltage: float  #: Supply voltage in V
     leakage_nanowatts: float  #: Size of the library's unit of leakage power in nW
     cells: Mapping[str, ElectricalCell]  #: By name
-    unit: str = "fJ"  #: Unit of reported energies
+    unit: str = "fJ"  #: Unit in which energies are reported
     scale: float = 1000.0  #: Factor from energies of the tables to reported energies
     digits: int = 0  #: Number of decimals of reported energies
 

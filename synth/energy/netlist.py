@@ -20,8 +20,8 @@ Bit = int | str
 class CellLibrary:
     """A cell library: functions and electrical data."""
 
-    library: Library  #: Functions of the cells
-    electrical: ElectricalLibrary  #: Registers, capacitances and energies
+    library: Library  #: Logic functions of the cells
+    electrical: ElectricalLibrary  #: Registers, capacitances and energies of the cells
 
     @classmethod
     def of(cls, library: Library) -> "CellLibrary":

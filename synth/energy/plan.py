@@ -24,8 +24,8 @@ class Registers:
 
     compute: Computing  #: Function of the stored bit, see :func:`~sptc.synth.functions.computing`
     states: tuple[str, ...]  #: Names of the stored bit and of its inverse in the function
-    data: Places  #: Rows of the data inputs
-    outputs: slice  #: Rows of the outputs
+    data: Places  #: Simulation rows of the data inputs
+    outputs: slice  #: Simulation rows of the register outputs
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Gates:
     compute: Computing  #: Function of the inputs, see :func:`~sptc.synth.functions.computing`
     pins: Mapping[str, Places]  #: Rows of the nets at each input
     latest: Places  #: Logic level of each gate, in ascending order
-    outputs: slice  #: Rows of the outputs
+    outputs: slice  #: Simulation rows of the gate outputs
 
 
 @dataclass(frozen=True)

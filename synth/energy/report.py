@@ -15,7 +15,7 @@ from .stages import STAGES
 
 __all__ = ["as_dict", "notes", "table", "write_csv"]
 
-#: Notes of every report: on the figures, and on glitches.
+#: Notes printed below every report: what the figures include, and how glitches are counted.
 _NOTES = (
     "fJ of a kept product: half of C V^2 of pins that a toggle charges, and what cells take inside by the library's "
     "tables; clock and registers included, leakage not; without wires, {}"
