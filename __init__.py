@@ -78,8 +78,8 @@ if TYPE_CHECKING:
     from .kernels.launch import run_kernel as run_kernel
     from .tensors.compressed import Compressed as Compressed
 
-#: What is imported when it is first asked for: most who import the package multiply no matrices. The package `gemm` is
-#: called as the function that it holds.
+#: Modules that are imported on first use, since few users multiply matrices. The package `gemm` is callable as a
+#: function.
 _LATER = {
     "gemm": (".gemm", ""),
     "diagnose": (".gemm.diagnose", "diagnose"),

@@ -1,4 +1,4 @@
-"""``sptc kernel``: run compiled kernels on the model, and show what they consist of."""
+"""``sptc kernel``: run compiled kernels on the model, and list their instructions, copies and barriers."""
 
 import argparse
 import json

@@ -166,7 +166,7 @@ def _request_of_file(path: str, options: argparse.Namespace, choices: dict[str, 
 
 
 def _summary(manifest: dict[str, Any], folder: Path) -> str:
-    """Return one line that says what was written."""
+    """Return one line about the files that were written."""
     size = sum(file["bytes"] for file in manifest["files"].values())
     tables = ", ".join(f"{table['name']} {table['count']} x {table['bits']} bits" for table in manifest["tables"])
     return (

@@ -24,7 +24,7 @@ _CYCLES = 12
 
 @ACCUMULATORS.property("contents", once, cycles=_CYCLES)
 def _contents(h: Harness) -> None:
-    """Accumulators are delivered in the order of their requests, none is lost or repeated, and each is what was read.
+    """Accumulators are delivered in the order of their requests, none lost or repeated, each with the data read for it.
 
     Requests that read no accumulators are not covered.
     """

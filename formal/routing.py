@@ -102,7 +102,7 @@ def _multiplies(unit: _Selecting, tile: data.View, row: int, column: int, *, wid
 
 @CORE.property("operands", _arrays)
 def _operands(h: Harness, config: CoreConfig) -> None:
-    """Every unit of an array multiplies its own row of A and column of B, element by element as the metadata says.
+    """Every unit of an array multiplies its own row of A and column of B, in the pairs that metadata selects.
 
     It gets the block scales of its row and column, and its own accumulator and control. Every result leaves at the
     place of its row and column. With 3:1 multiplexers this holds for nibbles that the rule defines, and for the rules

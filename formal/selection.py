@@ -122,7 +122,7 @@ def _tf32(h: Harness, mux: str) -> None:
 
 @SELECTION.property("step", lambda config: [(anonymous(config),)])
 def _step(h: Harness, config: CoreConfig) -> None:
-    """Every slot of a step meets the unit that its chunk's nibble names; a dense step meets the low half of B.
+    """Every slot of a step gets the unit that its chunk's nibble selects; in a dense step, a unit of the low half of B.
 
     This includes the reordering of metadata and B that an array does before its units.
     """

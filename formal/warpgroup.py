@@ -38,7 +38,7 @@ _FIELDS = data.StructLayout(dict.fromkeys(("a_shared", "sparse", "half"), 1))
 
 
 def _multiply(h: Harness, name: str, source: Any, panels: int, reset: Value, *others: Any) -> None:
-    """Offer any multiplications of so many panels; `others` are further assignments to their fields."""
+    """Offer any multiplications with these numbers of panels; `others` are further assignments to their fields."""
     payload, fields = source.payload, decided(h, name, source, _FIELDS, reset)
     h.m.d.comb += [
         payload.operation.eq(Operation.MULTIPLY),

@@ -183,7 +183,7 @@ def _without_nan(name: str, codes: NDArray, fmt: Format, nan: str) -> NDArray:
 
 
 def _replaced(name: str, array: NDArray, missing: NDArray[np.bool_], nan: str) -> NDArray:
-    """Replace every NaN by 0, or raise an error, as the policy says."""
+    """Replace every NaN by 0 or raise an error, depending on the policy."""
     if not missing.any():
         return array
     if nan == "error":

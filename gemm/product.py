@@ -115,7 +115,7 @@ class Problem:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "Problem":
-        """Return a problem from what :meth:`record` gave."""
+        """Return a problem from its JSON values, the inverse of :meth:`record`."""
         sources = {name: Source(**record[name]) for name in ("a", "b")}
         tuples = {name: tuple(record[name]) for name in ("shape", "backends")}
         return cls(**{**record, **sources, **tuples, "way": Way.of_record(record["way"])})
@@ -181,7 +181,7 @@ class Block:
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> "Block":
-        """Return a block from what :meth:`record` gave."""
+        """Return a block from its JSON values, the inverse of :meth:`record`."""
         errors = {
             name: Errors(**{**values, "counts": tuple(values["counts"])}) for name, values in record["errors"].items()
         }

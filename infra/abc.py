@@ -24,7 +24,7 @@ def end_with_parent() -> None:
 
 
 def run_abc(folder: Path, graph: str, commands: str, seconds: float | None) -> str:
-    """Run ABC on a graph and return what it printed.
+    """Run ABC on a graph and return its output.
 
     `graph` is the name of an AIGER file in `folder`, and `commands` are separated by semicolons. Constraints are folded
     into the outputs of the graph; uninitialised registers may hold any value. Raise a `BackendError` if ABC is not

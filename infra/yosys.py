@@ -22,7 +22,7 @@ libyosys.run_pass("script " + sys.argv[1], libyosys.Design())
 
 
 def run_yosys(folder: Path, script: str, timeout: float | None = None) -> str:
-    """Run a Yosys script, one command per line, in a folder; return what Yosys printed.
+    """Run a Yosys script, one command per line, in a folder; return the output of Yosys.
 
     The folder also gets a scratch file during the run. Raise a `BackendError` if Yosys is not installed, or the script
     fails or takes longer than `timeout` seconds.

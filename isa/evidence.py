@@ -33,13 +33,16 @@ class Evidence(Enum):
 
 
 _MEANINGS = {
-    Evidence.RECORDED: "register files of this very form, recorded on that GPU, ship and are reproduced in every bit",
-    Evidence.MEASURED: "a campaign, whose record ships, compared this form with that GPU in every bit",
-    Evidence.RECORDED_ELSEWHERE: "dense dot products of it that others recorded on that architecture ship and are "
+    Evidence.RECORDED: "register files of this form, recorded on that GPU, ship with the package, and every bit is "
+    "reproduced",
+    Evidence.MEASURED: "a campaign compared this form with that GPU, and every bit was equal; its record ships with "
+    "the package",
+    Evidence.RECORDED_ELSEWHERE: "dense dot products of this form, which others recorded on that architecture, are "
     "reproduced in every bit",
-    Evidence.SPOT_CHECKED_ELSEWHERE: "one to eight result words of it that others recorded on that architecture "
-    "ship and are reproduced in every bit",
-    Evidence.MODELLED: "published models of the dense instruction behind a multiplexer, compared with no GPU here",
+    Evidence.SPOT_CHECKED_ELSEWHERE: "one to eight result words of this form, which others recorded on that "
+    "architecture, are reproduced",
+    Evidence.MODELLED: "published models of the dense instruction, with a multiplexer for the sparse one; not compared "
+    "with a GPU",
 }
 
 

@@ -395,6 +395,6 @@ def require_architecture(instruction: Instruction, arch: str) -> None:
 
 
 def lacking(name: str, instruction: Instruction, having: Sequence[str]) -> InstructionError:
-    """Return the error that says that an architecture or target lacks an instruction, and which have it."""
+    """Return the error for an instruction that an architecture or target lacks; it names those that have it."""
     verb = "has" if len(having) == 1 else "have"
     return InstructionError(f"{name} does not have {instruction}; {', '.join(having)} {verb} it.")

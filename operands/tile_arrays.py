@@ -97,7 +97,7 @@ def _of_wgmma(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
 
 
 def _of_tensor_memory(text: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
-    """Return the arguments of ``tcgen05.mma`` with one case axis, which stands behind that of two CTAs."""
+    """Return the arguments of ``tcgen05.mma`` with one case axis, which follows the axis of two CTAs."""
     named = {**arrays, "instruction": np.array(text.strip().partition(" ")[0])}
     ctas = 1 if ".cta_group::2" in text else 0
     images = {key: array for key, array in named.items() if key in _IMAGES}

@@ -70,7 +70,7 @@ def nibble_order(config: CoreConfig, *, wide: bool) -> list[int]:
 
 
 def selected_byte(config: CoreConfig, byte: int, *, wide: bool) -> int:
-    """Return the byte at the output of the select stage that meets a stored byte of A."""
+    """Return the byte at the output of the select stage that is multiplied with a stored byte of A."""
     if wide or not config.interleaved:
         return byte
     #     byte           3       2       1       0

@@ -98,7 +98,7 @@ class Survey:
 
     @property
     def array_overhead(self) -> Amounts | None:
-        """Overhead of sparsity in the array, which has the metadata decoders; without the longest path."""
+        """Overhead of sparsity in the array, metadata decoders included, in per cent; without the longest path."""
         if not self.array or not self.twin or not self.core_twin:
             return None
         return _per_cent(self.array, summed([self._units_of(self.twin), self.core_twin.amounts]))

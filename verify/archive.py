@@ -109,7 +109,7 @@ class Archive:
                 raise FileError(f"{self.path} lacks the key {key!r}; it holds {names or 'nothing'}")
 
     def refuse(self, key: str, expected: str) -> FileError:
-        """Return the error that states what `key` must be and what it is."""
+        """Return the error for a key with a wrong value; `expected` describes a right one."""
         value = self.arrays[key]
         return FileError(f"{self.path}: {key} must be {expected}, not {value.dtype} of shape {value.shape}")
 

@@ -197,7 +197,7 @@ def least_matrices(instruction: Instruction, rng: np.random.Generator, cases: in
     draft.a[:] = draft.sign_bits(i.a, *draft.a.shape)
     draft.b[:] = draft.sign_bits(i.b, *draft.b.shape)
 
-    # All products of one chunk have the same B, whatever the nibble selects.
+    # All products of one chunk have the same B, whichever unit the nibble selects.
     chunks = i.chunks if i.sparse else i.stored_k
     stored, rows = i.stored_k // chunks, i.k // chunks
     places = rng.permuted(np.tile(np.arange(chunks), (cases, 1)), axis=1)

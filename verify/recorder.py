@@ -55,7 +55,7 @@ class Row:
 
 
 def subjects_of(name: str) -> Iterator[Subject]:
-    """Yield the instructions of a target: of ``wgmma`` those of the smallest N, of ``tcgen05`` those of the largest M.
+    """Yield the instructions of a target: ``wgmma`` only with the smallest N, ``tcgen05`` only with the largest M.
 
     Pairs of CTAs and ``.ws`` place operands otherwise and compute alike: of these, only the first types of A and B of
     each kind and result.

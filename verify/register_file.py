@@ -90,7 +90,7 @@ class RegisterFile(Replayable):
 
     @property
     def shared_maps(self) -> dict[str, SharedMap]:
-        """Places of the operands that descriptors address, by name; the descriptors are those of the first case."""
+        """Shared-memory placement of the operands that descriptors address, by name, for the first case."""
         maps = {}
         for name, descriptors, transposed in zip(
             "ab", (self.a_descriptor, self.b_descriptor), self.imm_trans, strict=True

@@ -1,5 +1,5 @@
 // Eight sparse products of f16 a cycle, added to an f32: a row of ampere with its control tied to that instruction.
-// `sptc ports --preset ampere --top row` says where each field of a step lies, and in which order.
+// `sptc ports --preset ampere --top row` prints the position and order of the fields of a step.
 module mine (
     input  wire         clk,
     input  wire         rst,

@@ -1,4 +1,4 @@
-// Vectors of outputs, in the extension of GCC and Clang: compiled for whatever instruction set the file is compiled for.
+// Vectors of outputs, in the extension of GCC and Clang: compiled for the instruction set of the including file.
 #ifndef SPTC_LANES_H
 #define SPTC_LANES_H
 

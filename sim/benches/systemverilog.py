@@ -22,7 +22,7 @@ _PACKAGES = {"row": row_package, "warp": warp_package}
 
 
 def units_alike(top: str) -> str:
-    """Return a Verilator control that keeps the inputs of units as ports, so that all units of an array stay alike."""
+    """Return a Verilator control that keeps the inputs of units as ports, so that all units share one model."""
     ports = "".join(f'public_flat_rd -module "{unit_of(top)}" -var "{port}"\n' for port in ("step", "enable"))
     return f"`verilator_config\n{ports}"
 

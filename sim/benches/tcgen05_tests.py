@@ -79,13 +79,13 @@ class _Instructions:
         self.columns += task.columns
 
     def arrive(self) -> None:
-        """Account for the arrival of a commit; a ViolationError says that it is too early or was not requested."""
+        """Account for the arrival of a commit; raise a ViolationError if it is too early or was not requested."""
         if not self._marks or self._marks[0] > self._done:
             raise ViolationError("a commit arrives before what was committed is written")
         self._marks.popleft()
 
     def write(self) -> None:
-        """Account for the write of this cycle; a ViolationError says that it is not the expected one."""
+        """Account for the write of this cycle; raise a ViolationError if it is not the expected one."""
         top = self._top
         if not self.due:
             raise ViolationError("columns are written that nothing asked for")

@@ -67,7 +67,7 @@ class _Instructions:
         top.c__valid.value = int(self.panel is not None and not reset)
 
     def update(self, cycle: Cycle, results: Cycle) -> None:
-        """Advance after a cycle without reset; a ViolationError says that a wait was accepted too early."""
+        """Advance after a cycle without reset; raise a ViolationError if a wait was accepted too early."""
         if results.accepts:
             self.panel = None
             self._left[0] -= 1

@@ -203,7 +203,7 @@ _INTEGER_BINS = (
     Bin("passed on from below the range", lambda s: s.before < s.MIN, (_NEGATIVE,)),
     Bin("passed on from above, back in range", lambda s: (s.before > s.MAX) & s.in_range, (_NEGATIVE,)),
     Bin("passed on from below, back in range", lambda s: (s.before < s.MIN) & s.in_range, (_NEGATIVE,)),
-    # Extremes of a format's range meet a nonzero factor, meet each other, or fill every slot.
+    # An extreme of a format's range is multiplied by a nonzero factor or by another extreme, or fills every slot.
     Bin("smallest A", lambda s: (s.a_min & (s.b != 0)).any(axis=1)),
     Bin("largest A", lambda s: (s.a_max & (s.b != 0)).any(axis=1)),
     Bin("smallest B", lambda s: (s.b_min & (s.a != 0)).any(axis=1)),

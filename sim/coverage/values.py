@@ -166,7 +166,7 @@ class FloatValues(_OperationValues):
         return self.truncated.any(axis=0) | self.c_truncated
 
     def subnormal(self, operand: str) -> Mask:
-        """Return where a subnormal of operand ``a`` or ``b`` meets a number that is not zero."""
+        """Return a mask of steps that multiply a subnormal of operand ``a`` or ``b`` by a number that is not zero."""
         terms, fmt = (self.a, self.operation.a.format) if operand == "a" else (self.b, self.operation.b.format)
         subnormal = np.abs(terms.values) < 2.0**fmt.minimum_exponent
         return (self.numbers_a & self.numbers_b & subnormal).any(axis=0)

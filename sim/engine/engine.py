@@ -96,7 +96,7 @@ class Engine:
             yield self._model.entered
 
     def multiply(self, instruction: Instruction, operands: MatrixOperands) -> Execution:
-        """Compute a batch of instructions; a ConfigError says that the datapath lacks a format."""
+        """Compute a batch of instructions; raise a ConfigError if the datapath lacks a format."""
         d = np.empty_like(operands.c)
         tiles, m, n = d.shape
         illegal = np.zeros((tiles, m, instruction.chunks), np.bool_)
@@ -147,7 +147,7 @@ class HardwareBackend:
         self.simulator = simulator
 
     def make_ready(self, arch: str) -> None:
-        """Build the datapath of an architecture; a BackendError says that the simulator or a compiler is missing."""
+        """Build the datapath of an architecture; raise a BackendError if the simulator or a compiler is missing."""
         engine_for(arch, self.simulator)
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
