@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Error, FileError
+from ..infra.escapes import NAME, fitted_name
 from ..infra.reading import read_json
 from ..rtl.config import PRESETS, CoreConfig
 from .options import add, integer, words
@@ -117,8 +118,8 @@ def read_configuration(path: Path) -> CoreConfig:
     """Read a configuration in the form that ``sptc presets --json`` prints.
 
     The file holds an object whose keys are fields of :class:`~sptc.rtl.config.CoreConfig`. Fields with a default may be
-    missing. If `name` is missing, the datapath is named after the file. Raise a `FileError` if the file cannot be read,
-    or does not hold such an object.
+    missing. If `name` is missing, the datapath is named after the file, with underscores for characters that no name
+    has. Raise a `FileError` if the file cannot be read, or does not hold such an object.
     """
     content = read_json(path)
     if not isinstance(content, dict):
@@ -126,12 +127,17 @@ def read_configuration(path: Path) -> CoreConfig:
     known = {field.name: field for field in fields(CoreConfig)}
     if unknown := [name for name in content if name not in known]:
         raise FileError(f"{path}: unknown field {unknown[0]!r}; the fields are {', '.join(known)}")
-    values: dict[str, Any] = {"name": path.stem} | content
+    values: dict[str, Any] = {"name": fitted_name(path.stem)} | content
     if missing := [name for name, field in known.items() if field.default is MISSING and name not in values]:
         raise FileError(f"{path}: the field {missing[0]} is missing")
     for name, value in values.items():
         if not _fits(value, known[name].type):
             raise FileError(f"{path}: {name} must be {_TYPE_NAMES[known[name].type]}, not {json.dumps(value)}")
+    if not NAME.fullmatch(values["name"]):
+        raise FileError(
+            f"{path}: name must be a letter or underscore and up to 63 letters, digits, underscores and hyphens, "
+            f"not {json.dumps(values['name'])}"
+        )
     arguments: dict[str, Any] = {name: tuple(value) if type(value) is list else value for name, value in values.items()}
     try:
         return CoreConfig(**arguments)

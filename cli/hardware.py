@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from ..infra.escapes import comment
 from ..infra.files import write_whole
 from ..rtl.config import PRESETS, CoreConfig
 from .configuration import add_datapath, datapath
@@ -94,10 +95,11 @@ def _header(config: CoreConfig, top: str) -> str:
 
     lines = [f"sptc {__version__}: {top} of {'preset ' if config.name in PRESETS else ''}{config.name}"]
     lines += [f"  {name} = {value}" for name, value in asdict(config).items() if name != "name"]
-    lines += ["", *(line.rstrip() for line in lines_of_ports(ports(config, top)))]
+    lines += ["", *lines_of_ports(ports(config, top))]
     # Amaranth leaves exact widths and cases implicit. Verilator would warn of each of them.
     lints = [f"verilator lint_off {rule}" for rule in ("ASCRANGE", "CASEINCOMPLETE", "WIDTHEXPAND", "WIDTHTRUNC")]
-    return "".join(f"// {line}".rstrip() + "\n" for line in lines) + "".join(f"/* {lint} */\n" for lint in lints)
+    comments = [f"// {comment(line)}".rstrip() for line in lines]
+    return "".join(f"{line}\n" for line in [*comments, *(f"/* {lint} */" for lint in lints)])
 
 
 def _verilog(options: argparse.Namespace) -> int:

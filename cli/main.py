@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..errors import Error, InstructionError
+from ..infra.escapes import one_line
 from . import (
     area,
     campaign,
@@ -115,11 +116,11 @@ def _can_be_passed(word: str) -> bool:
 
 
 def _in_one_line(message: object) -> str:
-    """Return a message as one line of limited length, with control characters and lone surrogates escaped."""
+    """Return a message as one line of limited length."""
     text = str(message)
     if len(text) > _LONGEST:
         text = f"{text[:_LONGEST]}..."
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+    return one_line(text)
 
 
 def command_parser() -> argparse.ArgumentParser:

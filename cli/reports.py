@@ -1,12 +1,12 @@
 """Reports for continuous integration: JUnit XML and annotations of GitHub workflows (``--junit``, ``--github``)."""
 
 import argparse
-import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
+from ..infra.escapes import annotation, xml_text
 from ..infra.files import require_writable, write_whole
 
 __all__ = ["Check", "check_reports", "report"]
@@ -49,8 +49,8 @@ def report(options: argparse.Namespace, checks: Iterable[Check], seed: int | Non
     if options.github:
         for check in results:
             if check.problem:
-                title = _escaped(f"sptc {options.command}: {check.name}").replace(":", "%3A").replace(",", "%2C")
-                print(f"::error title={title}::{_escaped(check.problem)}", file=sys.stderr)
+                title = annotation(f"sptc {options.command}: {check.name}", title=True)
+                print(f"::error title={title}::{annotation(check.problem)}", file=sys.stderr)
         wrong = sum(bool(check.problem) for check in results)
         print(f"::notice title=sptc {options.command}::{len(results) - wrong} right, {wrong} wrong", file=sys.stderr)
 
@@ -64,19 +64,10 @@ def _junit(command: str, checks: list[Check], seed: int | None) -> bytes:
         ElementTree.SubElement(properties, "property", {"name": "seed", "value": str(seed)})
     for check in checks:
         attributes = {"classname": f"sptc.{command}.{check.group}", "name": check.name, "time": f"{check.seconds:.3f}"}
-        element = ElementTree.SubElement(suite, "testcase", {key: _text(value) for key, value in attributes.items()})
+        element = ElementTree.SubElement(suite, "testcase", {key: xml_text(value) for key, value in attributes.items()})
         if check.problem:
             first = check.problem.partition("\n")[0]
-            failure = ElementTree.SubElement(element, "failure", {"message": _text(first)})
-            failure.text = _text(check.problem)
+            failure = ElementTree.SubElement(element, "failure", {"message": xml_text(first)})
+            failure.text = xml_text(check.problem)
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
-
-
-def _text(value: str) -> str:
-    """Replace characters that XML cannot hold by question marks."""
-    return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", value)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

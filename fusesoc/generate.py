@@ -52,6 +52,8 @@ def _names(parameters: object) -> tuple[str, str]:
     """Return preset and top as requested; ``sptc verilog`` checks them."""
     if not isinstance(parameters, dict):
         _fail(f"parameters are names with values, not {parameters!r}")
+    from sptc.infra.escapes import NAME
+
     unknown = [str(name) for name in parameters if name not in _PARAMETERS]
     if unknown:
         _fail(f"there is no parameter {' or '.join(unknown)}, only {' and '.join(_PARAMETERS)}")
@@ -61,6 +63,8 @@ def _names(parameters: object) -> tuple[str, str]:
     for name, value in (("preset", preset), ("top", top)):
         if not isinstance(value, str):
             _fail(f"the parameter {name} is a name, not {value!r}")
+        if not NAME.fullmatch(value):
+            _fail(f"the parameter {name} must hold letters, digits, underscores and hyphens only, not {value!r}")
     return preset, top
 
 

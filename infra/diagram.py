@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from xml.etree import ElementTree
 
+from .escapes import xml_text
+
 __all__ = ["FILLS", "Diagram", "Theme"]
 
 
@@ -54,7 +56,7 @@ class Diagram:
         size = {"width": _number(width), "height": _number(height), "viewBox": f"0 0 {width:g} {height:g}"}
         self._root = ElementTree.Element("svg", size | {"xmlns": "http://www.w3.org/2000/svg", "role": "img"})
         for name, words in (("title", title), ("desc", description), ("style", _style(theme))):
-            ElementTree.SubElement(self._root, name).text = words
+            ElementTree.SubElement(self._root, name).text = xml_text(words)
         self._add("rect", {"width": "100%", "height": "100%", "class": "paper"})
 
     def text(
@@ -62,11 +64,11 @@ class Diagram:
     ) -> None:
         """Draw one line of text, vertically centred at `y`; `kind` is ``text``, ``quiet``, ``mark`` or ``strong``."""
         place = {"x": _number(x), "y": _number(y + 0.35 * size), "font-size": _number(size), "text-anchor": anchor}
-        self._add("text", place | {"class": kind}).text = words
+        self._add("text", place | {"class": kind}).text = xml_text(words)
 
     def heading(self, x: float, title: str, words: str) -> None:
         """Draw a title and a line of text at the top. A long title has smaller letters."""
-        self.text(x, 24, title, size=min(16, 1.6 * self._width / len(title)), anchor="start", kind="strong")
+        self.text(x, 24, title, size=min(16, 1.6 * self._width / max(1, len(title))), anchor="start", kind="strong")
         self.text(x, 46, words, size=12, anchor="start", kind="quiet")
 
     def lines(self, x: float, y: float, lines: Sequence[str], *, size: float = 11) -> None:

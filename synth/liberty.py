@@ -9,7 +9,8 @@ from functools import cached_property
 from itertools import product
 from pathlib import Path
 
-from ..errors import Error, FileError
+from ..errors import Error, FileError, shown
+from ..infra.escapes import verilog_name
 from .functions import evaluate
 from .liberty_text import Group, decompressed, merged, parsed, plain, without
 
@@ -147,7 +148,7 @@ class Library:
         Raises
         ------
         FileError
-            An area is not a finite number of 0 or more.
+            An area is not a finite number of 0 or more; or no Verilog identifier can hold the name of a cell or pin.
         """
         cells = []
         for group in self.root.all("cell"):
@@ -158,10 +159,19 @@ class Library:
                 for name, values in pins.items()
                 if values.get("direction") == "output"
             )
+            for name in (group.name, *pins):
+                self._require_identifier(name)
             if "area" in group.values:
                 area = self._area(group.name, group.values["area"])
                 cells.append(Cell(group.name, area, inputs, outputs, _inverts(group, inputs, outputs)))
         return tuple(cells)
+
+    def _require_identifier(self, name: str) -> None:
+        """Check the name of a cell or pin, which is written into netlists."""
+        try:
+            verilog_name(name)
+        except ValueError:
+            raise FileError(f"{self.name} has a cell or pin {shown(name)}, which is no Verilog identifier") from None
 
     def _area(self, cell: str, word: str) -> float:
         """Return the area of a cell."""

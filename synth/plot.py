@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..infra.escapes import plot_text
 from ..infra.figures import picture
 from .area import Survey
 from .recipe import Recipe
@@ -49,7 +50,7 @@ def plot_survey(survey: Survey, path: Path) -> None:
         axes.set_xlabel(axis_of(first))
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.locator_params(axis="x", nbins=6)
-        axes.set_title(f"{config.name}: {what}{_with(survey.recipe)}", loc="left")
+        axes.set_title(plot_text(f"{config.name}: {what}{_with(survey.recipe)}"), loc="left")
 
 
 def scatter(points: Sequence[tuple[str, str, float, float]], x: str, y: str, title: str, path: Path) -> None:
@@ -77,7 +78,7 @@ def scatter(points: Sequence[tuple[str, str, float, float]], x: str, y: str, tit
         axes.yaxis.set_major_formatter("{x:,.0f}")
         axes.set_xlabel(x)
         axes.set_ylabel(y)
-        axes.set_title(title, loc="left")
+        axes.set_title(plot_text(title), loc="left")
         widest = max(map(len, groups))
         axes.figure.legend(
             title="formats", loc="outside lower center", ncols=max(1, min(len(groups), 90 // (widest + 8)))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BackendError
+from ..infra.escapes import verilog_name
 from ..infra.nextpnr import run_nextpnr
 from .liberty import Library
 from .netlist import Netlist
@@ -168,9 +169,11 @@ class Recipe:
             files |= {"library.lib": self.library.data, "registers.lib": self.library.registers}
             if self.full_adders:
                 adder = self.library.full_adder
-                pins = dict(zip("abc", adder.cell.inputs, strict=True), total=adder.total, carry=adder.carry)
+                names = dict(zip("abc", adder.cell.inputs, strict=True), total=adder.total, carry=adder.carry)
+                names["cell"] = adder.cell.name
+                pins = {key: verilog_name(name) for key, name in names.items()}
                 pins["total_sign"], pins["carry_sign"] = ("~" if inverted else "" for inverted in adder.inverted)
-                files["adders.v"] = _ADDERS_MAP.format(cell=adder.cell.name, **pins).encode()
+                files["adders.v"] = _ADDERS_MAP.format(**pins).encode()
         return files
 
     def script(self, netlist: Netlist) -> str:

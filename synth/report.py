@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ..infra.escapes import one_line
 from .area import Amounts, Stage, Survey
 from .price import Measurement, versions
 from .recipe import Recipe
@@ -52,8 +53,8 @@ def heading(recipe: Recipe) -> list[str]:
     library = recipe.library
     lines = ["  ".join(f"{name} {version}" for name, version in versions(place=recipe.place).items())]
     if library:
-        lines.append(f"library: {library.name}  SHA-256 {library.sha256}")
-        lines += [f"corner: {library.corner}"] if library.corner else []
+        lines.append(f"library: {one_line(library.name)}  SHA-256 {library.sha256}")
+        lines += [f"corner: {one_line(library.corner)}"] if library.corner else []
         gates = f"; gates: {library.nand2.name} of {library.nand2.area:g}" if library.nand2 else ""
         lines.append(
             f"area: in the library's unit{gates}; delay: longest path from register to register, without wires"

@@ -142,6 +142,8 @@ REQUESTS = {
     "{}": "the parameter preset is missing",
     "{preset: tiny, rows: 2}": "there is no parameter rows, only preset and top",
     "{preset: tiny, top: 1}": "the parameter top is a name, not 1",
+    "{preset: ../tiny}": "the parameter preset must hold letters, digits, underscores and hyphens only, not '../tiny'",
+    '{preset: tiny, top: "unit\\nevil"}': "the parameter top must hold letters, digits",
     "{preset: }": "the parameter preset is a name, not None",
     "[tiny]": "parameters are names with values, not ['tiny']",
     "{": "cannot be read as YAML (",

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import FileError
+from ...infra.escapes import one_line
 from ...infra.files import write_whole
 from ...infra.reading import parse_json, read_text
 
@@ -200,7 +201,7 @@ class Coverage:
         for name, group in groups:
             bins = _first_of(group["missing"], group["reachable"] - group["reached"])
             lines += [f"missing: {name}: {line}" for line in bins]
-        return "\n".join(lines)
+        return "\n".join(map(one_line, lines))
 
     def to_json(self, limit: int = 10) -> str:
         """Return the text of a coverage file, with one line for the hits along the last axis."""
