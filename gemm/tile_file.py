@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..errors import FileError, OperandError, shown
 from ..infra.files import write_whole
 from ..infra.reading import read_arrays
-from ..operands.tile_arrays import family_of, register_keys
+from ..operands.tile_arrays import KEYS, family_of, register_keys
 from ..tensors.compressed import Compressed
 from .matrices import as_array
 from .pack import instruction_of
@@ -136,8 +136,7 @@ def load(path: str | Path) -> dict[str, Any]:
         The file cannot be read, or is no such file.
     """
     with read_arrays(Path(path), _REFUSAL, _REFUSAL) as archive:
-        names = [name for name in archive.names if not name.startswith("__")]
-        return _arguments(Path(path), {name: archive.read(name) for name in names})
+        return _arguments(Path(path), {name: archive.read(name) for name in archive.names if name in KEYS})
 
 
 def _arguments(path: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
@@ -147,7 +146,7 @@ def _arguments(path: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]
     family = family_of(str(text))
     try:
         named = _of_register_file(family, dict(arrays))
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, TypeError) as error:
         raise FileError(f"{path} is no register file of {family} ({error})") from None
     tile: dict[str, Any] = {"instruction": str(text)}
     for name in (*_ARGUMENTS[family], *(one for one in _COMMON if (family, one) != ("wgmma", "arch"))):
@@ -155,7 +154,7 @@ def _arguments(path: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]
             value = named[name]
             tile[name] = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
     if "disable_output_lane" in tile:
-        tile["disable_output_lane"] = tuple(tile["disable_output_lane"].tolist())
+        tile["disable_output_lane"] = tuple(np.ravel(tile["disable_output_lane"]).tolist())
     return tile
 
 

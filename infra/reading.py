@@ -1,7 +1,7 @@
 """Readers of untrusted files: plain files of bounded size, with a one-sentence error for every fault.
 
 Checked before use: the kind of the file, which may be an endless pipe or device; the size that a header claims; the
-depth to which JSON nests. A pickle is never loaded.
+memory that an archive takes; the depth to which JSON nests. A pickle is never loaded.
 """
 
 import errno
@@ -19,15 +19,25 @@ from typing import IO, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import FileError
+from ..errors import FileError, shown
 
 __all__ = ["ArrayFiles", "opened", "parse_json", "read_array", "read_arrays", "read_bytes", "read_json", "read_text"]
 
 #: Maximum size of a text file in bytes; the largest liberty files have a tenth of it.
 TEXT_BYTES = 1 << 29
-#: Maximum total size of the arrays of an archive, in bytes.
-ARRAY_BYTES = 1 << 34
+#: Environment variable with the budget in GiB for the arrays that are read from one archive, and its default. Arrays
+#: of other files are mapped and take no memory before they are used.
+BUDGET, BUDGET_GIB = "SPTC_ARCHIVE_GIB", 1.0
 _SUFFIX = ".npy"
+#: Largest header of an array, in bytes, and most axes, which numpy 1 can hold.
+_HEADER_BYTES, _MOST_AXES = 1 << 16, 32
+#: Most bytes of an array for each byte in the archive; deflate reaches 1,032.
+_MOST_EXPANSION = 1_100
+#: Largest directory of an archive, in bytes: 100,000 members.
+_DIRECTORY_BYTES = 1 << 23
+#: End records of a zip archive: signature and size.
+_END, _END_64 = (b"PK\5\6", 22), (b"PK\6\6", 56)
+_LOCATOR_64 = (b"PK\6\7", 20)
 
 
 @contextmanager
@@ -110,10 +120,16 @@ class _Layout:
 def _layout(file: IO[bytes]) -> _Layout:
     """Read the header of an ``.npy`` file; raise for pickles."""
     version = np.lib.format.read_magic(file)
-    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    if version not in read:
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if version not in readers:
         raise ValueError(f"version {version[0]}.{version[1]} of the format")
-    shape, fortran, dtype = read[version](file)
+    start, length = file.tell(), file.read(2 * version[0])
+    if int.from_bytes(length, "little") > _HEADER_BYTES:  # numpy would read it before it looks at its length
+        raise ValueError(f"its header has {int.from_bytes(length, 'little')} bytes")
+    file.seek(start)
+    shape, fortran, dtype = readers[version](file)
+    if len(shape) > _MOST_AXES:
+        raise ValueError(f"it has {len(shape)} axes")
     if dtype.hasobject:
         raise ValueError("Object arrays cannot be loaded")
     if min(shape, default=0) < 0:
@@ -135,8 +151,22 @@ def _refused(path: Path, refusal: str) -> Iterator[None]:
         raise FileError(f"{path} {refusal} ({reason})") from None
 
 
+def _budget() -> int:
+    """Return the budget for the arrays of an archive in bytes."""
+    word = os.environ.get(BUDGET, "")
+    try:
+        gib = float(word or BUDGET_GIB)
+    except ValueError:
+        gib = math.nan
+    if not 0 < gib < math.inf:
+        raise FileError(f"{BUDGET} must be a number of GiB above 0, not {word[:40]!r}")
+    return int(gib * (1 << 30))
+
+
 class ArrayFiles:
     """Arrays of an open ``.npz`` archive. An array is read only if its size is the one in its header.
+
+    All that is read takes at most 1 GiB, or what :data:`BUDGET` says. Members that nobody reads do not count.
 
     Attributes
     ----------
@@ -145,21 +175,32 @@ class ArrayFiles:
     """
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
-        self._archive = archive
+        self._archive, self._left = archive, _budget()
         members = archive.infolist()
-        if sum(member.file_size for member in members) > ARRAY_BYTES:
-            raise ValueError(f"its arrays take more than {ARRAY_BYTES} bytes")
+        seen: set[str] = set()
         for member in members:
             if not member.filename.endswith(_SUFFIX):
-                raise ValueError(f"{member.filename!r} is no array")
+                raise ValueError(f"{shown(member.filename)} is no array")
+            if member.filename in seen:
+                raise ValueError(f"it holds {shown(member.filename)} twice")
+            seen.add(member.filename)
+        if members and min(member.header_offset for member in members):
+            raise ValueError("it has bytes before its first member")
         self.names = tuple(member.filename.removesuffix(_SUFFIX) for member in members)
 
     def read(self, name: str) -> NDArray:
         """Return an array."""
         member = self._archive.getinfo(name + _SUFFIX)
+        if member.file_size > _MOST_EXPANSION * max(member.compress_size, 1):
+            raise ValueError(f"{shown(member.filename)} is more than {_MOST_EXPANSION} times its compressed size")
+        if member.file_size > self._left:
+            raise ValueError(
+                f"its arrays take more than {_budget() / (1 << 30):g} GiB: set {BUDGET} to the GiB that they may take"
+            )
+        self._left -= member.file_size
         with self._archive.open(member) as file:
             if _layout(file).bytes != member.file_size:
-                raise ValueError(f"{member.filename!r} is not as large as it says")
+                raise ValueError(f"{shown(member.filename)} is not as large as it says")
             file.seek(0)
             array: NDArray = np.lib.format.read_array(file, allow_pickle=False)
             return array
@@ -170,15 +211,32 @@ def read_arrays(path: Path, refusal: str, unreadable: str = "cannot be read") ->
     """Open an ``.npz`` for reading.
 
     Raise a `FileError`, also inside the context: as :func:`opened`; or if the file is not an ``.npz``, is damaged, or
-    has arrays of another size than their headers claim. `refusal` is the predicate of the message if the file is not an
-    ``.npz``, and `unreadable` if it cannot be opened; the reason follows in brackets.
+    has arrays of another size than their headers claim, or larger than the budget of :class:`ArrayFiles`. `refusal` is
+    the predicate of the message if the file is not an ``.npz``, and `unreadable` if it cannot be opened; the reason
+    follows in brackets.
     """
     with opened(path, unreadable) as file, _refused(path, refusal):
-        if not zipfile.is_zipfile(file):
-            raise ValueError("it is no zip archive")
-        file.seek(0)
+        _check_end(file)
         with zipfile.ZipFile(file) as archive:
             yield ArrayFiles(archive)
+
+
+def _check_end(file: BinaryIO) -> None:
+    """Check that a file ends as a zip archive without a comment does, and that its directory is not too large."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - sum(length for _, length in (_END_64, _LOCATOR_64, _END))))
+    tail = file.read()
+    end = tail[-_END[1] :]
+    if not end.startswith(_END[0]):
+        file.seek(0)
+        is_archive = zipfile.is_zipfile(file)
+        raise ValueError("it has bytes behind the end of its archive" if is_archive else "it is no zip archive")
+    directory = int.from_bytes(end[12:16], "little")
+    if tail[-_END[1] - _LOCATOR_64[1] :].startswith(_LOCATOR_64[0]):
+        directory = int.from_bytes(tail[40:48], "little") if tail.startswith(_END_64[0]) else size
+    if directory > _DIRECTORY_BYTES:
+        raise ValueError(f"its directory has {directory} bytes")
+    file.seek(0)
 
 
 def read_array(path: Path, refusal: str) -> NDArray:
@@ -186,7 +244,7 @@ def read_array(path: Path, refusal: str) -> NDArray:
     with opened(path) as file, _refused(path, refusal):
         layout = _layout(file)
         size = os.fstat(file.fileno()).st_size
-        if layout.bytes > size:
+        if layout.bytes != size:
             raise ValueError(f"it has {size} bytes, not {layout.bytes}")
         if not math.prod(layout.shape):
             return np.empty(layout.shape, layout.dtype)

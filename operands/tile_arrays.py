@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..errors import OperandError
 from .packing import common_batch
 
-__all__ = ["family_of", "register_keys"]
+__all__ = ["KEYS", "family_of", "register_keys"]
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -25,6 +25,15 @@ _IMAGES = {"tmem": 2, "smem": 1, "D": 2}
 _CAPITALS = {"a": "A", "b": "B", "c": "C", "d": "D", "e": "E"}
 #: Pairs of ``wgmma`` arguments that a register file stores as one array, with their defaults.
 _PAIRS = {"imm_scale": 1, "imm_trans": 0}
+#: All arrays that a file of either kind may hold; others are not read.
+KEYS = frozenset(
+    [
+        *("instruction", "selector", "arch", "metadata", "recorded", *"ABCDE", *"abcde", "smem", "tmem", "idesc"),
+        *("scale_a", "scale_b", "scale_ids", "a_descriptor", "b_descriptor", "scale_d", "enable_input_d"),
+        *("imm_scale", "imm_scale_a", "imm_scale_b", "imm_trans", "imm_trans_a", "imm_trans_b"),
+        *("scale_input_d", "disable_output_lane", "zero_column_mask"),
+    ]
+)
 
 
 def family_of(text: str) -> str:

@@ -1,6 +1,7 @@
 """The base class of all register files, and the reader of their ``.npz`` archives."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -14,12 +15,15 @@ from ..errors import FileError
 from ..infra.reading import opened, read_arrays
 from ..isa.evidence import Evidence, evidence
 from ..isa.instructions import Instruction
+from ..operands.tile_arrays import KEYS
 
 __all__ = ["Archive", "Recorded", "Replayable", "load"]
 
 _ARRAY_MAGIC = b"\x93NUMPY"
 _REFUSAL = "is not a readable .npz register file"
 _COUNTS = {2: "two", 4: "four"}
+#: Most names of arrays in a message.
+_MOST_NAMES = 40
 _File = TypeVar("_File", bound="Recorded")
 
 
@@ -100,13 +104,16 @@ class Archive:
 
     path: str
     arrays: dict[str, NDArray[Any]]
+    names: tuple[str, ...] = ()  #: Everything that the file holds, also what was not read
 
     def require(self, keys: list[str]) -> None:
         """Raise for the first key that is missing."""
         for key in keys:
             if key not in self.arrays:
-                names = ", ".join(name if name.isprintable() else repr(name) for name in sorted(self.arrays))
-                raise FileError(f"{self.path} lacks the key {key!r}; it holds {names or 'nothing'}")
+                held = sorted({*self.names, *self.arrays})
+                names = ", ".join(name if name.isprintable() else repr(name) for name in held[:_MOST_NAMES])
+                more = f" and {len(held) - _MOST_NAMES} more" if len(held) > _MOST_NAMES else ""
+                raise FileError(f"{self.path} lacks the key {key!r}; it holds {names or 'nothing'}{more}")
 
     def refuse(self, key: str, expected: str) -> FileError:
         """Return the error for a key with a wrong value; `expected` describes a right one."""
@@ -158,8 +165,12 @@ class Archive:
         return next(iter(counts.values()))
 
 
-def load(path: str | Path) -> Archive:
-    """Read an ``.npz`` file; raise a `FileError` if it is missing, unreadable or truncated."""
+def load(path: str | Path, keys: Collection[str] = KEYS) -> Archive:
+    """Read the arrays with these keys of an ``.npz`` file, by default those of a register file; others are left alone.
+
+    Raise a `FileError` if the file is missing, unreadable or truncated, or an array is larger than the budget
+    (:func:`~sptc.infra.reading.read_arrays`).
+    """
     path = Path(path)
     try:
         exists = path.exists()
@@ -171,4 +182,5 @@ def load(path: str | Path) -> Archive:
         if file.read(6) == _ARRAY_MAGIC:
             raise FileError(f"{path} is a single array, not an .npz register file")
     with read_arrays(path, _REFUSAL, _REFUSAL) as arrays:
-        return Archive(str(path), {name: arrays.read(name) for name in arrays.names})
+        names = arrays.names
+        return Archive(str(path), {name: arrays.read(name) for name in names if name in keys}, names)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ..errors import Error, FileError
 from ..infra.reading import opened, parse_json, read_text
+from ..operands.tile_arrays import KEYS
 from . import register_file
 from .archive import Replayable, load
 from .candidates import draw_candidates
@@ -224,7 +225,7 @@ def read_pack(path: Path) -> Pack:
     Raise a `FileError` if it is no register file or no pack, or its operands, D or neighbours differ from those
     written; and an `InstructionError` if its instruction does not parse.
     """
-    archive = load(path)
+    archive = load(path, {*KEYS, _KEY})
     archive.require([_KEY])
     file = register_file.interpret(archive)
     manifest = parse_json(archive.string(_KEY, ""), f"{path}:", f"{_KEY} is no JSON")
@@ -306,7 +307,7 @@ def read_results(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint32]:
     with opened(path) as file:
         is_archive = file.read(2) == b"PK"
     if is_archive:
-        archive = load(path)
+        archive = load(path, ("D",))
         archive.require(["D"])
         d = archive.arrays["D"]
         if d.dtype != np.uint32 or d.shape != shape:

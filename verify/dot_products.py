@@ -22,9 +22,9 @@ from ..isa.evidence import Evidence, evidence
 from ..isa.instructions import Instruction, parse, require_architecture
 from ..isa.operands import MatrixOperands
 from ..isa.tcgen05 import Opcode, parse_shaped
-from .archive import Archive, Recorded
+from .archive import Archive, Recorded, load
 
-__all__ = ["DotProducts", "interpret", "shipped_dot_products"]
+__all__ = ["DotProducts", "read", "shipped_dot_products"]
 
 _FIELDS = ("gpu", "arch", "instruction")
 
@@ -82,15 +82,18 @@ class DotProducts(Recorded):
         return result
 
 
-def interpret(archive: Archive) -> list[DotProducts]:
-    """Return the sets of an archive.
+def read(path: str | Path) -> list[DotProducts]:
+    """Return the sets of an ``.npz`` file: the arrays that its table `sets` names.
 
-    Raise a `FileError` if a key is missing or arrays do not fit together, and an `InstructionError` if an instruction
-    does not parse.
+    Raise a `FileError` if the file cannot be read, a key is missing or arrays do not fit together, and an
+    `InstructionError` if an instruction does not parse.
     """
+    archive = load(path, ("sets",))
+    archive.require(["sets"])
     table = parse_json(archive.string("sets", ""), f"{archive.path}:", "sets is no JSON")
     if not isinstance(table, list) or not table or not all(isinstance(row, dict) for row in table):
         raise FileError(f"{archive.path}: sets must be a list of tables")
+    archive = load(path, {key for row in table for key in row.values() if isinstance(key, str)})
     return [_set(archive, number, row) for number, row in enumerate(table)]
 
 

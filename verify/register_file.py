@@ -18,7 +18,7 @@ and any batch axes or none: see :func:`sptc.operands.tile_arrays.register_keys`.
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from io import BytesIO
 from pathlib import Path
@@ -189,7 +189,7 @@ def read(path: str | Path) -> Replayable:
 def interpret(archive: Archive) -> Replayable:
     """Return the register file in an archive; errors as for :func:`read`."""
     try:
-        archive = Archive(archive.path, register_keys(archive.arrays))
+        archive = replace(archive, arrays=register_keys(archive.arrays))
     except OperandError as error:
         raise FileError(f"{archive.path}: {error}") from None
     if "instruction" in archive.arrays and archive.string("instruction", "").strip().startswith("tcgen05."):

@@ -97,10 +97,8 @@ def replay(
         The content cannot be computed.
     """
     archive = load(path)
-    is_dot_products = "sets" in archive.arrays
-    files: Sequence[Recorded] = (
-        dot_products.interpret(archive) if is_dot_products else [register_file.interpret(archive)]
-    )
+    is_dot_products = "sets" in archive.names
+    files: Sequence[Recorded] = dot_products.read(path) if is_dot_products else [register_file.interpret(archive)]
     outcomes = []
     for file in files:
         recorded = file.assuming(arch and require_target(file.instruction, arch), metadata)

@@ -39,6 +39,9 @@ NO_ARRAYS = {
     "more than memory has places": (array_bytes(HEADER.replace("(2, 3)", f"({1 << 62}, {1 << 62})")), "."),
     "a negative shape": (array_bytes(HEADER.replace("(2, 3)", "(-2, -3)")), "shape"),
     "too few bytes": (array_bytes(data=bytes(23)), "."),
+    "trailing bytes": (array_bytes(data=bytes(25)), "."),
+    "70 axes": (array_bytes(HEADER.replace("(2, 3)", f"({'1, ' * 70})"), bytes(4)), "it has 70 axes"),
+    "a header of gigabytes": (b"\x93NUMPY\2\0" + b"\xff" * 4 + b" " * 99, "its header has 4294967295 bytes"),
 }
 
 
@@ -84,6 +87,9 @@ ARCHIVES = {
     "that claims more": patched(18, struct.pack("<I", 1 << 31)),
     "cut short": whole()[:-30],
     "text": b"hello",
+    "with bytes behind it": whole() + b"x",
+    "with bytes before it": b"x" + whole(),
+    "with a directory of gigabytes": whole()[:-10] + b"\xff\xff\xff\x7f" + whole()[-6:],
     "nothing": b"",
 }
 
@@ -107,6 +113,61 @@ def test_archives_that_are_whole(tmp_path: Path, rng: np.random.Generator) -> No
             np.testing.assert_array_equal(found[name], array)
     path.write_bytes(whole(compression=zipfile.ZIP_LZMA))
     assert read_all(path)["x"].shape == (2, 3)
+
+
+def test_a_key_that_is_there_twice(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", array_bytes())
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("x.npy", array_bytes())
+    with pytest.raises(FileError, match=r"^\S+ is nothing \(it holds 'x.npy' twice\)$"):
+        read_all(path)
+
+
+def test_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is for what is read from one file, and a member that nobody reads costs nothing."""
+    path = tmp_path / "x.npz"
+    np.savez(path, a=np.zeros(6000, np.uint8), b=np.zeros(6000, np.uint8))
+    monkeypatch.setenv("SPTC_ARCHIVE_GIB", str(7000 / 2**30))
+    with read_arrays(path, "is nothing") as archive:
+        assert archive.read("a").size == 6000
+    with pytest.raises(FileError, match=r"arrays take more than .* GiB: set SPTC_ARCHIVE_GIB to the GiB that they may"):
+        read_all(path)
+    monkeypatch.setenv("SPTC_ARCHIVE_GIB", "0.001")
+    assert read_all(path).keys() == {"a", "b"}
+    for word in ("0", "-1", "nan", "inf", "x"):
+        monkeypatch.setenv("SPTC_ARCHIVE_GIB", word)
+        with pytest.raises(FileError, match=r"^SPTC_ARCHIVE_GIB must be a number of GiB above 0, not"):
+            read_all(path)
+
+
+def claiming(path: Path, name: str, size: int) -> None:
+    """Have an archive's directory claim another size of a member, unpacked."""
+    data = bytearray(path.read_bytes())
+    place = data.rindex(name.encode()) - 46
+    assert data[place : place + 4] == b"PK\1\2"
+    data[place + 24 : place + 28] = struct.pack("<I", size)
+    path.write_bytes(data)
+
+
+def test_members_that_expand(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    np.savez_compressed(path, a=np.zeros(1 << 22, np.uint8), b=np.array(1))
+    assert read_all(path)["a"].size == 1 << 22  # no more than deflate can
+    claiming(path, "a.npy", 1 << 29)
+    with read_arrays(path, "is nothing") as archive:
+        assert archive.read("b") == 1
+    with pytest.raises(FileError, match=r"'a.npy' is more than 1100 times its compressed size\)$"):
+        read_all(path)
+    claiming(path, "a.npy", (1 << 32) - 2)
+    shipped = next(iter(sorted((Path(__file__).parents[2] / "recordings").glob("mma*.npz"))))
+    with np.load(shipped) as arrays:
+        np.savez_compressed(path, **arrays, irrelevant=np.zeros(9))
+    claiming(path, "irrelevant.npy", (1 << 32) - 2)
+    for arguments in (["run", "--backend", "golden"], ["gemm", "--b", str(path), "--a"]):
+        status = main([*arguments, str(path)])
+        assert status == (0 if arguments[0] == "run" else 2)
 
 
 def test_arrays_that_are_whole(tmp_path: Path, rng: np.random.Generator) -> None:

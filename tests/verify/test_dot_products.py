@@ -11,12 +11,11 @@ from sptc.cli import main
 from sptc.errors import FileError, InstructionError
 from sptc.isa.instructions import parse
 from sptc.isa.numerics import numerics
-from sptc.verify.archive import load
-from sptc.verify.dot_products import DotProducts, interpret, shipped_dot_products
+from sptc.verify.dot_products import DotProducts, read, shipped_dot_products
 from sptc.verify.replay import replay
 
 SHIPPED, WORDS = shipped_dot_products()
-SETS = interpret(load(SHIPPED))
+SETS = read(SHIPPED)
 #: An architecture of a neighbouring generation for each.
 NEIGHBOURS = {"sm_80": "sm_90", "sm_86": "sm_90", "sm_89": "sm_90", "sm_90": "sm_89", "sm_100": "sm_89"}
 
@@ -41,7 +40,7 @@ def test_every_model_gives_the_words_of_a_b200(backend: str) -> None:
 
 def test_each_word_depends_on_its_operands() -> None:
     """No operand of a set is ignored."""
-    words = {made.name: made for made in interpret(load(WORDS))}
+    words = {made.name: made for made in read(WORDS)}
     scaled = words["tcgen05.mma.cta_group::1.kind::mxf4.block_scale.scale_vec::2X (m128n8k64.f32.e2m1.e2m1.ue8m0)"]
     for field in ("a", "b", "c", "scale_a", "scale_b"):
         changed = replace(scaled, **{field: getattr(scaled, field) ^ (0x46000000 if field == "c" else 2)})

@@ -17,8 +17,8 @@ from sptc.isa.tensor_memory import accumulator_map, layout_for
 from sptc.rtl.config import PRESET_OF_ARCHITECTURE
 from sptc.sim.benches.random_operands import random_operands
 from sptc.tests.verify.register_files import PAIR, STATIONARY, TCGEN05, MakeTensorMemory, Random
-from sptc.verify.archive import load
-from sptc.verify.dot_products import interpret, shipped_dot_products
+from sptc.verify.dot_products import read as read_sets
+from sptc.verify.dot_products import shipped_dot_products
 from sptc.verify.register_file import RegisterFile, read, shipped, write
 from sptc.verify.replay import Mismatch, _replayed, as_number, replay
 from sptc.verify.tensor_memory_file import TensorMemoryFile
@@ -125,7 +125,7 @@ def test_recording_back_end_and_golden_model_are_compared(
         file = tensor_memory_file(TCGEN05, rng)
     else:
         path, _ = shipped_dot_products()
-        file = interpret(load(path))[0].take(slice(3))
+        file = read_sets(path)[0].take(slice(3))
     correct = file.run()
     places = {"registers": (2, 0, 0), "tensor memory": (2, 0, 256), "beside D": (2, 0, 17), "dot products": (2,)}
     place = places[kind]
