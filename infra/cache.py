@@ -1,7 +1,7 @@
 """The user's cache of build results and measurements. A file is used only if no other user could have written it."""
 
 import os
-import stat
+import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,12 +12,14 @@ from platformdirs import user_cache_path
 
 from ..errors import BackendError, FileError
 from .files import write_whole
+from .loader import is_whole
+from .privacy import WRITABLE_BY_OTHERS, require_private
 from .reading import read_bytes
 
-__all__ = ["built", "cache_folder", "is_built", "recall", "require_private", "store"]
+__all__ = ["built", "cache_folder", "is_built", "recall", "store"]
 
-_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
-_REMEDY = "remove it, or name another folder in SPTC_CACHE"
+#: Files that are loaded or linked: they are checked before they are used.
+_COMPILED = (".so", ".o")
 
 
 def cache_folder() -> Path:
@@ -27,32 +29,24 @@ def cache_folder() -> Path:
     return user_cache_path("sptc", appauthor=False)
 
 
-def require_private(path: Path) -> None:
-    """Raise a `BackendError` if another user could have written an existing file or folder of the cache."""
-    if not hasattr(os, "geteuid"):  # the system has no POSIX permissions
-        return
-    for place in (path.parent, path):
-        status = place.stat()
-        if status.st_uid not in (os.geteuid(), 0):
-            raise BackendError(f"{place} belongs to another user (number {status.st_uid}) and is not used: {_REMEDY}")
-        if status.st_mode & _WRITABLE_BY_OTHERS:
-            mode = stat.filemode(status.st_mode)
-            raise BackendError(f"{place} can be written by other users ({mode}) and is not used: {_REMEDY}")
-
-
 def is_built(name: str) -> bool:
     """Return whether the cache has a file, so that :func:`built` would not build it."""
-    return (cache_folder() / name).exists()
+    try:
+        return (cache_folder() / name).exists()
+    except OSError:
+        return False
 
 
 def built(name: str, build: Callable[[Path], None]) -> Path:
     """Return the path of a file of the cache. A missing file is built, by one process at a time.
 
     `name` must identify everything that the content depends on, and `build` creates the file atomically. If the cache
-    cannot be written, the file is built in a temporary folder of this process. Raise a `BackendError` if another user
-    could have written the file or it can be written nowhere.
+    cannot be written, the file is built in a temporary folder of this process. A truncated library, or one for another
+    machine, is built anew, with a note. Raise a `BackendError`, before anything is built, if another user could have
+    written the file or a folder that leads to it; or if it can be written nowhere.
     """
     path = cache_folder() / name
+    require_private(path)
     try:
         _build_once(path, build)
     except OSError:
@@ -66,15 +60,32 @@ def built(name: str, build: Callable[[Path], None]) -> Path:
 
 
 def _build_once(path: Path, build: Callable[[Path], None]) -> None:
-    if path.exists():
+    if _is_usable(path):
         return
     from filelock import FileLock  # imported here: importing filelock takes longer than loading a cached model
 
     _make_private(path.parent)
     with FileLock(path.with_suffix(".lock")):
-        if not path.exists():
+        if not _is_usable(path):
+            if path.exists():
+                print(f"sptc: {path} is truncated or of another machine: building it anew", file=sys.stderr)
+                path.unlink()
             build(path)
             _close(path)
+
+
+def _is_usable(path: Path) -> bool:
+    """Return whether a file exists and, if it is compiled, is whole."""
+    if path.suffix not in _COMPILED:
+        return path.exists()
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except FileNotFoundError:
+        return False
+    try:
+        return is_whole(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def recall(name: str) -> bytes | None:
@@ -83,8 +94,6 @@ def recall(name: str) -> bytes | None:
     Errors are those of :func:`require_private`.
     """
     path = cache_folder() / name
-    if not path.exists():
-        return None
     require_private(path)
     try:
         return read_bytes(path)
@@ -111,7 +120,7 @@ def _make_private(folder: Path) -> None:
 
 def _close(path: Path) -> None:
     """Remove the write permission of other users, which a permissive umask grants."""
-    path.chmod(path.stat().st_mode & ~_WRITABLE_BY_OTHERS)
+    path.chmod(path.stat().st_mode & ~WRITABLE_BY_OTHERS)
 
 
 @cache

@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
-from ..errors import BackendError
 from ..infra.cache import built
 from ..infra.compiler import compiler_stamp, cxx_compiler, progress, run_tool
+from ..infra.loader import load_library
 
 __all__ = [
     "ABI",
@@ -173,13 +173,11 @@ def library() -> ctypes.CDLL:
     Raises
     ------
     BackendError
-        There is no compiler, or it fails.
+        There is no compiler, or it fails; or the library cannot be loaded.
     """
-    path = _READY if _READY.is_file() else built(f"libsptc-{_fingerprint()}.so", _build)
-    try:
-        loaded = ctypes.CDLL(str(path))
-    except OSError as error:
-        raise BackendError(f"libsptc cannot be loaded: {error}") from None
+    ready = _READY.is_file()
+    path = _READY if ready else built(f"libsptc-{_fingerprint()}.so", _build)
+    loaded = load_library(path, installed=ready)
     handle, text = ctypes.c_void_p, ctypes.c_char_p
     loaded.sptc_open.argtypes = [ctypes.c_int, text, text, ctypes.POINTER(handle)]
     loaded.sptc_close.argtypes = [handle]

@@ -15,7 +15,8 @@ import cocotb_tools.config
 from cocotb_tools.runner import Icarus, Runner, Verilator, VerilatorControlFile
 
 from ...errors import BackendError
-from ...infra.cache import cache_folder, require_private, store
+from ...infra.cache import cache_folder, store
+from ...infra.privacy import require_private
 from ...infra.verilator import toolchain, verilator_root
 from ...rtl.convert import to_verilog
 from ...rtl.emit import emit

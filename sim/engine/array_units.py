@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from ...infra.cache import built
 from ...infra.compiler import progress
+from ...infra.loader import load_library
 from ...infra.verilator import compile_library
 from ...rtl.cells.platforms import OPERATORS
 from ...rtl.config import CoreConfig
@@ -75,7 +76,7 @@ def unit_functions(library: Path | None) -> list[Any]:
     """Return pointers to the functions of a library of units; null pointers if there is no library."""
     if library is None:
         return [None] * len(_FUNCTIONS)
-    units = ctypes.CDLL(str(library))
+    units = load_library(library)
     return [ctypes.cast(getattr(units, f"units_{name}"), ctypes.c_void_p) for name in _FUNCTIONS]
 
 
@@ -120,7 +121,7 @@ class CompiledTop(Generic[_Model]):
         self._sources = sources_of(ports_only(component), self.top)
         others = () if stand_in is None else (stand_in.module, *stand_in.optimisation)
         name = f"{self.top}-{fingerprint(config, self._sources, *others)}.so"
-        self._library = ctypes.CDLL(str(built(name, self._build)))
+        self._library = load_library(built(name, self._build))
         self._units = Libraries(config, "unit", _UNIT, *unit_drivers(config, arrays))
         self._models: dict[Path, _Model] = {}
         if stand_in is None:

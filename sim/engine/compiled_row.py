@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ...infra.loader import load_library
 from ...rtl.config import CoreConfig
 from .driver import CompiledModel, driver
 from .libraries import Libraries
@@ -33,7 +34,7 @@ class RowModel(CompiledModel):
     arguments = (ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p)
 
     def __init__(self, library: Path, latency: int = 0) -> None:
-        super().__init__(ctypes.CDLL(str(library)))
+        super().__init__(load_library(library))
         self._latency = latency
 
     def run(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:

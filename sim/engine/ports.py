@@ -17,6 +17,7 @@ from amaranth.hdl import UnusedElaboratable, Value
 from amaranth.lib import data, wiring
 from numpy.typing import NDArray
 
+from ...infra.loader import load_library
 from .driver import CompiledModel
 
 __all__ = [
@@ -158,7 +159,7 @@ class ComponentLibrary(CompiledModel):
     arguments = (ctypes.c_size_t, *[ctypes.c_void_p] * 4)
 
     def __init__(self, library: Path, ports: Sequence[str]) -> None:
-        super().__init__(ctypes.CDLL(str(library)))
+        super().__init__(load_library(library))
         self._numbers = {port: number for number, port in enumerate(ports)}
 
     def run(self, vectors: NDArray, outputs: np.dtype) -> NDArray:

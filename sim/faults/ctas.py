@@ -3,12 +3,12 @@
 The faults are in the first CTA of a pair; the second one is correct. A fault shows in the memories of either CTA.
 """
 
-import ctypes
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from ...infra.loader import load_library
 from ...rtl.convert import to_rtlil
 from ...rtl.tcgen05 import TCGEN05_ARRAY, Tcgen05
 from ...rtl.warp import ROWS
@@ -52,7 +52,7 @@ class CtaRegression:
         self.netlist = mutated(to_rtlil(design, TOP) + ECHOING_PORTS, TOP, _COMPONENTS, faults, seed, folder)
         faulty = replace(self.netlist, verilog=self.netlist.verilog + stand_in.module)
         compile_faulty(faulty, cta_driver(ports, TOP, SELECTING, lanes=lanes), folder)
-        library = ctypes.CDLL(str(folder / LIBRARY))
+        library = load_library(folder / LIBRARY)
         self._models = [CtaModel(library, stand_in.library) for _ in range(2)]
         program = CtaProgram.read(Path(settings.jobs))
         self._program = replace(

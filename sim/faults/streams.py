@@ -1,6 +1,5 @@
 """Fault regression of arrays and warps: a source with gaps, a sink with stalls, and resets."""
 
-import ctypes
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -10,6 +9,7 @@ import numpy as np
 from amaranth.hdl import Value
 from numpy.typing import NDArray
 
+from ...infra.loader import load_library
 from ...rtl.config import CoreConfig
 from ...rtl.convert import to_rtlil
 from ...rtl.core import Core
@@ -76,7 +76,7 @@ class StreamRegression:
         text = f"{to_rtlil(design, TOP)}\n{to_rtlil(Unit(settings.config), unit_of(TOP))}"
         self.netlist = mutated(text, TOP, top.components, faults, seed, folder, whole=unit_of(TOP))
         compile_faulty(self.netlist, stream_driver(ports, TOP, SELECTING), folder)
-        self._model = StreamModel(ctypes.CDLL(str(folder / LIBRARY)))
+        self._model = StreamModel(load_library(folder / LIBRARY))
 
     def first_failure(self, fault: Fault | None) -> int | None:
         """Run the items; return the number of items taken before a rule was broken, None if none was."""

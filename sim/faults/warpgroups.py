@@ -1,6 +1,5 @@
 """Fault regression of a warpgroup: commit groups, two multiplications at a time, and ``mma`` between them."""
 
-import ctypes
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...infra.loader import load_library
 from ...isa.memory import UNIT_BYTES
 from ...isa.timing import RegisterCycles
 from ...rtl.convert import to_rtlil
@@ -59,8 +59,8 @@ class WarpgroupRegression:
         text = f"{to_rtlil(design, TOP)}\n{to_rtlil(Unit(config), unit_of(TOP))}"
         self.netlist = mutated(text, TOP, _COMPONENTS, faults, seed, folder, whole=unit_of(TOP))
         compile_faulty(self.netlist, group_driver(ports, TOP, SELECTING), folder)
-        self._model = GroupModel(ctypes.CDLL(str(folder / LIBRARY)))
-        self._buffers: list[object] = []  # data that the driver points to
+        self._model = GroupModel(load_library(folder / LIBRARY))
+        self._buffers: list[object] = []  # data to which the driver has pointers
         issued = [*commands(iter(jobs), rng)]
         self._commands = (CCommand * len(issued))()
         for command, described in zip(issued, self._commands, strict=True):

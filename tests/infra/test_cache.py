@@ -40,11 +40,11 @@ def _written(path: Path) -> None:
 
 def test_what_is_made_is_this_user_s_alone(place: Path) -> None:
     for build in (_written, lambda path: pytest.fail("built twice")):
-        assert built("thing.so", build) == place / "thing.so"
-    assert (place / "thing.so").read_bytes() == b"built"
+        assert built("thing", build) == place / "thing"
+    assert (place / "thing").read_bytes() == b"built"
     store("room/figures.json", b"{}")
     assert [(path.stat().st_mode & 0o077) for path in (place, place / "room")] == [0, 0]
-    for path in (place / "thing.so", place / "room" / "figures.json"):
+    for path in (place / "thing", place / "room" / "figures.json"):
         assert path.stat().st_mode & 0o022 == 0
     assert recall("room/figures.json") == b"{}"
     assert recall("room/others.json") is None

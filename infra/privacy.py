@@ -1,0 +1,68 @@
+"""Checks that no other user could have written a file: its owner and mode, and those of all that leads to it."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..errors import BackendError
+
+__all__ = ["WRITABLE_BY_OTHERS", "require_private", "require_private_file"]
+
+WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_REMEDY = "remove it, or name another folder in SPTC_CACHE"
+#: Most symbolic links on a path, as in Linux.
+_MOST_LINKS = 40
+
+
+def require_private(path: Path) -> None:
+    """Raise a `BackendError` if another user could have written a file or folder, or a folder or link that leads to it.
+
+    What does not exist is not checked. A folder above may be writable by others if it is sticky, as ``/tmp`` is.
+    """
+    if not hasattr(os, "geteuid"):  # no POSIX permissions on this system
+        return
+    for place, is_last in _walked(path):
+        try:
+            status = place.lstat()
+        except OSError:  # nothing can be read or written there
+            return
+        if not is_last and not stat.S_ISDIR(status.st_mode) and not stat.S_ISLNK(status.st_mode):
+            return
+        sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX and not is_last
+        if sticky or stat.S_ISLNK(status.st_mode):
+            _require_owner(place, status)
+        else:
+            require_private_file(place, status)
+
+
+def require_private_file(place: Path, status: os.stat_result) -> None:
+    """Raise a `BackendError` if by its status another user could have written a file or folder."""
+    if not hasattr(os, "geteuid"):
+        return
+    _require_owner(place, status)
+    if status.st_mode & WRITABLE_BY_OTHERS:
+        mode = stat.filemode(status.st_mode)
+        raise BackendError(f"{place} can be written by other users ({mode}) and is not used: {_REMEDY}")
+
+
+def _require_owner(place: Path, status: os.stat_result) -> None:
+    if status.st_uid not in (os.geteuid(), 0):
+        raise BackendError(f"{place} belongs to another user (number {status.st_uid}) and is not used: {_REMEDY}")
+
+
+def _walked(path: Path) -> Iterator[tuple[Path, bool]]:
+    """Yield every folder and link below the root that leads to a path, and the path; and whether it is the last."""
+    place, *left = map(Path, path.absolute().parts)
+    links = 0
+    while left:
+        part = left.pop(0)
+        place = place.parent if part == Path("..") else place / part
+        yield place, not left
+        if place.is_symlink():
+            links += 1
+            if links > _MOST_LINKS:
+                raise BackendError(f"{path} has too many symbolic links and is not used: {_REMEDY}")
+            target = place.readlink()
+            left = [*map(Path, target.parts), *left]
+            place = Path(target.anchor) if target.is_absolute() else place.parent
