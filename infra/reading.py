@@ -184,7 +184,7 @@ class ArrayFiles:
             if member.filename in seen:
                 raise ValueError(f"it holds {shown(member.filename)} twice")
             seen.add(member.filename)
-        if members and min(member.header_offset for member in members):
+        if members and all(member.header_offset for member in members):
             raise ValueError("it has bytes before its first member")
         self.names = tuple(member.filename.removesuffix(_SUFFIX) for member in members)
 
