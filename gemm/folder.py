@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import FileError, OperandError
+from ..errors import FileError
 from ..infra.files import move_whole
 from ..infra.journal import Journal
 from .product import ARRAYS, Block, Problem
@@ -60,7 +60,7 @@ class ProductFolder:
             before = held["wanted"]
             differing = [name for name in self.wanted if before.get(name) != self.wanted[name]]
             problem = None if differing else Problem.from_record(held["problem"])
-        except (AttributeError, KeyError, TypeError, OperandError):
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
             raise self._journal.damaged() from None
         if problem is None:
             name = differing[0]
@@ -73,8 +73,12 @@ class ProductFolder:
         self.problem = problem
         for index, record in self._journal.entries():
             try:
-                self.done[index] = Block.from_record(record)
-            except (AttributeError, KeyError, TypeError):
+                block = Block.from_record(record)
+                counts = (block.index, block.outputs, block.mismatches)
+                if block.index != index or not all(type(count) is int and count >= 0 for count in counts):
+                    raise ValueError(index)
+                self.done[index] = block
+            except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
                 raise self._journal.damaged(index) from None
 
     def begin(self, problem: Problem) -> None:

@@ -5,6 +5,7 @@ An SQLite database holds both. Each write is atomic, even if the writer is kille
 
 import json
 import sqlite3
+import stat
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,14 @@ from ..errors import FileError
 
 __all__ = ["Journal"]
 
-_TABLES = """\
-BEGIN;
-CREATE TABLE IF NOT EXISTS task (content TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS entries (number INTEGER PRIMARY KEY, content TEXT NOT NULL);
-COMMIT;
-"""
+#: Tables and their columns. A database with anything else is refused: a view can be an endless computation.
+_TABLES = {"task": "(content TEXT NOT NULL)", "entries": "(number INTEGER PRIMARY KEY, content TEXT NOT NULL)"}
+#: Largest file of a database in bytes, and largest task or entry.
+_MOST_BYTES, _LONGEST = 1 << 30, 1 << 26
+#: Steps of SQLite's machine between two calls of the progress handler, and most calls of one query: minutes.
+_STEPS, _MOST_CALLS = 1_000_000, 10_000
+#: Rows that are read at once.
+_ROWS = 1_000
 
 
 class Journal:
@@ -36,9 +39,11 @@ class Journal:
         self.file = path / f"{kind}.db"
         self._lock: sqlite3.Connection | None = None
         self._database: sqlite3.Connection | None = None
+        self._calls = 0
         try:
             path.mkdir(parents=True, exist_ok=True)
             names = {entry.name for entry in path.iterdir()}
+            self.require_plain(names & {*self._names(), *(beside or ())})
             strange = names.difference(self._names(), beside or ())
             if strange and (beside is not None or self.file.name not in names):
                 raise FileError(f"{path} holds something else than a {kind} ({min(strange)})")
@@ -53,6 +58,15 @@ class Journal:
 
     def _names(self) -> list[str]:
         return [f"{self.kind}.lock", *(f"{self.file.name}{suffix}" for suffix in ("", "-wal", "-shm", "-journal"))]
+
+    def require_plain(self, names: Collection[str]) -> None:
+        """Raise a `FileError` if one of these names in the folder is a link, a pipe or a device, or too large."""
+        for name in sorted(names):
+            status = (self.path / name).lstat()
+            if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+                raise self._unfit(f"{name} is {'a link' if stat.S_ISLNK(status.st_mode) else 'no plain file'}")
+            if name in self._names() and status.st_size > _MOST_BYTES:
+                raise self._unfit(f"{name} has more than {_MOST_BYTES} bytes")
 
     def _unfit(self, reason: object) -> FileError:
         return FileError(f"{self.path} cannot hold the state of a {self.kind} ({reason})")
@@ -69,28 +83,53 @@ class Journal:
             if str(error) == "database is locked":
                 raise FileError(f"{self.path} is in use by another {self.kind}") from None
             raise self._unfit(error) from None
+        self._database.set_progress_handler(self._takes_too_long, _STEPS)
         try:
+            self._database.execute("PRAGMA trusted_schema = OFF")
+            if hasattr(self._database, "setlimit"):  # since Python 3.11
+                self._database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
+            self._check_schema()
             # Readers do not block the writer. A killed process loses nothing, although writes do not wait for the disk.
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = NORMAL")
             if self._database.execute("PRAGMA quick_check").fetchone() != ("ok",):
                 raise self.damaged()
-            self._database.executescript(_TABLES)
+            tables = [f"CREATE TABLE IF NOT EXISTS {name} {columns};" for name, columns in _TABLES.items()]
+            self._database.executescript("\n".join(["BEGIN;", *tables, "COMMIT;"]))
         except sqlite3.OperationalError as error:
             raise self._unfit(error) from None
         except sqlite3.DatabaseError:
             raise self.damaged() from None
 
+    def _check_schema(self) -> None:
+        """Refuse a database that has anything but the two tables."""
+        expected = {("table", name, f"CREATE TABLE {name} {columns}") for name, columns in _TABLES.items()}
+        assert self._database
+        if any(row not in expected for row in self._database.execute("SELECT type, name, sql FROM sqlite_master")):
+            raise self.damaged()
+
+    def _takes_too_long(self) -> bool:
+        """Count the calls of this handler, and end a query that takes minutes."""
+        self._calls += 1
+        return self._calls > _MOST_CALLS
+
     def damaged(self, entry: object = None) -> FileError:
         """Return the error for a database, or one of its entries, that has the wrong content."""
         return FileError(f"{self.file} is damaged" if entry is None else f"entry {entry} of {self.file} is damaged")
 
-    def _select(self, query: str) -> list[Any]:
+    def _select(self, query: str) -> Iterator[Any]:
         assert self._database
-        try:
-            return self._database.execute(query).fetchall()
-        except sqlite3.Error:
-            raise self.damaged() from None
+        self._calls = 0
+        cursor = None
+        while True:
+            try:
+                cursor = cursor or self._database.execute(query)
+                rows = cursor.fetchmany(_ROWS)
+            except (sqlite3.Error, UnicodeDecodeError, OverflowError):
+                raise self.damaged() from None
+            yield from rows
+            if len(rows) < _ROWS:
+                return
 
     def _read_task(self) -> Any:
         try:
@@ -121,6 +160,7 @@ class Journal:
 
     def _write(self, *changes: tuple[str, list[Any]]) -> None:
         assert self._database
+        self._calls = 0
         try:
             with self._database:
                 self._database.execute("BEGIN")

@@ -45,6 +45,8 @@ __all__ = [
 _COVERAGE = "coverage.json"
 #: Seconds between two writes of coverage.
 _INTERVAL = 1.0
+#: Numbers of shards, counts and seeds in a journal are below it.
+_MOST = 1 << 63
 
 
 @dataclass
@@ -90,9 +92,14 @@ class StateFolder:
         self._waiting: dict[int, Mapping[str, Any]] = {}
         self._written = time.monotonic()
         task = self._journal.task
-        if task is not None and not (isinstance(task, dict) and isinstance(task.get("seed"), int)):
+        try:
+            if (path / _COVERAGE).is_symlink():  # it would be written where the link leads
+                self._journal.require_plain([_COVERAGE])
+            if task is not None and not (isinstance(task, dict) and _is_count(task.get("seed"))):
+                raise self.damaged()
+        except FileError:
             self.close()
-            raise self.damaged()
+            raise
         self.parameters: dict[str, Any] | None = task
 
     def begin(self, requested: Mapping[str, Any]) -> None:
@@ -111,10 +118,9 @@ class StateFolder:
     def records(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the index and the record of each finished shard; raise a `FileError` for a damaged entry."""
         for index, record in self._journal.entries():
-            try:
-                yield index, {name: record[name] for name in ("instruction", "a_from", "mismatches")}
-            except (TypeError, KeyError):
-                raise self.damaged(index) from None
+            if not isinstance(record, dict) or not _is_shard(index, record):
+                raise self.damaged(index)
+            yield index, {name: record[name] for name in ("instruction", "a_from", "mismatches")}
 
     def damaged(self, index: int | None = None) -> FileError:
         """Return the error for a damaged journal, or for the damaged entry of a shard."""
@@ -160,6 +166,17 @@ def _uninterrupted() -> Iterator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < _MOST
+
+
+def _is_shard(index: int, record: Mapping[str, Any]) -> bool:
+    """Return whether the record of a shard has values of the right types."""
+    a_from, instruction = record.get("a_from", 0), record.get("instruction")
+    known = a_from is None or a_from in ("registers", "shared") if isinstance(a_from, str | None) else False
+    return known and isinstance(instruction, str) and _is_count(index) and _is_count(record.get("mismatches"))
+
+
 def _spell(value: object) -> str:
     return " ".join(map(str, value)) or "any" if isinstance(value, list) else str(value)
 
@@ -191,11 +208,10 @@ class Record:
         self._beyond: set[int] = set()
         if folder:
             for index, record in folder.records():
-                mismatches = record["mismatches"]
-                shard = plan.shard(index) if index >= 0 and type(mismatches) is int else None
-                if shard is None or str(shard.instruction) != record["instruction"]:
+                shard = plan.shard(index)
+                if str(shard.instruction) != record["instruction"] or record["mismatches"] > shard.outputs:
                     raise folder.damaged(index)
-                self._count(ShardResult(shard, mismatches, record["a_from"]))
+                self._count(ShardResult(shard, record["mismatches"], record["a_from"]))
             if sample:
                 self.coverage = folder.coverage() or Coverage()
 

@@ -133,14 +133,20 @@ def test_a_damaged_database(tmp_path: Path) -> None:
 def test_a_database_of_something_else(tmp_path: Path) -> None:
     statements = ["UPDATE {} SET content = x'ff00'", "DROP TABLE {0}; CREATE TABLE {0} (other)"]
     statements = [statement.format(table) for statement in statements for table in ("task", "entries")]
+    endless = (
+        "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x AS number, 'x' AS content FROM n"
+    )
+    statements += [f"DROP TABLE entries; CREATE VIEW entries AS {endless}"]
+    statements += ["CREATE TRIGGER t AFTER INSERT ON entries BEGIN DELETE FROM task; END", "CREATE VIEW v AS SELECT 1"]
+    statements += ["CREATE INDEX i ON entries (content)", "CREATE TABLE other (x)"]
     statements += ["UPDATE task SET content = '{'", "UPDATE entries SET content = '['"]
-    for number, statement in enumerate(statements):
+    for number, statement in enumerate(statements):  # the second view would never end
         with closing(Journal(tmp_path / str(number), "work")) as journal:
             journal.begin("task")
             journal.write({3: "three"})
         with closing(sqlite3.connect(journal.file)) as database:
             database.executescript(statement)
-        with pytest.raises(FileError, match=rf"^(entry 3 of )?.*{number}/work\.db is damaged$"):
+        with pytest.raises(FileError, match=rf"^(entry 3 of )?.*/{number}/work\.db is damaged$"):
             held(tmp_path / str(number))
 
 
@@ -161,6 +167,36 @@ def test_folders_that_will_not_do(tmp_path: Path) -> None:
     (tmp_path / "folder" / "work.lock").mkdir(parents=True)
     with pytest.raises(FileError, match=r"cannot hold the state of a work \(unable to open database file\)$"):
         Journal(tmp_path / "folder", "work")
+
+
+@pytest.mark.parametrize("name", ["work.lock", "work.db", "work.db-wal"])
+def test_links_and_pipes_are_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("precious")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "work.db").touch()
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(tmp_path / "precious")
+    with pytest.raises(FileError, match=rf"cannot hold the state of a work \({name} is a link\)$"):
+        Journal(folder, "work")
+    assert (tmp_path / "precious").read_text() == "precious"
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(FileError, match=rf"cannot hold the state of a work \({name} is no plain file\)$"):
+        Journal(folder, "work")
+
+
+def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the size of a file and on the time of a query, which no schema should reach."""
+    with closing(Journal(tmp_path, "work")) as journal:
+        journal.write({1: "one"})
+        monkeypatch.setattr("sptc.infra.journal._MOST_CALLS", 3)
+        with pytest.raises(FileError, match=r"work\.db is damaged$"):
+            list(journal._select("WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x FROM n) SELECT count(*) FROM n"))
+        assert [*journal.entries()] == [(1, "one")]
+    monkeypatch.setattr("sptc.infra.journal._MOST_BYTES", 4096)
+    with pytest.raises(FileError, match=r"\(work\.db has more than 4096 bytes\)$"):
+        Journal(tmp_path, "work")
 
 
 def test_what_may_stand_beside(tmp_path: Path) -> None:

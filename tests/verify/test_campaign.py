@@ -124,6 +124,13 @@ def test_a_damaged_entry(tmp_path: Path) -> None:
         (2, '{"instruction": "x", "mismatches": 0}'),
         (3, f'{{"instruction": "{right}", "mismatches": 0}}'),
         (2, f'{{"instruction": "{right}", "mismatches": null}}'),
+        (2, f'{{"instruction": "{right}", "a_from": null, "mismatches": -1}}'),
+        (2, f'{{"instruction": "{right}", "a_from": null, "mismatches": 1e3}}'),
+        (2, f'{{"instruction": "{right}", "a_from": null, "mismatches": {10**9}}}'),
+        (2, f'{{"instruction": "{right}", "a_from": [], "mismatches": 0}}'),
+        (2, f'{{"instruction": "{right}", "a_from": "else", "mismatches": 0}}'),
+        (2, '{"instruction": {}, "a_from": null, "mismatches": 0}'),
+        (2**63 - 1, f'{{"instruction": "no {right}", "a_from": null, "mismatches": 0}}'),
     ):
         with closing(sqlite3.connect(tmp_path / "campaign.db")) as database, database:
             database.execute("DELETE FROM entries WHERE number NOT IN (0, 1)")
