@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..errors import BackendError
 from .installation import install_line
+from .limits import limited, memory_failure
 
 __all__ = ["end_with_parent", "run_abc"]
 
@@ -28,7 +29,8 @@ def run_abc(folder: Path, graph: str, commands: str, seconds: float | None) -> s
 
     `graph` is the name of an AIGER file in `folder`, and `commands` are separated by semicolons. Constraints are folded
     into the outputs of the graph; uninitialised registers may hold any value. Raise a `BackendError` if ABC is not
-    installed or fails, and a `TimeoutError` after `seconds`.
+    installed, fails or takes more memory than :func:`~sptc.infra.limits.limited` allows, and a `TimeoutError` after
+    `seconds`.
     """
     yosys = importlib.util.find_spec("pyosys")
     if yosys is None or yosys.origin is None:
@@ -37,10 +39,13 @@ def run_abc(folder: Path, graph: str, commands: str, seconds: float | None) -> s
     words = [str(program), "-q", f"read_aiger {graph}; logic; undc; strash; zero; fold; {commands}"]
     try:
         done = subprocess.run(  # a search may take hours, and its parent may be killed meanwhile
-            words, cwd=folder, capture_output=True, text=True, check=False, timeout=seconds, preexec_fn=end_with_parent
-        )
+            words, cwd=folder, capture_output=True, text=True, check=False, timeout=seconds,
+            preexec_fn=limited(end_with_parent),
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise TimeoutError from None
     if done.returncode:
+        if failure := memory_failure("ABC", done):
+            raise BackendError(failure)
         raise BackendError(f"ABC failed: {(done.stdout + done.stderr).strip().splitlines()[-1:]}")
     return done.stdout

@@ -4,6 +4,7 @@ import errno
 import os
 import secrets
 import shutil
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ __all__ = ["STANDARD_OUTPUT", "move_whole", "require_writable", "whole_file", "w
 
 #: Word for standard output.
 STANDARD_OUTPUT = Path("-")
+_WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -29,7 +31,8 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     """Open a file for writing that is created, or replaces an older one, at the end of the context.
 
     A symbolic link is followed. A device, a pipe or a socket is written directly and never replaced; ``-`` is standard
-    output. The permissions of an older file are kept. Raise a `FileError` if the file cannot be written.
+    output. The permissions of an older file are kept; a read-only one is not replaced. Raise a `FileError` if the file
+    cannot be written.
     """
     sys.stdout.flush()  # the path may lead to standard output
     if path == STANDARD_OUTPUT:
@@ -38,7 +41,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         return
     with _named(path):
         if _is_kept(path):
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "wb") as file:
+            with os.fdopen(_opened_to_append(path), "wb") as file:
                 yield file
             return
         with _part_of(path) as (part, target):
@@ -56,8 +59,10 @@ def move_whole(source: Path, path: Path) -> None:
     """
     with _named(path):
         if path != STANDARD_OUTPUT and not _is_kept(path):
+            target = path.resolve() if path.is_symlink() else path
+            _require_replaceable(target)
             try:
-                source.replace(path.resolve() if path.is_symlink() else path)
+                source.replace(target)
             except OSError as error:
                 if error.errno != errno.EXDEV:
                     raise
@@ -79,6 +84,27 @@ def require_writable(path: Path) -> None:
             return
         with _part_of(path) as (part, _):
             part.touch(exist_ok=False)
+
+
+def _opened_to_append(path: Path) -> int:
+    """Open a device, a pipe or a socket for writing; say so on standard error if a pipe has no reader yet, and wait."""
+    flags = os.O_WRONLY | os.O_APPEND
+    try:
+        descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    except OSError as error:
+        if error.errno != errno.ENXIO or not path.is_fifo():
+            raise
+        print(f"sptc: {path} is a pipe without a reader: waiting for one", file=sys.stderr, flush=True)
+        return os.open(path, flags)
+    if hasattr(os, "O_NONBLOCK"):
+        os.set_blocking(descriptor, True)
+    return descriptor
+
+
+def _require_replaceable(target: Path) -> None:
+    """Raise a `PermissionError` if a file exists and is read-only. Replacing it needs only rights on its folder."""
+    if target.exists() and not (target.stat().st_mode & _WRITABLE and os.access(target, os.W_OK)):
+        raise PermissionError(errno.EACCES, "it is read-only")
 
 
 def _is_kept(path: Path) -> bool:
@@ -111,6 +137,7 @@ def _part_of(path: Path) -> Iterator[tuple[Path, Path]]:
     target = path.resolve() if path.is_symlink() else path
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    _require_replaceable(target)
     part = target.with_name(f"{secrets.token_hex(8)}.part")
     try:
         yield part, target

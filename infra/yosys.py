@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..errors import BackendError
 from .installation import install_line
+from .limits import LONGEST_RUN, limited, memory_failure
 
 __all__ = ["run_yosys"]
 
@@ -21,11 +22,11 @@ libyosys.run_pass("script " + sys.argv[1], libyosys.Design())
 """
 
 
-def run_yosys(folder: Path, script: str, timeout: float | None = None) -> str:
-    """Run a Yosys script, one command per line, in a folder; return the output of Yosys.
+def run_yosys(folder: Path, script: str, timeout: float = LONGEST_RUN) -> str:
+    """Run a Yosys script, one command per line, in a folder; return what Yosys printed.
 
     The folder also gets a scratch file during the run. Raise a `BackendError` if Yosys is not installed, or the script
-    fails or takes longer than `timeout` seconds.
+    fails, takes longer than `timeout` seconds, or more memory than :func:`~sptc.infra.limits.limited` allows.
     """
     if importlib.util.find_spec("pyosys") is None:
         raise BackendError(f"this needs Yosys: install it with `{install_line('yosys')}`")
@@ -36,11 +37,14 @@ def run_yosys(folder: Path, script: str, timeout: float | None = None) -> str:
         command = [sys.executable, "-c", _PROGRAM, Path(file.name).name]
         try:
             done = subprocess.run(
-                command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=timeout
-            )
+                command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=timeout,
+                preexec_fn=limited(),
+            )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise BackendError(f"Yosys took longer than {timeout:g} seconds") from None
     if done.returncode:
+        if failure := memory_failure("Yosys", done):
+            raise BackendError(failure)
         lines = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line] or ["no message"]
         raise BackendError(f"Yosys failed: {lines[0].strip()}")
     return done.stdout

@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from threading import Thread
 
@@ -127,3 +128,29 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "made").touch()
     with pytest.raises(FileError, match=r"circle cannot be written \(Too many levels of symbolic links\)$"):
         move_whole(tmp_path / "made", circle)
+
+
+def test_a_read_only_file_is_kept(tmp_path: Path) -> None:
+    path, other = tmp_path / "x", tmp_path / "y"
+    path.write_bytes(b"precious")
+    other.write_bytes(b"new")
+    path.chmod(0o444)
+    for work in (lambda: write_whole(path, b"new"), lambda: require_writable(path), lambda: move_whole(other, path)):
+        with pytest.raises(FileError, match=r"x cannot be written \(it is read-only\)$"):
+            work()
+    assert path.read_bytes() == b"precious"
+    assert {entry.name for entry in tmp_path.iterdir()} == {"x", "y"}
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_that_nobody_reads_yet(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=write_whole, args=(pipe, b"late"))
+    writer.start()
+    said = ""
+    while not said:
+        said = capfd.readouterr().err
+    assert said == f"sptc: {pipe} is a pipe without a reader: waiting for one\n"
+    assert pipe.read_bytes() == b"late"
+    writer.join()

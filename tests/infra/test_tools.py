@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from sptc.errors import BackendError
+from sptc.errors import BackendError, Error
 from sptc.infra.cache import cache_folder
 from sptc.infra.compiler import cxx_compiler
 from sptc.infra.installation import install_line
@@ -72,6 +72,18 @@ def test_a_script_that_fails(tmp_path: Path) -> None:
 def test_a_script_that_takes_too_long(tmp_path: Path) -> None:
     with pytest.raises(BackendError, match=r"^Yosys took longer than 0.01 seconds$"):
         run_yosys(tmp_path, "log hello\n", timeout=0.01)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux only")
+def test_a_script_that_takes_too_much_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPTC_TOOL_GIB", "0.5")
+    monkeypatch.setattr("sptc.infra.yosys._PROGRAM", "bytearray(1 << 30)")
+    sentence = r"^Yosys ran out of memory: it may take 0\.5 GiB, and SPTC_TOOL_GIB sets another limit$"
+    with pytest.raises(BackendError, match=sentence):
+        run_yosys(tmp_path, "")
+    monkeypatch.setenv("SPTC_TOOL_GIB", "-1")
+    with pytest.raises(Error, match=r"^SPTC_TOOL_GIB must be a number of GiB above 0, not '-1'$"):
+        run_yosys(tmp_path, "log hello\n")
 
 
 VERILOG = "module add(input [7:0] a, input [7:0] b, output [8:0] sum); assign sum = a + b; endmodule\n"

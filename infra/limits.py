@@ -1,0 +1,54 @@
+"""Limits of memory and time for tools in processes of their own."""
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+from ..errors import Error
+
+__all__ = ["LONGEST_RUN", "limited", "memory_failure"]
+
+#: Environment variable with the memory that each process of a tool may take, in GiB, and its default.
+_VARIABLE, _DEFAULT = "SPTC_TOOL_GIB", 16.0
+#: Most seconds of a run of a tool that has no other limit.
+LONGEST_RUN = 4 * 3600.0
+_SIGNS = ("bad_alloc", "out of memory", "Out of memory", "MemoryError", "annot allocate")
+
+
+def _gib() -> float:
+    word = os.environ.get(_VARIABLE, "")
+    try:
+        gib = float(word or _DEFAULT)
+    except ValueError:
+        gib = math.nan
+    if not 0 < gib < 1 << 20:
+        raise Error(f"{_VARIABLE} must be a number of GiB above 0, not {word[:40]!r}")
+    return gib
+
+
+def limited(before: Callable[[], None] = lambda: None) -> Callable[[], None]:
+    """Return a function for ``preexec_fn`` that calls `before` and bounds the memory of the process and its children.
+
+    Effective on Linux only. Raise an `Error` if the environment variable ``SPTC_TOOL_GIB`` holds no number above 0.
+    """
+    size = int(_gib() * (1 << 30))
+
+    def set_limit() -> None:
+        before()
+        if sys.platform == "linux":
+            import resource
+
+            _, most = resource.getrlimit(resource.RLIMIT_AS)
+            size_now = size if most == resource.RLIM_INFINITY else min(size, most)
+            resource.setrlimit(resource.RLIMIT_AS, (size_now, most))
+
+    return set_limit
+
+
+def memory_failure(tool: str, done: "subprocess.CompletedProcess[str]") -> str:
+    """Return a sentence if a failed process says that it lacks memory, else an empty string."""
+    if not any(sign in done.stdout + done.stderr for sign in _SIGNS):
+        return ""
+    return f"{tool} ran out of memory: it may take {_gib():g} GiB, and {_VARIABLE} sets another limit"
