@@ -98,32 +98,32 @@ def measured(wanted: dict[str, tuple[Netlist, Recipe]], seeds: range) -> dict[st
         def progress(done: int, _total: int) -> None:
             bar.update(done - bar.n)
 
-        found = measure_all(requests, cores(), progress=progress)
-    return {name: [found[f"{name} {seed}"] for seed in seeds] for name in wanted}
+        measurements = measure_all(requests, cores(), progress=progress)
+    return {name: [measurements[f"{name} {seed}"] for seed in seeds] for name in wanted}
 
 
 def figures_of(units: dict[str, CoreConfig], library: Library, seeds: range) -> dict[str, Figures]:
     """Measure every unit alone, with wires in place of its registers."""
     wires = Recipe(library=library, combinational=True)
-    wanted = {}
+    netlists = {}
     for name, config in units.items():
         dense = unit(replace(config, sparse=False), combinational=True)
-        wanted[f"{name} dense"] = dense, wires
-        wanted[f"{name} sparse"] = unit(config, combinational=True), wires
-        wanted[f"{name} adders"] = dense, replace(wires, full_adders=True)
-    found = measured(wanted, seeds)
+        netlists[f"{name} dense"] = dense, wires
+        netlists[f"{name} sparse"] = unit(config, combinational=True), wires
+        netlists[f"{name} adders"] = dense, replace(wires, full_adders=True)
+    results = measured(netlists, seeds)
 
     def area(name: str, config: CoreConfig) -> float:
-        return median(one.amounts["area"] for one in found[name]) / products(config) / 1000
+        return median(one.amounts["area"] for one in results[name]) / products(config) / 1000
 
     return {
         name: Figures(
             products(config),
             area(f"{name} dense", config),
-            nanoseconds(found[f"{name} dense"]),
+            nanoseconds(results[f"{name} dense"]),
             area(f"{name} adders", config),
             area(f"{name} sparse", config),
-            nanoseconds(found[f"{name} sparse"]),
+            nanoseconds(results[f"{name} sparse"]),
         )
         for name, config in units.items()
     }
@@ -136,26 +136,26 @@ def nanoseconds(found: Iterable[Measurement]) -> float:
 
 def overheads_of(config: CoreConfig, library: Library, seeds: range) -> Overheads:
     """Measure arrays of 4 x 4 units and of one unit, with their registers, each with and without sparsity."""
-    recipe, wanted = Recipe(library=library), {}
+    recipe, netlists = Recipe(library=library), {}
     for sparse in (True, False):
-        wanted[f"unit {sparse}"] = unit(replace(config, sparse=sparse)), recipe
+        netlists[f"unit {sparse}"] = unit(replace(config, sparse=sparse)), recipe
         for side in SIDES:
             sized = replace(config, rows=side, columns=side, sparse=sparse)
-            wanted[f"around {side} {sparse}"] = around_units(sized, "core"), recipe
-    found = measured(wanted, seeds)
+            netlists[f"around {side} {sparse}"] = around_units(sized, "core"), recipe
+    results = measured(netlists, seeds)
 
     def area(side: int, sparse: bool) -> float:
-        pairs = zip(found[f"unit {sparse}"], found[f"around {side} {sparse}"], strict=True)
+        pairs = zip(results[f"unit {sparse}"], results[f"around {side} {sparse}"], strict=True)
         return median(side * side * one.amounts["area"] + around.amounts["area"] for one, around in pairs)
 
-    units = median(one.amounts["area"] for one in found["unit True"])
-    stage_ns = nanoseconds(found["unit False"])
+    units = median(one.amounts["area"] for one in results["unit True"])
+    stage_ns = nanoseconds(results["unit False"])
     return Overheads(
         area={side: area(side, False) / side / side / products(config) / 1000 for side in SIDES},
         added={side: 100 * (area(side, True) / area(side, False) - 1) for side in SIDES},
         around={side: 100 * (1 - side * side * units / area(side, True)) for side in SIDES},
         stage_ns=stage_ns,
-        delay=100 * (nanoseconds(found["unit True"]) / stage_ns - 1),
+        delay=100 * (nanoseconds(results["unit True"]) / stage_ns - 1),
     )
 
 

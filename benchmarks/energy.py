@@ -75,9 +75,9 @@ def rows_of(cases: dict[Case, float], ours: dict[Case, float]) -> list[Row]:
 def _ratios(name: str, cases: dict[Case, float], ours: dict[Case, float]) -> list[Row]:
     """Return ratios to normal operands; the model adds the constant that fits the measurements best."""
     theirs = np.array([cases[name, of] for of in COMPARED])
-    mine = np.array([ours[name, of] for of in COMPARED])
-    _, constant = np.polyfit(theirs, mine, 1)
-    fitted = mine - constant
+    model = np.array([ours[name, of] for of in COMPARED])
+    _, constant = np.polyfit(theirs, model, 1)
+    fitted = model - constant
     rows = [Row(f"{name}, constant that is taken from the unit's", "pJ", float(constant))]
     for place, of in enumerate(COMPARED[:-1]):
         rows.append(Row(f"{name}, {of} : normal, H200", "", float(theirs[place] / theirs[-1])))
@@ -93,8 +93,8 @@ def main() -> None:
     )
     chosen = parser.parse_args()
     config, cycles = (SMALL, SMALL_CYCLES) if chosen.small else (CONFIG, CYCLES)
-    wanted = {name for name in INSTRUCTIONS if not chosen.small or ".s8." in name}
-    cases = silicon(wanted)
+    names = {name for name in INSTRUCTIONS if not chosen.small or ".s8." in name}
+    cases = silicon(names)
     try:
         unit = MappedUnit(config, CellLibrary.of(Library.read(*chosen.liberty)), by_module=True)
         ours = {}

@@ -55,7 +55,7 @@ def measured(
 ) -> dict[Key, list[tuple[float, int]]]:
     """Return energy per kept product in fJ, and number of kept products, of each layer, by format and sparsity."""
     model = folder_of_model()
-    found: dict[Key, list[tuple[float, int]]] = {}
+    energies: dict[Key, list[tuple[float, int]]] = {}
     with tempfile.TemporaryDirectory() as scratch:
         for name, activations in tqdm([*layers(model, small)], unit="layer", disable=None, leave=False):
             path = Path(scratch) / "activations.npy"
@@ -66,8 +66,8 @@ def measured(
                 for kind, i in (("2:4", sparse), ("dense", dense_instruction(sparse))):
                     of_layer, products = operands(i, a, b, unit, cycles)
                     taken = unit.measure(i, _ARCH, of_layer, name).total
-                    found.setdefault((fmt, kind), []).append((taken, products))
-    return found
+                    energies.setdefault((fmt, kind), []).append((taken, products))
+    return energies
 
 
 def rows_of(found: dict[Key, list[tuple[float, int]]]) -> Iterator[Row]:
@@ -91,13 +91,13 @@ def main() -> None:
     )
     chosen = parser.parse_args()
     config, cycles = (SMALL, SMALL_CYCLES) if chosen.small else (CONFIG, CYCLES)
-    wanted = {fmt: text for fmt, text in INSTRUCTIONS.items() if not chosen.small or fmt == "s8"}
+    texts = {fmt: text for fmt, text in INSTRUCTIONS.items() if not chosen.small or fmt == "s8"}
     try:
         unit = MappedUnit(config, CellLibrary.of(Library.read(*chosen.liberty)), by_module=True)
-        found = measured(unit, wanted, cycles, small=chosen.small)
+        energies = measured(unit, texts, cycles, small=chosen.small)
     except Error as error:
         sys.exit(str(error))
-    show(list(rows_of(found)), chosen.json)
+    show(list(rows_of(energies)), chosen.json)
 
 
 if __name__ == "__main__":

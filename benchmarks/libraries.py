@@ -87,14 +87,14 @@ def products(torch: Any, name: str, shape: tuple[int, int, int], zeros: bool) ->
 def rows(torch: Any, name: str, shape: tuple[int, int, int], operands: str, seconds: float) -> Iterator[Row]:
     """Yield the times of both products, their clocks, and the speed-up of the sparse one."""
     m, n, k = shape
-    of = f"{name} {m if m == n == k else f'{m}x{n}x{k}'} {operands}"
+    title = f"{name} {m if m == n == k else f'{m}x{n}x{k}'} {operands}"
     dense, sparse = products(torch, name, shape, operands == "zeros")
     times = {}
     for library, work in (("cuBLAS", dense), ("cuSPARSELt", sparse)):
         times[library], clock = milliseconds(torch, work, seconds)
-        yield Row(f"{library} {of}", "ms", times[library])
-        yield Row(f"{library} {of}, clock", "MHz", clock)
-    yield Row(f"sparse against dense, {of}", "times", times["cuBLAS"] / times["cuSPARSELt"])
+        yield Row(f"{library} {title}", "ms", times[library])
+        yield Row(f"{library} {title}, clock", "MHz", clock)
+    yield Row(f"sparse against dense, {title}", "times", times["cuBLAS"] / times["cuSPARSELt"])
 
 
 def main() -> int:

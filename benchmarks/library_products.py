@@ -91,11 +91,11 @@ def digest_of(product: Product) -> str:
 
 def on_gpu(torch: Any, product: Product) -> Callable[[], Any]:
     """Return a function that calls the library."""
-    held = [
+    tensors = [
         torch.from_numpy(matrix.view(CODES[matrix.itemsize]).copy()).cuda().view(getattr(torch, NAMES[product.format]))
         for matrix in operands(product)
     ]
-    a, b = held[0], held[1].t().contiguous().t()
+    a, b = tensors[0], tensors[1].t().contiguous().t()
     result = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "s32": torch.int32}[product.result]
     if product.library == "cusparselt":
         compressed = torch._cslt_compress(a)
@@ -171,14 +171,14 @@ def rows(folder: Path, chosen: list[Product], said: dict[str, Any]) -> Iterator[
             a, b = operands(product)
             dense = product.library != "cusparselt"
             start = time.perf_counter()
-            found = sptc.identify(
+            identified = sptc.identify(
                 a, b, results[product.name], format=product.format, result=product.result, dense=dense
             )
             seconds = time.perf_counter() - start
-            if not found.exact:
-                sys.exit(f"{product.name}: {found}")
-            said[product.name]["way"] = str(found.way)
-            yield Row(f"{product.name}, {found.compared} outputs: {found.way}", "s", seconds, "under 60")
+            if not identified.exact:
+                sys.exit(f"{product.name}: {identified}")
+            said[product.name]["way"] = str(identified.way)
+            yield Row(f"{product.name}, {identified.compared} outputs: {identified.way}", "s", seconds, "under 60")
 
 
 def main() -> int:

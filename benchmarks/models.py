@@ -127,11 +127,11 @@ def compare(name: str, i: Instruction, arch: str, model: Callable[[MatrixOperand
     while row.outputs < (1 if OPTIONS.small else OPTIONS.outputs):
         for candidates in draw_candidates(narrow, parameters, rng, TILES):
             operands = candidates.given.matrices
-            found, expected = multiply_by(narrow, parameters, mux, operands), model(operands)
-            wrong = found != expected
-            row.outputs, row.differences = row.outputs + found.size, row.differences + int(wrong.sum())
+            computed, expected = multiply_by(narrow, parameters, mux, operands), model(operands)
+            wrong = computed != expected
+            row.outputs, row.differences = row.outputs + computed.size, row.differences + int(wrong.sum())
             if wrong.any():
-                row.first = row.first or described(operands, found, expected)
+                row.first = row.first or described(operands, computed, expected)
                 row.explained = row.explained or dict.fromkeys(OPEN_RULES, 0)
                 for key in OPEN_RULES:
                     other = multiply_by(narrow, numerics(i, arch, [key]), mux, operands)

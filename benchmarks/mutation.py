@@ -136,8 +136,8 @@ def main() -> None:
         for job in range(jobs):
             free.put(Path(shutil.copytree(ROOT, Path(scratch) / str(job) / "sptc", ignore=_LEFT_OUT)))
         results = list(tqdm(pool.map(ask, sample), total=len(sample), unit="mutant", disable=None))
-    for mutant, found in zip(sample, results, strict=True):
-        if not found:
+    for mutant, detected in zip(sample, results, strict=True):
+        if not detected:
             print(mutant.difference, file=sys.stderr)
     show([Row("mutants found by quick tests", "%", 100 * sum(results) / len(results))], chosen.json)
 

@@ -87,10 +87,10 @@ def reported(netlist: MappedNetlist, library: Library, program: str) -> dict[str
         done = subprocess.run(
             [program, "-no_splash", "-exit", "power.tcl"], cwd=folder, capture_output=True, text=True, check=False
         )
-    found = {name: [_MILLI * float(word) for word in words] for name, *words in _ROW.findall(done.stdout)}
-    if not found:
+    power = {name: [_MILLI * float(word) for word in words] for name, *words in _ROW.findall(done.stdout)}
+    if not power:
         raise Error(f"{program} reported no power: {(done.stdout + done.stderr).strip().splitlines()[:1]}")
-    return found
+    return power
 
 
 def main() -> None:
@@ -107,15 +107,15 @@ def main() -> None:
         library = Library.read(*chosen.liberty)
         netlist = mapped_row(CONFIG, library, by_module=False)
         theirs = reported(netlist, library, chosen.opensta)
-        mine = by_its_formula(netlist, CellLibrary.of(library))
+        ours = by_its_formula(netlist, CellLibrary.of(library))
     except Error as error:
         sys.exit(str(error))
     rows = [Row("cells", "", float(len(netlist.cells)))]
     for part, figures in theirs.items():
-        for what, of_sta, own in zip(("internal", "switching"), figures, mine[part], strict=True):
+        for what, of_sta, own in zip(("internal", "switching"), figures, ours[part], strict=True):
             rows.append(Row(f"{part}, {what}, OpenSTA", "mW", of_sta))
             rows.append(Row(f"{part}, {what}, ours by its formula", "mW", own))
-    totals = [sum(map(sum, of.values())) for of in (theirs, mine)]
+    totals = [sum(map(sum, of.values())) for of in (theirs, ours)]
     rows.append(Row("total, ours to OpenSTA", "", totals[1] / totals[0], "within 5 %"))
     show(rows, chosen.json)
 

@@ -125,13 +125,13 @@ def compare(
     any_nibble: bool = False,
 ) -> int:
     """Compute tiles with both models and compare; return the number of compared outputs."""
-    found, expected = both(i, arch, oracle, distribution, rng, tiles=tiles, any_nibble=any_nibble)
-    wrong = found != expected
+    computed, expected = both(i, arch, oracle, distribution, rng, tiles=tiles, any_nibble=any_nibble)
+    wrong = computed != expected
     assert not wrong.any(), (
-        f"{distribution}: {wrong.sum()} of {found.size} outputs differ, first at (tile, row, column) = "
-        f"{np.argwhere(wrong)[0]}: got {found[wrong][0]:#x}, expected {expected[wrong][0]:#x}"
+        f"{distribution}: {wrong.sum()} of {computed.size} outputs differ, first at (tile, row, column) = "
+        f"{np.argwhere(wrong)[0]}: got {computed[wrong][0]:#x}, expected {expected[wrong][0]:#x}"
     )
-    return found.size
+    return computed.size
 
 
 def both(

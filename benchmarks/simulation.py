@@ -100,8 +100,8 @@ def warpgroup_rows(cases: int) -> Iterator[Row]:
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, range(threads))
         hardware = CompiledWarpgroup(threads=threads)
-        told = [multiplication(hardware.config, instruction, HeldOperands(arrays), case) for case in range(cases)]
-        seconds = best_seconds(partial(hardware.run, told))
+        commands = [multiplication(hardware.config, instruction, HeldOperands(arrays), case) for case in range(cases)]
+        seconds = best_seconds(partial(hardware.run, commands))
         yield Row(f"warpgroup, m64n256k32 f16, threads: {threads}", "M kept MAC/s", macs / seconds, promise)
 
 

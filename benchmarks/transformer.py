@@ -46,10 +46,10 @@ machine."""
 
 def folder_of_model() -> Path:
     """Return the folder in which the installed package has its weights."""
-    found = importlib.util.find_spec(MODEL)
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec(MODEL)
+    if spec is None or not spec.submodule_search_locations:
         raise SystemExit(f"the weights are missing: install them with `{install_line('models')}`")
-    return Path(next(iter(found.submodule_search_locations))) / "model"
+    return Path(next(iter(spec.submodule_search_locations))) / "model"
 
 
 def tokens(folder: Path) -> list[int]:
@@ -64,18 +64,18 @@ def layers(folder: Path, small: bool) -> Iterator[tuple[str, NDArray[np.float64]
 
     If small, of the first layer of the encoder only.
     """
-    config, held = json.loads((folder / "config.json").read_text("utf-8")), open_tensors(folder / "model.safetensors")
+    config, file = json.loads((folder / "config.json").read_text("utf-8")), open_tensors(folder / "model.safetensors")
 
     def normal(x: NDArray, name: str) -> NDArray:
         centred = x - x.mean(-1, keepdims=True)
         unit = centred / np.sqrt(np.square(centred).mean(-1, keepdims=True) + config["layer_norm_eps"])
-        return unit * held.get(f"{name}.LayerNorm.weight") + held.get(f"{name}.LayerNorm.bias")
+        return unit * file.get(f"{name}.LayerNorm.weight") + file.get(f"{name}.LayerNorm.bias")
 
     def linear(x: NDArray, name: str) -> NDArray:
-        return x @ np.asarray(held.get(f"{name}.weight"), np.float64).T + held.get(f"{name}.bias")
+        return x @ np.asarray(file.get(f"{name}.weight"), np.float64).T + file.get(f"{name}.bias")
 
     ids = tokens(folder)
-    x = embedded(held, ids)
+    x = embedded(file, ids)
     x = normal(x, "embeddings")
     heads = config["num_attention_heads"]
     for number in range(1 if small else config["num_hidden_layers"]):
@@ -131,7 +131,7 @@ def main() -> None:
     chosen = options(__doc__).parse_args()
     model = folder_of_model()
     engine_for("sm_90")
-    found: dict[str, list[Block]] = {fmt: [] for fmt in INSTRUCTIONS}
+    blocks: dict[str, list[Block]] = {fmt: [] for fmt in INSTRUCTIONS}
     with tempfile.TemporaryDirectory() as scratch, local_pool(os.cpu_count() or 1) as pool:
         prepared = [*problems(model, Path(scratch), chosen.small)]
         work = [(fmt, p, index) for fmt, p in prepared for index in range(block_count(p))]
@@ -139,9 +139,9 @@ def main() -> None:
         with tqdm(total=len(work), unit="block", disable=None, leave=False) as bar:
             for results in pool.run(placed, ((p, index) for _, p, index in work)):
                 for folder, block in results:
-                    found[formats[folder, block.index]].append(block)
+                    blocks[formats[folder, block.index]].append(block)
                     bar.update()
-    show(list(rows_of(found)), chosen.json)
+    show(list(rows_of(blocks)), chosen.json)
 
 
 def placed(problem: Problem, index: int) -> tuple[str, Block]:

@@ -143,8 +143,8 @@ def _text(report: Mapping[str, Any]) -> str:
     compiler = report["compiler"]
     lines += ["", f"compiler  {compiler['path'] or 'missing: ' + compiler['missing']}"]
     for name, tool in report["tools"].items():
-        found = f"{tool['version']} ({tool['path']})" if tool["path"] else "not on the PATH"
-        lines.append(f"{name:<9} {found}; {tool['note']}")
+        location = f"{tool['version']} ({tool['path']})" if tool["path"] else "not on the PATH"
+        lines.append(f"{name:<9} {location}; {tool['note']}")
     size = f"{cache['files']} files, {cache['bytes'] / 1e6:.1f} MB"
     access = "" if cache["writable"] else "; it cannot be written: name another folder in SPTC_CACHE"
     return "\n".join([*lines, f"cache     {cache['folder']}: {size}{access}"])

@@ -106,10 +106,10 @@ def _verdict(row: RowJudgement) -> str:
         return "differs; the words were left out"
     if row.explained_by:
         return f"as with {', and as with '.join(row.explained_by)}"
-    found = row.judgement
+    judgement = row.judgement
     return (
-        f"{found.differing} of {found.outputs} outputs differ, and {found.beside} words beside D; nearest: "
-        f"{found.nearest or 'the right model'}, which gives {found.explained}"
+        f"{judgement.differing} of {judgement.outputs} outputs differ, and {judgement.beside} words beside D; nearest: "
+        f"{judgement.nearest or 'the right model'}, which gives {judgement.explained}"
     )
 
 

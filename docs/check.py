@@ -42,19 +42,19 @@ class _Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         """Record links, anchors and headings from the tag of an element."""
-        found = {name: value or "" for name, value in attributes}
-        self.anchors.add(found.get("id", ""))
+        values = {name: value or "" for name, value in attributes}
+        self.anchors.add(values.get("id", ""))
         self._hidden += tag in ("script", "style", "svg")
         if tag == "html":
-            self.language = found.get("lang", "")
-        if tag == "a" and "href" in found:
-            self.links.append(found["href"])
-        if tag in _FETCHES and _FETCHES[tag] in found:
-            self.fetched.append(found[_FETCHES[tag]])
+            self.language = values.get("lang", "")
+        if tag == "a" and "href" in values:
+            self.links.append(values["href"])
+        if tag in _FETCHES and _FETCHES[tag] in values:
+            self.fetched.append(values[_FETCHES[tag]])
         if re.fullmatch("h[1-6]", tag):
             self.headings.append(int(tag[1]))
-        if tag == "img" and not found.get("alt"):
-            self.nameless.append(found.get("src", ""))
+        if tag == "img" and not values.get("alt"):
+            self.nameless.append(values.get("src", ""))
 
     def handle_endtag(self, tag: str) -> None:
         """Leave a hidden element, such as a script."""

@@ -62,9 +62,9 @@ def _index(title: str, words: str, names: Iterable[str]) -> tuple[str, str]:
 
 def _commands(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield a page for each command, with its help in lines of 100 characters."""
-    found = sorted(commands(command_parser()))
-    yield _index("Commands", "What each prints with `--help`.", (name.replace(" ", "-") for name, _ in found))
-    for name, command in found:
+    parsers = sorted(commands(command_parser()))
+    yield _index("Commands", "What each prints with `--help`.", (name.replace(" ", "-") for name, _ in parsers))
+    for name, command in parsers:
         command.formatter_class = _wide(command.formatter_class)
         description = command.description or ""
         text = command.format_help()
@@ -99,15 +99,15 @@ def _ports(folder: Path) -> Iterator[tuple[str, str]]:
 
 def _layouts() -> dict[str, list[tuple[str, Instruction]]]:
     """Return the instructions by operand layout; of `wgmma` and `tcgen05` only those with the smallest N."""
-    found: dict[str, list[tuple[str, Instruction]]] = defaultdict(list)
+    layouts: dict[str, list[tuple[str, Instruction]]] = defaultdict(list)
     for i in every_instruction():
         if i.family != "wgmma" or i.n == 8:
-            found[_layout(i, i.family)].append((str(i), i))
+            layouts[_layout(i, i.family)].append((str(i), i))
     for opcode in every_opcode():
         for i in instructions_of(opcode):
             if i.n == opcode.columns[0]:
-                found[_layout(i, str(opcode).split(".kind")[0])].append((f"{opcode} ({i.shape_and_types})", i))
-    return found
+                layouts[_layout(i, str(opcode).split(".kind")[0])].append((f"{opcode} ({i.shape_and_types})", i))
+    return layouts
 
 
 def _layout(i: Instruction, family: str) -> str:
@@ -217,11 +217,11 @@ def _verification(folder: Path) -> Iterator[tuple[str, str]]:
         f"last passed, perhaps of other sources; `make regression` says what holds of these.\n\n{table}\n"
         + ("## Skipped\n\n" + "\n".join(skipped) + "\n" if skipped else ""),
     )
-    found = json.loads((ROOT / "tests" / "planted" / "found.json").read_text(encoding="utf-8"))
+    detections = json.loads((ROOT / "tests" / "planted" / "found.json").read_text(encoding="utf-8"))
     yield (
         "planted.md",
         "# Planted faults\n\nMistakes put into the sources on purpose, and the quick test that saw each first.\n\n"
-        + _table(["fault", "seen by"], ((f"`{name}`", f"`{entry['test']}`") for name, entry in found.items())),
+        + _table(["fault", "seen by"], ((f"`{name}`", f"`{entry['test']}`") for name, entry in detections.items())),
     )
     tops = json.loads((ROOT / "benchmarks" / "faults.json").read_text(encoding="utf-8"))
     verdicts = ("faults", "killed", "equivalent", "told apart", "undecided")

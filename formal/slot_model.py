@@ -201,7 +201,7 @@ def claim_b(h: Harness, parts: Any, fetch: FetchStandIn, model: SlotModel, own: 
 def claim_a(
     h: Harness, parts: Any, fetch: FetchStandIn, model: SlotModel, elsewhere: Value
 ) -> tuple[list[list[Value]], Value]:
-    """Claim that A is requested panel by panel; `elsewhere` ends the turn of an A that is not in shared memory.
+    """Claim that A is requested panel by panel, if it is in shared memory; `elsewhere` ends the turn of any other A.
 
     Return which core matrices of A are stored for each slot, two for each panel, and the slots that lack some of A.
     """

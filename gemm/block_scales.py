@@ -165,15 +165,15 @@ def scaled_instructions(
     every = [
         i for scale in formats for i in instructions_for(fmt, arch, dense=dense, accumulate=accumulate, scales=scale)
     ]
-    found = [i for i in every if i.span and -(-k // i.span) == scales.a.shape[-1]]
+    matching = [i for i in every if i.span and -(-k // i.span) == scales.a.shape[-1]]
     if not scales.format:  # NVFP4 has shorter blocks than MXFP4
-        found.sort(
+        matching.sort(
             key=lambda i: (i.scale_format and i.scale_format.name) != ("ue4m3" if i.scale_size == 4 else "ue8m0")
         )
-    if not found:
+    if not matching:
         spans = " or ".join(str(span) for span in sorted({i.span or 0 for i in every}))
         raise InstructionError(
             f"no instruction for {fmt} on {arch} has {scales.a.shape[-1]} block scales along a K of {k}: one is for "
             f"{spans} elements"
         )
-    return tuple(i for i in found if i.granularity == found[0].granularity)
+    return tuple(i for i in matching if i.granularity == matching[0].granularity)

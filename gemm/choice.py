@@ -54,13 +54,13 @@ def instructions_for(
 
 def instructions_alike(i: Instruction, arch: str) -> tuple[Instruction, ...]:
     """Return instructions that give the same bits as `i` by construction, one of each family and kind of sparsity."""
-    found, modelled = dict[object, Instruction](), target_named(arch).arch
+    instructions, modelled = dict[object, Instruction](), target_named(arch).arch
     scales = i.scale_format.name if i.scale_format else None
     for other in _every_instruction_for(f"{i.a.name},{i.b.name}", arch, not i.sparse, i.d.name, scales):
         if _bits_of(other, modelled) == _bits_of(i, modelled):
-            found.setdefault((other.family, other.sparse, other.kind), other)
-    found.pop((i.family, i.sparse, i.kind), None)
-    return tuple(found.values())
+            instructions.setdefault((other.family, other.sparse, other.kind), other)
+    instructions.pop((i.family, i.sparse, i.kind), None)
+    return tuple(instructions.values())
 
 
 def formats_of(fmt: str) -> tuple[str, str]:
@@ -96,13 +96,13 @@ def _every_instruction_for(
         if bool(opcode.scale_size) == bool(scales) and not opcode.weight_stationary and opcode.cta_group == 1
         for i in tcgen05_instructions_of(opcode)
     ]  # fmt: skip
-    found = [
+    matching = [
         i for i in every
         if arch in i.architectures and bool(i.sparse) != dense
         if (i.scale_format.name if i.scale_format else None) == scales
         if (i.a.name, i.b.name) == formats and i.c is i.d and i.d.name in accepted
     ]  # fmt: skip
-    if not found:
+    if not matching:
         kind = "dense" if dense else "sparse"
         scaled = f" with block scales of {scales}" if scales else ""
         into = f" that accumulates in {accumulate}" if accumulate else ""
@@ -115,7 +115,7 @@ def _every_instruction_for(
         rank = -accepted.index(i.d.name), families.index(i.family)
         return native, *rank, i.k, i.satfinite, i.sparse != "sp::ordered_metadata", -i.m, -i.n
 
-    return tuple(sorted(found, key=preferred, reverse=True))
+    return tuple(sorted(matching, key=preferred, reverse=True))
 
 
 def fastest(name: str | None, arch: str) -> Backend:

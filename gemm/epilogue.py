@@ -114,20 +114,20 @@ class Epilogue:
         if self.is_empty:
             return sums
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            found = sums.astype(np.float32)
+            values = sums.astype(np.float32)
             if self.scale_a is not None and self.scale_b is not None:
-                one, other = scaling_factors(found, self.scale_a, self.scale_b, scale_order)
-                found = one * other
+                one, other = scaling_factors(values, self.scale_a, self.scale_b, scale_order)
+                values = one * other
             elif (scale := self.scale_b if self.scale_a is None else self.scale_a) is not None:
-                found = found * scale
+                values = values * scale
             alpha = np.float32(self.alpha)
             if self.c is not None:
-                found = fused(found, alpha, np.float32(self.beta) * self.c)
+                values = fused(values, alpha, np.float32(self.beta) * self.c)
             elif alpha != 1:
-                found = found * alpha
+                values = values * alpha
             if self.bias is not None:
-                found = found + self.bias
-            return np.where(found < 0, np.float32(0), found) if self.relu else found
+                values = values + self.bias
+            return np.where(values < 0, np.float32(0), values) if self.relu else values
 
 
 def check_shape(name: str, array: NDArray, shape: tuple[int, int]) -> None:

@@ -53,11 +53,11 @@ class ProductFolder:
 
     def _read(self) -> None:
         """Load the product and its finished blocks. A product whose preparation was interrupted starts again."""
-        held = self._journal.task
-        if held is None or not (self.path / _RESULT).exists():
+        task = self._journal.task
+        if task is None or not (self.path / _RESULT).exists():
             return
         try:
-            before = held["wanted"]
+            before = task["wanted"]
             differing = [name for name in self.wanted if before.get(name) != self.wanted[name]]
             problem = None if differing else Problem.from_record(held["problem"])
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError):

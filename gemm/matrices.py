@@ -142,8 +142,8 @@ def as_factor(name: str, value: Any, *, transposed: bool = False) -> NDArray | C
         return value
     if not is_semi_structured(value):
         return as_array(name, value)
-    found = compressed_of(name, value, transposed=transposed)
-    return found.T if transposed and isinstance(found, np.ndarray) else found
+    compressed = compressed_of(name, value, transposed=transposed)
+    return compressed.T if transposed and isinstance(compressed, np.ndarray) else compressed
 
 
 def own_format(array: NDArray) -> str | None:
@@ -155,13 +155,13 @@ def _codes(array: NDArray, fmt: Format) -> NDArray | None:
     """Return an array if it holds codes; None if it holds numbers."""
     size = CONTAINERS[fmt.container_bits if fmt.container_bits in (16, 32) else 8].itemsize
     if array.dtype.name in FORMAT_OF and FORMAT_OF[array.dtype.name] == fmt.name:
-        held = True
+        is_code = True
     elif fmt.is_integer:  # a signed array holds numbers, an unsigned one codes
-        held = array.dtype == np.uint8
+        is_code = array.dtype == np.uint8
     else:
-        held = array.dtype.kind in "iuV" and not _is_extension(array.dtype)
-        held |= array.dtype == np.float32 and fmt.ignored_low_bits > 0
-    if not held or array.dtype.itemsize != size:
+        is_code = array.dtype.kind in "iuV" and not _is_extension(array.dtype)
+        is_code |= array.dtype == np.float32 and fmt.ignored_low_bits > 0
+    if not is_code or array.dtype.itemsize != size:
         return None
     codes = np.ascontiguousarray(array).view(f"u{size}")
     return codes & codes.dtype.type((1 << fmt.container_bits) - 1)
@@ -319,8 +319,8 @@ def sparse_codes(
     granularity = i.granularity
     if isinstance(value, Compressed):
         if granularity is None or value.granularity != granularity:
-            wanted = granularity.name if granularity else "no compressed matrix"
-            raise OperandError(f"{i} takes {wanted}, not a matrix compressed to {value.granularity.name}")
+            expected = granularity.name if granularity else "no compressed matrix"
+            raise OperandError(f"{i} takes {expected}, not a matrix compressed to {value.granularity.name}")
         assert i.rule
         check_nibbles(value, i.rule.name)
         return Sparse(dense_codes(name, value.stored, i.a, nan), value.nibbles, value.shape[1])

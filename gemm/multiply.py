@@ -151,8 +151,8 @@ def gemm(
     way = grouped_way(way, groups) if complete is None else way
     computes = with_numerics(backend_named(backend), numerics, way.parsed, way.arch)
     each = _each(left, right, scales, shape)
-    found = [_one(operands, way, computes, epilogue, groups, start, prune, nan) for operands in each]
-    whole = np.stack(found).reshape(*shape, *found[0].shape).view(dtype)
+    products = [_one(operands, way, computes, epilogue, groups, start, prune, nan) for operands in each]
+    whole = np.stack(products).reshape(*shape, *products[0].shape).view(dtype)
     return whole[..., 0] if vector else whole
 
 

@@ -185,12 +185,12 @@ def _first(factor: NDArray | Checkpoint, rows: int | None) -> NDArray | Checkpoi
     """Return the first `rows` rows."""
     if isinstance(factor, np.ndarray):
         return factor[:rows]
-    held, quantised = factor.compressed, factor.quantised
-    held = replace(held, stored=held.stored[:rows], nibbles=held.nibbles[:rows])
+    compressed, quantised = factor.compressed, factor.quantised
+    compressed = replace(compressed, stored=compressed.stored[:rows], nibbles=compressed.nibbles[:rows])
     if quantised is not None:
         scales = None if quantised.scales is None else quantised.scales[:rows]
         quantised = replace(quantised, codes=quantised.codes[:rows], scales=scales)
-    return Checkpoint(held, quantised)
+    return Checkpoint(compressed, quantised)
 
 
 def _given(path: Path, source: Source, factor: NDArray | Checkpoint, fmt: Format) -> Source:
@@ -251,8 +251,8 @@ def _operands(
         names[0], sparse, i, prune=choices.prune, nan=choices.nan, producer=choices.producer, progress=progress
     )
     of_blocks = None if scales is None or of_columns is None else (scales, of_columns)
-    found = factors(replace(of_a, k=k), dense_codes(names[1], right, i.b, choices.nan), i, of_blocks)
-    return found, scale * scale_b
+    dense_factors = factors(replace(of_a, k=k), dense_codes(names[1], right, i.b, choices.nan), i, of_blocks)
+    return dense_factors, scale * scale_b
 
 
 def _save_dense(
@@ -263,8 +263,8 @@ def _save_dense(
         raise OperandError(f"{names[0]} is compressed: there is no dense product to compare with")
     if not i.sparse:
         raise OperandError(f"{i} is dense: there is no other dense product to compare with")
-    found, scale = _operands(left, right, names, dense_instruction(i), choices, None)
-    save_factors(folder, found, "dense_")
+    dense_factors, scale = _operands(left, right, names, dense_instruction(i), choices, None)
+    save_factors(folder, dense_factors, "dense_")
     np.save(folder / "dense_scale.npy", np.float64(scale))
 
 
@@ -297,8 +297,8 @@ def _quantised(
 ) -> tuple[NDArray, float, NDArray[np.uint8] | None]:
     """Return codes, the scale of the matrix, and block scales."""
     recipe = _RECIPES[i.scale_format.name] if i.scale_format else "plain"
-    found = quantise(_numbers(values, fmt), fmt, recipe=recipe, nan=nan, block=block, progress=progress)
-    return found.codes, found.tensor_scale or 1.0, found.scales
+    quantised = quantise(_numbers(values, fmt), fmt, recipe=recipe, nan=nan, block=block, progress=progress)
+    return quantised.codes, quantised.tensor_scale or 1.0, quantised.scales
 
 
 def _numbers(array: NDArray, fmt: Format) -> NDArray:

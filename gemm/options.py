@@ -106,11 +106,11 @@ def all_chosen(
     if not fmt:
         raise OperandError("name the format of a and b, or an instruction")
     if scales:
-        found = scaled_instructions(scales, k, fmt, arch, dense=dense)
+        matching = scaled_instructions(scales, k, fmt, arch, dense=dense)
     else:
-        found = instructions_for(fmt, same_numerics(arch), dense=dense)
-    require_target(found[0], arch)
-    return found
+        matching = instructions_for(fmt, same_numerics(arch), dense=dense)
+    require_target(matching[0], arch)
+    return matching
 
 
 def way_of(
@@ -162,13 +162,13 @@ def read_way(path: Path) -> Way:
     FileError
         The file cannot be read, or does not hold a way.
     """
-    held = read_json(path)
-    if isinstance(held, dict) and "way" in held:
-        held = held["way"]
-        if held is None:
+    record = read_json(path)
+    if isinstance(record, dict) and "way" in record:
+        record = record["way"]
+        if record is None:
             raise FileError(f"{path} holds no way: none gave every bit")
     try:
-        return Way.of_record(held)
+        return Way.of_record(record)
     except Error as error:
         raise FileError(f"{path}: {error}") from None
 

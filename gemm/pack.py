@@ -127,18 +127,18 @@ def pack(
         _check_nibbles(i, selected, stored, places, metadata)
     if of_tensor_memory:
         return to_tensor_memory(of_tensor_memory, stored, right, codes, selected, scales)
-    held: dict[str, Any] = {"instruction": instruction, "a": matrices_to_registers(stored, a_fragment(i))}
+    fields: dict[str, Any] = {"instruction": instruction, "a": matrices_to_registers(stored, a_fragment(i))}
     if selected is not None:
-        held["e"], held["selector"] = metadata_to_registers(i, selected, selector), selector
+        fields["e"], fields["selector"] = metadata_to_registers(i, selected, selector), selector
     if i.family == "mma":
         of_scales = {name: scale and scales_to_registers(i, name, *scale) for name, scale in scales.items()}
-        held |= {
+        fields |= {
             "b": matrices_to_registers(right, b_fragment(i)),
             "c": matrices_to_registers(codes, accumulator_fragment(i)),
         }
-        return held | {name: scale for name, scale in of_scales.items() if scale}
+        return fields | {name: scale for name, scale in of_scales.items() if scale}
     shared = {"b": right.swapaxes(-1, -2)} | ({"a": stored} if a_from == "shared" else {})
-    return held | {"d": matrices_to_registers(codes, accumulator_fragment(i))} | to_shared_memory(i, shared, swizzle)
+    return fields | {"d": matrices_to_registers(codes, accumulator_fragment(i))} | to_shared_memory(i, shared, swizzle)
 
 
 def random_metadata(
@@ -197,8 +197,8 @@ def random_metadata(
 
 def _check_shape(name: str, array: NDArray, tail: tuple[int, ...], i: Instruction) -> None:
     if array.shape[-len(tail) :] != tail or not array.size:
-        wanted = ", ".join(map(str, ("...", *tail)))
-        raise OperandError(f"{name} of {i} must be of shape ({wanted}), not {array.shape}")
+        expected = ", ".join(map(str, ("...", *tail)))
+        raise OperandError(f"{name} of {i} must be of shape ({expected}), not {array.shape}")
 
 
 def _flat(function: Callable[..., NDArray], name: str, array: NDArray, *options: Any) -> NDArray:
@@ -219,8 +219,8 @@ def _stored(i: Instruction, a: Any, nibbles: Any) -> tuple[NDArray, NDArray[np.u
         _check_shape("a with its nibbles", values, (i.m, i.stored_k), i)
         whole = isinstance(nibbles, np.ndarray) and nibbles.dtype == np.uint8 and bool((nibbles < 16).all())
         if not whole or nibbles.shape != (*values.shape[:-1], i.chunks):
-            wanted = (*values.shape[:-1], i.chunks)
-            raise OperandError(f"nibbles of {i} must be uint8 below 16 of shape {wanted}, not {describe(nibbles)}")
+            expected = (*values.shape[:-1], i.chunks)
+            raise OperandError(f"nibbles of {i} must be uint8 below 16 of shape {expected}, not {describe(nibbles)}")
         return in_containers(_flat(dense_codes, "a", values, i.a, "keep"), i, i.a), nibbles
     values = as_array("a", a)
     _check_shape("a", values, (i.m, i.k), i)

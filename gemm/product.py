@@ -288,7 +288,7 @@ def _errors(problem: Problem, factors: Factors, d: NDArray, part: tuple[slice, s
     with np.errstate(over="ignore", invalid="ignore"):
         whole = _given(problem, rows, columns)
         exact = exact_product(factors)
-        found = {"arithmetic": of(d, exact, problem.scale), "whole": of(d, whole / problem.scale, problem.scale)}
+        errors = {"arithmetic": of(d, exact, problem.scale), "whole": of(d, whole / problem.scale, problem.scale)}
         if problem.dense:
             scale = problem.array("dense_scale")
             assert scale is not None
@@ -298,8 +298,8 @@ def _errors(problem: Problem, factors: Factors, d: NDArray, part: tuple[slice, s
             c = None if start is None else start[rows, columns]
             place = Place.of(rows, columns, problem.all_size)
             d = product(dense_way, of_dense, backend("golden"), epilogue, c, place)
-            found["dense"] = of(d, whole / float(scale), float(scale))
-    return found
+            errors["dense"] = of(d, whole / float(scale), float(scale))
+    return errors
 
 
 def _given(problem: Problem, rows: slice, columns: slice) -> NDArray[np.float64]:

@@ -234,13 +234,13 @@ class Search:
         """Compare every output of a way; None if all are equal."""
         total, first = 0, None
         for rows, columns in self.parts(way):
-            found, wanted = self.codes(way, rows, columns), self.wanted[rows, columns]
-            differing = np.argwhere(found != wanted)
+            computed, expected = self.codes(way, rows, columns), self.wanted[rows, columns]
+            differing = np.argwhere(computed != expected)
             total += len(differing)
             for row, column in differing[:1]:
                 place = int(rows.start + row), int(columns.start + column)
                 if first is None or place < first[:2]:
-                    first = (*place, int(wanted[row, column]), int(found[row, column]))
+                    first = (*place, int(expected[row, column]), int(computed[row, column]))
         return Miss(way, total, *first, self._output(way, *first[:2])) if first else None
 
     def _output(self, way: Way, row: int, column: int) -> Output:
@@ -256,9 +256,9 @@ class Search:
         """Return whether some order of adding the slices explains each output."""
 
         def some(rows: slice | NDArray, columns: slice | NDArray) -> bool:
-            wanted = self.wanted[rows][:, columns]
+            expected = self.wanted[rows][:, columns]
             of_block = self._epilogue.take(self.wanted.shape, rows, columns)
-            return possible(way, self.chains(way, rows, columns), of_block, wanted)
+            return possible(way, self.chains(way, rows, columns), of_block, expected)
 
         samples = (self._few, (self._rows, self._columns))
         return all(some(*place) for place in samples) and all(some(*part) for part in self.parts(way))
@@ -320,12 +320,12 @@ def searched(
             return Found(way, nearest, equal, expressions.alike(way), None, tried)
     if group and not search.tried:
         raise OperandError(f"no chain of the instructions ends with each group of {group} elements along K")
-    tried, found = search.tried, None
+    tried, exact = search.tried, None
     if not (group or families[0][0].d.is_integer):
         for way in any_order([*chain(*families)], replace(plain, **variants[0]), expressions):
             tried += 1
             if search.is_possible(way):
-                found = way
+                exact = way
                 break
     return Found(None, _nearest(search, None)[0], (), (), found, tried, diagnosis_of(problem()))
 

@@ -38,8 +38,8 @@ class Source:
         FileError
             The file cannot be read, or holds no such array.
         """
-        found = _read(Path(self.path), self.tensor, self.option)
-        return found.T if self.transposed and isinstance(found, np.ndarray) else found
+        matrix = _read(Path(self.path), self.tensor, self.option)
+        return matrix.T if self.transposed and isinstance(matrix, np.ndarray) else matrix
 
 
 def read_factor(path: Path, tensor: str | None = None, option: str = "a name") -> NDArray | Compressed:
@@ -59,18 +59,18 @@ def read_factor(path: Path, tensor: str | None = None, option: str = "a name") -
     FileError
         The file cannot be read, holds no such array, or has block scales.
     """
-    found = _read(path, tensor, option)
-    if isinstance(found, Checkpoint):
-        if found.quantised and found.quantised.scales is not None:
+    matrix = _read(path, tensor, option)
+    if isinstance(matrix, Checkpoint):
+        if matrix.quantised and matrix.quantised.scales is not None:
             raise FileError(f"{path} holds block scales, which only `sptc gemm` multiplies with")
-        return found.compressed
-    return found
+        return matrix.compressed
+    return matrix
 
 
 def _read(path: Path, tensor: str | None, option: str) -> NDArray | Checkpoint:
     """Read an array with any number of axes, or a compressed matrix that ``sptc compress`` wrote."""
     if path.suffix == ".npy" and tensor is None:
-        found = read_array(path, "is no whole .npy file")
+        array = read_array(path, "is no whole .npy file")
     else:
         file = open_tensors(path)
         if "software_format" in file.metadata:
@@ -88,7 +88,7 @@ def _read(path: Path, tensor: str | None, option: str) -> NDArray | Checkpoint:
         name = file.only(option) if tensor is None else tensor
         if name in file.compressed:
             return Checkpoint(file.compressed[name]())
-        found = file.get(name)
-    if not found.size or found.dtype.kind not in "fiuV" or found.dtype.names:
-        raise FileError(f"{path} must hold floats, integers or codes, not {found.dtype} of shape {found.shape}")
-    return found if found.dtype.isnative else found.astype(found.dtype.newbyteorder("="))
+        array = file.get(name)
+    if not array.size or array.dtype.kind not in "fiuV" or array.dtype.names:
+        raise FileError(f"{path} must hold floats, integers or codes, not {array.dtype} of shape {array.shape}")
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))

@@ -124,5 +124,5 @@ def _dealt(
         inner = [0, *(ends - tile * k_tiles).tolist(), k_tiles]
         of_tile = tuple(after - before for before, after in pairwise(inner))
         numbers[start + tile] = cuts.setdefault(of_tile, len(cuts))
-    found = numbers.reshape(grid) if dealing.raster == "row-major" else numbers.reshape(grid[::-1]).T
-    return found, [*cuts]
+    tile_numbers = numbers.reshape(grid) if dealing.raster == "row-major" else numbers.reshape(grid[::-1]).T
+    return tile_numbers, [*cuts]

@@ -94,13 +94,13 @@ class Chains:
         names = [chain.tobytes() + bytes([first and number == 0]) for number, chain in enumerate(chains)]
         missing = [number for number, name in enumerate(names) if name not in self._kept]
         lengths = sorted({len(chains[number]) for number in missing})
-        found: dict[bytes, NDArray] = {}
+        results: dict[bytes, NDArray] = {}
         for length in lengths:
             alike = [number for number in missing if len(chains[number]) == length]
             result = self._computed([chains[number] for number in alike], first and alike[0] == 0)
-            found |= {names[number]: of_chain for number, of_chain in zip(alike, result, strict=True)}
-        every = [found[name] if name in found else self._kept[name] for name in names]
-        self._keep(found)
+            results |= {names[number]: of_chain for number, of_chain in zip(alike, result, strict=True)}
+        every = [results[name] if name in results else self._kept[name] for name in names]
+        self._keep(results)
         return np.stack(every)
 
     def _keep(self, found: dict[bytes, NDArray]) -> None:
@@ -154,9 +154,9 @@ def sums(way: Way, chains: Chains) -> NDArray:
         return combine(parts, way.order, partial(added, way)) if len(parts) > 1 else parts[0]
     result: NDArray | None = None
     for rows, columns, of_tiles in _tiled(way, chains):
-        found = sums(of_tiles, chains.take(rows, columns))
-        result = np.empty(chains.factors.shape, found.dtype) if result is None else result
-        result[np.ix_(rows, columns)] = found
+        block_sums = sums(of_tiles, chains.take(rows, columns))
+        result = np.empty(chains.factors.shape, block_sums.dtype) if result is None else result
+        result[np.ix_(rows, columns)] = block_sums
     assert result is not None
     return result
 
@@ -166,8 +166,8 @@ def _tiled(way: Way, chains: Chains) -> Iterator[tuple[NDArray[np.intp], NDArray
     place, dealing = chains.place, way.stream_k
     assert dealing
     numbers, ways = way.of_tiles(place.shape, chains.factors.count)
-    found, alike = np.unique(numbers[place.rows // dealing.rows], axis=0, return_inverse=True)
-    for which, of_row in enumerate(found):
+    distinct, alike = np.unique(numbers[place.rows // dealing.rows], axis=0, return_inverse=True)
+    for which, of_row in enumerate(distinct):
         rows, of_columns = np.flatnonzero(alike.ravel() == which), of_row[place.columns // dealing.columns]
         for number in np.unique(of_columns):
             yield rows, np.flatnonzero(of_columns == number), ways[number]
@@ -175,15 +175,15 @@ def _tiled(way: Way, chains: Chains) -> Iterator[tuple[NDArray[np.intp], NDArray
 
 def slices(way: Way, chains: Chains) -> list[NDArray]:
     """Return the result of each slice of K, rounded as it is added. Not for stream-K."""
-    found = []
+    parts = []
     for number, of_slice in enumerate(way.slices(chains.factors.count)):
         results = chains.results(of_slice, first=number == 0)
         add = partial(_scaled_sum, way, chains.factors, of_slice) if way.group_scaling else partial(reduce, _plus)
-        found.append(add(results))
-    if len(found) > 1:
+        parts.append(add(results))
+    if len(parts) > 1:
         for name in (way.workspace, way.running):
-            found = [rounded_values(part, name) for part in found] if name else found
-    return found
+            parts = [rounded_values(part, name) for part in parts] if name else parts
+    return parts
 
 
 def _scaled_sum(way: Way, factors: Factors, chains: list[_Chain], results: NDArray) -> NDArray:

@@ -231,15 +231,15 @@ def tile_matrix(path: Path, name: str) -> NDArray | Compressed:
     matrices = unpack(**tile)
     i = matrices.instruction
     parts = {"a": matrices.stored, "b": matrices.b, "c": matrices.c, "d": matrices.d, "y": matrices.d}
-    found = parts.get(name)
-    if found is None:
+    matrix = parts.get(name)
+    if matrix is None:
         raise FileError(f"{path} has no matrix {name!r}; it holds an instruction's a, b and c, and y if it is known")
     if matrices.scale_a is not None and name in ("a", "b"):
         raise FileError(f"{path} has block scales, with which only whole tiles are computed, as by `sptc run`")
-    if found.size != prod(found.shape[-2:]):
-        raise FileError(f"{path} holds {found.size // prod(found.shape[-2:])} tiles; a product takes one")
-    found = found.reshape(found.shape[-2:])
+    if matrix.size != prod(matrix.shape[-2:]):
+        raise FileError(f"{path} holds {matrix.size // prod(matrix.shape[-2:])} tiles; a product takes one")
+    matrix = matrix.reshape(matrix.shape[-2:])
     if name != "a" or matrices.nibbles is None:
-        return found
+        return matrix
     assert i.granularity
-    return Compressed(found, matrices.nibbles.reshape(i.m, i.chunks), i.granularity)
+    return Compressed(matrix, matrices.nibbles.reshape(i.m, i.chunks), i.granularity)

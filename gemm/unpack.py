@@ -114,28 +114,28 @@ def unpack(
     for name, value in (("a", a), ("b", b), ("c", c), ("d", d), ("e", e), ("smem", smem)):
         _check_filled(name, value, str(i))
     accumulators = accumulator_fragment(i)
-    found: dict[str, Any] = {"instruction": i}
+    matrices: dict[str, Any] = {"instruction": i}
     if i.family == "mma":
         _refuse(str(i), {"smem": smem, "tmem": tmem, "idesc": idesc})
         scales = (("scale_a", scale_a), ("scale_b", scale_b))
-        found |= {name: _scales(name, scale, i) for name, scale in scales if scale is not None}
+        matrices |= {name: _scales(name, scale, i) for name, scale in scales if scale is not None}
     else:
         _refuse(str(i), {"c": c, "tmem": tmem, "idesc": idesc, "scale_a": scale_a, "scale_b": scale_b})
     for name, value in (("c", c), ("d", d)):
         if value is not None:
-            found[name] = typed(_gathered(name, value, accumulators, i), i.d)
+            matrices[name] = typed(_gathered(name, value, accumulators, i), i.d)
     if a is not None:
-        found["stored"] = typed(_operand(i, "a", a, smem), i.a)
+        matrices["stored"] = typed(_operand(i, "a", a, smem), i.a)
     if b is not None:
-        found["b"] = typed(_operand(i, "b", b, smem), i.b)
+        matrices["b"] = typed(_operand(i, "b", b, smem), i.b)
     if e is not None:
         if not i.sparse:
             raise OperandError(f"{i} is dense and takes no metadata operand e")
         words = registers("e", e, (i.threads,), i)
         chosen = checked_selector(0 if selector is None else selector, i)
         flat = unpack_nibbles(words.reshape(prod(words.shape[:-1]), i.threads), i, chosen)
-        found["nibbles"] = flat.reshape(*words.shape[:-1], i.m, i.chunks)
-    return Matrices(**found)
+        matrices["nibbles"] = flat.reshape(*words.shape[:-1], i.m, i.chunks)
+    return Matrices(**matrices)
 
 
 def _refuse(instruction: str, operands: dict[str, Any]) -> None:
@@ -151,9 +151,9 @@ def _check_filled(name: str, value: Any, instruction: str) -> None:
 
 
 def _gathered(name: str, value: Any, fragment: Fragment, i: Instruction) -> NDArray:
-    held = registers(name, value, fragment.rows.shape[:2], i)
-    lead = held.shape[:-2]
-    return from_registers(held.reshape(prod(lead), *held.shape[-2:]), fragment).reshape(*lead, *fragment.shape)
+    words = registers(name, value, fragment.rows.shape[:2], i)
+    lead = words.shape[:-2]
+    return from_registers(words.reshape(prod(lead), *words.shape[-2:]), fragment).reshape(*lead, *fragment.shape)
 
 
 def _operand(i: Instruction, name: str, value: Any, smem: NDArray[np.uint8] | None) -> NDArray:
@@ -165,8 +165,8 @@ def _operand(i: Instruction, name: str, value: Any, smem: NDArray[np.uint8] | No
         fragment = a_fragment(i) if name == "a" else b_fragment(i)
         return out_of_containers(_gathered(name, value, fragment, i), i, fmt)
     if not is_integer(value):
-        held = "an array of registers or a descriptor (an int)" if name == "a" else "a descriptor (an int)"
-        raise OperandError(f"{name} of {i} must be {held}, not {describe(value)}")
+        expected = "an array of registers or a descriptor (an int)" if name == "a" else "a descriptor (an int)"
+        raise OperandError(f"{name} of {i} must be {expected}, not {describe(value)}")
     where = operand_map(i, name, decode_descriptor(int(value)))
     image = check_image(smem, str(i), {name: where})
     codes = gather_shared(image.reshape(prod(image.shape[:-1]), image.shape[-1]), where)
@@ -203,16 +203,16 @@ def _of_tensor_memory(
     axis = () if ctas == 1 else (2,)
     is_image = isinstance(tmem, np.ndarray) and tmem.dtype == np.uint32 and tmem.shape[-2:] == (LANES, COLUMNS)
     if not isinstance(tmem, np.ndarray) or not is_image or tmem.shape[:-2][: len(axis)] != axis:
-        wanted = ", ".join(map(str, (*axis, "...", LANES, COLUMNS)))
-        raise OperandError(f"tmem of {opcode} must be a uint32 array of shape ({wanted}), not {describe(tmem)}")
-    held = np.moveaxis(tmem, 0, -3) if axis else tmem[..., None, :, :]
+        expected = ", ".join(map(str, (*axis, "...", LANES, COLUMNS)))
+        raise OperandError(f"tmem of {opcode} must be a uint32 array of shape ({expected}), not {describe(tmem)}")
+    memory = np.moveaxis(tmem, 0, -3) if axis else tmem[..., None, :, :]
     for name, value in (("tmem", tmem), ("smem", smem)):
         _check_filled(name, value, str(opcode))
     layout = layout_for(opcode, i.m)
     if operands["a"] is None and operands["b"] is None:
         where = accumulator_map(layout, i.n, i.d.bits, operands["d"])
-        lead = held.shape[:-3]
-        codes = gather_tensor(held.reshape(prod(lead) * ctas, LANES, COLUMNS), where).reshape(*lead, i.m, i.n)
+        lead = memory.shape[:-3]
+        codes = gather_tensor(memory.reshape(prod(lead) * ctas, LANES, COLUMNS), where).reshape(*lead, i.m, i.n)
         return Matrices(instruction=i, d=typed(codes, i.d))
     scales = {name: operands.pop(name) for name in ("scale_a", "scale_b")}
     addresses = {name: address for name, address in operands.items() if address is not None}
@@ -224,11 +224,11 @@ def _of_tensor_memory(
     if image.shape[:-1][: len(axis)] != axis:
         raise OperandError(f"smem of {opcode} must be a uint8 array of shape (2, ..., bytes), not {describe(smem)}")
     octets = np.moveaxis(image, 0, -2) if axis else image[..., None, :]
-    lead = common_batch({"tmem": held.shape[:-3], "smem": octets.shape[:-2]})
-    held = np.broadcast_to(held, (*lead, ctas, LANES, COLUMNS)).reshape(-1, ctas, LANES, COLUMNS)
-    octets = np.broadcast_to(octets, (*lead, *octets.shape[-2:])).reshape(len(held), ctas, -1)
+    lead = common_batch({"tmem": memory.shape[:-3], "smem": octets.shape[:-2]})
+    memory = np.broadcast_to(memory, (*lead, ctas, LANES, COLUMNS)).reshape(-1, ctas, LANES, COLUMNS)
+    octets = np.broadcast_to(octets, (*lead, *octets.shape[-2:])).reshape(len(memory), ctas, -1)
     plain = replace(descriptor, negate_a=False, negate_b=False)  # negation is not stored
-    of_ctas = gather(plain, placement, held, octets)
+    of_ctas = gather(plain, placement, memory, octets)
 
     def together(codes: NDArray | None, rows: int) -> Any:
         return None if codes is None else codes.reshape(*lead, rows, -1)

@@ -190,15 +190,15 @@ class Way:
             There are more slices than K tiles, or slices of given lengths do not make up K.
         """
         tile = min(self.tile, instructions)  # a tile longer than K is cut to K
-        tiles, found = -(-instructions // tile), []
+        tiles, chains = -(-instructions // tile), []
         for of_tiles in self._dealt(tiles):
             taken = (of_tiles[:, None] * tile + np.arange(tile)).ravel()
             taken = taken[taken < instructions]
             if self.k_order == "descending":
                 taken = taken[::-1]
             length = self.promote or len(taken)
-            found.append([taken[start : start + length] for start in range(0, len(taken), length)])
-        return found
+            chains.append([taken[start : start + length] for start in range(0, len(taken), length)])
+        return chains
 
     def _dealt(self, tiles: int) -> list[NDArray[np.intp]]:
         """Return the K tiles of every slice."""

@@ -54,8 +54,8 @@ def chosen(arch: str) -> Iterator[Instruction]:
     Instructions that differ only in signedness, clamping or fp8 format take the same cycles, unless they are emulated.
     """
     for i in every_instruction():
-        wanted = i.a == i.b and i.a.name in ELEMENTS and not i.satfinite and (i.family == "mma" or i.n in _SIZES)
-        if arch in i.architectures and (wanted or is_sequence(i, arch)):
+        measured = i.a == i.b and i.a.name in ELEMENTS and not i.satfinite and (i.family == "mma" or i.n in _SIZES)
+        if arch in i.architectures and (measured or is_sequence(i, arch)):
             yield i
 
 
@@ -96,10 +96,10 @@ def arrangements(instruction: Instruction, arch: str) -> Iterator[Loop]:
 
 def beside_each_other(instructions: Iterable[Instruction]) -> Iterator[tuple[Loop, Loop]]:
     """Yield pairs of loops that run at the same time on different warps: ``wgmma.sp``, and ``mma`` (f16 to f32)."""
-    given = [i for i in instructions if i.a.name == "f16" and i.d.name == "f32"]
-    warps = [i for i in given if i.family == "mma" and i.stored_k * i.container_bits == 8 * _LANES]
+    selected = [i for i in instructions if i.a.name == "f16" and i.d.name == "f32"]
+    warps = [i for i in selected if i.family == "mma" and i.stored_k * i.container_bits == 8 * _LANES]
     warps = [i for i in warps if i.sparse != "sp::ordered_metadata"]
-    for i, a_from, other in product(given, ("registers", "shared"), warps):
+    for i, a_from, other in product(selected, ("registers", "shared"), warps):
         if i.family == "wgmma" and i.sparse and i.n % _PATTERN == 0:
             yield Loop(i, _WARPGROUP, a_from=a_from), Loop(other, _WARPGROUP, accumulators=8, group=32)
 
@@ -130,8 +130,8 @@ def _runs(cupy: Any, text: str, warps: int) -> list[tuple[NDArray[np.float64], N
 
     def run(times: int) -> NDArray[np.float64]:
         function((1,), (_LANES * warps,), (counts, results, np.uint32(times)))
-        found: NDArray[np.float64] = cupy.asnumpy(counts).astype(np.float64)
-        return found
+        cycles: NDArray[np.float64] = cupy.asnumpy(counts).astype(np.float64)
+        return cycles
 
     run(_TIMES[0])
     return [(run(_TIMES[0]), run(_TIMES[1])) for _ in range(_RUNS)]

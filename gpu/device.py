@@ -129,10 +129,10 @@ def load_kernel(text: str, entry: str) -> Any:
 def _driver() -> str:
     """Return the driver version that its kernel module reports."""
     try:
-        found = re.search(r" (\d+\.[\d.]+) ", _MODULE.read_text(encoding="utf-8"))
+        match = re.search(r" (\d+\.[\d.]+) ", _MODULE.read_text(encoding="utf-8"))
     except OSError:
         return ""
-    return found[1] if found else ""
+    return match[1] if match else ""
 
 
 def load_cupy() -> Any:

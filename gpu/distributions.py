@@ -45,8 +45,8 @@ def numbers(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np.rand
     significands = fractions + ((exponents > 0) << fmt.fraction_bits)
     magnitudes = np.ldexp(significands.astype(float), np.maximum(exponents, 1) - fmt.bias - fmt.fraction_bits)
     magnitudes = magnitudes[magnitudes <= fmt.maximum]
-    found = np.searchsorted((magnitudes[1:] + magnitudes[:-1]) / 2, np.abs(values))
-    return (found | (np.signbit(values).astype(np.int64) << fmt.bits - 1)).astype(np.uint32)
+    indices = np.searchsorted((magnitudes[1:] + magnitudes[:-1]) / 2, np.abs(values))
+    return (indices | (np.signbit(values).astype(np.int64) << fmt.bits - 1)).astype(np.uint32)
 
 
 def operands(loop: Loop, of_a: str, of_b: str, metadata: str, rng: np.random.Generator) -> NDArray[np.uint32]:

@@ -152,14 +152,14 @@ class Meter:
         cupy, loop = self._cupy, work.loop
         try:
             function = load_kernel(kernel([loop], self._gpu.arch), ENTRY)
-            given = cupy.asarray(operands(loop, work.a, work.b, work.metadata, rng))
+            inputs = cupy.asarray(operands(loop, work.a, work.b, work.metadata, rng))
             counts = cupy.zeros((loop.warps, WORDS), cupy.uint64)
             results = cupy.zeros((loop.warps, _LANES), cupy.uint32)
 
             def start(times: int) -> tuple[Any, Any]:
                 begin, end = cupy.cuda.Event(), cupy.cuda.Event()
                 begin.record()
-                function((self._sms,), (_LANES * loop.warps,), (counts, results, np.uint32(times), given))
+                function((self._sms,), (_LANES * loop.warps,), (counts, results, np.uint32(times), inputs))
                 end.record()
                 return begin, end
 

@@ -78,9 +78,9 @@ def kernel(loops: Sequence[Loop], arch: str) -> str:
             parts += [f"setp.ge.u32 %beyond, %warp, {warps};", f"@%beyond bra next{number};"]
         parts += ["{", *_loop(loop, image, until_done=number > 0), "}", "bra done;", f"next{number}:"]
     threads, size = _LANES * warps, _size(loops)
-    given = any(loop.given for loop in loops)
-    assert not given or len(loops) == 1, "operands are given to one loop"
-    further = ", .param .u64 given" if given else ""
+    has_operands = any(loop.given for loop in loops)
+    assert not has_operands or len(loops) == 1, "operands are given to one loop"
+    further = ", .param .u64 given" if has_operands else ""
     return f"""\
 .version {VERSION}
 .target {target(arch)}
@@ -93,7 +93,7 @@ def kernel(loops: Sequence[Loop], arch: str) -> str:
   .reg .pred %beyond, %more, %yes;
   .reg .b32 %thread, %warp, %lane, %times, %round, %said, %word, %unknown, %first;
   .reg .b64 %address, %wide, %begin, %end, %start, %mine;
-{indented([*_prologue(threads, size, given), *parts, *_EPILOGUE])}
+{indented([*_prologue(threads, size, has_operands), *parts, *_EPILOGUE])}
 }}
 """
 
@@ -264,37 +264,37 @@ def _wgmma_operands(loop: Loop, image: _Image) -> Iterator[str]:
     for name, descriptor in image.descriptors.items():
         yield f".reg .b64 %descriptor_{name};"
         yield f"add.u64 %descriptor_{name}, %start, {descriptor};"
-    held = a_fragment(loop.instruction).registers if loop.a_from == "registers" else 0
-    if held:
-        yield from _operand(loop, "a", held, 0)
-    yield from _metadata(loop, held)
+    a_registers = a_fragment(loop.instruction).registers if loop.a_from == "registers" else 0
+    if a_registers:
+        yield from _operand(loop, "a", a_registers, 0)
+    yield from _metadata(loop, a_registers)
     yield "fence.proxy.async;"
 
 
 def _mma(loop: Loop, number: int) -> str:
     i = loop.instruction
     d = group(f"d{number % loop.accumulators}_", accumulator_fragment(i).registers)
-    given = number % loop.operands
-    a, b = group(f"a{given}_", a_fragment(i).registers), group(f"b{given}_", b_fragment(i).registers)
+    operand_set = number % loop.operands
+    a, b = group(f"a{operand_set}_", a_fragment(i).registers), group(f"b{operand_set}_", b_fragment(i).registers)
     return f"{i} {', '.join([d, a, b, d, *(['%e', '0x0'] if i.sparse else [])])};"
 
 
 def _anew(loop: Loop, number: int) -> Iterator[str]:
     """Add zero to the operands of an instruction, in such a way that the assembler cannot remove the addition."""
-    i, given = loop.instruction, number % loop.operands
-    names = [f"a{given}_{index}" for index in range(a_fragment(i).registers)]
-    names += [f"b{given}_{index}" for index in range(b_fragment(i).registers)]
+    i, operand_set = loop.instruction, number % loop.operands
+    names = [f"a{operand_set}_{index}" for index in range(a_fragment(i).registers)]
+    names += [f"b{operand_set}_{index}" for index in range(b_fragment(i).registers)]
     yield from (f"add.u32 %{name}, %{name}, %unknown;" for name in [*names, *(["e"] if i.sparse else [])])
 
 
 def _wgmma(loop: Loop, number: int) -> str:
     i = loop.instruction
-    held = loop.a_from == "registers"
-    a = group("a", a_fragment(i).registers) if held else "%descriptor_a"
+    in_registers = loop.a_from == "registers"
+    a = group("a", a_fragment(i).registers) if in_registers else "%descriptor_a"
     words = [group(f"d{number % loop.accumulators}_", accumulator_fragment(i).registers), a, "%descriptor_b"]
     words += ["%e", "0x0"] if i.sparse else []
     sign = "-1" if loop.negated and number % 2 else "1"
     words += ["%yes"] if i.a.is_integer else ["%yes", sign, "1"]
     if i.container_bits == 16:
-        words += [str(t) for t in loop.transposed[held:]]
+        words += [str(t) for t in loop.transposed[in_registers:]]
     return f"{i} {', '.join(words)};"

@@ -32,15 +32,15 @@ class EnergyCounter:
 
     def joules(self) -> float:
         """Return the energy since the driver was loaded, in J; the counter is updated every few milliseconds."""
-        found = ctypes.c_ulonglong()
-        self._call("DeviceGetTotalEnergyConsumption", self._device, ctypes.byref(found))
-        return found.value / 1000
+        energy = ctypes.c_ulonglong()
+        self._call("DeviceGetTotalEnergyConsumption", self._device, ctypes.byref(energy))
+        return energy.value / 1000
 
     def temperature(self) -> int:
         """Return the temperature, in degrees Celsius."""
-        found = ctypes.c_uint()
-        self._call("DeviceGetTemperature", self._device, _TEMPERATURE, ctypes.byref(found))
-        return found.value
+        temperature = ctypes.c_uint()
+        self._call("DeviceGetTemperature", self._device, _TEMPERATURE, ctypes.byref(temperature))
+        return temperature.value
 
     def _call(self, name: str, *arguments: Any) -> None:
         status = getattr(self._library, f"nvml{name}")(*arguments)

@@ -196,7 +196,7 @@ class WgmmaSequence:
         self._committed = self._committed[-pending:] if pending else []
 
     def end(self) -> None:
-        """End the sequence.
+        """End the sequence of calls; raise an error if a multiplication was not committed or waited for.
 
         Raises
         ------

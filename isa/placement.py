@@ -124,22 +124,22 @@ def _in_registers(i: Instruction, sparsity_selector: int, tiles: Mapping[str, Sh
     elements = 32 // i.container_bits
     row = f"{warp}g + 8*(r & 1)" if i.m > 8 else "g"
     a_indices = "row", "stored" if i.sparse else "k"
-    found = [_of_fragment("a", a_fragment(i), i, a_indices, (row, _packed(elements, "(r >> 1)")))]
+    places = [_of_fragment("a", a_fragment(i), i, a_indices, (row, _packed(elements, "(r >> 1)")))]
     if warpgroup:
-        found.append(_shared("a", i, a_indices, tiles))
+        places.append(_shared("a", i, a_indices, tiles))
     if i.sparse:
-        found.append(_metadata(i, sparsity_selector, "32*(row//16) + " if warpgroup else ""))
+        places.append(_metadata(i, sparsity_selector, "32*(row//16) + " if warpgroup else ""))
     if warpgroup:
-        found.append(_shared("b", i, ("k", "n"), tiles))
+        places.append(_shared("b", i, ("k", "n"), tiles))
     else:
-        found.append(_of_fragment("b", b_fragment(i), i, ("k", "n"), (_packed(elements, "r"), "g")))
+        places.append(_of_fragment("b", b_fragment(i), i, ("k", "n"), (_packed(elements, "r"), "g")))
     c = "r" if i.d.bits == 32 else "(2*r + j)"
     d_row = f"{warp}g + 8*({c} >> 1 & 1)" if i.m > 8 else "g"
     d_column = f"{f'8*({c} >> 2) + ' if i.n > 8 else ''}2*t + ({c} & 1)"
-    found.append(_of_fragment("d", accumulator_fragment(i), i, ("row", "n"), (d_row, d_column)))
+    places.append(_of_fragment("d", accumulator_fragment(i), i, ("row", "n"), (d_row, d_column)))
     if i.scale_size:
-        found += [_scales(i, "a", "row", "4*(row & 7) + (row >> 3)", 2), _scales(i, "b", "n", "4*n", 1)]
-    return found
+        places += [_scales(i, "a", "row", "4*(row & 7) + (row >> 3)", 2), _scales(i, "b", "n", "4*n", 1)]
+    return places
 
 
 def _packed(elements: int, register: str) -> str:
@@ -286,18 +286,18 @@ def _in_tensor_memory(
             parts = layout.column_parts if index == "n" else 1
             make_scales = partial(tensor_scale_map, name, lines, i.scale_size, 0, 0, parts)
             makers[name] = (index, "block"), make_scales, _of_scales(index, lines // parts, parts)
-    found = {"a": _shared("a", i, ("row", column), tiles, opcode), "b": _shared("b", i, ("k", "n"), tiles, opcode)}
+    places = {"a": _shared("a", i, ("row", column), tiles, opcode), "b": _shared("b", i, ("k", "n"), tiles, opcode)}
     ordered: list[OperandPlacement] = []
     unknown: dict[str, str] = {}
     for operand, (indices, make, formulas) in makers.items():
         if operand == "d":
-            ordered.append(found["b"])
+            ordered.append(places["b"])
         try:
             ordered.append(_of_tensor_map(operand, make(), i, layout, indices, formulas))
         except OperandError as error:
             unknown["a in tensor memory" if operand == "a" else operand] = str(error)
         if operand == "a":
-            ordered.append(found["a"])
+            ordered.append(places["a"])
     return Placements(tuple(ordered), unknown)
 
 

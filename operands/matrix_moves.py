@@ -25,8 +25,8 @@ def ldmatrix(move: MatrixMove, smem: NDArray[np.uint8], addresses: NDArray[np.in
     bits = bits.reshape(*bits.shape[:-1], move.row_elements, move.element_bits)
     padding = [(0, 0)] * (bits.ndim - 1) + [(0, move.container_bits - move.element_bits)]
     containers = np.packbits(np.pad(bits, padding), axis=-1, bitorder="little")
-    held = containers[..., where.matrices, where.rows, where.elements, :]
-    return np.ascontiguousarray(held).reshape(*batch, *where.rows.shape[:2], 4).view("<u4")[..., 0]
+    elements = containers[..., where.matrices, where.rows, where.elements, :]
+    return np.ascontiguousarray(elements).reshape(*batch, *where.rows.shape[:2], 4).view("<u4")[..., 0]
 
 
 def stmatrix(

@@ -44,10 +44,10 @@ class Layout:
         """Placements of the shown operands; raise an `OperandError` if the selector or the operand does not exist."""
         i = self.subject.instruction
         checked_selector(self.selector, i)
-        found = placements(i, self.selector, self.subject.opcode, self.tiles)
+        every = placements(i, self.selector, self.subject.opcode, self.tiles)
         if self.tiles:
-            found = Placements(tuple(place for place in found.operands if place.tile))
-        return self.choice.keep(found if self.operand is None else _only(found, self.operand, self.subject.name))
+            every = Placements(tuple(place for place in every.operands if place.tile))
+        return self.choice.keep(every if self.operand is None else _only(every, self.operand, self.subject.name))
 
     @cached_property
     def numerics(self) -> dict[str, object]:
@@ -56,10 +56,10 @@ class Layout:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the layout as JSON data, with the place of every element."""
-        i, found = self.subject.instruction, self.placements
-        alone = len({place.operand for place in found.operands}) == 1
+        i, shown = self.subject.instruction, self.placements
+        alone = len({place.operand for place in shown.operands}) == 1
         places: list[OperandPlacement] = []
-        for place in found.operands:
+        for place in shown.operands:
             places += [replace(place, operand="c")] if place.operand == "d" and not alone else []
             places.append(place)
         return {
@@ -70,7 +70,7 @@ class Layout:
             "architectures": list(i.architectures),
             "sparsity": _sparsity_as_dict(i, self.selector),
             "operands": [_operand_as_dict(place, i.family == "wgmma", self.choice) for place in places],
-            "unknown": dict(found.unknown),
+            "unknown": dict(shown.unknown),
             "numerics": self.numerics,
         }
 
@@ -175,7 +175,7 @@ def layout(
     written = pasted.selector if pasted else None
     if None not in (selector, written) and selector != written:
         raise OperandError(f"the line has the selector {written}, which contradicts {selector}")
-    found = Layout(
+    result = Layout(
         subject=subject,
         arch=chosen,
         selector=selector if selector is not None else written or 0,
@@ -184,8 +184,8 @@ def layout(
         tiles=tiles.tiles(subject, operand) if tiles else {},
         pasted=pasted,
     )
-    _ = found.placements, found.numerics  # raises errors about arguments now, not when the layout is printed
-    return found
+    _ = result.placements, result.numerics  # raises errors about arguments now, not when the layout is printed
+    return result
 
 
 def _only(found: Placements, operand: str, instruction: str) -> Placements:

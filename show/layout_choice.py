@@ -48,8 +48,8 @@ class Choice:
         kept = tuple(place for place in found.operands if self.of(place).any())
         if not kept:
             element = None if self.element is None else ",".join(map(str, self.element))
-            asked = {"row": self.row, "lane": self.lane, "byte": self.byte, "element": element}
-            words = " and ".join(f"{name} {value}" for name, value in asked.items() if value is not None)
+            choices = {"row": self.row, "lane": self.lane, "byte": self.byte, "element": element}
+            words = " and ".join(f"{name} {value}" for name, value in choices.items() if value is not None)
             raise OperandError(f"no operand has an element of {words}")
         return Placements(kept, found.unknown)
 

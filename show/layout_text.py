@@ -49,22 +49,22 @@ def span(first: int, last: int, high_first: bool = False) -> str:
 def numerics_as_dict(subject: Subject, arch: str) -> dict[str, object]:
     """Return the numerics of an instruction on an architecture that has it, as JSON data."""
     i, same = subject.instruction, same_numerics(arch)
-    found = numerics(i, same)
+    parameters = numerics(i, same)
     holds = PRESETS[PRESET_OF_ARCHITECTURE[same]].holds(i)
-    integer = found.method is Method.INTEGER
+    integer = parameters.method is Method.INTEGER
     return {
         "arch": arch,
-        "method": found.method.value,
-        "native": holds and found.method is not Method.EMULATED,
-        "products_per_addition": found.step,
-        "additions": -(-i.stored_k // found.step),
-        "alignment_bits": None if integer else found.alignment_bits,
-        "zero_exponent": None if integer else found.zero_exponent,
-        "rounding": found.rounding.value,
+        "method": parameters.method.value,
+        "native": holds and parameters.method is not Method.EMULATED,
+        "products_per_addition": parameters.step,
+        "additions": -(-i.stored_k // parameters.step),
+        "alignment_bits": None if integer else parameters.alignment_bits,
+        "zero_exponent": None if integer else parameters.zero_exponent,
+        "rounding": parameters.rounding.value,
         "evidence": (
             evidence(i, same, opcode=subject.opcode) if target_named(arch).same_chip else Evidence.MODELLED
         ).value,
-        "source": found.source,
+        "source": parameters.source,
     }
 
 
@@ -124,8 +124,8 @@ def _operand(place: OperandPlacement, i: Instruction, selector: int, choice: Cho
         high = place.value_low_bit + place.value_bits - 1
         lines[0] += f" (the value in bits {high}:{place.value_low_bit} of these, others ignored)"
     for name, formula in place.formulas.items():
-        given = f", f = {selector}" if re.search(r"\bf\b", formula) else ""
-        lines.append(f"  {name} = {formula}{given}")
+        selector_text = f", f = {selector}" if re.search(r"\bf\b", formula) else ""
+        lines.append(f"  {name} = {formula}{selector_text}")
     for note in place.notes:
         lines += _wrapped(note)
     if not choice.everything:

@@ -73,9 +73,9 @@ def registered_unit(config: CoreConfig) -> Netlist:
     step, result = Signal(unit_step_layout(config), name="step"), Signal(unit_result_layout(), name="result")
     m.d.comb += whole.enable.eq(1)
     for register, value in ((whole.step, step), (result, whole.result)):
-        held = Signal(register.shape(), reset_less=True)
-        m.d.sync += held.eq(value)
-        m.d.comb += register.eq(held)
+        stored = Signal(register.shape(), reset_less=True)
+        m.d.sync += stored.eq(value)
+        m.d.comb += register.eq(stored)
     ports = [step.as_value(), result.as_value()]
     name = "unit" if config.sparse else "dense unit"
     return Netlist(name, to_rtlil(m, TOP, ports=ports, platform=FPGA))

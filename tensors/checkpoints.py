@@ -172,7 +172,7 @@ def read_compressed(
     """
     file = open_tensors(path)
     text = file.metadata
-    wanted = SOFTWARE_FORMATS[name]
+    requested = SOFTWARE_FORMATS[name]
     if name == "cutlass2" and file.compressed:
         names = [*file.compressed] if tensor is None else [tensor]
         if len(names) != 1 or names[0] not in file.compressed:
@@ -185,18 +185,18 @@ def read_compressed(
         return Checkpoint(sparsify(whole, granularity or "2:4", producer=name))
     if text.get("software_format", name) != name:
         raise FileError(f"{path} says that it is in the format {text['software_format']}, not {name}")
-    prefix = _prefix(file, wanted.tensors, tensor)
-    arrays = {key: file.get(prefix + key) for key in wanted.tensors}
+    prefix = _prefix(file, requested.tensors, tensor)
+    arrays = {key: file.get(prefix + key) for key in requested.tensors}
     try:
-        text = {**wanted.implied(arrays), **text}
+        text = {**requested.implied(arrays), **text}
         said = _options(text)
         if granularity is None:
-            thirty_two = name not in ("ptx", "bitmask") and arrays[wanted.tensors[0]].dtype.itemsize == 4
+            thirty_two = name not in ("ptx", "bitmask") and arrays[requested.tensors[0]].dtype.itemsize == 4
             granularity = GRANULARITIES[text.get("granularity", "1:2" if thirty_two else "2:4")]
-        compressed = wanted.unpack(arrays, granularity, options or said)
+        compressed = requested.unpack(arrays, granularity, options or said)
         if "dtype" in text:
             compressed = replace(compressed, stored=_restored(compressed, text["dtype"]))
-        return Checkpoint(compressed, _quantised(file, prefix, wanted, text, compressed))
+        return Checkpoint(compressed, _quantised(file, prefix, requested, text, compressed))
     except FileError:
         raise
     except Error as error:
@@ -208,13 +208,13 @@ def read_compressed(
 def _prefix(file: TensorFile, keys: tuple[str, ...], tensor: str | None) -> str:
     if tensor is not None:
         return f"{tensor}." if tensor else ""
-    found = [one.removesuffix(keys[0]) for one in file.names if f".{one}".endswith(f".{keys[0]}")]
-    if len(found) != 1:
+    prefixes = [one.removesuffix(keys[0]) for one in file.names if f".{one}".endswith(f".{keys[0]}")]
+    if len(prefixes) != 1:
         raise FileError(
-            f"{file.path} holds {len(found)} matrices with a tensor {keys[0]!r}"
-            + (f", of {', '.join(repr(one.removesuffix('.')) for one in found[:5])}: name one" if found else "")
+            f"{file.path} holds {len(prefixes)} matrices with a tensor {keys[0]!r}"
+            + (f", of {', '.join(repr(one.removesuffix('.')) for one in prefixes[:5])}: name one" if prefixes else "")
         )
-    return found[0]
+    return prefixes[0]
 
 
 def _options(text: dict[str, str]) -> PackingOptions:

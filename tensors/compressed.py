@@ -40,10 +40,10 @@ class Compressed:
     def __post_init__(self) -> None:
         if self.nibbles.ndim != 2:
             raise OperandError(f"metadata must have two axes, not shape {self.nibbles.shape}")
-        wanted = (self.nibbles.shape[0], self.nibbles.shape[1] * self.granularity.stored)
-        if self.stored.shape != wanted:
+        expected = (self.nibbles.shape[0], self.nibbles.shape[1] * self.granularity.stored)
+        if self.stored.shape != expected:
             raise OperandError(
-                f"metadata of shape {self.nibbles.shape} needs stored values of shape {wanted} for "
+                f"metadata of shape {self.nibbles.shape} needs stored values of shape {expected} for "
                 f"{self.granularity.name}, not {self.stored.shape}"
             )
         if self.nibbles.dtype != np.uint8 or self.nibbles.max(initial=0) > 15:

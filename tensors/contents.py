@@ -38,14 +38,14 @@ def contents(path: Path) -> dict[str, Callable[[], NDArray]]:
     own = file.metadata.get("software_format")
     if own is not None and own not in SOFTWARE_FORMATS:
         raise FileError(f"{path} is in no known format, but {shown(own)}")
-    found: dict[str, Callable[[], NDArray]] = {}
+    readers: dict[str, Callable[[], NDArray]] = {}
     parts: set[str] = set()
     for name in [own] if own else _BY_NAME:
         form = SOFTWARE_FORMATS[name]
         for prefix in _prefixes(file, form.tensors):
             parts |= {prefix + key for key in (*form.tensors, form.scales)}
-            found[prefix.removesuffix(".")] = partial(_expanded, path, name, prefix.removesuffix("."))
-    return found | {name: partial(file.get, name) for name in file.names if name not in parts}
+            readers[prefix.removesuffix(".")] = partial(_expanded, path, name, prefix.removesuffix("."))
+    return readers | {name: partial(file.get, name) for name in file.names if name not in parts}
 
 
 def _prefixes(file: TensorFile, keys: tuple[str, ...]) -> list[str]:

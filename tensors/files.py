@@ -147,13 +147,13 @@ def _open_npz(path: Path) -> TensorFile:
             return _native(path, archive.read(name))
 
     with read_arrays(path, refusal) as archive:
-        found = list(archive.names)
+        names = list(archive.names)
     metadata: dict[str, str] = {}
-    if _METADATA in found:
-        found.remove(_METADATA)
+    if _METADATA in names:
+        names.remove(_METADATA)
         try:
-            held = dict(json.loads(str(member(_METADATA))))
-            metadata = {str(key): str(value) for key, value in held.items()}
+            text = dict(json.loads(str(member(_METADATA))))
+            metadata = {str(key): str(value) for key, value in text.items()}
             types = dict(json.loads(metadata.pop(_TYPES, "{}")))
         except (ValueError, TypeError, RecursionError):
             raise FileError(f"{path}: its member {_METADATA} is not a JSON object") from None
@@ -169,7 +169,7 @@ def _open_npz(path: Path) -> TensorFile:
         except (ValueError, TypeError):
             raise FileError(f"{path}: {name!r} does not hold elements of type {types[name]}") from None
 
-    return TensorFile(path, tuple(found), metadata, read)
+    return TensorFile(path, tuple(names), metadata, read)
 
 
 def _open_safetensors(path: Path) -> TensorFile:

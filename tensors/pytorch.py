@@ -97,13 +97,13 @@ def array_of(name: str, tensor: Any) -> NDArray:
         dtype = str(tensor.dtype).removeprefix("torch.")
         if dtype in _FOREIGN:
             torch: Any = sys.modules["torch"]  # PyTorch is already imported if a tensor exists
-            held: NDArray = tensor.view(torch.int16 if tensor.element_size() == 2 else torch.int8).numpy()
-            return held.view(named_dtype(dtype))
-        found: NDArray = tensor.numpy()
+            words: NDArray = tensor.view(torch.int16 if tensor.element_size() == 2 else torch.int8).numpy()
+            return words.view(named_dtype(dtype))
+        array: NDArray = tensor.numpy()
     except (TypeError, RuntimeError) as error:
         reason = " ".join(str(error).split()).split(". ")[0]
         raise OperandError(f"{name} is a tensor of {tensor.dtype} that numpy cannot hold ({reason})") from None
-    return found
+    return array
 
 
 def compressed_of(name: str, tensor: Any, *, transposed: bool = False) -> Compressed | NDArray:
@@ -140,13 +140,13 @@ def compressed_of(name: str, tensor: Any, *, transposed: bool = False) -> Compre
     arrays = {"values": array_of(name, values), "metadata": array_of(name, metadata)}
     granularity = GRANULARITIES["1:2" if arrays["values"].dtype.itemsize == 4 else "2:4"]
     try:
-        found = SOFTWARE_FORMATS["cutlass2"].unpack(arrays, granularity, PackingOptions())
+        compressed = SOFTWARE_FORMATS["cutlass2"].unpack(arrays, granularity, PackingOptions())
     except OperandError as error:
         raise OperandError(f"{name}: {error}") from None
     shape = tuple(tensor.shape)[::-1] if transposed else tuple(tensor.shape)
-    if found.shape != shape:
-        raise OperandError(f"{name} of shape {shape} holds compressed values of shape {found.shape}")
-    return found
+    if compressed.shape != shape:
+        raise OperandError(f"{name} of shape {shape} holds compressed values of shape {compressed.shape}")
+    return compressed
 
 
 def _expanded_by_cusparselt(name: str, tensor: Any) -> NDArray:
@@ -189,9 +189,9 @@ def read_weights(path: Path) -> dict[str, Any]:
             sizes = _check(path, file, size)
             torch = needed("torch", "torch")
             with _semi_structured_allowed(torch):
-                held = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-            found = _tensors(held, torch)
-            for tensor in (part for whole in found.values() for part in _parts(whole, torch)):
+                loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            tensors = _tensors(loaded, torch)
+            for tensor in (part for whole in tensors.values() for part in _parts(whole, torch)):
                 if tensor.untyped_storage().nbytes() not in sizes or tensor.numel() * tensor.element_size() > size:
                     raise ValueError(f"a tensor of shape {tuple(tensor.shape)} is not as large as it says")
         except (FileError, OSError):
@@ -199,9 +199,9 @@ def read_weights(path: Path) -> dict[str, Any]:
         except Exception as error:  # a damaged file raises any error of zip, pickle or PyTorch
             reason = " ".join(str(error).split()).split(". ")[0] or type(error).__name__
             raise FileError(f"{path} is no whole .pt file ({reason})") from None
-    if not found:
-        raise FileError(f"{path} holds no tensor, but {type(held).__name__}")
-    return found
+    if not tensors:
+        raise FileError(f"{path} holds no tensor, but {type(loaded).__name__}")
+    return tensors
 
 
 def _semi_structured_allowed(torch: Any) -> Any:
@@ -253,14 +253,14 @@ def _is_of_tensors(name: str) -> bool:
 
 def _tensors(held: Any, torch: Any) -> dict[str, Any]:
     """Return the tensors of a loaded object; visit each dictionary once."""
-    found: dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
     waiting, seen = [("", held)], set()
     while waiting:
         name, value = waiting.pop()
         if isinstance(value, torch.Tensor):
-            found[name] = value
+            tensors[name] = value
         elif isinstance(value, dict) and id(value) not in seen:
             seen.add(id(value))
             prefix = f"{name}." if name else ""
             waiting += [(f"{prefix}{key}", part) for key, part in reversed(value.items())]
-    return found
+    return tensors

@@ -72,8 +72,8 @@ def element_bits(dtype: np.dtype, granularity: Granularity) -> int:
     """
     sizes = {"1:2": (4,), "2:4": (1, 2), "4:8": (1,)}[granularity.name]
     if dtype.itemsize not in sizes:
-        wanted = {"1:2": "32 bits", "2:4": "8 or 16 bits", "4:8": "4 bits"}[granularity.name]
-        raise OperandError(f"{granularity.name} is for elements of {wanted}, not {dtype.name}")
+        expected = {"1:2": "32 bits", "2:4": "8 or 16 bits", "4:8": "4 bits"}[granularity.name]
+        raise OperandError(f"{granularity.name} is for elements of {expected}, not {dtype.name}")
     return 4 if granularity.name == "4:8" else 8 * dtype.itemsize
 
 
@@ -289,8 +289,8 @@ def _unpack_bitmask(arrays: Mapping[str, NDArray], granularity: Granularity, opt
     _require_2_to_4(granularity)
     stored, mask, shape = arrays["compressed"], arrays["bitmask"], arrays["shape"].ravel()
     rows, columns = (int(shape[0]), int(shape[1])) if shape.size == 2 else (0, 0)
-    wanted = ((rows, columns // 2), (rows, -(-columns // 8)))
-    if columns < 4 or columns % 4 or (stored.shape, mask.shape) != wanted or mask.dtype.itemsize != 1:
+    expected = ((rows, columns // 2), (rows, -(-columns // 8)))
+    if columns < 4 or columns % 4 or (stored.shape, mask.shape) != expected or mask.dtype.itemsize != 1:
         raise OperandError(
             f"values of shape {stored.shape} and a bitmask {mask.dtype.name} {mask.shape} do not make a 2:4 matrix of "
             f"shape {tuple(shape.tolist())}"

@@ -248,8 +248,8 @@ def judge_record(
         rows = [Row(subject_named(row["name"]), row["selector"]) for row in record["rows"]]
     except InstructionError as error:
         raise FileError(f"{path}: {error}") from None
-    for row, held, pack in zip(rows, record["rows"], choose(record["target"], record["seed"], rows), strict=True):
-        yield _judged(path, row, held, pack, record["target"])
+    for row, entry, pack in zip(rows, record["rows"], choose(record["target"], record["seed"], rows), strict=True):
+        yield _judged(path, row, entry, pack, record["target"])
 
 
 def _judged(path: Path, row: Row, held: dict[str, Any], pack: Pack, name: str) -> RowJudgement:

@@ -63,11 +63,11 @@ def is_balanced(module: Mapping[str, Any], enable: str) -> bool:
         into, out = _bits(cell, "input"), _bits(cell, "output")
         if name in registers:
             into = set(cell["connections"]["D"])
-        found = {depths[bit] for bit in into if bit in depths}
-        if len(found) > 1:
+        input_depths = {depths[bit] for bit in into if bit in depths}
+        if len(input_depths) > 1:
             return False
-        if found:
-            depths.update(dict.fromkeys(out, found.pop() + (name in registers)))
+        if input_depths:
+            depths.update(dict.fromkeys(out, input_depths.pop() + (name in registers)))
     leaving = {bit for port in ports.values() if port["direction"] == "output" for bit in port["bits"]}
     return bool(cells) and len({depths[bit] for bit in leaving if bit in depths}) == 1
 

@@ -134,8 +134,8 @@ def _cell(group: Group, templates: Mapping[str, Group], scale: float) -> Electri
 
 def _pin(group: Group, templates: Mapping[str, Group], scale: float) -> ElectricalPin:
     def tables(inside: Group, name: str) -> dict[str, Table]:
-        found = {edge: next(inside.all(name.format(edge)), None) for edge in _EDGES}
-        return {edge: _table(table, templates, scale) for edge, table in found.items() if table}
+        tables = {edge: next(inside.all(name.format(edge)), None) for edge in _EDGES}
+        return {edge: _table(table, templates, scale) for edge, table in tables.items() if table}
 
     energies = [(arc.values.get("related_pin", ""), tables(arc, "{}_power")) for arc in group.all("internal_power")]
     transitions = [(arc.values.get("related_pin", ""), tables(arc, "{}_transition")) for arc in group.all("timing")]

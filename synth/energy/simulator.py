@@ -59,9 +59,9 @@ class Simulator:
         """Apply a clock edge: all registers load their data."""
         values = self._values
         np.copyto(self._before, values)
-        for held in self._plan.registers:
-            taken = self._before[held.data]
-            values[held.outputs] = held.compute(dict(zip(held.states, (taken, ~taken), strict=False)), _ONES)
+        for group in self._plan.registers:
+            taken = self._before[group.data]
+            values[group.outputs] = group.compute(dict(zip(group.states, (taken, ~taken), strict=False)), _ONES)
 
     def put(self, rows: NDArray[np.intp], lanes: Lanes) -> None:
         """Set input nets."""
