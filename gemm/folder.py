@@ -59,7 +59,7 @@ class ProductFolder:
         try:
             before = task["wanted"]
             differing = [name for name in self.wanted if before.get(name) != self.wanted[name]]
-            problem = None if differing else Problem.from_record(held["problem"])
+            problem = None if differing else Problem.from_record(task["problem"])
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
             raise self._journal.damaged() from None
         if problem is None:

@@ -320,14 +320,14 @@ def searched(
             return Found(way, nearest, equal, expressions.alike(way), None, tried)
     if group and not search.tried:
         raise OperandError(f"no chain of the instructions ends with each group of {group} elements along K")
-    tried, exact = search.tried, None
+    tried, possible = search.tried, None
     if not (group or families[0][0].d.is_integer):
         for way in any_order([*chain(*families)], replace(plain, **variants[0]), expressions):
             tried += 1
             if search.is_possible(way):
-                exact = way
+                possible = way
                 break
-    return Found(None, _nearest(search, None)[0], (), (), found, tried, diagnosis_of(problem()))
+    return Found(None, _nearest(search, None)[0], (), (), possible, tried, diagnosis_of(problem()))
 
 
 def _nearest(search: Search, found: Way | None) -> tuple[Miss | None, tuple[Way, ...]]:

@@ -6,6 +6,7 @@ An SQLite database holds both. Each write is atomic, even if the writer is kille
 import json
 import sqlite3
 import stat
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,7 @@ class Journal:
         self._database.set_progress_handler(self._takes_too_long, _STEPS)
         try:
             self._database.execute("PRAGMA trusted_schema = OFF")
-            if hasattr(self._database, "setlimit"):  # since Python 3.11
+            if sys.version_info >= (3, 11):
                 self._database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
             self._check_schema()
             # Readers do not block the writer. A killed process loses nothing, although writes do not wait for the disk.
