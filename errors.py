@@ -29,7 +29,11 @@ class Error(ValueError):
 class InstructionError(Error):
     """A PTX instruction that does not parse, or that an architecture does not have."""
 
-    text: str = ""  #: The text that does not parse; empty for errors that have none
+    text: str = ""  #: The text that does not parse; empty for other errors
+    choices: str = ""  #: Numbered list of the instructions that have the words of a text; empty for other errors
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}\n{self.choices}".rstrip()
 
 
 class KernelError(Error):

@@ -10,11 +10,11 @@ from ..isa.architectures import require_target, target_named
 from ..isa.evidence import Evidence, weakest
 from ..isa.evidence import evidence as evidence_of
 from ..isa.fragments import WARP_LANES, a_fragment, accumulator_fragment, b_fragment, metadata_map
-from ..isa.instructions import Instruction, parse
+from ..isa.instructions import Instruction
+from ..isa.names import forms_named, resolve
 from ..isa.numerics import Numerics
 from ..isa.numerics import numerics as numerics_of
 from ..isa.operands import HeldOperands, Immediates
-from ..isa.tcgen05 import forms_named
 from ..operands.registers import from_registers, gather_warp, to_registers, unpack_nibbles
 from .backends import MODELS, Backend, with_numerics
 from .backends import backend as backend_named
@@ -44,8 +44,9 @@ def evidence(instruction: str, arch: str, *, a_from: str | None = None) -> str:
     Parameters
     ----------
     instruction : str
-        PTX opcode with its qualifiers; for ``tcgen05``, shape and types may follow in brackets. Without them, the level
-        is the weakest of all types.
+        PTX opcode with its qualifiers, a line of PTX with operands, or words that name one instruction, such as
+        ``m16n8k32 f16 f32``. For ``tcgen05``, shape and types may follow in brackets; without them, the level is the
+        weakest of all types.
     arch : str
         For example ``"sm_90"``, or a target such as ``"sm_90a"``. sm_87, sm_88, sm_103, sm_110 and sm_121 only share
         the numerics of another chip, and family targets such as sm_100f stand for several chips; on them every
@@ -68,9 +69,9 @@ def evidence(instruction: str, arch: str, *, a_from: str | None = None) -> str:
     InstructionError
         The text does not parse, the architecture does not have the instruction, or the instruction has no such form.
     """
-    first, *others = forms_named(instruction)
-    base = require_target(first[1], arch, first[0])
-    level = weakest(evidence_of(i, base, a_from, opcode) for opcode, i in (first, *others))
+    first, *others = forms_named(instruction, arch)
+    base = require_target(first.instruction, arch, first.opcode)
+    level = weakest(evidence_of(one.instruction, base, a_from, one.opcode) for one in (first, *others))
     return level.value if target_named(arch).same_chip else Evidence.MODELLED.value
 
 
@@ -93,8 +94,8 @@ def numerics(arch: str, instruction: str) -> Numerics:
     InstructionError
         The text does not parse, or the architecture does not have the instruction.
     """
-    opcode, parsed = forms_named(instruction)[0]
-    return numerics_of(parsed, require_target(parsed, arch, opcode))
+    subject = forms_named(instruction, arch)[0]
+    return numerics_of(subject.instruction, require_target(subject.instruction, arch, subject.opcode))
 
 
 def mma(
@@ -117,7 +118,7 @@ def mma(
     Parameters
     ----------
     instruction : str
-        PTX opcode with its qualifiers.
+        PTX opcode with its qualifiers; or words that name it, as for :func:`evidence`.
     a, b, c : ndarray of uint32, shape (..., 32, registers)
         Registers of the 32 threads. Leading axes are a batch and broadcast against each other.
     e : ndarray of uint32, shape (..., 32), optional
@@ -269,7 +270,7 @@ def mma_tiles(
 
 def _chosen(text: str, arch: str, backend: str | Backend) -> tuple[Instruction, str, Backend]:
     """Return the instruction, the architecture whose numerics it has, and the back end."""
-    parsed = parse(text)
+    parsed = resolve(text, arch, family="mma").instruction
     if parsed.family != "mma":
         raise InstructionError(f"{parsed} is not an mma instruction; use sptc.wgmma.")
     return parsed, require_target(parsed, arch), backend_named(backend)

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from ..errors import InstructionError, OperandError, shown
 from ..isa.fragments import a_fragment, accumulator_fragment, metadata_map
-from ..isa.instructions import Instruction, parse
+from ..isa.instructions import Instruction
 from ..isa.memory import SharedMap, decode_descriptor, operand_map
+from ..isa.names import resolve
 from ..isa.operands import HeldOperands, Immediates, MatrixOperands
 from ..operands.registers import from_registers, to_registers, unpack_nibbles
 from ..operands.shared_memory import gather_shared
@@ -86,7 +87,7 @@ def wgmma(
     InstructionError, OperandError, MetadataError, BackendError
         As for :func:`sptc.mma`.
     """
-    parsed = parse(instruction)
+    parsed = resolve(instruction, "sm_90", family="wgmma").instruction
     if parsed.family != "wgmma":
         raise InstructionError(f"{parsed} is not a wgmma instruction; use sptc.mma.")
     computes = backend_named(backend)
@@ -160,7 +161,7 @@ def wgmma_chain(
     InstructionError, OperandError, BackendError
         As for :func:`wgmma`.
     """
-    parsed = parse(instruction)
+    parsed = resolve(instruction, "sm_90", family="wgmma").instruction
     if len(steps) == 1 or backend not in MODELS or parsed.sparse:
         options: dict[str, Any] = {"smem": smem, "backend": backend, **immediates}
         for number, (a, b) in enumerate(steps):

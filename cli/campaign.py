@@ -20,7 +20,7 @@ from ..api.backends import MODELS
 from ..errors import Error, FileError
 from ..infra.pools import Pool, WorkError, cluster_pool, cores, local_pool
 from ..isa.architectures import require_target, same_numerics
-from ..isa.instructions import parse
+from ..isa.names import in_registers
 from ..rtl.config import PRESET_OF_ARCHITECTURE
 from ..verify.campaign import Record, StateFolder, Totals, parameters, prepare, reproducer, run, unfinished
 from ..verify.register_file import write
@@ -86,7 +86,7 @@ def add_limits(parser: argparse.ArgumentParser) -> "argparse._MutuallyExclusiveG
 def _execute(options: argparse.Namespace) -> int:
     by_preset = [arch for arch, preset in PRESET_OF_ARCHITECTURE.items() if preset in options.preset]
     for name, text in product(options.arch, options.instruction):
-        if same_numerics(name) in (instruction := parse(text)).architectures:
+        if same_numerics(name) in (instruction := in_registers(text, name)).architectures:
             require_target(instruction, name)
     architectures = tuple(dict.fromkeys([*map(same_numerics, options.arch), *by_preset]))
     chosen = ["--arch", *architectures] if architectures else []
@@ -101,7 +101,10 @@ def _execute(options: argparse.Namespace) -> int:
 
 def common(options: argparse.Namespace) -> dict[str, Any]:
     """Return the fields of a plan that the options of :func:`add_limits` set."""
-    return {"instructions": tuple(dict.fromkeys(options.instruction)), "tiles": options.tiles}
+    return {
+        "instructions": tuple(dict.fromkeys(str(in_registers(text)) for text in options.instruction)),
+        "tiles": options.tiles,
+    }
 
 
 def conduct(

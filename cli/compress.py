@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OperandError
-from ..isa.instructions import parse
 from ..isa.metadata import GRANULARITIES, RULES, Granularity
+from ..isa.names import in_registers
 from ..tensors.checkpoints import Checkpoint, pack, read_compressed, write_compressed
 from ..tensors.compressed import Compressed, check_nibbles
 from ..tensors.files import check_output, read_matrix, write_tensors
@@ -157,7 +157,7 @@ def _has_packing_options(options: argparse.Namespace) -> bool:
 
 def _packing(options: argparse.Namespace) -> PackingOptions:
     return PackingOptions(
-        instruction=parse(options.instruction) if options.instruction else None,
+        instruction=in_registers(options.instruction) if options.instruction else None,
         sparsity_selector=options.selector or 0,
         tile_k=PackingOptions.tile_k if options.tile_k is None else options.tile_k,
         scale_layout=options.scale_layout,

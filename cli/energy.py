@@ -18,7 +18,8 @@ from ..gpu.distributions import DISTRIBUTIONS
 from ..infra.figures import check_plotting
 from ..infra.files import require_writable
 from ..isa.architectures import require_target, same_numerics
-from ..isa.instructions import Instruction, parse
+from ..isa.instructions import Instruction
+from ..isa.names import in_registers
 from ..isa.operands import MatrixOperands
 from ..isa.timing import ARCHITECTURE, timing
 from ..rtl.config import WARP_ROWS, CoreConfig
@@ -214,7 +215,7 @@ def _measurable(text: str, config: CoreConfig, top: str, arch: str) -> Instructi
 
     Raise an `Error` if it is not ``mma`` or ``wgmma``, has block scales, or the datapath does not support it.
     """
-    instruction = parse(text)
+    instruction = in_registers(text, arch)
     require_target(instruction, arch)
     if instruction.family not in ("mma", "wgmma") or instruction.scale_format:
         raise Error(f"{text}: energy is measured only for mma and wgmma without block scales")

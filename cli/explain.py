@@ -8,23 +8,19 @@ from typing import Any
 from ..errors import InstructionError, OperandError, shown
 from ..infra.files import write_whole
 from ..isa.memory import SWIZZLES
-from ..isa.pasted_line import paste
+from ..isa.names import completed_name
 from ..isa.shared_tile import MAJORS
 from ..show.descriptor import explained_descriptor
 from ..show.layout import TileChoice, layout
 from ..show.layout_choice import Choice
 from ..show.nibble import nibble_as_dict, nibble_text
-from ..show.pasted import completed_name
 from ..show.sass import machine_instruction
-from ..verify.pack_files import subject_of_words
 from .options import add, integer
 
 __all__ = ["add_parser"]
 
 _OPERANDS = ("a", "b", "c", "d", "metadata", "scale_a", "scale_b")
 _TILE_OPTIONS = ("swizzle", "major", "lbo", "sbo", "start", "base_offset")
-#: Maximum number of instructions that are listed if several match the words.
-_CANDIDATES = 20
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -144,15 +140,8 @@ def _execute(options: argparse.Namespace) -> int:
             raise OperandError("a descriptor can be combined only with an instruction, --operand, --major and --json")
         print(json.dumps(descriptor.as_dict(), indent=1) if options.json else descriptor)
         return 0
-    name, added = completed_name(text)
-    subject, candidates = (None, []) if paste(text) else subject_of_words(name)
-    if candidates:
-        if not options.json:
-            more = [f"and {len(candidates) - _CANDIDATES} more"] if len(candidates) > _CANDIDATES else []
-            print("\n".join([*candidates[:_CANDIDATES], *more]))
-        raise InstructionError(f"{len(candidates)} instructions have these words; add words until only one has them")
     selected = layout(
-        subject or text,
+        text,
         options.arch,
         selector=options.selector,
         operand=options.operand,
@@ -161,6 +150,7 @@ def _execute(options: argparse.Namespace) -> int:
     )
     if options.svg:
         write_whole(options.svg, selected.as_svg())
+    _, added = completed_name(text)
     if added and not options.json:
         print(f"{added} is missing in the text; every such instruction has it")
     print(json.dumps(selected.as_dict()) if options.json else selected)

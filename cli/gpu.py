@@ -19,7 +19,8 @@ from ..gpu.energy import Meter, works
 from ..gpu.energy import table as energy_table
 from ..infra.files import require_writable, write_whole
 from ..infra.pools import local_pool
-from ..isa.instructions import Instruction, every_instruction, parse, require_architecture
+from ..isa.instructions import Instruction, every_instruction, require_architecture
+from ..isa.names import in_registers
 from ..verify.campaign import Record, campaign_record
 from ..verify.register_file import write
 from ..verify.shards import LEAST, Plan, draw
@@ -157,7 +158,7 @@ def _write(path: Path | None, record: Record, gpu: Device) -> None:
 
 def _record(options: argparse.Namespace) -> int:
     gpu = device()
-    chosen = [parse(text) for text in dict.fromkeys(options.instruction)] or _instructions(gpu)
+    chosen = [in_registers(text, gpu.arch) for text in dict.fromkeys(options.instruction)] or _instructions(gpu)
     if options.least and not options.instruction:
         chosen = [i for i in chosen if not i.a.is_integer]
     for instruction in chosen:
@@ -189,7 +190,7 @@ def _record(options: argparse.Namespace) -> int:
 def _cycles(options: argparse.Namespace) -> int:
     require_writable(options.output)
     gpu = device()
-    instructions = [parse(text) for text in dict.fromkeys(options.instruction)] or [*chosen(gpu.arch)]
+    instructions = [in_registers(text, gpu.arch) for text in dict.fromkeys(options.instruction)] or [*chosen(gpu.arch)]
     for instruction in instructions:
         require_architecture(instruction, gpu.arch)
     alone = [(loop,) for instruction in instructions for loop in arrangements(instruction, gpu.arch)]
@@ -204,7 +205,7 @@ def _cycles(options: argparse.Namespace) -> int:
 def _energy(options: argparse.Namespace) -> int:
     require_writable(options.output)
     gpu = device()
-    instructions = [parse(text) for text in dict.fromkeys(options.instruction)]
+    instructions = [in_registers(text, gpu.arch) for text in dict.fromkeys(options.instruction)]
     supported = [*works(gpu.arch)]
     for instruction in instructions:
         require_architecture(instruction, gpu.arch)

@@ -78,11 +78,11 @@ def _options_of(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[s
     return [name for action in actions for name in action.option_strings]
 
 
-def _nearest(error: Error) -> str:
-    """Return a hint with the nearest instruction if the error reports an unknown one, else an empty string."""
-    if not (isinstance(error, InstructionError) and error.text):
+def _nearest(error: InstructionError) -> str:
+    """Return a hint with the nearest instruction if the error is of a text that is none, else an empty string."""
+    if not error.text:
         return ""
-    from ..verify.pack_files import nearest_name
+    from ..isa.names import nearest_name
 
     near = nearest_name(error.text)
     return f"{'' if str(error).endswith('.') else '.'} The nearest instruction is {near}" if near else ""
@@ -190,8 +190,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run(words)
         finally:
             sys.stdout.flush()
+    except InstructionError as error:
+        if error.choices:
+            print(error.choices, file=sys.stderr)
+        return _failed(command, f"{error.args[0]}{_nearest(error)}")
     except Error as error:
-        return _failed(command, f"{error}{_nearest(error)}")
+        return _failed(command, error)
     except MemoryError as error:
         return _failed(command, f"there is not enough memory ({error})" if str(error) else "there is not enough memory")
     except BrokenPipeError:

@@ -118,7 +118,7 @@ _SHARED: dict[str, dict[str, Any]] = {
     "backend": {"help": "back end that computes the results"},
     # Instructions
     "arch": {"type": architecture, "metavar": "ARCH", "help": "architecture or target of PTX whose numerics apply"},
-    "instruction": {"metavar": "TEXT", "help": "instruction in PTX syntax"},
+    "instruction": {"metavar": "TEXT", "help": "instruction in PTX syntax, or words such as 'm16n8k32 f16 f32'"},
     "selector": {"type": integer(0), "metavar": "N", "help": "sparsity selector (default 0)"},
     "distribution": {"metavar": "NAME", "help": "distribution of the operands (default: all that apply, in turn)"},
     "nibbles": {

@@ -12,9 +12,10 @@ from ..infra.files import require_writable
 from ..infra.pools import cores, local_pool
 from ..isa.architectures import same_numerics
 from ..isa.instructions import ARCHITECTURES
+from ..isa.names import resolve, subject_named
 from ..show.conformance import packs_text, packs_total
 from ..verify.conformance import choose_pack, write_pack
-from ..verify.pack_files import every_subject, file_stem, require_placed, subject_named
+from ..verify.pack_files import every_subject, file_stem, require_placed
 from .options import add, architecture
 from .progress import progress_bar
 
@@ -101,7 +102,7 @@ def _subjects(instructions: Sequence[str], architectures: Sequence[str] | None) 
                 yield subject.name, same_numerics(arch)
         return
     for text in instructions:
-        subject = subject_named(text)
+        subject = resolve(text, architectures[0] if architectures else None)
         for arch in architectures or subject.instruction.architectures:
             yield subject.name, require_placed(subject, arch)
 

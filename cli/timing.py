@@ -8,8 +8,9 @@ from typing import Any
 from ..errors import InstructionError, OperandError
 from ..infra.files import require_writable
 from ..isa.architectures import same_numerics
-from ..isa.instructions import parse, require_architecture
+from ..isa.instructions import require_architecture
 from ..isa.kernel_timing import Tile, dense_twin, product_timing
+from ..isa.names import in_registers
 from ..show.timing import ARCHITECTURE, plot_rates, product_table, timing_rows, timing_table
 from .options import add, integer
 
@@ -96,7 +97,7 @@ def _product(options: argparse.Namespace) -> int:
     """Print the cycles of a product by an instruction; if it is sparse, also by its dense twin, and the speed-up."""
     if options.instruction is None or options.svg:
         raise InstructionError("--product needs INSTRUCTION and cannot be combined with --svg")
-    instruction = parse(options.instruction)
+    instruction = in_registers(options.instruction, options.arch or ARCHITECTURE)
     require_architecture(instruction, same_numerics(options.arch or ARCHITECTURE))
     instructions = [instruction, *([dense_twin(instruction)] if instruction.sparse else [])]
     timings = [product_timing(i, tuple(options.product), options.tile, options.result_bytes) for i in instructions]

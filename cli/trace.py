@@ -14,8 +14,9 @@ from ..infra.figures import check_plotting
 from ..infra.files import write_whole
 from ..isa.architectures import require_target
 from ..isa.instructions import Instruction
+from ..isa.names import resolve
 from ..verify.archive import Recorded
-from ..verify.pack_files import file_of, require_placed, subject_named
+from ..verify.pack_files import file_of, require_placed
 from ..verify.replay import as_number
 from ..verify.stimulus import draw_tiles, drawn_distributions
 from ..verify.trace import as_code, as_decimal
@@ -119,7 +120,7 @@ def _trace_product(options: argparse.Namespace) -> int:
         raise OperandError(f"{flag(superfluous)} draws a random tile and cannot be combined with --a and --b")
     if not (options.a and options.b):
         raise OperandError("name the files of A and B with --a and --b")
-    subject = subject_named(options.source)
+    subject = resolve(options.source, options.arch)
     i = subject.instruction
     arch = require_target(i, options.arch or _default_arch(i), subject.opcode)
     a = read_factor(options.a, options.a_tensor, "--a-tensor")
@@ -153,7 +154,7 @@ def _default_arch(i: Instruction) -> str:
 
 def _random_tile(options: argparse.Namespace) -> Recorded:
     """Draw one random tile of an instruction."""
-    subject = subject_named(options.source)
+    subject = resolve(options.source, options.arch)
     i = subject.instruction
     arch = require_placed(subject, options.arch or _default_arch(i))
     names, tiles = drawn_distributions(i, options.distribution), (options.case or 0) + 1

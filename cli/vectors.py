@@ -8,8 +8,9 @@ from typing import Any
 
 from ..errors import OperandError
 from ..isa.architectures import require_target
+from ..isa.names import resolve
 from ..rtl.config import PRESET_OF_ARCHITECTURE
-from ..verify.pack_files import file_stem, subject_named
+from ..verify.pack_files import file_stem
 from ..verify.register_file import RegisterFile, read
 from ..verify.tensor_memory_file import TensorMemoryFile
 from ..verify.vector_levels import LEVELS
@@ -140,18 +141,21 @@ def _request(text: str, options: argparse.Namespace) -> VectorRequest:
     choices = {name: value for name, value in choices.items() if value is not None}
     if text.endswith(".npz"):
         return _request_of_file(text, options, choices)
-    architectures = subject_named(text).instruction.architectures
+    subject = resolve(text, options.arch[0] if options.arch and pack.ALL not in options.arch else None)
+    architectures = subject.instruction.architectures
     arches = options.arch or [_DEFAULT_ARCH if _DEFAULT_ARCH in architectures else architectures[0]]
     if len(arches) != 1 or arches[0] == pack.ALL:
         raise OperandError("vectors are for one architecture: --arch takes one name")
-    arch = require_target(subject_named(text).instruction, arches[0])
+    arch = require_target(subject.instruction, arches[0], subject.opcode)
     config = None
     if choices.get("level", LEVELS[0]) != LEVELS[0]:
         options.default_preset = PRESET_OF_ARCHITECTURE[arch]
         config = datapath(options)
     elif superfluous := _first_present(options, DATAPATH_OPTIONS):
         raise OperandError(f"{superfluous} needs --level {', '.join(LEVELS[1:-1])} or {LEVELS[-1]}")
-    return VectorRequest(instruction=text, arch=arch, seed=options.seed, config=config, **{"tiles": 1, **choices})
+    return VectorRequest(
+        instruction=subject.name, arch=arch, seed=options.seed, config=config, **{"tiles": 1, **choices}
+    )
 
 
 def _request_of_file(path: str, options: argparse.Namespace, choices: dict[str, Any]) -> VectorRequest:

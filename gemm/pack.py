@@ -18,8 +18,8 @@ from ..api.operands import (
 )
 from ..errors import MetadataError, OperandError, shown
 from ..isa.fragments import a_fragment, accumulator_fragment, b_fragment, metadata_map
-from ..isa.instructions import Instruction, parse
-from ..isa.tcgen05 import Opcode, parse_shaped
+from ..isa.instructions import Instruction
+from ..isa.names import resolve
 from ..isa.tensor_memory import layout_for
 from ..isa.tensor_memory import metadata_map as tensor_metadata_map
 from ..operands.arrangement import arrangement
@@ -35,17 +35,10 @@ from ..tensors.compressed import Compressed
 from .containers import accumulator_codes, in_containers
 from .matrices import as_array, dense_codes, sparse_codes
 
-__all__ = ["instruction_of", "pack", "random_metadata"]
+__all__ = ["pack", "random_metadata"]
 
 #: Maximum number of tiles for which metadata is drawn.
 _MOST_TILES = 1 << 16
-
-
-def instruction_of(text: str) -> tuple[Opcode | None, Instruction]:
-    """Parse an instruction; for ``tcgen05`` also return its opcode."""
-    if isinstance(text, str) and text.strip().startswith("tcgen05."):
-        return parse_shaped(text)
-    return None, parse(text)
 
 
 def pack(
@@ -67,8 +60,8 @@ def pack(
     Parameters
     ----------
     instruction : str
-        PTX opcode with its qualifiers; for ``tcgen05`` followed by shape and types in brackets, e.g.
-        ``tcgen05.mma.sp.cta_group::1.kind::f16 (m128n64k32.f32.f16.f16)``.
+        PTX opcode with its qualifiers, or words that name it, as for :func:`sptc.evidence`; for ``tcgen05`` followed by
+        shape and types in brackets, e.g. ``tcgen05.mma.sp.cta_group::1.kind::f16 (m128n64k32.f32.f16.f16)``.
     a : array, tensor or Compressed, shape (..., m, K), or with `nibbles` (..., m, stored K)
         A of one instruction: a structured-sparse matrix with its zeros, or with `nibbles` its stored values. Arrays
         hold numbers or codes, as for :func:`sptc.gemm`. Numbers are rounded to the format; NaN are kept.
@@ -105,7 +98,8 @@ def pack(
     MetadataError
         A nibble is undefined.
     """
-    opcode, i = instruction_of(instruction)
+    subject = resolve(instruction)
+    opcode, i = subject.opcode, subject.instruction
     check_choice("metadata", metadata, METADATA_POLICIES, OperandError)
     selector = checked_selector(selector, i)
     accepted = ("registers", "shared") if i.family == "wgmma" else ("shared" if opcode else "registers",)
@@ -127,7 +121,7 @@ def pack(
         _check_nibbles(i, selected, stored, places, metadata)
     if of_tensor_memory:
         return to_tensor_memory(of_tensor_memory, stored, right, codes, selected, scales)
-    fields: dict[str, Any] = {"instruction": instruction, "a": matrices_to_registers(stored, a_fragment(i))}
+    held: dict[str, Any] = {"instruction": str(i), "a": matrices_to_registers(stored, a_fragment(i))}
     if selected is not None:
         fields["e"], fields["selector"] = metadata_to_registers(i, selected, selector), selector
     if i.family == "mma":
@@ -170,7 +164,8 @@ def random_metadata(
     OperandError
         The instruction is dense, or an argument is of the wrong type or range.
     """
-    opcode, i = instruction_of(instruction)
+    subject = resolve(instruction)
+    opcode, i = subject.opcode, subject.instruction
     if not i.sparse:
         raise OperandError(f"{i} is dense and has no metadata")
     selector = checked_selector(selector, i)

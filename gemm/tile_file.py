@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from ..errors import FileError, OperandError, shown
 from ..infra.files import write_whole
 from ..infra.reading import read_arrays
-from ..operands.tile_arrays import KEYS, family_of, register_keys
+from ..isa.names import resolve
+from ..operands.tile_arrays import family_of, register_keys
 from ..tensors.compressed import Compressed
 from .matrices import as_array
-from .pack import instruction_of
 from .unpack import unpack
 
 __all__ = ["holds_tile", "load", "save", "tile_instruction", "tile_matrix"]
@@ -78,8 +78,8 @@ def save(path: str | Path, instruction: str, **operands: Any) -> None:
     """
     if Path(path).suffix != ".npz":
         raise FileError(f"{path} must end in .npz")
-    instruction_of(instruction)
-    family = family_of(instruction)
+    subject = resolve(instruction)
+    instruction, family = str(subject.opcode or subject.instruction), subject.instruction.family
     known = (*_COMMON, *_ARGUMENTS[family])
     contents: dict[str, Any] = {"instruction": np.array(instruction)}
     scale_ids = [0, 0, 0, 0]

@@ -13,9 +13,10 @@ from ..api.tcgen05 import placement_of
 from ..errors import InstructionError, OperandError
 from ..isa.fragments import Fragment, a_fragment, accumulator_fragment, b_fragment
 from ..isa.instruction_descriptor import decode_instruction_descriptor
-from ..isa.instructions import Instruction, parse
+from ..isa.instructions import Instruction
 from ..isa.memory import SharedMap, decode_descriptor, operand_map
-from ..isa.tcgen05 import Opcode, parse_opcode
+from ..isa.names import resolve
+from ..isa.tcgen05 import Opcode
 from ..isa.tensor_memory import COLUMNS, LANES, accumulator_map, layout_for
 from ..operands.packing import common_batch
 from ..operands.registers import from_registers, unpack_nibbles, unpack_scales
@@ -85,7 +86,7 @@ def unpack(
     Parameters
     ----------
     instruction : str
-        PTX opcode with its qualifiers.
+        PTX opcode with its qualifiers, or words that name it, as for :func:`sptc.pack`.
     a, b, c, d, e, selector, scale_a, scale_b, smem, tmem, idesc
         Operands as :func:`sptc.mma`, :func:`sptc.wgmma` and :func:`sptc.tcgen05_mma` take them, and as
         :func:`sptc.pack` returns them. For ``mma``, `d` is the result. Operands that are not given are None in the
@@ -105,12 +106,12 @@ def unpack(
     FileError
         The format of an operand needs ``ml_dtypes``, which is not installed.
     """
-    if isinstance(instruction, str) and instruction.strip().startswith("tcgen05."):
-        opcode = parse_opcode(instruction.strip().partition(" ")[0])
+    subject = resolve(instruction)
+    if opcode := subject.opcode:
         _refuse(str(opcode), {"c": c, "selector": selector})
         operands = {"d": d, "a": a, "b": b, "e": e, "scale_a": scale_a, "scale_b": scale_b}
         return _of_tensor_memory(opcode, operands, tmem, smem, idesc)
-    i = parse(instruction)
+    i = subject.instruction
     for name, value in (("a", a), ("b", b), ("c", c), ("d", d), ("e", e), ("smem", smem)):
         _check_filled(name, value, str(i))
     accumulators = accumulator_fragment(i)

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from ..errors import InstructionError, OperandError, shown
 from ..isa.architectures import same_numerics
-from ..isa.instructions import Instruction, parse, require_architecture
-from ..isa.tcgen05 import parse_shaped
+from ..isa.instructions import Instruction, require_architecture
+from ..isa.names import resolve
 from ..isa.text import is_word_of
 from .epilogue import SCALE_ORDERS
 from .stream_k import StreamK
@@ -293,34 +293,20 @@ def combine(terms: Sequence[Term], order: str, add: Callable[[Term, Term], Term]
 
 @lru_cache(maxsize=256)
 def instruction_named(text: str, arch: str) -> Instruction:
-    """Parse an instruction of any family and check that `arch` has it.
+    """Return the instruction that a text names for products of matrices, and check that `arch` has it.
 
     Raises
     ------
     InstructionError
-        It does not parse, or `arch` does not have it.
+        No instruction or more than one has this name, or `arch` does not have it.
     """
-    instruction = _in_tensor_memory(text) if isinstance(text, str) and text.startswith("tcgen05") else parse(text)
-    require_architecture(instruction, arch)
-    return instruction
-
-
-def _in_tensor_memory(text: str) -> Instruction:
-    """Return a ``tcgen05.mma`` from its opcode, with or without the number of CTAs, and shape and types in brackets."""
-    if "(" not in text:
+    if isinstance(text, str) and text.startswith("tcgen05.") and "(" not in text:
         raise InstructionError(
             f"{text!r} is no tcgen05.mma with shape and types in brackets, such as "
             "'tcgen05.mma.sp.kind::f16 (m128n64k32.f32.f16.f16)'"
         )
-    if ".cta_group::" in text:
-        opcode, instruction = parse_shaped(text)
-    else:
-        head = "tcgen05.mma.sp" if text.startswith("tcgen05.mma.sp") else "tcgen05.mma"
-        one, pair = (text.replace(head, f"{head}.cta_group::{ctas}", 1) for ctas in (1, 2))
-        try:
-            opcode, instruction = parse_shaped(one)
-        except InstructionError:
-            opcode, instruction = parse_shaped(pair)
-    if opcode.weight_stationary:
+    subject = resolve(text, arch, product=True)
+    if (opcode := subject.opcode) and opcode.weight_stationary:
         raise InstructionError(f"{opcode} is not used for products of matrices; an instruction without '.ws' is")
-    return instruction
+    require_architecture(subject.instruction, arch)
+    return subject.instruction

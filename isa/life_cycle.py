@@ -6,7 +6,7 @@ from itertools import islice
 
 from ..errors import OperandError, OrderError, shown
 from .fragments import a_fragment, accumulator_fragment
-from .instructions import parse
+from .names import resolve
 
 __all__ = ["WgmmaSequence"]
 
@@ -135,7 +135,7 @@ class WgmmaSequence:
         OrderError
             ``wgmma.fence`` or ``fence.proxy.async`` is missing.
         """
-        parsed = parse(instruction)
+        parsed = resolve(instruction, family="wgmma").instruction
         if parsed.family != "wgmma":
             raise OperandError(f"{parsed} is not a wgmma instruction")
         held = {"d": _names("d", d), "a": [] if a is None else _names("a", a)}

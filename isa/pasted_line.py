@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from ..errors import InstructionError, shown
 from .fragments import a_fragment, accumulator_fragment, b_fragment
 from .instructions import Instruction
-from .tcgen05 import Opcode
+from .tcgen05 import Opcode, parse_shaped
 
 __all__ = ["OperandRole", "PastedLine", "completed", "constant", "operand_roles", "paste"]
 
@@ -119,6 +119,8 @@ def _operands(text: str) -> tuple[list[str], str]:
 def completed(opcode: str) -> tuple[str, str]:
     """Add the qualifiers that all modelled instructions of a family have, if they are missing in the text.
 
+    A ``tcgen05`` opcode with its shape in brackets gets the first ``.cta_group`` that has the shape.
+
     Returns
     -------
     tuple of str
@@ -126,7 +128,7 @@ def completed(opcode: str) -> tuple[str, str]:
     """
     words = opcode.split(".")
     if words[0] == "tcgen05":
-        return opcode, ""
+        return _with_cta_group(opcode)
     required = ["sync", "aligned"]
     if words[0] == "mma" and not {"row", "col"} & {*words}:
         required += ["row", "col"]
@@ -136,6 +138,20 @@ def completed(opcode: str) -> tuple[str, str]:
     behind = [word for word in missing if word not in before]
     whole = [*words[:shape], *before, *words[shape : shape + 1], *behind, *words[shape + 1 :]]
     return ".".join(whole), "".join(f".{word}" for word in missing)
+
+
+def _with_cta_group(text: str) -> tuple[str, str]:
+    """Add ``.cta_group::1``, or ``.cta_group::2`` if only that has the shape, to an opcode with a shape in brackets."""
+    if "(" not in text or ".cta_group" in text:
+        return text, ""
+    for added in (".cta_group::1", ".cta_group::2"):
+        name = text.replace(".kind", f"{added}.kind", 1)
+        try:
+            parse_shaped(name)
+        except InstructionError:
+            continue
+        return name, added
+    return text, ""
 
 
 @dataclass

@@ -7,7 +7,7 @@ from itertools import product
 
 from ..errors import InstructionError
 from .formats import FORMATS
-from .instructions import Instruction, one_of, parse
+from .instructions import Instruction, one_of
 from .text import parser
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "Opcode",
     "build_instruction",
     "every_opcode",
-    "forms_named",
     "instructions_of",
     "parse_opcode",
     "parse_shaped",
@@ -306,22 +305,6 @@ def every_opcode() -> Iterator[Opcode]:
                 yield Opcode(
                     kind=name, sparse=sparse, cta_group=cta_group, weight_stationary=stationary, scale_word=word
                 )
-
-
-def forms_named(text: str) -> list[tuple[Opcode | None, Instruction]]:
-    """Parse any instruction; for ``tcgen05`` without shape and types, return one instruction of every type it accepts.
-
-    Raises
-    ------
-    InstructionError
-        The text is not a supported instruction; the message names the wrong part.
-    """
-    if not (isinstance(text, str) and text.strip().startswith("tcgen05.")):
-        return [(None, parse(text))]
-    if "(" in text:
-        return [parse_shaped(text)]
-    opcode = parse_opcode(text)
-    return [(opcode, i) for i in instructions_of(opcode) if (i.m, i.n) == (opcode.rows[-1], opcode.columns[0])]
 
 
 @parser

@@ -16,9 +16,9 @@ from ..isa.descriptor_fields import (
     shared_fields,
 )
 from ..isa.instruction_descriptor import decode_instruction_descriptor
+from ..isa.names import Subject, resolve
 from ..isa.shared_tile import MAJORS, SharedTile, check_tile, tile_shape
 from ..isa.tcgen05 import every_opcode, parse_opcode
-from ..verify.pack_files import Subject, subject_named
 from .layout_text import span
 
 __all__ = ["ExplainedDescriptor", "explained_descriptor"]
@@ -106,7 +106,7 @@ def explained_descriptor(text: str, operand: str | None = None, major: str | Non
 
 
 def _matrix(value: int, rest: str, operand: str | None, major: str | None) -> ExplainedDescriptor:
-    subject = subject_named(rest) if rest and rest not in _FAMILIES else None
+    subject = resolve(rest) if rest and rest not in _FAMILIES else None
     family = subject.instruction.family if subject else rest or family_of(value)
     if family not in _FAMILIES:
         raise OperandError(f"{rest} reads its operands from registers and has no matrix descriptor")

@@ -9,9 +9,9 @@ from itertools import chain, groupby
 from ..isa.architectures import same_numerics, target_named
 from ..isa.evidence import Evidence, evidence
 from ..isa.instructions import ARCHITECTURES, VARIANTS, Instruction, Variant, instructions_of
+from ..isa.names import has_words
 from ..isa.tcgen05 import Opcode, every_opcode
 from ..isa.tcgen05 import instructions_of as instructions_of_opcode
-from ..verify.pack_files import has_words
 
 __all__ = ["EVIDENCE_LEVELS", "instruction_rows", "instructions_as_dicts", "markdown_table", "text_table"]
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from ..api.operands import checked_selector
-from ..errors import InstructionError, OperandError
+from ..errors import OperandError
 from ..isa.architectures import require_target
 from ..isa.instructions import Instruction
+from ..isa.names import Subject, resolve
 from ..isa.placement import Memory, OperandPlacement, Placements, placements
 from ..isa.shared_tile import SharedTile, packed_tile
-from ..verify.pack_files import Subject, subject_of_words
 from .layout_choice import Choice
 from .layout_picture import layout_as_svg
 from .layout_text import layout_as_text, numerics_as_dict
@@ -166,9 +166,7 @@ def layout(
     """
     pasted = read_line(words) if isinstance(words, str) else None
     known = pasted.subject if pasted else words
-    subject, candidates = (known, []) if isinstance(known, Subject) else subject_of_words(known)
-    if subject is None:
-        raise InstructionError(f"{len(candidates)} instructions have these words; say which")
+    subject = known if isinstance(known, Subject) else resolve(known, arch)
     architectures = subject.instruction.architectures
     chosen = arch or (_ARCH if _ARCH in architectures else architectures[0])
     require_target(subject.instruction, chosen, subject.opcode)

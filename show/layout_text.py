@@ -9,10 +9,10 @@ from ..isa.architectures import same_numerics, target_named
 from ..isa.evidence import Evidence, evidence
 from ..isa.fragments import WARP_LANES
 from ..isa.instructions import Instruction
+from ..isa.names import Subject
 from ..isa.numerics import Method, numerics
 from ..isa.placement import Memory, OperandPlacement, Placements
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
-from ..verify.pack_files import Subject
 from .layout_choice import Choice, by_word
 
 __all__ = ["layout_as_text", "name_of", "numerics_as_dict", "span"]

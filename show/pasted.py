@@ -3,15 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..errors import InstructionError
 from ..isa.descriptor_fields import shared_fields
 from ..isa.instruction_descriptor import decode_instruction_descriptor
-from ..isa.instructions import parse
-from ..isa.pasted_line import OperandRole, PastedLine, completed, operand_roles, paste
-from ..isa.tcgen05 import parse_opcode
-from ..verify.pack_files import Subject, subject_named
+from ..isa.names import Subject, subject_of_line
+from ..isa.pasted_line import OperandRole, PastedLine, operand_roles, paste
 
-__all__ = ["PastedInstruction", "completed_name", "read_line"]
+__all__ = ["PastedInstruction", "read_line"]
 
 #: Width in characters above which lists of registers are shortened.
 _WIDTH = 44
@@ -59,41 +56,22 @@ def read_line(text: str) -> PastedInstruction | None:
     if line is None:
         return None
     notes = [f"{line.added} is missing in the line; every such instruction has it"] if line.added else []
-    if not line.opcode.startswith("tcgen05"):
-        i = parse(line.opcode)
-        subject = Subject(i)
-        roles = operand_roles(line, i)
-        selector = _value(roles, ("f", "sp-sel"))
-        if i.sparse and selector is None:
-            notes.append("the selector of the line is no constant; the layout is that of f = 0")
-        notes += _descriptor_problems(roles, i.family)
-        return PastedInstruction(subject=subject, line=line, roles=roles, selector=selector, notes=tuple(notes))
-    opcode = parse_opcode(line.opcode)
-    subject = subject_named(line.name)
-    roles = operand_roles(line, subject.instruction, opcode)
-    descriptor, selector = _value(roles, ("idesc",)), None
-    notes += _descriptor_problems(roles, "tcgen05")
-    if descriptor is not None:
-        decoded = decode_instruction_descriptor(opcode, descriptor)
-        if line.shape_and_types and decoded.instruction != subject.instruction:
-            raise InstructionError(
-                f"idesc {descriptor:#010x} is of {decoded.instruction.shape_and_types}, not {line.shape_and_types}"
-            )
-        subject, selector = Subject(decoded.instruction, opcode), decoded.sparsity_selector
-    elif not line.shape_and_types:
+    subject = subject_of_line(line)
+    i, opcode = subject.instruction, subject.opcode
+    roles = operand_roles(line, i, opcode)
+    notes += _descriptor_problems(roles, i.family)
+    descriptor = _value(roles, ("idesc",))
+    selector = _value(roles, ("f", "sp-sel"))
+    if opcode and descriptor is not None:
+        selector = decode_instruction_descriptor(opcode, descriptor).sparsity_selector
+    elif opcode and not line.shape_and_types:
         notes.append(
-            f"shape and types are in the register idesc; the layout is that of {subject.instruction.shape_and_types}. "
+            f"shape and types are in the register idesc; the layout is that of {i.shape_and_types}. "
             "Append others in brackets to the opcode."
         )
+    elif not opcode and i.sparse and selector is None:
+        notes.append("the selector of the line is no constant; the layout is that of f = 0")
     return PastedInstruction(subject=subject, line=line, roles=roles, selector=selector, notes=tuple(notes))
-
-
-def completed_name(text: str) -> tuple[str, str]:
-    """Add ``.sync.aligned`` and ``.row.col`` to an opcode without operands; return it with the added words."""
-    plain = text.strip().removesuffix(";").rstrip()
-    if " " in plain or plain.split(".")[0] not in ("mma", "wgmma"):
-        return text, ""
-    return completed(plain)
 
 
 def _value(roles: Sequence[OperandRole], names: tuple[str, ...]) -> int | None:

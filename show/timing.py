@@ -9,8 +9,9 @@ from ..infra.figures import picture
 from ..isa.architectures import require_target, same_numerics, target_named
 from ..isa.instructions import Instruction, every_instruction, parse
 from ..isa.kernel_timing import ProductTiming
+from ..isa.names import resolve
 from ..isa.rates import timing_on
-from ..isa.tcgen05 import Opcode, every_opcode, instructions_of, parse_shaped
+from ..isa.tcgen05 import Opcode, every_opcode, instructions_of
 from ..isa.timing import A_PLACES, LAWS, Resource, Source, Timing, tcgen05_timing, timing
 
 __all__ = ["ARCHITECTURE", "Row", "plot_rates", "product_table", "timing_rows", "timing_table"]
@@ -73,16 +74,15 @@ def timing_rows(text: str | None, arch: str | None) -> Iterator[Row]:
         every: Iterable[Instruction] = (i for i in every_instruction() if target_named(name).has(i))
         if same_numerics(name) == LAWS["tcgen05"].arch:
             yield from _tcgen05_rows((pair for pair in _every_tcgen05() if target_named(name).has(pair[1])), name)
-    elif text.strip().startswith("tcgen05."):
-        opcode, i = parse_shaped(text)
-        name = arch or i.architectures[0]
-        require_target(i, name, opcode)
-        yield from _tcgen05_rows([(opcode, i)], name)
-        return
     else:
-        every = [i := parse(text)]
+        subject = resolve(text, arch)
+        i = subject.instruction
         name = arch or (ARCHITECTURE if ARCHITECTURE in i.architectures else i.architectures[0])
-        require_target(i, name)
+        require_target(i, name, subject.opcode)
+        if subject.opcode:
+            yield from _tcgen05_rows([(subject.opcode, i)], name)
+            return
+        every = [i]
     for i in every:
         for a_from in ("registers", "shared") if i.family == "wgmma" else ("registers",):
             if cycles := timing_on(i, name, a_from):

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from ..errors import Error, FileError
 from ..infra.reading import opened, parse_json, read_text
-from ..operands.tile_arrays import KEYS
+from ..isa.names import Subject
 from . import register_file
 from .archive import Replayable, load
 from .candidates import draw_candidates
 from .neighbours import Model, neighbours_of, right_model
-from .pack_files import Subject, file_of, given_of
+from .pack_files import file_of, given_of
 from .replay import Mismatch, compare
 from .stimulus import Given, joined
 

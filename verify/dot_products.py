@@ -19,10 +19,11 @@ from ..api.backends import backend as backend_named
 from ..errors import FileError
 from ..infra.reading import parse_json
 from ..isa.evidence import Evidence, evidence
-from ..isa.instructions import Instruction, parse, require_architecture
+from ..isa.instructions import Instruction, require_architecture
+from ..isa.names import subject_named
 from ..isa.operands import MatrixOperands
-from ..isa.tcgen05 import Opcode, parse_shaped
-from .archive import Archive, Recorded, load
+from ..isa.tcgen05 import Opcode
+from .archive import Archive, Recorded
 
 __all__ = ["DotProducts", "read", "shipped_dot_products"]
 
@@ -103,7 +104,8 @@ def _set(archive: Archive, number: int, row: dict[str, object]) -> DotProducts:
         if not isinstance(row.get(field), str):
             raise FileError(f"{place} has no {field}")
     gpu, arch, text = (str(row[field]) for field in _FIELDS)
-    opcode, i = parse_shaped(text) if text.startswith("tcgen05.") else (None, parse(text))
+    subject = subject_named(text)
+    opcode, i = subject.opcode, subject.instruction
     arrays = {}
     for field, columns in _columns(i).items():
         key = row.get(field)

@@ -1,20 +1,18 @@
 """Convert the operands of any instruction to a register file and back, to write and read conformance packs."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
-from functools import cache
+from dataclasses import replace
 
 import numpy as np
 
-from ..errors import FileError, InstructionError, OperandError
+from ..errors import FileError, OperandError
 from ..isa.architectures import require_target, target_named
 from ..isa.fragments import a_fragment, accumulator_fragment
-from ..isa.instructions import Instruction, every_instruction, parse
+from ..isa.instructions import Instruction, every_instruction
+from ..isa.names import Subject
 from ..isa.operands import HeldOperands, Immediates, MatrixOperands
-from ..isa.tcgen05 import Opcode, every_opcode, instructions_of, parse_shaped
+from ..isa.tcgen05 import Opcode, every_opcode, instructions_of
 from ..isa.tensor_memory import COLUMNS, LANES, TensorMap, layout_for, metadata_map
 from ..operands.arrangement import Arrangement, arrangement
 from ..operands.registers import from_registers, gather_warp, pack_nibbles, unpack_nibbles
@@ -26,42 +24,12 @@ from .stimulus import Given, matrices_file
 from .tensor_memory_file import TensorMemoryFile
 
 __all__ = [
-    "Subject",
     "every_subject",
     "file_of",
     "file_stem",
     "given_of",
-    "has_words",
-    "nearest_name",
     "require_placed",
-    "subject_named",
-    "subject_of_words",
-    "words_of",
 ]
-
-
-@dataclass(frozen=True)
-class Subject:
-    """Instruction of a pack."""
-
-    instruction: Instruction  #: Instruction with shape and types
-    opcode: Opcode | None = None  #: PTX opcode of a ``tcgen05`` instruction
-
-    @property
-    def name(self) -> str:
-        """Name of the instruction; for ``tcgen05``, the opcode with shape and types of the descriptor in brackets."""
-        return f"{self.opcode} ({self.instruction.shape_and_types})" if self.opcode else str(self.instruction)
-
-
-def subject_named(text: str) -> Subject:
-    """Return the instruction of a name in the form of :attr:`Subject.name`, or raise an `InstructionError`.
-
-    A ``tcgen05`` opcode without shape and types stands for its instruction with the largest M and smallest N.
-    """
-    if not text.strip().startswith("tcgen05."):
-        return Subject(parse(text))
-    opcode, i = parse_shaped(text)
-    return Subject(i, opcode)
 
 
 def file_stem(name: str) -> str:
@@ -203,51 +171,3 @@ def _of_wgmma(file: RegisterFile) -> MatrixOperands:
         from_registers(file.c, accumulator_fragment(i)),
         None if file.e is None else unpack_nibbles(file.e, i, file.sparsity_selector),
     )
-
-
-def words_of(text: str) -> Counter[str]:
-    """Return the search words of an instruction: its qualifiers and, for those with ``::``, also their parts."""
-    words = re.findall(r"[^.\s()]+", text)
-    parts = [part for word in words if "::" in word for part in word.split("::")]
-    return Counter([*words, *parts])
-
-
-def has_words(name: str, words: Counter[str]) -> bool:
-    """Return whether an instruction has all the words, each at least as often as it is requested."""
-    return words <= words_of(name)
-
-
-@cache
-def _every_name() -> dict[str, Counter[str]]:
-    """Return the words of every instruction, by its name."""
-    names = [str(i) for i in every_instruction()]
-    names += [f"{opcode} ({i.shape_and_types})" for opcode in every_opcode() for i in instructions_of(opcode)]
-    return {name: words_of(name) for name in names}
-
-
-def nearest_name(text: str) -> str | None:
-    """Return the name of the instruction that is nearest to a text; None if none has more than half of its words."""
-    words = words_of(text)
-    common = {name: (words & others).total() for name, others in _every_name().items()}
-    far = {name: words.total() + _every_name()[name].total() - 2 * count for name, count in common.items()}
-    least = min(far.values())
-    near = [name for name, count in common.items() if far[name] == least and 2 * count > words.total()]
-    nearest = max(near, key=lambda name: SequenceMatcher(None, text, name).ratio(), default=None)
-    return nearest if nearest is None or "(" in text else nearest.partition(" (")[0]
-
-
-def subject_of_words(text: str) -> tuple[Subject | None, list[str]]:
-    """Return the only instruction that has the given words; or None, and the names of all that have them.
-
-    The words are a complete name, as for :func:`subject_named`, or some of its words in any order. Raise an
-    `InstructionError` if no instruction has them and they are no name either.
-    """
-    try:
-        return subject_named(text), []
-    except InstructionError as error:
-        is_name = "." in text and len(text.split()) == 1  # if the name is almost correct, the parser's error says more
-        words = Counter(re.findall(r"[^.\s()]+", text))
-        names = [name for name, its_words in _every_name().items() if words <= its_words]
-        if is_name or not text.strip() or not names:
-            raise error from None
-    return (subject_named(names[0]), []) if len(names) == 1 else (None, names)

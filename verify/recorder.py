@@ -23,12 +23,13 @@ from ..gpu.tensor_ptx import RANGE, ranges_of, tensor_kernel
 from ..infra.reading import parse_json, read_text
 from ..isa.architectures import TARGETS, require_target, same_numerics, target_named
 from ..isa.instructions import Instruction
+from ..isa.names import Subject, resolve, subject_named
 from ..isa.numerics import OPEN_RULES
 from ..isa.operands import Immediates
 from ..isa.tensor_memory import COLUMNS, LANES
 from .archive import Replayable
 from .conformance import Judgement, Pack, choose_pack, judge
-from .pack_files import Subject, every_subject, subject_named
+from .pack_files import every_subject
 from .register_file import RegisterFile
 from .tensor_memory_file import TensorMemoryFile
 
@@ -76,7 +77,7 @@ def rows_of(name: str, instructions: Sequence[str] = ()) -> list[Row]:
 
     Raise an `InstructionError` if the target does not have an instruction.
     """
-    subjects = list(map(subject_named, instructions)) or list(subjects_of(name))
+    subjects = [resolve(text, name) for text in instructions] or list(subjects_of(name))
     for subject in subjects:
         require_target(subject.instruction, name)
     return [Row(subject, selector) for subject in subjects for selector in range(_selectors(subject.instruction))]

@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 
 from ..errors import OperandError
 from ..isa.instructions import Instruction
+from ..isa.names import Subject
 from ..operands.arrangement import arrangement
 from ..rtl.config import WARP_ROWS, CoreConfig
 from ..rtl.ports import ports
 from ..rtl.systemverilog import lines_of_ports
 from ..sim.engine.steps import step_count
-from .pack_files import Subject, file_of
+from .pack_files import file_of
 from .register_file import RegisterFile
 from .stimulus import NIBBLES, Given, draw_tiles, drawn_distributions, further_file
 from .tensor_memory_file import TensorMemoryFile

@@ -21,8 +21,9 @@ from .. import __version__
 from ..errors import FileError, OperandError
 from ..infra.files import STANDARD_OUTPUT, whole_file, write_whole
 from ..infra.pools import cores
+from ..isa.names import Subject, subject_named
 from ..rtl.config import CoreConfig
-from .pack_files import Subject, require_placed, subject_named
+from .pack_files import require_placed
 from .stimulus import NIBBLES, drawn_distributions
 from .testbench import bench_files
 from .vector_levels import (

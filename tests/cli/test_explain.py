@@ -87,14 +87,20 @@ def test_some_words_of_a_name(cli: CommandLine) -> None:
     words = ("m16n8k64", "u4", "s4", "satfinite", "sp", "ordered_metadata")
     assert cli.status(*words) == 2
     output, errors = cli.capsys.readouterr()
-    assert errors == "sptc explain: 2 instructions have these words; add words until only one has them\n"
-    assert [line.split(".")[-3:-1] for line in output.splitlines()] == [["s4", "u4"], ["u4", "s4"]]
-    cli.refuses(*words, "--json", message="2 instructions have these words; add words until only one has them")
+    head, first, second, message = errors.splitlines()
+    assert (output, head.split()) == ("", ["A", "B", "instruction"])
+    assert [line.split()[:3] for line in (first, second)] == [["1", "s4", "u4"], ["2", "u4", "s4"]]
+    assert message.startswith("sptc explain: 2 instructions have the words 'm16n8k64 u4 s4 satfinite sp ordered_meta")
+    assert message.endswith("; they differ in A, B: add words, or take a name from the list")
     assert cli.text("m16n8k4", "tf32").startswith("mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32\n")
-    assert cli.status("wgmma f16") == 2
-    lines = cli.capsys.readouterr().out.splitlines()
-    assert len(lines) == 21
-    assert re.fullmatch(r"and \d+ more", lines[-1])
+    assert cli.status("wgmma f16 sp e4m3 e5m2") == 2
+    lines = cli.capsys.readouterr().err.splitlines()
+    assert [line.split()[:4] for line in lines[:-1]] == [
+        ["N", "A", "B", "instruction"],
+        ["1", "8..256", "e4m3", "e5m2"],
+        ["2", "8..256", "e5m2", "e4m3"],
+    ]
+    assert cli.text("m16n8k32", "f16", "f32").startswith("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.")
 
 
 def test_a_line_with_operands(cli: CommandLine) -> None:

@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import sptc
+from sptc.isa.names import subject_named
 from sptc.tests.cli.command_line import CommandLine, saved
-from sptc.verify.pack_files import subject_named
 from sptc.verify.register_file import read, shipped, write
 from sptc.verify.trace_output import trace
 

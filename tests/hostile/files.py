@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import save
+from sptc.isa.names import subject_named
 from sptc.rtl.config import PRESETS
 from sptc.sim.coverage.groups import Coverage
 from sptc.tests.hostile.mutation import mutated_bytes, mutated_text
 from sptc.verify.conformance import choose_pack, write_pack
-from sptc.verify.pack_files import subject_named
 from sptc.verify.register_file import read, shipped, write
 
 __all__ = ["good_files", "spoiled", "traps"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sptc.errors import InstructionError
 from sptc.isa.architectures import TARGETS, require_target
-from sptc.isa.tcgen05 import forms_named
+from sptc.isa.names import forms_named
 
 from .assembler import Line, accepted, mma_lines, tcgen05_lines, unmodelled_lines, wgmma_lines
 
@@ -40,8 +40,8 @@ TAKEN_THERE = [
 
 def _takes(text: str, target: str) -> bool:
     try:
-        opcode, instruction = forms_named(text)[0]
-        require_target(instruction, target, opcode)
+        subject = forms_named(text)[0]
+        require_target(subject.instruction, target, subject.opcode)
     except InstructionError:
         return False
     return True

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from sptc.errors import InstructionError
 from sptc.isa.instructions import parse
+from sptc.isa.names import forms_named
 from sptc.isa.pasted_line import PastedLine, completed, constant, operand_roles, paste
-from sptc.isa.tcgen05 import forms_named, parse_opcode
 
 from .assembler import Line, mma_lines, tcgen05_lines, wgmma_lines
 
@@ -19,7 +19,8 @@ OPERANDS = f"{VECTOR}, {VECTOR}, {VECTOR}, {VECTOR}, %r9, 0x1"
 
 def roles(line: PastedLine) -> list[str]:
     if line.opcode.startswith("tcgen05"):
-        return [role.role for role in operand_roles(line, forms_named(line.opcode)[0][1], parse_opcode(line.opcode))]
+        subject = forms_named(line.opcode)[0]
+        return [role.role for role in operand_roles(line, subject.instruction, subject.opcode)]
     return [role.role for role in operand_roles(line, parse(line.opcode))]
 
 
@@ -170,7 +171,7 @@ def test_lines_of_the_assembler(family: str) -> None:
     lines, seen = FORMS[family][0](), set()
     for opcode, operands in lines:
         try:
-            forms_named(opcode)[0][1]
+            forms_named(opcode)
         except InstructionError:
             continue
         line = pasted(f"{opcode} {operands};")

@@ -15,8 +15,9 @@ from sptc.isa.instruction_descriptor import (
     encode_instruction_descriptor,
 )
 from sptc.isa.instructions import ARCHITECTURES, parse, require_architecture
+from sptc.isa.names import forms_named
 from sptc.isa.numerics import Method, Rounding, numerics
-from sptc.isa.tcgen05 import KINDS, every_opcode, forms_named, instructions_of, parse_opcode
+from sptc.isa.tcgen05 import KINDS, every_opcode, instructions_of, parse_opcode
 
 PLAIN = ("tf32", "f16", "f8f6f4", "i8")
 OPERATIONS = ("fill", "use", "lastuse", "discard")
@@ -197,14 +198,14 @@ def test_only_sm_100_has_them() -> None:
         with pytest.raises(InstructionError, match=rf"^{arch} does not have .*; sm_100 has it\.$"):
             evidence(text, arch)
         with pytest.raises(InstructionError):
-            require_architecture(forms_named(text)[0][1], arch)
+            require_architecture(forms_named(text)[0].instruction, arch)
 
 
 def test_the_other_parser_sends_here() -> None:
     with pytest.raises(InstructionError, match=r"use sptc\.tcgen05_mma, which takes both\.$"):
         parse(f"{SP}.kind::f16")
     text = "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
-    assert forms_named(text)[0][1] == parse(text)
+    assert forms_named(text)[0].instruction == parse(text)
 
 
 def test_every_opcode() -> None:

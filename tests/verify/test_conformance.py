@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from sptc.errors import FileError
 from sptc.isa.fragments import accumulator_fragment
+from sptc.isa.names import subject_named
 from sptc.operands.registers import to_registers
 from sptc.operands.tensor_memory import scatter_tensor
 from sptc.verify import conformance
 from sptc.verify.conformance import MOST_CASES, Pack, choose_pack, judge, read_pack, read_results, write_pack
 from sptc.verify.neighbours import Model, neighbours_of, right_model
-from sptc.verify.pack_files import given_of, subject_named
+from sptc.verify.pack_files import given_of
 from sptc.verify.register_file import RegisterFile
 from sptc.verify.replay import replay
 from sptc.verify.tensor_memory_file import TensorMemoryFile

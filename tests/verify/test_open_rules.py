@@ -13,6 +13,7 @@ from sptc.golden.matrix import multiply_by
 from sptc.isa.formats import Format
 from sptc.isa.instructions import Instruction
 from sptc.isa.metadata import MUX_OF_ARCHITECTURE
+from sptc.isa.names import subject_named
 from sptc.isa.numerics import NO_FLOOR, OPEN_RULES, numerics
 from sptc.isa.operands import MatrixOperands
 from sptc.isa.tcgen05 import every_opcode, instructions_of, parse_shaped
@@ -23,7 +24,6 @@ from sptc.sim.engine.engine import Engine
 from sptc.tests.verify.test_conformance import results_of
 from sptc.verify.conformance import MOST_CASES, choose_pack, judge
 from sptc.verify.neighbours import neighbours_of
-from sptc.verify.pack_files import subject_named
 
 DIFFERENCES = json.loads(Path(__file__).with_name("differences.json").read_text(encoding="utf-8"))
 NVFP4 = "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.scale_vec::4X (m128n8k64.f32.e2m1.e2m1.ue4m3)"

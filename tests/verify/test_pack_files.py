@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from sptc.errors import FileError, InstructionError, OperandError
 from sptc.isa.instructions import ARCHITECTURES, every_instruction
+from sptc.isa.names import Subject, subject_named
 from sptc.isa.tcgen05 import every_opcode, instructions_of
 from sptc.verify.candidates import draw_candidates
 from sptc.verify.neighbours import right_model
-from sptc.verify.pack_files import Subject, every_subject, file_of, given_of, require_placed, subject_named
+from sptc.verify.pack_files import every_subject, file_of, given_of, require_placed
 from sptc.verify.register_file import RegisterFile
 
 WGMMA = "wgmma.mma_async.sp.sync.aligned.m64n24k16.f32.tf32.tf32"

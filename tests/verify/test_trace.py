@@ -12,6 +12,7 @@ from sptc.errors import Error, OperandError
 from sptc.golden.matrix import multiply
 from sptc.isa.instructions import ARCHITECTURES, Instruction, every_instruction, parse
 from sptc.isa.metadata import MUX_OF_ARCHITECTURE
+from sptc.isa.names import subject_named
 from sptc.isa.numerics import numerics
 from sptc.isa.operands import MatrixOperands
 from sptc.rtl import metadata
@@ -21,7 +22,7 @@ from sptc.rtl.round import RoundStage
 from sptc.sim.engine.signals import WatchedRow
 from sptc.tests.verify.exact_steps import check_trace
 from sptc.verify.candidates import draw_candidates
-from sptc.verify.pack_files import file_of, subject_named
+from sptc.verify.pack_files import file_of
 from sptc.verify.register_file import read, shipped
 from sptc.verify.stimulus import Given, draw_tiles, drawn_distributions, joined
 from sptc.verify.trace import Difference, first_difference, trace_as_text

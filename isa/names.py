@@ -1,0 +1,300 @@
+"""Names of instructions: exact names, names with qualifiers left out, pasted lines, and words that identify one."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher, get_close_matches
+from functools import cache, lru_cache
+
+from ..errors import InstructionError, shown
+from .architectures import Target, target_named
+from .instruction_descriptor import decode_instruction_descriptor
+from .instructions import Instruction, every_instruction, parse
+from .numerics import Numerics, numerics
+from .pasted_line import PastedLine, completed, operand_roles, paste
+from .tcgen05 import Opcode, every_opcode, instructions_of, parse_opcode, parse_shaped
+
+__all__ = [
+    "Subject",
+    "completed_name",
+    "forms_named",
+    "has_words",
+    "in_registers",
+    "nearest_name",
+    "resolve",
+    "subject_named",
+    "subject_of_line",
+]
+
+#: Architecture whose instructions are preferred where several compute the same from the same places.
+_PREFERRED = "sm_90"
+#: Rows of a list of fitting instructions at most; more than these help nobody to choose.
+_MOST_ROWS = 100
+#: An opcode without operands, with or without a shape in brackets.
+_OPCODE = re.compile(r"(?:mma|wgmma|tcgen05)\.[^\s,]+(?: \([^\s,]*\))?\s*;?$")
+_WORD = re.compile(r"[^.\s();,]+")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Instruction, with its opcode if it is a ``tcgen05``."""
+
+    instruction: Instruction  #: Shape and types
+    opcode: Opcode | None = None  #: PTX opcode of a ``tcgen05`` instruction
+
+    @property
+    def name(self) -> str:
+        """Name of the instruction; for ``tcgen05``, the opcode with shape and types of the descriptor in brackets."""
+        return f"{self.opcode} ({self.instruction.shape_and_types})" if self.opcode else str(self.instruction)
+
+
+def subject_named(text: str) -> Subject:
+    """Return the instruction with an exact name, as :attr:`Subject.name` gives it, or raise an `InstructionError`.
+
+    A ``tcgen05`` opcode without shape and types stands for its instruction with the largest M and smallest N.
+    """
+    if not (isinstance(text, str) and text.strip().startswith("tcgen05.")):
+        return Subject(parse(text))
+    opcode, i = parse_shaped(text)
+    return Subject(i, opcode)
+
+
+def resolve(text: str, arch: str | None = None, *, family: str | None = None, product: bool = False) -> Subject:
+    """Return the instruction that a text names.
+
+    The text is, in the order in which it is tried: an exact name, as for :func:`subject_named`; a line of PTX with
+    operands; a name without qualifiers that every instruction has (``.sync.aligned``, ``.row.col``, and
+    ``.cta_group::1`` of ``tcgen05`` with its shape, or ``::2`` if only that has the shape); or words of the name in any
+    order, with ``sparse`` and ``dense`` as further words. Of several instructions with the words, those with the same
+    operands in the same places and the same numerics count as one: the first that sm_90 has is preferred, then the one
+    with ordered metadata, then the one with the fewest qualifiers.
+
+    Parameters
+    ----------
+    text : str
+        Name, line or words.
+    arch : str, optional
+        Architecture or target. Of instructions with the words, only those count that it has, if it has any.
+    family : str, optional
+        ``mma``, ``wgmma`` or ``tcgen05``: of instructions with the words, only those of this family count, if any.
+    product : bool
+        Only the product matters, not the places of the operands: ``.cta_group`` tells no instructions apart, and those
+        with ``.ws`` do not count.
+
+    Raises
+    ------
+    InstructionError
+        No instruction has this name or these words, or several have them. Its `choices` then lists these.
+    """
+    try:
+        return subject_named(text)
+    except InstructionError as error:
+        if not isinstance(text, str):
+            raise
+        return _resolved(text, arch, family, product, error)
+
+
+def _without_fit(text: str) -> InstructionError:
+    """Return the error for words that no instruction has."""
+    known = {word for _, words in _every_subject().values() for word in words}
+    unknown = [word for word in _WORD.findall(text) if word not in known]
+    near = get_close_matches(unknown[0], known, 1) if unknown else []
+    what = f"the word {shown(unknown[0])}" if unknown else f"all the words {shown(text)}"
+    error = InstructionError(f"no instruction has {what}{f'; did you mean {near[0]}?' if near else ''}")
+    error.text = "" if near else text
+    return error
+
+
+def in_registers(text: str, arch: str | None = None) -> Instruction:
+    """Return the ``mma`` or ``wgmma`` that a text names; raise an `InstructionError` as :func:`resolve` does."""
+    return parse(resolve(text, arch).name)  # refuses tcgen05
+
+
+def _resolved(text: str, arch: str | None, family: str | None, product: bool, error: InstructionError) -> Subject:
+    """Return what a text names that is no exact name; raise `error` if nothing has its words."""
+    if line := paste(text):
+        return subject_of_line(line)
+    if _OPCODE.match(plain := text.strip()):
+        name, added = completed_name(plain)
+        if added:
+            return subject_named(name)
+        raise error
+    fits = _fits(plain, None if arch is None else target_named(arch), family, product)
+    if not fits:
+        raise _without_fit(plain) if " " in plain and plain.isprintable() else error
+    best = min(fits, key=_rank)
+    if all(_alike(best, other) for other in fits):
+        return best
+    columns, rows = _rows(fits)
+    ambiguous = InstructionError(
+        f"{len(fits)} instructions have the words {shown(plain)}; they differ in {', '.join(columns)}: add words, "
+        "or take a name from the list"
+    )
+    ambiguous.choices = "\n".join(_table(columns, rows))
+    raise ambiguous
+
+
+def completed_name(text: str) -> tuple[str, str]:
+    """Add to a name the qualifiers that every instruction has; return it with what was added."""
+    plain = text.strip()
+    return completed(plain.removesuffix(";").rstrip()) if _OPCODE.match(plain) else (text, "")
+
+
+@lru_cache(maxsize=256)
+def _fits(text: str, target: Target | None, family: str | None, product: bool) -> tuple[Subject, ...]:
+    """Return the instructions with the words of a text, the preferred first."""
+    words = Counter(_WORD.findall(text))
+    fits = [subject for subject, its_words in _every_subject().values() if words and words <= its_words]
+    if product:
+        plain = (one for one in reversed(fits) if not (one.opcode and one.opcode.weight_stationary))
+        fits = list({one.instruction: one for one in plain}.values())
+    if family:
+        fits = [one for one in fits if one.instruction.family == family] or fits
+    if target:
+        fits = [one for one in fits if target.has(one.instruction)] or fits
+    return tuple(sorted(fits, key=_rank))
+
+
+def _rank(subject: Subject) -> tuple[bool, bool, int]:
+    i = subject.instruction
+    return _PREFERRED not in i.architectures, i.sparse == "sp", subject.name.partition(" ")[0].count(".")
+
+
+def _alike(one: Subject, other: Subject) -> bool:
+    """Return whether two instructions have the same operands in the same places and the same numerics."""
+    first, second = one.instruction, other.instruction
+    forms = [
+        (replace(i, sparse=bool(i.sparse) * "sp", kind="", architectures=()), i.container_bits) for i in (first, second)
+    ]
+    shared = {*first.architectures} & {*second.architectures}
+    return (
+        forms[0] == forms[1]
+        and one.opcode == other.opcode
+        and bool(shared)
+        and all(_law(first, arch) == _law(second, arch) for arch in shared)
+    )
+
+
+def _law(i: Instruction, arch: str) -> Numerics:
+    return replace(numerics(i, arch), source="")
+
+
+def subject_of_line(line: PastedLine) -> Subject:
+    """Return the instruction of a pasted line; of ``tcgen05``, that of a constant instruction descriptor.
+
+    Raises
+    ------
+    InstructionError, OperandError
+        The instruction or one of its operands is wrong, or the descriptor contradicts the shape in brackets.
+    """
+    subject = subject_named(line.name)
+    roles = operand_roles(line, subject.instruction, subject.opcode)
+    value = next((role.value for role in roles if role.role == "idesc"), None)
+    if subject.opcode is None or value is None:
+        return subject
+    decoded = decode_instruction_descriptor(subject.opcode, value).instruction
+    if line.shape_and_types and decoded != subject.instruction:
+        raise InstructionError(f"idesc {value:#010x} is of {decoded.shape_and_types}, not {line.shape_and_types}")
+    return Subject(decoded, subject.opcode)
+
+
+def forms_named(text: str, arch: str | None = None) -> list[Subject]:
+    """Return the instruction that a text names; for a ``tcgen05`` opcode alone, one shape of all its types.
+
+    Raise an `InstructionError` as for :func:`resolve`.
+    """
+    subject = resolve(text, arch, product=True)
+    if subject.opcode is None or "(" in text or not text.strip().startswith("tcgen05."):
+        return [subject]
+    opcode = parse_opcode(text)
+    shape = opcode.rows[-1], opcode.columns[0]
+    return [Subject(i, opcode) for i in instructions_of(opcode) if (i.m, i.n) == shape]
+
+
+def _words_of(text: str) -> Counter[str]:
+    """Return the search words of a name: its qualifiers and, for those with ``::``, also their parts."""
+    words = _WORD.findall(text)
+    return Counter([*words, *(part for word in words if "::" in word for part in word.split("::"))])
+
+
+def has_words(name: str, words: Counter[str]) -> bool:
+    """Return whether an instruction has all the words, as often as they are counted."""
+    return words <= _words_of(name)
+
+
+@cache
+def _every_subject() -> dict[str, tuple[Subject, Counter[str]]]:
+    """Return every instruction with its words, by its name."""
+    subjects = [Subject(i) for i in every_instruction()]
+    subjects += [Subject(i, opcode) for opcode in every_opcode() for i in instructions_of(opcode)]
+    return {
+        one.name: (one, _words_of(f"{one.name} {'sparse' if one.instruction.sparse else 'dense'}")) for one in subjects
+    }
+
+
+def nearest_name(text: str) -> str | None:
+    """Return the name of the instruction that is nearest to a text; None if none has more than half of its words."""
+    words = _words_of(text)
+    common = {name: (words & others).total() for name, (_, others) in _every_subject().items()}
+    far = {name: words.total() + _every_subject()[name][1].total() - 2 * count for name, count in common.items()}
+    least = min(far.values())
+    near = [name for name, count in common.items() if far[name] == least and 2 * count > words.total()]
+    nearest = max(near, key=lambda name: SequenceMatcher(None, text, name).ratio(), default=None)
+    return nearest if nearest is None or "(" in text else nearest.partition(" (")[0]
+
+
+def _qualifiers(subject: Subject) -> dict[str, str]:
+    """Return the cells of an instruction by the heading of their column."""
+    i, opcode = subject.instruction, subject.opcode
+    return {
+        "family": i.family,
+        "sparsity": {"sp": "plain", "": "dense"}.get(i.sparse, "ordered") if i.family == "mma" else i.sparse or "dense",
+        "CTAs": str(opcode.cta_group) if opcode else "1",
+        "ws": "ws" if opcode and opcode.weight_stationary else "-",
+        "M": str(i.m),
+        "N": str(i.n),
+        "K": str(i.k),
+        "kind": i.kind or "-",
+        "D": i.d.name,
+        "A": i.a.name,
+        "B": i.b.name,
+        "C": i.c.name,
+        "scales": f"{i.scale_size}X {i.scale_format.name}" if i.scale_format else "-",
+        "satfinite": "yes" if i.satfinite else "no",
+    }
+
+
+def _rows(subjects: Sequence[Subject]) -> tuple[list[str], list[tuple[list[str], str]]]:
+    """Return the qualifiers in which instructions differ, and the cells and name of each.
+
+    Instructions that differ only in N are one row, with the values of N, and with ``n*`` in the name.
+    """
+    cells = [(_qualifiers(one), one) for one in subjects]
+    columns = [name for name in cells[0][0] if len({row[name] for row, _ in cells}) > 1]
+    for name, same in (("C", "D"), ("B", "A")):
+        if name in columns and all(row[name] == row[same] for row, _ in cells):
+            columns.remove(name)
+    merged: dict[object, list[Subject]] = {}
+    for _, one in cells:
+        merged.setdefault((replace(one.instruction, n=0), one.opcode), []).append(one)
+    rows = []
+    for group in merged.values():
+        row, name, values = _qualifiers(group[0]), group[0].name, [one.instruction.n for one in group]
+        if len(group) > 1:
+            row["N"] = f"{min(values)}..{max(values)}"
+            name = re.sub(r"(m\d+n)\d+(k\d+)", r"\1*\2", name)
+        rows.append(([row[column] for column in columns], name))
+    return columns, rows
+
+
+def _table(columns: Sequence[str], rows: Sequence[tuple[Sequence[str], str]]) -> Iterator[str]:
+    """Yield the lines of a numbered list, with one column for each qualifier in which the rows differ."""
+    lines = [(*columns, "instruction"), *((*cells, name) for cells, name in rows[:_MOST_ROWS])]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    number_width = len(str(len(lines)))
+    for number, line in enumerate(lines):
+        cells = "  ".join(f"{cell:{width}}" for cell, width in zip(line, widths, strict=True))
+        yield f"{number or '':>{number_width}}  {cells}".rstrip()
+    if len(rows) > _MOST_ROWS:
+        yield f"and {len(rows) - _MOST_ROWS} more, which `sptc instructions` lists by words"
