@@ -54,18 +54,13 @@ def add_datapath(parser: argparse.ArgumentParser, default: str | None = None, *,
     group.add_argument("--scales", type=words, metavar="LIST", help="comma-separated block scale formats")
     size = group.add_mutually_exclusive_group()
     add(size, "step_bytes")
-    size.add_argument(
-        "--products",
-        type=integer(1),
-        metavar="N",
-        help="products of the widest format per unit and cycle, instead of --step-bytes",
-    )
+    add(size, "products", help="products of the widest format per unit and cycle, instead of --step-bytes")
     add(group, "alignment", dest="alignment_bits")
     add(group, "mux")
     group.add_argument("--rows", type=integer(1), metavar="N", help="rows of units in the array")
     group.add_argument("--columns", type=integer(1), metavar="N", help="columns of units in the array")
     add(group, "cuts")
-    group.add_argument("--dense", action="store_true", help="remove the support of sparsity")
+    group.add_argument("--dense", action="store_true", help="for a dense A only: remove the support of sparsity")
     parser.set_defaults(default_preset=default)
 
 

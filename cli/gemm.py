@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from .. import __version__
-from ..api.backends import BACKENDS, backend
+from ..api.backends import BACKENDS, backend, with_numerics
 from ..errors import Error, FileError, OperandError
 from ..gemm.block_scales import block_scales_of, scaled_instructions
 from ..gemm.epilogue import RESULTS, SCALE_ORDERS
@@ -29,6 +29,7 @@ from ..gemm.tile_file import tile_instruction
 from ..gemm.ways import CONVERSIONS, CUTS, GROUP_SCALINGS, K_ORDERS, ORDERS, Way
 from ..infra.pools import WorkError, cores, local_pool
 from ..isa.architectures import require_target, same_numerics
+from ..isa.numerics import numerics
 from ..show.product import product_report, product_text
 from ..tensors.checkpoints import Checkpoint
 from ..tensors.compressed import Compressed
@@ -44,7 +45,7 @@ from .factors import (
     scale_words,
     sources,
 )
-from .options import add, integer, split
+from .options import add, add_numerics, changed_numerics, integer, split
 from .progress import progress_bar
 
 __all__ = ["add_parser"]
@@ -72,6 +73,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     _add_matrices(parser)
     _add_way(parser)
+    add_numerics(parser)
     add_scale_options(parser)
     add_epilogue_options(parser, "epilogue, in f32, in this order: scales, alpha and beta C, bias, ReLU")
     add(
@@ -79,11 +81,11 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "backend",
         nargs="+",
         choices=BACKENDS,
-        default=["golden", "rtl"],
-        help="back ends, which must agree (default: golden rtl)",
+        default=[],
+        help="back ends, which must agree (default: golden rtl; with other numerics golden)",
     )
     parser.add_argument(
-        "--dense", action="store_true", help="also report the error of the dense instruction with A unpruned"
+        "--compare-dense", action="store_true", help="also report the error of the dense instruction with A unpruned"
     )
     add(
         parser,
@@ -159,7 +161,6 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
-    options.backend = list(dict.fromkeys(options.backend))
     if bool(options.random) == bool(options.a or options.b) or (options.a is None) != (options.b is None):
         raise OperandError("give A and B with --a and --b, or the shape of random ones with --random")
     if options.output and options.output.suffix != ".npy":
@@ -169,8 +170,12 @@ def _execute(options: argparse.Namespace) -> int:
     names = ("a", "b", *EPILOGUE_FILES, *SCALE_FILES)
     files = {name: _identity(path) for name in names if (path := getattr(options, name))}
     way = _way(options)
+    changes = changed_numerics(options, way.parsed, way.arch)
+    options.backend = list(dict.fromkeys(options.backend or (["golden"] if changes else ["golden", "rtl"])))
+    for name in options.backend if changes else ():
+        with_numerics(backend(name), numerics(way.parsed, way.arch).replace(**changes), way.parsed, way.arch)
     with _folder(options, _identifying(options, way, files)) as folder:
-        problem = folder.problem or _prepared(options, way, folder)
+        problem = folder.problem or _prepared(options, way, folder, changes)
         try:
             _compute(options, problem, folder)
         except KeyboardInterrupt:
@@ -244,7 +249,8 @@ def _folder(options: argparse.Namespace, identifying: Mapping[str, Any]) -> Iter
 def _identifying(options: argparse.Namespace, way: Way, files: Mapping[str, str]) -> dict[str, Any]:
     """Return all options that affect the result, by name; a resumed product must have the same."""
     names = ("a_tensor", "b_tensor", "transpose_b", "random", "seed", "backend", "prune", "producer", "nan", "rows")
-    values = {name: getattr(options, name) for name in (*names, "dense", "alpha", "beta", "relu")}
+    names += ("alignment", "fp8_alignment", "products")
+    values = {name: getattr(options, name) for name in (*names, "compare_dense", "alpha", "beta", "relu")}
     # A folder stores the way as JSON.
     stored_way: dict[str, Any] = json.loads(json.dumps(asdict(way)))
     return {"version": __version__, **stored_way, **dict.fromkeys((*EPILOGUE_FILES, *SCALE_FILES)), **files, **values}
@@ -259,7 +265,7 @@ def _identity(path: Path) -> str:
     return f"{path.resolve()} of {state.st_size} bytes at {state.st_mtime_ns}"
 
 
-def _prepared(options: argparse.Namespace, way: Way, folder: ProductFolder) -> Problem:
+def _prepared(options: argparse.Namespace, way: Way, folder: ProductFolder, changes: dict[str, int]) -> Problem:
     words = epilogue_words(options)
     start = words["c"] if options.beta is None else None
     if start is not None:
@@ -274,9 +280,10 @@ def _prepared(options: argparse.Namespace, way: Way, folder: ProductFolder) -> P
     choices = Choices(options.prune or bool(options.random), options.producer, options.nan)
     scales = scale_words(options)
     request = ProductRequest(
-        way, *matrices, choices, options.rows, tuple(options.backend), options.dense, epilogue_of(**words), start,
+        way, *matrices, choices, options.rows, tuple(options.backend), options.compare_dense,
+        epilogue_of(**words), start,
         block_scales_of(scales["block_scale_a"], scales["block_scale_b"]),
-        scales["group_scale_a"], scales["group_scale_b"],
+        scales["group_scale_a"], scales["group_scale_b"], changes,
     )  # fmt: skip
     with progress_bar("row") as progress:
         problem = prepare(folder.path, request, progress)

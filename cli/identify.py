@@ -9,6 +9,9 @@ from ..errors import OperandError
 from ..gemm.epilogue import RESULTS
 from ..gemm.identify import identify
 from ..gemm.probe import probe, write_probe
+from ..gemm.ways import instruction_named
+from ..isa.architectures import same_numerics
+from ..isa.numerics import numerics
 from .factors import (
     add_epilogue_options,
     add_format,
@@ -19,7 +22,7 @@ from .factors import (
     factors,
     scale_words,
 )
-from .options import add, integer
+from .options import add, add_numerics, changed_numerics, integer
 
 __all__ = ["add_parser", "add_search_options", "search_arguments"]
 
@@ -65,7 +68,7 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--result", choices=RESULTS, required=True, help="type of Y")
     add(parser, "arch", default="sm_90", help="architecture that computed Y (default %(default)s)")
     add(parser, "instruction", help="try only this instruction (default: all of the format)")
-    parser.add_argument("--dense", action="store_true", help="try only dense instructions")
+    parser.add_argument("--dense", action="store_true", help="for a dense A only: try dense instructions")
     add(parser, "prune")
     add(parser, "nan", default="error", note=" (default %(default)s)")
     parser.add_argument(
@@ -77,6 +80,7 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--promote", type=integer(0), metavar="N", help="instructions per promoted partial sum, if known"
     )
+    add_numerics(parser)
     add_scale_options(parser)
     add_epilogue_options(parser, "epilogue of the kernel")
 
@@ -92,8 +96,14 @@ def _execute(options: argparse.Namespace) -> int:
         raise OperandError(
             "name the files of A, B and their product with --a, --b and --y, or write inputs with --probe"
         )
-    result = identify(**search_arguments(options))
-    chain = None if result.exact or not result.nearest else chain_of(result.nearest)
+    words = ("format", "result", "arch", "instruction", "dense", "prune", "nan", "workers", "promote")
+    arguments: dict[str, Any] = {name: getattr(options, name) for name in words}
+    text, arch = options.instruction, same_numerics(options.arch)
+    i = instruction_named(text, arch) if text else None
+    changes = changed_numerics(options, i, arch)
+    arguments["numerics"] = numerics(i, arch).replace(**changes) if i and changes else None
+    result = identify(**factors(options, "aby"), **arguments, **epilogue_words(options), **scale_words(options))
+    chain = None if result.exact or changes or not result.nearest else chain_of(result.nearest)
     if options.json:
         print(json.dumps(result.record() | {"chain": chain and chain.as_dict()}, indent=1))
     else:

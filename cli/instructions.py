@@ -28,7 +28,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     add(parser, "arch", help="list only instructions of this architecture")
     sparsity = parser.add_mutually_exclusive_group()
     sparsity.add_argument("--sparse", action="store_true", help="list only instructions with sparse A")
-    sparsity.add_argument("--dense", action="store_true", help="list only instructions with dense A")
+    sparsity.add_argument("--dense", action="store_true", help="for a dense A only: list dense instructions")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="print a Markdown table")
     add(form, "json", note="; it lists every instruction in full")

@@ -5,16 +5,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..errors import InstructionError, shown
+from ..errors import InstructionError, OperandError, shown
 from ..infra.diagram import Theme
 from ..isa.architectures import target_named
 from ..isa.formats import FORMATS
+from ..isa.instructions import Instruction
+from ..isa.numerics import Method, numerics
 from ..rtl.config import CUTS, MUXES, PRESETS
 from ..tensors.quantise import NAN_POLICIES
 from ..tensors.sparsify import PRODUCERS
 from ..verify.stimulus import NIBBLES
 
-__all__ = ["add", "architecture", "flag", "integer", "number", "positive", "split", "words"]
+__all__ = [
+    "add",
+    "add_numerics",
+    "architecture",
+    "changed_numerics",
+    "flag",
+    "integer",
+    "number",
+    "positive",
+    "split",
+    "words",
+]
 
 #: Upper bounds. Semaphores and numpy seeds take at most a C integer.
 _MOST_PROCESSES, _LARGEST = 1024, (1 << 63) - 1
@@ -129,6 +142,12 @@ _SHARED: dict[str, dict[str, Any]] = {
     "preset": {"choices": PRESETS, "help": "preset"},
     "formats": {"type": words, "metavar": "LIST", "help": "comma-separated element formats, e.g. f16,e4m3"},
     "alignment": {"type": integer(0), "metavar": "F", "help": "alignment bits: bits kept below 2**E"},
+    "fp8_alignment": {
+        "type": integer(0),
+        "metavar": "F",
+        "help": "the same of 8-bit floats where the datapath adds them natively",
+    },
+    "products": {"type": integer(1), "metavar": "N", "help": "kept products that are added in one step"},
     "step_bytes": {"type": integer(1), "metavar": "N", "help": "bytes of stored A per unit and cycle"},
     "top": {"help": "module of the datapath"},
     "mux": {"choices": MUXES, "help": "operand multiplexers of the units"},
@@ -183,3 +202,40 @@ def add(
         keywords = _SHARED[name] | changes
         keywords["help"] += note
         parser.add_argument(*_SHORT.get(name, ()), flag(name), **keywords)
+
+
+#: Options that change the numerics of an instruction.
+_NUMERICS = ("alignment", "fp8_alignment", "products")
+
+
+def add_numerics(parser: argparse.ArgumentParser) -> None:
+    """Add the options that :func:`changed_numerics` reads."""
+    group = parser.add_argument_group(
+        "other numerics than those of the architecture",
+        "What a datapath with other parameters would compute; for the golden model and libsptc (back end native).",
+    )
+    add(group, *_NUMERICS)
+
+
+def changed_numerics(options: argparse.Namespace, instruction: Instruction | None, arch: str) -> dict[str, int]:
+    """Return the changes that the options ask for, as :meth:`~sptc.isa.numerics.Numerics.replace` takes them.
+
+    Raises
+    ------
+    OperandError
+        The instruction is not known or not affected by an option, or a value is not accepted.
+    """
+    named = {name: value for name in _NUMERICS if (value := getattr(options, name)) is not None}
+    if not named:
+        return {}
+    if instruction is None:
+        raise OperandError(f"{flag(next(iter(named)))} changes the numerics of one instruction: add --instruction")
+    own = numerics(instruction, arch)
+    is_fp8 = own.method is Method.FUSED and instruction.container_bits == 8
+    of_others = "alignment" if is_fp8 else "fp8_alignment"
+    if of_others in named:
+        other = flag("fp8_alignment" if is_fp8 else "alignment")
+        raise OperandError(f"{flag(of_others)} does not affect {instruction} on {arch}, but {other} does")
+    changes = {"alignment_bits" if "alignment" in name else name: value for name, value in named.items()}
+    own.replace(**changes)
+    return changes

@@ -31,7 +31,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     ):
         text = ",".join(value) if isinstance(value, tuple) else value
         add(parser, name, nargs="+", default=[value], note=f" (default {text})")
-    parser.add_argument("--dense", action="store_true", help="synthesise units without sparsity")
+    parser.add_argument("--dense", action="store_true", help="for a dense A only: units without sparsity")
     add(parser, "liberty", "dont_use", "combinational")
     add(parser.add_mutually_exclusive_group(), "jobs", "scheduler")
     add(parser, "plot", help="draw area against throughput (extra: area)")

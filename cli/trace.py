@@ -15,13 +15,15 @@ from ..infra.files import write_whole
 from ..isa.architectures import require_target
 from ..isa.instructions import Instruction
 from ..isa.names import resolve
+from ..isa.numerics import Numerics, numerics
 from ..verify.archive import Recorded
 from ..verify.pack_files import file_of, require_placed
+from ..verify.register_file import read
 from ..verify.replay import as_number
 from ..verify.stimulus import draw_tiles, drawn_distributions
 from ..verify.trace import as_code, as_decimal
 from .factors import add_matrices, add_transpose
-from .options import add, flag, integer
+from .options import add, add_numerics, changed_numerics, flag, integer
 
 if TYPE_CHECKING:
     from ..verify.trace_output import TracedOutput
@@ -65,7 +67,12 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     drawing = parser.add_argument_group("random tile of an instruction")
     add(drawing, "distribution", "nibbles")
     add(drawing, "seed", note=" (default 0)")
-    parser.add_argument("--golden-only", action="store_true", help="use the golden model only; build no simulation")
+    add_numerics(parser)
+    parser.add_argument(
+        "--golden-only",
+        action="store_true",
+        help="use the golden model only, as with other numerics; build no simulation",
+    )
     add(parser, "svg", help="draw the bits of every term (extra: area)")
     parser.add_argument(
         "--datapath", type=Path, metavar="FILE.svg", help="draw the datapath with the values of one step"
@@ -84,14 +91,15 @@ def _execute(options: argparse.Namespace) -> int:
         raise OperandError("--step needs --datapath FILE.svg")
     if options.a or options.b or options.c:
         return _trace_product(options)
-    file: Path | Recorded
     if options.source.endswith(".npz"):
         if superfluous := next((name for name in _TILE_OPTIONS if getattr(options, name) is not None), None):
             raise OperandError(f"{flag(superfluous)} draws a random tile and cannot be combined with FILE.npz")
-        file = Path(options.source)
+        file = read(options.source)
     else:
         file = _random_tile(options)
-    traced = trace(file, options.case or 0, options.row, options.column, hardware=not options.golden_only)
+    changed = _numerics(options, file.instruction, file.arch)
+    hardware = not (options.golden_only or changed)
+    traced = trace(file, options.case or 0, options.row, options.column, hardware=hardware, numerics=changed)
     _draw(options, traced)
     print(json.dumps(traced.as_dict(), indent=1) if options.json else traced)
     return int(not traced.agrees)
@@ -129,12 +137,14 @@ def _trace_product(options: argparse.Namespace) -> int:
     operands = output_operands(
         i, (a, b, c), options.row, options.column, transpose_b=options.transpose_b, prune=options.prune
     )
+    changed = _numerics(options, i, arch)
     count = operands.b.shape[1] // i.k
     if options.case is not None and options.case >= count:
         raise OperandError(f"--case {options.case}: K takes {count} instruction{'s' * (count > 1)}, counted from 0")
     if (options.svg or options.datapath) and options.case is None and count > 1:
         raise OperandError(f"--svg and --datapath draw one of the {count} instructions along K: choose it with --case")
-    chain = list(trace_chain(i, arch, operands, options.row, options.column, hardware=not options.golden_only))
+    hardware = not (options.golden_only or changed)
+    chain = list(trace_chain(i, arch, operands, options.row, options.column, hardware=hardware, numerics=changed))
     shown = chain if options.case is None else [chain[options.case]]
     if options.svg or options.datapath:
         _draw(options, shown[0])
@@ -146,6 +156,12 @@ def _trace_product(options: argparse.Namespace) -> int:
         value = as_decimal(as_number(d, i.d))
         print(f"\nrow {options.row}, column {options.column} of the product: {as_code(d, i.d.bits)} = {value}")
     return int(not all(one.agrees for one in chain))
+
+
+def _numerics(options: argparse.Namespace, i: Instruction, arch: str) -> Numerics | None:
+    """Return the numerics that the options change; None without any."""
+    changes = changed_numerics(options, i, arch)
+    return numerics(i, arch).replace(**changes) if changes else None
 
 
 def _default_arch(i: Instruction) -> str:

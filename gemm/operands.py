@@ -5,6 +5,7 @@ scales if the instruction has them, and by one scale per matrix if the format is
 not integers.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -78,6 +79,7 @@ class ProductRequest:
     #: Group scales of A and of B.
     group_scale_a: NDArray | None = None
     group_scale_b: NDArray | None = None
+    numerics: Mapping[str, int] = field(default_factory=dict)  #: As in :class:`~sptc.gemm.product.Problem`
 
 
 def generate(folder: Path, shape: tuple[int, int, int], seed: int) -> tuple[Source, Source]:
@@ -178,6 +180,7 @@ def prepare(folder: Path, request: ProductRequest, progress: Progress | None = N
         relu=epilogue.relu,
         group_length=groups.length if groups else 0,
         block_scaled=blocks is not None,
+        numerics=dict(request.numerics),
     )
 
 

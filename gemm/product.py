@@ -6,7 +6,7 @@ is computed by :func:`sptc.gemm.sums.product`, as for :func:`sptc.gemm`.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..api.backends import backend
+from ..api.backends import Backend, backend, with_numerics
 from ..isa.formats import FORMATS
 from ..isa.instructions import Instruction
+from ..isa.numerics import numerics
 from ..tensors.encode import decode_codes
 from .epilogue import Epilogue
 from .group_scales import GroupScales
@@ -73,6 +74,8 @@ class Problem:
     relu: bool = False
     group_length: int = 0  #: Length of a group with group scales, in elements along K; 0 without group scales
     block_scaled: bool = False  #: `a` and `b` are elements of given block scales, not products of both
+    #: Changes of the numerics of each instruction, as :meth:`~sptc.isa.numerics.Numerics.replace` takes them.
+    numerics: dict[str, int] = field(default_factory=dict)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -108,6 +111,11 @@ class Problem:
         """Return the memory-mapped group scales; None if there are none."""
         a, b = (self.array(name) for name in _GROUPS)
         return None if a is None or b is None else GroupScales(a, b, self.group_length)
+
+    def backend(self, name: str, i: Instruction) -> Backend:
+        """Return the back end of this name, with the numerics of the problem for an instruction."""
+        changed = numerics(i, self.way.arch).replace(**self.numerics) if self.numerics else None
+        return with_numerics(backend(name), changed, i, self.way.arch)
 
     def record(self) -> dict[str, Any]:
         """Return the problem as JSON values."""
@@ -250,7 +258,8 @@ def compute_block(problem: Problem, index: int) -> Block:
     epilogue = epilogue.take(problem.all_size, rows, columns)
     start = None if start is None else start[rows, columns]
     place = Place.of(rows, columns, problem.all_size)
-    results = {name: product(way, factors, backend(name), epilogue, start, place) for name in problem.backends}
+    computing = {name: problem.backend(name, way.parsed) for name in problem.backends}
+    results = {name: product(way, factors, one, epilogue, start, place) for name, one in computing.items()}
     d = results[problem.backends[0]]
     mismatches, first = 0, None
     for name, other in results.items():
@@ -297,9 +306,10 @@ def _errors(problem: Problem, factors: Factors, d: NDArray, part: tuple[slice, s
             of_dense = problem.factors(dense_instruction(i), "dense_").take(rows, columns)
             c = None if start is None else start[rows, columns]
             place = Place.of(rows, columns, problem.all_size)
-            d = product(dense_way, of_dense, backend("golden"), epilogue, c, place)
-            errors["dense"] = of(d, whole / float(scale), float(scale))
-    return errors
+            golden = problem.backend("golden", of_dense.instruction)
+            d = product(dense_way, of_dense, golden, epilogue, c, place)
+            found["dense"] = of(d, whole / float(scale), float(scale))
+    return found
 
 
 def _given(problem: Problem, rows: slice, columns: slice) -> NDArray[np.float64]:

@@ -57,12 +57,16 @@ def multiply_by(instruction: Instruction, parameters: Numerics, mux: str, operan
     return result
 
 
-def traced(instruction: Instruction, arch: str, operands: MatrixOperands) -> tuple[NDArray, list[Step]]:
+def traced(
+    instruction: Instruction, arch: str, operands: MatrixOperands, changed: Numerics | None = None
+) -> tuple[NDArray, list[Step]]:
     """Return D, and the steps in order with a trace of each; parameters are those of :func:`multiply`.
+
+    `changed` are other numerics than those of the architecture.
 
     The rows of a step are the rows of all tiles. Use few tiles: every intermediate value is stored.
     """
-    parameters, mux = numerics(instruction, arch), MUX_OF_ARCHITECTURE[arch]
+    parameters, mux = changed or numerics(instruction, arch), MUX_OF_ARCHITECTURE[arch]
     traces: list[Trace] = []
     if parameters.method is Method.INTEGER:
         d = integer_chain(instruction, mux, operands)

@@ -28,6 +28,7 @@ def product_report(problem: Problem, blocks: Iterable[Block]) -> dict[str, Any]:
         "arch": way.arch,
         "way": asdict(way),
         "shape": [m, n, k],
+        "numerics": problem.numerics,
         "scale": problem.scale,
         "backends": list(problem.backends),
         "outputs": sum(block.outputs for block in done),
@@ -44,7 +45,7 @@ def product_report(problem: Problem, blocks: Iterable[Block]) -> dict[str, Any]:
 def _cycles(problem: Problem, i: Instruction) -> dict[str, Any]:
     """Return the cycles of the array with a full pipeline, and the share of multipliers with useful products."""
     config = PRESETS[PRESET_OF_ARCHITECTURE[problem.way.arch]]
-    if not config.holds(i) or numerics(i, problem.way.arch).method is Method.EMULATED:
+    if problem.numerics or not config.holds(i) or numerics(i, problem.way.arch).method is Method.EMULATED:
         return {"cycles": None, "utilisation": None}
     steps = instruction_count(problem) * i.m * i.n * step_count(config, i)
     slots = 8 * config.step_bytes // i.container_bits
@@ -58,6 +59,8 @@ def product_text(report: Mapping[str, Any], way: Way) -> str:
     rows, columns, k = report["shape"]
     first, *others = report["backends"]
     lines = [f"{rows} x {columns} x {k}: {way}"]
+    if changes := report["numerics"]:
+        lines.append(f"other numerics: {', '.join(f'{name} {value}' for name, value in changes.items())}")
     if report["scale"] != 1:
         lines.append(f"one unit of the sums is worth {report['scale']:.9g}: the matrices were divided by scales")
     agree = f"{report['outputs']} outputs of {first}"

@@ -6,8 +6,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..golden.matrix import multiply
-from ..isa.numerics import Method, numerics
+from ..golden.matrix import multiply_by
+from ..isa.metadata import MUX_OF_ARCHITECTURE
+from ..isa.numerics import Method, Numerics, numerics
 from ..isa.operands import MatrixOperands
 from .trace import OutputTrace
 
@@ -18,8 +19,8 @@ _POINTS, _WINDOW = 1024, 2048
 _Tail = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
 
-def first_possible_step(golden: OutputTrace, operands: MatrixOperands, d: int) -> int:
-    """Return the first step whose result, if it alone were another, could lead to the code `d`.
+def first_possible_step(golden: OutputTrace, operands: MatrixOperands, d: int, changed: Numerics | None = None) -> int:
+    """Return the index of the first step whose result alone, if it were another one, could lead to the code `d`.
 
     Parameters
     ----------
@@ -29,6 +30,8 @@ def first_possible_step(golden: OutputTrace, operands: MatrixOperands, d: int) -
         Operands of that output, one row and one column.
     d : int
         Code of the other result.
+    changed : Numerics, optional
+        Numerics of the trace, if they are not those of its architecture.
 
     Notes
     -----
@@ -37,17 +40,18 @@ def first_possible_step(golden: OutputTrace, operands: MatrixOperands, d: int) -
     besides. The last step can have any result.
     """
     i, last = golden.instruction, len(golden.steps) - 1
-    if numerics(i, golden.arch).method is Method.EMULATED:
-        return 0  # C is added after all steps
+    parameters = changed or numerics(i, golden.arch)
+    if parameters.method is Method.EMULATED:
+        return 0  # C is added behind all steps
     for index in range(last):
-        tail = _tail(golden, operands, index)
+        tail = _tail(golden, operands, index, parameters)
         if _reaches(tail, d, i.d.bits):
             return index
     return last
 
 
-def _tail(golden: OutputTrace, operands: MatrixOperands, index: int) -> _Tail:
-    """Return the function that maps accumulators after a step to the result codes of the instruction.
+def _tail(golden: OutputTrace, operands: MatrixOperands, index: int, parameters: Numerics) -> _Tail:
+    """Return the function from accumulators behind a step to the results of the instruction, as codes.
 
     Products of zeros take no part in a sum, and the accumulator of a step is unchanged by a step of such products.
     """
@@ -64,7 +68,7 @@ def _tail(golden: OutputTrace, operands: MatrixOperands, index: int) -> _Tail:
         scale_b = None if operands.scale_b is None else operands.scale_b.repeat(count, axis=1)
         c = codes.astype(operands.c.dtype).reshape(1, 1, count)
         wide = replace(operands, a=a, b=b.repeat(count, axis=2), c=c, scale_b=scale_b)
-        return multiply(i, golden.arch, wide).ravel().astype(np.int64)
+        return multiply_by(i, parameters, MUX_OF_ARCHITECTURE[golden.arch], wide).ravel().astype(np.int64)
 
     return tail
 

@@ -24,13 +24,15 @@ from .trace import OutputTrace, Product, Step, Term, integer_step, selected_halv
 __all__ = ["golden_traces"]
 
 
-def golden_traces(instruction: Instruction, arch: str, operands: MatrixOperands) -> Iterator[OutputTrace]:
-    """Yield the trace of every output, tile by tile and row by row, with the numerics of an architecture.
+def golden_traces(
+    instruction: Instruction, arch: str, operands: MatrixOperands, changed: Numerics | None = None
+) -> Iterator[OutputTrace]:
+    """Yield the trace of every output, tile by tile and row by row, with the numerics of an architecture, or others.
 
     The tiles have any number of rows and columns; K is that of one instruction.
     """
-    codes, steps = traced(instruction, arch, operands)
-    parameters = numerics(instruction, arch)
+    codes, steps = traced(instruction, arch, operands, changed)
+    parameters = changed or numerics(instruction, arch)
     emulated = parameters.method is Method.EMULATED
     values = [_products(step, instruction) for step in steps]
     shape = codes.reshape(-1, codes.shape[2]).shape

@@ -19,6 +19,7 @@ from ..api.recorder import Recorder
 from ..errors import Error, OperandError
 from ..infra.figures import drawn, sheet
 from ..isa.instructions import Instruction
+from ..isa.numerics import Numerics
 from ..isa.operands import MatrixOperands
 from ..rtl.config import PRESET_OF_ARCHITECTURE, PRESETS
 from ..sim.engine.signals import WatchedRow
@@ -58,6 +59,8 @@ class TracedOutput:
     file: FileResult | None = None  #: Result that the file holds, if it has D
     #: Meaning of `case`: tile of a file, or instruction of a chain along K.
     counted: str = "case"
+    #: Numerics of the golden model, if they are not those of the architecture.
+    numerics: Numerics | None = None
 
     @cached_property
     def difference(self) -> Difference | None:
@@ -72,7 +75,8 @@ class TracedOutput:
     @property
     def title(self) -> str:
         """Title: instruction, architecture and place of the output."""
-        return f"{self.name} on {self.golden.arch}: {self.counted} {self.case}, row {self.row}, column {self.column}"
+        place = f"{self.counted} {self.case}, row {self.row}, column {self.column}"
+        return f"{self.name} on {self.golden.arch}{_changes(self.numerics)}: {place}"
 
     def as_dict(self) -> dict[str, object]:
         """Return the traces as JSON data."""
@@ -109,8 +113,19 @@ class TracedOutput:
         return self.as_svg().decode()
 
 
+def _changes(numerics: Numerics | None) -> str:
+    """Return the parameters of changed numerics as words of a title."""
+    return f" with L = {numerics.step}, F = {numerics.alignment_bits}, {numerics.rounding.value}" if numerics else ""
+
+
 def trace(
-    file: str | Path | Recorded, case: int = 0, row: int = 0, column: int = 0, *, hardware: bool = True
+    file: str | Path | Recorded,
+    case: int = 0,
+    row: int = 0,
+    column: int = 0,
+    *,
+    hardware: bool = True,
+    numerics: Numerics | None = None,
 ) -> TracedOutput:
     """Trace one output of a register file: by the golden model and, on request, the hardware.
 
@@ -124,6 +139,8 @@ def trace(
         Place of the output.
     hardware : bool
         Trace the hardware too. It is built in Amaranth's simulator, which takes some seconds.
+    numerics : Numerics, optional
+        Other numerics of the golden model than those of the architecture, see :func:`sptc.numerics`.
 
     Raises
     ------
@@ -138,19 +155,33 @@ def trace(
         if not 0 <= number < count:
             raise OperandError(f"{name} must be 0 to {count - 1}, as the register file has it, not {number}")
     operands = _operands(recorded.take(slice(case, case + 1)), row, column)
-    [golden] = golden_traces(i, recorded.arch, operands)
+    [golden] = golden_traces(i, recorded.arch, operands, numerics)
     traces = hardware_traces(i, recorded.arch, operands) if hardware else iter(())
     result = None
     if recorded.d is not None:
         d = int(recorded.matrix(recorded.d[case : case + 1])[0, row, column])
-        result = FileResult(d, None if d == golden.d else first_possible_step(golden, operands, d))
+        result = FileResult(d, None if d == golden.d else first_possible_step(golden, operands, d, numerics))
     return TracedOutput(
-        name=recorded.name, case=case, row=row, column=column, golden=golden, hardware=next(traces, None), file=result
+        name=recorded.name,
+        case=case,
+        row=row,
+        column=column,
+        golden=golden,
+        hardware=next(traces, None),
+        file=result,
+        numerics=numerics,
     )
 
 
 def trace_chain(
-    instruction: Instruction, arch: str, operands: MatrixOperands, row: int, column: int, *, hardware: bool = True
+    instruction: Instruction,
+    arch: str,
+    operands: MatrixOperands,
+    row: int,
+    column: int,
+    *,
+    hardware: bool = True,
+    numerics: Numerics | None = None,
 ) -> Iterator[TracedOutput]:
     """Trace one output of a product, instruction by instruction along K; each D is the C of the next.
 
@@ -166,6 +197,8 @@ def trace_chain(
         Place of the output in the product, for titles.
     hardware : bool
         Trace the hardware too.
+    numerics : Numerics, optional
+        As for :func:`trace`.
 
     Raises
     ------
@@ -181,10 +214,17 @@ def trace_chain(
         if number and i.c is not i.d:
             raise OperandError(f"{i} makes {i.d.name} of C of {i.c.name}, and cannot be chained along K")
         one = replace(step, c=c)
-        [golden] = golden_traces(i, arch, one)
+        [golden] = golden_traces(i, arch, one, numerics)
         other = next(hardware_traces(i, arch, one, watched)) if watched else None
         yield TracedOutput(
-            name=str(i), case=number, row=row, column=column, golden=golden, hardware=other, counted="instruction"
+            name=str(i),
+            case=number,
+            row=row,
+            column=column,
+            golden=golden,
+            hardware=other,
+            counted="instruction",
+            numerics=numerics,
         )
         c = np.full_like(c, golden.d)
 

@@ -27,7 +27,7 @@ RANDOM = ["--random", "150", "20", "64"]
 
 
 def test_random_matrices(cli: CommandLine) -> None:
-    text = cli.text(*RANDOM, "--dense", "--output", "d.npy", "--plot", "errors.svg", "--jobs", 1)
+    text = cli.text(*RANDOM, "--compare-dense", "--output", "d.npy", "--plot", "errors.svg", "--jobs", 1)
     wgmma = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16"
     for words in (
         f"150 x 20 x 64: {wgmma} on sm_90; one chain along K; result f32 (RNE)",
@@ -63,6 +63,41 @@ def test_the_matrices_of_a_tile(rng: np.random.Generator, cli: CommandLine) -> N
     sptc.save("tile.npz", **tile)
     cli.text("--a", "tile.npz", "--b", "tile.npz", "--backend", "golden", "--output", "d.npy", "--jobs", 1)
     np.testing.assert_array_equal(np.load("d.npy"), sptc.unpack(instruction, d=sptc.mma(**tile)).d)
+
+
+def test_other_numerics(rng: np.random.Generator, cli: CommandLine) -> None:
+    """The bits are those of sptc.gemm with the same record; each option affects only instructions that have it."""
+    a, b = sparse(rng, 16, 128, np.float32), rng.standard_normal((128, 8)).astype(np.float32)
+    saved(a=a, b=b)
+    words = ["--a", "a.npy", "--b", "b.npy", "--jobs", 1]
+    for fmt, option, instruction in (
+        ("f16", "--alignment", "m16n8k32 f16 f32"),
+        ("e4m3", "--fp8-alignment", "wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e4m3"),
+    ):
+        report = cli.json(
+            *words,
+            "--instruction",
+            instruction,
+            option,
+            9,
+            "--products",
+            8,
+            "--output",
+            f"{fmt}.npy",
+            "--compare-dense",
+        )
+        assert (report["numerics"], report["cycles"]) == ({"alignment_bits": 9, "products": 8}, None)
+        own = sptc.numerics("sm_90", instruction)
+        expected = sptc.gemm(a, b, instruction=instruction, numerics=own.replace(alignment_bits=9, products=8))
+        np.testing.assert_array_equal(np.load(f"{fmt}.npy"), expected)
+        assert (expected != sptc.gemm(a, b, instruction=instruction)).any()
+    for more, message in (
+        (["--format", "e4m3", "--alignment", 9], "on sm_90, but --fp8-alignment does"),
+        (["--format", "f16", "--fp8-alignment", 9], "on sm_90, but --alignment does"),
+        (["--format", "f16", "--products", 9], "step must be one of 1, 2, 4, 8, 16, 32, 64, not 9"),
+        (["--format", "f16", "--alignment", 9, "--backend", "rtl"], "with numerics, use golden or native"),
+    ):
+        cli.refuses(*words, *more, message=message)
 
 
 def test_what_is_wrong(monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
@@ -350,8 +385,8 @@ def test_bad_input(cli: CommandLine) -> None:
         (["--swapped"], "not 2:4 sparse: "),
         (["--scales", "ue8m0", "--instruction", WGMMA], f"{WGMMA} has no block scales of ue8m0"),
         (["--a", "bias.npy"], "a must be a matrix with at least one element, not of shape (530,)"),
-        (["--a", "packed.npz", "--dense"], "a is compressed: there is no dense product to compare with"),
+        (["--a", "packed.npz", "--compare-dense"], "a is compressed: there is no dense product to compare with"),
         (["--a", "strange.npz"], "strange.npz is in no known format, but 'x'"),
-        (["--dense", "--instruction", dense], f"{dense} is dense: there is no other dense product to compare"),
+        (["--compare-dense", "--instruction", dense], f"{dense} is dense: there is no other dense product to compare"),
     ):
         cli.refuses("--a", "a.npy", "--b", "b.npy", *words, "--jobs", "1", "--backend", "golden", message=message)

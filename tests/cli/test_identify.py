@@ -48,6 +48,18 @@ def test_the_way_is_found(product: dict[str, np.ndarray], cli: CommandLine) -> N
     assert "next best, which " in text
 
 
+@pytest.mark.regression
+def test_other_numerics(product: dict[str, np.ndarray], cli: CommandLine) -> None:
+    i = "wgmma.mma_async.sp.sync.aligned.m64n8k64.f32.e4m3.e4m3"
+    changed = sptc.numerics("sm_90", i).replace(alignment_bits=8)
+    saved(y=sptc.gemm(product["a"], product["b"], instruction=i, split_k=2, numerics=changed))
+    files = [word for name in "aby" for word in (f"--{name}", f"{name}.npy")]
+    more = [*files, "--instruction", i, "--result", "f32"]
+    assert cli.json(*more, "--fp8-alignment", 8)["way"]["split_k"] == 2
+    assert not cli.json(*more, status=1)["exact"]
+    cli.refuses(*words("--fp8-alignment", 8), message="changes the numerics of one instruction: add --instruction")
+
+
 def test_a_search_without_a_match(product: dict[str, np.ndarray], cli: CommandLine) -> None:
     y = product["y"].view(np.uint32)
     y[3, 4] ^= 1 << 30

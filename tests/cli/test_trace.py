@@ -46,6 +46,26 @@ def test_the_seed_decides(cli: CommandLine) -> None:
     assert said[0] == said[1] != said[2]
 
 
+def test_other_numerics(cli: CommandLine) -> None:
+    """The golden model alone is traced, its steps have the parameters, and the D of the file is another one."""
+    lines = cli.text(FILE, "--alignment", 11, "--products", 4, status=1).splitlines()
+    assert " with L = 4, F = 11, RZ-f32: case 0" in lines[0]
+    assert [line.partition(", the last")[0].partition("F ")[2] for line in lines if line.startswith("step ")] == [
+        "11"
+    ] * 4
+    i = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+    a, b = np.zeros((16, 32), np.float16), np.ones((32, 8), np.float16)
+    a[0, ::4], a[0, 1] = 2.0**-9, 1
+    saved(a=a, b=b)
+    words = [i, "--a", "a.npy", "--b", "b.npy"]
+    changed = sptc.numerics("sm_90", i).replace(alignment_bits=7)
+    assert (
+        cli.json(*words, "--alignment", 7)["d"]
+        == f"0x{sptc.gemm(a, b, instruction=i, numerics=changed).view('u4')[0, 0]:08x}"
+    )
+    assert cli.json(*words, "--golden-only")["d"] != cli.json(*words, "--alignment", 7)["d"]
+
+
 def test_special_values_and_overflows(cli: CommandLine) -> None:
     for seed in range(8):
         cli.json(F16, "--golden-only", "--distribution", "special", "--seed", seed)
