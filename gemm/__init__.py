@@ -5,19 +5,35 @@ a function of the same name in ``sptc``. Therefore the package itself is callabl
 """
 
 import sys
+from inspect import Signature, signature
 from types import ModuleType
 from typing import Any
 
 __all__: list[str] = []
 
 
+def _function() -> Any:
+    from .multiply import gemm  # imported on first use, like the package
+
+    return gemm
+
+
 class _Callable(ModuleType):
-    """Package that can be called as the function ``gemm``."""
-
     def __call__(self, *operands: Any, **options: Any) -> Any:
-        from .multiply import gemm
+        return _function()(*operands, **options)
 
-        return gemm(*operands, **options)
+    @property
+    def __signature__(self) -> Signature:
+        return signature(_function())
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        """Documentation of the function, with its signature, which `help` shows of no package."""
+        first, rest = str(_function().__doc__).split("\n", 1)
+        named = [str(parameter) for parameter in self.__signature__.parameters.values()]
+        named.insert(3, "*")  # behind a, b and c
+        lines = "".join(f"        {one},\n" for one in named)
+        return f"{first}\n\n    gemm(\n{lines}    )\n{rest}"
 
 
 sys.modules[__name__].__class__ = _Callable

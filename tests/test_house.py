@@ -1,13 +1,17 @@
 """The plan of the house: who may import whom, what `import sptc` costs, and how files are kept."""
 
 import ast
+import inspect
 import json
+import pydoc
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
+import sptc
+from sptc.gemm import multiply
 
 ROOT = Path(__file__).parents[1]
 STANDARD = set(sys.stdlib_module_names)
@@ -218,9 +222,11 @@ def test_the_package_imports_itself_relatively() -> None:
 
 
 def test_importing_the_package_loads_nothing_heavy(tmp_path: Path) -> None:
-    program = "import sys, json, sptc; print(json.dumps(sorted(sys.modules)))"
+    program = "import sys, json, sptc; print(json.dumps([dir(sptc), sptc.__all__, sorted(sys.modules)]))"
     output = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, check=True, timeout=60)
-    loaded = set(json.loads(output.stdout))
+    listed, public, modules = json.loads(output.stdout)
+    loaded = set(modules)
+    assert {*public, "__version__"} <= {*listed}
     assert {"sptc", "sptc.golden", "numpy"} <= loaded
     heavy = {
         "amaranth",
@@ -235,6 +241,18 @@ def test_importing_the_package_loads_nothing_heavy(tmp_path: Path) -> None:
         "sptc.gemm",
     }
     assert not loaded & {*heavy, "hypothesis", "pytest"}
+
+
+def test_public_functions_show_their_signatures() -> None:
+    """Also `sptc.gemm`, which is a package that can be called."""
+    shown = pydoc.render_doc(sptc.gemm, renderer=pydoc.plaintext)
+    assert "\n    gemm(\n        a: Any,\n        b: Any,\n" in shown
+    assert "split_k : int" not in shown
+    assert "split_k, order, k_order, promote" in shown
+    assert inspect.signature(sptc.gemm) == inspect.signature(multiply.gemm)
+    for name in sptc.__all__:
+        if callable(member := getattr(sptc, name)) and not inspect.isclass(member):
+            assert not {"args", "kwargs"} & inspect.signature(member).parameters.keys(), name
 
 
 def test_no_file_is_too_long() -> None:
