@@ -93,6 +93,50 @@ def test_every_block_is_run_or_says_why_not() -> None:
         assert text.count("\n```") == 2 * (shown - text.count("<!-- set-up")), name_of(page)
 
 
+#: What a block holds that the base install cannot run, and the extra that brings it.
+EXTRAS = {
+    r"\btorch\b|\.pt\b": "torch",
+    r"safetensors|ml_dtypes": "tensors",
+    r"\bimport triton\b": "triton",
+    r"sptc (area|sweep|energy)\b|--(svg|plot) ": "area",
+    r"sptc prove\b": "formal",
+    r"sptc gpu verify\b": "cuda",
+}
+#: Extras that bring others.
+BRINGS = {"torch": {"tensors"}}
+
+
+def unnamed_extras(text: str) -> list[tuple[str, str]]:
+    """Return the first line of each block that needs an extra which the text above it does not name, and that extra.
+
+    The text above is what stands between it and the heading or block before it.
+    """
+    found = []
+    for match in re.finditer(r"^```(?:python|sh)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+        above = re.split(r"^(?:#.*|```)$", text[: match.start()], flags=re.MULTILINE)[-1]
+        named = {*re.findall(r"extra `(\w+)`", above), *re.findall(r"\[(\w+)\]'?`", above)}
+        named |= {other for extra in named for other in BRINGS.get(extra, ())}
+        needed = {extra for pattern, extra in EXTRAS.items() if re.search(pattern, match[1])}
+        needed -= {other for extra in needed for other in BRINGS.get(extra, ())}
+        found += [(match[1].partition("\n")[0], extra) for extra in sorted(needed - named)]
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_blocks_name_their_extra(page: Path) -> None:
+    assert unnamed_extras(page.read_text(encoding="utf-8")) == []
+
+
+def test_a_missing_extra_is_reported() -> None:
+    block = "```sh\nsptc area --formats s8\n```\n"
+    assert unnamed_extras(block) == [("sptc area --formats s8", "area")]
+    assert unnamed_extras(f"With the extra `area`:\n\n{block}") == []
+    assert unnamed_extras(f"With the extra `area`:\n\n{block}\nAgain:\n\n{block}") == [
+        ("sptc area --formats s8", "area")
+    ]
+    assert unnamed_extras("```python\nimport torch, safetensors\n```\n") == [("import torch, safetensors", "torch")]
+
+
 @pytest.mark.regression
 def test_the_jobs_of_the_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("pyosys")
