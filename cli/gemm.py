@@ -249,8 +249,8 @@ def _folder(options: argparse.Namespace, identifying: Mapping[str, Any]) -> Iter
 def _identifying(options: argparse.Namespace, way: Way, files: Mapping[str, str]) -> dict[str, Any]:
     """Return all options that affect the result, by name; a resumed product must have the same."""
     names = ("a_tensor", "b_tensor", "transpose_b", "random", "seed", "backend", "prune", "producer", "nan", "rows")
-    names += ("alignment", "fp8_alignment", "products")
-    values = {name: getattr(options, name) for name in (*names, "compare_dense", "alpha", "beta", "relu")}
+    numerics = ("alignment", "fp8_alignment", "products")
+    values = {name: getattr(options, name) for name in (*names, *numerics, "compare_dense", "alpha", "beta", "relu")}
     # A folder stores the way as JSON.
     stored_way: dict[str, Any] = json.loads(json.dumps(asdict(way)))
     return {"version": __version__, **stored_way, **dict.fromkeys((*EPILOGUE_FILES, *SCALE_FILES)), **files, **values}

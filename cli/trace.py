@@ -94,7 +94,7 @@ def _execute(options: argparse.Namespace) -> int:
     if options.source.endswith(".npz"):
         if superfluous := next((name for name in _TILE_OPTIONS if getattr(options, name) is not None), None):
             raise OperandError(f"{flag(superfluous)} draws a random tile and cannot be combined with FILE.npz")
-        file = read(options.source)
+        file: Recorded = read(options.source)
     else:
         file = _random_tile(options)
     changed = _numerics(options, file.instruction, file.arch)

@@ -121,7 +121,7 @@ def pack(
         _check_nibbles(i, selected, stored, places, metadata)
     if of_tensor_memory:
         return to_tensor_memory(of_tensor_memory, stored, right, codes, selected, scales)
-    held: dict[str, Any] = {"instruction": str(i), "a": matrices_to_registers(stored, a_fragment(i))}
+    fields: dict[str, Any] = {"instruction": str(i), "a": matrices_to_registers(stored, a_fragment(i))}
     if selected is not None:
         fields["e"], fields["selector"] = metadata_to_registers(i, selected, selector), selector
     if i.family == "mma":

@@ -308,8 +308,8 @@ def _errors(problem: Problem, factors: Factors, d: NDArray, part: tuple[slice, s
             place = Place.of(rows, columns, problem.all_size)
             golden = problem.backend("golden", of_dense.instruction)
             d = product(dense_way, of_dense, golden, epilogue, c, place)
-            found["dense"] = of(d, whole / float(scale), float(scale))
-    return found
+            errors["dense"] = of(d, whole / float(scale), float(scale))
+    return errors
 
 
 def _given(problem: Problem, rows: slice, columns: slice) -> NDArray[np.float64]:

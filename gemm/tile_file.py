@@ -14,7 +14,7 @@ from ..errors import FileError, OperandError, shown
 from ..infra.files import write_whole
 from ..infra.reading import read_arrays
 from ..isa.names import resolve
-from ..operands.tile_arrays import family_of, register_keys
+from ..operands.tile_arrays import KEYS, family_of, register_keys
 from ..tensors.compressed import Compressed
 from .matrices import as_array
 from .unpack import unpack

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ..errors import Error, FileError
 from ..infra.reading import opened, parse_json, read_text
 from ..isa.names import Subject
+from ..operands.tile_arrays import KEYS
 from . import register_file
 from .archive import Replayable, load
 from .candidates import draw_candidates

@@ -23,7 +23,7 @@ from ..isa.instructions import Instruction, require_architecture
 from ..isa.names import subject_named
 from ..isa.operands import MatrixOperands
 from ..isa.tcgen05 import Opcode
-from .archive import Archive, Recorded
+from .archive import Archive, Recorded, load
 
 __all__ = ["DotProducts", "read", "shipped_dot_products"]
 
