@@ -1,6 +1,7 @@
 """``sptc.diagnose``: say what went wrong with a product, or that it is correct."""
 
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -38,10 +39,15 @@ def diagnose(a: Any, b: Any, y: Any, **options: Any) -> Diagnosis:
     A fault explains a result only if it gives every bit, and only if the outputs that differ hold far more bits than
     the fault has free parameters: a single wrong output is never explained.
     """
-    found = identify(a, b, y, **options)
+    identification = identify(a, b, y, **options)
     shape = as_array("y", y).shape
-    if found.exact:
-        assert found.way
-        return correct_result(found.way, shape)
-    assert found.diagnosis
-    return replace(found.diagnosis, differing=np.reshape(found.diagnosis.differing, shape), nearest=found.nearest)
+    if identification.exact:
+        assert identification.way
+        return correct_result(identification.way, shape)
+    diagnosis = identification.diagnosis
+    assert diagnosis
+    return replace(diagnosis, differing=np.reshape(diagnosis.differing, shape), nearest=identification.nearest)
+
+
+# Shown by help(): the keyword arguments one by one.
+diagnose.__signature__ = signature(identify).replace(return_annotation=Diagnosis)  # type: ignore[attr-defined]
