@@ -32,9 +32,6 @@ class InstructionError(Error):
     text: str = ""  #: The text that does not parse; empty for other errors
     choices: str = ""  #: Numbered list of the instructions that have the words of a text; empty for other errors
 
-    def __str__(self) -> str:
-        return f"{super().__str__()}\n{self.choices}".rstrip()
-
 
 class KernelError(Error):
     """A kernel that cannot be read or executed, or that violates a rule of PTX; the error names the line."""

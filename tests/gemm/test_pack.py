@@ -253,7 +253,7 @@ UNPACKABLE: list[tuple[Any, dict[str, Any], str]] = [
     (DENSE, {**STORED, "b": ZEROS["b"][:16], "nibbles": NIBBLES}, r"^mma.* is dense and takes no metadata$"),
     (SCALED, {"a": np.zeros((16, 128)), "b": np.zeros((128, 8))}, r"^scale_a of mma.* must be codes in uint8 of"),
     (TENSOR.replace("m128", "m99"), ZEROS, r"^'m99n16k32.f32.f16.f16' is no shape with types of tcgen05"),
-    ("mma.sp", ZEROS, r"missing in 'mma.sp'"),
+    ("mma.sp", ZEROS, r"^the shape is missing in 'mma\.sp\."),
     (7, ZEROS, r"^an instruction must be a string, not int\.$"),
 ]
 NOT_PACKED: list[tuple[str, dict[str, Any], str]] = [

@@ -49,7 +49,7 @@ def test_the_same_numerics_and_places_are_preferred_by_rule() -> None:
         resolve("m16n8k64 e4m3 e4m3 f32")
     assert caught.value.choices.splitlines()[1].split() == ["1", "ordered", "-", "-", E4M3]
     assert [line.split()[0] for line in caught.value.choices.splitlines()[1:]] == ["1", "2", "3", "4"]
-    assert str(caught.value).endswith(caught.value.choices)
+    assert len(caught.value.choices.splitlines()) == 5
     assert resolve("m128n64k32 kind::f16 f32 bf16", product=True).instruction.a.name == "bf16"
     with pytest.raises(InstructionError, match="9 instructions have the words"):
         resolve("m128n64k32 kind::f16")
