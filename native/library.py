@@ -26,6 +26,7 @@ __all__ = [
     "Tcgen05Operands",
     "WgmmaOperands",
     "library",
+    "library_file",
 ]
 
 #: Version of the C interface for which the structures below are written.
@@ -166,18 +167,22 @@ def _build(whole: Path) -> None:
     progress("")
 
 
+def library_file() -> Path:
+    """Return the file of the library: the compiled one of a wheel, or one compiled on first use."""
+    return _READY if _READY.is_file() else built(f"libsptc-{_fingerprint()}.so", _build)
+
+
 @cache
 def library() -> ctypes.CDLL:
-    """Return the library: the compiled one of a wheel, or one compiled on first use.
+    """Load the library of :func:`library_file`.
 
     Raises
     ------
     BackendError
         There is no compiler, or it fails; or the library cannot be loaded.
     """
-    ready = _READY.is_file()
-    path = _READY if ready else built(f"libsptc-{_fingerprint()}.so", _build)
-    loaded = load_library(path, installed=ready)
+    path = library_file()
+    loaded = load_library(path, installed=path == _READY)
     handle, text = ctypes.c_void_p, ctypes.c_char_p
     loaded.sptc_open.argtypes = [ctypes.c_int, text, text, ctypes.POINTER(handle)]
     loaded.sptc_close.argtypes = [handle]

@@ -19,7 +19,7 @@ from sptc.isa.architectures import TARGETS, require_target
 from sptc.isa.fragments import metadata_map
 from sptc.isa.instructions import every_instruction, parse
 from sptc.isa.tcgen05 import every_opcode, instructions_of, parse_opcode
-from sptc.native.library import KERNELS, library
+from sptc.native.library import KERNELS, library_file
 from sptc.native.tables import GENERATED, forms, header
 from sptc.native.vendor import files
 
@@ -83,7 +83,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_the_first_example_is_c_without_warnings(tmp_path: Path) -> None:
     native = Path(__file__).parents[2] / "native"
-    built = library()._name
+    built = library_file()
     words = [*STRICT, f"-I{native / 'include'}", native / "examples" / "first.c", built, "-o", tmp_path / "first"]
     run([c_compiler(), *words], tmp_path)
     assert run([tmp_path / "first"], tmp_path) == EXAMPLES["first"]

@@ -202,7 +202,7 @@ def test_objects_draw_themselves() -> None:
 
 
 def test_what_there_is_not() -> None:
-    with pytest.raises(InstructionError, match=r"^\d+ instructions have these words; say which$"):
+    with pytest.raises(InstructionError, match=r"^\d+ instructions have the words 'm16n8k32'; they differ in "):
         layout("m16n8k32")
     with pytest.raises(OperandError, match="selector"):
         layout(WORDS, selector=2)
