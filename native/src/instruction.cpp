@@ -169,7 +169,9 @@ bool scale_is_meant(const Form &form, const Words &words, int type) {
 }
 
 bool has(const Architecture &architecture, const Form &form) {
-    const std::string family = form.family == Family::TCGEN05 ? "tcgen05" : form.family == Family::WGMMA ? "wgmma" : "mma";
+    const std::string family = form.family == Family::TCGEN05 ? "tcgen05"
+                               : form.family == Family::WGMMA ? "wgmma"
+                                                              : "mma";
     const std::string word = " " + family + (form.sparsity == Sparsity::DENSE ? "." : ".sp.") + form.kind + " ";
     const bool lacks = *form.kind && std::string(architecture.lacks).find(word) != std::string::npos;
     return form.numerics[architecture.numerics] >= 0 && !lacks;

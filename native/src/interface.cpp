@@ -251,8 +251,7 @@ sptc_status sptc_set_numerics(sptc_instruction *instruction, int products, int a
         const bool fused = changed.method == sptc::Method::FUSED;
         if (!fused && changed.method != sptc::Method::GROUPED)
             throw Error(SPTC_BAD_VALUE, "the numerics of this kind of instruction cannot be changed.");
-        check_range("products", products, fused ? 1 : changed.step,
-                    fused && !of.form->scale_size ? 32 : changed.step);
+        check_range("products", products, fused ? 1 : changed.step, fused && !of.form->scale_size ? 32 : changed.step);
         check_range("alignment_bits", alignment_bits, fused ? 1 : changed.alignment_bits,
                     fused ? 25 : changed.alignment_bits);
         check_range("zero_exponent", zero_exponent, -282, 4);
