@@ -106,7 +106,8 @@ def test_a_survey(least: CoreConfig, library: Library, tmp_path: Path) -> None:
     values = json.loads(json.dumps(as_dict(again)))
     assert values["configuration"]["formats"] == ["s8", "u8"]
     nand2 = {"cell": "NAND2", "area": 4.0}
-    assert values["library"] == {"file": "little.lib", "sha256": library.sha256, "nand2": nand2}
+    shown = {"file": "little.lib", "sha256": library.sha256, "corner": library.corner, "nand2": nand2}
+    assert values["library"] == shown
     assert values["units"] == {"area": "the library's", "gates": "NAND2", "delay": "ps"}
     assert values["unit"]["cached"]
     assert values["unit"]["area"] == found.unit.amounts["area"]

@@ -31,7 +31,7 @@ def test_what_ships() -> None:
     assert "Redistribution and use" in (SHIPPED.parent / "LICENCE").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("backend", ["golden", "native", "rtl"])
+@pytest.mark.parametrize("backend", ["golden", "native", pytest.param("rtl", marks=pytest.mark.regression)])
 def test_every_model_gives_the_words_of_a_b200(backend: str) -> None:
     outcomes = replay(WORDS, backend=backend)
     assert (len(outcomes), sum(o.outputs for o in outcomes), sum(o.mismatches for o in outcomes)) == (31, 74, 0)
