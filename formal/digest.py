@@ -75,7 +75,7 @@ class _Walk:
         return value
 
     def _number(self, net: Any) -> tuple[int, int] | str:
-        """Return the number of a net's driver and its bit there; each bit of a free variable has its own number."""
+        """Return the number of the cell that drives a net, and the bit of its output; a free bit drives itself."""
         if net.is_const:
             return str(net.const)
         is_free = net.cell == 0

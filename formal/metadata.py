@@ -1,4 +1,4 @@
-"""Metadata decoding: legality, selects, and the slot exchange of 3:1 multiplexers."""
+"""Proofs about metadata decoding: legal nibbles, select signals, and slots that 3:1 multiplexers exchange."""
 
 from amaranth.hdl import Array, Cat, Const, Mux, Signal, Value
 

@@ -1,4 +1,4 @@
-"""Matrices of codes to shared memory and back, by the address maps of ``isa``."""
+"""Write matrices of codes to shared memory and read them back, by the address maps of ``isa``."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -44,7 +44,7 @@ def _sizes(rows: int, stored: int) -> dict[str, int]:
 
 
 def _axes(bits: int) -> list[int]:
-    """Return the axis of each digit in the order of memory; :func:`_sizes` numbers the axes."""
+    """Return the axis that each digit of a mixed-radix address indexes; :func:`_sizes` numbers the axes."""
     return [[*_sizes(0, 0)].index(digit) for digit in _ORDERS[bits]]
 
 

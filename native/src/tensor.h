@@ -35,7 +35,7 @@ TensorMap accumulator_map(const InstructionDescriptor &descriptor, uint64_t addr
 TensorMap a_map(const InstructionDescriptor &descriptor, uint64_t address);
 // Map of the nibbles of the rows in a CTA.
 TensorMap metadata_map(const InstructionDescriptor &descriptor, uint64_t address);
-// Map of the block scales of the rows of A in a CTA, or of all columns of B, whose parts are in successive lanes.
+// Places of the block scales of A's rows in a CTA, or of all columns of B; their parts are in successive lanes.
 TensorMap scale_map(const char *name, int lines, int size, int scale_id, uint64_t address, int parts);
 
 }  // namespace sptc

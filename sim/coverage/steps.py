@@ -186,7 +186,7 @@ _NEGATIVE = Need(
     "No product is negative, so no sum is below its accumulator.", lambda o: o.a.format.signed or o.b.format.signed
 )
 _INTEGER_BINS = (
-    # The exact sum stays within 32 bits, is clamped (``.satfinite``, last step) or wraps, or is at the edge.
+    # Cases: the exact sum fits in 32 bits, is clamped (``.satfinite``, last step), wraps, or is an extreme value.
     Bin("in range", lambda s: s.in_range),
     Bin("clamped high", lambda s: s.above & s.saturate),
     Bin("clamped low", lambda s: s.below & s.saturate, (_NEGATIVE,)),
