@@ -14,7 +14,7 @@ from ..tensors.cutlass import Atom, atom_sm90, atom_sm100, interleaved_positions
 from .index_maps import named_maps
 from .setting import Fault, Setting
 
-__all__ = ["metadata", "metadata_rows"]
+__all__ = ["metadata"]
 
 _Nibbles = NDArray[np.uint8]
 
@@ -138,11 +138,3 @@ def _positions(every: NDArray[np.uint32], atom: Atom) -> NDArray[np.intp]:
             return total[:0]
         total |= placed.astype(np.intp) << digit
     return total
-
-
-def metadata_rows(setting: Setting, row: int) -> Iterator[tuple[int, Setting]]:
-    """Yield settings of one row with the metadata of each other row."""
-    nibbles = setting.nibbles
-    assert nibbles is not None
-    for other in range(len(nibbles)):
-        yield other, replace(setting, nibbles=nibbles[[other]])
