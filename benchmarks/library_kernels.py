@@ -7,8 +7,6 @@ import triton.language as tl
 
 __all__ = ["product"]
 
-TILE = 64
-
 
 @triton.jit
 def _kernel(a, b, y, k, tile: tl.constexpr, n):  # type: ignore[no-untyped-def]
@@ -23,9 +21,9 @@ def _kernel(a, b, y, k, tile: tl.constexpr, n):  # type: ignore[no-untyped-def]
     tl.store(y + rows[:, None] * n + columns[None, :], sums)
 
 
-def product(torch: Any, a: Any, b: Any) -> Any:
-    """Return the f32 product of a row-major A and a column-major B; M, N and K are multiples of 64."""
+def product(torch: Any, a: Any, b: Any, tile: int) -> Any:
+    """Return the f32 product of a row-major A and a column-major B; M, N and K are multiples of `tile`."""
     (m, k), n = a.shape, b.shape[1]
     y = torch.empty((m, n), dtype=torch.float32, device="cuda")
-    _kernel[(m // TILE, n // TILE)](a, b.t(), y, k, TILE, n)
+    _kernel[(m // tile, n // tile)](a, b.t(), y, k, tile, n)
     return y

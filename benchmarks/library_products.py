@@ -1,26 +1,30 @@
 """Identify the way of summation behind products that libraries computed on a GPU, and time ``sptc identify``.
 
-``--record FOLDER`` runs cuSPARSELt and cuBLAS through PyTorch, and a kernel of Triton, on the GPU of this machine and
-writes what they give. Else the products in ``--folder`` are identified, wherever: operands are drawn again. What is
-found is written beside them with ``--ways``.
+``--record FOLDER`` runs the libraries on the GPU of this machine and writes what they give. Else the products in
+``--folder`` are identified, wherever: operands are drawn again. What is found is written beside them with ``--ways``.
+``--scaled`` takes products of fp8, mxfp8, mxfp4 and nvfp4 with scales, and of tf32 and bf16 by XLA, instead of
+those of unscaled libraries.
 """
 
 import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from measure import Row, options, show
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    import sptc
+
 RECORDED = Path(__file__).parents[1] / "recordings" / "libraries"
-PRODUCTS, RESULTS = "products.json", "products.npz"
-#: PyTorch's name of each format.
-NAMES = {"f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "s8": "int8", "tf32": "float32"}
+#: Packages whose versions are recorded.
+PACKAGES = ("triton", "torchao", "transformers", "deep_gemm", "gemlite", "jax")
 LONGEST_NAME = 200
 CODES = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
@@ -37,7 +41,7 @@ class Product(NamedTuple):
     @property
     def name(self) -> str:
         """Name of the product in files."""
-        words = [f"{key}{value}" for key, value in self.options.items()]
+        words = [f"{key}{str(value).replace(' ', '-by-')}" for key, value in self.options.items()]
         return ".".join([self.library, self.format, "x".join(map(str, self.shape)), *words])
 
 
@@ -60,62 +64,117 @@ def products() -> Iterator[Product]:
         yield Product("triton", fmt, "f32", (128, 128, 1024), {})
 
 
+def scaled_products() -> Iterator[Product]:
+    """Yield the products with scales to record, and those of XLA in tf32 and bf16."""
+    small, large = (64, 128, 512), (128, 256, 1024)
+    fine, coarse = {"scales": "1x128 1x128"}, {"scales": "1x128 128x128"}
+    for kind in ("tensor", "row"):
+        for fast in (True, False):
+            yield Product("cublas", "e4m3", "bf16", small, {"scales": kind, "use_fast_accum": fast})
+    for scales in (coarse, fine):
+        yield Product("cublas", "e4m3", "f32", small, scales)
+    yield Product("torchao", "e4m3", "bf16", small, coarse)
+    yield Product("torchao", "e4m3", "f32", small, {**coarse, "training": True})
+    yield Product("torchao-weights", "bf16", "bf16", small, {"weights": "nvfp4"})
+    yield Product("transformers", "e4m3", "f32", small, coarse)
+    yield Product("triton", "e4m3", "f32", small, {"tile": 32})
+    for shape in (small, large):
+        yield Product("deepgemm", "e4m3", "bf16", shape, coarse)
+        yield Product("deepgemm", "e4m3", "f32", shape, fine)
+        yield Product("deepgemm", "bf16", "f32", shape, {})
+        for fmt in ("bf16", "f16"):
+            for weights in ("mxfp8", "mxfp4"):
+                yield Product("gemlite", fmt, fmt, shape, {"weights": weights})
+        for fmt in ("bf16", "tf32"):
+            yield Product("xla", fmt, "f32", shape, {})
+    yield Product("xla", "bf16", "f32", (64, 128, 2048), {})
+
+
+def draw(product: Product) -> np.random.Generator:
+    """Return the random numbers of a product."""
+    return np.random.default_rng(int.from_bytes(hashlib.sha256(product.name.encode()).digest()[:4], "little"))
+
+
+def scales(product: Product) -> dict[str, Any]:
+    """Draw the scales of a product, as for :func:`sptc.identify`."""
+    (m, n, k), rng = product.shape, draw(product)
+    kind = product.options.get("scales")
+    if not kind:
+        return {}
+    shapes = {
+        "tensor": ((), ()),
+        "row": ((m, 1), (1, n)),
+        "1x128 1x128": ((m, k // 128), (k // 128, n)),
+        "1x128 128x128": ((m, k // 128), (k // 128, n // 128)),
+    }[kind]
+    names = ("scale_a", "scale_b") if kind in ("tensor", "row") else ("group_scale_a", "group_scale_b")
+    return {name: rng.uniform(0.01, 2, shape).astype(np.float32) for name, shape in zip(names, shapes, strict=True)}
+
+
+def weights(product: Product) -> tuple[NDArray[np.uint8], NDArray[np.uint8]] | None:
+    """Draw codes of B^T (N x K) with block scales, and the codes of the scales (N x blocks); None if B has none."""
+    kind, rng, (_, n, k) = product.options.get("weights"), draw(product), product.shape
+    if not kind:
+        return None
+    codes = rng.integers(0, 16, (n, k), np.uint8)
+    if kind == "mxfp8":
+        codes = rng.integers(0, 127, (n, k), np.uint8) | rng.integers(0, 2, (n, k), np.uint8) << 7
+        return codes, rng.integers(112, 120, (n, k // 32), np.uint8)
+    if kind == "mxfp4":
+        return codes, rng.integers(118, 126, (n, k // 32), np.uint8)
+    codes[:, ::16] = 7  # the largest number of each block, from which the library finds the drawn scale
+    return codes, rng.integers(32, 64, (n, k // 16), np.uint8)
+
+
 def operands(product: Product) -> tuple[NDArray, NDArray]:
     """Draw A (M x K, 2:4 sparse for sparse libraries) and B (K x N) as numbers that the format represents exactly."""
     import ml_dtypes
 
-    m, n, k = product.shape
-    seed = int.from_bytes(hashlib.sha256(product.name.encode()).digest()[:4], "little")
-    rng = np.random.default_rng(seed)
+    (m, n, k), rng = product.shape, draw(product)
     a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
     if product.format == "s8":
         a, b = ((32 * matrix).round().clip(-127, 127) for matrix in (a, b))
     if product.library == "cusparselt":
         order = np.argsort(rng.random((m, k // 4, 4)), axis=2)
         a *= (order < 2).reshape(m, k)
-    if product.format == "tf32":
+    if product.format == "tf32" and product.library == "cublas":
         return tuple((matrix.view(np.uint32) & 0xFFFFE000).view(np.float32) for matrix in (a, b))  # type: ignore[return-value]
+    if of_weights := weights(product):
+        mx = product.options["weights"] != "nvfp4"
+        of_codes = ml_dtypes.float8_e4m3fn if product.options["weights"] == "mxfp8" else ml_dtypes.float4_e2m1fn
+        codes, blocks = of_weights
+        factors = blocks.view(ml_dtypes.float8_e8m0fnu if mx else ml_dtypes.float8_e4m3fn).astype(np.float32)
+        b = (codes.view(of_codes).astype(np.float32) * factors.repeat(32 if mx else 16, 1)).T
     dtype = {
         "f16": np.float16,
         "bf16": ml_dtypes.bfloat16,
         "e4m3": ml_dtypes.float8_e4m3fn,
         "s8": np.int8,
+        "tf32": np.float32,
     }[product.format]
     return a.astype(dtype), b.astype(dtype)
 
 
 def digest_of(product: Product) -> str:
-    """Return the SHA-256 of both operands, to detect operands that differ from the recorded ones."""
-    return hashlib.sha256(b"".join(matrix.tobytes() for matrix in operands(product))).hexdigest()
+    """Return the SHA-256 of operands and scales, to detect operands that differ from the recorded ones."""
+    arrays = [*operands(product), *scales(product).values()]
+    return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
 
 
-def on_gpu(torch: Any, product: Product) -> Callable[[], Any]:
-    """Return a function that calls the library."""
-    tensors = [
-        torch.from_numpy(matrix.view(CODES[matrix.itemsize]).copy()).cuda().view(getattr(torch, NAMES[product.format]))
-        for matrix in operands(product)
-    ]
-    a, b = tensors[0], tensors[1].t().contiguous().t()
-    result = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "s32": torch.int32}[product.result]
-    if product.library == "cusparselt":
-        compressed = torch._cslt_compress(a)
-        out = {} if result == a.dtype else {"out_dtype": result}
-        split = product.options.get("split_k")
-        more = {"alg_id": 0, "split_k": split, "split_k_mode": 0} if split else {}
-        return lambda: torch._cslt_sparse_mm(compressed, b, **out, **more)
-    if product.library == "triton":
-        return _triton(torch, a, b)
-    one = torch.ones((), device="cuda")
-    return {
-        "e4m3": lambda: torch._scaled_mm(a, b, one, one, out_dtype=result, **product.options),
-        "s8": lambda: torch._int_mm(a, b),
-    }.get(product.format, lambda: torch.mm(a, b))
+def identified(product: Product, y: NDArray) -> "sptc.gemm.identify.Identification":
+    """Search for the way of a recorded result."""
+    import sptc
+
+    words: dict[str, Any] = {"format": product.format, "result": product.result, **scales(product)}
+    return sptc.identify(*operands(product), y, dense=product.library != "cusparselt", **words)
 
 
-def _triton(torch: Any, a: Any, b: Any) -> Callable[[], Any]:
-    from library_kernels import product
-
-    return lambda: product(torch, a, b)
+def _version(package: str) -> str | None:
+    """Return the version of a package, None if it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return getattr(sys.modules.get(package), "__version__", None)
 
 
 def _short(kernel: str) -> str:
@@ -123,9 +182,10 @@ def _short(kernel: str) -> str:
     return kernel.split("<")[0] if len(kernel) > LONGEST_NAME else kernel
 
 
-def record(folder: Path) -> None:
+def record(folder: Path, name: str, chosen: Iterator[Product]) -> None:
     """Run every product that the libraries accept, and write their results."""
     import torch
+    from library_calls import call
 
     torch.backends.cuda.matmul.allow_tf32 = True
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
@@ -135,15 +195,16 @@ def record(folder: Path) -> None:
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "cusparselt": torch.backends.cusparselt.version(),
+        "packages": {package: known for package in PACKAGES if (known := _version(package))},
         "products": {},
     }
     arrays = {}
-    for product in products():
+    for product in chosen:
         try:
-            call = on_gpu(torch, product)
-            call()
+            multiply = call(product, *operands(product), scales(product), weights(product))
+            multiply()
             with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-                y = call()
+                y = multiply()
                 torch.cuda.synchronize()
         except Exception as error:
             said["products"][product.name] = {"refused": str(error).splitlines()[0][:200]}
@@ -158,27 +219,21 @@ def record(folder: Path) -> None:
         said["products"][product.name] = {"kernels": kernels, "sha256": digest, "operands": digest_of(product)}
         print(product.name, kernels, flush=True)
     folder.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(folder / RESULTS, **arrays)
-    (folder / PRODUCTS).write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+    np.savez_compressed(folder / f"{name}.npz", **arrays)
+    (folder / f"{name}.json").write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
 
 
-def rows(folder: Path, chosen: list[Product], said: dict[str, Any]) -> Iterator[Row]:
+def rows(results: Path, chosen: list[Product], said: dict[str, Any]) -> Iterator[Row]:
     """Yield the time to identify each product, and its way; exit with an error if none is found."""
-    import sptc
-
-    with np.load(folder / RESULTS) as results:
+    with np.load(results) as arrays:
         for product in chosen:
-            a, b = operands(product)
-            dense = product.library != "cusparselt"
             start = time.perf_counter()
-            identified = sptc.identify(
-                a, b, results[product.name], format=product.format, result=product.result, dense=dense
-            )
+            found = identified(product, arrays[product.name])
             seconds = time.perf_counter() - start
-            if not identified.exact:
-                sys.exit(f"{product.name}: {identified}")
-            said[product.name]["way"] = str(identified.way)
-            yield Row(f"{product.name}, {identified.compared} outputs: {identified.way}", "s", seconds, "under 60")
+            if not found.exact:
+                sys.exit(f"{product.name}: {found}")
+            said[product.name]["way"] = str(found.way)
+            yield Row(f"{product.name}, {found.compared} outputs: {found.way}", "s", seconds, "under 60")
 
 
 def main() -> int:
@@ -186,17 +241,19 @@ def main() -> int:
     parser = options(__doc__)
     parser.add_argument("--record", type=Path, metavar="FOLDER", help="run the libraries and write their results")
     parser.add_argument("--folder", type=Path, default=RECORDED, help="recorded products (default %(default)s)")
+    parser.add_argument("--scaled", action="store_true", help="take the products with scales")
     parser.add_argument("--ways", action="store_true", help="write the ways that are found to the folder")
     chosen = parser.parse_args()
+    name, every = ("scaled", scaled_products()) if chosen.scaled else ("products", products())
     if chosen.record:
-        record(chosen.record)
+        record(chosen.record, name, every)
         return 0
-    path = chosen.folder / PRODUCTS
+    path = chosen.folder / f"{name}.json"
     recorded = json.loads(path.read_text(encoding="utf-8"))
     said = recorded["products"]
-    computed = [product for product in products() if "refused" not in said[product.name]]
+    computed = [product for product in every if "refused" not in said[product.name]]
     some = computed[:: len(computed) // 2] if chosen.small else computed
-    show([*rows(chosen.folder, some, said)], chosen.json)
+    show([*rows(chosen.folder / f"{name}.npz", some, said)], chosen.json)
     if chosen.ways:
         path.write_text(json.dumps(recorded, indent=1) + "\n", encoding="utf-8")
     return 0

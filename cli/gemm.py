@@ -26,7 +26,7 @@ from ..gemm.product import Errors, Problem, block_count, compute_block
 from ..gemm.sources import read_factor
 from ..gemm.sums import check_result
 from ..gemm.tile_file import tile_instruction
-from ..gemm.ways import CONVERSIONS, CUTS, GROUP_SCALINGS, K_ORDERS, ORDERS, Way
+from ..gemm.ways import CONVERSIONS, CUTS, GROUP_SCALINGS, INTERLEAVES, K_ORDERS, ORDERS, Way
 from ..infra.pools import WorkError, cores, local_pool
 from ..isa.architectures import require_target, same_numerics
 from ..isa.numerics import numerics
@@ -130,9 +130,13 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
         help="number of slices of K, or the tiles of each slice, e.g. 3,2,2 (default 1)",
     )
     group.add_argument(
-        "--order", choices=[order for order in ORDERS if order != "any"], help="order in which slices are added"
+        "--order",
+        help=f"order in which slices are added: {', '.join(ORDERS[:-1])}, or a tree over bits, such as 'tree 1 0'",
     )
     group.add_argument("--k-order", choices=K_ORDERS, help="order of the instructions within a slice")
+    group.add_argument(
+        "--interleave", type=int, choices=INTERLEAVES, help="bits of K that two dense instructions take in turn"
+    )
     group.add_argument(
         "--promote",
         type=integer(0),

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, reduce
-from itertools import chain, islice, product
+from itertools import chain, islice, permutations, product
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from ..errors import OperandError
 from ..isa.instructions import Instruction
 from ..isa.numerics import Method, numerics
 from .stream_k import StreamK
-from .ways import GROUP_SCALINGS, Way, combine, instruction_named
+from .ways import GROUP_SCALINGS, INTERLEAVES, Way, combine, instruction_named
 
 __all__ = ["Expressions", "any_order", "candidates", "streams"]
 
@@ -44,6 +44,8 @@ _MOST_ASKED, _MOST_STREAMS = 20_000, 1_000
 _LIKELY = 3
 #: Maximum number of ways recorded as equal by construction to a way that was tried.
 _MOST_ALIKE = 8
+#: Numbers of bits of slice numbers for which trees in every order of the bits are tried.
+_BITS = (2, 3, 4, 5)
 #: Maximum number of slices for which all orders are tried.
 _MOST_IN_ANY_ORDER = 8
 
@@ -64,7 +66,7 @@ class Expressions:
     def __init__(self, instructions: Callable[[str], int], shape: tuple[int, int]) -> None:
         self.instructions, self.shape = instructions, shape
         self._numbers: dict[Hashable, int] = {}
-        self._chains: dict[tuple[str | bytes, ...], int] = {}
+        self._chains: dict[tuple[str | int | bytes, ...], int] = {}
         self._of_ways: dict[Way, int] = {}
         self._seen: dict[int, list[Way]] = {}
 
@@ -112,11 +114,13 @@ class Expressions:
 
     def _of_chain(self, way: Way, chain_of_way: NDArray[np.intp]) -> int:
         """Return the identifying number of a chain of instructions."""
-        name = way.instruction, way.arch, way.convert_a, way.convert_b, chain_of_way.tobytes()
+        name = way.arch, *way.operands, chain_of_way.tobytes()
         if name not in self._chains:
             step, number = _step(way.instruction, way.arch)
             steps = chain_of_way[:, None] * number + np.arange(number)
-            self._chains[name] = self._number((way.convert_a, way.convert_b, step, steps.tobytes()))
+            # Interleaving decides which elements a step has, by the K of its instruction.
+            interleaved = way.interleave and (way.interleave, way.parsed.k)
+            self._chains[name] = self._number((way.convert_a, way.convert_b, interleaved, step, steps.tobytes()))
         return self._chains[name]
 
     def _of_one(self, way: Way) -> int:
@@ -205,7 +209,7 @@ def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
     """Return attributes of ways by kind, likely kinds first."""
     if group:
         return _grouped_kinds(group // i.k if group % i.k == 0 else 0, result)
-    half = result in ("f16", "bf16")
+    half, few = result in ("f16", "bf16"), [{}, *({"split_k": split} for split in _FEW)]
     kinds: list[Iterator[_Words]] = [iter([{}])]
     if not i.d.is_integer:
         kinds += [
@@ -213,9 +217,16 @@ def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
             ({"promote": number} for number in _PROMOTIONS),
             _slices(),
             ({**words, "order": order} for order in ("reverse", "tree", "halves") for words in _slices()),
+            (
+                {**words, "interleave": bits}
+                for bits in INTERLEAVES[1:]
+                for words in few
+                if not (i.sparse or i.scale_format)
+            ),
             ({**words, "workspace": result} for words in _slices() if half),
             ({**words, "running": result} for words in _slices() if half),
             ({**words, "k_order": "descending"} for words in chain([{}], _slices())),
+            ({"split_k": 1 << bits, "order": order} for bits in _BITS for order in _trees(bits) if not i.sparse),
             ({"split_k": split, "cut": "in turn", "tile": tile} for split, tile in product((2, 3, 4, 8), _TILES)),
             ({**words, "promote": number} for number in _PROMOTIONS for words in _slices()),
             ({"promote": number, "k_order": "descending"} for number in _PROMOTIONS),
@@ -247,6 +258,11 @@ def _grouped_kinds(instructions: int, result: str) -> list[Iterator[_Words]]:
     if result != "f32":
         kinds.append({**words, "rounding": "RZ"} for words in whole)
     return kinds
+
+
+def _trees(bits: int) -> Iterator[str]:
+    """Yield the orders of trees over the bits of the numbers of 2^bits slices."""
+    return (" ".join(["tree", *order]) for order in permutations(map(str, range(bits))))
 
 
 def _slices() -> Iterator[_Words]:

@@ -19,12 +19,12 @@ from ..operands.registers import CONTAINERS
 from ..tensors.compressed import Compressed
 from .block_scales import BlockScales, block_scales_of
 from .candidates import Expressions, candidates
-from .choice import fastest, formats_of, instructions_alike
+from .choice import fastest, formats_of, instructions_alike, instructions_for
 from .diagnosis import Diagnosis
 from .epilogue import RESULTS, SCALE_ORDERS, Epilogue, result_dtype
 from .fault_probe import Problem
 from .faults_rounding import rounded_otherwise
-from .matrices import as_array, as_factor, loses_bits
+from .matrices import as_array, as_factor, loses_bits, typed_codes
 from .misses import Miss
 from .options import all_chosen, along_m, epilogue_of, format_of, grouped, oriented
 from .search import Found, Operands, Search, searched
@@ -42,6 +42,8 @@ _SHOWN_ALIKE = 3
 _CONVERSIONS = (
     *((one, one) for one in CONVERSIONS), *(pair for one in CONVERSIONS[1:] for pair in ((one, ""), ("", one)))
 )  # fmt: skip
+#: Formats that kernels on small tiles widen to f16 in registers, which is exact.
+_WIDENED = {"e4m3", "e5m2"}
 #: Conversions are not tried if their median error against float64 exceeds the least one by more than this factor. In an
 #: f32 result the error of a wrong conversion is a thousand times that of summation.
 _MOST_ERROR = 16
@@ -203,6 +205,8 @@ def identify(
     left, right = as_factor("a", a), as_array("b", b)
     scales, vector = block_scales_of(block_scale_a, block_scale_b), right.ndim == 1
     fmt = format or (None if instruction else format_of(left, right))
+    if fmt and isinstance(left, np.ndarray):
+        left, right = map(typed_codes, (left, right), formats_of(fmt))
     k, named = left.shape[-1] if left.shape else 0, arch
     families = _families(fmt, instruction, named, dense, scales, k)
     arch = same_numerics(arch)
@@ -238,8 +242,9 @@ def identify(
         {**known, "convert_a": of_a, "convert_b": of_b, "scale_order": order}
         for (of_a, of_b), order in product(conversions, SCALE_ORDERS if both_scales else SCALE_ORDERS[:1])
     ]
-    group = groups.length if groups else 0
-    i = families[0][0]
+    group, own, i = groups.length if groups else 0, families, families[0][0]
+    if not (instruction or scales) and isinstance(left, np.ndarray) and {i.a.name, i.b.name} <= _WIDENED:
+        families = [*families, instructions_for("f16", arch, dense=True)]
     setting = _setting(operands, i, epilogue, computes)
 
     def rounded() -> Iterator[tuple[str, Setting]]:
@@ -250,9 +255,10 @@ def identify(
 
     def problem() -> Problem:
         expressions = Expressions(search.instructions, search.wanted.shape)
+        ways = [way for way in search.nearest_ways() if way.parsed.a is i.a]
         return Problem(
-            setting=setting, wanted=search.wanted, ways=search.nearest_ways(), instructions=families[0],
-            rounded=rounded, more_ways=lambda: candidates(families, plain, expressions, variants, group),
+            setting=setting, wanted=search.wanted, ways=ways, instructions=own[0],
+            rounded=rounded, more_ways=lambda: candidates(own, plain, expressions, variants, group),
         )  # fmt: skip
 
     found = searched(search, families, plain, variants, problem, group, None if workers is None else int(workers))

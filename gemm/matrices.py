@@ -94,6 +94,30 @@ class Factors:
         )
         return a * left, b * right.T
 
+    def interleaved(self, bits: int) -> "Factors":
+        """Return the operands with the elements along K in the order in which interleaved instructions take them.
+
+        Two instructions take `bits` in turn; 32 bits of elements of 16 bits, with a K of 16:
+
+            element       |  0  1 |  2  3 |  4  5 |  6  7 |  ...  | 28 29 | 30 31 |
+            instruction   |   0   |   1   |   0   |   1   |  ...  |   0   |   1   |
+
+        Raises
+        ------
+        OperandError
+            The instruction is sparse or has scales, or their number along K is odd.
+        """
+        i = self.instruction
+        if not bits:
+            return self
+        if i.sparse or i.scale_format or self.groups is not None:
+            raise OperandError(f"K is interleaved only for dense instructions and without scales, not for {i}")
+        if self.count % 2:
+            raise OperandError(f"K has {self.count} instructions, an odd number, which cannot be interleaved")
+        elements, unit = np.arange(len(self.b)), bits // i.a.container_bits
+        order = elements.reshape(self.count // 2, -1, 2, unit).swapaxes(1, 2).ravel()
+        return replace(self, a=self.a[:, order], b=self.b[order])
+
     def take(self, rows: slice | NDArray, columns: slice | NDArray) -> "Factors":
         """Return the operands of some rows and columns of the product."""
 
@@ -149,6 +173,12 @@ def as_factor(name: str, value: Any, *, transposed: bool = False) -> NDArray | C
 def own_format(array: NDArray) -> str | None:
     """Return the format that an array's type implies, None if it implies none."""
     return FORMAT_OF.get(array.dtype.name)
+
+
+def typed_codes(array: NDArray, name: str) -> NDArray:
+    """Return codes of fp8 in uint8 as numbers of the ``ml_dtypes`` type; any other array unchanged."""
+    types = {fmt: dtype for dtype, fmt in FORMAT_OF.items() if dtype.startswith("float8")}
+    return array.view(np.dtype(types[name])) if name in types and array.dtype == np.uint8 else array
 
 
 def _codes(array: NDArray, fmt: Format) -> NDArray | None:

@@ -35,6 +35,7 @@ def gemm(
     split_k: int | tuple[int, ...] = 1,
     order: str = "in order",
     k_order: str = "ascending",
+    interleave: int = 0,
     promote: int = 0,
     tile: int = 1,
     cut: str = "rounded up",
@@ -82,8 +83,8 @@ def gemm(
         :func:`sptc.gemm.choice.instructions_for`).
     arch, backend : str
         Architecture whose numerics apply, and back end that computes; ``native`` is the fastest.
-    split_k, order, k_order, promote, tile, cut, workspace, running, result, rounding, swapped, group_scaling, \
-    scale_order, convert_a, convert_b
+    split_k, order, k_order, interleave, promote, tile, cut, workspace, running, result, rounding, swapped, \
+    group_scaling, scale_order, convert_a, convert_b
         Attributes of :class:`~sptc.gemm.ways.Way`. With `swapped`, `b` is the sparse factor. The default result is f32,
         or s32 for integers.
     accumulate : str, optional
@@ -124,8 +125,8 @@ def gemm(
     sparse_b = way.swapped if way else swapped
     left, right = as_factor("a", a), as_factor("b", b, transposed=sparse_b)
     words = {
-        "split_k": split_k, "order": order, "k_order": k_order, "promote": promote, "tile": tile, "cut": cut,
-        "workspace": workspace, "running": running, "swapped": swapped, "rounding": rounding,
+        "split_k": split_k, "order": order, "k_order": k_order, "interleave": interleave, "promote": promote,
+        "tile": tile, "cut": cut, "workspace": workspace, "running": running, "swapped": swapped, "rounding": rounding,
         "group_scaling": group_scaling, "scale_order": scale_order, "convert_a": convert_a, "convert_b": convert_b,
     }  # fmt: skip
     if not (way or format or instruction) and not (format := format_of(left, right)):  # noqa: A001
@@ -208,5 +209,6 @@ def _one(
     shape = (dense.shape[1], len(sparse.codes)) if way.swapped else (len(sparse.codes), dense.shape[1])
     of_blocks = None if scales is None else scales.checked(i, shape, sparse.k, swapped=way.swapped)
     of_both = factors(sparse, dense, i, of_blocks, groups.turned() if groups and way.swapped else groups)
+    of_both = of_both.interleaved(way.interleave)
     codes = product(way, of_both, computes, *oriented(way, shape, epilogue, start))
     return np.ascontiguousarray(codes.T) if way.swapped else codes

@@ -72,7 +72,7 @@ class Operands:
         self._prune, self._nan = prune, nan
         self._sparse: dict[tuple[Granularity | None, str, str], Sparse] = {}
         self._dense: dict[tuple[str, str], NDArray] = {}
-        self._factors: dict[tuple[str, str, str], Factors] = {}
+        self._factors: dict[tuple[str, str, str, int], Factors] = {}
         self._scales: BlockScales | None = None
         self._groups: GroupScales | None = None
         self.shape, self.k = (left.shape[0], right.shape[1]), len(right)
@@ -120,13 +120,13 @@ class Operands:
 
     def of(self, way: Way) -> Factors:
         """Return the operands of a way's instruction."""
-        name = way.instruction, way.convert_a, way.convert_b
+        name = way.operands
         if name not in self._factors:
             i, conversions = way.parsed, (way.convert_a, way.convert_b)
             sparse, dense = conversions[::-1] if self.swapped else conversions
             left, right = self._sparse_of(i, sparse), self._dense_of(i, dense)
             scales = self._scales.checked(i, self.shape, self.k, swapped=self.swapped) if self._scales else None
-            self._factors[name] = factors(left, right, i, scales, self._groups)
+            self._factors[name] = factors(left, right, i, scales, self._groups).interleaved(way.interleave)
         return self._factors[name]
 
 
@@ -137,7 +137,7 @@ class Search:
         self._operands, self.wanted = operands, wanted
         self._computes, self._arch, self._epilogue = computes, arch, epilogue
         #: Cached chains: of the sample, of its first part, and of a small product, by operands.
-        self._kept: dict[tuple[int, str, str, str], Chains] = {}
+        self._kept: dict[tuple[int, str, str, str, int], Chains] = {}
         self._last: tuple[Way, int, NDArray] | None = None
         self._counts: dict[str, int] = {}
         rows, columns = wanted.shape
@@ -166,7 +166,7 @@ class Search:
         size = self.wanted[rows][:, columns].size
         if not isinstance(rows, np.ndarray) and size != self.wanted.size:
             return self._chains(way, rows, columns)
-        name = size if isinstance(rows, np.ndarray) else -1, way.instruction, way.convert_a, way.convert_b
+        name = (size if isinstance(rows, np.ndarray) else -1), *way.operands
         if name not in self._kept:
             self._kept[name] = self._chains(way, rows, columns)
         return self._kept[name]

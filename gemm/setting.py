@@ -61,7 +61,8 @@ class Setting:
             a, nibbles = self.with_zeros(a), None
         of_a, of_b = (way.convert_b, way.convert_a) if way.swapped else (way.convert_a, way.convert_b)
         left, right = converted(a, i.a, of_a), converted(self.b, i.b, of_b)
-        return factors(Sparse(left, nibbles, self.k), right, i, self.scales, self.groups)
+        both = factors(Sparse(left, nibbles, self.k), right, i, self.scales, self.groups)
+        return both.interleaved(way.interleave)
 
     def with_zeros(self, stored: NDArray) -> NDArray:
         """Return a matrix with its zeros from its stored elements and the metadata."""
@@ -159,11 +160,11 @@ class Grid:
     def __init__(self, setting: Setting, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> None:
         self._place = Place(rows, columns, setting.shape)
         self.setting = setting.take(rows, columns)
-        self._chains: dict[tuple[str, str, str], Chains] = {}
+        self._chains: dict[tuple[str, str, str, int], Chains] = {}
 
     def values(self, way: Way) -> NDArray:
         """Return the results, float32 or int32, before they are stored."""
-        name, setting = (way.instruction, way.convert_a, way.convert_b), self.setting
+        name, setting = way.operands, self.setting
         if name not in self._chains:
             self._chains[name] = Chains(setting.factors(way), way.arch, setting.computes, setting.start, self._place)
         return setting.epilogue.apply(sums(way, self._chains[name]), way.scale_order)

@@ -32,11 +32,23 @@ from ..isa.text import is_word_of
 from .epilogue import SCALE_ORDERS
 from .stream_k import StreamK
 
-__all__ = ["CONVERSIONS", "CUTS", "GROUP_SCALINGS", "K_ORDERS", "ORDERS", "Way", "combine", "instruction_named"]
+__all__ = [
+    "CONVERSIONS",
+    "CUTS",
+    "GROUP_SCALINGS",
+    "INTERLEAVES",
+    "K_ORDERS",
+    "ORDERS",
+    "Way",
+    "combine",
+    "instruction_named",
+]
 
 #: Order in which the results of slices are added. ``in order``: from the first. ``reverse``: from the last. ``last
 #: first``: the last, then the others in order. ``tree``: neighbours in pairs, then neighbouring sums. ``halves``: the
-#: first half to the second half, repeatedly. ``any``: the arbitrary order of atomic additions.
+#: first half to the second half, repeatedly. ``any``: the arbitrary order of atomic additions. In addition, 2^n slices
+#: are added in a tree over the n bits of their numbers: in ``tree 1 2 0``, first those whose numbers differ in bit 1
+#: only. Reductions of Triton and XLA over registers, lanes and warps have such orders.
 ORDERS = ("in order", "reverse", "last first", "tree", "halves", "any")
 #: Order of the instructions within a slice.
 K_ORDERS = ("ascending", "descending")
@@ -51,8 +63,9 @@ GROUP_SCALINGS = tuple(f"{order}, {addition}" for addition in ("fused", "rounded
 #: Conversion of f32 numbers to tf32 before the instruction. Empty: none, the instruction drops the low 13 bits.
 #: ``cvt.rna``: to nearest, ties away from zero. ``cvt.rn``: to nearest even.
 CONVERSIONS = ("", "cvt.rna", "cvt.rn")
+#: Bits of an operand that two instructions take in turn, see :attr:`Way.interleave`.
+INTERLEAVES = (0, 32, 64)
 _ACCEPTED = {
-    "order": ORDERS,
     "k_order": K_ORDERS,
     "cut": CUTS,
     "rounding": ("RNE", "RZ"),
@@ -61,6 +74,8 @@ _ACCEPTED = {
     "convert_a": CONVERSIONS,
     "convert_b": CONVERSIONS,
 }
+
+_DIGITS = frozenset("0123456789")
 
 Term = TypeVar("Term")
 
@@ -75,9 +90,12 @@ class Way:
     arch: str = "sm_90"  #: Architecture whose numerics the instructions have
     #: Number of slices of K, or the number of K tiles of each slice.
     split_k: int | tuple[int, ...] = 1
-    #: Order in which the results of slices are added, one of :data:`ORDERS`.
+    #: Order in which the results of slices are added, one of :data:`ORDERS` or a tree over bits.
     order: str = "in order"
     k_order: str = "ascending"  #: Order of the instructions within a slice, one of :data:`K_ORDERS`
+    #: Bits of A and of B along K that two consecutive dense instructions take in turn, one of :data:`INTERLEAVES`.
+    #: Kernels of Triton that widen a narrow operand in registers do so. 0: each instruction takes successive elements.
+    interleave: int = 0
     #: Instructions per chain. The result of a chain is added to f32 registers, and the next chain begins from zero.
     #: 0: one chain per slice.
     promote: int = 0
@@ -105,6 +123,13 @@ class Way:
             value = getattr(self, name)
             if not is_word_of(value, accepted):
                 raise OperandError(f"{name} must be {' or '.join(map(repr, accepted))}, not {shown(value)}")
+        if not is_word_of(self.order, ORDERS) and not _bits_of(self.order):
+            words = " or ".join(map(repr, ORDERS))
+            raise OperandError(
+                f"order must be {words}, or a tree over bits such as 'tree 1 0', not {shown(self.order)}"
+            )
+        if self.interleave not in INTERLEAVES or isinstance(self.interleave, bool):
+            raise OperandError(f"interleave must be 0, 32 or 64 bits, not {shown(self.interleave)}")
         counts = self.split_k if isinstance(self.split_k, tuple) else (self.split_k,)
         for name in ("instruction", "arch", "workspace", "running", "result"):
             if not isinstance(getattr(self, name), str):
@@ -154,6 +179,11 @@ class Way:
         """The instruction."""
         return instruction_named(self.instruction, self.arch)
 
+    @property
+    def operands(self) -> tuple[str, str, str, int]:
+        """What decides how the operands are prepared; ways in which it is equal share their chains."""
+        return self.instruction, self.convert_a, self.convert_b, self.interleave
+
     def of_tiles(self, shape: tuple[int, int], instructions: int) -> tuple[NDArray[np.intp], list["Way"]]:
         """Return the way of each output tile, with stream-K replaced by the tile's own `split_k`.
 
@@ -187,8 +217,10 @@ class Way:
         Raises
         ------
         OperandError
-            There are more slices than K tiles, or slices of given lengths do not make up K.
+            There are more slices than K tiles, slices of given lengths do not make up K, or K cannot be interleaved.
         """
+        if self.interleave and instructions % 2:
+            raise OperandError(f"K has {instructions} instructions, an odd number, which cannot be interleaved")
         tile = min(self.tile, instructions)  # a tile longer than K is cut to K
         tiles, chains = -(-instructions // tile), []
         for of_tiles in self._dealt(tiles):
@@ -221,18 +253,20 @@ class Way:
             parts.append("A and B exchanged")
         tile = "" if self.tile == 1 else f" tiles of {self.tile} instructions,"
         if self.stream_k:
-            parts.append(f"{self.stream_k},{tile} {self.cut}, {_ADDED[self.order]}")
+            parts.append(f"{self.stream_k},{tile} {self.cut}, {_added(self.order)}")
         elif isinstance(self.split_k, tuple):
-            parts.append(f"slices of {', '.join(map(str, self.split_k))} K tiles,{tile} {_ADDED[self.order]}")
+            parts.append(f"slices of {', '.join(map(str, self.split_k))} K tiles,{tile} {_added(self.order)}")
         elif self.split_k > 1:
             cut = "" if self.cut == "rounded up" else f" {self.cut},"
-            parts.append(f"{self.split_k} slices of K,{tile}{cut} {_ADDED[self.order]}")
+            parts.append(f"{self.split_k} slices of K,{tile}{cut} {_added(self.order)}")
         elif self.stream_k is None:
             parts.append("one chain along K" if not self.promote else "K in one slice")
         if self.promote:
             parts.append(f"partial sums promoted to f32 every {self.promote} instructions")
         if self.k_order == "descending":
             parts.append("K descending")
+        if self.interleave:
+            parts.append(f"{self.interleave} bits of K to each of two instructions in turn")
         parts += [f"slices rounded to {self.workspace}"] if self.workspace else []
         parts += [f"running sum in {self.running}"] if self.running else []
         if self.group_scaling:
@@ -262,6 +296,19 @@ _SCALED = {
 _GROUP_ADDITIONS = {"fused": "added by FMA", "rounded": "rounded and added"}
 
 
+def _bits_of(order: object) -> tuple[int, ...]:
+    """Return the bits of slice numbers of a tree over bits, in the order of the additions; none for another order."""
+    words = order.split(" ") if isinstance(order, str) else []
+    digits = words[1:] if words[:1] == ["tree"] else []
+    bits = tuple(map(int, digits)) if all(word in _DIGITS for word in digits) else ()
+    return bits if sorted(bits) == [*range(len(bits))] else ()
+
+
+def _added(order: str) -> str:
+    bits = _bits_of(order)
+    return f"added in a tree over bits {', '.join(map(str, bits))} of their numbers" if bits else _ADDED[order]
+
+
 def combine(terms: Sequence[Term], order: str, add: Callable[[Term, Term], Term]) -> Term:
     """Add terms in an order.
 
@@ -270,11 +317,18 @@ def combine(terms: Sequence[Term], order: str, add: Callable[[Term, Term], Term]
     terms : sequence
         Terms, at least one.
     order : str
-        One of :data:`ORDERS`, except ``any``.
+        One of :data:`ORDERS`, except ``any``, or a tree over bits.
     add : callable
         Function that adds two terms.
+
+    Raises
+    ------
+    OperandError
+        The order is ``any``, or a tree over bits of another number of terms.
     """
     parts = list(terms)
+    if bits := _bits_of(order):
+        return _over_bits(parts, bits, add)
     if order in ("in order", "reverse"):
         return reduce(add, parts if order == "in order" else parts[::-1])
     if order == "last first":
@@ -288,6 +342,16 @@ def combine(terms: Sequence[Term], order: str, add: Callable[[Term, Term], Term]
         else:
             ones, others, rest = parts[:half], parts[half + odd :], parts[half : half + odd]
         parts = [*map(add, ones, others), *rest]
+    return parts[0]
+
+
+def _over_bits(terms: list[Term], bits: tuple[int, ...], add: Callable[[Term, Term], Term]) -> Term:
+    """Add 2^n terms in a tree over the bits of their numbers."""
+    if len(terms) != 1 << len(bits):
+        raise OperandError(f"a tree over {len(bits)} bits adds {1 << len(bits)} slices, not {len(terms)}")
+    parts = dict(enumerate(terms))
+    for bit in bits:
+        parts = {n: add(part, parts[n | 1 << bit]) for n, part in parts.items() if not n >> bit & 1}
     return parts[0]
 
 

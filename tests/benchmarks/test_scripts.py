@@ -15,8 +15,8 @@ pytestmark = pytest.mark.bench
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 #: Modules of scripts, and scripts that need a GPU.
 NOT_RUN = {
-    "measure", "oracle", "record", "record_kernels", "library_kernels", "planted_products", "planted_values",
-    "random_products",
+    "measure", "oracle", "record", "record_kernels", "library_calls", "library_kernels", "planted_products",
+    "planted_values", "random_products",
 }  # fmt: skip
 SCRIPTS = sorted({path.stem for path in FOLDER.glob("*.py")} - NOT_RUN)
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 from dataclasses import replace
 from importlib import import_module
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,11 @@ def test_each_candidate_forms_another_sum() -> None:
     for same in ({"split_k": 2, "order": "reverse"}, {"promote": 12}, {"split_k": 3, "order": "tree"}):
         assert replace(plain, **same) not in ways  # since another that was yielded before has the same bits
     assert {"tree", "halves", "reverse", "in order"} == {way.order for way in ways}
+    dense = instructions_for("f16", "sm_90", dense=True)[0]
+    orders = [way.order for way in candidates([[dense]], plain, Expressions(lambda _: 32, (64, 64)))]
+    assert sum(order.startswith("tree ") for order in orders) == sum(
+        len([*permutations(range(n))]) - 2 for n in (3, 4, 5)
+    )
 
 
 def test_a_probe_tells_ways_apart(tmp_path: Path) -> None:
@@ -264,33 +270,42 @@ def test_a_planted_mistake_is_seen(name: str, rng: Random, monkeypatch: pytest.M
     assert not sptc.identify(a, b, y, result="f32", instruction=FIRST).exact
 
 
+BF16 = "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16"
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 LIBRARIES = Path(__file__).parents[2] / "recordings" / "libraries"
-RECORDED = json.loads((LIBRARIES / "products.json").read_text(encoding="utf-8"))["products"]
+RECORDED = {
+    name: (file, said)
+    for file in ("products", "scaled")
+    for name, said in json.loads((LIBRARIES / f"{file}.json").read_text(encoding="utf-8"))["products"].items()
+    if "refused" not in said
+}
 #: Beside those of cuSPARSELt that test_identify has.
-QUICK = ("cublas.bf16.256x128x2048", "cublas.e4m3.256x128x2048.use_fast_accumFalse")
+QUICK = ("cublas.e4m3.256x128x2048.use_fast_accumFalse", "deepgemm.e4m3.64x128x512.scales1x128-by-1x128")
 
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[] if name in QUICK else pytest.mark.regression)
-        for name, said in RECORDED.items()
-        if "refused" not in said
-    ],
+    [pytest.param(name, marks=[] if name in QUICK else pytest.mark.regression) for name in RECORDED],
 )
 def test_what_libraries_computed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS)
     import library_products
 
-    (product,) = (product for product in library_products.products() if product.name == name)
-    assert library_products.digest_of(product) == RECORDED[name]["operands"]
-    with np.load(LIBRARIES / "products.npz") as results:
+    file, said = RECORDED[name]
+    every = (*library_products.products(), *library_products.scaled_products())
+    (product,) = (product for product in every if product.name == name)
+    assert library_products.digest_of(product) == said["operands"]
+    with np.load(LIBRARIES / f"{file}.npz") as results:
         y = results[name]
-    assert hashlib.sha256(y.tobytes()).hexdigest() == RECORDED[name]["sha256"]
-    a, b = library_products.operands(product)
-    dense = product.library != "cusparselt"
-    found = sptc.identify(a, b, y, format=product.format, result=product.result, dense=dense)
+    assert hashlib.sha256(y.tobytes()).hexdigest() == said["sha256"]
+    found = library_products.identified(product, y)
     assert found.exact
     assert found.compared == y.size
-    assert str(found.way) == RECORDED[name]["way"]
+    assert str(found.way) == said["way"]
+
+
+def test_what_xla_added_in_a_tree_over_bits() -> None:
+    with np.load(LIBRARIES / "xla.npz") as arrays:
+        a, b, y = (arrays[name] for name in "aby")
+    found = sptc.identify(a, b, y, format="bf16", result="f32", instruction=BF16, dense=True)
+    assert (found.exact, found.way and found.way.order, found.way and found.way.split_k) == (True, "tree 3 1 0 2", 16)

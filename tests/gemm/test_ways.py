@@ -64,6 +64,8 @@ WAYS: list[tuple[dict[str, Any], int, str, dict[str, list[int]]]] = [
     ({"split_k": 4, "order": "last first"}, 8, "((s + p) + q) + r", FOUR),
     ({"split_k": 4, "order": "tree"}, 8, "(p + q) + (r + s)", FOUR),
     ({"split_k": 4, "order": "halves"}, 8, "(p + r) + (q + s)", FOUR),
+    ({"split_k": 8, "order": "tree 1 2 0"}, 8, "((p + r) + (t + v)) + ((q + s) + (u + w))",
+     {name: [number] for number, name in enumerate("pqrstuvw")}),
     ({"split_k": 4, "workspace": "f16"}, 8, "((h(p) + h(q)) + h(r)) + h(s)", FOUR),
     ({"split_k": 4, "running": "f16"}, 8, "h(h(h(h(p) + h(q)) + h(r)) + h(s))", FOUR),
     ({"split_k": 2, "cut": "in turn"}, 8, "p + q", {"p": [0, 2, 4, 6], "q": [1, 3, 5, 7]}),
@@ -119,9 +121,35 @@ def test_each_way_is_what_a_plain_evaluation_gives(rng: Random, begun: bool) -> 
             np.testing.assert_array_equal(half.T if swapped else half, expected.astype(np.float16), str(words))
 
 
+@pytest.mark.parametrize(("bits", "first"), [(32, [0, 1, 4, 5, 8, 9, 12, 13]), (64, [0, 1, 2, 3, 8, 9, 10, 11])])
+def test_two_instructions_take_elements_in_turn(rng: Random, bits: int, first: list[int]) -> None:
+    """Of 32 elements the first of two instructions takes `first` and, 16 later, as many again."""
+    a, b = rng.standard_normal((16, 96)).astype(np.float16), rng.standard_normal((96, 8)).astype(np.float16)
+    both = [*first, *(16 + element for element in first)]
+    both += [element for element in range(32) if element not in both]
+    order = [32 * pair + element for pair in range(3) for element in both]
+    way = Way(instruction="mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", interleave=bits, promote=1)
+    expected = sptc.gemm(a[:, order], b[order], way=replace(way, interleave=0))
+    assert (sptc.gemm(a, b, way=replace(way, interleave=0)) != expected).any()
+    np.testing.assert_array_equal(sptc.gemm(a, b, way=way), expected)
+    found = sptc.identify(a, b, expected, result="f32", instruction=way.instruction)
+    assert (found.exact, found.way and found.way.interleave) == (True, bits)
+    with pytest.raises(OperandError, match=r"^K has 5 instructions, an odd number, which cannot be interleaved$"):
+        sptc.gemm(a[:, :80], b[:80], way=way)
+    with pytest.raises(
+        OperandError, match=r"^K is interleaved only for dense instructions and without scales, not for w"
+    ):
+        sptc.gemm(np.zeros((64, 64), np.float16), b[:64], instruction=WGMMA, interleave=bits)
+
+
 def test_what_is_no_way() -> None:
     for words, message in (
-        ({"order": "random"}, r"^order must be 'in order' or 'reverse' or .* or 'halves' or 'any', not 'random'$"),
+        (
+            {"order": "random"},
+            r"^order must be 'in order' or 'reverse' or .* or a tree over bits such as 'tree 1 0', not 'random'$",
+        ),
+        ({"order": "tree 2 0"}, r"^order must be 'in order' or .*, not 'tree 2 0'$"),
+        ({"interleave": 16}, r"^interleave must be 0, 32 or 64 bits, not 16$"),
         ({"split_k": 0}, r"^split_k must be an integer of 1 or more, not 0$"),
         ({"split_k": ()}, r"^split_k must be an integer of 1 or more, not \(\)$"),
         ({"promote": -1}, r"^promote must be an integer of 0 or more, not -1$"),
@@ -135,6 +163,8 @@ def test_what_is_no_way() -> None:
         Way(instruction=WGMMA, split_k=4).slices(3)
     with pytest.raises(OperandError, match=r"^slices of \(1, 1\) K tiles do not make up K, which has 3$"):
         Way(instruction=WGMMA, split_k=(1, 1)).slices(3)
+    with pytest.raises(OperandError, match=r"^a tree over 2 bits adds 4 slices, not 3$"):
+        combine([1, 2, 3], "tree 1 0", lambda one, other: one + other)
     with pytest.raises(OperandError, match=r"^slices that are added in any order have many results; name an order$"):
         combine([1, 2, 3], "any", lambda one, other: one + other)
     for text, message in (
