@@ -1,1 +1,1 @@
-"""cocotb benches of components, row, core, warp and the larger tops, with their stimulus and checkers."""
+"""cocotb benches of combinational components, row, core, warp, warpgroup and CTA, with stimulus and checkers."""

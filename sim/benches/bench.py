@@ -1,4 +1,4 @@
-"""The bench of a combinational component: its input vectors, and the outputs that the golden model expects.
+"""Test bench of a combinational component: input vectors, and the outputs that the golden model expects.
 
 It is independent of any simulator: cocotb benches and fault injection drive the same vectors. Outputs without meaning
 are masked (:mod:`numpy.ma`), and only vectors that occur in a datapath are driven.
@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 __all__ = ["ComponentBench", "Values"]
 
-#: Values of each port, with one row for each vector.
+#: Port values of a bench by port name; each array has one row per input vector.
 Values = dict[str, NDArray]
 
 
 @dataclass(frozen=True)
 class ComponentBench:
-    """Bench of one component."""
+    """Test bench of one combinational component."""
 
     component: wiring.Component
-    stimulus: Callable[[np.random.Generator, int], Values]  #: Function that draws a given number of input vectors
-    model: Callable[[Values], Values]  #: Function that returns the expected values of every output
-    #: Input ports that carry the code of an element of the configuration, and never another code
+    stimulus: Callable[[np.random.Generator, int], Values]  #: Function that draws a number of random input vectors
+    model: Callable[[Values], Values]  #: Function that computes the expected values of all output ports
+    #: Input ports that carry an element code; only codes of elements of the configuration are driven
     codes: tuple[str, ...] = ()

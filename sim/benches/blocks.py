@@ -1,4 +1,4 @@
-"""Random blocks of steps for the unit and the array, with the results of the golden model.
+"""Random blocks of row steps for benches of units and arrays, with the results of the golden model.
 
 It is independent of any simulator. Formats, rules, granularity and result change from block to block; nibbles may be
 undefined.
@@ -27,7 +27,7 @@ from .random_operands import container, distributions, random_codes, special_cod
 
 __all__ = ["ARCHITECTURE_OF_PRESET", "Block", "integer_results", "native", "random_blocks", "undefined_chunks"]
 
-#: For each preset, an architecture that executes its instructions natively and has most of its formats.
+#: For each preset, an architecture whose instructions the preset executes natively and that uses most of its formats.
 ARCHITECTURE_OF_PRESET = {
     "ampere": "sm_80",
     "ada": "sm_89",
@@ -36,23 +36,27 @@ ARCHITECTURE_OF_PRESET = {
     "rtx-blackwell": "sm_120",
     "tiny": "sm_80",
 }
-#: Share of blocks whose accumulators cancel all but one bit of the rounded products, so that sums have few bits.
+#: Fraction of float blocks whose accumulators cancel all but one bit of the rounded products, so that sums have few
+#: bits.
 _RESIDUES = 0.2
-#: Share of blocks with a single unusual element among ordinary ones; several would mask each other.
+#: Fraction of float blocks in which each row of A and column of B has one unusual element; with several, one can mask
+#: another.
 _LONE = 0.25
-#: Share of blocks in which nearly all elements are largest, of one sign, so that sums reach the end of their range.
+#: Fraction of blocks in which nearly all elements have the largest magnitude and one sign, so that sums reach the end
+#: of their range.
 _LARGEST = 0.05
-#: Share of blocks with many elements or scales one bit away from a special value, so that detectors need all bits.
+#: Fraction of float blocks in which many elements or scales differ in one bit from Inf or NaN, so that detectors need
+#: all bits.
 _NEARLY_SPECIAL = 0.2
-#: Number of values of the rule field.
+#: Number of codes of the metadata rule field in a control word.
 _RULE_CODES = 8
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A block of steps: rows of A times columns of B under one instruction."""
+    """A block of steps: some rows of A times some columns of B under one instruction."""
 
-    name: str  #: Instruction of the steps, and distribution of the operands
+    name: str  #: Name of the block: instruction of the steps and distribution of the operands
     #: Steps as :func:`~sptc.sim.engine.steps.steps_of` packs them, shape (rows, columns, words).
     steps: NDArray[np.uint32]
     results: NDArray[np.uint64]  #: Result words of the golden model, shape (rows, columns)
@@ -60,7 +64,7 @@ class Block:
 
 @lru_cache(maxsize=8)
 def native(config: CoreConfig, arch: str) -> tuple[Instruction, ...]:
-    """Return every instruction that a datapath executes directly, each in a one-step form.
+    """Return every instruction that a datapath executes without emulation, each reduced to a single step.
 
     An instruction that takes several steps is cut to its first step. ``wgmma`` provides the fp8 of sm_90.
     """
@@ -79,7 +83,7 @@ def native(config: CoreConfig, arch: str) -> tuple[Instruction, ...]:
 def random_blocks(
     config: CoreConfig, arch: str, rng: np.random.Generator, rows: int, columns: int, *, ordered: bool = True
 ) -> Iterator[Block]:
-    """Yield the directed blocks of a datapath, then random ones without end.
+    """Yield the directed blocks of a datapath, then random blocks without end.
 
     The random ones come in rounds; each round visits every instruction of the datapath once. The steps are for a unit
     or, without `ordered`, for an array of units.
@@ -98,8 +102,8 @@ def random_blocks(
             yield _block(config, arch, instruction, rng, distribution, operands, ordered)
 
 
-#: Accumulator port, whether the earlier sum exceeds 32 bits, and result words of the outputs of a block, by the golden
-#: model; all of shape (rows, columns).
+#: Outputs of a block: accumulator port, whether the accumulator exceeds 32 bits, and result words of the golden model;
+#: every array has the shape (rows, columns).
 _Outputs = tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.uint64]]
 
 
@@ -135,7 +139,7 @@ def _block(
 def _matrices(
     instruction: Instruction, distribution: str, shape: tuple[int, int], rng: np.random.Generator
 ) -> MatrixOperands:
-    """Return random operands of a block, with random container bits beside the elements."""
+    """Return random operands of a block; container bits outside the elements are random."""
     rows, columns = shape
 
     def codes(fmt: Format, *shape: int) -> NDArray:
@@ -150,7 +154,7 @@ def _matrices(
         _enlarge(a, instruction, instruction.a, rng)
         _enlarge(b, instruction, instruction.b, rng)
     if not instruction.a.is_integer and rng.random() < _NEARLY_SPECIAL:
-        # only in one operand: if both are nearly special, products exceed all formats
+        # modify A or B, not both: products of two codes near Inf would exceed every format
         near, element = ((a, instruction.a), (b, instruction.b))[int(rng.integers(2))]
         _bring_near(near, element, instruction.low_bit(element), rng)
     c = random_codes(instruction.c, distribution, (1, rows, columns), rng).astype(CONTAINERS[instruction.c.bits])
@@ -175,7 +179,7 @@ def _integer_outputs(
     arch: str, instruction: Instruction, operands: MatrixOperands, rng: np.random.Generator
 ) -> _Outputs:
     accumulators = _integer_accumulators(operands.c.shape[1:], instruction.satfinite, rng)
-    # An integer step inside an instruction: the golden model computes only the exact sum of its products.
+    # An integer step may be any step of an instruction: the golden model computes only the exact sum of its products.
     unclamped = replace(instruction, satfinite=False)
     products = multiply(unclamped, arch, replace(operands, c=np.zeros_like(operands.c)))
     results = integer_results(accumulators + products[0].view(np.int32), instruction.satfinite)
@@ -183,7 +187,7 @@ def _integer_outputs(
 
 
 def _float_outputs(arch: str, instruction: Instruction, operands: MatrixOperands, rng: np.random.Generator) -> _Outputs:
-    """Return the outputs of a float block; bits without meaning are random: those above an f16, and overflow."""
+    """Return the outputs of a float block; unused bits of the accumulator port and the overflow input are random."""
     c = operands.c[0]
     overflow = rng.integers(0, 2, c.shape) == 1
     results = multiply(instruction, arch, operands)[0].astype(np.uint64)
@@ -194,17 +198,17 @@ def _float_outputs(arch: str, instruction: Instruction, operands: MatrixOperands
 def _with_residues(
     arch: str, instruction: Instruction, operands: MatrixOperands, rng: np.random.Generator
 ) -> MatrixOperands:
-    """Return operands whose accumulators cancel the rounded products except for one bit."""
+    """Return operands whose accumulators cancel all but one bit of the rounded sum of products."""
     c = multiply(instruction, arch, replace(operands, c=np.zeros_like(operands.c)))
     c ^= c.dtype.type(1 << instruction.c.bits - 1)
-    # Half of the remaining bits are lowest bits, the others are at any position.
+    # In half of the outputs the remaining bit is the lowest bit of the fraction, in the others it is at any position.
     place = rng.integers(-instruction.c.fraction_bits, instruction.c.fraction_bits + 1, c.shape).clip(0)
     c += (rng.integers(-1, 2, c.shape) << place).astype(c.dtype)
     return replace(operands, c=c)
 
 
 def _enlarge(codes: NDArray, instruction: Instruction, fmt: Format, rng: np.random.Generator) -> None:
-    """Set nearly all elements to the largest number, of one sign, in place."""
+    """Set nearly all elements to the code of largest magnitude, all with the same sign, in place."""
     sign = int(rng.integers(1 + fmt.signed)) << fmt.bits - 1
     if fmt.is_integer:
         largest = sign or (1 << fmt.bits - fmt.signed) - 1
@@ -215,7 +219,7 @@ def _enlarge(codes: NDArray, instruction: Instruction, fmt: Format, rng: np.rand
 
 
 def _bring_near(codes: NDArray, fmt: Format, low_bit: int, rng: np.random.Generator) -> None:
-    """Set half of the codes to special values with one bit cleared, of either sign, in place."""
+    """Set half of the codes, in place, to codes that differ in one cleared bit from Inf or NaN, with random signs."""
     bits = fmt.exponent_bits + fmt.fraction_bits * (fmt.specials is Specials.NAN)
     free = fmt.exponent_bits + fmt.fraction_bits - bits
     near = (1 << bits) - 1 ^ 1 << rng.integers(0, bits, codes.shape)
@@ -234,7 +238,7 @@ def _plant(codes: NDArray, instruction: Instruction, fmt: Format, axis: int, rng
 
 
 def _integer_accumulators(shape: tuple[int, int], saturate: bool, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return accumulators of 32 bits, values slightly beyond their range, or values near the ends of 33 bits.
+    """Return accumulators within 32 bits, slightly beyond 32 bits, or near the ends of the 33-bit range.
 
     Without clamping, the products of a step are at most 2**21, so the sum of the last kind stays within 33 bits.
     """
@@ -246,7 +250,7 @@ def _integer_accumulators(shape: tuple[int, int], saturate: bool, rng: np.random
 
 
 def integer_results(total: NDArray[np.int64], saturate: bool) -> NDArray[np.uint64]:
-    """Return the result words of exact integer sums: clamped, or the low 32 bits with the overflow bit."""
+    """Return the result words of exact integer sums: clamped to 32 bits, or the low 32 bits and the overflow bit."""
     clamped = total.clip(-(1 << 31), (1 << 31) - 1)
     if saturate:
         return (clamped & 0xFFFFFFFF).astype(np.uint64)
@@ -254,7 +258,7 @@ def integer_results(total: NDArray[np.int64], saturate: bool) -> NDArray[np.uint
 
 
 def _any_rule(config: CoreConfig, instruction: Instruction, rng: np.random.Generator) -> int:
-    """Return a random value of the rule field, which affects only the flags.
+    """Return a random value of the control word's metadata rule field, which affects only the undefined-nibble flags.
 
     With 3:1 multiplexers the plain rule also swaps operands, so it is kept and not drawn. A code of no rule defines no
     nibble.
@@ -268,7 +272,7 @@ def _any_rule(config: CoreConfig, instruction: Instruction, rng: np.random.Gener
 def undefined_chunks(
     config: CoreConfig, instruction: Instruction, metadata: NDArray[np.uint32], rule: int, ordered: bool
 ) -> NDArray[np.uint64]:
-    """Return the flags of every chunk of steps, bit c for chunk c; chunks beyond a short instruction have flags too.
+    """Return the undefined-nibble flags of steps, bit c for chunk c; chunks beyond a short instruction count too.
 
     The metadata words have the shape (..., words). With `ordered`, the nibbles have the order of the row's input. A
     rule code of no rule defines no nibble.

@@ -1,4 +1,4 @@
-"""Every combinational component of a unit, side by side under one top."""
+"""Top module that contains every combinational component of a unit, for the component benches."""
 
 from collections.abc import Mapping
 
@@ -16,13 +16,13 @@ __all__ = ["Harness", "component_benches"]
 
 
 def component_benches(config: CoreConfig) -> dict[str, ComponentBench]:
-    """Return the benches of the components of a configuration, by name."""
+    """Return the benches of all combinational components of a configuration, by component name."""
     benches = operand_benches(config) | arithmetic_benches(config)
     return {name: with_directed_vectors(config, name, bench) for name, bench in benches.items()}
 
 
 class Harness(Elaboratable):
-    """Top with the combinational `components`, by name; it has each of their ports as ``component__port``."""
+    """Top with independent combinational `components`, by name; each of their ports is a port ``component__port``."""
 
     def __init__(self, components: Mapping[str, wiring.Component]) -> None:
         self.components = dict(components)
@@ -31,11 +31,11 @@ class Harness(Elaboratable):
         self.ports = [Port(port.name, Signal(port.bits, name=port.name), port.is_input) for port in inner]
 
     def of(self, name: str) -> list[Port]:
-        """Return the ports of one component."""
+        """Return the ports of the top that belong to one component."""
         return [port for port in self.ports if port.name.startswith(f"{name}__")]
 
     def elaborate(self, platform: object) -> Module:
-        """Connect each port."""
+        """Connect each port of the top to the port of its component."""
         m = Module()
         for name, component in self.components.items():
             m.submodules[name] = component

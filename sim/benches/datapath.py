@@ -1,4 +1,4 @@
-"""The properties of a datapath that a SystemVerilog bench needs: port fields, orders, instructions and formats."""
+"""SystemVerilog package with the properties of a datapath that a bench needs: fields, orders, instructions, formats."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,7 +18,7 @@ __all__ = ["row_package", "single_steps", "warp_package"]
 
 _FACTS = "CONTROL SPARSE WIDE DEFINED INTEGER SATURATES"
 _FORMAT = "ELEMENT LOW CODE_BITS EXPONENT_BITS FRACTION_BITS BIAS LARGEST_EXPONENT SPECIALS"
-#: Values of the SystemVerilog constant SPECIALS.
+#: Codes for the special values of a format in the SystemVerilog tables.
 _SPECIALS = {Specials.NONE: 0, Specials.IEEE: 1, Specials.NAN: 2}
 _Tables = Mapping[str, Sequence[Sequence[int]]]
 
@@ -34,7 +34,7 @@ def single_steps(config: CoreConfig, arch: str) -> list[Instruction]:
 
 
 def row_package(config: CoreConfig, arch: str) -> str:
-    """Return the text of SystemVerilog package `datapath` for the bench of a row."""
+    """Return the text of the SystemVerilog package `datapath` for the bench of a row."""
     orders = [
         [-1 if byte is None else byte for byte in byte_order(config, wide=wide, sparse=sparse)]
         for wide in (False, True)
@@ -46,12 +46,12 @@ def row_package(config: CoreConfig, arch: str) -> str:
         single_steps(config, arch),
         arch,
         {"STEP": row_step_layout(config), "RESULT": row_result_layout(config)},
-        {"BYTES_OF_B": orders, "NIBBLES_OF_ROW": nibbles},  # indexed by wide and sparse; by wide
+        {"BYTES_OF_B": orders, "NIBBLES_OF_ROW": nibbles},  # tables indexed by `wide` and `sparse`, and by `wide`
     )
 
 
 def warp_package(config: CoreConfig, arch: str) -> str:
-    """Return the text of SystemVerilog package `datapath` for the bench of a warp."""
+    """Return the text of the SystemVerilog package `datapath` for the bench of a warp."""
     instructions = warp_instructions(config, arch)
     registers = [
         [fragment(i).registers for fragment in (a_fragment, b_fragment, accumulator_fragment)] for i in instructions
@@ -105,7 +105,7 @@ def _facts(config: CoreConfig, i: Instruction) -> list[int]:
 
 
 def _format(i: Instruction, fmt: Format, element: int = 0) -> list[int]:
-    """Return the constants of a format in its container: that of a stored element, or one of `element` bits."""
+    """Return the constants of a number format and its container: a stored element, or a container of `element` bits."""
     low = 0 if element else i.low_bit(fmt)
     largest = 0 if fmt.is_integer else fmt.maximum_exponent + fmt.bias
     return [

@@ -1,4 +1,4 @@
-"""Directed vectors stored as data: each detects a fault that the random vectors of the benches missed.
+"""Directed vectors stored as data; each detects a fault that the random vectors of the benches missed.
 
 ``directed.json`` has two lists. Component vectors are values of ports, as a prover finds them. Dot products are
 elements, scales and an accumulator that any fitting instruction multiplies: dense, sparse, or longer with zeros for the
@@ -27,27 +27,27 @@ from .bench import ComponentBench, Values
 __all__ = ["DotProduct", "directed_operands", "dot_products", "with_directed_vectors"]
 
 _FILE = Path(__file__).with_name("directed.json")
-#: Selects the first two units of a chunk; every rule defines this nibble.
+#: Metadata nibble that selects the first two units of a chunk; every metadata rule defines this nibble.
 _FIRST_UNITS = nibble(0, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DotProduct:
-    """One output of a step, as a dot product of stored operands."""
+    """Operands of one stored dot product, which is one output of a step."""
 
-    formats: tuple[str, str, str]  #: Formats of A, B and D; C has the format of D
-    container_bits: int  #: Container bits of an element of A or B
-    scale_format: str | None = None  #: Format of the block scales
-    #: Elements in their containers, which are multiplied in pairs.
+    formats: tuple[str, str, str]  #: Names of the formats of A, B and D; C has the format of D
+    container_bits: int  #: Container size of an element of A or B in bits
+    scale_format: str | None = None  #: Name of the block scale format; None without block scales
+    #: Container codes of A and B; elements with equal index are multiplied.
     a: tuple[int, ...]
     b: tuple[int, ...]
     c: int  #: Accumulator code
-    #: Block scales, each for an equal share of the products; empty without a format.
+    #: Block scale codes, each for an equal share of the products; empty without a scale format.
     scale_a: tuple[int, ...] = ()
     scale_b: tuple[int, ...] = ()
 
     def fits(self, instruction: Instruction) -> bool:
-        """Return whether an instruction can sum these products in its first step."""
+        """Return whether an instruction can sum the products of this dot product in its first step."""
         i = instruction
         return (
             (i.a.name, i.b.name, i.d.name) == self.formats
@@ -85,7 +85,7 @@ def _stored() -> dict[str, list[dict[str, Any]]]:
 
 @cache
 def dot_products() -> tuple[DotProduct, ...]:
-    """Return all stored dot products."""
+    """Return all dot products stored in ``directed.json``."""
     return tuple(
         DotProduct(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
         for fields in _stored()["dot_products"]
@@ -93,19 +93,19 @@ def dot_products() -> tuple[DotProduct, ...]:
 
 
 def directed_operands(instruction: Instruction, rows: int, columns: int) -> Iterator[MatrixOperands]:
-    """Yield one tile for each dot product that fits an instruction."""
+    """Yield one tile for each stored dot product that fits an instruction."""
     yield from (one.operands(instruction, rows, columns) for one in dot_products() if one.fits(instruction))
 
 
 def with_directed_vectors(config: CoreConfig, name: str, bench: ComponentBench) -> ComponentBench:
-    """Return a bench that starts with the stored vectors of its component."""
+    """Return a bench whose first input vectors are the stored vectors of its component."""
     of_component = [vector["ports"] for vector in _stored()["components"] if vector["component"] == name]
     vectors = [vector for vector in of_component if _can_carry(config, bench, vector)]
     return replace(bench, stimulus=partial(_with_first, bench, vectors)) if vectors else bench
 
 
 def _can_carry(config: CoreConfig, bench: ComponentBench, vector: dict[str, int]) -> bool:
-    """Return whether the component has the ports of a vector, wide enough for its values, and its element codes."""
+    """Return whether a component has all ports and element codes of a vector, and its ports are wide enough."""
     ports = {port.name: port for port in ports_of(bench.component) if port.is_input}
     if not vector.keys() <= ports.keys():
         return False
@@ -116,7 +116,7 @@ def _can_carry(config: CoreConfig, bench: ComponentBench, vector: dict[str, int]
 
 
 def _with_first(bench: ComponentBench, vectors: list[dict[str, int]], rng: np.random.Generator, count: int) -> Values:
-    """Draw vectors of a bench and replace the first ones by stored vectors."""
+    """Draw random vectors of a bench and replace the first ones by stored vectors."""
     drawn = {name: values.copy() for name, values in bench.stimulus(rng, count).items()}
     for place, vector in enumerate(vectors[:count]):
         for name, value in vector.items():

@@ -1,4 +1,4 @@
-"""Memory models around a top module in its cocotb bench; they return read data one cycle after the read."""
+"""Memory models for cocotb benches of top modules; read data arrive one cycle after the read."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ __all__ = ["ColumnMemory", "SharedMemory"]
 
 
 class SharedMemory:
-    """Shared memory that answers the reads of one cycle in the next; in other cycles its data are random."""
+    """Shared memory model: read data arrive in the cycle after the read; in other cycles the data ports are random."""
 
     def __init__(self, top: Any, rng: np.random.Generator) -> None:
         self._data = [getattr(top, f"memory__data__{row}") for row in range(PANEL_ROWS)]
@@ -22,13 +22,13 @@ class SharedMemory:
         self._answers: list[int] | None = None
 
     def sample(self, read: Callable[[int], int] | None) -> bool:
-        """Record the reads of a settled cycle, with data from `read` if it is given; return whether there are any."""
+        """Record the reads of a settled cycle, with data from `read` if given; return whether a read occurred."""
         reads = bool(int(self._read.value))
         self._answers = [read(int(address.value)) for address in self._addresses] if read and reads else None
         return reads and read is not None
 
     def drive(self) -> None:
-        """Drive the read data; without a read, make one unit random."""
+        """Drive the data of the last cycle's reads; without a read, drive random data on one data port."""
         if self._answers:
             for data, answer in zip(self._data, self._answers, strict=True):
                 data.value = answer
@@ -38,7 +38,7 @@ class SharedMemory:
 
 
 class ColumnMemory:
-    """Memory that answers the read of a column in one cycle in the next; in other cycles its data are random."""
+    """Column memory model: read data arrive in the cycle after the read; in other cycles the data ports are random."""
 
     def __init__(self, top: Any, rng: np.random.Generator, port: str) -> None:
         self._data = [getattr(top, f"{port}__data__{lane}") for lane in range(TENSOR_LANES)]
@@ -47,13 +47,13 @@ class ColumnMemory:
         self._answer: list[int] | None = None
 
     def sample(self, memory: NDArray[np.uint32] | None) -> bool:
-        """Record the read of a settled cycle, with data from `memory` if it is given; return whether there is one."""
+        """Record the read of a settled cycle, with data from `memory` if given; return whether a read occurred."""
         reads = memory is not None and bool(int(self._read.value))
         self._answer = memory[:, int(self._column.value)].tolist() if memory is not None and reads else None
         return reads
 
     def drive(self) -> None:
-        """Drive the read data; without a read, make one lane in eight random."""
+        """Drive the data of the last cycle's read; without a read, drive random data on one lane in eight."""
         if self._answer:
             for data, word in zip(self._data, self._answer, strict=True):
                 data.value = word

@@ -1,4 +1,4 @@
-"""Benches of the components between registers and products: metadata, selection, unpacking, multiplication."""
+"""Benches of the components from metadata to products: metadata decoding, selection, unpacking, multiplication."""
 
 from functools import partial
 
@@ -29,13 +29,13 @@ from .random_operands import FLOAT_DISTRIBUTIONS, INTEGER_DISTRIBUTIONS, random_
 
 __all__ = ["operand_benches"]
 
-#: Name and defined nibbles of each value of the rule field; unused values define no nibble.
+#: For each code of the metadata rule field, the rule's name and its defined nibbles; unused codes define no nibble.
 _RULES = [(code.name.lower(), RULES[code.name.lower()].legal) for code in RuleCode]
 _RULES += [("", frozenset())] * (8 - len(_RULES))
 
 
 def operand_benches(config: CoreConfig) -> dict[str, ComponentBench]:
-    """Return the benches of a configuration's components from metadata to products."""
+    """Return the benches of all components of a configuration from the metadata decoder to the multipliers."""
     metadata = NibbleDecoder(config.mux)
     benches = {"metadata": ComponentBench(metadata, _nibbles, partial(_decoded_nibbles, config.mux))}
     widths = sorted({16 if element.wide else 8 for element in config.elements})
@@ -62,13 +62,13 @@ def operand_benches(config: CoreConfig) -> dict[str, ComponentBench]:
 
 
 def slots_of_each_kind(config: CoreConfig) -> list[Slot]:
-    """Return the first slot, which serves every element, and the last slot of every other set of elements."""
+    """Return slot 0, which supports every element, and the last slot of each smaller set of supported elements."""
     last = {slot.elements: slot for slot in Widths(config).slots}
     return [Slot(config, 0), *(slot for elements, slot in last.items() if elements != config.elements)]
 
 
 class FormattedUnpack(wiring.Component):
-    """The unpacker of operand ``a`` or ``b`` in one slot, with the format decoder that controls it.
+    """Unpacker of operand ``a`` or ``b`` in one slot, together with the format decoder that controls it.
 
     The slot decides the place of the element in ``operand``, which are all elements of a step, lowest first.
     ``element`` is a control code, and ``raw`` the element in raw form.
@@ -86,7 +86,7 @@ class FormattedUnpack(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Connect unpacker and decoder."""
+        """Connect the unpacker to the format decoder."""
         m = Module()
         m.submodules.formats = formats = FormatDecoder(self.slot.config)
         m.submodules.unpack = unpack = Unpack(self.slot.config, self.slot.index, self.side)
@@ -152,7 +152,7 @@ def _cut(words: NDArray, size: int) -> NDArray[np.uint8]:
 
 
 def _selected_operands(config: CoreConfig, inputs: Values) -> Values:
-    """Select the rows of B that the golden model keeps, in elements of 16 or 8 bits."""
+    """Select the rows of B that the golden model keeps, in steps with elements of 16 and of 8 bits."""
     a, b = _cut(inputs["a"], config.step_bytes), _cut(inputs["b"], 2 * config.step_bytes)
     packed = _cut(inputs["nibbles"], config.chunks // 2)
     nibbles = split_nibbles(packed)
@@ -182,7 +182,7 @@ def _selected_operands(config: CoreConfig, inputs: Values) -> Values:
 
 
 def _containers(unpack: FormattedUnpack, rng: np.random.Generator, count: int) -> Values:
-    """Draw an element for each vector and a code of it for the slot; all other bits are random."""
+    """Draw an element code for each vector and a number of that format for the slot; all other bits are random."""
     config = unpack.slot.config
     octets = rng.integers(0, 256, (count, config.step_bytes), np.uint8)
     codes = rng.integers(0, len(config.elements), count)
@@ -198,7 +198,7 @@ def _containers(unpack: FormattedUnpack, rng: np.random.Generator, count: int) -
 
 
 def _container(unpack: FormattedUnpack, octets: NDArray[np.uint8], element: Element) -> tuple[NDArray, int, int]:
-    """Return operands as words, and the word and the bit where the container of the slot begins.
+    """Return operands as an array of words, and the word and bit positions at which the slot's container starts.
 
     The selection may move containers of B of at most eight bits.
     """
@@ -230,8 +230,8 @@ def _unpacked(unpack: FormattedUnpack, inputs: Values) -> Values:
         for name, values in _raw(element, codes, point).items():
             fields[name][where] = values
         absent[where] = False
-    # Masked fields, which have no meaning: those of a format that the slot does not serve, except its zero flag, and
-    # some of a float that is not an ordinary number.
+    # Mask undefined fields: for an element that the slot does not support, all fields except the zero flag; for zero,
+    # Inf and NaN, exponent or significand.
     fields["sign"][absent] = np.ma.masked
     fields["exponent"][absent | (fields["zero"] == 1) | (fields["special"] == 1)] = np.ma.masked
     fields["significand"][fields["special"] == 1] = np.ma.masked
@@ -239,7 +239,7 @@ def _unpacked(unpack: FormattedUnpack, inputs: Values) -> Values:
 
 
 def _raw(element: Element, codes: NDArray, point: int) -> dict[str, NDArray]:
-    """Return the raw form of codes by the golden decoder; floats have `point` bits below the binary point."""
+    """Return the raw form of codes, decoded by the golden model; float significands have `point` fraction bits."""
     fmt = element.format
     if fmt.is_integer:
         values = decode_integer(codes, fmt).astype(np.int64)
@@ -263,7 +263,7 @@ def _raw(element: Element, codes: NDArray, point: int) -> dict[str, NDArray]:
 
 
 def _raw_pairs(slot: Slot, rng: np.random.Generator, count: int) -> Values:
-    """Draw pairs of operands with consistent flags and one-hot, full or random significands; some pairs are integers.
+    """Draw operand pairs, some of them integers, with consistent flags and random, all-ones or extreme significands.
 
     A slot that serves only integers gets float pairs too, as a multiplier depends on widths, not on formats.
     """
@@ -274,7 +274,7 @@ def _raw_pairs(slot: Slot, rng: np.random.Generator, count: int) -> Values:
     magnitude_bits = slot.factor.width - slot.factor.signed
     inputs: Values = {}
     for side in ("a", "b"):
-        kind = rng.choice(4, count, p=(0.8, 0.1, 0.05, 0.05))  # ordinary, zero, Inf, NaN
+        kind = rng.choice(4, count, p=(0.8, 0.1, 0.05, 0.05))  # kinds: ordinary number, zero, Inf, NaN
         kind = np.where(integer, np.minimum(kind, 1), kind)
         bits = rng.integers(1, magnitude_bits, count, endpoint=True)
         significand = np.maximum(1, rng.integers(0, 1 << bits))
@@ -283,7 +283,7 @@ def _raw_pairs(slot: Slot, rng: np.random.Generator, count: int) -> Values:
         whole = np.where(negative, -np.minimum(significand, -lowest), np.minimum(significand, highest))
         ends = rng.random(count) < 0.2
         whole = np.where(ends, rng.choice([lowest, highest] if lowest else [highest], count), whole)
-        # The widest operands are floats, whose sign is a separate bit; an integer of that width keeps its sign inside.
+        # Some integers use the full width of the multiplier's signed significand port.
         largest = (1 << magnitude_bits) - 1
         signed = rng.integers(1, largest, count, endpoint=True) * rng.choice([-1, 1][not slot.factor.signed :], count)
         whole = np.where(rng.random(count) < 0.3, signed, whole)

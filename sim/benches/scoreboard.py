@@ -1,4 +1,4 @@
-"""The checker of a stream component: observes the signals of a cycle, and checks rules that must hold in each cycle.
+"""Checker of a stream component: observes the signals of each cycle and checks the rules of the stream protocol.
 
 It is independent of any simulator: cocotb monitors and fault injection fill in the same :class:`Cycle`.
 """
@@ -15,12 +15,12 @@ __all__ = ["Cycle", "Pattern", "Scoreboard", "ViolationError"]
 
 
 class ViolationError(AssertionError):
-    """Rule that the component violated, as one sentence."""
+    """Violation of a rule by the component under test; the message is one sentence."""
 
 
 @dataclass(frozen=True)
 class Cycle:
-    """Settled handshakes of one cycle, as the clock edge at its end samples them."""
+    """Settled valid and ready signals of one cycle, as the clock edge at the end of the cycle samples them."""
 
     reset: bool
     i_valid: bool
@@ -31,28 +31,29 @@ class Cycle:
 
     @property
     def accepts(self) -> bool:
-        """Whether the component accepts an item."""
+        """Whether the component accepts an item at its input in this cycle."""
         return self.i_valid and self.i_ready and not self.reset
 
     @property
     def states(self) -> tuple[int, int]:
-        """States of input and output: 0 for nothing valid, 1 for a transfer, 2 for a wait."""
+        """States of the input and output streams: 0 for not valid, 1 for a transfer, 2 for valid but not ready."""
         streams = (self.i_valid, self.i_ready), (self.o_valid, self.o_ready)
         first, second = (valid * (2 - ready) for valid, ready in streams)
         return first, second
 
     @property
     def delivers(self) -> bool:
-        """Whether a result is transferred."""
+        """Whether the component transfers a result at its output in this cycle."""
         return self.o_valid and self.o_ready and not self.reset
 
 
-#: For each phase, two indices into the rates (0: always, 3: rarely): of items offered, and of results accepted.
+#: Phases of a pattern: index of the rate of offered items, and index of the rate of accepted results, from 0 (always)
+#: to 3 (rarely).
 _PHASES = ((0, 0), (2, 0), (0, 2), (1, 1), (0, 3), (3, 3))
 
 
 class Pattern:
-    """Random gaps between items, stalls of results, and resets; about one reset in fifty items.
+    """Random gaps between items, stalls of results, and resets (about one reset in fifty items).
 
     Phases with different rates follow each other: back to back, only gaps, only stalls, both. `pace` is the number of
     cycles of an item; gaps and stalls grow with it.
@@ -64,7 +65,7 @@ class Pattern:
         self._resets = 0.02 / pace if resets else 0.0
 
     def __iter__(self) -> Iterator[tuple[bool, bool, bool]]:
-        """Yield for each cycle, without end: whether to offer an item, to accept a result, and to reset."""
+        """Yield three flags for each cycle, without end: offer an item, accept a result, and reset."""
         rng = self._rng
         yield False, False, True
         while True:
@@ -77,7 +78,7 @@ class Pattern:
 
 
 class Scoreboard:
-    """Checks the cycles of a component against the items that were offered, in order.
+    """Compares the results of a component with those expected for the items at its input, cycle by cycle and in order.
 
     Each result must be that of the oldest item in flight. No result may be lost, invented or repeated. A result that is
     not accepted must stay. No item that was in flight at a reset may appear after it. `longest_wait` limits the cycles
@@ -98,7 +99,7 @@ class Scoreboard:
         return len(self._under_way)
 
     def observe(self, cycle: Cycle, offered: Item | None) -> None:
-        """Check one cycle, with the item that is offered at the input; a ViolationError names the violated rule."""
+        """Check one cycle; `offered` is the item at the input. A ViolationError names a violated rule."""
         if cycle.reset:
             self._under_way.clear()
             self._held, self._silent, self._closed = None, 0, 0

@@ -16,16 +16,16 @@ from .scoreboard import Cycle
 
 __all__ = ["CTA", "WARPGROUP", "CommandCoverage", "Commit", "Mma", "Pair", "StreamCoverage"]
 
-#: States of a stream in a cycle; see :attr:`~sptc.sim.benches.scoreboard.Cycle.states`.
+#: Names of the states of a stream in a cycle; see :attr:`~sptc.sim.benches.scoreboard.Cycle.states`.
 _STATES = ("nothing", "taken", "waits")
-#: Lower bounds of the bins for waits, in cycles; an instruction of a warp takes about a hundred.
+#: Lower bounds of the coverage bins for waiting times, in cycles; a warp takes about 100 cycles per instruction.
 _LENGTHS = {"core": (1, 2, 3, 10), "warp": (1, 10, 100), "command": (0, 1, 10, 100)}
 _LABELS = {
     "core": ("1", "2", "3 to 9", "10 or more"),
     "warp": ("1 to 9", "10 to 99", "100 or more"),
     "command": ("none", "1 to 9", "10 to 99", "100 or more"),
 }
-#: Maximum instructions in a warp: one with waiting results, and one that is issued.
+#: Maximum number of instructions in a warp: one with results to be accepted, and one that is being issued.
 _WARP_ITEMS = 2
 _EVENTS = ("moves", "held", "reset")
 _NO_ITEM = "No result without an item."
@@ -33,14 +33,14 @@ _FULL = "A step in every stage: the last one is a result."
 
 
 class _Sample(NamedTuple):
-    """Stream states in one cycle, with the number of items before it."""
+    """States of the input and output streams in one cycle, and the number of items in flight before it."""
 
     reset: bool
     under_way: int
     input: int
     output: int
-    waited: Sequence[int]  # waits in cycles of the item and the result that are transferred in this cycle; 0 for none
-    formats: tuple[int, int] | None  # element formats of two items that are transferred in consecutive cycles
+    waited: Sequence[int]  # cycles that the item and the result transferred in this cycle waited; 0 without a transfer
+    formats: tuple[int, int] | None  # element formats of A of two items that are transferred in consecutive cycles
     stages: Sequence[int]  # pipeline stages that contain a step
     event: str
 
@@ -98,7 +98,7 @@ class StreamCoverage:
 
 
 def _covergroups(config: CoreConfig, top: str) -> Iterator[Covergroup]:
-    """Return the covergroups of a core or a warp; a warp may take an item in the cycle in which it becomes free."""
+    """Yield the covergroups of a core or a warp: handshakes, waits, resets, formats and (for a core) stages."""
     most = config.latency if top == "core" else _WARP_ITEMS
     items = Axis("items under way", tuple(map(str, range(most + 1))))
     count, output_there = np.ix_(range(most + 1), range(2))
@@ -146,7 +146,7 @@ def _covergroups(config: CoreConfig, top: str) -> Iterator[Covergroup]:
 
 
 def _illegal_handshakes(top: str, most: int) -> Sequence[tuple[str, ArrayLike]]:
-    """Return combinations of stream states that the control of the core or the warp excludes; axes as in handshakes."""
+    """Return combinations of item count, input state and output state that the control of a core or a warp excludes."""
     items, inputs, outputs = np.ix_(range(most + 1), range(3), range(3))
     if top == "core":
         return (
@@ -170,41 +170,41 @@ def _illegal_handshakes(top: str, most: int) -> Sequence[tuple[str, ArrayLike]]:
 
 
 class _Command(NamedTuple):
-    """States in one cycle of a top that takes commands."""
+    """States in one cycle of a top module that accepts commands."""
 
     reset: bool
     in_flight: int
     instructions: int  # state of the command stream
-    operation: int | None  # the operation that is accepted, or None
-    waited: int  # cycles for which the operation waited
-    others: tuple[int, ...]  # states of the other streams, or accesses to memories
+    operation: int | None  # operation of the command that is accepted in this cycle, or None
+    waited: int  # cycles for which the offered command has waited
+    others: tuple[int, ...]  # states of the other streams, or flags of memory accesses
 
 
 class Mma(NamedTuple):
-    """States in one cycle of an array of a warpgroup to which an ``mma`` is offered."""
+    """States of the ``mma`` and accumulator streams in a cycle in which an ``mma`` is offered to an array."""
 
     array: int
-    #: States of the two streams.
+    #: States of the ``mma`` stream and of the accumulator stream.
     mma: int
     accumulators: int
 
 
 class Pair(NamedTuple):
-    """States in one cycle in which the next panel belongs to a pair of CTAs."""
+    """States in one cycle in which the next panel of B is multiplied by both CTAs of a pair."""
 
     waits: bool
     other_waits: bool
-    own_b: bool  #: Whether B of the panel is in this CTA
+    own_b: bool  #: Whether the panel of B is in this CTA's memory
 
 
 class Commit(NamedTuple):
-    """Number of commits pending when one arrives."""
+    """Arrival of a commit, with the number of commits pending at that time."""
 
     pending: int
 
 
 class CommandCoverage:
-    """Functional coverage of a top that takes commands; `coverage` contains the hits so far.
+    """Functional coverage of a top module that accepts commands; `coverage` contains the hits so far.
 
     The covergroups are :data:`WARPGROUP` or :data:`CTA`.
     """
@@ -227,7 +227,7 @@ class CommandCoverage:
         self._waited = self._waited + 1 if _STATES[stream] == "waits" and not cycle.reset else 0
 
     def sample(self, event: Mma | Pair | Commit) -> None:
-        """Count another event."""
+        """Count an event other than a cycle: an offered ``mma``, a panel of a CTA pair, or an arriving commit."""
         self._sampler.sample(event)
 
 
@@ -257,14 +257,15 @@ def _in_flight_of_cta(s: _Command) -> int:
     return min(s.in_flight, _MOST_IN_FLIGHT)
 
 
-#: Maximum instructions in a warpgroup; a CTA may have more, which share a bin.
+#: Maximum number of instructions in flight in a warpgroup. A CTA can have more, which share the last bin.
 _MOST_IN_FLIGHT = 2
 _IN_FLIGHT = "instructions held"
 _WARPGROUP_IN_FLIGHT, _CTA_IN_FLIGHT = Axis(_IN_FLIGHT, ("0", "1", "2")), Axis(_IN_FLIGHT, ("0", "1", "2 or more"))
 _ACCUMULATORS, _RESULTS = Axis("accumulators", _STATES), Axis("results", _STATES)
 _NONE_OR_THERE = ("none", "there")
 _BOTH_STREAMS = "A cycle in which so many instructions were held and both streams did this."
-#: Masks over the instructions in flight and a stream, in groups of three axes; over operations, and over a stream.
+#: Masks of bins. The axes of the first are instructions in flight and two streams; those of the others are an operation
+#: or a stream.
 _NONE_IN_FLIGHT = np.arange(_MOST_IN_FLIGHT + 1)[:, None, None] == 0
 _IS_FENCE = np.arange(len(Operation))[:, None] == Operation.FENCE.value
 _IS_OFFERED = np.arange(len(_STATES))[:, None] > 0
@@ -309,7 +310,7 @@ WARPGROUP = (
         sample=lambda s: (s.in_flight, s.others[1] > 0),
     ),
 )
-#: Covergroups of the tensor cores of a CTA: waits, simultaneous memory accesses, pairs, commits and resets.
+#: Covergroups of the tensor cores of a CTA: waits, simultaneous memory accesses, CTA pairs, commits and resets.
 CTA = (
     Covergroup(
         name="cta instructions",

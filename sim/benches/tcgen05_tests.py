@@ -1,4 +1,4 @@
-"""cocotb tests of the tensor cores of a CTA: instructions and commits, both memories, and the other CTA of a pair."""
+"""cocotb tests of the tensor cores of a CTA: instructions, commits, both memories, and the other CTA of a pair."""
 
 from collections import deque
 from pathlib import Path
@@ -42,13 +42,13 @@ class _Instructions:
         self.forget()
 
     def forget(self) -> None:
-        """Restart, after a reset, from the first task whose results are not all written; restore tensor memory."""
+        """Restart after a reset: restore tensor memory, and continue with the first task not completely written."""
         self.offered: CtaTask | None = None
         self._next = self._finished
         self.tensor = self._work.tensor_after(self._next)
         self.due: deque[CtaPanel] = deque()
         self.pairs: deque[CtaPanel] = deque()
-        self._taken: deque[tuple[int, int]] = deque()  # number of each task, and its panels not yet written
+        self._taken: deque[tuple[int, int]] = deque()  # for each task: index + 1, and panels not yet written
         self._issued = self._done = 0
         self._marks: deque[int] = deque()
         self.reads = self.columns = 0
@@ -62,7 +62,7 @@ class _Instructions:
         self._top.i__valid.value = int(self.offered is not None and not reset)
 
     def take(self) -> None:
-        """Account for the task that is accepted in this cycle."""
+        """Record the task that is accepted in this cycle."""
         task = self.offered
         assert task
         self.offered = None
@@ -79,13 +79,13 @@ class _Instructions:
         self.columns += task.columns
 
     def arrive(self) -> None:
-        """Account for the arrival of a commit; raise a ViolationError if it is too early or was not requested."""
+        """Record the arrival of a commit; raise a ViolationError if it is too early or was not requested."""
         if not self._marks or self._marks[0] > self._done:
             raise ViolationError("a commit arrives before what was committed is written")
         self._marks.popleft()
 
     def write(self) -> None:
-        """Account for the write of this cycle; raise a ViolationError if it is not the expected one."""
+        """Check the write of this cycle; raise a ViolationError if it is not the expected one."""
         top = self._top
         if not self.due:
             raise ViolationError("columns are written that nothing asked for")
@@ -114,24 +114,24 @@ class _Instructions:
 
     @property
     def commits(self) -> int:
-        """Number of commits that have not arrived."""
+        """Number of accepted commits that have not arrived."""
         return len(self._marks)
 
     @property
     def idle(self) -> bool:
-        """Whether all work is done."""
+        """Whether all tasks are accepted, all their results are written, and all commits have arrived."""
         return self.offered is None and self._next == len(self._work.tasks) and not self.due and not self._marks
 
 
 class _Accumulators:
-    """Port of accumulators: read data follow in the next cycle, without the writes of that cycle."""
+    """Model of the accumulator port: read data follow in the next cycle and exclude the writes of the same cycle."""
 
     def __init__(self, top: Any, rng: np.random.Generator) -> None:
         self._top, self._rng = top, rng
         self._answer: int | None = None
 
     def sample(self, tensor: np.ndarray | None) -> bool:
-        """Record the read of a settled cycle, with data from `tensor` if it is given; return whether there is one."""
+        """Record the read of a settled cycle, with data from `tensor` if given; return whether a read occurred."""
         reads = tensor is not None and bool(int(self._top.accumulators__read.value))
         self._answer = None
         if tensor is not None and reads:
@@ -139,7 +139,7 @@ class _Accumulators:
         return reads
 
     def drive(self) -> None:
-        """Drive the read data; without a read, drive random data in some cycles."""
+        """Drive the data of the last cycle's read; without a read, drive random data in some cycles."""
         if self._answer is not None:
             self._top.accumulators__read_data.value = self._answer
         elif not self._rng.integers(16):
@@ -148,7 +148,7 @@ class _Accumulators:
 
 
 class _OtherCta:
-    """Model of the other CTA of a pair; it waits with the next panel that both multiply."""
+    """Model of the other CTA of a pair; it waits with the next panel that both CTAs multiply."""
 
     def __init__(self, top: Any, rng: np.random.Generator) -> None:
         self._top, self._rng = top, rng
@@ -164,7 +164,7 @@ class _OtherCta:
             self._top.other_panel.value = int.from_bytes(self._rng.bytes(_PANEL_BITS // 8), "little")
 
     def follow(self, pairs: deque[CtaPanel], waits: bool) -> None:
-        """Advance to the next panel if both CTAs wait."""
+        """Advance to the next panel if both CTAs are ready to multiply."""
         if waits and not pairs:
             raise ViolationError("the other CTA is waited for without an instruction of both")
         if waits and self.waits:
@@ -175,14 +175,14 @@ class _OtherCta:
 @cocotb.test()
 @cocotb.parametrize(resets=[False, True])
 async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
-    """Run random tasks with gaps, a slow other CTA and resets: panels in order, each once, no superfluous reads."""
+    """Run random tasks with gaps, a slow other CTA and resets; check that each panel is written once."""
     rng, config = np.random.default_rng([cocotb.RANDOM_SEED, resets]), SETTINGS.config
     pace = config.warp_blocks
     work = CtaWork.read(Path(SETTINGS.jobs))
     instructions, coverage = _Instructions(top, work), CommandCoverage(config.name, CTA)
     shared, operands = SharedMemory(top, rng), ColumnMemory(top, rng, "tensor")
     accumulators, other = _Accumulators(top, rng), _OtherCta(top, rng)
-    # Resets between instructions are rarer than resets among the panels of one.
+    # With this pace, resets between instructions are rarer than resets among the panels of one instruction.
     of_tasks, of_other = iter(Pattern(rng, pace=2 * pace, resets=resets)), iter(Pattern(rng, pace=pace))
     reads = columns = silent = 0
     start_clock(top)

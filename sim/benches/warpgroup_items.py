@@ -1,4 +1,4 @@
-"""Jobs and commands of a warpgroup in hardware.
+"""Jobs and commands for the bench of a warpgroup in hardware.
 
 A job is an instruction, its shared memory, and panels with their expected results. Commands are multiplications with
 fences, commits and waits in between. Both are independent of any simulator. :mod:`sptc.verify.bench_jobs` makes jobs
@@ -29,20 +29,20 @@ _MOST_PENDING = 7
 class Job:
     """One instruction."""
 
-    instruction: int  #: Bits of the payload of the instruction
-    memory: list[int]  #: Content of the used part of shared memory, in units of 16 bytes
-    base: int  #: First unit of the used part, which wraps around the 2**14 units of the memory
-    reads: int  #: Number of cycles in which shared memory is read, eight units each
-    panels: list[Item]  #: Accumulators of eight columns each, and their expected results
+    instruction: int  #: Bits of the instruction's payload
+    memory: list[int]  #: Contents of the used part of shared memory, in units of 16 bytes
+    base: int  #: Index of the first unit of the used part, which wraps around the 2**14 units of the memory
+    reads: int  #: Number of cycles in which shared memory is read, eight units per cycle
+    panels: list[Item]  #: Accumulators of eight columns each, with their expected results
 
     def read(self, unit: int) -> int:
-        """Return a unit of the memory; a unit outside the used part is all ones, NaN in any format."""
+        """Return a unit of shared memory; a unit outside the used part is all ones, which is NaN in float formats."""
         place = (unit - self.base) % _UNITS
         return self.memory[place] if place < len(self.memory) else (1 << 8 * UNIT_BYTES) - 1
 
 
 def write_jobs(path: Path, jobs: Iterable[Job]) -> int:
-    """Write jobs for a bench, one on each line; return the number of their panels."""
+    """Write the jobs of a bench to a file, one job per line; return the total number of their panels."""
     panels = 0
     with path.open("w", encoding="utf-8") as file:
         for job in jobs:
@@ -52,7 +52,7 @@ def write_jobs(path: Path, jobs: Iterable[Job]) -> int:
 
 
 def read_jobs(path: Path) -> Iterator[Job]:
-    """Yield the jobs in a file of :func:`write_jobs`."""
+    """Yield the jobs in a file that :func:`write_jobs` wrote."""
     with path.open(encoding="utf-8") as file:
         for fields in map(parsed_line, file):
             yield Job(**fields | {"panels": [Item(**panel) for panel in fields["panels"]]})
@@ -60,16 +60,16 @@ def read_jobs(path: Path) -> Iterator[Job]:
 
 @dataclass(frozen=True)
 class Command:
-    """A command of the instruction stream."""
+    """A command of the warpgroup's instruction stream."""
 
     operation: Operation
-    payload: int  #: Command as bits of the payload
-    job: Job | None = None  #: Job that a multiplication belongs to
-    pending: int = 0  #: Groups that a wait may leave pending
+    payload: int  #: Bits of the command's payload
+    job: Job | None = None  #: Job of a multiplication; None for other commands
+    pending: int = 0  #: Number of groups that a wait may leave pending
 
 
 def commands(jobs: Iterator[Job], rng: np.random.Generator) -> Iterator[Command]:
-    """Yield jobs with fences, commits and waits in between, at times many in a row; at the end, wait for all."""
+    """Yield multiplications with fences, commits and waits in between; the last command waits for all groups."""
 
     def other(operation: Operation, pending: int = 0) -> Command:
         payload = payload_bits(warpgroup_layout(), {"operation": operation, "pending": pending})

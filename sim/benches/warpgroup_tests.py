@@ -43,11 +43,11 @@ class _Instructions:
         self.forget()
 
     def forget(self) -> None:
-        """Restart as a reset does; the offered command stays."""
+        """Discard the state that a reset clears; the offered command stays."""
         self.panel: Item | None = None
         self._panels: deque[Item] = deque()
-        self._left: deque[int] = deque()  # for each instruction, panels whose accumulators are not yet accepted
-        self._expected: deque[int] = deque()  # for each instruction, panels whose results are not yet delivered
+        self._left: deque[int] = deque()  # for each instruction, panels whose accumulators are not accepted
+        self._expected: deque[int] = deque()  # for each instruction, panels whose results are not delivered
         self._issued = self._done = 0
         self._marks: deque[int] = deque()
         self._halves: dict[int, Job] = {}
@@ -67,7 +67,7 @@ class _Instructions:
         top.c__valid.value = int(self.panel is not None and not reset)
 
     def update(self, cycle: Cycle, results: Cycle) -> None:
-        """Advance after a cycle without reset; raise a ViolationError if a wait was accepted too early."""
+        """Record a cycle without reset; raise a ViolationError if a wait was accepted too early."""
         if results.accepts:
             self.panel = None
             self._left[0] -= 1
@@ -112,17 +112,17 @@ class _Instructions:
 
     @property
     def idle(self) -> bool:
-        """Whether all commands and accumulators have been offered."""
+        """Whether all commands and accumulators have been accepted."""
         return self.finished and self.offered is None and self.panel is None and not self._panels
 
     def read(self, unit: int) -> int:
-        """Return a unit of shared memory as the instruction that uses its half expects; unused halves are all ones."""
+        """Return a unit of shared memory from the job that uses its half of the memory; all ones without a job."""
         job = self._halves.get(unit >> _HALF_BITS)
         return job.read(unit) if job else (1 << 128) - 1
 
 
 class _Beside:
-    """Driver of ``mma`` on the four arrays, with a checker for each."""
+    """Driver of ``mma`` instructions on the four arrays of a warpgroup, with a checker for each array."""
 
     def __init__(self, top: Any, items: Iterator[Item], rng: np.random.Generator, longest_wait: int) -> None:
         self._top, self._items, self._rng = top, items, rng
@@ -133,7 +133,7 @@ class _Beside:
         self.core = 0
 
     def drive(self, offer: bool, take: bool, reset: bool) -> None:
-        """Set the inputs of the next cycle."""
+        """Set the ``mma`` inputs of the next cycle."""
         if self.offered is None and offer and not reset:
             self.offered, self.core = next(self._items), int(self._rng.integers(WARPS))
             self._top.mma__payload.value = self.offered.payload | self.core << mma_layout()["core"].offset
@@ -142,7 +142,7 @@ class _Beside:
             ready.value = int(take and not reset)
 
     def observe(self) -> Cycle:
-        """Check a settled cycle; return the cycle of the array to which an item is offered."""
+        """Check a settled cycle; return the handshakes of the array to which an ``mma`` is offered."""
         cycles = [monitor.sample() for monitor in self._monitors]
         offered = cycles[self.core]
         if offered.i_valid and offered.i_ready != bool(int(self._top.mma_room.value) >> self.core & 1):
@@ -156,12 +156,12 @@ class _Beside:
 
     @property
     def under_way(self) -> int:
-        """Number of instructions whose results have not been transferred."""
+        """Number of ``mma`` instructions whose results have not been transferred."""
         return sum(board.under_way for board in self.boards)
 
     @property
     def incomplete(self) -> bool:
-        """Whether an array has a result that it may not have delivered yet; resets and panels can delay it for long."""
+        """Whether an array has not yet delivered a result; resets and panels can delay the first result for long."""
         return not all(board.delivered for board in self.boards)
 
 
@@ -171,7 +171,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
     """Run random jobs with gaps, stalls and resets; without resets, every panel must deliver a result."""
     rng, config = np.random.default_rng([cocotb.RANDOM_SEED, resets]), SETTINGS.config
     pace = 2 * config.warp_blocks
-    # Panels wait for their accumulators and results, and an mma waits for panels: long waits are legal.
+    # A panel waits for its accumulators and results, and an mma waits for panels, so long waits are legal.
     longest_wait = 100 * pace
     scoreboard = Scoreboard(longest_wait)
     instructions = _Instructions(top, commands(read_jobs(Path(SETTINGS.jobs)), rng))
@@ -181,7 +181,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
         iter(Pattern(rng, pace=pace, resets=resets and not number)) for number in range(3)
     )
     reads = waited = 0
-    # An mma behind a waiting result keeps its array busy, so no mma is offered for two thirds of the time.
+    # An mma behind a result that is not accepted keeps its array busy, so no mma is offered for two thirds of the time.
     quiet, late = _phases(rng, 2 / 3, 16 * pace), _phases(rng, 0.2, 4 * pace)
     react = rare_meetings(rng, resets=resets)
     results: Cycle | None = None
@@ -196,7 +196,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
             offer, take, reset = meeting
             offer_panel = offer
         elif next(late):
-            # Offer accumulators while a result waits; by chance this would hardly ever coincide.
+            # Offer accumulators while a result waits; random patterns would hardly ever do this.
             waits = results is not None and results.o_valid and not results.o_ready
             offer_panel, take = waits or not scoreboard.under_way, take and not waits
         draining = instructions.idle
@@ -232,6 +232,6 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
 
 
 def _phases(rng: np.random.Generator, share: float, cycles: int) -> Iterator[bool]:
-    """Yield whether a phase is chosen, with probability `share`; phases last `cycles` cycles on average."""
+    """Yield, for each cycle, whether its phase is active; a phase lasts `cycles` cycles on average."""
     while True:
         yield from [bool(rng.random() < share)] * int(rng.integers(1, 2 * cycles))

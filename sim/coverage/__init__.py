@@ -1,1 +1,1 @@
-"""Functional coverage: which reachable bins a regression has hit."""
+"""Functional coverage: counts which reachable bins of the covergroups a regression has hit."""

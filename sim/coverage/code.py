@@ -1,4 +1,4 @@
-"""Line and toggle coverage of Verilator, from its ``coverage.dat``: merged and summarised."""
+"""Reader of Verilator's line and toggle coverage (``coverage.dat``): merging and summary."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from ...infra.reading import opened, read_text
 __all__ = ["CodeCoverage"]
 
 _MAGIC = "# SystemC::Coverage-3"
-#: Kinds of coverage points by their Verilator names, with the item that each counts.
+#: Verilator's names of the kinds of coverage points, with a description of a hit of each kind.
 _KINDS = {
     "line": "blocks of statements that ran",
     "branch": "branches that were taken",
@@ -22,7 +22,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class CodeCoverage:
-    """Hits of every line and toggle point of some designs, by kind and name of the point."""
+    """Hits of every line, branch and toggle point of one or more designs, by kind and name of the point."""
 
     hits: Mapping[tuple[str, str], int]
 
@@ -44,7 +44,7 @@ class CodeCoverage:
 
     @staticmethod
     def is_one(path: Path) -> bool:
-        """Return whether a file starts like a ``coverage.dat``."""
+        """Return whether a file starts with the header line of a ``coverage.dat``."""
         try:
             with opened(path) as file:
                 return file.read(len(_MAGIC)) == _MAGIC.encode()
@@ -52,12 +52,12 @@ class CodeCoverage:
             return False
 
     def merge(self, other: "CodeCoverage") -> "CodeCoverage":
-        """Return the sum of the hits of both."""
+        """Return the sum of the hits of two coverage results."""
         points = {**self.hits, **other.hits}
         return CodeCoverage({point: self.hits.get(point, 0) + other.hits.get(point, 0) for point in points})
 
     def report(self, limit: int = 10) -> dict[str, Any]:
-        """Return counts by kind and the first points without a hit, as JSON data."""
+        """Return JSON data: counts for each kind of coverage point, and the first points without a hit."""
         report = {}
         for kind, meaning in _KINDS.items():
             points = {name: count for (point_kind, name), count in self.hits.items() if point_kind == kind}
@@ -74,7 +74,7 @@ class CodeCoverage:
         return report
 
     def table(self, limit: int = 10) -> str:
-        """Return the report as text."""
+        """Return the coverage report as text."""
         lines = []
         for kind, counts in self.report(limit).items():
             lines.append(

@@ -14,10 +14,10 @@ __all__ = ["Bin", "Covergroup", "Need", "Sampler", "bins_axis", "illegal_bins"]
 
 @dataclass(frozen=True, eq=False)
 class Need:
-    """Condition on the operations of a datapath; bins that need it are illegal if no operation meets it."""
+    """Condition on the operations of a datapath; bins that need it are illegal if no operation satisfies it."""
 
     reason: str  #: Reason why the bins are illegal, in one sentence
-    possible: Callable[[Any], bool]  #: Whether one operation can hit the bins, as far as this condition goes
+    possible: Callable[[Any], bool]  #: Function that returns whether an operation satisfies this condition
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,19 +25,19 @@ class Bin:
     """A bin with its own condition, on an axis whose bins may overlap."""
 
     label: str
-    hit: Callable[[Any], NDArray[np.bool_]]  #: Conditions that must all hold; otherwise the bin is illegal
+    hit: Callable[[Any], NDArray[np.bool_]]  #: Function that returns the mask of values that hit the bin
     needs: tuple[Need, ...] = ()  #: Conditions that must all hold, or else the bin is illegal
 
 
 def bins_axis(name: str, bins: Sequence[Bin]) -> Axis:
-    """Return the axis with these bins."""
+    """Return the coverage axis with a list of bins, one label for each bin."""
     return Axis(name, tuple(each.label for each in bins))
 
 
 def illegal_bins(
     rows: Sequence[Sequence[Any]], bins: Sequence[Bin], needs: Sequence[Need] = ()
 ) -> list[tuple[str, ArrayLike]]:
-    """Return reasons and masks of the illegal bins in a cross of rows of operations with bins that have needs.
+    """Return the illegal bins of a cross of operations and bins, as pairs of a reason and a mask.
 
     A need is met in a row if one of its operations meets it. Reasons have the order of `needs`, by default that of the
     bins.
@@ -52,31 +52,31 @@ def illegal_bins(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Covergroup:
-    """Definition of a group of bins."""
+    """Definition of a covergroup: axes, bins, and the function that samples values."""
 
     name: str  #: Name of the covergroup, unique within a configuration
-    meaning: str  #: Condition to hit a bin, in a sentence or two
-    axes: tuple[Axis, ...]  #: Axes; the bins are their cross product
-    #: Index along each axis for sampled values. Indices broadcast; every element is one hit.
+    meaning: str  #: Condition under which a bin is hit, in one or two sentences
+    axes: tuple[Axis, ...]  #: Axes of the covergroup; the bins are their cross product
+    #: Function that returns the index along each axis for sampled values. Indices broadcast; every element is one hit.
     sample: Callable[[Any], tuple[ArrayLike, ...]]
-    iff: Callable[[Any], bool] = lambda values: True  #: Guard: whether sampled values count in this group at all
-    #: Mask of the elements that count; broadcasts with the indices.
+    iff: Callable[[Any], bool] = lambda values: True  #: Guard: whether sampled values count in this covergroup at all
+    #: Function that returns the mask of sampled elements that count; the mask broadcasts with the indices.
     where: Callable[[Any], ArrayLike] | None = None
-    #: Bins of the last axis if they may overlap; `sample` then returns the indices along the other axes.
+    #: Bins of the last axis if its bins may overlap; `sample` then returns the indices along the other axes.
     bins: Sequence[Bin] = ()
-    #: Reason and mask of bins that cannot be hit. Masks broadcast over the axes; the first reason of a bin counts. An
-    #: illegal bin is not reachable, and a hit of it is a contradiction. No bin is merely ignored.
+    #: Reasons and masks of the bins that cannot be hit. Masks broadcast over the axes; the first reason of a bin
+    #: applies. A hit of an illegal bin is reported as a contradiction.
     illegal: Sequence[tuple[str, ArrayLike]] = ()
 
     def empty(self, configuration: str) -> "Group":
-        """Return the bins without hits."""
+        """Return a new group with the bins of this covergroup and no hits."""
         group = Group(configuration, self.name, self.meaning, self.axes)
         for reason, mask in self.illegal:
             group.declare_unreachable(mask, reason)
         return group
 
     def count(self, group: "Group", values: Any) -> None:
-        """Count sampled values in `group` if the guard holds."""
+        """Count sampled values in the bins of `group` if the covergroup's guard holds."""
         if not self.iff(values):
             return
         indices = self.sample(values)
@@ -96,6 +96,6 @@ class Sampler:
         self.coverage = Coverage(group for _, group in self._groups)
 
     def sample(self, values: Any) -> None:
-        """Count values in every group whose guard holds."""
+        """Count values in every covergroup whose guard holds."""
         for covergroup, group in self._groups:
             covergroup.count(group, values)

@@ -51,7 +51,7 @@ _TINY_SUM = Need(
 def _bin_maker(
     values: Callable[[FloatValues], Any], guard: Callable[[FloatValues], Any] = lambda s: True
 ) -> Callable[..., Bin]:
-    """Return a constructor of bins that are hit only if a guard holds; cases are functions of `values`."""
+    """Return a function that creates bins which are hit only if a guard holds; conditions are functions of `values`."""
 
     def make(label: str, case: Callable[[Any], Any], *needs: Need) -> Bin:
         return Bin(label, lambda s: case(values(s)) & guard(s), needs)
@@ -59,10 +59,11 @@ def _bin_maker(
     return make
 
 
-#: A cause of NaN that is the only one, since another would mask it; and a cause of Inf in steps without NaN.
+#: Bin constructors for the only cause of a NaN result (a second cause would mask it), and for a cause of Inf in steps
+#: without NaN.
 _alone = _bin_maker(lambda s: s.specials, lambda s: s.specials.alone)
 _infinite = _bin_maker(lambda s: s.specials, lambda s: s.specials.no_nan)
-#: A case in which the result is the rounded sum; and a cause of a zero result.
+#: Bin constructors for steps whose result is the rounded sum, and for those of them whose result is zero.
 _ordinary = _bin_maker(lambda s: s, lambda s: s.ordinary)
 _zero = _bin_maker(lambda s: s, lambda s: s.ordinary & (s.trace.result == 0))
 _rounding_bin = _bin_maker(lambda s: s.rounding)
@@ -117,12 +118,12 @@ _CASES = (
     _zero("zero: positive sum rounded", lambda s: s.trace.total > 0, _TINY_SUM),
     _zero("zero: negative sum rounded", lambda s: s.trace.total < 0, _TINY_SUM),
 )
-#: Labels of the special cases.
+#: Labels of the bins for special cases of float steps.
 CASES = tuple(case.label for case in _CASES)
 
 
 def _special_cases(by_result: Mapping[str, Operations]) -> Covergroup:
-    """Return the covergroup of result format x special case.
+    """Return the covergroup of special cases: result format x special case.
 
     A stored zero is a number like any other: its product with Inf is NaN. Products are not normalised: a product of 2
     or more, or (of a subnormal) below 1, counts where it sets E, because there normalisation would change the result.
@@ -176,7 +177,7 @@ _NEAREST = (
 
 
 def _rounding(result: str, operations: Operations) -> Covergroup:
-    """Return the covergroup of sign x rounding event, for nonzero exact sums of truncated terms.
+    """Return the covergroup of rounding: sign x rounding event, for nonzero exact sums of truncated terms.
 
     Truncation to zero gives +0 for either sign. The overflow of truncating formats starts at 2**128, that of f16 at
     65520, half a unit above the largest finite number.
@@ -197,7 +198,7 @@ def _rounding(result: str, operations: Operations) -> Covergroup:
 
 
 def alignment(mode: str, operations: Operations) -> Covergroup:
-    """Return the covergroup of term position x shift amount ``e_max - x`` (distance), for one alignment mode.
+    """Return the covergroup of alignment in one mode: position of the term x distance ``e_max - x`` of its exponent.
 
     A term is a product or a group of 16 products; the last position is the accumulator. Distances run from 0 to the
     last one that keeps a bit of the largest significand; ``beyond`` are all others, where truncation leaves nothing.
@@ -239,7 +240,7 @@ def alignment(mode: str, operations: Operations) -> Covergroup:
 
 @lru_cache(maxsize=1024)
 def _distances(exponents: range, others: tuple[int, ...], zero_exponent: int, last: int) -> NDArray[np.bool_]:
-    """Return a mask of the distances that a term can have; the last element stands for all beyond `last`.
+    """Return a mask of the distances from e_max that a term can have; the last element is for all beyond `last`.
 
     `exponents` are those of the term and `others` those of the other terms; e_max is at least `zero_exponent`.
     """
@@ -272,7 +273,7 @@ _E_MAX_SOURCES = (
 
 
 def _largest_exponent(operations: Operations) -> Covergroup:
-    """Return the covergroup of alignment mode and result x source of e_max."""
+    """Return the covergroup of e_max: alignment mode and result format x source of e_max."""
     modes = [*dict.fromkeys((operation.mode, operation.result) for operation in operations)]
     rows = [[o for o in operations if (o.mode, o.result) == mode] for mode in modes]
     return Covergroup(
@@ -291,7 +292,7 @@ def _largest_exponent(operations: Operations) -> Covergroup:
 
 
 def float_groups(operations: Operations) -> Iterator[Covergroup]:
-    """Return the covergroups of float operations, as far as the formats of a datapath need them."""
+    """Yield the covergroups of float operations that the formats of a datapath need."""
     by_mode, by_result = (
         {key: [o for o in operations if getattr(o, field) == key] for key in dict.fromkeys(values)}
         for field, values in (("mode", [o.mode for o in operations]), ("result", [o.result for o in operations]))
