@@ -1,4 +1,4 @@
-"""Coverage of the steps of a datapath: its sampler, and the covergroups of selection, integers and block scales."""
+"""Coverage of the steps of a datapath: sampler, and covergroups of operand selection, integers and block scales."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,7 +16,7 @@ from .values import FloatValues, IntegerValues, StepValues
 
 __all__ = ["StepCoverage"]
 
-#: Steps that are evaluated at once; few enough that the terms of a step fit in the second-level cache.
+#: Number of steps evaluated together; the terms of so few steps fit in the second-level cache.
 _BLOCK = 1024
 _RULES = [*RULES]
 _RULE = Axis("rule", tuple(f"rule {rule}" for rule in RULES))
@@ -53,7 +53,7 @@ class StepCoverage:
         self.coverage = self._sampler.coverage
 
     def sample(self, steps: NDArray[np.uint32], results: NDArray[np.uint64]) -> None:
-        """Count steps, whose words are those of :func:`sptc.sim.engine.steps.steps_of`, and their results.
+        """Count steps, packed as by :func:`sptc.sim.engine.steps.steps_of`, with their result words.
 
         Raises
         ------
@@ -71,7 +71,7 @@ class StepCoverage:
                 self._sampler.sample(self._values(steps[block], results[block], control))
 
     def _values(self, steps: NDArray[np.uint32], results: NDArray[np.uint64], control: Control) -> StepValues:
-        """Return the values of steps with one control word, after a check of their flags."""
+        """Check the undefined-nibble flags of steps with one control word, and return the values of these steps."""
         nibbles = self._reader.nibbles(steps, self.config.elements[control.a].wide)
         chunks = np.arange(self.config.chunks, dtype=np.uint64)
         self._check_flags(results[:, None] >> self._fields["illegal"] + chunks & np.uint64(1), nibbles, control)
@@ -86,7 +86,7 @@ class StepCoverage:
         return FloatValues(operation, operands, control, d)
 
     def _check_flags(self, flags: NDArray[np.uint64], nibbles: NDArray[np.uint8], control: Control) -> None:
-        """Raise an AssertionError if a flag, shape (count, chunks), contradicts the rule."""
+        """Raise an AssertionError if an undefined-nibble flag contradicts the metadata rule."""
         name, used = self.config.name, nibbles.shape[1]
         if not control.sparse:
             assert not flags.any(), f"{name}: a dense step has the flag of an illegal nibble"
@@ -104,7 +104,7 @@ class StepCoverage:
 
 
 def _operation_groups(operations: Sequence[Operation]) -> Iterator[Covergroup]:
-    """Return two groups: ``operations``, of formats, dense or sparse; ``results``, equal to the golden model or not."""
+    """Yield covergroups ``operations`` (formats, sparsity) and ``results`` (agreement with the golden model)."""
     results = tuple(dict.fromkeys(operation.result for operation in operations))
     yield Covergroup(
         name="operations",
@@ -124,7 +124,7 @@ def _operation_groups(operations: Sequence[Operation]) -> Iterator[Covergroup]:
 
 
 def _selection_groups(config: CoreConfig, operations: Sequence[Operation]) -> Iterator[Covergroup]:
-    """Return the groups of operand selection in sparse steps, after the metadata rules of the PTX ISA.
+    """Yield the covergroups of operand selection in sparse steps, by the metadata rules of the PTX ISA.
 
     ``selection``, for each width of elements: pair of formats x nibble x stored slot of the step. A slot counts where
     another selection would change the product. The width sets the granularity, which is named with the pair: a chunk
@@ -186,7 +186,7 @@ _NEGATIVE = Need(
     "No product is negative, so no sum is below its accumulator.", lambda o: o.a.format.signed or o.b.format.signed
 )
 _INTEGER_BINS = (
-    # Cases: the exact sum fits in 32 bits, is clamped (``.satfinite``, last step), wraps, or is an extreme value.
+    # Range of the exact sum: within 32 bits, clamped (``.satfinite``, last step), wrapped, or at an end of the range.
     Bin("in range", lambda s: s.in_range),
     Bin("clamped high", lambda s: s.above & s.saturate),
     Bin("clamped low", lambda s: s.below & s.saturate, (_NEGATIVE,)),
@@ -196,14 +196,16 @@ _INTEGER_BINS = (
     Bin("the smallest result exactly", lambda s: s.total == s.MIN),
     Bin("one above the largest result", lambda s: s.total == s.MAX + 1),
     Bin("one below the smallest result", lambda s: s.total == s.MIN - 1, (_NEGATIVE,)),
-    # Accumulators. If one exceeds 32 bits, its overflow bit comes from an earlier step of the instruction.
+    # Accumulator values. The overflow bit of an accumulator beyond 32 bits comes from an earlier step of the
+    # instruction.
     Bin("largest accumulator", lambda s: s.before == s.MAX),
     Bin("smallest accumulator", lambda s: s.before == s.MIN),
     Bin("passed on from above the range", lambda s: s.before > s.MAX),
     Bin("passed on from below the range", lambda s: s.before < s.MIN, (_NEGATIVE,)),
     Bin("passed on from above, back in range", lambda s: (s.before > s.MAX) & s.in_range, (_NEGATIVE,)),
     Bin("passed on from below, back in range", lambda s: (s.before < s.MIN) & s.in_range, (_NEGATIVE,)),
-    # An extreme of a format's range is multiplied by a nonzero factor or by another extreme, or fills every slot.
+    # Extreme elements: the smallest or largest number of a format, multiplied by a nonzero number or by another
+    # extreme, or in every slot.
     Bin("smallest A", lambda s: (s.a_min & (s.b != 0)).any(axis=1)),
     Bin("largest A", lambda s: (s.a_max & (s.b != 0)).any(axis=1)),
     Bin("smallest B", lambda s: (s.b_min & (s.a != 0)).any(axis=1)),
@@ -218,7 +220,7 @@ _INTEGER_BINS = (
 
 
 def _integers(operations: Sequence[Operation]) -> Covergroup:
-    """Return the covergroup of format pair x event. A step counts if an earlier step can supply its accumulator."""
+    """Return the covergroup of integer steps: format pair x event, such as a clamped sum or a largest operand."""
     return Covergroup(
         name="integers",
         meaning="A step of this pair did this.",
@@ -241,17 +243,17 @@ _SCALE_CODES = {
 
 
 def _scale_classes(codes: NDArray[np.uint8], scale: str) -> NDArray[np.intp]:
-    """Return the bin of each code. Code 0 of ue8m0 is 2**-127, not zero; ue4m3 ignores its sign bit."""
+    """Return the bin of each block scale code. Code 0 of ue8m0 is 2**-127, not zero; ue4m3 ignores its sign bit."""
     if scale == "ue8m0":
         return np.searchsorted([1, 127, 128, 254, 255], codes, side="right")
     magnitude, sign = codes & np.uint8(0x7F), (codes >> np.uint8(7)).astype(np.intp)
-    kind = np.searchsorted([1, 8, 127], magnitude, side="right")  # zero, subnormal, normal, NaN
+    kind = np.searchsorted([1, 8, 127], magnitude, side="right")  # 0: zero, 1: subnormal, 2: normal, 3: NaN
     return np.where(codes == 0x7E, 6, np.where(kind == 3, 7 + sign, 2 * kind + sign))
 
 
 _ZERO_SCALE = Need("ue8m0 has no zero.", lambda o: o.scale != "ue8m0")
-#: A group of products that are all zero, or with a zero scale, does not participate in the maximum of the exponents; a
-#: group that cancels does.
+#: A group of zero products, or with a zero scale, does not affect the largest exponent e_max. A group of nonzero
+#: products that cancel does.
 _SCALED_GROUP_BINS = (
     Bin("zero products", lambda s: ~s.group_has_products & s.ordinary),
     Bin("scale of zero", lambda s: s.group_has_products & ~s.trace.participates & s.ordinary, (_ZERO_SCALE,)),
@@ -266,7 +268,7 @@ _SCALED_GROUP_BINS = (
 
 
 def _sets_e_max_alone(s: FloatValues) -> NDArray[np.bool_]:
-    """Return masks of groups that cancel and that alone have the largest exponent, while another term is not zero."""
+    """Return the mask of groups that cancel although the group alone has e_max and another term is nonzero."""
     others = (s.trace.aligned != 0).any(axis=0) | s.trace.c_participates
     alone = s.sets_e_max.sum(axis=0) + s.c_sets_e_max == 1
     return s.sets_e_max & (s.trace.aligned == 0) & alone & others
@@ -278,7 +280,7 @@ def _scale_position(operation: Operation) -> Axis:
 
 
 def _scale_codes(operation: Operation) -> Covergroup:
-    """Return the covergroup of operand x group of products x class of the block scale's code.
+    """Return the covergroup of scale codes: operand x group of products x class of the code, such as subnormal or NaN.
 
     A scale counts in a step with an ordinary result; a NaN counts where neither another scale nor the accumulator makes
     the result NaN.

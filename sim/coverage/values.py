@@ -29,11 +29,11 @@ class StepValues:
 
     def __init__(self, control: Control, nibbles: NDArray[np.uint8]) -> None:
         self.control = control
-        self.nibbles = nibbles  # shape (count, chunks)
+        self.nibbles = nibbles  # metadata nibbles, shape (count, chunks)
 
 
 class _OperationValues(StepValues):
-    """Values of steps of one operation."""
+    """Values of steps of one operation, for both floats and integers."""
 
     known = True
 
@@ -43,13 +43,13 @@ class _OperationValues(StepValues):
         self.operands = operands
         self.slots_per_chunk = operation.slots // self.nibbles.shape[1]
         self.slots = np.arange(operation.slots)
-        self.chunk = self.slots // self.slots_per_chunk  # for each slot of the step
+        self.chunk = self.slots // self.slots_per_chunk  # index of the chunk for each slot of the step
 
     @cached_property
     def selection_matters(self) -> Mask:
-        """Mask of nonzero stored elements whose chunk has different units of B, so that the nibble matters."""
+        """Mask of nonzero elements of A in chunks whose units of B are not all equal, so that the selection matters."""
         element, candidates = self.operation.a, self.operands.candidates
-        # Ignored bits do not count, nor does the sign of a float.
+        # Ignored container bits and the sign of a float do not make an element nonzero.
         bits = element.format.bits if element.format.is_integer else element.format.bits - 1
         nonzero = self.operands.stored >> element.low_bit & ((1 << bits) - 1) != 0
         differ = (candidates != candidates[..., :1]).any(axis=2)
@@ -57,7 +57,7 @@ class _OperationValues(StepValues):
 
 
 class IntegerValues(_OperationValues):
-    """Values of integer steps; `a_min` to `b_max` are masks of shape (count, slots), the other arrays have one axis.
+    """Values of integer steps; `a_min` to `b_max` are masks of shape (count, slots), other arrays have shape (count,).
 
     `agrees` is where the hardware's result and overflow bit are those that follow from the operands.
     """
@@ -82,7 +82,7 @@ class IntegerValues(_OperationValues):
         self.saturate = control.saturate
         self.above, self.below = self.total > self.MAX, self.total < self.MIN
         self.in_range = ~self.above & ~self.below
-        # Unsigned products of earlier steps cannot pass on an accumulator below the range.
+        # With unsigned products, no earlier step can produce an accumulator below the 32-bit range.
         self.possible = (self.before >= self.MIN) | a_format.signed | b_format.signed
         a_range, b_range = _integer_range(a_format), _integer_range(b_format)
         self.a_min, self.a_max = (self.a == end for end in a_range)
@@ -117,7 +117,7 @@ class FloatValues(_OperationValues):
         )
         if self.a.classes is not None or self.b.classes is not None:
             self.a, self.b = self.a.with_classes(), self.b.with_classes()
-        # neither zero nor special
+        # masks of elements that are neither zero nor special
         self.numbers_a, self.numbers_b = self.a.values != 0, self.b.values != 0
         self.c = decode_accumulator(operands.c.astype(code_type))
         self.c_subnormal = (self.c != 0) & (np.abs(self.c) < 2.0**fmt.minimum_exponent)
@@ -127,7 +127,7 @@ class FloatValues(_OperationValues):
         self.ordinary = trace.ordinary
         self.sets_e_max = trace.participates & (trace.exponents == trace.e_max)
         self.c_sets_e_max = trace.c_participates & (trace.c_exponents == trace.e_max)
-        # terms and accumulators that are neither zero nor special
+        # mask of steps with a term or an accumulator that is neither zero nor special
         self.nonzero = trace.participates.any(axis=0) | trace.c_participates
         self.truncated, self.c_truncated = trace.aligned != trace.truncated, trace.c_aligned != trace.c_truncated
         codes = encode_accumulator(trace.result, code_type).astype(np.uint32)
@@ -139,7 +139,7 @@ class FloatValues(_OperationValues):
         self.result_smallest = magnitude == 1 << operation.last_result_bit - operation.last_accumulator_bit
 
     def _step(self) -> Trace:
-        """Return the golden model's trace of the steps."""
+        """Return the golden model's trace of the intermediate values of the steps."""
         operation, traces = self.operation, list[Trace]()
         scales = None
         if operation.scale != "none":
@@ -151,33 +151,33 @@ class FloatValues(_OperationValues):
             assert scales
             grouped_step(self.a, self.b, self.c, operation.accumulator, operation.numerics, scales, traces)
         else:
-            b = Terms(self.b.values.copy(), self.b.exponents, self.b.classes)  # the step overwrites its values
+            b = Terms(self.b.values.copy(), self.b.exponents, self.b.classes)  # fused_step overwrites the values
             fused_step(self.a, b, self.c, operation.accumulator, operation.numerics, WIDE, scales, traces)
         return traces[0]
 
     @cached_property
     def keeps_bits(self) -> Mask:
-        """Mask of terms and accumulators that are not zero after truncation."""
+        """Mask of steps in which a term or the accumulator is nonzero after truncation."""
         return (self.trace.truncated != 0).any(axis=0) | (self.trace.c_truncated != 0)
 
     @cached_property
     def loses_bits(self) -> Mask:
-        """Mask of terms and accumulators that alignment truncates."""
+        """Mask of steps in which alignment truncates a term or the accumulator."""
         return self.truncated.any(axis=0) | self.c_truncated
 
     def subnormal(self, operand: str) -> Mask:
-        """Return a mask of steps that multiply a subnormal of operand ``a`` or ``b`` by a number that is not zero."""
+        """Return the mask of steps that multiply a subnormal element of operand ``a`` or ``b`` by a nonzero number."""
         terms, fmt = (self.a, self.operation.a.format) if operand == "a" else (self.b, self.operation.b.format)
         subnormal = np.abs(terms.values) < 2.0**fmt.minimum_exponent
         return (self.numbers_a & self.numbers_b & subnormal).any(axis=0)
 
     @cached_property
     def _significands(self) -> NDArray[np.float64]:
-        """Significands of the products with the largest exponent, which are not shifted; NaN for the others."""
+        """Significands of the products that have the largest exponent and are not shifted; NaN for other products."""
         return np.where(self.sets_e_max, np.abs(self.trace.aligned) * 2.0**-self.operation.alignment_bits, np.nan)
 
     def product_sets_e_max(self, low: float, high: float) -> Mask:
-        """Return where a single product with a significand in [low, high) has the largest exponent."""
+        """Return the mask of steps in which a product with a significand in [low, high) has the largest exponent."""
         if self.operation.grouped:
             return np.zeros(len(self.c), np.bool_)
         significands = self._significands
@@ -185,19 +185,19 @@ class FloatValues(_OperationValues):
 
     @cached_property
     def unselected_b(self) -> tuple[Mask, Mask]:
-        """Masks of NaN and of Inf in B in steps with an ordinary result, where metadata does not select them."""
+        """Masks of steps with an ordinary result in which B has an unselected NaN, or an unselected Inf."""
         element, visible, classes = self.operation.b, self.ordinary, None
         if self.control.sparse and self.operation.has("b", "NaN"):
             classes = decode(self.operands.all_b, element.format, WIDE, element.low_bit).classes
         if classes is None:
             return np.zeros_like(visible), np.zeros_like(visible)
-        if element.container_bits == FORMATS["tf32"].container_bits:  # other nibbles combine halves of two elements
+        if element.container_bits == FORMATS["tf32"].container_bits:  # other nibbles join halves of two elements
             visible = visible & np.isin(self.nibbles, WHOLE_ELEMENT_NIBBLES).all(axis=1)
         return visible & np.isnan(classes).any(axis=1), visible & np.isinf(classes).any(axis=1)
 
     @property
     def all_negative(self) -> Mask:
-        """Where every product and the accumulator are negative by their sign bits."""
+        """Mask of steps in which every product and the accumulator have a negative sign bit."""
         a_sign, b_sign = (
             codes >> (element.low_bit + element.format.bits - 1) & 1
             for codes, element in ((self.operands.a, self.operation.a), (self.operands.b, self.operation.b))
@@ -206,7 +206,7 @@ class FloatValues(_OperationValues):
 
     @cached_property
     def one_scale_is_nan(self) -> Mask:
-        """Where the result is NaN because of a single block scale."""
+        """Mask of steps whose result is NaN because of exactly one block scale."""
         alone = (self.scale_is_nan.sum(axis=(0, 2)) == 1) & ~np.isnan(self.c)
         if self.a.classes is None or self.b.classes is None:
             return alone
@@ -214,22 +214,22 @@ class FloatValues(_OperationValues):
 
     @cached_property
     def group_has_products(self) -> Mask:
-        """Groups of 16 products with a product that is not zero."""
+        """Mask of groups of 16 products that have at least one nonzero product."""
         return (self.numbers_a & self.numbers_b).reshape(-1, BLOCK_GROUP, len(self.c)).any(axis=1)
 
     @cached_property
     def specials(self) -> "Specials":
-        """Causes of a special result."""
+        """Masks of the causes of NaN and Inf results."""
         return Specials(self)
 
     @cached_property
     def rounding(self) -> "Rounding":
-        """Rounding of the sums that are not zero."""
+        """Rounding events of the nonzero exact sums."""
         return Rounding(self)
 
 
 class Specials:
-    """Causes of a special result, as masks of steps: NaN and Inf by operand, Inf - Inf, and Inf times zero.
+    """Causes of a special result, as masks of steps: NaN or Inf in an operand, Inf - Inf, and Inf times zero.
 
     `plus` and `minus` are Inf and -Inf of a product; `alone` is where there is exactly one cause of NaN, block scales
     included, and `no_nan` where there is none.
@@ -252,7 +252,7 @@ class Specials:
 
 
 class Rounding:
-    """Rounding of the exact sums that are not zero, in steps with an ordinary result; arrays of shape (sums,).
+    """Rounding of the nonzero exact sums in steps whose result is the rounded sum; all arrays have shape (sums,).
 
     A result that overflows without a carry of the rounding is `overflow`, neither `normal` nor `subnormal`. A sum to
     f16 is split in units of the last place: `below` is an integer, `rest` a fraction, and the sum rounds `up` or down

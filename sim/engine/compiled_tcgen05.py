@@ -1,4 +1,4 @@
-"""Tensor cores of a CTA or CTA pair, compiled by Verilator: commands and memories in, tensor memory out."""
+"""Tensor cores of a CTA or CTA pair, compiled by Verilator: run commands on given memory contents."""
 
 import ctypes
 from collections import Counter
@@ -22,7 +22,7 @@ from .tcgen05_commands import CtaCommand, CtaRun
 __all__ = ["CompiledTcgen05", "CtaModel", "cta_driver", "run_ctas"]
 
 _FOREVER = np.iinfo(np.int64).max
-#: Fields of the record of a run that the driver writes, for each command and for the whole run.
+#: Result fields that the driver writes for each command, and those that it writes for the whole run.
 _OF_COMMANDS, _OF_RUN = ("taken", "done", "undefined"), ("arrivals", "reads", "columns")
 
 
@@ -46,13 +46,13 @@ class _CWork(ctypes.Structure):
 
 
 def cta_driver(ports: Sequence[str], top: str, more: Sequence[str] = (), *, lanes: int) -> dict[str, str]:
-    """Return the C++ that drives a :class:`~sptc.rtl.tcgen05.Tcgen05`; as for :func:`.driver.driver`."""
+    """Return the C++ driver of a :class:`~sptc.rtl.tcgen05.Tcgen05` model; parameters as for :func:`.driver.driver`."""
     constants = {"rows": PANEL_ROWS, "lanes": lanes, "flag_words": lanes * CHUNKS // 32}
     return driver("tcgen05.cpp", constants, top=top, ports=ports, more=more)
 
 
 class CtaModel(CompiledModel):
-    """The tensor cores of one CTA, from a library built with ``drivers/tcgen05.cpp`` and the library of their units."""
+    """Model of one CTA's tensor cores; its units are models in a separate library."""
 
     prefix, arguments = "cta", (ctypes.c_void_p,)
 
@@ -104,7 +104,7 @@ def run_ctas(
 
 
 class CompiledTcgen05(CompiledTop[list[CtaModel]]):
-    """The tensor cores of two CTAs, by default with half of a tensor core of sm_100 as an array of 16 rows.
+    """The tensor cores of two CTAs; by default, each array has 16 rows and is half of a tensor core of sm_100.
 
     Each array has 16 lanes of tensor memory. Fewer arrays than all need a stand-in.
     """

@@ -1,4 +1,4 @@
-"""A warp compiled by Verilator: instructions of ``mma`` with their registers in, results and their cycles out.
+"""A warp compiled by Verilator: executes ``mma`` instructions and returns results with their cycle numbers.
 
 The driver ``drivers/stream.cpp`` fits a core as well.
 """
@@ -23,17 +23,17 @@ from .warp_operands import RESULT_WORDS, warp_results, warp_words
 
 __all__ = ["CompiledWarp", "StreamModel", "WarpRun", "stream_driver"]
 
-#: Pattern: in every cycle an instruction is offered and a result is taken.
+#: Event pattern that offers an instruction and accepts a result in every cycle.
 _ALWAYS = np.array([CycleBits.OFFER | CycleBits.TAKE], np.uint16)
 
 
 def stream_driver(ports: Sequence[str], top: str, more: Sequence[str] = ()) -> dict[str, str]:
-    """Return the C++ that drives a model with one result for each item; parameters as for :func:`.driver.driver`."""
+    """Return the C++ driver of a model that returns one result per item; parameters as for :func:`.driver.driver`."""
     return driver("stream.cpp", pattern_constants(), top=top, ports=ports, more=more)
 
 
 class StreamModel(CompiledModel):
-    """A component of a library built with ``drivers/stream.cpp``; its units may be in a separate library."""
+    """Model of a stream component in a library built with ``drivers/stream.cpp``, with or without its units."""
 
     prefix = "stream"
     arguments = (*[ctypes.c_void_p] * 5, ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p)
@@ -44,7 +44,7 @@ class StreamModel(CompiledModel):
     def check(
         self, items: bytes, expected: bytes, count: int, pattern: NDArray[np.uint16], longest_wait: int
     ) -> tuple[str, int]:
-        """Run `count` items and compare results; return the broken rule, empty for none, and the number of items taken.
+        """Run `count` items and compare results; return the violated rule (or "") and the number of accepted items.
 
         `items` and `expected` are payloads. The pattern has the :class:`~sptc.sim.engine.driver.CycleBits` of each
         cycle that may run. A result may be late, and an item refused, for `longest_wait` cycles.
@@ -63,7 +63,7 @@ class StreamModel(CompiledModel):
         pattern: NDArray[np.uint16],
         longest_wait: int,
     ) -> str:
-        """Run until every item has its result; return the broken rule, empty for none.
+        """Run until every item has a result; return the violated rule as text, empty for none.
 
         `results`, and the cycles `accepted` and `done` in which each item and its result were taken, are filled, with
         an element for each item. The pattern repeats and has no resets.
@@ -78,18 +78,18 @@ class StreamModel(CompiledModel):
 
 @dataclass(frozen=True, eq=False)
 class WarpRun:
-    """Results of instructions that a warp executed in order."""
+    """Results and cycle numbers of instructions that a warp executed in order."""
 
     d: NDArray[np.uint32]  #: Result registers, shape (cases, 32, registers)
-    #: Flags of undefined nibbles by row and chunk, shape (cases, 16, 16).
+    #: Undefined-nibble flags by row and chunk, shape (cases, 16, 16).
     illegal: NDArray[np.bool_]
-    #: Cycles in which each instruction was accepted, and in which its result came out; shape (cases,).
+    #: Cycle numbers in which each instruction was accepted, and in which its result was delivered; shape (cases,).
     accepted: NDArray[np.int64]
     done: NDArray[np.int64]
 
 
 class CompiledWarp(CompiledTop[StreamModel]):
-    """A warp; parameters as for :class:`~sptc.sim.engine.array_units.CompiledTop`."""
+    """A warp compiled by Verilator; parameters as for :class:`~sptc.sim.engine.array_units.CompiledTop`."""
 
     top = title = "warp"
 

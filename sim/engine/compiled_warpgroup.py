@@ -1,4 +1,4 @@
-"""A warpgroup compiled by Verilator: ``wgmma`` commands and ``mma`` instructions in, results and their cycles out.
+"""A warpgroup compiled by Verilator: executes ``wgmma`` and ``mma``, and returns results with their cycle numbers.
 
 The driver adds the surroundings in an SM: a shared memory, which answers in the next cycle, and registers. An
 accumulator is read from the registers once the previous multiplication has written it.
@@ -31,13 +31,14 @@ from .warpgroup_commands import Command, Completion, WarpInstruction
 
 __all__ = ["CArray", "CCommand", "CInstruction", "CWork", "CompiledWarpgroup", "GroupModel", "group_driver"]
 
-#: Half of the shared memory that a descriptor can address, in units of 16 bytes; every second image is there.
+#: Size of half of the addressable shared memory, in units of 16 bytes; consecutive commands alternate between the
+#: halves.
 _HALF = 1 << ADDRESS_BITS - 1
 _PANEL_OUTPUTS = ROWS * COLUMNS
 
 
 class CCommand(ctypes.Structure):
-    """Struct ``Command`` of the C++ driver."""
+    """C structure ``Command`` of the C++ driver."""
 
     _fields_ = (
         *members(ctypes.c_void_p, "payload", "image", "c", "expected", "results"),
@@ -47,7 +48,7 @@ class CCommand(ctypes.Structure):
 
 
 class CInstruction(ctypes.Structure):
-    """Struct ``Instruction`` of the C++ driver."""
+    """C structure ``Instruction`` of the C++ driver."""
 
     _fields_ = (
         *members(ctypes.c_void_p, "payload", "expected", "result"),
@@ -57,7 +58,7 @@ class CInstruction(ctypes.Structure):
 
 
 class CArray(ctypes.Structure):
-    """Struct ``Array`` of the C++ driver."""
+    """C structure ``Array`` of the C++ driver."""
 
     _fields_ = (
         ("instructions", ctypes.POINTER(CInstruction)),
@@ -66,7 +67,7 @@ class CArray(ctypes.Structure):
 
 
 class CWork(ctypes.Structure):
-    """Struct ``Work`` of the C++ driver."""
+    """C structure ``Work`` of the C++ driver."""
 
     _fields_ = (
         ("commands", ctypes.POINTER(CCommand)),
@@ -78,7 +79,7 @@ class CWork(ctypes.Structure):
 
 
 def group_driver(ports: Sequence[str], top: str, more: Sequence[str] = ()) -> dict[str, str]:
-    """Return the C++ that drives a :class:`~sptc.rtl.warpgroup.Warpgroup`; as for :func:`.driver.driver`."""
+    """Return the C++ driver of a :class:`~sptc.rtl.warpgroup.Warpgroup` model; as for :func:`.driver.driver`."""
     operations = {name.lower(): operation.value for name, operation in Operation.__members__.items()}
     constants = operations | {
         "panel_words": WARPS * LANES * REGISTERS,
@@ -93,7 +94,7 @@ def group_driver(ports: Sequence[str], top: str, more: Sequence[str] = ()) -> di
 
 
 class GroupModel(CompiledModel):
-    """One warpgroup of a library built with ``drivers/warpgroup.cpp``.
+    """Model of one warpgroup in a library built with ``drivers/warpgroup.cpp``.
 
     Its units are in a library of their own, unless `library` contains them, and are computed by a number of threads.
     """
@@ -104,13 +105,13 @@ class GroupModel(CompiledModel):
         super().__init__(library, *unit_functions(units), threads)
 
     def run(self, work: CWork) -> tuple[str, int]:
-        """Run work; return the broken rule, empty for none, and the number of accumulator panels that were taken."""
+        """Run work on the model; return the violated rule (or "") and the number of accepted accumulator panels."""
         taken = ctypes.c_int64()
         return self.run_driver(ctypes.byref(work), ctypes.byref(taken)), taken.value
 
 
 class CompiledWarpgroup(CompiledTop[GroupModel]):
-    """A warpgroup, by default with tensor cores of sm_90 as arrays.
+    """A warpgroup compiled by Verilator; by default its arrays are tensor cores of sm_90.
 
     With two `threads`, the second one computes batches of unit steps (``drivers/computed_units.cpp``).
     """
@@ -125,7 +126,7 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
         return GroupModel(self._library, units, self._threads)
 
     def run(self, commands: Sequence[Command], pattern: NDArray[np.uint8] | None = None) -> list[Completion]:
-        """Run commands from reset until all results are out; see :meth:`run_beside`."""
+        """Run commands from reset until all results are delivered; see :meth:`run_beside`."""
         return self.run_beside(commands, [()] * WARPS, pattern)[0]
 
     def run_beside(
@@ -134,7 +135,7 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
         instructions: Sequence[Sequence[WarpInstruction]],
         pattern: NDArray[np.uint8] | None = None,
     ) -> tuple[list[Completion], list[list[Completion]]]:
-        """Run a warpgroup's commands beside ``mma`` of other warps, from reset until all results are out.
+        """Run ``wgmma`` commands concurrently with ``mma`` of other warps, from reset until all results are delivered.
 
         Commands, and the instructions of each array, run in order. The pattern has the events of each cycle, and
         repeats. Bit 0: the next command is offered. Bit 1: accumulators are offered. Bit 2: results are taken. Bit 3:
@@ -150,7 +151,7 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
                 assert command.c is not None or command.n == columns, "results go on as accumulators of as many columns"
                 multiplied, columns = multiplied + 1, command.n
             c = None if command.c is None else _panels(command.c, panels)
-            # The last unit of an image may be incomplete.
+            # The last 16-byte unit of an image may be incomplete.
             image = np.concatenate([image, np.full(-image.size % UNIT_BYTES, 0xFF, np.uint8)])
             results = np.zeros((panels, WARPS, RESULT_WORDS), np.uint32)
             buffers.append((payload, image, c, results))
@@ -180,14 +181,14 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
         ]
 
     def run_on_all(self, instructions: Sequence[WarpInstruction]) -> list[Completion]:
-        """Run independent instructions, distributed over the four arrays in turn."""
+        """Run independent ``mma`` instructions, distributed over the four arrays in round-robin order."""
         dealt = [instructions[place::WARPS] for place in range(WARPS)]
         _, of_arrays = self.run_beside([], dealt)
         return [of_arrays[number % WARPS][number // WARPS] for number in range(len(instructions))]
 
 
 def _payload(command: Command, second: bool) -> NDArray[np.uint32]:
-    """Return the payload words of a command; `second` puts its image into the second half of the memory."""
+    """Return the payload words of a command; `second` adjusts descriptors to the second half of shared memory."""
     layout = warpgroup_layout()
     words = np.zeros(-(-layout.size // 32), np.uint32)
     for name, registers in (("a", command.a), ("e", command.e)):
@@ -202,13 +203,13 @@ def _payload(command: Command, second: bool) -> NDArray[np.uint32]:
 
 
 def _bits(pattern: NDArray[np.uint8]) -> NDArray[np.uint16]:
-    """Return a pattern in the encoding of the driver, which has one TAKE_MMA bit for each array."""
+    """Return an event pattern in the driver's encoding, which has one TAKE_MMA bit for each array."""
     bits = pattern.astype(np.uint16) & np.uint16(CycleBits.TAKE_MMA - 1)
     return bits | np.where(pattern & CycleBits.TAKE_MMA, np.uint16(0xF * CycleBits.TAKE_MMA), np.uint16(0))
 
 
 def _issued(instructions: Sequence[WarpInstruction]) -> tuple[Any, NDArray[np.uint32]]:
-    """Return instructions as the driver takes them, and the array for their results."""
+    """Return instructions in the driver's structure, and the array to which the driver writes their results."""
     issued, results = (CInstruction * len(instructions))(), np.zeros((len(instructions), RESULT_WORDS), np.uint32)
     for number, (one, entry) in enumerate(zip(instructions, issued, strict=True)):
         assert one.after is None or one.after < number, "C comes from an earlier instruction"
@@ -219,7 +220,7 @@ def _issued(instructions: Sequence[WarpInstruction]) -> tuple[Any, NDArray[np.ui
 
 
 def _steps(commands: Sequence[Command], instructions: Sequence[Sequence[WarpInstruction]]) -> Counter[int]:
-    """Return the number of unit steps by control word."""
+    """Return the number of unit steps for each control word."""
     steps: Counter[int] = Counter()
     for command in commands:
         if command.n:
@@ -238,7 +239,7 @@ def _panels(registers: NDArray[np.uint32], panels: int) -> NDArray[np.uint32]:
 
 
 def _results(words: NDArray[np.uint32], registers: int) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-    """Return the registers of all threads, and the flags of every panel, of results of shape (panels, warps, words)."""
+    """Split results of shape (panels, warps, words) into the registers of all threads and the flags of every panel."""
     panels, warps = words.shape[:2]
     d, flags = warp_results(words, registers)
     d = d.transpose(1, 2, 0, 3).reshape(warps * LANES, panels * registers)

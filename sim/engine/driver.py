@@ -1,4 +1,4 @@
-"""C++ drivers of compiled models: their sources, their objects, and the events of a cycle.
+"""C++ drivers of compiled models: their sources, their Python objects, and the events of a cycle.
 
 The sources are files of ``drivers/`` and a generated header with the constants of a configuration.
 """
@@ -12,13 +12,13 @@ from typing import Any, ClassVar
 
 __all__ = ["PATIENCE", "CompiledModel", "CycleBits", "driver", "members", "pattern_constants"]
 
-#: Cycles without a transfer or a due result after which a run is aborted; more than any gap in a pattern.
+#: Number of cycles without a transfer or a due result after which a run is aborted; longer than any gap in a pattern.
 PATIENCE = 1 << 14
 _FOLDER = Path(__file__).with_name("drivers")
 _INCLUDED = re.compile(r'^#include "(\w+\.h)"$', re.M)
 _NUMBER = re.compile(r"__(\d+)(?=__|$)")
 _CONFIGURATION = "configuration.h"
-#: Functions of a driver, after its prefix.
+#: Names of a driver's functions, without the driver's prefix.
 _FUNCTIONS = ("create", "run", "destroy")
 _HEADER = """\
 // Generated: the model of a top, its ports, and numbers of its configuration.
@@ -38,37 +38,38 @@ _HEADER = """\
 class CycleBits(IntFlag):
     """Events in a cycle of a stream test, as bits that the C++ drivers and Python share."""
 
-    OFFER = 1 << 0  #: The next item or command is offered; it stays offered until it is taken
-    OFFER_C = 1 << 1  #: The next accumulators are offered until they are taken
-    TAKE = 1 << 2  #: Results are taken in this cycle
-    OFFER_MMA = 1 << 3  #: An instruction of ``mma`` is offered
-    #: Results of ``mma`` of the first array are taken; the next three bits are for the other arrays.
+    OFFER = 1 << 0  #: Offer the next item or command; it stays offered until it is accepted
+    OFFER_C = 1 << 1  #: Offer the next accumulators; they stay offered until they are accepted
+    TAKE = 1 << 2  #: Accept a result in this cycle
+    OFFER_MMA = 1 << 3  #: Offer an ``mma`` instruction
+    #: Accept an ``mma`` result of the first array; the next three bits are for the other arrays.
     TAKE_MMA = 1 << 4
     RESET = 1 << 8  #: Reset
-    MEET = 1 << 9  #: If a result was stalled before, everything is offered and taken in this cycle instead
-    MEET_RESET = 1 << 10  #: If a transfer happened before, this cycle is a reset instead
-    #: The instruction of ``mma`` is offered to the array that the bits from ARRAY on name, whether or not it has room.
+    MEET = 1 << 9  #: If a result was stalled before, offer and accept everything in this cycle instead
+    MEET_RESET = 1 << 10  #: If a transfer happened before, reset in this cycle instead
+    #: Offer the ``mma`` instruction to the array whose number is in the bits from ARRAY on, even if the array has no
+    #: room.
     BLIND = 1 << 11
-    ARRAY = 1 << 12  #: Lowest bit of the number of that array
+    ARRAY = 1 << 12  #: Lowest bit of the array number for BLIND
 
 
 def pattern_constants() -> dict[str, int]:
-    """Return the bits as constants of a driver: ``pattern_offer`` and so on."""
+    """Return the event bits as C++ constants of a driver: ``pattern_offer`` and so on."""
     return {f"pattern_{bit.name.lower()}": bit.value for bit in CycleBits if bit.name}
 
 
 def members(kind: type, *names: str) -> list[tuple[str, type]]:
-    """Return fields of one type for a ctypes structure."""
+    """Return fields of a ctypes structure that all have the same type."""
     return [(name, kind) for name in names]
 
 
 class CompiledModel:
-    """An object that the driver in a compiled library creates and runs; `create` has the constructor's arguments."""
+    """A model that the C++ driver in a compiled library creates and runs; `create` are arguments of its constructor."""
 
-    #: Prefix of the driver's functions, and argument types of ``run`` after the object.
+    #: Prefix of the driver's function names; argument types of ``run`` after the model's handle.
     prefix: ClassVar[str]
     arguments: ClassVar[tuple[type, ...]]
-    checks: ClassVar[bool] = True  #: Whether ``run`` returns the broken rule
+    checks: ClassVar[bool] = True  #: Whether ``run`` returns a violated rule
 
     def __init__(self, library: ctypes.CDLL, *create: object) -> None:
         self.library = library
@@ -80,11 +81,11 @@ class CompiledModel:
         self.handle = make(*create)
 
     def run_driver(self, *arguments: Any) -> str:
-        """Run the object; return the broken rule, empty for none."""
+        """Run the model; return the violated rule as text, empty for none."""
         return (self._run(self.handle, *arguments) or b"").decode()
 
     def select_fault(self, number: int) -> None:
-        """Activate a fault of a model that has faults; zero for none."""
+        """Activate one fault of a model that contains faults; zero activates none."""
         self.library.select_fault(ctypes.c_void_p(self.handle), number)
 
     def __del__(self) -> None:

@@ -25,11 +25,11 @@ from .steps import step_words, steps_of
 
 __all__ = ["ECHOING_ARRAY", "ECHOING_PORTS", "EchoBackend", "echoing_arrays"]
 
-#: Constants of the hash, as in ``drivers/echo.cpp``.
+#: Constants of the hash function, equal to those in ``drivers/echo.cpp``.
 _FACTOR, _START = 0x9E3779B1, 0x5EED
 _OPERANDS, _RESULT = warp_operands_layout().size, warp_result_layout().size
-#: The array in Verilog, clocked like a unit. A step is `operands`, then valid, result_ready and rst above them. A
-#: result is `result`, then ready and result_valid above it.
+#: Verilog of the echoing array. Its `step` is operands, valid, result_ready and rst, from the lowest bit up; its
+#: `result` is the result, ready and result_valid.
 ECHOING_MODULE = f"""
 module echoing_array(
     input clk, input rst, input [{_OPERANDS - 1}:0] operands, input valid, output ready,
@@ -50,7 +50,7 @@ module echoing_array(
     end
 endmodule
 """
-#: Name of that module, and its ports for Yosys, in which it is a black box.
+#: Name of the Verilog module of the echoing array, and its ports as a black box in Yosys' RTLIL.
 ECHOING_ARRAY = "echoing_array"
 ECHOING_PORTS = f"""
 attribute \\blackbox 1
@@ -68,10 +68,10 @@ end
 
 
 class EchoingArray(Warp):
-    """An instance of the Verilog module :data:`ECHOING_MODULE`."""
+    """Array component that instantiates the Verilog module :data:`ECHOING_MODULE`."""
 
     def elaborate(self, platform: object) -> Module:
-        """Connect the instance."""
+        """Connect the instance of the Verilog module."""
         m = Module()
         m.submodules.array = Instance(
             ECHOING_ARRAY,
@@ -88,7 +88,7 @@ class EchoingArray(Warp):
 
 
 def echoing_arrays(config: CoreConfig, optimisation: tuple[str, ...] = ("-O1",)) -> StandIn:
-    """Return stand-ins that accept operands and return results in the same cycles as the arrays of a configuration.
+    """Return stand-ins with the timing of a configuration's arrays, which return hashes of their operands as results.
 
     A lower level of C++ optimisation suits short runs of the top around the arrays.
     """
@@ -121,7 +121,7 @@ def _fold(hashes: NDArray[np.uint32], words: NDArray[np.uint32]) -> NDArray[np.u
 
 
 def _fold_all(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Hash the words of the last axis in order."""
+    """Hash the 32-bit words along the last axis, in order."""
     hashes = np.full(words.shape[:-1], _START, np.uint32)
     for place in range(words.shape[-1]):
         hashes = _fold(hashes, words[..., place])
@@ -129,7 +129,7 @@ def _fold_all(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
 
 
 class EchoBackend:
-    """A back end that returns the same hashes as the arrays.
+    """Back end that computes the same hashes as the echoing arrays, for the expected results.
 
     `flags` are those beside each panel of results, shape (batch, panels, rows, 16), for each call.
     """
@@ -139,10 +139,10 @@ class EchoBackend:
         self.flags: list[NDArray[np.bool_]] = []
 
     def make_ready(self, arch: str) -> None:
-        """Do nothing: there is nothing to compile."""
+        """Do nothing: this back end has nothing to compile."""
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Return the hashes of one instruction as D."""
+        """Return the hashes of one instruction's operands in place of D."""
         words = step_words(self.config)
         (step,) = steps_of(self.config, instruction, operands, ordered=False)
         row, column = step[:, :, 0], step[:, 0]

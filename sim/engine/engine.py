@@ -20,9 +20,9 @@ from .steps import executes, step_words, steps_of
 
 __all__ = ["Engine", "Execution", "HardwareBackend", "Simulator", "engine", "engine_for", "multiply_with"]
 
-#: ``verilator``: compiled and fast. ``amaranth``: slow, but needs no compiler.
+#: Name of a simulator. ``verilator``: compiled and fast. ``amaranth``: slow, but needs no compiler.
 Simulator = Literal["verilator", "amaranth"]
-#: Outputs that are computed in one block, which limits the memory of the step words.
+#: Number of outputs computed together, which limits the memory for step words.
 _BLOCK_OUTPUTS = 1 << 14
 
 
@@ -30,15 +30,16 @@ class Model(Protocol):
     """Model of a row that computes batches of steps."""
 
     def run(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        """Compute steps, shape (count, words); return result words, shape (count,)."""
+        """Compute steps of shape (count, words); return the result words, shape (count,)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Execution:
-    """Results of a batch of instructions."""
+    """Results of a batch of instructions on a datapath."""
 
     d: NDArray  #: Result codes as uint32 or uint16, shape (tiles, m, n)
-    #: Chunks whose nibble the instruction's rule does not define, as the hardware flags them; shape (tiles, m, chunks).
+    #: Undefined-nibble flags of the hardware: chunks whose nibble the instruction's rule does not define; shape (tiles,
+    #: m, chunks).
     illegal: NDArray[np.bool_]
     steps: int  #: Number of steps that were computed
 
@@ -61,7 +62,7 @@ class Engine:
             self._model = SimulatedRow(config)
 
     def push(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        """Compute steps, shape (count, words), on the row; return result words, shape (count,)."""
+        """Compute steps of shape (count, words) on the row; return the result words, shape (count,)."""
         results = self._model.run(steps)
         if self._observer:
             self._observer(steps, results)
@@ -69,7 +70,7 @@ class Engine:
 
     @contextmanager
     def observed(self, callback: Callable[[NDArray[np.uint32], NDArray[np.uint64]], None]) -> Iterator[None]:
-        """Call `callback` with every batch of steps, shape (count, words), and its results, shape (count,).
+        """Call `callback` with every batch of steps, shape (count, words), and its result words, shape (count,).
 
         The callback runs after each batch that is computed inside the context. It must not change the arrays. Contexts
         nest; only the innermost callback runs.
@@ -82,7 +83,7 @@ class Engine:
 
     @contextmanager
     def waves(self, path: Path) -> Iterator[Sequence[int]]:
-        """Write the waveforms of this engine to a VCD file inside the context.
+        """Write the waveforms of this engine to a VCD file while the context is active.
 
         The context gives the period, in units of :data:`~sptc.sim.engine.python_simulator.PERIOD`, in which each step
         was at the inputs. A BackendError says that the engine does not use Amaranth's simulator, the only one that
@@ -96,7 +97,7 @@ class Engine:
             yield self._model.entered
 
     def multiply(self, instruction: Instruction, operands: MatrixOperands) -> Execution:
-        """Compute a batch of instructions; raise a ConfigError if the datapath lacks a format."""
+        """Compute D for a batch of instructions; raise a ConfigError if the datapath lacks a format."""
         d = np.empty_like(operands.c)
         tiles, m, n = d.shape
         illegal = np.zeros((tiles, m, instruction.chunks), np.bool_)
@@ -119,7 +120,8 @@ class Engine:
             results = self.push(step.reshape(-1, self._words.total)).reshape(c.shape)
             c = results.astype(np.uint32).astype(c.dtype)
             overflow = (results >> np.uint64(layout["overflow"].offset)).astype(np.uint32) & np.uint32(1)
-            # All columns of a row have the same metadata, so column 0 gives its flags. They are above the result bits.
+            # All columns of a row have the same metadata, so column 0 supplies the flags, which are above the result
+            # bits.
             first_flag = layout["illegal"].offset
             flags = results[:, :, 0, None] >> np.arange(first_flag, first_flag + self.config.chunks, dtype=np.uint64)
             illegal.append((flags & np.uint64(1)).astype(np.bool_))
@@ -131,7 +133,7 @@ class Engine:
 
 @lru_cache(maxsize=16)
 def engine(config: CoreConfig, simulator: Simulator = "verilator") -> Engine:
-    """Return the engine of a configuration; each is created once per process."""
+    """Return the engine of a configuration; each engine is created once per process."""
     return Engine(config, simulator)
 
 
@@ -141,7 +143,7 @@ def engine_for(arch: str, simulator: Simulator = "verilator") -> Engine:
 
 
 class HardwareBackend:
-    """Back end that runs the datapath of each architecture, and emulates formats that it lacks as an assembler does."""
+    """Back end that runs the datapath of each architecture, and emulates unsupported formats as the assembler does."""
 
     def __init__(self, simulator: Simulator) -> None:
         self.simulator = simulator
@@ -151,7 +153,7 @@ class HardwareBackend:
         engine_for(arch, self.simulator)
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Compute D as :func:`sptc.golden.matrix.multiply` does, with instructions one after the other along K.
+        """Compute D as :func:`sptc.golden.matrix.multiply` does, with a chain of instructions along K.
 
         Raises
         ------
@@ -169,7 +171,7 @@ def multiply_with(
     arch: str,
     operands: MatrixOperands,
 ) -> Product:
-    """Compute D with instructions that a datapath has, in order along K; `execute` computes one instruction.
+    """Compute D with instructions that a datapath supports, in order along K; `execute` computes one instruction.
 
     Raise a `BackendError` if the datapath lacks a format.
     """

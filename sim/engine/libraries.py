@@ -19,24 +19,24 @@ __all__ = ["WORTH", "Libraries", "can_be_specialised"]
 #: Number of steps with one control word above which a specialised library is built, if none is cached.
 WORTH = 1 << 23
 
-#: Sources at import, a part of the cache key, as in :mod:`~sptc.sim.engine.fingerprint`.
+#: Sources of the code generators at import; part of the cache key, as in :mod:`~sptc.sim.engine.fingerprint`.
 _WRITTEN = b"".join(
     Path(__file__).with_name(name).read_bytes() for name in ("pipelines.py", "simd.py", "specialised.py")
 )
 
 
 def recipe() -> str:
-    """Return the cache key of a specialised library: the code that folds constants and writes the library."""
+    """Return the part of a specialised library's cache key that identifies the code which generates the library."""
     return hashlib.sha256(_WRITTEN).hexdigest() + importlib.metadata.version("pyosys")
 
 
 def can_be_specialised() -> bool:
-    """Return whether Yosys, which folds constants, is installed."""
+    """Return whether Yosys, which folds constants for specialised libraries, is installed."""
     return importlib.util.find_spec("pyosys") is not None
 
 
 class Libraries:
-    """The libraries of a unit or a row, each built on first use.
+    """Compiled libraries of a unit or a row, each built on first use.
 
     Verilator compiles the hardware for all instructions. For one control word, :func:`~sptc.sim.engine.simd.vectorised`
     writes a function of sixteen steps at once. Both kinds of libraries have the same functions. `top` is ``unit`` or
@@ -50,14 +50,14 @@ class Libraries:
         self._found: dict[int | None, Path] = {}
 
     def of_every_instruction(self) -> Path:
-        """Return the library for all instructions."""
+        """Return the library that executes all instructions."""
         if None not in self._found:
             name = f"{self._top}-{fingerprint(self._config, self._clocked)}.so"
             self._found[None] = built(name, lambda path: self._build(path, None))
         return self._found[None]
 
     def of(self, steps: Mapping[int, int]) -> Path:
-        """Return the best library for `steps`, the number of steps by control word.
+        """Return the fastest library for `steps`, a mapping of control words to numbers of steps.
 
         This is a specialised library if there is only one control word, and its library is cached or enough of its
         steps have been requested so far.
@@ -76,7 +76,8 @@ class Libraries:
         return self._found[control]
 
     def _build(self, library: Path, control: int | None) -> None:
-        # Imported here, because a cached library needs no Amaranth, whose import takes longer than loading the library.
+        # Import the hardware only here: a cached library needs no Amaranth, whose import takes longer than loading the
+        # library.
         require_hashed_hardware()
         from ...rtl.cells.platforms import OPERATORS
         from ...rtl.emit import emit

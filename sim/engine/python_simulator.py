@@ -39,8 +39,7 @@ class SimulatedRow:
         self._simulator.add_testbench(self._bench)
 
     async def _bench(self, context: SimulatorContext) -> None:
-        # Number of the step in each pipeline stage. A result is read in the cycle in which its step leaves the
-        # pipeline.
+        # Step number in each pipeline stage. A result is read in the cycle in which its step leaves the pipeline.
         in_flight: deque[int | None] = deque([None] * (self._config.latency - 1))
         for period in count():
             number = None
@@ -58,7 +57,7 @@ class SimulatedRow:
                 self._results[arrived] = context.get(self._row.result.as_value())
 
     def run(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        """Compute steps, shape (count, words), on the row; return result words, shape (count,)."""
+        """Compute steps of shape (count, words) on the row; return the result words, shape (count,)."""
         self._results.clear()
         self._waiting.extend((number, int.from_bytes(step.tobytes(), "little")) for number, step in enumerate(steps))
         while len(self._results) < len(steps):
@@ -67,7 +66,7 @@ class SimulatedRow:
 
     @contextmanager
     def waves(self, path: Path) -> Iterator[None]:
-        """Write every signal to a VCD file inside the context, from the start of a new simulation."""
+        """Write all signals to a VCD file while the context is active, from the start of a new simulation."""
         if self.entered:
             self._simulator.reset()
             self.entered.clear()

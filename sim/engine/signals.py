@@ -1,4 +1,4 @@
-"""Values of the hardware's signals in each step, read from a VCD file."""
+"""Values of the hardware's internal signals in each step, read from a VCD file."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -15,39 +15,39 @@ from .python_simulator import PERIOD
 __all__ = ["Signals", "WatchedRow"]
 
 _T = TypeVar("_T")
-#: VCD scopes that contain the row: the simulation and its top.
+#: Number of outer VCD scopes, around the row, that component names omit.
 _OUTER = 2
 _FEMTOSECONDS = round(PERIOD * 1e15)
 
 
 @dataclass(frozen=True, eq=False)
 class Signals:
-    """Signal values in one step, by their names in the waveform."""
+    """Values of all signals of a row in one step, by component and signal name."""
 
-    #: VCD identifier code and width, by component and signal. Component names begin below the row, as in
-    #: ``unit.align.align3``.
+    #: VCD identifier code and width in bits, by component and signal. A component name is the path below the row, such
+    #: as ``unit.align.align3``.
     codes: dict[tuple[str, str], tuple[str, int]]
     values: dict[str, int | str]  #: Signal values by VCD identifier code
 
     def word(self, component: str, name: str) -> str:
-        """Return the value of a signal as the name of an enumeration member."""
+        """Return the value of an enumeration signal as the name of its member."""
         return str(self.values[self.codes[component, name][0]])
 
     def unsigned(self, component: str, name: str) -> int:
-        """Return a signal as an unsigned number."""
+        """Return the value of a signal as an unsigned integer."""
         value = self.values[self.codes[component, name][0]]
         assert isinstance(value, int), f"{component}.{name} is {value}"
         return value
 
     def signed(self, component: str, name: str, bits: int | None = None) -> int:
-        """Return a signal, or its lowest `bits` bits, as a number in two's complement."""
+        """Return the value of a signal, or of its lowest `bits` bits, as a number in two's complement."""
         width = bits or self.codes[component, name][1]
         value = self.unsigned(component, name) & (1 << width) - 1
         return value - (value >> width - 1 << width)
 
 
 class WatchedRow:
-    """A datapath in Amaranth's simulator, with all signals recorded.
+    """A datapath in Amaranth's simulator that records all signals.
 
     Its pipeline registers are removed, so that all signals of a step are valid at the same time.
     """
@@ -56,7 +56,7 @@ class WatchedRow:
         self._engine = Engine(replace(config, cuts=()), "amaranth")
 
     def run(self, multiply: Callable[[Engine], _T]) -> tuple[_T, list[Signals]]:
-        """Run a computation on the engine of the datapath, from the start of a simulation.
+        """Run a computation on the engine of the datapath, from the start of a new simulation.
 
         Return its result, and the signals of each step, in the order in which steps were pushed.
         """
@@ -68,7 +68,7 @@ class WatchedRow:
 
 
 def _read(path: Path, periods: Sequence[int]) -> Iterator[Signals]:
-    """Yield the signals of each step, at the end of the period in which the step is at the inputs."""
+    """Yield the signals of each step, at the end of the clock period in which the step is at the inputs."""
     codes: dict[tuple[str, str], tuple[str, int]] = {}
     values: dict[str, int | str] = {}
     scopes: list[str] = []

@@ -11,11 +11,11 @@ from typing import Any
 
 __all__ = ["LANES", "OPTIMISATION", "PREPARED", "vectorised"]
 
-#: Steps that are computed together, as in ``drivers/vectors.h``.
+#: Number of steps that are computed together, equal to that in ``drivers/vectors.h``.
 LANES = 16
 #: Yosys commands that reduce a flat design without registers to the cells that :func:`vectorised` supports.
 PREPARED = "opt -full\nwreduce\npmuxtree\nbmuxmap\nopt -full\nopt_clean -purge\n"
-#: Options of the C++ compiler. ``-Wno-psabi``: no notes that processors with wider vectors pass these differently.
+#: C++ compiler options. ``-Wno-psabi`` suppresses notes that processors with wider vectors pass vectors differently.
 OPTIMISATION = ("-O2", "-march=native", "-pthread", "-Wno-psabi")
 _LIMB = 32
 _HEADER = """\
@@ -33,7 +33,7 @@ Bit = int | str
 
 
 def vectorised(module: Mapping[str, Any], given: str, result: str) -> str:
-    """Return the text of ``function.h`` (see ``drivers/computed.h``): one output as a function of one input.
+    """Return the text of ``function.h`` (see ``drivers/computed.h``): a C++ function from one input to one output.
 
     The module is from Yosys' JSON, after :data:`PREPARED`. Inputs other than `given` must have no influence; they are
     zero. Raise a `NotImplementedError` for a cell of a type that is not supported.
@@ -57,7 +57,7 @@ def vectorised(module: Mapping[str, Any], given: str, result: str) -> str:
 
 
 def _in_order(cells: Mapping[str, Any]) -> list[Any]:
-    """Return the cells in topological order."""
+    """Return the cells of a netlist in topological order."""
     drivers = {bit: name for name, cell in cells.items() for bit in cell["connections"]["Y"]}
     graph = {
         name: {
@@ -77,7 +77,7 @@ def _mask(width: int) -> int:
 
 
 class _Writer:
-    """Writer of C++ lines; it knows the variable and the position in it of every bit."""
+    """Writer of C++ lines; records for every bit of the netlist its C++ variable and its position there."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -89,11 +89,11 @@ class _Writer:
     # Operands.
 
     def limbs(self, bits: Sequence[Bit]) -> list[str]:
-        """Return the limbs of a word."""
+        """Return the C++ expressions of the 32-bit limbs of a word, lowest limb first."""
         return [self._limb(bits[first : first + _LIMB]) for first in range(0, len(bits), _LIMB)]
 
     def _limb(self, bits: Sequence[Bit]) -> str:
-        """Return the expression of one limb, composed of runs of bits of other words."""
+        """Return the C++ expression of one limb, composed of runs of bits of other words."""
         constant = sum(1 << place for place, bit in enumerate(bits) if bit == "1")
         parts, place = [], 0
         while place < len(bits):
@@ -110,7 +110,7 @@ class _Writer:
         return self._name(" | ".join(parts)) if len(parts) > 1 else parts[0]
 
     def _run(self, bits: Sequence[Bit], place: int) -> int:
-        """Return the number of bits from index `place` on that are also adjacent in one limb of their source."""
+        """Return the length of the run of bits from index `place` on that are adjacent in one limb of their source."""
         word, first = self.places[bits[place]]
         length = 1
         while (
@@ -122,7 +122,7 @@ class _Writer:
         return length
 
     def _part(self, bit: Bit, place: int, length: int, repeated: bool) -> str:
-        """Return bits of a source limb, shifted to bit `place` of another limb."""
+        """Return the C++ expression of a run of bits of a source limb, shifted to bit `place` of another limb."""
         word, first = self.places[bit]
         limb, first_in_limb = divmod(first, _LIMB)
         value = self._limb_of(word, limb)
@@ -143,7 +143,7 @@ class _Writer:
         return f"{word}[{limb}]" if word == "in" else f"{word}_{limb}"
 
     def _name(self, expression: str) -> str:
-        """Return a variable with the value of an expression; equal expressions share a variable."""
+        """Return a C++ variable with the value of an expression; equal expressions share a variable."""
         if expression.isidentifier():
             return expression
         if expression not in self._named:
@@ -152,7 +152,7 @@ class _Writer:
         return self._named[expression]
 
     def operand(self, cell: Any, port: str, width: int, signed: bool) -> list[str]:
-        """Return the limbs of an operand, truncated or extended to a width."""
+        """Return the limbs of a cell's operand, truncated or extended to `width` bits."""
         bits = [*cell["connections"][port]]
         bits = (bits + [bits[-1] if signed else "0"] * (width - len(bits)))[:width]
         return self.limbs(bits)
@@ -160,7 +160,7 @@ class _Writer:
     # Cells.
 
     def cell(self, cell: Any) -> None:
-        """Write the C++ of a cell."""
+        """Write the C++ lines that compute the output of a cell."""
         kind = cell["type"].removeprefix("$")
         width = len(cell["connections"]["Y"])
         signed = [_parameter(cell, f"{port}_SIGNED") for port in ("A", "B") if port in cell["connections"]]
@@ -202,14 +202,14 @@ class _Writer:
             self.lines.append(f"const Steps {word}_{limb} = {expression};")
 
     def _sum(self, one: Sequence[str], other: Sequence[str], *, subtract: bool) -> list[str]:
-        """Return the limbs of a sum or a difference; a carry or borrow is a mask of ones."""
+        """Return the limbs of a sum or a difference; carries and borrows are masks of all ones or zero."""
         limbs, carry = [], None
         for number, (a, b) in enumerate(zip(one, other, strict=True)):
             before = "" if carry is None else f" {'+' if subtract else '-'} {carry}"
             total = f"{a} {'-' if subtract else '+'} {b}{before}"
             if number + 1 < len(one):
                 total = self._name(total)
-                # With a carry in, equality with the operand gives a carry as well.
+                # With an incoming carry, equality with the operand produces a carry as well.
                 against = f"{a} < {b}" if subtract else f"{total} < {a}"
                 if carry is not None:
                     equal = f"{a} == {b}" if subtract else f"{total} == {a}"
@@ -219,14 +219,14 @@ class _Writer:
         return limbs
 
     def _compared(self, cell: Any, kind: str, signed: bool) -> str:
-        """Return a comparison as a mask of ones or zero, built limb by limb from the lowest."""
+        """Return a comparison as a mask of all ones or zero, computed limb by limb from the lowest limb."""
         width = max(len(cell["connections"][port]) for port in ("A", "B"))
         one, other = (self.operand(cell, port, width, signed) for port in ("A", "B"))
         if kind in ("eq", "ne"):
             pairs = [f"({a} {'==' if kind == 'eq' else '!='} {b})" for a, b in zip(one, other, strict=True)]
             return (" & " if kind == "eq" else " | ").join(pairs)
         if signed:
-            # With inverted sign bits, signed numbers have the order of unsigned ones.
+            # With inverted sign bits, signed numbers compare like unsigned ones.
             sign = 1 << (width - 1) % _LIMB
             one, other = ([*limbs[:-1], self._name(f"{limbs[-1]} ^ {sign:#x}u")] for limbs in (one, other))
         less = _COMPARISONS[kind]
@@ -255,7 +255,7 @@ class _Writer:
         return f"bit({any_of('A')})"
 
     def _shifted(self, cell: Any, left: bool, width: int, signed: bool) -> list[str]:
-        """Return the limbs of a variable shift: first by whole limbs, bit by bit of the amount, then within limbs."""
+        """Return the limbs of a variable shift; the first stages shift by whole limbs, the last within limbs."""
         amount = cell["connections"]["B"]
         inner = max(width, len(cell["connections"]["A"]))
         limbs = self.operand(cell, "A", inner, signed)
@@ -298,5 +298,5 @@ _BITWISE: dict[str, Callable[..., str]] = {
 _SUMS = ("add", "sub")
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _REDUCTIONS = ("reduce_or", "reduce_bool", "reduce_and", "reduce_xor", "logic_not", "logic_and", "logic_or")
-#: Cells whose results need no mask, since the bits above their width are already zero.
+#: Types of cells whose results need no mask, since the bits above their width are already zero.
 _NORMAL = ("and", "or", "xor", "pos", "mux", *_COMPARISONS, *_REDUCTIONS)

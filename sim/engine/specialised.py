@@ -34,7 +34,8 @@ module {name}({clock}input [{last}:0] step, output [{result}:0] result);
   {inside} inside({connected}.step(tied), .result(result));
 endmodule
 """
-#: Initial values of registers are removed, so that a register with a constant input counts as constant.
+#: Yosys commands that fold the constant control word. Initial values are removed, so that a register with a constant
+#: input counts as constant.
 _FOLDED = f"""
 read_verilog -sv {_NAME}.v
 hierarchy -top {_NAME}
@@ -51,14 +52,14 @@ write_json registered.json
 
 
 def control_place(config: CoreConfig, top: str) -> tuple[int, int]:
-    """Return the lowest bit of the control word in a step, and the width of the control word."""
+    """Return the lowest bit and the width of the control word in a step."""
     step, _ = _LAYOUTS[top]
     field = step(config)["control"]
     return field.offset, field.width
 
 
 def specialised(config: CoreConfig, top: str, control: int) -> Mapping[str, Any]:
-    """Return a ``unit`` or a ``row`` with a tied control word, as ports and cells from Yosys' JSON.
+    """Return a ``unit`` or a ``row`` with a constant control word, as ports and cells from Yosys' JSON.
 
     Raise a `BackendError` if Yosys is missing or fails.
     """

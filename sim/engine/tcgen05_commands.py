@@ -1,4 +1,4 @@
-"""Commands for the compiled tensor cores of a CTA or a CTA pair, the record of a run, and test programs in files."""
+"""Commands for the compiled tensor cores of a CTA or a CTA pair, results of a run, and files of test programs."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,59 +20,59 @@ from .steps import control_word
 
 __all__ = ["COMMIT", "CtaCommand", "CtaProgram", "CtaRun", "cta_command"]
 
-#: Bits of a shared-memory descriptor that the hardware does not support: atoms of 32 bytes, absolute leading address.
+#: Unsupported bits of a shared-memory descriptor: 32-byte atoms, and absolute leading addresses.
 _NOT_BUILT = 1 << 61 | 1 << 52
 #: Number of sparsity selectors that the hardware supports; the effect of larger ones is not documented.
 _SELECTORS = 2
 #: Operands that every instruction reads from tensor memory: field name without ``_column``, and key in `operands`.
 _COLUMN_OPERANDS = {"d": "d", "metadata": "e", "scale_a": "scale_a", "scale_b": "scale_b"}
-#: The smallest shared-memory descriptor; every tensor-memory address is below it.
+#: Smallest value of a shared-memory descriptor; every tensor-memory address is below it.
 _SMALLEST_DESCRIPTOR = 1 << 46
 
 
 @dataclass(frozen=True, eq=False)
 class CtaCommand:
-    """One command: a multiplication or a commit."""
+    """One command for the tensor cores of a CTA: a multiplication or a commit."""
 
-    fields: dict[str, Any]  #: Fields of :func:`~sptc.rtl.tcgen05.tcgen05_layout`, without `odd`
-    n: int = 0  #: Columns of D; 0 for a commit
+    fields: dict[str, Any]  #: Fields of :func:`~sptc.rtl.tcgen05.tcgen05_layout`, except `odd`
+    n: int = 0  #: Number of columns of D; 0 for a commit
 
 
 @dataclass(frozen=True, eq=False)
 class CtaRun:
-    """Results and cycles of a run."""
+    """Results and cycle numbers of a run of commands on one CTA or a pair."""
 
-    tmem: NDArray[np.uint32]  #: Tensor memory after the run, shape (CTAs, 128, 512)
-    #: Cycle in which each command was taken, and cycle in which its last result was written, shape (commands, CTAs);
-    #: `done` of a commit is -1.
+    tmem: NDArray[np.uint32]  #: Contents of tensor memory after the run, shape (CTAs, 128, 512)
+    #: For each command, cycle in which it was accepted, and cycle in which its last result was written; shape
+    #: (commands, CTAs). `done` of a commit is -1.
     taken: NDArray[np.int64]
     done: NDArray[np.int64]
-    #: For each command, flags of undefined nibbles of its panels of results, in order, shape (CTAs, panels, 128, 16);
-    #: no panels for a commit.
+    #: For each command, undefined-nibble flags of its panels of D, in order, shape (CTAs, panels, 128, 16); no panels
+    #: for a commit.
     illegal: list[NDArray[np.bool_]]
-    #: Number of commits that arrived, of cycles in which shared memory was read, and of columns read for operands other
-    #: than D; shape (CTAs,).
+    #: For each CTA, the number of commits that arrived, of cycles with reads of shared memory, and of columns read for
+    #: operands other than D.
     arrivals: NDArray[np.int64]
     reads: NDArray[np.int64]
     columns: NDArray[np.int64]
-    #: Bits of :func:`~sptc.rtl.placement.placement_layout` for each command, shape (commands, CTAs).
+    #: Flags of :func:`~sptc.rtl.placement.placement_layout` for each command, shape (commands, CTAs).
     undefined: NDArray[np.int64]
-    broken: str  #: Rule that the hardware broke; empty for none
+    broken: str  #: Rule that the hardware violated; empty for none
 
 
 @dataclass(frozen=True, eq=False)
 class CtaProgram:
-    """Commands that both CTAs of a pair execute in order, with their memories and expected results."""
+    """Commands that both CTAs of a pair execute in order, with memory contents and expected results."""
 
     commands: list[CtaCommand]
-    tmem: NDArray[np.uint32]  #: Initial tensor memory, shape (2, 128, 512)
-    smem: NDArray[np.uint8]  #: Shared memory, shape (2, bytes)
-    expected: NDArray[np.uint32]  #: Tensor memory after the last command, shape (2, 128, 512)
-    #: Flags of undefined nibbles of every panel of D that is written, in order; shape (2, panels, 128, 16).
+    tmem: NDArray[np.uint32]  #: Initial contents of tensor memory, shape (2, 128, 512)
+    smem: NDArray[np.uint8]  #: Contents of shared memory, shape (2, bytes)
+    expected: NDArray[np.uint32]  #: Expected contents of tensor memory after the last command, shape (2, 128, 512)
+    #: Expected undefined-nibble flags of every written panel of D, in order; shape (2, panels, 128, 16).
     flags: NDArray[np.bool_]
 
     def write(self, path: Path) -> None:
-        """Write the program to a file of numpy arrays (npz)."""
+        """Write the program to an npz file."""
         with path.open("wb") as file:
             np.savez(
                 file,
@@ -86,7 +86,7 @@ class CtaProgram:
 
     @classmethod
     def read(cls, path: Path) -> "CtaProgram":
-        """Read a program that :meth:`write` wrote."""
+        """Read a program from an npz file that :meth:`write` wrote."""
         layout = tcgen05_layout()
         with np.load(path) as arrays:
             commands = []
@@ -107,7 +107,7 @@ def cta_command(
     *,
     enable_input_d: bool = True,
 ) -> CtaCommand | None:
-    """Return the command for an instruction, None if the hardware does not execute the instruction.
+    """Return the command for a ``tcgen05.mma``, or None if the hardware does not execute the instruction.
 
     The operands, for :func:`sptc.tcgen05_mma`, are descriptors and addresses of `a`, `b` and `d`, and of `e`, `scale_a`
     and `scale_b` where the instruction has them. With `enable_input_d`, D is added to the product.

@@ -1,4 +1,4 @@
-"""The three top modules that execute instructions: choice of a top, and compiled tops, one of each per process."""
+"""Top modules that execute instructions (warp, warpgroup, CTA): choice of a top, and one compiled model of each."""
 
 from functools import lru_cache
 
@@ -20,7 +20,7 @@ __all__ = ["command_of", "refusal", "tcgen05", "tops_of", "undefined_names", "wa
 
 
 def tops_of(instruction: Instruction, arch: str) -> tuple[str, ...]:
-    """Return the names of the tops, which are also back ends, that execute an instruction of an architecture.
+    """Return the names of the top modules, which are also names of back ends, that execute an instruction.
 
     For ``tcgen05.mma`` the operands decide as well: see :func:`command_of`.
     """
@@ -35,7 +35,7 @@ def tops_of(instruction: Instruction, arch: str) -> tuple[str, ...]:
 
 
 def refusal(name: str, instruction: Instruction, arch: str) -> BackendError:
-    """Return the error of a back end whose top does not execute an instruction; it names a back end that does."""
+    """Return the error of a back end that does not execute an instruction; the error names a back end that does."""
     tops = tops_of(instruction, arch)
     other = f"back end {tops[0]!r} does" if tops else "no top does, and back end 'rtl' computes it on a row"
     return BackendError(f"back end {name!r} does not execute {instruction} of {arch}; {other}")
@@ -51,19 +51,19 @@ def _warp(config: CoreConfig) -> CompiledWarp:
 
 
 def warp_for(arch: str) -> CompiledWarp:
-    """Return the warp with the datapath of an architecture."""
+    """Return the compiled warp with the datapath of an architecture."""
     return _warp(_config(arch))
 
 
 @lru_cache(maxsize=1)
 def warpgroup() -> CompiledWarpgroup:
-    """Return the four tensor cores of an SM of sm_90."""
+    """Return the compiled warpgroup with the four tensor cores of an SM of sm_90."""
     return CompiledWarpgroup()
 
 
 @lru_cache(maxsize=1)
 def tcgen05() -> CompiledTcgen05:
-    """Return the tensor cores of a CTA of sm_100, or of a pair."""
+    """Return the compiled tensor cores of a CTA or CTA pair of sm_100."""
     return CompiledTcgen05()
 
 
@@ -83,5 +83,5 @@ def command_of(operands: TensorMemoryOperands) -> CtaCommand:
 
 
 def undefined_names(word: int) -> list[str]:
-    """Return the names of the bits of :func:`~sptc.rtl.placement.placement_layout` that are set."""
+    """Return the names of the flags of :func:`~sptc.rtl.placement.placement_layout` that are set in a word."""
     return [name for name, field in placement_layout() if word >> field.offset & 1]

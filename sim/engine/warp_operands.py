@@ -1,4 +1,4 @@
-"""Convert instructions of ``mma`` and their registers to the payloads of a warp, and its results to registers."""
+"""Convert ``mma`` instructions and registers to input payloads of a warp, and result payloads to registers."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ RESULT_WORDS = warp_result_layout().size // 32
 def warp_words(
     config: CoreConfig, instruction: Instruction, operands: HeldOperands, cases: slice = slice(None)
 ) -> NDArray[np.uint32]:
-    """Return payloads of a warp, :func:`~sptc.rtl.warp.warp_operands_layout`, shape (cases, words).
+    """Return input payloads of a warp, :func:`~sptc.rtl.warp.warp_operands_layout`, shape (cases, words).
 
     The instruction is of family ``mma``, with 16 rows; all cases of the operands are converted by default.
     """
@@ -49,7 +49,7 @@ def warp_words(
 
 
 def warp_results(words: NDArray[np.uint32], registers: int) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-    """Return the result registers, shape (..., 32, registers), and the flags, shape (..., 16, 16), of results."""
+    """Return the registers, shape (..., 32, registers), and the flags, shape (..., 16, 16), of result payloads."""
     d, flags = np.split(words, [LANES * REGISTERS], axis=-1)
     of_lanes = d.reshape(*d.shape[:-1], LANES, REGISTERS)[..., :registers]
     return of_lanes, flags_of(flags).reshape(*flags.shape[:-1], ROWS, CHUNKS)

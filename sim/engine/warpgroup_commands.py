@@ -36,47 +36,49 @@ __all__ = [
 class Command:
     """One command of a warpgroup: a multiplication, a commit or a wait."""
 
-    #: Fields of :func:`~sptc.rtl.warpgroup.warpgroup_layout`, without `a` and `e`.
+    #: Fields of :func:`~sptc.rtl.warpgroup.warpgroup_layout`, except `a` and `e`.
     fields: dict[str, Any]
     #: Registers of A, shape (128, 4); None if A is in shared memory.
     a: NDArray[np.uint32] | None = None
     e: NDArray[np.uint32] | None = None  #: Metadata registers, shape (128,)
     #: Contents of shared memory, shape (bytes,); empty without a multiplication.
     image: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
-    #: Accumulators, shape (128, registers); None to continue with the results of the previous multiplication.
+    #: Accumulator registers, shape (128, registers); None to accumulate onto the results of the previous
+    #: multiplication.
     c: NDArray[np.uint32] | None = None
-    n: int = 0  #: Columns of D; 0 without a multiplication
-    registers: int = REGISTERS  #: Registers of an accumulator for eight columns
+    n: int = 0  #: Number of columns of D; 0 without a multiplication
+    registers: int = REGISTERS  #: Accumulator registers per thread for eight columns of D
 
     @property
     def control(self) -> int:
-        """Control word of a multiplication."""
+        """Control word of the steps of a multiplication."""
         return int(self.fields["control"].as_bits())
 
 
 @dataclass(frozen=True, eq=False)
 class Completion:
-    """Result of a command or an instruction."""
+    """Result and cycle numbers of a warpgroup command or an ``mma`` instruction."""
 
-    #: Cycle in which the command was taken, and cycle of its last result; `done` of a commit or a wait is -1.
+    #: Cycle in which the command was accepted, and cycle of its last result; `done` of a commit or a wait is -1.
     taken: int
     done: int
-    #: Result registers, shape (128, registers), or (32, registers) of ``mma``.
+    #: Result registers, shape (128, registers); for ``mma``, shape (32, registers).
     d: NDArray[np.uint32]
-    #: Flags of undefined nibbles for every panel of results, shape (panels, 64, 16), or (1, 16, 16) for ``mma``.
+    #: Undefined-nibble flags of every panel of results, shape (panels, 64, 16); for ``mma``, shape (1, 16, 16).
     illegal: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
 class WarpInstruction:
-    """One instruction of ``mma`` for one of the arrays."""
+    """One ``mma`` instruction for one of the arrays of a warpgroup."""
 
-    #: Fields of :func:`~sptc.rtl.tensor_cores.mma_layout`, without the number of the array.
+    #: Payload words of :func:`~sptc.rtl.tensor_cores.mma_layout`, without the number of the array.
     words: NDArray[np.uint32]
     control: int  #: Control word
     registers: int  #: Number of registers of D per thread
-    surroundings: int  #: Part of the latency on silicon that is outside the array, in cycles
-    #: Index of the earlier instruction of the same array whose D is the C of this one; None if it has its own C.
+    surroundings: int  #: Part of the measured latency that is outside the array, in cycles
+    #: Index of an earlier instruction on the same array whose D is the C of this instruction; None if the registers
+    #: supply C.
     after: int | None = None
 
 
@@ -84,7 +86,7 @@ COMMIT = Command({"operation": Operation.COMMIT})
 
 
 def is_executed(instruction: Instruction) -> bool:
-    """Return whether a warpgroup executes an instruction."""
+    """Return whether the warpgroup hardware executes an instruction."""
     if instruction.family == "mma":
         is_single = ARCHITECTURE in instruction.architectures and not is_sequence(instruction, ARCHITECTURE)
         return instruction.m == ROWS and is_single
@@ -97,21 +99,21 @@ def wait(pending: int) -> Command:
 
 
 def multiplication(config: CoreConfig, instruction: Instruction, operands: HeldOperands, case: int) -> Command:
-    """Return the command for an instruction of ``wgmma`` and one case of its operands."""
+    """Return the command for a ``wgmma`` instruction and one case of its operands."""
     arrays, layout = operands.arrays, descriptor_layout()
     a_descriptor, b_descriptor = (layout.from_bits(descriptor) for descriptor in operands.descriptors)
     fields = {"operation": Operation.MULTIPLY, "a_descriptor": a_descriptor, "b_descriptor": b_descriptor}
     fields |= wgmma_fields(config, instruction, operands.immediates)
     a, e = (arrays[name][case] if name in arrays else None for name in ("a", "e"))
     registers = REGISTERS * instruction.d.bits // 32
-    # Memory is written in units of 16 bytes, and descriptors address only the address space.
+    # Shared memory is written in units of 16 bytes, and a descriptor cannot address more than the address space.
     image = arrays["b"][case, :ADDRESS_SPACE]
     image = np.pad(image, (0, -len(image) % UNIT_BYTES))
     return Command(fields, a, e, image, arrays["c"][case], instruction.n, registers)
 
 
 def wgmma_fields(config: CoreConfig, instruction: Instruction, immediates: Immediates) -> dict[str, Any]:
-    """Return the fields of :func:`~sptc.rtl.tensor_cores.multiplication_layout`, without the operands."""
+    """Return the fields of :func:`~sptc.rtl.tensor_cores.multiplication_layout`, except the operands."""
     return {
         "control": control_layout().from_bits(control_word(config, instruction, last=True)),
         "a_shared": not immediates.a_in_registers,
@@ -127,7 +129,7 @@ def wgmma_fields(config: CoreConfig, instruction: Instruction, immediates: Immed
 def warp_instruction(
     config: CoreConfig, instruction: Instruction, operands: HeldOperands, case: int, after: int | None = None
 ) -> WarpInstruction:
-    """Return an instruction of ``mma`` with one case of its operands; `after` is as in :class:`WarpInstruction`.
+    """Return an ``mma`` instruction with one case of its operands; `after` is as in :class:`WarpInstruction`.
 
     The instruction has 16 rows and no block scales.
     """

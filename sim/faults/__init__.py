@@ -1,1 +1,1 @@
-"""Fault injection: measure how many single faults of the hardware the regression detects."""
+"""Fault injection: measures how many single faults of the hardware the regression detects."""

@@ -22,7 +22,7 @@ __all__ = ["AssumedComponents", "AssumedSteps", "AssumedStream", "assumed_contro
 
 
 class AssumedComponents(Harness):
-    """Constraints of the inputs of components: element codes of the configuration, and codes of results that exist."""
+    """Components whose inputs are assumed to be valid: element codes of the configuration, supported results."""
 
     def __init__(self, config: CoreConfig, benches: Mapping[str, ComponentBench]) -> None:
         super().__init__({name: bench.component for name, bench in benches.items()})
@@ -30,7 +30,7 @@ class AssumedComponents(Harness):
         self._codes = {f"{name}__{port}" for name, bench in benches.items() for port in bench.codes}
 
     def elaborate(self, platform: object) -> Module:
-        """Add the assumptions."""
+        """Add the assumptions to the components."""
         m = super().elaborate(platform)
         m.submodules.assumption = assumption = Module()
         known = [port.value < self._elements for port in self.ports if port.name in self._codes]
@@ -42,12 +42,12 @@ class AssumedComponents(Harness):
         return m
 
 
-#: Fields of a control word that the instruction determines.
+#: Fields of a control word that are determined by the instruction.
 _DECIDED = ("a", "b", "result", "sparse", "scale")
 
 
 def _decided(config: CoreConfig, arch: str) -> list[tuple[int, ...]]:
-    """Return the values of :data:`_DECIDED` in all instructions of a datapath."""
+    """Return the values that the fields :data:`_DECIDED` have in the instructions of a datapath."""
     layout = control_layout()
     words = {control_word(config, instruction, last=True) for instruction in native(config, arch)}
     fields = [layout[name] for name in _DECIDED]
@@ -69,7 +69,7 @@ def assumed_control(control: Any, config: CoreConfig, arch: str) -> Module:
 
 
 def step_pipeline(config: CoreConfig, arch: str, layout: data.StructLayout) -> Pipeline:
-    """Return the description of :class:`AssumedSteps` for proofs: a case for each pair of element codes.
+    """Return ports and proof cases of :class:`AssumedSteps`: one case for each pair of element codes.
 
     The datapath executes the instructions of `arch`; `layout` is that of a step.
     """
@@ -97,7 +97,7 @@ class AssumedSteps(Elaboratable):
         self.ports = [self.step, self.enable, self.result]
 
     def elaborate(self, platform: object) -> Module:
-        """Add the assumption."""
+        """Add the assumption about the control word."""
         m, design = Module(), self._design
         m.submodules[type(design).__name__.lower()] = design
         m.d.comb += [design.step.eq(self.step), design.enable.eq(self.enable), self.result.eq(design.result)]
@@ -106,7 +106,7 @@ class AssumedSteps(Elaboratable):
 
 
 class AssumedStream(wiring.Component):
-    """A stream component whose inputs are streams of existing instructions, and whose outputs without meaning are zero.
+    """A stream component whose inputs are assumed to be valid instructions; unused outputs are forced to zero.
 
     The design, which becomes a submodule ``design``, has a stream ``i``, perhaps ``o``, ``c`` and ``mma``, and ports to
     memories. A payload that waits at an input stays. Outputs that nobody reads are zero: payloads that are not valid,
@@ -120,7 +120,7 @@ class AssumedStream(wiring.Component):
         super().__init__(design.signature)
 
     def elaborate(self, platform: object) -> Module:
-        """Connect the design."""
+        """Connect the design and add the assumptions about its inputs."""
         m = Module()
         m.submodules.design = design = self._design
         m.submodules.assumption = assumption = Module()
@@ -138,7 +138,7 @@ class AssumedStream(wiring.Component):
         return m
 
     def _meant(self, path: tuple[str | int, ...], inner: Value) -> Value:
-        """Return an output, or zero in cycles in which it has no meaning."""
+        """Return an output that is forced to zero in cycles in which no receiver uses it."""
         design = self._design
         if path[:2] == ("o", "payload") and self._looked_at is not None:
             return Mux(design.o.valid, inner & self._looked_at, 0)

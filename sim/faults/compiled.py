@@ -1,4 +1,4 @@
-"""Compile hardware with faults by Verilator."""
+"""Compile designs with faults by Verilator."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,15 +8,15 @@ from .mutants import Netlist
 
 __all__ = ["LIBRARY", "SELECTING", "TOP", "compile_faulty"]
 
-#: Name of the top module of every regression.
+#: Name of the top module of every fault regression.
 TOP = "bench"
-#: Driver that selects a fault, compiled beside the driver of the top.
+#: C++ driver file that selects a fault, compiled together with the driver of the top.
 SELECTING = ("faults.cpp",)
-#: File name of the library in the folder of a regression.
+#: File name of the compiled library in the folder of a fault regression.
 LIBRARY = "model.so"
 _OPTIMISATION = ("-O1",)
 
 
 def compile_faulty(netlist: Netlist, sources: Mapping[str, str], folder: Path) -> None:
-    """Build the library of a design with faults and its driver in a folder."""
+    """Build a shared library from a design with faults and its C++ driver, in a folder."""
     compile_library(netlist.verilog, TOP, sources, folder / LIBRARY, optimisation=_OPTIMISATION)

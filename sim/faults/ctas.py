@@ -23,10 +23,11 @@ from .mutants import REST, UNTOUCHED, Fault, mutated
 
 __all__ = ["CtaRegression"]
 
-#: Arrays of the design under test: those of one partition of tensor memory; the other three are identical.
+#: Number of arrays in the design under test: those of one partition of tensor memory. The other three partitions are
+#: equal to it.
 _ARRAYS = 2
 _COMPONENTS = {
-    # Component without faults: the placement checker only raises flags, and has its own tests.
+    # The placement checker has no faults: it only raises flags, and has its own tests.
     UNTOUCHED: ("design.placement",),
     "slots": ("design.slots",),
     "fetch": ("design.fetch", "design.requests_a", "design.requests_b"),
@@ -36,12 +37,13 @@ _COMPONENTS = {
     "commits": ("design.commits",),
     "tcgen05": REST,
 }
-#: Cycles of the longest pattern of gaps, which repeats; and cycles of the run that the next run's reset interrupts.
+#: Period of the random patterns of gaps, in cycles; and length of the first run, which the reset of the next run cuts
+#: short.
 _PATTERN_CYCLES, _CUT_SHORT = 997, 300
 
 
 class CtaRegression:
-    """Regression of the tensor cores of a CTA, with a :class:`~sptc.sim.engine.tcgen05_commands.CtaProgram`."""
+    """Fault regression of the tensor cores of a CTA; runs a :class:`~sptc.sim.engine.tcgen05_commands.CtaProgram`."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         rng = np.random.default_rng(seed)
@@ -61,13 +63,14 @@ class CtaRegression:
             expected=program.expected[:, :lanes],
             flags=program.flags[:, :, :lanes],
         )
-        # Three runs: with gaps, cut short by the next reset; with a command offered in every cycle; with other gaps.
+        # Three runs: one with gaps, cut short by the next reset; one with a command offered in every cycle; one with
+        # other gaps.
         gaps = [rng.integers(0, 4, _PATTERN_CYCLES, np.uint8) for _ in range(2)]
         self._runs = [(gaps[0], _CUT_SHORT), (np.full(1, 3, np.uint8), None), (gaps[1], None)]
         self._right = [self._run(number) for number in range(len(self._runs))]
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Run the work; return the number of commands taken before the first error, None without any."""
+        """Run the program; return the number of commands accepted before the first error, None without an error."""
         self._models[0].select_fault(fault.number if fault else 0)
         taken = 0
         for number, right in enumerate(self._right):
@@ -83,7 +86,7 @@ class CtaRegression:
         return run_ctas(self._models, program.commands, program.tmem, program.smem, pattern, **limit)
 
     def _is_right(self, run: CtaRun, right: CtaRun, *, complete: bool) -> bool:
-        """Return whether a run has the expected results, and as many reads as the correct hardware."""
+        """Return whether a run has the expected results, and as many memory reads as the design without faults."""
         if not complete:
             return True
         program = self._program

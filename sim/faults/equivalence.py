@@ -32,15 +32,15 @@ from .mutants import FLAT, Fault
 
 __all__ = ["Pipeline", "Verdict", "settled"]
 
-#: Input that activates the fault, and module name of the cone.
+#: Name of the input that activates the fault, and module name of the cone.
 _FAULTY, _CONE = "is_faulty", "cone"
-#: Yosys commands that flatten the parts among whose cells faults were drawn, since some of their inputs may not matter.
+#: Yosys commands that flatten the units among whose cells faults were drawn, since some inputs of units may not matter.
 _WHOLE = "setattr -mod -unset keep_hierarchy *\nflatten\nopt_clean\n"
-#: Yosys commands that turn these parts into ports: the miter compares their inputs and assumes equal outputs.
+#: Yosys commands that replace units by ports: the miter compares their inputs and assumes equal outputs.
 _CLOSED = "select -set parts {top}/t:{part}\ncd {top}\nexpose -evert @parts\ncd ..\nopt_clean\n"
-#: Yosys commands that split off the cone. They remove bits of operands and registers without influence on a result,
-#: such as the upper bits of a truncated difference. Registers begin with zero. Nets are split by driver: Yosys would
-#: tie the drivers of a net that is driven both inside the cone and outside.
+#: Yosys commands that split off the cone. They remove bits of operands and registers that cannot influence a result,
+#: such as the upper bits of a truncated difference. Registers begin with zero. Nets are split by driver, since Yosys
+#: would short-circuit the drivers of a net that is driven both inside and outside the cone.
 _SPLIT = (
     "read_rtlil ../{flat}\nchformal -lower\n{command} -ctrl {faulty} 1 1\nwreduce\nopt_clean\n{prepare}dffunmap\n"
     "zinit -all\nopt_clean\nsplitnets -driver -ports\ncd {top}\n"
@@ -52,20 +52,20 @@ _MITER = (
     "{cut}opt_expr\nopt_merge -share_all\nopt_clean -purge\nsetundef -undriven -anyseq\ntechmap\nopt_expr\nopt_merge\n"
     "opt_clean -purge\nzinit -all\naigmap\nopt_clean\nwrite_aiger -map miter.map miter.aig\n"
 )
-#: Yosys commands that keep only the cells near the claim; free values drive them.
+#: Yosys commands that keep only the cells near the claim; free values replace the other cells.
 _CUT = "cd {top}\nselect -set near t:$assert %ci{levels}\ndelete t:* @near %d\ncd ..\nopt_clean -purge\n"
 _PORT = re.compile(
     r"^  wire (?:width (\d+) )?(?:upto )?(?:offset \S+ )?(input|output|inout) \d+ (?:signed )?(\S+)$", re.M
 )
-#: Logic levels of the cone after the fault, and of the other logic before the cone; None for all. Wires and cells count
-#: alike; below six levels the cone may not contain the faulty cell.
+#: Logic levels of the cone behind the fault, and of the logic in front of the cone; None means all levels. Wires and
+#: cells both count; with fewer than six levels, the cone may not contain the faulty cell.
 _LEVELS = ((6, 16), (8, 24), (12, 30), (8, None), (20, 40), (20, None), (None, None))
 #: Fraction of the time limit for a proof attempt on a partial cone.
 _SHARE_OF_A_PART = 0.25
 
 
 class Verdict(Enum):
-    """Outcome of the proof for one fault."""
+    """Outcome of the equivalence proof for one fault."""
 
     EQUIVALENT = "equivalent"
     TOLD_APART = "told apart"
@@ -74,30 +74,32 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Ports and cases of a pipelined design."""
+    """Ports and proof cases of a pipelined design."""
 
-    enable: str  #: Input that enables every register
-    control: str  #: Input whose values distinguish the cases
-    #: For each case, values of some bits of the control input; the cases cover all values that are ever driven.
+    enable: str  #: Name of the input that enables every register
+    control: str  #: Name of the input whose values distinguish the proof cases
+    #: For each case, the values of some bits of the control input; the cases cover all values that are ever driven.
     cases: tuple[Mapping[int, int], ...]
 
 
 class _Search(NamedTuple):
-    """ABC commands, and whether a difference that they report exists in the design, not just in an abstraction."""
+    """ABC commands, and whether a difference that they report exists in the design and not only in an abstraction."""
 
     commands: str
     concrete: bool
 
 
-#: A run that shows a difference is short, but an instruction of a small array takes some ninety cycles.
+#: Bounded search for a run that shows a difference. An instruction of a small array takes about ninety cycles, so the
+#: search of the whole design needs more frames.
 _RUN = _Search("orpos; strash; bmc3 -F {frames} -T {seconds}", concrete=True)
-#: Most of a design has no part in a proof: gates that a bounded proof uses suffice, or nearly suffice.
+#: Proof on an abstraction that keeps only the gates a bounded proof uses: most of the design has no part in a proof.
 _ABSTRACTION = _Search(
     "orpos; strash; &get; &gla -F 40 -T {seconds}; &gla_derive; &put; scleanup; pdr -T {seconds}", concrete=False
 )
-#: Messages of ABC for a proved claim; the last one means that nothing was left to prove.
+#: Messages of ABC for a proved claim; the last one means that the claim was trivial.
 _PROVED = ("Property proved", "UNSATISFIABLE", "Sequential miter is trivially UNSAT")
-#: Marks a fault at the enable of a register, which would disappear if a wire replaced the register.
+#: Text in the command of a fault at the enable of a register; replacing the register by a wire would remove such a
+#: fault.
 _ENABLE = " -port EN "
 _OF_A_CASE = "orpos; strash; &get; {fixed}&put; strash; iprove"
 _WITHOUT_IT = _Search("orpos; strash; scorr -F 2 -C 10000; dc2; scorr; pdr -T {seconds}; iprove", concrete=True)
@@ -138,7 +140,7 @@ def _is_pipeline(top: str, pipeline: Pipeline, place: Path) -> bool:
 
 
 def _by_cases(top: str, fault: Fault, place: Path, timeout: float, pipeline: Pipeline) -> Verdict:
-    """Decide whether a result of a pipeline can differ, case by case."""
+    """Decide whether a fault can change a result of a pipeline, case by case."""
     write_wires(place)
     try:
         if not _write_miter(top, fault, place, timeout, _WHOLE + WITHOUT_REGISTERS):
@@ -155,7 +157,7 @@ def _by_cases(top: str, fault: Fault, place: Path, timeout: float, pipeline: Pip
 
 
 def _inputs(place: Path, port: str) -> dict[int, int]:
-    """Return the AIG input of each bit of a port that the claim depends on."""
+    """Return the number of the AIG input for each bit of a port that the claim depends on."""
     lines = (line.split() for line in (place / "miter.map").read_text(encoding="utf-8").splitlines())
     return {int(bit): int(number) for kind, number, bit, *name in lines if [kind, *name] == ["input", port]}
 
@@ -163,7 +165,7 @@ def _inputs(place: Path, port: str) -> dict[int, int]:
 def _of_cone(
     top: str, fault: Fault, place: Path, timeout: float, prepare: str, behind: int | None, before: int | None
 ) -> Verdict:
-    """Decide whether an output of a cone can differ; a difference is conclusive only for the whole design."""
+    """Decide whether a fault changes an output of its cone; a difference is conclusive only for the whole design."""
     whole = behind is None and prepare == _WHOLE
     cut = "" if before is None else _CUT.format(levels=before, top=top)
     try:
@@ -188,7 +190,7 @@ def _of_cone(
 def _write_miter(
     top: str, fault: Fault, place: Path, timeout: float, prepare: str, behind: int | None = None, cut: str = ""
 ) -> bool:
-    """Write ``miter.aig``, the claim that the fault changes no output; return whether an output depends on it."""
+    """Write ``miter.aig``, the claim that a fault changes no output; return whether any output depends on the fault."""
     names = {"flat": FLAT, "top": top, "faulty": _FAULTY, "cone": _CONE}
     run_yosys(place, _SPLIT.format(command=fault.command, prepare=prepare, levels=behind or "*", **names), timeout)
     split = (place / "split.il").read_text(encoding="utf-8")
@@ -202,7 +204,7 @@ def _write_miter(
 
 
 def _ports(split: str) -> list[tuple[str, str, str]]:
-    """Return the width (empty for 1), direction and name of the cone's ports; an empty list if there is no cone."""
+    """Return the width (empty for 1), direction and name of each port of the cone; empty if there is no cone."""
     begin = split.find(f"module \\{_CONE}\n")
     ports = _PORT.findall(split[begin : split.index("\nend\n", begin)]) if begin >= 0 else []
     assert all(direction != "inout" for _, direction, _ in ports)
@@ -210,7 +212,7 @@ def _ports(split: str) -> list[tuple[str, str, str]]:
 
 
 def _both(ports: list[tuple[str, str, str]]) -> Iterator[str]:
-    """Yield the lines of a module with the ports of the cone: the cone with and without fault, and the claim."""
+    """Yield RTLIL lines of a miter: the cone with and without the fault, and the claim that their outputs are equal."""
     yield f"module \\{_CONE}"
     for number, (width, direction, name) in enumerate(ports, 1):
         yield f"  wire width {width or 1} {direction} {number} {name}"

@@ -14,46 +14,47 @@ from ...infra.yosys import run_yosys
 
 __all__ = ["FLAT", "REST", "SELECT", "UNTOUCHED", "Fault", "Netlist", "faulty_verilog", "mutated"]
 
-#: Port that selects the active fault; zero selects none.
+#: Name of the port that selects the active fault; zero selects none.
 SELECT = "active_fault"
 _SELECT_BITS = 16
-#: Number above that of all faults of any design.
+#: Number of faults requested from Yosys; it exceeds the number of possible faults of any design.
 _EVERY = 10**8
-#: Yosys commands that flatten the design, turn tables, many-way multiplexers and memories into logic, and remove logic
-#: that no output needs: a fault there would change nothing.
+#: Yosys commands that flatten the design, convert tables, wide multiplexers and memories to logic, and remove logic
+#: that no output needs. A fault in removed logic would change nothing.
 _FLATTEN = (
     "read_rtlil design.il\nhierarchy -top {top}\nproc -norom\npmuxtree\n{keep}flatten\nmemory_collect\n"
     "memory_map\nopt -full\nopt_clean\nwrite_rtlil flat.il\n"
 )
 _KEEP = "setattr -mod -set keep_hierarchy 1 {}\n"
-#: Stands for submodules: all cells that belong to no other component.
+#: In place of a component's submodules: all cells that belong to no other component.
 REST = ()
-#: Stands for the name of a component: submodules without faults.
+#: In place of a component's name: submodules in which no faults are drawn.
 UNTOUCHED = ""
 #: Faults at clock ports are not drawn: a simulation without delays cannot detect an inverted clock.
 _CLOCK = " -port CLK "
-#: A component gets at least the fraction 1 / _LEAST of an equal share, even if its area is too small for it.
+#: A component gets at least 1 / _LEAST of an equal share of the faults, even if its area is too small for that.
 _LEAST = 4
-#: Yosys commands that put each component into its own module, map it to gates and estimate the transistors.
+#: Yosys commands that put each component into its own module, map it to gates and estimate its transistors.
 _GATES = "submod\ndffunmap\ntechmap\nopt_expr\nopt_clean\ntee -q -o areas.json stat -tech cmos -json\n"
-#: File with the flat design: Yosys renumbers cells whenever it flattens, and faults name these cells.
+#: File name of the flat design. It is kept, since Yosys renumbers cells whenever it flattens, and faults refer to cell
+#: names.
 FLAT = "flat.il"
 _READ = f"read_rtlil {FLAT}\n"
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One single fault, as Yosys injects it."""
+    """A single fault, as Yosys injects it."""
 
     number: int  #: Value of the selecting port that activates the fault
-    component: str  #: Component that contains the fault
-    #: Yosys command that makes the fault: the kind (``inv``, ``const0``, ``const1``, or ``cnot0`` and ``cnot1``,
-    #: inverted by another bit), and the bit of a port of a cell.
+    component: str  #: Name of the component that contains the fault
+    #: Yosys command that injects the fault at one port bit of a cell. Its kinds are ``inv``, ``const0``, ``const1``,
+    #: and ``cnot0`` and ``cnot1``, which invert the bit depending on another bit.
     command: str
 
     @property
     def cell(self) -> str:
-        """Name of the faulty cell."""
+        """Name of the faulty cell in the netlist."""
         return self.command.split()[6]
 
     def __str__(self) -> str:
@@ -64,9 +65,9 @@ class Fault:
 class Netlist:
     """A design that contains selectable faults."""
 
-    verilog: str  #: Design with all faults and the selecting port
+    verilog: str  #: Verilog of the design with all faults and the selecting port
     faults: tuple[Fault, ...]  #: Faults that the port can select
-    #: Transistors by component, estimated from its gates before any optimisation.
+    #: Estimated number of transistors of each component, from its gates before optimisation.
     areas: dict[str, int]
 
 
@@ -91,7 +92,7 @@ def mutated(
     """
     (folder / "design.il").write_text(rtlil, encoding="utf-8")
     cells = _selections(components, top)
-    # Yosys 0.70 may not terminate if fewer faults are requested than exist, so list all and draw here.
+    # Yosys 0.70 may not terminate if fewer faults are requested than exist, so list all faults and draw from the list.
     lists = [f"select {of_one}\nmutate -list {_EVERY} -o {name}.txt\nselect -clear\n" for name, of_one in cells.items()]
     keep = _KEEP.format(whole) if whole else ""
     # Detect renamed submodules, whose paths select no cells. A component without any cell is reported below.
@@ -107,7 +108,7 @@ def mutated(
 
 
 def _drawn(areas: Mapping[str, int], count: int, seed: int, folder: Path) -> tuple[Fault, ...]:
-    """Draw faults from the files that list candidates, and delete these files."""
+    """Draw faults at random from the files of candidates that Yosys wrote, and delete these files."""
     drawn = []
     for name, share in zip(areas, _shares([*areas.values()], count), strict=True):
         rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
@@ -119,7 +120,7 @@ def _drawn(areas: Mapping[str, int], count: int, seed: int, folder: Path) -> tup
 
 
 def _selections(components: Mapping[str, Sequence[str]], top: str) -> dict[str, str]:
-    """Return the Yosys selection of each component's cells; cells of two components belong to the first."""
+    """Return the Yosys selection of each component's cells; a cell in two components belongs to the first."""
     claimed = _cells_of("assumption", top)
     selections = {}
     for name, paths in sorted(components.items(), key=lambda item: item[1] == REST):
@@ -132,14 +133,14 @@ def _selections(components: Mapping[str, Sequence[str]], top: str) -> dict[str, 
 
 
 def _cells_of(path: str, top: str) -> str:
-    """Return the Yosys selection of a submodule: cells by name; registers, whose names change, by their wires."""
-    # Amaranth appends a number to the name of a module if a port has that name.
+    """Return the Yosys selection of a submodule's cells by name; registers, which get new names, by their wires."""
+    # Amaranth appends a number to the name of a module if a port has the same name.
     flat = rf"{top}/$flatten\{path}".replace(".", ".\\")
     return f"{flat}.* {flat}$* %u {top}/{path}.* %u {top}/w:{path}.* %ci1:+[Q] %u {top}/c:* %i"
 
 
 def _areas(cells: Mapping[str, str], folder: Path, whole: str) -> dict[str, int]:
-    """Return the estimated transistors of each component."""
+    """Return the estimated number of transistors of each component."""
     marks = "".join(f'select {of_one}\nsetattr -set submod "{name}"\nselect -clear\n' for name, of_one in cells.items())
     run_yosys(folder, _READ + "chformal -remove\n" + (f"blackbox {whole}\n" if whole else "") + marks + _GATES)
     modules = json.loads((folder / "areas.json").read_text(encoding="utf-8"))["modules"]
@@ -153,19 +154,19 @@ def _areas(cells: Mapping[str, str], folder: Path, whole: str) -> dict[str, int]
 
 
 def _shares(areas: Sequence[int], count: int) -> list[int]:
-    """Divide a count in proportion to areas; each share is at least a quarter of an equal share."""
+    """Divide `count` in proportion to areas; each share is at least a quarter of an equal share."""
     least = max(1, count // (_LEAST * len(areas)))
     return [max(least, ceil(count * area / sum(areas))) for area in areas]
 
 
 def faulty_verilog(fault: Fault, folder: Path) -> str:
-    """Return the design with one permanent fault and no selecting port; `folder` is that of the drawn faults."""
+    """Return the Verilog of a design with one permanent fault; `folder` contains the design without faults."""
     run_yosys(folder, f"{_READ}chformal -remove\n{fault.command}\nwrite_verilog -noattr single.v\n")
     return (folder / "single.v").read_text(encoding="utf-8")
 
 
 def _draw(candidates: Iterable[str], count: int, rng: np.random.Generator) -> list[str]:
-    """Return some of the faults that Yosys lists; all cells are equally likely, whatever their width."""
+    """Draw `count` of the fault candidates that Yosys lists; all cells are equally likely, whatever their width."""
     by_cell: dict[str, list[str]] = {}
     for line in candidates:
         if _CLOCK not in line:

@@ -1,4 +1,4 @@
-"""Fault regression of each top: the vectors of the benches, run on compiled models.
+"""Fault regression of each top: the test vectors of the benches, run on compiled models with faults.
 
 A regression draws its vectors and the expected results once. Then each fault is selected, and the vectors run until the
 first wrong result. Inputs and comparisons are those of the cocotb benches.
@@ -33,11 +33,11 @@ from .warpgroups import WarpgroupRegression
 
 __all__ = ["Regression", "faulty_row", "regression"]
 
-#: Vectors of a component between two comparisons of results.
+#: Number of input vectors of a component that run before their results are compared.
 _CHUNK_VECTORS = 256
-#: Stages of a unit that are components of their own; the cells between them belong to the component `row`.
+#: Stages of a unit that are components of their own; the cells between the stages belong to the component `row`.
 _STAGES = ("select", "multiply", "align", "reduce", "round")
-#: Cycles of the row between two comparisons of results: few at first, since most faults are detected early.
+#: Numbers of cycles that a row runs before results are compared: few at first, since most faults are detected early.
 _LOOKS = (64, 512, 4096)
 
 
@@ -47,11 +47,11 @@ class Regression(Protocol):
     netlist: Netlist
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Return the number of vectors, steps or items before a fault is detected, None if it is not."""
+        """Return the number of vectors, steps or items before a fault is detected, None if it is not detected."""
 
 
 def regression(settings: Settings, faults: int, seed: int, folder: Path) -> Regression:
-    """Build a top with faults in a folder, and draw its vectors.
+    """Build a top with faults in a folder, and draw its test vectors.
 
     The settings have the number of vectors of each component, of steps, tiles or instructions. The single faults are
     divided among the top's components in proportion to their areas; all draws have the same seed.
@@ -61,13 +61,13 @@ def regression(settings: Settings, faults: int, seed: int, folder: Path) -> Regr
 
 
 class _Components:
-    """All combinational components of a configuration; the vectors of a component test the faults in it."""
+    """Fault regression of all combinational components; the vectors of a component test the faults in it."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         benches = component_benches(settings.config)
         harness = AssumedComponents(settings.config, benches)
         text = to_rtlil(harness, TOP, ports=[port.value for port in harness.ports])
-        # Amaranth appends a number to the name of a module if a port has that name.
+        # Amaranth appends a number to the name of a module if a port has the same name.
         self.netlist = mutated(text, TOP, {name: (name,) for name in benches}, faults, seed, folder)
         self._vectors, self._answers = {}, {}
         for name, bench in benches.items():
@@ -87,7 +87,7 @@ class _Components:
         self._library = ComponentLibrary(folder / LIBRARY, ports)
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Run the vectors of the fault's component; without a fault, those of all components."""
+        """Run the vectors of the component with the fault; without a fault, run the vectors of all components."""
         self._library.select_fault(fault.number if fault else 0)
         for name in [fault.component] if fault else self._vectors:
             stimulus, expected, means = self._vectors[name]
@@ -116,7 +116,7 @@ def faulty_row(config: CoreConfig, arch: str, faults: int, seed: int, folder: Pa
 
 
 class _Row:
-    """One row; its pipeline is enabled in about two of three cycles."""
+    """Fault regression of one row, whose pipeline is enabled in about two of three cycles."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         config = settings.config
@@ -135,7 +135,7 @@ class _Row:
         self._row = RowModel(folder / LIBRARY)
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Run the steps."""
+        """Run the steps on the row; return the number of steps before the fault is detected, None if it is not."""
         self._row.select_fault(fault.number if fault else 0)
         start = entered = 0
         for look in chain(_LOOKS, repeat(_LOOKS[-1])):

@@ -28,29 +28,30 @@ from .mutants import REST, UNTOUCHED, Fault, mutated
 
 __all__ = ["StreamRegression", "joined", "stream_pattern"]
 
-#: Probability of events that are rare otherwise: both transfers after a stall, a reset at either end of an item.
+#: Probability per cycle of two events that are rare otherwise: both transfers after a stall, and a reset at either end
+#: of an item.
 _RARE = {CycleBits.MEET: 0.05, CycleBits.MEET_RESET: 0.02}
 
 
 class _Top(NamedTuple):
-    """Test setup of a top."""
+    """Test setup of a top: design, components, items and timing."""
 
     component: Core | Warp  # design around instances of a unit
-    components: Mapping[str, Sequence[str]]  # arguments for `mutated`
+    components: Mapping[str, Sequence[str]]  # components and their submodules, for `mutated`
     items: Iterator[Item]  # input items with the expected results
-    pace: int  # cycles that an item takes
-    cycles_per_item: int  # mean number of cycles of a run, with gaps
+    pace: int  # number of cycles that an item takes
+    cycles_per_item: int  # mean number of cycles per item, with gaps
 
 
 def _core(config: CoreConfig, arch: str, rng: np.random.Generator) -> _Top:
-    """Return the setup of an array, without its decoders, whose faults the regression of a row tests."""
+    """Return the setup of an array. Its decoders have no faults: the regression of a row tests them."""
     decoders = tuple(f"design.decode_row_{row}" for row in range(config.rows))
     core = Core(config, TAG, unit_instance(TOP))
     return _Top(core, {"core": REST, UNTOUCHED: decoders}, tiles(config, arch, rng), 1, 2)
 
 
 def _warp(config: CoreConfig, arch: str, rng: np.random.Generator) -> _Top:
-    """Return the setup of a warp, without its array, whose faults the regression of a core tests."""
+    """Return the setup of a warp. Its array has no faults: the regression of a core tests them."""
     warp, blocks = Warp(config, unit_class=unit_instance(TOP)), config.warp_blocks
     components = {"warp": REST, UNTOUCHED: ("design.core",)}
     return _Top(warp, components, warp_items(config, arch, rng), 2 * blocks, 3 * blocks)
@@ -60,7 +61,7 @@ _TOPS = {"core": _core, "warp": _warp}
 
 
 class StreamRegression:
-    """Regression of a core or a warp."""
+    """Fault regression of a core or a warp."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         rng = np.random.default_rng(seed)
@@ -79,19 +80,19 @@ class StreamRegression:
         self._model = StreamModel(load_library(folder / LIBRARY))
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Run the items; return the number of items taken before a rule was broken, None if none was."""
+        """Run the items; return the number of items accepted before a rule was violated, None if none was violated."""
         self._model.select_fault(fault.number if fault else 0)
         broken, taken = self._model.check(self._items, self._expected, self._count, self._pattern, self._longest_wait)
         return taken if broken else None
 
 
 def joined(payloads: Iterable[int], bits: int) -> bytes:
-    """Return payloads of `bits` bits as consecutive C++ values of 32-bit words."""
+    """Return payloads of `bits` bits as consecutive arrays of 32-bit words, the format of the C++ driver."""
     return b"".join(payload.to_bytes(4 * -(-bits // 32), "little") for payload in payloads)
 
 
 def stream_pattern(rng: np.random.Generator, pace: int, cycles: int) -> NDArray[np.uint16]:
-    """Return random events of `cycles` cycles: gaps before items and accumulators, stalls of results, and resets.
+    """Return random events for a number of cycles: gaps before items and accumulators, stalls of results, and resets.
 
     `pace` is the number of cycles of an item.
     """

@@ -1,4 +1,4 @@
-"""Fault regression of a warpgroup: commit groups, two multiplications at a time, and ``mma`` between them."""
+"""Fault regression of a warpgroup: commit groups, two concurrent multiplications, and ``mma`` between them."""
 
 from itertools import islice
 from pathlib import Path
@@ -33,11 +33,12 @@ from .streams import joined, stream_pattern
 
 __all__ = ["WarpgroupRegression"]
 
-#: Submodule that contains the tensor cores of the design.
+#: Path of the submodule that contains the tensor cores of the design.
 _CORES = "design.tensor_cores"
 #: Number of distinct ``mma`` instructions, which are offered in turn.
 _BESIDE = 64
-#: Components without faults: warps have their own regression, the life-cycle checker raises only flags and has tests.
+#: Components of the design. Warps have no faults here, as their own regression covers them; nor has the life-cycle
+#: checker, which only raises flags and has its own tests.
 _COMPONENTS = {
     UNTOUCHED: (*(f"{_CORES}.core_{core}.warp" for core in range(WARPS)), "design.commands_0.life_cycle"),
     "operand_fetch": (f"{_CORES}.fetch",),
@@ -47,7 +48,7 @@ _COMPONENTS = {
 
 
 class WarpgroupRegression:
-    """Regression of a warpgroup for faults outside its warps; the regression of a warp tests those inside."""
+    """Fault regression of a warpgroup, with faults outside its warps; the regression of a warp covers faults inside."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         rng, config = np.random.default_rng(seed), settings.config
@@ -75,7 +76,7 @@ class WarpgroupRegression:
         self._work.ends_with_commands = True
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Run the work; return the number of accumulator panels taken before a rule was broken, None if none was."""
+        """Run the work; return the number of accumulator panels accepted before a rule violation, None without one."""
         self._model.select_fault(fault.number if fault else 0)
         for array in self._arrays:
             array.issued = array.answered = 0
@@ -83,7 +84,7 @@ class WarpgroupRegression:
         return taken if broken else None
 
     def _address(self, data: bytes | NDArray) -> int:
-        """Return the address of data, and keep the data alive."""
+        """Return the memory address of data, and keep the data alive."""
         array = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
         self._buffers.append(array)
         return array.ctypes.data
@@ -102,7 +103,7 @@ class WarpgroupRegression:
         described.reads, described.ready = job.reads, _ready(registers, job)
 
     def _instructions(self, items: list[Item], registers: RegisterCycles, pattern: NDArray[np.uint16]) -> Any:
-        """Return for each array as many instructions as it may be offered, repeating `items`."""
+        """Return, for each array, as many instructions as the pattern can offer to it, repeating `items`."""
         payloads, results = (
             [self._address(joined([payload], bits)) for payload in of_items]
             for of_items, bits in (
@@ -115,7 +116,7 @@ class WarpgroupRegression:
         offered = pattern[pattern & CycleBits.OFFER_MMA != 0] // CycleBits.ARRAY % WARPS
         arrays = (CArray * WARPS)()
         for core, count in enumerate(np.bincount(offered, minlength=WARPS)):
-            # One more than the pattern offers, so that arrays never run out of instructions.
+            # One instruction more than the pattern offers, so that an array never runs out of instructions.
             instructions = (CInstruction * (int(count) + 1))()
             for number, instruction in enumerate(instructions):
                 place = (WARPS * number + core) % len(items)
@@ -126,7 +127,7 @@ class WarpgroupRegression:
 
 
 def _pattern_beside(rng: np.random.Generator, pace: int, cycles: int) -> NDArray[np.uint16]:
-    """Return the ``mma`` bits of a pattern: the array to which one is offered, even without room, and accepted results.
+    """Return random ``mma`` events: offers to an array, even one without room, and acceptance of results.
 
     An ``mma`` after a result that waits keeps its array busy, so none is offered for two thirds of the time.
     """
@@ -144,19 +145,19 @@ def _pattern_beside(rng: np.random.Generator, pace: int, cycles: int) -> NDArray
 
 
 def _registers(blocks: int) -> RegisterCycles:
-    """Return distinct register-file cycles of the offered ``mma``: more cycles than the array needs for its blocks."""
+    """Return register-file cycles of ``mma``, distinct for each case and longer than the blocks of the array take."""
     cases = [(False, False), (False, True), (True, False), (True, True)]
     return RegisterCycles(of_mma={case: blocks + 3 + 5 * number for number, case in enumerate(cases)})
 
 
 def _interval(registers: RegisterCycles, item: Item) -> int:
-    """Return the cycles from the start of an ``mma`` to the earliest start of the next."""
+    """Return the number of cycles from the start of an ``mma`` to the earliest start of the next."""
     operands = warp_operands_layout().from_bits(item.payload)
     return registers.of_mma[bool(operands.control.sparse), bool(operands.long)]
 
 
 def _ready(registers: RegisterCycles, job: Job) -> int:
-    """Return the cycles from the acceptance of a multiplication, alone in the warpgroup, to its first accumulators."""
+    """Return the cycles from the acceptance of a multiplication to its first accumulators, if it runs alone."""
     command = warpgroup_layout().from_bits(job.instruction)
     sparse, narrow = bool(command.control.sparse), command.control.result == ResultCode.F16 or not command.last_panel
     of_a = 0 if command.a_shared else registers.of_wgmma(sparse=sparse, narrow=narrow)
@@ -164,7 +165,7 @@ def _ready(registers: RegisterCycles, job: Job) -> int:
 
 
 def _design(settings: Settings, registers: RegisterCycles) -> AssumedStream:
-    """Return a warpgroup around instances of a unit, with inputs that are assumed to be existing instructions."""
+    """Return a warpgroup around instances of a unit, whose inputs are assumed to be valid instructions."""
     config = settings.config
     warpgroup = Warpgroup(config, registers, unit_class=unit_instance(TOP))
     control = assumed_control(warpgroup.i.payload.control, config, settings.arch)
