@@ -1,4 +1,4 @@
-"""FuseSoC generator: writes a datapath as Verilog, and the core file by which FuseSoC finds it.
+"""FuseSoC generator: writes a datapath as Verilog, and the core file that describes it to FuseSoC.
 
 FuseSoC calls it in an empty folder with a YAML file; its ``parameters`` are ``preset`` and, unless a core is wanted,
 ``top``.
@@ -14,7 +14,7 @@ _PARAMETERS = ("preset", "top")
 
 
 def main() -> int:
-    """Execute the request in the file that the command line names.
+    """Generate the core that is requested in the YAML file named on the command line.
 
     Returns
     -------
@@ -36,7 +36,7 @@ def _fail(message: str) -> NoReturn:
 
 
 def _read(path: Path) -> tuple[str, object]:
-    """Return the name of the requested core, and its parameters."""
+    """Return the name (VLNV) of the requested core, and its parameters."""
     import yaml
 
     try:
@@ -49,7 +49,7 @@ def _read(path: Path) -> tuple[str, object]:
 
 
 def _names(parameters: object) -> tuple[str, str]:
-    """Return preset and top as requested; ``sptc verilog`` checks them."""
+    """Return the requested names of preset and top; ``sptc verilog`` checks that they exist."""
     if not isinstance(parameters, dict):
         _fail(f"parameters are names with values, not {parameters!r}")
     from sptc.infra.escapes import NAME

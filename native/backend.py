@@ -1,4 +1,4 @@
-"""Back end ``native``: the model in C++, in this process."""
+"""Back end ``native``: runs the C++ model libsptc in the Python process."""
 
 import ctypes
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def opened(
     kernels: str = "",
     numerics: Numerics | None = None,
 ) -> Iterator[ctypes.c_void_p]:
-    """Open an instruction in the library, and close it; other arguments as for :func:`multiply`."""
+    """Open a handle of an instruction in libsptc, and close it at exit; parameters as for :func:`multiply`."""
     handle, called = ctypes.c_void_p(), library()
     try:
         _check(called, handle, called.sptc_open(ABI, str(instruction).encode(), arch.encode(), ctypes.byref(handle)))
@@ -39,7 +39,7 @@ def opened(
 
 
 def _check(called: ctypes.CDLL, handle: ctypes.c_void_p, status: int) -> None:
-    """Raise an error for a status other than zero."""
+    """Raise a BackendError with the library's message if a status is not zero."""
     if status:
         said = called.sptc_last_error(handle).decode() or f"status {status}"
         raise BackendError(f"back end native cannot compute this: {said}")
@@ -58,7 +58,7 @@ def multiply(
     threads: int = 1,
     numerics: Numerics | None = None,
 ) -> NDArray:
-    """Compute D = A B + C as a chain of the instruction along K does.
+    """Compute D = A B + C with libsptc, as a chain of the instruction along K.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def multiply(
 
 
 class NativeBackend:
-    """The back end; it uses one thread, since commands already run a process on every core.
+    """Back end ``native``. It uses one thread, since the commands already run one process on every core.
 
     Parameters
     ----------
@@ -110,11 +110,11 @@ class NativeBackend:
         self._numerics = numerics
 
     def with_numerics(self, numerics: Numerics) -> "NativeBackend":
-        """Return a back end that computes a datapath with these numerics, for any architecture."""
+        """Return a back end that uses other numerics than those of the architecture."""
         return NativeBackend(numerics)
 
     def make_ready(self, arch: str) -> None:
-        """Compile the library, which is the same for every architecture.
+        """Compile libsptc if necessary; the library is the same for every architecture.
 
         Raises
         ------
@@ -124,5 +124,5 @@ class NativeBackend:
         library()
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Compute D as :func:`multiply` does; the library raises no flags."""
+        """Compute D as :func:`multiply` does; the result has no undefined-nibble flags."""
         return Product(multiply(instruction, arch, operands, numerics=self._numerics))

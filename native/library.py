@@ -1,4 +1,4 @@
-"""Load libsptc into this process, through its C interface; it is compiled on first use."""
+"""Load libsptc into this process through its C interface; the library is compiled on first use."""
 
 import ctypes
 import hashlib
@@ -29,16 +29,17 @@ __all__ = [
     "library_file",
 ]
 
-#: Version of the C interface for which the structures below are written.
+#: Version of the C interface that the structures of this module describe.
 ABI = 1
-#: Folder of the library's sources.
+#: Folder of the sources of libsptc.
 SOURCES = Path(__file__).parent
-#: Python sources from which the header of tables is generated.
+#: Python sources that generate the header of tables ``tables.h``.
 _GENERATORS = tuple(path for room in ("isa", "native") for path in sorted(SOURCES.parent.glob(f"{room}/*.py")))
-#: Path of the compiled library in a wheel, which has the sources beside it.
+#: Path of the compiled library in a wheel, which also contains the sources.
 _READY = SOURCES / "lib" / "libsptc.so"
 _REQUIRED = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-pthread")
-#: Names and compiler options of the kernels: the first for any processor, the others for x86-64.
+#: Names of the kernel variants and their compiler options. The first variant runs on any processor, the others on
+#: x86-64.
 KERNELS = {
     "portable": (),
     "avx2": ("-mavx2",),
@@ -67,7 +68,7 @@ class Matrices(ctypes.Structure):
 
 
 class MmaOperands(ctypes.Structure):
-    """Struct ``sptc_mma_operands`` of ``sptc.h``."""
+    """C structure ``sptc_mma_operands`` of ``sptc.h``."""
 
     _fields_ = (
         ("tiles", ctypes.c_int64),
@@ -80,7 +81,7 @@ class MmaOperands(ctypes.Structure):
 
 
 class WgmmaOperands(ctypes.Structure):
-    """Struct ``sptc_wgmma_operands`` of ``sptc.h``."""
+    """C structure ``sptc_wgmma_operands`` of ``sptc.h``."""
 
     _fields_ = (
         ("tiles", ctypes.c_int64),
@@ -96,7 +97,7 @@ class WgmmaOperands(ctypes.Structure):
 
 
 class Tcgen05Operands(ctypes.Structure):
-    """Struct ``sptc_tcgen05_operands`` of ``sptc.h``."""
+    """C structure ``sptc_tcgen05_operands`` of ``sptc.h``."""
 
     _fields_ = (
         ("images", ctypes.c_int64),
@@ -135,7 +136,7 @@ def _fingerprint() -> str:
 
 
 def _units() -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the name of each object file, and the command that compiles it."""
+    """Yield the name of each object file, with the compiler arguments that are specific to it."""
     for name in sorted(path.stem for path in SOURCES.glob("src/*.cpp") if path.stem != "kernels"):
         yield name, (str(SOURCES / "src" / f"{name}.cpp"),)
     for kernels, options in KERNELS.items():
@@ -168,13 +169,13 @@ def _build(whole: Path) -> None:
 
 
 def library_file() -> Path:
-    """Return the file of the library: the compiled one of a wheel, or one compiled on first use."""
+    """Return the path of libsptc: the compiled file in a wheel, or a file that is compiled on first use and cached."""
     return _READY if _READY.is_file() else built(f"libsptc-{_fingerprint()}.so", _build)
 
 
 @cache
 def library() -> ctypes.CDLL:
-    """Load the library of :func:`library_file`.
+    """Load libsptc from :func:`library_file` and declare its functions.
 
     Raises
     ------

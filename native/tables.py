@@ -1,4 +1,4 @@
-"""The header ``tables.h`` of the C++ library: instructions, formats and numerics, generated from the records of `isa`.
+"""Generator of the C++ header ``tables.h``: instructions, formats and numerics, from the records of `isa`.
 
 The header is not stored. It is generated when the library is compiled or its sources are written.
 """
@@ -23,9 +23,9 @@ from .initializers import Table, array, braces, linear_map, padded
 
 __all__ = ["GENERATED", "Form", "forms", "header"]
 
-#: Path of the generated header in the folder of sources.
+#: Path of the generated header, relative to the folder of the library.
 GENERATED = "src/tables.h"
-#: Number of bits of the largest coordinates: rows of A and D, columns of D and rows of B.
+#: Number of bits of the largest row index (of A and D) and of the largest column index (of D, and rows of B).
 _ROW_BITS, _COLUMN_BITS = 8, 8
 
 _PREAMBLE = """\
@@ -46,10 +46,10 @@ _END = """
 
 @dataclass(frozen=True)
 class Form:
-    """Form: instructions that differ only in M and N, one row of the table."""
+    """A form: all instructions that differ only in M and N, which share a row of the table FORMS."""
 
-    instruction: Instruction  #: First instruction of the form, which represents it
-    #: M and N of all instructions of the form, ascending.
+    instruction: Instruction  #: First instruction of the form, which represents all others
+    #: Values of M and N of all instructions of the form, ascending.
     rows: tuple[int, ...]
     columns: tuple[int, ...]
 
@@ -61,7 +61,7 @@ def _every_instruction() -> Iterator[Instruction]:
 
 
 def forms() -> list[Form]:
-    """Return every form. Each shape of ``mma`` is a separate form, since its operands are placed differently."""
+    """Return all forms. Each shape of ``mma`` is a separate form, since its operands are placed differently."""
     groups: dict[Instruction, tuple[Instruction, set[int], set[int]]] = {}
     for i in _every_instruction():
         key = i if i.family == "mma" else replace(i, m=0, n=0)
@@ -72,7 +72,7 @@ def forms() -> list[Form]:
 
 
 def _says_scale_size(instruction: Instruction) -> bool:
-    """Return whether the text must state the number of block scales, since the kind has several."""
+    """Return whether an instruction's text must state the number of block scales, since its kind allows several."""
     i = instruction
     if i.family == "tcgen05":
         return bool(i.scale_size) and all(o.scale_word for o in every_opcode() if o.kind == i.kind)
@@ -99,7 +99,7 @@ def _fragment_places(fragment: Fragment) -> str:
 
 
 def _unit(instruction: Instruction, fmt: Format) -> int:
-    """Return the number of elements in a unit of shared memory."""
+    """Return the number of elements in a 16-byte unit of shared memory."""
     return instruction.padded_unit(fmt) or 8 * UNIT_BYTES // fmt.container_bits
 
 
@@ -138,7 +138,7 @@ class _Header:
         return [self.places.number(row) if row else -1 for row in rows]
 
     def multiples(self, values: Sequence[int]) -> int:
-        """Return the index of a set of multiples of 8, whose row is a bit mask."""
+        """Return the table index of a set of multiples of 8; the set is stored as a bit mask."""
         assert all(value % 8 == 0 and value <= 256 for value in values)
         return self.columns.number(f"0x{sum(1 << value // 8 - 1 for value in values):08x}")
 
@@ -197,7 +197,7 @@ def _generation_row(family: str) -> str:
 
 
 def header() -> str:
-    """Return the text of the header."""
+    """Return the text of the generated header ``tables.h``."""
     tables = _Header()
     rows = [tables.form(form) for form in forms()]
     tensor = tensor_tables.tables(tables.formats, tables.multiples)

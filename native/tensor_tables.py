@@ -1,4 +1,4 @@
-"""Tables of ``tcgen05.mma`` for the C++ library: opcodes, descriptors, and placement in tensor memory."""
+"""Generator of the C++ tables of ``tcgen05.mma``: opcodes, descriptors, and placement in tensor memory."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -39,7 +39,7 @@ _MASK_FIELDS = ("starts", "skip_first", "generated", "skip_span", "use_span", "s
 
 
 def _opcodes() -> Iterator[Opcode]:
-    """Yield one opcode for each set of shapes that a descriptor may have."""
+    """Yield one opcode for each set of shapes that an instruction descriptor may have."""
     for opcode in dict.fromkeys(replace(opcode, scale_word="") for opcode in every_opcode()):
         yield opcode
         if not opcode.weight_stationary and not KINDS[opcode.kind].scales:
@@ -86,7 +86,7 @@ def _opcode_row(opcode: Opcode, multiples: Callable[[Sequence[int]], int]) -> st
 
 
 def _places(where: TensorMap) -> str:
-    """Return the contributions of the bits of row and column to lane, column and lowest bit."""
+    """Return the contributions of the bits of row and column to lane, column and lowest bit in tensor memory."""
     parts = []
     for values in (where.lanes, where.columns, where.low_bits):
         assert values[0, 0] == 0
@@ -95,7 +95,7 @@ def _places(where: TensorMap) -> str:
 
 
 def _map_of_a(layout: Layout, container_bits: int) -> TensorMap | None:
-    """Return the map of the widest A with containers of `container_bits`; None if no source states it."""
+    """Return the placement of the widest A with containers of `container_bits` bits; None if no source documents it."""
     unpadded = [i for i in _instructions() if i.container_bits == i.a.container_bits == container_bits]
     try:
         return a_map(layout, max(unpadded, key=lambda i: i.stored_k), 0)
@@ -116,7 +116,7 @@ def _map_of_metadata(layout: Layout, wide: bool) -> TensorMap:
 
 def _layout_row(layout: Layout, places: Table) -> str:
     parts = layout.column_parts
-    # Each part of N begins `layout.rows` lanes after the previous one, and so does each copy of A and of the metadata.
+    # Each part of N starts `layout.rows` lanes after the previous part, and so does each copy of A and of the metadata.
     assert layout.copies == tuple(layout.rows * part for part in range(parts))
     whole, width = accumulator_map(layout, 256, 32, 0), 256 // parts
     assert (whole.lanes[0, ::width] == layout.rows * np.arange(parts)).all()
@@ -131,7 +131,7 @@ def _layout_row(layout: Layout, places: Table) -> str:
 
 
 def tables(formats: Mapping[str, int], multiples: Callable[[Sequence[int]], int]) -> str:
-    """Return the tables of ``tcgen05.mma``.
+    """Return the C++ text of the tables of ``tcgen05.mma``.
 
     `formats` are indices of formats in their table; `multiples` returns the index of a set of multiples of 8.
     """

@@ -1,5 +1,5 @@
-// Eight sparse products of f16 a cycle, added to an f32: a row of ampere with its control tied to that instruction.
-// `sptc ports --preset ampere --top row` prints the position and order of the fields of a step.
+// Eight sparse f16 products per cycle, added to an f32: a row of preset ampere whose control word selects that
+// instruction. `sptc ports --preset ampere --top row` prints the positions and the order of the fields of a step.
 module mine (
     input  wire         clk,
     input  wire         rst,
@@ -7,8 +7,8 @@ module mine (
     input  wire [255:0] b,
     input  wire [ 31:0] metadata,
     input  wire [ 31:0] c,
-    output wire [ 31:0] d,         // of the step five cycles ago
-    output wire         undefined  // a nibble of that step has no meaning under the plain rule
+    output wire [ 31:0] d,         // result of the step five cycles ago
+    output wire         undefined  // that step has a nibble that the plain rule does not define
 );
   wire [16:0] control = {
     2'd0,  // scale: none
@@ -24,12 +24,12 @@ module mine (
   sptc_ampere_row row (
       .clk(clk),
       .rst(rst),
-      .step({1'b0, control, 64'd0, c, metadata, b, a}),  // no overflow before it, no block scales
+      .step({1'b0, control, 64'd0, c, metadata, b, a}),  // no overflow of an earlier step, no block scales
       .enable(1'b1),
       .result(result)
   );
   assign d = result[31:0];
   assign undefined = |result[40:33];
 
-  wire unused = result[32];  // an integer sum that left 32 bits
+  wire unused = result[32];  // overflow of an integer sum beyond 32 bits
 endmodule
