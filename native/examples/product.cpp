@@ -1,4 +1,4 @@
-// A whole product in C++: a sparse A times B, f16, as a chain of mma.sp along K on all cores.
+// Example of a matrix product in C++: a sparse A times B, f16, as a chain of mma.sp along K on all processor cores.
 #include <cstdint>
 #include <cstdio>
 #include <memory>

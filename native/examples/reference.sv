@@ -1,4 +1,5 @@
-// libsptc as a reference model in SystemVerilog: an mma.sp of a warp, a wgmma.sp of a warpgroup, and a refusal.
+// libsptc as a reference model in SystemVerilog: an mma.sp of a warp, a wgmma.sp of a warpgroup, and a refused
+// instruction.
 `include "sptc_dpi.svh"
 
 module reference;
@@ -11,9 +12,9 @@ module reference;
     initial begin
         instruction = sptc_dpi_open("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32", "sm_90");
         if (sptc_dpi_error(instruction) != "") $fatal(1, "%s", sptc_dpi_error(instruction));
-        foreach (a[i]) a[i] = 32'h3C003C00;  // 1.0, two in a register
+        foreach (a[i]) a[i] = 32'h3C003C00;  // two elements of 1.0 per register
         foreach (b[i]) b[i] = 32'h40004000;  // 2.0
-        foreach (e[i]) e[i] = 32'h44444444;  // elements 0 and 1 of each four are kept
+        foreach (e[i]) e[i] = 32'h44444444;  // metadata: elements 0 and 1 of every four are kept
         if (sptc_dpi_mma(instruction, a, b, c, e, 0, 0, none, none, ids, d) != 0)
             $fatal(1, "%s", sptc_dpi_error(instruction));
         foreach (d[i]) if (d[i] != 32'h42000000) $fatal(1, "d[%0d] is %h", i, d[i]);
@@ -27,7 +28,7 @@ module reference;
         foreach (group_d[i]) group_d[i] = 32'h3F800000;  // 1.0
         foreach (group_e[i]) group_e[i] = 32'h44444444;
         foreach (smem[i]) smem[i] = i % 2 != 0 ? 8'h40 : 8'h00;
-        // B at 0, leading offset 256, stride offset 128, no swizzle.
+        // descriptor: B at address 0, leading offset 256, stride offset 128, no swizzle
         if (sptc_dpi_wgmma(instruction, 1, group_a, 0, 64'(128 / 16) << 32 | 64'(256 / 16) << 16, group_e, 0, 0,
                            smem, 1, group_d) != 0)
             $fatal(1, "%s", sptc_dpi_error(instruction));

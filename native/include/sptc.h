@@ -5,8 +5,8 @@
  * different threads may use different handles at the same time, but not the same one.
  *
  * Matrices are arrays of codes, row by row and matrix by matrix. An element of A or B has 1, 2 or 4 bytes (operand_bytes
- * of sptc_shape); one of 4 bits is the low half of a byte. Arithmetic needs rounding to nearest and subnormal numbers,
- * as at the start of every process.
+ * of sptc_shape); a 4-bit element is in the low half of a byte. Arithmetic needs rounding to nearest and subnormal
+ * numbers, as at the start of every process.
  */
 #ifndef SPTC_H
 #define SPTC_H
@@ -29,17 +29,17 @@ extern "C" {
 
 typedef enum sptc_status {
     SPTC_OK = 0,
-    SPTC_NO_MEMORY = 1,           /* the only failure without a message */
+    SPTC_NO_MEMORY = 1,           /* not enough memory; the only failure without a message */
     SPTC_NULL = 2,                /* a required pointer is NULL */
-    SPTC_FOREIGN_ABI = 3,         /* the caller was compiled with the header of another version */
+    SPTC_FOREIGN_ABI = 3,         /* the caller was compiled with an sptc.h of another version */
     SPTC_NO_INSTRUCTION = 4,      /* the text is not an instruction */
     SPTC_NO_ARCHITECTURE = 5,     /* the architecture is unknown, or does not have the instruction */
     SPTC_NO_KERNELS = 6,          /* the kernels are unknown, or this processor cannot run them */
-    SPTC_BAD_SHAPE = 7,           /* the instruction does not compute this shape */
+    SPTC_BAD_SHAPE = 7,           /* the instruction cannot compute matrices of this shape */
     SPTC_SHORT_BUFFER = 8,        /* an array is too small */
     SPTC_BAD_VALUE = 9,           /* a number is out of its range */
-    SPTC_SUPERFLUOUS = 10,        /* the instruction does not take this operand */
-    SPTC_UNDEFINED_METADATA = 11, /* a nibble that the instruction leaves undefined */
+    SPTC_SUPERFLUOUS = 10,        /* an operand was passed that the instruction does not have */
+    SPTC_UNDEFINED_METADATA = 11, /* a metadata nibble that the instruction leaves undefined */
     SPTC_FAILED = 12              /* threads cannot be started, or a similar failure */
 } sptc_status;
 
@@ -56,10 +56,12 @@ SPTC_API sptc_status sptc_open(int abi, const char *text, const char *architectu
 /* Closes a handle; NULL has no effect. */
 SPTC_API void sptc_close(sptc_instruction *instruction);
 
-/* Returns why the last call on this handle failed, in one sentence; empty if it succeeded. Valid until the next call. */
+/* Returns one sentence that states why the last call on this handle failed; empty if it succeeded. The text is valid
+ * until the next call. */
 SPTC_API const char *sptc_last_error(const sptc_instruction *instruction);
 
-/* Returns the PTX text of the instruction, with its defaults; empty if none was opened. Valid as long as the handle. */
+/* Returns the PTX text of the instruction, including default qualifiers; empty if no instruction was opened. The text
+ * is valid as long as the handle. */
 SPTC_API const char *sptc_text(const sptc_instruction *instruction);
 
 /* Chooses kernels by name: "portable", "avx2", "avx512", or "" for the fastest on this processor. */
@@ -68,23 +70,24 @@ SPTC_API sptc_status sptc_choose_kernels(sptc_instruction *instruction, const ch
 /* Changes the numerics of an instruction from those of its architecture, to compute what another datapath would: kept
  * products per step (a power of two up to 32), bits kept below the largest exponent (1 to 25), floor of the largest
  * exponent (-282 to 4), products that are summed exactly before truncation (16, or 4), and rounding of a step: "RZ-f32",
- * "RZ-E8M13", "RNE-f32" or, of an f16 result, "RNE-f16". Of products in groups with block scales only the floor, the
- * group and the rounding can be changed, of other floats all but the group, of integers and emulated fp8 nothing. */
+ * "RZ-E8M13", "RNE-f32" or, for an f16 result, "RNE-f16". For groups of products with block scales, only the floor, the
+ * group and the rounding can be changed; for other floats, all but the group; for integers and emulated fp8, nothing.
+ */
 SPTC_API sptc_status sptc_set_numerics(sptc_instruction *instruction, int products, int alignment_bits,
                                        int zero_exponent, int group, const char *rounding);
 
 typedef struct sptc_shape {
     int32_t m, n, k;
-    int32_t stored_k;  /* columns of A that are stored: half of K if the instruction is sparse */
-    int32_t chunks;    /* metadata nibbles of a row, 0 if the instruction is dense */
-    int32_t selectors; /* sparsity selectors */
-    int32_t threads;   /* number of threads with operands in registers: 32, 128, or 0 */
-    int32_t a_registers, b_registers, d_registers; /* per thread; 0 if the operand is elsewhere */
+    int32_t stored_k;                              /* stored columns of A: k, or k / 2 if the instruction is sparse */
+    int32_t chunks;                                /* metadata nibbles per row of A; 0 if the instruction is dense */
+    int32_t selectors;                             /* sparsity selectors */
+    int32_t threads;                               /* number of threads with operands in registers: 32, 128, or 0 */
+    int32_t a_registers, b_registers, d_registers; /* registers per thread; 0 if the operand is not in registers */
     int32_t operand_bytes;                         /* bytes of an element of A or B in a matrix */
     int32_t result_bytes;                          /* bytes of an element of C or D */
     int32_t operand_bits;                          /* bits of an element of A or B in a register */
-    int32_t scales;          /* block scales of a row of A or a column of B, 0 if there are none */
-    int32_t defined_nibbles; /* bit i: nibble i is defined; 0 if the instruction is dense */
+    int32_t scales;                                /* block scales per row of A or column of B; 0 if there are none */
+    int32_t defined_nibbles; /* bit i is set if nibble i is defined; 0 if the instruction is dense */
 } sptc_shape;
 
 /* Returns the shape of an instruction; fails for an opcode of tcgen05 without shape. */
@@ -102,36 +105,36 @@ typedef struct sptc_output {
 } sptc_output;
 
 typedef struct sptc_matrices {
-    int64_t batch, m, n, k; /* k is a multiple of the instruction's k; m and n are arbitrary */
+    int64_t batch, m, n, k; /* k must be a multiple of the instruction's k; m and n are arbitrary */
     sptc_input a;           /* [batch][m][stored k] */
     sptc_input b;           /* [batch][k][n] */
     sptc_input c;           /* [batch][m][n] */
-    sptc_input nibbles;     /* [batch][m][chunks along k] bytes, if sparse; undefined nibbles are computed too */
-    sptc_input scale_a;     /* [batch][m][scales along k] bytes, if block-scaled */
-    sptc_input scale_b;     /* [batch][n][scales along k] bytes */
+    sptc_input nibbles;     /* if sparse: [batch][m][chunks along k] bytes; undefined nibbles are computed too */
+    sptc_input scale_a;     /* if block-scaled: [batch][m][scales along k] bytes */
+    sptc_input scale_b;     /* if block-scaled: [batch][n][scales along k] bytes */
     sptc_output d;          /* [batch][m][n], may be the array of c */
 } sptc_matrices;
 
 /* Computes D = A B + C by a chain of the instruction along K, on `threads` threads (1 or more). */
 SPTC_API sptc_status sptc_multiply(sptc_instruction *instruction, const sptc_matrices *matrices, int threads);
 
-/* Treatment of metadata that the instruction leaves undefined. */
+/* Policy for metadata nibbles that the instruction leaves undefined. */
 typedef enum sptc_metadata_policy {
     SPTC_STRICT = 0,   /* fail */
     SPTC_SOFTWARE = 1, /* accept a nibble 0 if all stored values of the chunk are zero, as libraries write it */
-    SPTC_SILICON = 2   /* compute any nibble as the multiplexers do */
+    SPTC_SILICON = 2   /* compute any nibble as the hardware's multiplexers do */
 } sptc_metadata_policy;
 
 /* Operands of mma in the 32 threads of each warp: 32-bit registers [tile][thread][register]. */
 typedef struct sptc_mma_operands {
     int64_t tiles;
     sptc_input a, b, c;
-    sptc_input e;                /* [tile][thread], if sparse */
+    sptc_input e;                /* metadata registers [tile][thread], if sparse */
     int32_t selector;            /* sparsity selector */
-    int32_t metadata;            /* one of sptc_metadata_policy */
-    sptc_input scale_a, scale_b; /* [tile][thread], if block-scaled */
+    int32_t metadata;            /* an sptc_metadata_policy */
+    sptc_input scale_a, scale_b; /* block scale registers [tile][thread], if block-scaled */
     int32_t byte_a, thread_a, byte_b, thread_b;
-    sptc_output d; /* may be the array of c */
+    sptc_output d; /* result registers; may be the array of c */
 } sptc_mma_operands;
 
 /* Computes tiles of mma or mma.sp on `threads` threads. If metadata is refused, nothing is written. */
@@ -140,47 +143,47 @@ SPTC_API sptc_status sptc_mma(sptc_instruction *instruction, const sptc_mma_oper
 /* Operands of wgmma in the 128 threads of each warpgroup, and in shared memory, whose first byte has address 0. */
 typedef struct sptc_wgmma_operands {
     int64_t tiles;
-    sptc_input c; /* D before the instruction; may be absent if scale_d is 0 */
-    sptc_input a; /* absent if A is in shared memory */
+    sptc_input c; /* accumulators: D before the instruction; may be absent if scale_d is 0 */
+    sptc_input a; /* registers of A; absent if A is in shared memory */
     uint64_t a_descriptor, b_descriptor;
     sptc_input e;
     int32_t selector;
     int32_t metadata;
     sptc_input smem;
-    size_t smem_stride;               /* bytes between images of consecutive tiles; 0: all share one */
+    size_t smem_stride;               /* bytes between the images of consecutive tiles; 0: all tiles share one image */
     int32_t scale_d;                  /* 1, or 0: D = A B */
     int32_t imm_scale_a, imm_scale_b; /* factor of the products: 1, or -1 for floats */
-    int32_t imm_trans_a, imm_trans_b; /* 0, or 1 for 16-bit elements in shared memory: MN-major */
+    int32_t imm_trans_a, imm_trans_b; /* 1 for an MN-major operand in shared memory (16-bit elements only), else 0 */
     sptc_output d;
 } sptc_wgmma_operands;
 
 /* Computes tiles of wgmma or wgmma.sp on `threads` threads. If metadata is refused, nothing is written. */
 SPTC_API sptc_status sptc_wgmma(sptc_instruction *instruction, const sptc_wgmma_operands *operands, int threads);
 
-/* Operands of tcgen05.mma. An address in tensor memory is lane << 16 | column. Operands that it does not have are 0. */
+/* Operands of tcgen05.mma. An address in tensor memory is lane << 16 | column. Absent operands are 0. */
 typedef struct sptc_tcgen05_operands {
     int64_t images;
-    sptc_input tmem;                 /* 32-bit words [image][CTA of the group][128 lanes][512 columns] */
-    sptc_input smem;                 /* [image][CTA] bytes; the first byte of each CTA has address 0 */
-    size_t smem_stride;              /* bytes between images, an equal part for each CTA; 0: one image */
-    uint64_t a;                      /* shared-memory descriptor, 2**46 or more, or address in tensor memory */
-    uint64_t b;                      /* shared-memory descriptor; each CTA of a pair has half of the columns */
-    uint64_t zero_column_mask;       /* only with .ws */
+    sptc_input tmem;                 /* tensor memory: 32-bit words [image][CTA of the group][128 lanes][512 columns] */
+    sptc_input smem;                 /* shared memory: [image][CTA] bytes; the first byte of each CTA has address 0 */
+    size_t smem_stride;              /* bytes between images, divided equally among the CTAs; 0: one shared image */
+    uint64_t a;                      /* A: shared-memory descriptor, 2**46 or more, or address in tensor memory */
+    uint64_t b;                      /* B: shared-memory descriptor; each CTA of a pair has half of the columns */
+    uint64_t zero_column_mask;       /* descriptor of the zero-column mask; only with .ws */
     uint32_t d, e, scale_a, scale_b; /* addresses in tensor memory; e is metadata, if sparse */
     uint32_t idesc;                  /* instruction descriptor */
     uint32_t disable_output_lane[4]; /* mask of the lanes of D that are not written */
     int32_t enable_input_d;          /* 1, or 0: D = A B */
     int32_t scale_input_d;           /* 0 to 15: D is multiplied by 2**-scale_input_d before it is added */
-    int32_t metadata;                /* one of sptc_metadata_policy */
-    sptc_output result;              /* tensor memory afterwards: the array of tmem, or one that does not overlap it */
+    int32_t metadata;                /* an sptc_metadata_policy */
+    sptc_output result; /* tensor memory after the instruction: tmem, or an array that does not overlap it */
 } sptc_tcgen05_operands;
 
-/* Computes images of tcgen05.mma, dense or sparse, with .ws or without, on `threads` threads. If one is refused, nothing
- * is written. */
+/* Computes images of tcgen05.mma, dense or sparse, with .ws or without, on `threads` threads. If an image is
+ * refused, nothing is written. */
 SPTC_API sptc_status sptc_tcgen05(sptc_instruction *instruction, const sptc_tcgen05_operands *operands, int threads);
 
-/* Gathers metadata from registers e, [tile][thread]: nibbles, and whether each is defined, both [tile][m][chunks]
- * bytes; either may be absent. */
+/* Gathers metadata from the registers e, [tile][thread]. Writes the nibbles, and whether each nibble is defined, as
+ * bytes [tile][m][chunks]; either output may be absent. */
 SPTC_API sptc_status sptc_metadata(sptc_instruction *instruction, int64_t tiles, sptc_input e, int32_t selector,
                                    sptc_output nibbles, sptc_output defined);
 

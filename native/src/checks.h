@@ -16,7 +16,7 @@ inline void require(const void *pointer, const char *name) {
     if (!pointer) throw Error(SPTC_NULL, name, " must not be NULL.");
 }
 
-// Returns the product of sizes, which are not negative.
+// Returns the product of sizes, which must not be negative; throws on overflow.
 inline size_t product(const char *name, std::initializer_list<int64_t> sizes) {
     size_t total = 1;
     for (int64_t size : sizes)
@@ -45,7 +45,8 @@ inline void check_count(const char *name, int64_t count) {
     if (count < 0) throw Error(SPTC_BAD_SHAPE, name, " must not be negative, not ", count, ".");
 }
 
-// Returns the size of an image of shared memory in bytes. There must be `count` images, or one if the stride is 0.
+// Returns the size in bytes of one image of shared memory. The array must contain `count` images, or one if the stride
+// is 0.
 inline size_t image_bytes(const sptc_input &smem, size_t stride, int64_t count) {
     if (count) require(smem.data, "smem");
     const size_t images = stride ? size_t(count) : 1;

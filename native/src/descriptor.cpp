@@ -10,7 +10,7 @@ namespace sptc {
 
 namespace {
 
-// Lists accepted numbers; a long arithmetic sequence is abbreviated to its ends and step.
+// Returns the accepted numbers as text; a long arithmetic sequence is abbreviated to its ends and step.
 std::string numbers(const std::vector<int> &choices) {
     const size_t count = choices.size();
     const int step = count > 1 ? choices[count - 1] - choices[count - 2] : 0;
@@ -35,7 +35,7 @@ void check_choice(const std::string &subject, int value, const std::vector<int> 
         refuse_value(subject, " must be ", numbers(accepted), ", not ", value, ".");
 }
 
-// Returns the index in FORMATS of the format that a code stands for.
+// Returns the index in FORMATS of the format with a given code in a descriptor field.
 template <size_t count>
 int format_of(const int (&by_code)[count], uint32_t code, const char *role, const std::string &where) {
     if (code < count && by_code[code] >= 0) return by_code[code];
@@ -45,13 +45,13 @@ int format_of(const int (&by_code)[count], uint32_t code, const char *role, cons
     refuse_value("the type of ", role, " in ", where, " must be ", one_of(known), ", not ", code, ".");
 }
 
-// Returns the only format of a table.
+// Returns the only format in a table of formats by code.
 template <size_t count>
 int only_format(const int (&by_code)[count]) {
     return *std::find_if(by_code, by_code + count, [](int format) { return format >= 0; });
 }
 
-// Throws for bits that contradict the opcode.
+// Throws an error for descriptor bits that contradict the opcode.
 void check_form(const OpcodeOn &opcode, const DescriptorFields &fields, uint32_t value, const std::string &where) {
     if (const uint64_t reserved = value & ~fields.defined)
         refuse_value(where, " sets the reserved bits ", hexadecimal(reserved, 0), ".");
@@ -75,7 +75,7 @@ void check_shape(const OpcodeOn &opcode, int m, int n, const std::string &where)
     check_choice("N in " + where, n, columns);
 }
 
-// Throws for values that the fields can hold but the kind does not allow.
+// Throws an error for field values that the kind does not allow.
 void check_operands(const OpcodeOn &opcode, const DescriptorFields &fields, uint32_t value, const int *types,
                     const std::string &where) {
     const Kind &kind = opcode.of_kind();
@@ -109,7 +109,7 @@ InstructionDescriptor decode_instruction_descriptor(const OpcodeOn &opcode, uint
     int scale_format = -1;
     if (opcode.scale_size) {
         const int (&by_code)[2] =
-            kind.scale_formats[opcode.scale_size / 2];  // sizes 1, 2 and 4 have indices 0, 1 and 2
+            kind.scale_formats[opcode.scale_size / 2];  // scale sizes 1, 2 and 4 have the indices 0, 1 and 2
         scale_format = format_of(by_code, fields.scale_type.of(value), "the block scales", where);
     }
     check_shape(opcode, m, n, where);

@@ -1,4 +1,4 @@
-// The instruction descriptor of tcgen05.mma, and the zero-column mask descriptor of its `.ws`.
+// The instruction descriptor of tcgen05.mma, and the zero-column mask descriptor of its `.ws` variants.
 #ifndef SPTC_DESCRIPTOR_H
 #define SPTC_DESCRIPTOR_H
 
@@ -13,13 +13,13 @@ struct InstructionDescriptor {
     Instruction instruction;
     const Layout *layout;
     int selector;
-    bool negates, transpose_a, transpose_b;  // the descriptor negates products
+    bool negates, transpose_a, transpose_b;  // whether the descriptor negates products
     int scale_id_a, scale_id_b, max_shift;
 };
 
 InstructionDescriptor decode_instruction_descriptor(const OpcodeOn &opcode, uint32_t value);
 
-// Number of columns of B to skip, and mask of the columns that are zero; an empty mask means none.
+// Number of columns of B to skip, and mask of the columns that are zero; an empty mask means that no column is zero.
 struct ColumnMask {
     int shift = 0;
     std::vector<bool> zero;

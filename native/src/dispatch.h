@@ -1,4 +1,4 @@
-// Choice of kernels for this processor.
+// Choice of the kernels that this processor runs fastest.
 #ifndef SPTC_DISPATCH_H
 #define SPTC_DISPATCH_H
 
@@ -6,10 +6,10 @@
 
 namespace sptc {
 
-// Returns the fastest kernels of this processor for a number of columns.
+// Returns the kernels that are fastest on this processor for a number of columns.
 const Kernels &kernels_for(int64_t columns);
 
-// Returns kernels by name; nullptr if there are none, or this processor cannot run them.
+// Returns the kernels with a name; nullptr if there are none, or if this processor cannot run them.
 const Kernels *kernels_named(const char *name);
 
 }  // namespace sptc

@@ -41,14 +41,14 @@ const char *sparsity_name(Sparsity sparsity) {
     return sparsity == Sparsity::DENSE ? "" : sparsity == Sparsity::SPARSE ? "sp" : "sp::ordered_metadata";
 }
 
-// The qualifiers of one instruction, sorted by meaning.
+// The qualifiers of one instruction text, sorted by meaning.
 struct Words {
     Family family = Family::MMA;
     std::string sparsity, kind, scale_size;
     std::vector<std::string> flags;
     std::vector<int> types;
     int m = 0, n = 0, k = 0;
-    const OpcodeShapes *shapes = nullptr;  // tcgen05 only, if the text states the number of CTAs
+    const OpcodeShapes *shapes = nullptr;  // for tcgen05, if the text states the number of CTAs; else null
 
     bool has(const std::string &flag) const { return std::find(flags.begin(), flags.end(), flag) != flags.end(); }
 };
@@ -70,7 +70,7 @@ bool take_shape(Words &words, const std::string &word) {
 }
 
 void take_word(Words &words, const std::string &word, const std::string &text) {
-    const bool by_opcode = words.family == Family::TCGEN05;  // the text consists only of shape, types and saturation
+    const bool by_opcode = words.family == Family::TCGEN05;  // this text consists only of shape, types and saturation
     if (!by_opcode && (word == "sp" || word == "sp::ordered_metadata")) return take(words.sparsity, word, text);
     if (!by_opcode && starts_with(word, "kind::")) return take(words.kind, word.substr(6), text);
     if (!by_opcode && starts_with(word, "scale_vec::")) return take(words.scale_size, word, text);
@@ -85,7 +85,8 @@ void take_word(Words &words, const std::string &word, const std::string &text) {
     words.flags.push_back(word);
 }
 
-// Parses tcgen05: the opcode, then shape and types, which PTX puts into the instruction descriptor.
+// Parses a tcgen05 text: the opcode, then shape and types in parentheses, which PTX encodes in the instruction
+// descriptor.
 Words described_words(const std::string &text) {
     const std::string whole = trimmed(text);
     const size_t open = whole.find('(');
@@ -151,7 +152,7 @@ bool allows(const OpcodeShapes &shapes, int m, int n) {
 
 namespace {
 
-// Whether a form matches the words, apart from the number of block scales.
+// Returns whether a form matches the qualifiers of a text, apart from the number of block scales.
 bool is_meant(const Form &form, const Words &words, const int *types) {
     const bool mma = form.family == Family::MMA;
     return form.family == words.family && words.kind == form.kind && words.sparsity == sparsity_name(form.sparsity) &&
@@ -200,7 +201,7 @@ const Architecture &architecture_named(const std::string &name) {
                 ".");
 }
 
-// Returns the numerics of a form on an architecture; `text` names the form in messages.
+// Returns the numerics of a form on an architecture; error messages quote `text`.
 const Numerics &numerics_on(const Architecture &architecture, const Form &form, const std::string &text) {
     if (!has(architecture, form))
         throw Error(SPTC_NO_ARCHITECTURE, architecture.name, " does not have ", quoted(text),
@@ -218,7 +219,7 @@ OpcodeOn parse_opcode_on(const std::string &text, const std::string &architectur
     check_line(text);
     const Architecture &found = architecture_named(architecture);
     const Opcode opcode = parse_opcode(statement(text), text, true);
-    for (const Form &form : FORMS)  // qualifiers that the text leaves open make no difference here
+    for (const Form &form : FORMS)  // qualifiers that the text omits do not affect the availability
         if (form.family == Family::TCGEN05 && std::string(form.kind) == opcode.of_kind().name &&
             (form.sparsity != Sparsity::DENSE) == opcode.sparse) {
             numerics_on(found, form, text);

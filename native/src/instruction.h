@@ -1,4 +1,4 @@
-// Parser of PTX instructions.
+// Parser of PTX instruction texts.
 #ifndef SPTC_INSTRUCTION_H
 #define SPTC_INSTRUCTION_H
 
@@ -11,7 +11,7 @@
 
 namespace sptc {
 
-// Error with a status and a message for the C interface.
+// Exception with a status and a message for the C interface.
 class Error : public std::runtime_error {
   public:
     template <typename... Parts>
@@ -33,7 +33,7 @@ struct Instruction {
     const Form *form;
     const Numerics *numerics;
     int m, n;
-    int mux;  // multiplexers, as an index into Rule::missing
+    int mux;  // index of the multiplexer type in Rule::missing
 
     const Rule &rule() const { return RULES[form->rule]; }
     bool sparse() const { return form->sparsity != Sparsity::DENSE; }
@@ -42,30 +42,30 @@ struct Instruction {
     const Format &d() const { return FORMATS[form->d]; }
 };
 
-// Parses an instruction for an architecture. The order of qualifiers is free, that of types is not. Shape and types of
-// `tcgen05.mma` follow in parentheses.
+// Parses an instruction text for an architecture. Qualifiers may have any order, types may not. For `tcgen05.mma`,
+// shape and types follow in parentheses.
 Instruction parse(const std::string &text, const std::string &architecture);
 
-// Whether a text is an opcode of tcgen05 without shape and types.
+// Returns whether a text is an opcode of tcgen05 without shape and types.
 bool names_opcode(const std::string &text);
 
-// An opcode of tcgen05 on an architecture that has it.
+// An opcode of tcgen05, and an architecture that supports it.
 struct OpcodeOn : Opcode {
     const Architecture *architecture;
 };
 
 OpcodeOn parse_opcode_on(const std::string &text, const std::string &architecture);
 
-// Whether set `number` of MULTIPLES contains a value.
+// Returns whether set `number` of MULTIPLES contains a value.
 bool has_multiple(int number, int value);
 
-// Whether a descriptor may have M rows and N columns.
+// Returns whether the shapes of an opcode allow M rows and N columns.
 bool allows(const OpcodeShapes &shapes, int m, int n);
 
-// Returns the instruction of an opcode with a descriptor; `types` of D, A and B are indices in FORMATS.
+// Returns the instruction of an opcode and a descriptor; `types` of D, A and B are indices in FORMATS.
 Instruction described(const OpcodeOn &opcode, int m, int n, const int *types, bool satfinite, int scale_format);
 
-// Returns the PTX text of an instruction, with its defaults.
+// Returns the PTX text of an instruction, including qualifiers with default values.
 std::string spelled(const Instruction &instruction);
 
 }  // namespace sptc

@@ -1,4 +1,4 @@
-// The C interface: it checks arguments and turns exceptions into statuses.
+// Implementation of the C interface: checks arguments, and converts exceptions to statuses.
 #include "sptc.h"
 
 #include <algorithm>
@@ -32,13 +32,13 @@ struct sptc_instruction {
     std::unique_ptr<sptc::Instruction> instruction;
     std::unique_ptr<sptc::Product> product;
     std::unique_ptr<sptc::Registers> registers;
-    const sptc::Kernels *kernels = nullptr;  // kernels that were chosen; null for the fastest
-    sptc::Numerics numerics;                 // numerics, if they differ from those of the architecture
+    const sptc::Kernels *kernels = nullptr;  // kernels that the caller chose; null for the fastest
+    sptc::Numerics numerics;                 // numerics that the caller set in place of those of the architecture
 };
 
 namespace {
 
-// Runs a function and turns exceptions into a status and a sentence.
+// Calls a function and converts an exception to a status and an error message.
 template <typename Work>
 sptc_status checked(sptc_instruction *handle, Work work) noexcept {
     if (!handle) return SPTC_NULL;
@@ -98,14 +98,14 @@ void check_threads(int threads) {
     if (threads < 1 || threads > MOST) refuse_value("threads must be 1 to ", MOST, ", not ", threads, ".");
 }
 
-// Returns the instruction of a handle, which must be of a family.
+// Returns the instruction of a handle; throws unless the instruction is of family `family`.
 const sptc::Instruction &opened_as(const sptc_instruction *handle, sptc::Family family, const char *name) {
     const sptc::Instruction &instruction = opened(handle);
     if (instruction.form->family != family) refuse_instruction(handle->text, " is no ", name, " instruction.");
     return instruction;
 }
 
-// Checks and returns the registers of all threads of some tiles.
+// Checks and returns a register array, which holds the registers of all threads of all tiles.
 template <typename Buffer>
 uint32_t *registers_of(const Buffer &buffer, int64_t tiles, const sptc::Instruction &instruction, int registers,
                        const char *name) {
@@ -113,7 +113,7 @@ uint32_t *registers_of(const Buffer &buffer, int64_t tiles, const sptc::Instruct
     return static_cast<uint32_t *>(const_cast<void *>(buffer.data));
 }
 
-// Checks the operands that mma and wgmma share.
+// Checks the operands that mma and wgmma have in common.
 sptc::TileOperands metadata_operands(const sptc::Instruction &instruction, int64_t tiles, const sptc_input &e,
                                      int32_t selector, int32_t policy) {
     sptc::TileOperands operands{};
@@ -192,7 +192,7 @@ sptc::TileOperands operands_from(const sptc_wgmma_operands &wgmma, const sptc::I
     return operands;
 }
 
-// Returns the chosen kernels, by default the fastest.
+// Returns the kernels that the caller chose, by default the fastest.
 const sptc::Kernels &kernels_of(const sptc_instruction *handle, int64_t columns) {
     return handle->kernels ? *handle->kernels : sptc::kernels_for(columns);
 }

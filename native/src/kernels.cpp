@@ -1,4 +1,4 @@
-// This file is compiled once per instruction set; SPTC_KERNELS is the name of the kernels.
+// This file is compiled once per instruction set; the macro SPTC_KERNELS is the name of the kernels.
 #include "kernels.h"
 
 #include "lanes.h"
@@ -8,14 +8,14 @@
 namespace sptc {
 namespace {
 
-// Products that are summed in 32 bits: sixteen products of 27 bits are below 2^31.
+// Number of products that are summed in 32 bits: sixteen products of 27 bits are below 2^31.
 constexpr int SLOTS_IN_32_BITS = 16;
-// Kept products of the longest step whose exponents differ.
+// Largest number of kept products in a step of method FUSED or EMULATED.
 constexpr int MOST_SLOTS = 32;
 
-// An accumulator, decoded for alignment.
+// Accumulators of a vector of columns, decoded for alignment.
 struct Accumulator {
-    Ints special, significand, exponent, effective;  // `effective`: exponent that the maximum takes into account
+    Ints special, significand, exponent, effective;  // `effective`: exponent that counts in the maximum
 };
 
 Accumulator accumulator(Ints code, const Window &window) {
@@ -33,7 +33,7 @@ Ints with_special_accumulator(Ints result, Ints code, Ints special) {
     return special ? (is_nan ? Ints{} + CANONICAL_NAN : code) : result;
 }
 
-// Returns the output if operands of a step contain Inf or NaN, else `code`.
+// Collects Inf and NaN among the terms of an output; `result` returns Inf or NaN, or else the finite code.
 struct SpecialTerms {
     bool nan = false, positive = false, negative = false;
 
@@ -58,10 +58,10 @@ bool is_negative(int32_t significand, int32_t exponent) {
     return significand < 0 || exponent == EXPONENT_OF_NEGATIVE_INFINITY;
 }
 
-// Operands of one step.
+// Operands of one step, for the columns of one or more vectors.
 struct Step {
     const int32_t *significands, *exponents, *offsets;
-    const int32_t *b_significands, *b_exponents;  // data of the first column
+    const int32_t *b_significands, *b_exponents;  // values in the first column
     int slots;
 };
 
@@ -70,14 +70,14 @@ Step step_of(const RowOfA &a, const BlockOfB &b, int first, int slots, int lane)
             b.significands + lane,  b.exponents + lane,  slots};
 }
 
-// Returns the operands for the vector of columns that starts at an offset.
+// Returns the operands of a step for vector `v` of columns.
 Step of_vector(Step step, int v) {
     step.b_significands += v * LANES;
     step.b_exponents += v * LANES;
     return step;
 }
 
-// Replaces results by Inf and NaN where operands, scales or accumulators `c` require it.
+// Replaces results by Inf or NaN where operands, block scales or accumulators `c` are Inf or NaN.
 Ints with_specials(Ints result, const Step &step, Ints c, const bool *nan_scales) {
     int32_t results[LANES], codes[LANES];
     store(results, result);
@@ -99,8 +99,8 @@ Ints with_specials(Ints result, const Step &step, Ints c, const bool *nan_scales
     return load(results);
 }
 
-// Aligns products and accumulators of V vectors of columns to the largest exponent, truncates, sums and rounds.
-// `scale` is the exponent of both block scales.
+// Computes a step for V vectors of columns: aligns products and accumulators to the largest exponent, truncates, sums
+// and rounds. `scale` is the sum of the exponents of both block scales.
 template <int V>
 void fused_step(const Window &window, const Step &step, Ints *c, const Ints *scale) {
     Ints exponents[MOST_SLOTS * V], above[V], e_max[V];
@@ -176,7 +176,7 @@ void fused(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t *d)
     for (; lane < b.stride; lane += LANES) fused_lanes<1>(window, a, b, d, lane);
 }
 
-// Computes two steps from zero, then adds C by an IEEE 754 addition.
+// Computes pairs of steps that start from zero, then adds C by an IEEE 754 addition.
 void emulated(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t *d) {
     const bool no_scales[LANES] = {};
     for (int lane = 0; lane < b.stride; lane += LANES) {
@@ -195,7 +195,8 @@ void emulated(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t 
             const Ints is_nan = sum != sum;
             Ints code = bits_as<Ints>(sum);
             if (window.numerics.rounding == Rounding::RNE_F16) {
-                // f32 has enough bits for the sum of two f16 numbers: rounding it again gives the correctly rounded f16.
+                // f32 has enough bits for the sum of two f16 numbers: rounding it again gives the correctly rounded
+                // f16.
                 HalfFloats low, high;
                 std::memcpy(&low, &sum, sizeof low);
                 std::memcpy(&high, reinterpret_cast<const char *>(&sum) + sizeof low, sizeof high);
@@ -208,9 +209,9 @@ void emulated(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t 
     }
 }
 
-// Groups of products, summed exactly and scaled; then the groups are aligned, truncated and summed in 64 bits. If SIZE is
-// less than a group, parts of SIZE products are truncated where the largest product is above the accumulator, which then
-// does not count in the largest exponent.
+// Sums groups of products exactly and scales the sums; then aligns, truncates and sums the groups in 64 bits. If SIZE
+// is smaller than a group, and the largest product is above the accumulator, parts of SIZE products are truncated
+// separately and the accumulator does not count in the largest exponent.
 template <int SIZE>
 Ints grouped_step(const Window &window, const RowOfA &a, const BlockOfB &b, int first_slot, int first_group, int lane,
                   Ints c) {
@@ -256,7 +257,7 @@ Ints grouped_step(const Window &window, const RowOfA &a, const BlockOfB &b, int 
         const Longs largest = __builtin_convertvector(half(e_max, side), Longs);
         const Longs c_exponent = __builtin_convertvector(half(accumulated.exponent, side), Longs);
         const Longs c_significand = __builtin_convertvector(half(accumulated.significand, side), Longs);
-        // An accumulator that does not count in the largest exponent can exceed it by at most 3.
+        // The exponent of an accumulator that does not count in the maximum can exceed the maximum by at most 3.
         const Longs c_shift = largest - c_exponent, c_up = PARTS > 1 && c_shift < 0 ? -c_shift : Longs{};
         Longs total = truncated((c_significand << (window.numerics.alignment_bits - 23)) << c_up, c_shift + c_up);
         for (int group = 0; group < groups; ++group) {
@@ -329,7 +330,7 @@ void integer(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t *
     for (; lane < b.stride; lane += LANES) integer_lanes<1>(window, a, b, d, lane);
 }
 
-// The code has no branches, so that compilers vectorise it.
+// This code has no branches, so that compilers vectorise it.
 template <typename Container>
 bool decode(const Encoding &encoding, const Container *containers, int64_t count, int up, int32_t *significands,
             int32_t *exponents) {

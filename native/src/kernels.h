@@ -1,4 +1,5 @@
-// Kernels multiply a row of A by a block of columns of B along a part of K. They are compiled for each instruction set.
+// Kernels: functions that multiply a row of A by a block of columns of B along a part of K. They are compiled for each
+// instruction set.
 #ifndef SPTC_KERNELS_H
 #define SPTC_KERNELS_H
 
@@ -8,26 +9,26 @@
 
 namespace sptc {
 
-// Parameters of a step.
+// Parameters of the steps of a kernel call.
 struct Window {
     Numerics numerics;
-    int slots;             // kept products of a step
-    int steps;             // number of steps in the stretch of K
-    int product_down;      // bits of a product below the last bit kept, before any alignment
-    int group_up;          // zero bits below the scaled sum of a group, in units of the last bit kept
-    int least_c_exponent;  // smallest exponent of a nonzero number of the accumulator's format
+    int slots;             // number of kept products per step
+    int steps;             // number of steps in this part of K
+    int product_down;      // number of bits of a product below the last bit kept, before any alignment
+    int group_up;          // left shift of a group's scaled sum that makes its last bit the last bit kept
+    int least_c_exponent;  // smallest exponent of a nonzero number in the accumulator's format
     bool scaled, saturates;
 };
 
-// Raw numbers of the kept elements of a row, in the order of the steps, and the row of B that each is multiplied by.
+// Decoded kept elements of a row of A, in the order of the steps, with the row of B that multiplies each element.
 struct RowOfA {
     const int32_t *significands, *exponents;
-    const int32_t *offsets;  // offset into the block of B
+    const int32_t *offsets;  // offset of that row in the block of B
     const int32_t *scale_significands, *scale_exponents;
     bool special;  // whether any element is Inf or NaN
 };
 
-// Raw numbers of a block of columns of B, `stride` of them in a row; the last row is zero.
+// Decoded elements of a block of columns of B, `stride` elements per row; the last row is zero.
 struct BlockOfB {
     const int32_t *significands, *exponents;
     const int32_t *scale_significands, *scale_exponents;  // one row of scales for each scale of A
@@ -35,22 +36,22 @@ struct BlockOfB {
     bool special;
 };
 
-// Adds products to the `stride` accumulators `d`: f32 codes (also for f16 numbers) or integers.
+// Adds products to the `stride` accumulators `d`, which are integers or f32 codes (f32 also for f16 accumulators).
 using RowKernel = void (*)(const Window &, const RowOfA &, const BlockOfB &, int32_t *d);
 
-// Fields of a code with Inf and NaN, and its lowest bit in the container.
+// Fields of a code in a format with Inf and NaN, and the code's lowest bit in its container.
 struct Encoding {
     int fraction_bits, exponent_bits, bias, low_bit;
 };
 
-// Decodes elements to raw numbers, significands shifted left by `up`; returns whether one is Inf or NaN.
+// Decodes elements to significands, shifted left by `up`, and exponents; returns whether any element is Inf or NaN.
 template <typename Container>
 using DecodeKernel = bool (*)(const Encoding &, const Container *, int64_t count, int up, int32_t *significands,
                               int32_t *exponents);
 
 struct Kernels {
     const char *name;
-    int lanes;  // granularity of `stride` in columns
+    int lanes;  // `stride` is a multiple of this number of columns
     RowKernel fused, grouped, emulated, integer;
     DecodeKernel<uint16_t> decode_16;
     DecodeKernel<uint32_t> decode_32;

@@ -1,4 +1,4 @@
-// Vectors of outputs, in the extension of GCC and Clang: compiled for the instruction set of the including file.
+// Vectors of outputs, in the vector extension of GCC and Clang, compiled for the instruction set of the including file.
 #ifndef SPTC_LANES_H
 #define SPTC_LANES_H
 
@@ -25,7 +25,7 @@ constexpr int LANES = VECTOR_BYTES / 4;
 
 typedef int32_t Ints __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint32_t Words __attribute__((vector_size(VECTOR_BYTES)));
-// Half of the lanes, with twice the bits.
+// A vector of half as many lanes with twice the bits.
 typedef int32_t HalfInts __attribute__((vector_size(VECTOR_BYTES / 2)));
 typedef float HalfFloats __attribute__((vector_size(VECTOR_BYTES / 2)));
 typedef int64_t Longs __attribute__((vector_size(VECTOR_BYTES)));
@@ -65,8 +65,8 @@ inline Ints joined(HalfInts low, HalfInts high) {
     return lanes;
 }
 
-// Truncates toward zero what remains of a magnitude below 2^31 after a right shift, which is not negative for a nonzero
-// number.
+// Shifts the magnitude of a number, which is below 2^31, right and truncates it; the sign stays. The shift amount is
+// not negative for a nonzero number.
 inline Ints truncated(Ints number, Ints shift) {
 #if defined(__AVX512F__)
     const __m512i shifted = _mm512_srlv_epi32(_mm512_abs_epi32((__m512i)number), (__m512i)shift);
@@ -86,18 +86,18 @@ inline Longs truncated(Longs number, Longs shift) {
     return ((magnitude >> (shift < 63 ? shift : Longs{} + 63)) ^ sign) - sign;
 }
 
-// 2^exponent, of a normal double.
+// Returns 2^exponent, which must be a normal double.
 inline Doubles power_of_two(HalfInts exponent) {
     return bits_as<Doubles>((__builtin_convertvector(exponent, Longs) + 1023) << 52);
 }
 
-// A number below 2^51 as a double: exact, and with instructions that AVX2 has.
+// Converts an integer below 2^51 to a double, exactly, with instructions that AVX2 provides.
 inline Doubles as_double(Longs number) {
     constexpr double MIDDLE = 6755399441055744.0;  // 1.5 * 2^52
     return bits_as<Doubles>(number + bits_as<Longs>(Doubles{} + MIDDLE)) - MIDDLE;
 }
 
-// Rounds exact sums once; gives f32 codes. A zero result is positive.
+// Rounds exact sums once, and returns f32 codes. A zero result is positive.
 inline HalfInts rounded(Doubles exact, Rounding rounding) {
     const LongWords bits = bits_as<LongWords>(exact);
     const LongWords sign = bits & (uint64_t(1) << 63);
@@ -113,7 +113,8 @@ inline HalfInts rounded(Doubles exact, Rounding rounding) {
     } else if (rounding == Rounding::RNE_F32) {
         result = magnitude;  // the conversion to f32 below rounds
     } else {
-        // A subnormal result is truncated where the least normal number, added to it, has its last bit.
+        // A subnormal result is truncated at the last fraction bit of the smallest normal number, which is added for
+        // this.
         constexpr double LEAST_NORMAL = 1.17549435082228750797e-38;
         const uint64_t dropped = rounding == Rounding::RZ_F32 ? 29 : 39;
         const Doubles added = magnitude < LEAST_NORMAL ? Doubles{} + LEAST_NORMAL : Doubles{};

@@ -1,4 +1,4 @@
-// Checks of metadata that an instruction leaves undefined.
+// Checks for metadata nibbles that an instruction leaves undefined.
 #ifndef SPTC_METADATA_H
 #define SPTC_METADATA_H
 
@@ -13,12 +13,12 @@ namespace sptc {
 
 enum class Policy { STRICT, SOFTWARE, SILICON };
 
-// Returns the index of the first nibble, row by row, that a policy refuses, or the number of nibbles. `stored` are the
-// elements of A in their containers, which only SOFTWARE needs.
+// Returns the index of the first nibble, row by row, that a policy refuses, or the number of nibbles if none is
+// refused. `stored` are the elements of A in their containers, which only policy SOFTWARE needs.
 size_t first_undefined(const Instruction &instruction, Policy policy, const std::vector<uint8_t> &nibbles,
                        const std::vector<uint8_t> &stored);
 
-// Throws the error for an undefined nibble: number `index` of `matrix`, which begins at bit `low_bit` of `where`.
+// Throws the error for an undefined nibble: number `index` of `matrix`, at bit `low_bit` of the location `where`.
 [[noreturn]] void refuse_nibble(const Instruction &instruction, const std::string &matrix, size_t index,
                                 const std::string &where, int low_bit, int nibble);
 

@@ -16,7 +16,7 @@ namespace {
     refuse_instruction(quoted("." + word), " in ", quoted(text), " is not accepted; ", why, ".");
 }
 
-// The qualifiers as written, one member per role; empty if absent.
+// The qualifiers of an opcode as written, one member per role; empty if absent.
 struct Qualifiers {
     std::string sp, cta_group, kind, block_scale, scale_word, collector, ashift;
 };
@@ -71,7 +71,7 @@ std::vector<std::string> kinds_that(bool scaled) {
     return names;
 }
 
-// Returns the number of block scales per row of A or column of B; 0 if the kind has none.
+// Returns the number of block scales per row of A or column of B; 0 if the kind has no block scales.
 int scale_size(int kind, const Qualifiers &qualifiers, const std::string &text) {
     const std::string named = quoted(std::string(".kind::") + KINDS[kind].name);
     if (!KINDS[kind].scaled) {

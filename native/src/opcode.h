@@ -1,4 +1,4 @@
-// Text of tcgen05.mma opcodes, whose shape and types come from an instruction descriptor.
+// Texts of tcgen05.mma opcodes, whose shape and types come from an instruction descriptor.
 #ifndef SPTC_OPCODE_H
 #define SPTC_OPCODE_H
 
@@ -9,17 +9,17 @@
 namespace sptc {
 
 struct Opcode {
-    int kind;  // index in KINDS
+    int kind;  // index of the kind in KINDS
     bool sparse, weight_stationary, shifts_a;
-    int cta_group;   // 0 if the text does not state it
-    int scale_size;  // block scales of a row of A or a column of B, or 0
+    int cta_group;   // number of CTAs; 0 if the text does not state it
+    int scale_size;  // number of block scales of a row of A or a column of B; 0 if none is stated
     std::string scale_word, collector;
     const OpcodeShapes *shapes;  // nullptr if the text has no cta_group
 
     const Kind &of_kind() const { return KINDS[kind]; }
 };
 
-// Parses an opcode as the assembler does; `text` is the whole text, for messages.
+// Parses an opcode as the assembler does; error messages quote `text`, the whole text.
 Opcode parse_opcode(const std::string &opcode, const std::string &text, bool requires_cta_group);
 
 // Returns the PTX text of an opcode.

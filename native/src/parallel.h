@@ -1,4 +1,4 @@
-// Distributes work over threads.
+// Distribution of work over threads.
 #ifndef SPTC_PARALLEL_H
 #define SPTC_PARALLEL_H
 
@@ -12,8 +12,8 @@
 
 namespace sptc {
 
-// Calls workers with the numbers 0 to `pieces` - 1; each thread, this one included, makes a worker by `make_worker()`.
-// If pieces throw, the exception of the first of them is thrown here.
+// Calls workers with the numbers 0 to `pieces` - 1. Each thread, including this one, creates a worker by
+// `make_worker()`. If pieces throw, the exception of the lowest-numbered one is thrown here.
 template <typename MakeWorker>
 void in_parallel(int64_t pieces, int threads, MakeWorker make_worker) {
     std::atomic<int64_t> next{0};
@@ -28,13 +28,13 @@ void in_parallel(int64_t pieces, int threads, MakeWorker make_worker) {
         } catch (...) {
             const std::lock_guard<std::mutex> guard(failing);
             if (!failure || number < failed) failure = std::current_exception(), failed = number;
-            next = pieces;  // start no further pieces; those before this one have begun
+            next = pieces;  // start no further pieces; those with lower numbers have begun
         }
     };
     std::vector<std::thread> others;
     try {
         for (int64_t index = 1; index < std::min<int64_t>(threads, pieces); ++index) others.emplace_back(work);
-    } catch (...) {  // if threads cannot be started, fewer threads do the work
+    } catch (...) {  // if a thread cannot be started, fewer threads do the work
     }
     work();
     for (std::thread &other : others) other.join();

@@ -1,4 +1,4 @@
-// Checks operands of tcgen05.mma and decodes addresses and descriptors.
+// Checks the operands of tcgen05.mma, and decodes addresses and descriptors.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -12,7 +12,7 @@ namespace sptc {
 
 namespace {
 
-// Descriptors of shared memory are at least this value; addresses of tensor memory are smaller.
+// Smallest value of a shared-memory descriptor; addresses in tensor memory are smaller.
 constexpr uint64_t SMALLEST_DESCRIPTOR = uint64_t(1) << 46;
 
 void require_zero(uint64_t value, const std::string &sentence) {
@@ -40,7 +40,7 @@ void check_options(const sptc_tcgen05_operands &arguments, const OpcodeOn &opcod
         require_zero(arguments.zero_column_mask, spelled(opcode) + " takes no zero_column_mask; it belongs to '.ws'.");
 }
 
-// Operands in layouts with half of the lanes must use the same half.
+// Checks that all operands in layouts with half of the lanes use the same half.
 void check_alignment(const OpcodeOn &opcode, const Layout &layout,
                      const std::vector<std::pair<const char *, uint64_t>> &addresses) {
     if (!layout.half_lanes) return;
@@ -56,7 +56,7 @@ void check_alignment(const OpcodeOn &opcode, const Layout &layout,
                      ".");
 }
 
-// Returns the addresses of an operand; the mask skips the first columns of B.
+// Returns the bit addresses of an operand in shared memory; the zero-column mask skips the first columns of B.
 std::vector<int32_t> shared_places(const char *name, uint64_t value, const TensorInstruction &placed, size_t bytes) {
     const Instruction &instruction = placed.descriptor.instruction;
     const Form &form = *instruction.form;

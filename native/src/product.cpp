@@ -8,14 +8,14 @@ namespace sptc {
 
 namespace {
 
-// Logical k and columns of a block of B, which stays in the cache while rows of A are multiplied by it.
+// Size of a block of B in logical k and columns; the block stays in the cache while rows of A are multiplied by it.
 constexpr int STRETCH = 128, COLUMNS = 64;
 constexpr int64_t ROWS = 256;
 constexpr int F32_FRACTION_BITS = 23;
 
 int64_t divided(int64_t number, int64_t by) { return number / by + (number % by != 0); }
 
-// Converts f16 codes to f32 codes, and back if f16 has the number.
+// Convert f16 codes to f32 codes, and f32 codes back to f16 if f16 can represent the number.
 int32_t widened(uint16_t code) {
     const int32_t sign = int32_t(code & 0x8000) << 16;
     int32_t field = code >> 10 & 31, fraction = code & 1023;
@@ -41,16 +41,16 @@ uint16_t narrowed(int32_t code) {
 
 }  // namespace
 
-// Buffers of a thread.
+// Work buffers of one thread.
 struct Product::Scratch {
     std::vector<int32_t> b_significands, b_exponents, b_scale_significands, b_scale_exponents;
     std::vector<int32_t> a_significands, a_exponents, a_scale_significands, a_scale_exponents, offsets;
     std::vector<int32_t> ordered, ordered_offsets, results;
-    int32_t unit_offsets[16][4] = {};  // row in the chunk of the block of B; negative if none
+    int32_t unit_offsets[16][4] = {};  // offset of the row of B in its chunk, by nibble and slot; negative if none
     bool b_special = false, a_special = false, spliced_special = false;
 };
 
-// Ranges of rows and columns in one matrix of the batch.
+// Ranges of rows and columns of D in one matrix of the batch.
 struct Product::Block {
     int64_t tile, first_row, rows, first_column;
     int columns, stride;
@@ -168,7 +168,7 @@ void Product::decode_columns(const Matrices &matrices, const Kernels &kernels, c
         }
 }
 
-// Writes a row of elements that combine the two halves selected by a nibble; returns whether one is Inf or NaN.
+// Writes a row of elements of B that combine the two halves selected by a nibble; returns whether any is Inf or NaN.
 bool Product::spliced(const Matrices &matrices, const Block &block, int64_t first_k, int chunk, int nibble, int row,
                       Scratch &scratch) const {
     const int missing = instruction_.rule().missing[instruction_.mux][nibble];
@@ -195,7 +195,7 @@ bool Product::spliced(const Matrices &matrices, const Block &block, int64_t firs
     return special;
 }
 
-// Computes which row of the block of B each slot of A is multiplied by, where no element combines halves.
+// Computes, for each slot of A, the offset of the row of B that it multiplies, if no element combines halves.
 template <int STORED>
 void Product::select_whole(const uint8_t *nibbles, const Block &block, int k, Scratch &scratch) const {
     const int32_t zero = k * block.stride, chunk_offset = 2 * STORED * block.stride;
@@ -223,7 +223,7 @@ void Product::select(const uint8_t *nibbles, const Matrices &matrices, const Blo
     }
 }
 
-// Decodes a stretch of all rows of a block of A.
+// Decodes all rows of a block of A, for a range of K.
 void Product::decode_rows(const Matrices &matrices, const Kernels &kernels, const Block &block, int64_t first_k, int k,
                           Scratch &scratch) const {
     const int per_k = instruction_.sparse() ? 2 : 1;

@@ -11,7 +11,7 @@
 
 namespace sptc {
 
-// Matrices of a batch, contiguous and row-major; elements in containers of 1, 2 or 4 bytes.
+// Matrices of a batch, contiguous and row-major; elements are in containers of 1, 2 or 4 bytes.
 struct Matrices {
     int64_t batch, m, n, k;
     const void *a, *b, *c;
@@ -19,7 +19,7 @@ struct Matrices {
     const uint8_t *nibbles, *scale_a, *scale_b;
 };
 
-// Multiplier of an instruction, with tables that do not depend on the operands.
+// Multiplier for one instruction, with tables that do not depend on the operands.
 class Product {
   public:
     explicit Product(const Instruction &instruction);
@@ -27,7 +27,7 @@ class Product {
     // Computes D = A B + C by a chain of the instruction along K, on `threads` threads.
     void multiply(const Matrices &matrices, const Kernels &kernels, int threads) const;
 
-    // Bytes of a container of A and B, and of C and D.
+    // Size of a container of A and B, and of C and D, in bytes.
     int operand_bytes() const { return form_.container_bits <= 8 ? 1 : form_.container_bits / 8; }
     int result_bytes() const { return instruction_.d().bits / 8; }
 
@@ -54,15 +54,15 @@ class Product {
     Instruction instruction_;
     const Form &form_;
     Decoder a_, b_;
-    int product_down_;        // bits of a product below the last bit kept, not zero only if F is small
-    int product_up_;          // zero bits below a product or scaled group, in units of the last bit kept
-    int panel_k_;             // columns of K that are multiplied together
-    int group_;               // kept products that share a block scale; 0 without block scales
-    Raw scale_[256];          // decoded block scale of each code
+    int product_down_;        // bits of a product below the last bit kept; 0 unless alignment keeps few bits
+    int product_up_;          // left shift of a product or scaled group that makes its last bit the last bit kept
+    int panel_k_;             // number of columns of K that are multiplied together
+    int group_;               // number of kept products that share a block scale; 0 without block scales
+    Raw scale_[256];          // decoded block scale, by code
     std::vector<int> order_;  // order of the slots within the steps
     struct Selected {
-        int8_t unit[4];  // row in the chunk of B for each slot; -1 if none
-        bool whole;      // whether no element combines halves of two
+        int8_t unit[4];  // row in the chunk of B for each slot; -1 if a multiplexer selects none
+        bool whole;      // whether no element combines halves of two elements
     } selected_[16];
 };
 

@@ -10,7 +10,8 @@ namespace sptc {
 
 struct Kernels;
 
-// Exponents of zero, Inf and NaN: below any floor, even two of them with two block scales. The significand is zero.
+// Exponents that mark zero, Inf and NaN. They are below the floor of any numerics, also after block scales are added.
+// The significand is zero.
 constexpr int32_t EXPONENT_OF_ZERO = -20000, EXPONENT_OF_INFINITY = -20001, EXPONENT_OF_NEGATIVE_INFINITY = -20002,
                   EXPONENT_OF_NAN = -20003;
 
@@ -18,28 +19,28 @@ struct Raw {
     int32_t significand, exponent;
 };
 
-// Static: the linker must not use a copy compiled for another instruction set everywhere.
+// Static: the linker must not replace this function by a copy compiled for another instruction set.
 static inline bool is_special(int32_t exponent) { return exponent < EXPONENT_OF_ZERO; }
 
-// Decodes elements in containers to raw numbers, significands shifted left by `up`.
+// Decodes elements in containers to significands, shifted left by `up`, and exponents.
 class Decoder {
   public:
     Decoder(const Format &format, int container_bits, int low_bit, bool as_f16);
 
-    // Fraction bits of a significand.
+    // Number of fraction bits of a significand.
     int fraction_bits() const { return format_.fraction_bits; }
 
-    // Decodes `count` elements; returns whether one is Inf or NaN.
+    // Decodes `count` elements; returns whether any element is Inf or NaN.
     bool decode(const Kernels &kernels, const void *containers, int64_t count, int up, int32_t *significands,
                 int32_t *exponents) const;
 
-    // Decodes one element; other bits of the container are ignored.
+    // Decodes one element; container bits outside the element are ignored.
     Raw decode(uint32_t container) const;
 
   private:
     Format format_;
     int container_bits_, low_bit_;
-    Raw of_byte_[256];  // if containers are bytes
+    Raw of_byte_[256];  // decoded value of each byte, if containers are bytes
 };
 
 // Decodes a code of a format; the significand of an integer is its value.

@@ -1,4 +1,4 @@
-// Types of the tables in tables.h.
+// C++ types of the tables in tables.h.
 #ifndef SPTC_RECORDS_H
 #define SPTC_RECORDS_H
 
@@ -6,11 +6,11 @@
 
 namespace sptc {
 
-// Meaning of the largest exponent or code of a format: Inf and NaN, NaN only, or numbers.
-enum class Specials { IEEE_TOP, NAN_TOP, NONE_TOP };  // NAN alone is a macro of math.h
+// Meaning of the largest exponent or code of a format: Inf and NaN, NaN only, or ordinary numbers.
+enum class Specials { IEEE_TOP, NAN_TOP, NONE_TOP };  // with suffix, since NAN alone is a macro of math.h
 enum class Family { MMA, WGMMA, TCGEN05 };
 enum class Sparsity { DENSE, SPARSE, ORDERED };
-// Equation of a result; see isa/numerics.py.
+// Method of summation of a step; see isa/numerics.py.
 enum class Method { FUSED, GROUPED, EMULATED, INTEGER };
 enum class Rounding { RZ_F32, RZ_E8M13, RNE_F16, EXACT, RNE_F32 };
 
@@ -28,13 +28,14 @@ struct Format {
 
 struct Architecture {
     const char *name;
-    int numerics;       // index into Form::numerics; several targets of the assembler share one
-    int mux;            // multiplexers, as an index into Rule::missing
+    int numerics;       // index into Form::numerics; several targets of the assembler share an index
+    int mux;            // index of the multiplexer type in Rule::missing
     const char *lacks;  // instructions that the target lacks: family, sparsity and kind, each word between spaces
     int is_family;      // whether this is a family target, which does not accept .scale_vec of tcgen05
 };
 
-// Mask of the defined nibbles, and mask of the two slots of a chunk for which a multiplexer selects no unit of B.
+// A metadata rule: mask of the defined nibbles, and, for each multiplexer type and nibble, mask of the two slots for
+// which no unit of B is selected.
 struct Rule {
     const char *name;
     uint16_t legal;
@@ -45,11 +46,11 @@ struct Rule {
 struct Numerics {
     Method method;
     int step, alignment_bits, zero_exponent;
-    int group;  // products that are summed exactly before a sum is truncated, of method GROUPED
+    int group;  // for method GROUPED, number of products that are summed exactly before truncation
     Rounding rounding;
 };
 
-// A permutation of shared memory, and the fields that differ between generations of descriptors.
+// A swizzle, which permutes the units of shared memory.
 struct Swizzle {
     const char *name;
     int row_bytes, atom_bytes, pattern_rows;
@@ -57,16 +58,17 @@ struct Swizzle {
 
 struct Generation {
     int swizzle_bit;
-    int swizzles[8];  // indices in SWIZZLES by code, -1 if there is none
+    int swizzles[8];  // indices in SWIZZLES by code; -1 for an undefined code
     int fixed_bit, fixed_bits, fixed_value;
 };
 
-// Thread, and element (or bit, or byte) in it, for a row and a column: sums over the bits of both.
+// Placement in registers: thread, and element (or bit, or byte) within the thread, as sums over the bits of row and
+// column.
 struct Places {
     uint16_t thread_of_row[8], thread_of_column[8], element_of_row[8], element_of_column[8];
 };
 
-// Sum of the contributions of the bits of a coordinate.
+// Returns the sum of the contributions of the set bits of a coordinate.
 inline int sum_of_bits(const uint16_t *strides, int number) {
     int sum = 0;
     for (int bit = 0; number >> bit; ++bit)
@@ -74,65 +76,65 @@ inline int sum_of_bits(const uint16_t *strides, int number) {
     return sum;
 }
 
-// Instructions that differ only in M and N.
+// A form: instructions that differ only in M and N.
 struct Form {
     Family family;
     Sparsity sparsity;
-    int rows, columns;  // indices of masks in MULTIPLES: bit i stands for 8 (i + 1)
+    int rows, columns;  // indices of bit masks in MULTIPLES, whose bit i stands for the size 8 (i + 1)
     int k;
-    int a, b, c, d;  // indices in FORMATS
+    int a, b, c, d;  // indices of the formats in FORMATS
     const char *kind;
     bool satfinite;
     int scale_size;
     bool says_scale_size;    // whether the text must state the number of block scales
-    int scale_format, span;  // span: logical k that share a scale
+    int scale_format, span;  // span: number of logical k that share a scale
     int container_bits, low_bit_a, low_bit_b;
     int unit_a, unit_b;  // number of elements in 16 bytes of shared memory
     int stored_k, chunks, stored_in_chunk;
-    int rule;  // index in RULES
+    int rule;  // index of the metadata rule in RULES
     int selectors, lanes_a_selector, lanes_a_thread_id_a, lanes_a_thread_id_b, threads;
     int places[6];    // indices in PLACES of A, B, D, metadata, scales of A and of B
     int numerics[6];  // indices in NUMERICS, one for each architecture
 };
 
-// Bits of a field of a descriptor; width 0 if it has no such field.
+// Bit field of a descriptor; width 0 if the descriptor has no such field.
 struct Field {
     int low, width;
 
     constexpr uint32_t of(uint64_t value) const { return uint32_t(value >> low & ((uint64_t(1) << width) - 1)); }
 };
 
-// The instruction descriptor of a group of kinds of tcgen05.mma.
+// Fields of the instruction descriptor for a group of kinds of tcgen05.mma.
 struct DescriptorFields {
-    uint64_t defined;  // mask of all fields
+    uint64_t defined;  // mask of the bits of all fields
     Field sparsity_selector, sparse, saturate, d, a, b, negate_a, negate_b, transpose_a, transpose_b, n, m, max_shift,
         scale_id_a, scale_id_b, scale_type, k;
 };
 
-// The zero-column mask descriptor; starts and first spans exist for each part of N.
+// Fields of the zero-column mask descriptor; `starts` and `skip_first` have a part for each part of N.
 struct ColumnMaskFields {
     uint64_t defined;
     Field starts, skip_first, generated, skip_span, use_span, shift;
 };
 
-// A `.kind::` of tcgen05.mma. Formats are indices in FORMATS by code, -1 if there is none.
+// A `.kind::` of tcgen05.mma. Formats are indices in FORMATS by code; -1 for an undefined code.
 struct Kind {
     const char *name;
     int fields;  // index in DESCRIPTOR_FIELDS
-    int m_unit;  // unit of the field of M
+    int m_unit;  // number of rows that a unit of the field M stands for
     int types[8], accumulators[4];
     int scale_formats[3][2];  // scale formats for 1, 2 and 4 block scales
     bool scaled, mixes, transposes, negates, saturates;
 };
 
-// A qualifier that sets the number of block scales; the empty one is the default.
+// A qualifier that sets the number of block scales; the empty qualifier is the default.
 struct ScaleWord {
     int kind;
     const char *word;
     int size;
 };
 
-// Shapes that a descriptor may have.
+// Shapes that the descriptor of an opcode may have.
 struct OpcodeShapes {
     int kind;
     bool sparse;
@@ -140,16 +142,17 @@ struct OpcodeShapes {
     bool weight_stationary, shifts_a;
     int selectors;
     bool scales_input_d;
-    int count, rows[3], layouts[3];  // index of the layout for each M
-    int columns;                     // index of a mask in MULTIPLES
+    int count, rows[3], layouts[3];  // number of values of M, the values, and the index of the layout for each
+    int columns;                     // index of a bit mask in MULTIPLES
 };
 
-// Lane, column and lowest bit in tensor memory, for a row and a column of a matrix: sums over the bits of both.
+// Placement in tensor memory: lane, column and lowest bit, as sums over the bits of the row and the column of a matrix.
 struct TensorPlaces {
     uint16_t lane_of_row[8], lane_of_column[8], column_of_row[8], column_of_column[8], bit_of_row[8], bit_of_column[8];
 };
 
-// Layout of D in lanes: `parts` parts of N are in successive lanes, with as many copies of A and of the metadata.
+// Layout of D in lanes: the `parts` parts of N are in successive lanes, with one copy of A and of the metadata for
+// each.
 struct Layout {
     const char *name;
     int rows, parts;

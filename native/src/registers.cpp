@@ -24,7 +24,8 @@ Place place_of(int number, int row, int column) {
             sum_of_bits(places.element_of_row, row) + sum_of_bits(places.element_of_column, column)};
 }
 
-// Returns the runs of a matrix with elements of `bits` bits; long runs need fewer copies.
+// Returns the positions of a matrix with elements of `bits` bits as runs of adjacent elements; long runs need fewer
+// copies.
 Runs runs(int number, int rows, int columns, int elements_of_a_thread, int bits) {
     Runs result;
     result.bits = bits;
@@ -56,7 +57,7 @@ void split(int number, int rows, int columns, std::vector<int32_t> &threads, std
         }
 }
 
-// Copies runs between registers and a matrix.
+// Copies the runs of a matrix between registers and the matrix.
 template <typename Run>
 void take(const uint8_t *registers, const Runs &runs, uint8_t *matrix) {
     for (int32_t position : runs.positions) {
@@ -86,7 +87,7 @@ void take(const uint32_t *registers, const Runs &runs, uint8_t *matrix) {
     }
 }
 
-// Results have at least 16 bits.
+// Scatters results, which have at least 16 bits, to registers.
 void put(const uint8_t *matrix, const Runs &runs, uint32_t *registers) {
     uint8_t *bytes = reinterpret_cast<uint8_t *>(registers);
     switch (runs.bits) {
@@ -96,7 +97,7 @@ void put(const uint8_t *matrix, const Runs &runs, uint32_t *registers) {
     }
 }
 
-// Gathers elements of an image from addresses in bits: `columns` lines, which become columns.
+// Gathers elements from bit addresses in an image of shared memory; each of `columns` lines becomes a column.
 template <typename Element>
 void take_shared(const uint8_t *image, const std::vector<int32_t> &addresses, size_t columns, uint8_t *into) {
     const size_t length = addresses.size() / columns;
@@ -121,7 +122,7 @@ void take_scales(const uint32_t *data, const std::vector<int32_t> &threads, cons
 
 }  // namespace
 
-// Matrices of some tiles.
+// Matrices of a few tiles.
 struct Registers::Tiles {
     std::vector<uint8_t> a, b, c, d, nibbles, scale_a, scale_b;
 };
@@ -140,7 +141,7 @@ Registers::Registers(const Instruction &instruction) : instruction_(instruction)
     d_ = runs(form.places[2], instruction.m, instruction.n, d_registers_ * per_result, instruction.d().bits);
     if (instruction.sparse()) {
         split(form.places[3], instruction.m, form.chunks, e_thread_, e_bit_);
-        // Every register that holds nibbles holds eight.
+        // Registers with metadata contain eight nibbles each.
         e_whole_ = e_thread_;
         std::sort(e_whole_.begin(), e_whole_.end());
         e_whole_.erase(std::unique(e_whole_.begin(), e_whole_.end()), e_whole_.end());
@@ -197,7 +198,8 @@ void Registers::gather(const TileOperands &operands, int64_t tile, Tiles &tiles,
     uint8_t *a = &tiles.a[place * a_.elements * bytes];
     gather_a(operands, tile, a);
     if (operands.e) nibbles(operands.e + number * threads, operands.selector, &tiles.nibbles[place * e_thread_.size()]);
-    // Products are negated through A: the hardware negates after selection (measured), which may combine halves of B.
+    // Products are negated by negating A. Measurements show that the hardware negates after selection, which may
+    // combine halves of B.
     if (operands.negates)
         for (size_t index = 0; index < a_.elements; ++index) a[index * bytes + bytes - 1] ^= 0x80;
     const size_t b_elements = size_t(form.k) * size_t(instruction_.n);

@@ -11,13 +11,13 @@
 
 namespace sptc {
 
-// Immediates that select the block scales of one operand: the first byte of a register, and the threads.
+// Immediate operands that select the block scales of A or B: the first byte of a register, and the threads.
 struct ScaleIds {
     int byte, thread;
 };
 
-// Checked operands of a batch of tiles; registers of a tile thread by thread. Operands that the instruction does not
-// have are nullptr.
+// Checked operands of a batch of tiles; the registers of a tile are stored thread by thread. Operands that the
+// instruction does not have are nullptr.
 struct TileOperands {
     int64_t count;
     const uint32_t *a, *b, *c, *e, *scale_a, *scale_b;
@@ -25,21 +25,21 @@ struct TileOperands {
     int selector;
     ScaleIds ids_a, ids_b;
     Policy policy;
-    // wgmma only: shared memory, bytes from the image of one tile to the next, and addresses in an image.
+    // wgmma only: shared memory, distance between the images of consecutive tiles in bytes, and addresses in an image.
     const uint8_t *smem;
     int64_t smem_stride;
     std::vector<int32_t> a_addresses, b_addresses;
     bool adds, negates;
 };
 
-// Positions of runs of a matrix, row by row, in the registers of all threads.
+// Positions of the runs of adjacent elements of a matrix, row by row, in the registers of all threads.
 struct Runs {
-    int bits = 0;                    // size of a run in bits: at least an element, at least 4
+    int bits = 0;                    // size of a run in bits: at least one element, and at least 4
     size_t elements = 0;             // number of elements of the matrix
     std::vector<int32_t> positions;  // position of each run, in units of runs
 };
 
-// Computes an instruction from registers to registers.
+// Executes an instruction whose operands and results are in registers.
 class Registers {
   public:
     explicit Registers(const Instruction &instruction);
@@ -66,10 +66,10 @@ class Registers {
     Instruction instruction_;
     int a_registers_ = 0, b_registers_ = 0, d_registers_ = 0;
     Runs a_, b_, d_;
-    // Thread and lowest bit of every nibble; thread and byte of every scale.
+    // Thread and lowest bit of every nibble; thread and byte of every block scale.
     std::vector<int32_t> e_thread_, e_bit_, scale_a_thread_, scale_a_byte_, scale_b_thread_, scale_b_byte_;
-    std::vector<int32_t> e_whole_;  // threads that hold nibbles, eight each, for selector 0
-    bool legal_[256];               // whether both nibbles of each byte are defined
+    std::vector<int32_t> e_whole_;  // threads whose registers hold metadata, eight nibbles each, for selector 0
+    bool legal_[256];               // whether both nibbles of a byte are defined, by byte
 };
 
 }  // namespace sptc

@@ -10,24 +10,24 @@
 
 namespace sptc {
 
-// A decoded 64-bit matrix descriptor; offsets in bytes.
+// A decoded 64-bit matrix descriptor; offsets are in bytes.
 struct Descriptor {
     int64_t start, leading_offset, stride_offset;
     int base_offset;
     const Swizzle *swizzle;
 };
 
-// Decodes a descriptor; `name` is that of the operand, for messages.
+// Decodes a matrix descriptor; error messages use `name`, the name of the operand.
 Descriptor decode_descriptor(uint64_t value, Family family, const std::string &name);
 
-// Lines of an operand (rows of A or columns of B) from `first_line` on, and the order of elements.
+// Range of lines of an operand (rows of A or columns of B) from `first_line` on, and the order of their elements.
 struct Extent {
     int first_line, lines, k;
     int element_bits, unit_elements;
-    bool mn_major;  // elements contiguous in memory are contiguous in M or N, not in K
+    bool mn_major;  // whether elements that are contiguous in memory are contiguous in M or N instead of K
 };
 
-// Returns the bit addresses of the elements of an operand, line by line, each along K; throws for one beyond `bytes`.
+// Returns the bit addresses of the elements of an operand, line by line along K; throws for an address beyond `bytes`.
 std::vector<int32_t> bit_addresses(const Descriptor &descriptor, const Extent &extent, size_t bytes,
                                    const std::string &name);
 

@@ -16,7 +16,7 @@ void put_element(std::vector<uint8_t> &matrix, size_t index, uint32_t code, size
     std::memcpy(&matrix[index * bytes], &code, bytes);  // little-endian, as everywhere in the library
 }
 
-// Returns an element of shared memory in the low bits of a word.
+// Returns an element of shared memory in the low bits of a 32-bit word.
 uint32_t shared_element(const uint8_t *memory, int32_t bit, int bits) {
     uint32_t code = 0;
     std::memcpy(&code, memory + bit / 8, size_t((bit + bits - 1) / 8 - bit / 8 + 1));
@@ -25,8 +25,8 @@ uint32_t shared_element(const uint8_t *memory, int32_t bit, int bits) {
 
 int element_bits(const Format &format) { return format.bits + format.ignored_low_bits; }
 
-// Scales an accumulator by 2^-exponent; returns false if it is subnormal, or would become so. Zeros, Infs and NaNs do
-// not change.
+// Multiplies an accumulator by 2^-exponent; returns false if the accumulator is or would become subnormal. Zeros, Infs
+// and NaNs do not change.
 bool scale_down(uint32_t &code, const Format &format, int exponent) {
     const uint32_t top = (1u << format.exponent_bits) - 1, field = code >> format.fraction_bits & top;
     const bool is_zero = (code & ((1u << (format.bits - 1)) - 1)) == 0;
@@ -36,7 +36,8 @@ bool scale_down(uint32_t &code, const Format &format, int exponent) {
     return true;
 }
 
-// Matrices of an image. A, C, D, scales of A and nibbles have the rows of all CTAs, CTA by CTA.
+// Matrices of one image of the memories. A, C, D, scales of A and nibbles contain the rows of all CTAs, one CTA after
+// another.
 struct Tile {
     std::vector<uint8_t> a, b, c, d, nibbles, scale_a, scale_b;
 };
@@ -77,7 +78,7 @@ class Execution {
     int ctas_, rows_;
 };
 
-// Copies must be equal: no source says which copy the hardware reads.
+// Checks that all copies of an operand are equal, since no source states which copy the hardware reads.
 void Execution::check_copies(const char *name, const TensorMap &where, const uint32_t *memory) const {
     for (int32_t copy : where.copies)
         for (size_t index = 0; copy && index < where.words.size(); ++index) {
@@ -129,7 +130,8 @@ void Execution::gather_a(int64_t image, Tile &tile) const {
     const bool in_shared = !placed_.a_shared.empty();
     const int bits = in_shared ? element_bits(instruction_.a()) : form_.container_bits;
     const int up = bits < form_.container_bits ? form_.low_bit_a : 0;
-    // Products are negated through A: wgmma, as measured, negates after selection, which may combine halves of two B.
+    // Products are negated by negating A: wgmma, as measured, negates after selection, which may combine halves of two
+    // B.
     const uint32_t sign = placed_.descriptor.negates ? 1u << (form_.low_bit_a + instruction_.a().bits - 1) : 0;
     tile.a.resize(size_t(ctas_) * of_cta * bytes);
     for (int cta = 0; cta < ctas_; ++cta)
@@ -140,7 +142,7 @@ void Execution::gather_a(int64_t image, Tile &tile) const {
         }
 }
 
-// Each CTA of a pair holds its half of the columns.
+// Gathers B: each CTA of a pair holds half of the columns.
 void Execution::gather_b(int64_t image, Tile &tile) const {
     const size_t n = size_t(instruction_.n), k = size_t(form_.k), bytes = size_t(product_.operand_bytes());
     const size_t columns = n / size_t(ctas_);
@@ -169,7 +171,7 @@ void Execution::gather_c(int64_t image, Tile &tile) const {
         }
 }
 
-// Gathers nibbles or block scales of all CTAs, CTA by CTA.
+// Gathers nibbles or block scales of all CTAs, one CTA after another.
 void Execution::gather_bytes(int64_t image, const TensorMap &where, std::vector<uint8_t> &into) const {
     const size_t of_cta = where.words.size();
     into.resize(size_t(ctas_) * of_cta);
@@ -178,7 +180,7 @@ void Execution::gather_bytes(int64_t image, const TensorMap &where, std::vector<
             into[size_t(cta) * of_cta + index] = uint8_t(where.element(tensor(image, cta), index));
 }
 
-// A result of 16 bits leaves the high half of its word unchanged.
+// Writes D to tensor memory; a result of 16 bits leaves the high half of its word unchanged.
 void Execution::scatter_d(const Tile &tile, int cta, uint32_t *memory) const {
     const size_t of_cta = placed_.d.words.size(), bytes = size_t(product_.result_bytes());
     for (size_t index = 0; index < of_cta; ++index) {
@@ -188,7 +190,7 @@ void Execution::scatter_d(const Tile &tile, int cta, uint32_t *memory) const {
     }
 }
 
-// Each lane of the columns of A takes the words of the next lane, except the last lane of a partition.
+// Shifts the columns of A by one lane: each lane takes the words of the next lane, except the last lane of a partition.
 void Execution::shift_rows(uint32_t *memory) const {
     const int first = TensorMap::column(placed_.a.words.front()), last = TensorMap::column(placed_.a.words.back());
     for (int lane = 0; lane < TENSOR_LANES; ++lane) {

@@ -13,7 +13,7 @@
 
 namespace sptc {
 
-// An instruction with checked operands, for all images. Operands that it does not have are empty.
+// A tcgen05.mma with checked operands, for all images. Operands that it does not have are empty.
 struct TensorInstruction {
     OpcodeOn opcode;
     InstructionDescriptor descriptor;
@@ -24,18 +24,18 @@ struct TensorInstruction {
     bool adds;
     int scale_input_d;
     Policy policy;
-    // Memories of all images.
+    // Contents of the memories of all images.
     int64_t images;
     const uint32_t *tmem;
     uint32_t *result;
     const uint8_t *smem;
-    size_t smem_stride, smem_bytes;  // distance between images, and size of one CTA's image, in bytes
+    size_t smem_stride, smem_bytes;  // in bytes: distance between images, and size of the image of one CTA
 };
 
-// Checks operands except the contents of the memories.
+// Checks all operands except the contents of the memories.
 TensorInstruction placed(const sptc_tcgen05_operands &arguments, const OpcodeOn &opcode);
 
-// Computes all images on `threads` threads; if one is refused, throws before anything is written.
+// Computes all images on `threads` threads; throws before anything is written if an image is refused.
 void compute(const TensorInstruction &instruction, const Kernels &kernels, int threads);
 
 }  // namespace sptc

@@ -10,7 +10,7 @@ namespace {
 
 int column_of(uint64_t address) { return int(address & 0xFFFF); }
 
-// Returns the lane of an address, which must be one where operands of the layout can start.
+// Returns the lane of an address; throws unless operands of the layout can start at that lane.
 int base_lane(const char *name, uint64_t address, const Layout &layout) {
     const int lane = lane_of(name, address);
     if (lane == 0 || (layout.half_lanes && lane == PARTITION / 2)) return lane;
@@ -19,7 +19,7 @@ int base_lane(const char *name, uint64_t address, const Layout &layout) {
                  ".");
 }
 
-// Builds a map element by element.
+// Builds a map of matrix elements to tensor memory, element by element.
 class Builder {
   public:
     Builder(const char *name, int places, int lane, int column, int bits)

@@ -10,14 +10,14 @@
 
 namespace sptc {
 
-constexpr int TENSOR_WORDS = TENSOR_LANES * TENSOR_COLUMNS;  // words of a CTA, lane by lane
+constexpr int TENSOR_WORDS = TENSOR_LANES * TENSOR_COLUMNS;  // number of words of a CTA, stored lane by lane
 
-// Position of each element of a matrix, row by row: word, and lowest bit in it.
+// Positions of the elements of a matrix in tensor memory, row by row: word, and lowest bit in the word.
 struct TensorMap {
     int bits = 0;
     std::vector<int32_t> words;
     std::vector<uint8_t> low_bits;
-    std::vector<int32_t> copies;  // distance in lanes of each copy from the first copy; includes 0
+    std::vector<int32_t> copies;  // distance of each copy from the first copy, in lanes; includes 0
 
     static int lane(int32_t word) { return word / TENSOR_COLUMNS; }
     static int column(int32_t word) { return word % TENSOR_COLUMNS; }
@@ -26,16 +26,17 @@ struct TensorMap {
     }
 };
 
-// Returns the lane of an address; throws if it is outside tensor memory.
+// Returns the lane of an address; throws if the address is outside tensor memory.
 int lane_of(const char *name, uint64_t address);
 
-// Map of the rows of D in a CTA, and all columns.
+// Returns the positions of D in a CTA: the CTA's rows and all columns.
 TensorMap accumulator_map(const InstructionDescriptor &descriptor, uint64_t address);
-// Map of the rows of A in a CTA, and the stored columns.
+// Returns the positions of A in a CTA: the CTA's rows and the stored columns.
 TensorMap a_map(const InstructionDescriptor &descriptor, uint64_t address);
-// Map of the nibbles of the rows in a CTA.
+// Returns the positions of the metadata nibbles of the rows in a CTA.
 TensorMap metadata_map(const InstructionDescriptor &descriptor, uint64_t address);
-// Places of the block scales of A's rows in a CTA, or of all columns of B; their parts are in successive lanes.
+// Returns the positions of the block scales of A's rows in a CTA, or of all columns of B; parts are in successive
+// lanes.
 TensorMap scale_map(const char *name, int lines, int size, int scale_id, uint64_t address, int parts);
 
 }  // namespace sptc

@@ -1,4 +1,4 @@
-// Functions on text.
+// Functions that compose and split texts.
 #ifndef SPTC_TEXT_H
 #define SPTC_TEXT_H
 
@@ -12,7 +12,7 @@
 
 namespace sptc {
 
-// A part of a text; numbers are written in decimal.
+// Returns a part of a message as text; numbers are written in decimal.
 inline std::string as_text(const std::string &text) { return text; }
 
 template <typename Number, typename = std::enable_if_t<std::is_integral_v<Number>>>
@@ -49,7 +49,7 @@ inline std::string trimmed(const std::string &text) {
     return first < last ? std::string(first, last) : std::string();
 }
 
-// Removes spaces at the ends, and a final semicolon.
+// Removes spaces at both ends of a text, and a final semicolon.
 inline std::string statement(const std::string &text) {
     const std::string whole = trimmed(text);
     return !whole.empty() && whole.back() == ';' ? trimmed(whole.substr(0, whole.size() - 1)) : whole;
@@ -63,7 +63,7 @@ inline std::string one_of(const std::vector<std::string> &choices) {
     return listed;
 }
 
-// Writes at least `digits` digits.
+// Writes a number in hexadecimal with at least `digits` digits.
 inline std::string hexadecimal(uint64_t value, int digits) {
     char text[24];
     std::snprintf(text, sizeof text, "0x%0*llx", digits, static_cast<unsigned long long>(value));

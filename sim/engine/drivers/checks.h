@@ -1,4 +1,4 @@
-// Protocol rules of streams, for every component.
+// Checks of the valid-ready protocol of streams, for every component.
 #ifndef SPTC_CHECKS_H
 #define SPTC_CHECKS_H
 
@@ -6,10 +6,10 @@
 #include <cstring>
 #include <deque>
 
-// Counter of consecutive cycles in which something waits; cycles that do not count leave it unchanged.
+// Counter of consecutive cycles of waiting; cycles without `counts` leave it unchanged.
 class Waiting {
   public:
-    // Record one cycle; return whether the wait is longer than `longest`.
+    // Record one cycle; return whether the wait is longer than `longest` cycles.
     bool exceeds(int64_t longest, bool waits, bool counts = true) {
         cycles = waits ? cycles + counts : 0;
         return cycles > longest;
@@ -19,8 +19,8 @@ class Waiting {
     int64_t cycles = 0;
 };
 
-// Checker of a stream of results: they are in order, none is lost, invented or repeated, and one that is not taken
-// stays.
+// Checker of a stream of results: results come in order, none is lost, invented or repeated, and a result stays until
+// it is accepted.
 template <size_t bytes>
 class Results {
   public:
@@ -32,7 +32,7 @@ class Results {
     // Append an expected result; null accepts any result.
     void expect(const void *expected) { due.push_back(expected); }
     bool are_due() const { return !due.empty(); }
-    // Check a settled cycle; return the broken rule, null for none. A due result may take `longest` cycles.
+    // Check a settled cycle; return the violated rule, null for none. A due result may take `longest` cycles.
     const char *follow(bool valid, bool ready, const void *result, int64_t longest) {
         if (stays && !valid) return "withdraws a result before it is taken";
         if (stays && std::memcmp(result, before, bytes) != 0) return "changes a result before it is taken";

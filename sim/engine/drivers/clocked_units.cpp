@@ -1,4 +1,4 @@
-// Units as Verilator models.
+// Library of units as Verilator models, which the model of a top clocks.
 #include <cstring>
 #include <deque>
 

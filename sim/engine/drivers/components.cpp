@@ -1,14 +1,14 @@
-// Combinational components: input vectors in, output vectors out.
+// Driver of combinational components: applies input vectors and records output vectors.
 #include <cstring>
 
 #include "model.h"
 
-// Place of a port in a vector: its index in `Ports::every`, its first byte, and its number of bytes.
+// Position of a port in a vector: its index in `Ports::every`, its first byte, and its size in bytes.
 struct Place {
     int32_t port, offset, size;
 };
 
-// Layout of a vector: the places of its ports, and its number of bytes.
+// Layout of a vector: the positions of its ports, and its size in bytes.
 struct Vectors {
     const Place *places;
     size_t count, bytes;

@@ -1,4 +1,4 @@
-// A row without registers and with a tied control word: the functions of `row.cpp`, many steps at once.
+// Driver of a row without registers and with a constant control word: the functions of `row.cpp`, many steps at once.
 #include "computed.h"
 #include "configuration.h"
 

@@ -1,5 +1,6 @@
-// Units without registers. Steps are collected until the first result of all units is due. With two threads they are
-// also computed as soon as all units together have the steps of one cycle and the second thread is free.
+// Library of units as generated functions without registers. Steps are collected until the first result of all units is
+// due. With two threads, they are also computed as soon as all units together have the steps of one cycle and the
+// second thread is idle.
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -38,8 +39,8 @@ void compute_all(std::vector<Entry *> &waiting) {
     waiting.clear();
 }
 
-// Steps that are not computed are in one of two lists: `waiting` of the thread that clocks the units, and `handed` of
-// the second thread while it is busy.
+// Steps that are not yet computed are in one of two lists: `waiting` belongs to the thread that clocks the units,
+// `handed` to the second thread while that is busy.
 class Units {
   public:
     explicit Units(int threads) {
@@ -65,7 +66,7 @@ class Units {
             if (!busy.load(std::memory_order_acquire))
                 compute_all(waiting);
             else
-                std::this_thread::yield();  // the second thread may be waiting for this core
+                std::this_thread::yield();  // the second thread may need this processor core
         }
         std::memcpy(result, oldest.result, sizeof oldest.result);
     }

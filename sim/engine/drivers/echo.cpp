@@ -1,4 +1,4 @@
-// Arrays that return a hash of their operands, with the timing of real arrays.
+// Library of arrays that return a hash of their operands, with the timing of real arrays.
 #include <cstdint>
 #include <deque>
 
@@ -6,7 +6,7 @@
 
 namespace {
 
-constexpr int most = 3;  // largest number of results in an array
+constexpr int most = 3;  // largest number of results in flight in an array
 
 uint32_t fold(uint32_t hash, uint32_t word) {
     hash = (hash ^ word) * 0x9e3779b1u;
@@ -30,7 +30,7 @@ struct Operands {
     bool half() const { return field(at_control + at_result_code, result_code_bits) == f16; }
     bool wide() const { return wide_codes >> field(at_control, 4) & 1; }
     bool scaled() const { return field(at_control + at_scale, scale_bits) != 0; }
-    // Metadata nibbles of a row, gathered from the fragments of mma.sp.
+    // Metadata nibbles of a row, gathered from the registers of mma.sp.
     uint64_t metadata(int row) const {
         const int quad = 4 * (row % 8), upper = row / 8;
         const uint64_t selector = field(at_selector, 2), low = selector & 1;

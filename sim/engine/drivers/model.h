@@ -1,18 +1,18 @@
-// The model of a top, its ports by name, and its clock.
+// Verilator model of a top, its ports by name, and its clock.
 #ifndef SPTC_MODEL_H
 #define SPTC_MODEL_H
 
 #include "configuration.h"
 
-// First part of the handle of every driver.
+// Model and ports of a top; every driver's handle begins with this structure.
 struct Driven {
     Model model;
     Ports ports{model};
 };
 
-// Clock a rising edge. Nothing happens at a falling edge, so the model is not evaluated there: its record of the last
-// clock value is cleared instead. The name of this record is that of the one Verilator version that this package
-// requires. A template, since a model without registers has no clock.
+// Clock a rising edge. The model does nothing at a falling edge and is not evaluated there; instead, its record of the
+// last clock value is cleared. The name of this record is specific to the Verilator version that this package requires.
+// This function is a template, since a model without registers has no clock.
 template <typename Clocked>
 void rise(Clocked &model) {
     model.rootp->__Vtrigprevexpr___TOP__clk__0 = 0;
@@ -20,7 +20,7 @@ void rise(Clocked &model) {
     model.eval();
 }
 
-// One cycle in reset.
+// Run one cycle in reset.
 template <typename Clocked>
 void reset(Clocked &model) {
     model.rst = 1;

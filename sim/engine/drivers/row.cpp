@@ -1,4 +1,4 @@
-// A row: steps in, results out.
+// Driver of a row: applies steps and records results.
 #include <cstring>
 
 #include "model.h"
@@ -19,14 +19,14 @@ void evaluate(Row &row, bool enabled) {
 
 extern "C" void *row_create() {
     auto *row = new Driven;
-    row->model.eval();  // the clock is low
+    row->model.eval();  // evaluate once with the clock low
     return row;
 }
 extern "C" void row_destroy(void *row) { delete static_cast<Driven *>(row); }
 
-// In each enabled cycle the next of `count` steps enters; without `enables` every cycle is enabled. In other cycles the
-// complement of the step is at the input. After the last step the input is not loaded again. The result of every cycle
-// is recorded after the clock edge.
+// In each enabled cycle, the next of `count` steps enters the row; without `enables`, every cycle is enabled. In other
+// cycles, the complement of the step is at the input. After the last step, the input stays unchanged. The result of
+// every cycle is recorded after the clock edge.
 extern "C" void row_run(void *handle, size_t count, const uint32_t *steps, size_t cycles, const uint8_t *enables,
                         uint64_t *results) {
     Model &row = static_cast<Driven *>(handle)->model;

@@ -1,4 +1,5 @@
-// The tensor cores of one CTA or of a pair: commands and both memories in, tensor memory and cycles out.
+// Driver of the tensor cores of one CTA or of a pair: runs commands with models of both memories, and records the
+// contents of tensor memory and cycle numbers.
 #include <cstring>
 #include <deque>
 
@@ -11,9 +12,9 @@ constexpr int width = 512, panel = 8;
 constexpr uint32_t memory_units = 1u << 14;
 
 struct Command {
-    const uint32_t *payload[2];                // for each CTA
-    uint32_t *flags[2];                        // of each panel, in the order of writing
-    int32_t panels, written[2], undefined[2];  // a commit has no panels
+    const uint32_t *payload[2];                // payload for each CTA
+    uint32_t *flags[2];                        // flags of each panel, in the order of writing
+    int32_t panels, written[2], undefined[2];  // numbers of panels; a commit has none
     int64_t taken[2], done[2];
 };
 
@@ -21,11 +22,11 @@ struct Work {
     Command *commands;
     const uint8_t *images[2];
     uint32_t *tensors[2];
-    const uint8_t *pattern;  // repeated; bit c: the next command is offered to CTA c in this cycle
+    const uint8_t *pattern;  // repeats; bit c: offer the next command to CTA c in this cycle
     int64_t ctas, count, image_bytes, pattern_cycles;
-    int64_t cycles;                             // limit of the run
-    int64_t patience;                           // limit of cycles without a transfer
-    int64_t arrivals[2], reads[2], columns[2];  // commits that arrived, reads of shared memory and of columns
+    int64_t cycles;                             // maximum number of cycles of the run
+    int64_t patience;                           // maximum number of cycles without a transfer
+    int64_t arrivals[2], reads[2], columns[2];  // numbers of arrived commits, memory reads and column reads
 };
 
 struct Cta : Driven {
@@ -46,8 +47,8 @@ struct Cta : Driven {
     int which = 0;
     int64_t next = 0, writing = 0, issued = 0, finished = 0;
     bool offers = false;
-    std::deque<int64_t> marks;  // multiplications that must be written before each pending commit arrives
-    // Data read in the previous cycle, from before the writes of that cycle.
+    std::deque<int64_t> marks;  // for each pending commit, multiplications written before it arrives
+    // Data read in the previous cycle; they exclude the writes of that cycle.
     uint32_t addresses[rows] = {}, operands[lanes], accumulators[lanes * panel];
     bool reads = false, reads_operands = false, reads_accumulators = false;
 
@@ -106,7 +107,7 @@ void Cta::read(Work &work) {
     work.columns[which] += reads_operands;
 }
 
-// Write eight columns, after the reads of the same cycle.
+// Write eight columns of tensor memory; reads of the same cycle return the old data.
 const char *Cta::write(const Work &work, int64_t cycle) {
     if (writing >= next) return "writes columns that nothing asked for";
     Command &command = work.commands[writing];
@@ -125,7 +126,7 @@ const char *Cta::write(const Work &work, int64_t cycle) {
     return nullptr;
 }
 
-// Check a settled cycle; return the broken rule, null for none.
+// Check a settled cycle; return the violated rule, null for none.
 const char *Cta::follow(Work &work, int64_t cycle, bool &moved) {
     read(work);
     if (ports.pending != marks.size()) return "counts too few commits or too many";
@@ -159,7 +160,7 @@ extern "C" void *cta_create(void *(*create)(int), void (*destroy)(void *), void 
 }
 extern "C" void cta_destroy(void *cta) { delete static_cast<Cta *>(cta); }
 
-// Run work from reset; return the broken rule, null for none.
+// Run work from reset; return the violated rule, null for none.
 extern "C" const char *cta_run(void *const *handles, Work *work) {
     Cta *ctas[2];
     for (int which = 0; which < work->ctas; ++which) {
@@ -178,7 +179,7 @@ extern "C" const char *cta_run(void *const *handles, Work *work) {
             ctas[which]->drive(*work, now >> which & 1, cycle);
             ctas[which]->evaluate();
         }
-        // The outputs from one CTA of a pair to the other do not depend on the inputs from the other.
+        // The outputs of a CTA to the other CTA of its pair do not depend on the inputs from that CTA.
         for (int which = 0; which < 2 && work->ctas == 2; ++which) {
             Ports &own = ctas[which]->ports, &other = ctas[1 - which]->ports;
             own.other_waits = other.waits;

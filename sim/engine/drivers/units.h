@@ -1,4 +1,4 @@
-// Units of a top as models in a library of their own, which the model of the top clocks.
+// Units of a top as models in a separate library, which the model of the top clocks.
 #ifndef SPTC_UNITS_H
 #define SPTC_UNITS_H
 
@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-// Functions of a library of units.
+// Functions of a unit library.
 struct Library {
     void *(*create)(int);
     void (*destroy)(void *);
@@ -14,7 +14,7 @@ struct Library {
     void (*clock)(void *, void *, const uint32_t *, uint32_t *);
 };
 
-// The units of one model; none if the model contains its units.
+// The units of one model of a top; empty if the model itself contains its units.
 struct UnitsOfModel {
     Library library;
     void *units;
@@ -24,7 +24,7 @@ struct UnitsOfModel {
     }
 };
 
-// The units of the model that is being created or evaluated.
+// The units of the model that is being created or evaluated in this thread.
 inline thread_local UnitsOfModel *evaluated;
 
 extern "C" inline void *unit_create() { return evaluated->library.add(evaluated->units); }

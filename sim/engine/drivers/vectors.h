@@ -1,4 +1,4 @@
-// Vector types of `function.h`: each element is one limb of a word of one step.
+// Vector types of `function.h`: each lane is one 32-bit limb of a word, for one step.
 #ifndef SPTC_VECTORS_H
 #define SPTC_VECTORS_H
 
@@ -7,7 +7,7 @@
 
 constexpr size_t lanes = 16;
 typedef uint32_t Steps __attribute__((vector_size(4 * lanes)));
-typedef int32_t Truth __attribute__((vector_size(4 * lanes)));  // result of a comparison: all ones, or zero
+typedef int32_t Truth __attribute__((vector_size(4 * lanes)));  // result of a comparison in each lane: all ones or zero
 
 inline Steps bit(Truth truth) { return (Steps)truth & 1u; }
 inline Steps chosen(Steps one, Steps other, Steps where) { return (one & ~where) | (other & where); }

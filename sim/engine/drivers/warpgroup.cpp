@@ -1,5 +1,5 @@
-// A warpgroup: commands, accumulators and mma instructions in, results and their cycles out. The driver adds a shared
-// memory, which answers in the next cycle, and the registers from which accumulators are read.
+// Driver of a warpgroup: runs commands, accumulators and mma instructions, and records results and cycle numbers. It
+// contains a shared memory, which returns data in the next cycle, and the registers that hold accumulators.
 #include "checks.h"
 #include "model.h"
 #include "units.h"
@@ -8,19 +8,19 @@ namespace {
 
 constexpr uint32_t memory_units = 1u << 14, half = memory_units / 2;
 
-// A command. Its image fills the half of shared memory that contains `first_unit`, or the whole memory if it has more
-// units than a half. Negative numbers are not checked.
+// A command. Its image fills the half of shared memory that contains `first_unit`, or the whole memory if the image is
+// larger than half of it. Negative `reads` and `ready` are not checked.
 struct Command {
     const uint32_t *payload, *image, *c, *expected;  // c: null for the results of the previous multiplication
     uint32_t *results;
     int32_t operation, pending, panels, first_unit, image_units;
-    int32_t reads;  // cycles in which shared memory is read
-    int32_t ready;  // cycles from its acceptance to its first accumulators, if no other multiplication is under way
+    int32_t reads;  // number of cycles in which shared memory is read
+    int32_t ready;  // cycles from acceptance to the first accumulators, if no other multiplication is in flight
     int64_t taken, done;
 };
 
-// An mma instruction. Its C may be the result of the earlier instruction `after` of its array; it is then offered
-// `surroundings` cycles after that result.
+// An mma instruction. Its C may be the result of the earlier instruction `after` of the same array; the instruction is
+// then offered `surroundings` cycles after that result.
 struct Instruction {
     const uint32_t *payload, *expected;
     uint32_t *result;
@@ -33,7 +33,7 @@ struct Array {
     Instruction *instructions;
     int32_t count, issued, answered;
 
-    // The next instruction if its accumulators are available, else null.
+    // Return the next instruction if its accumulators are available, else null.
     const Instruction *next(int64_t cycle) const {
         if (issued == count) return nullptr;
         const Instruction &instruction = instructions[issued];
@@ -48,19 +48,19 @@ struct Work {
     Array *arrays;
     const uint16_t *pattern;
     int64_t count, pattern_cycles;
-    int64_t cycles;                         // limit of the run
-    int64_t patience;                       // limit of cycles without a transfer
-    int64_t longest_wait, longest_silence;  // limit for commands, accumulators and results; limit for results of mma
-    int64_t ends_with_commands;             // end without waiting for the remaining mma instructions
+    int64_t cycles;                         // maximum number of cycles of the run
+    int64_t patience;                       // maximum number of cycles without a transfer
+    int64_t longest_wait, longest_silence;  // longest wait of commands, accumulators and results; of mma results
+    int64_t ends_with_commands;             // whether to end without waiting for the remaining mma instructions
 
-    // Number of the first multiplication from a place on; `count` if there is none.
+    // Return the index of the first multiplication at or after `place`; `count` if there is none.
     int64_t multiplication_from(int64_t place) const {
         while (place < count && commands[place].operation != multiply) ++place;
         return place;
     }
 };
 
-// State of one run.
+// State of one run of the warpgroup.
 class Run {
   public:
     Run(Model &model, Ports &ports, uint32_t (&memory)[memory_units][4], const Work &work)
@@ -78,21 +78,21 @@ class Run {
     uint32_t (&memory)[memory_units][4];
     const Work &work;
     int64_t cycle = 0, last_transfer = 0;
-    // Numbers of the next command, of the multiplications whose accumulators and results come next, and of the one
-    // before `reading`.
+    // Indices of the next command, of the multiplications whose accumulators and results come next, and of the
+    // multiplication before `reading`.
     int64_t next = 0, reading, writing, before;
     int32_t panel_read, panel_written;
     bool offers, offers_c, alone;
-    int offered, turn = 0;  // the array to which an instruction is offered, or -1; the first array to try next
-    // Reads of the previous cycle.
+    int offered, turn = 0;  // array to which an instruction is offered, or -1; first array to try next
+    // Shared-memory reads of the previous cycle.
     bool reads;
     uint32_t addresses[rows];
-    // Expected results and counts.
+    // Expected results and read counts.
     Results<sizeof Ports::o_payload> results;
     Results<warp_words * 4> of_mma[warps];
-    std::deque<int64_t> marks;  // number of finished multiplications at which each commit group is finished
+    std::deque<int64_t> marks;  // finished multiplications that complete each commit group
     int64_t issued, finished, times_read, reads_due, since_alone, ready_alone;
-    int64_t since[warps], interval[warps];  // cycles since an array began an instruction, and until it has room again
+    int64_t since[warps], interval[warps];  // cycles since an array's last start, and until it has room
     Waiting closed, starved;
 
     void forget();
@@ -116,7 +116,7 @@ class Run {
     }
 };
 
-// Reset the state; the run continues with the next command.
+// Clear the state as a reset does; the run continues with the next command.
 void Run::forget() {
     reading = writing = work.multiplication_from(next);
     before = work.count;
@@ -135,9 +135,9 @@ void Run::forget() {
     closed = starved = Waiting();
 }
 
-// Drive the data of reads, and offer commands, accumulators and instructions.
+// Drive read data, and offer commands, accumulators and instructions.
 void Run::drive(uint16_t now, bool in_reset) {
-    // Without a read the port carries noise.
+    // Without a read, the data ports carry noise.
     for (int row = 0; row < rows; ++row) {
         void *data = ports.memory_data[row];
         if (reads)
@@ -183,7 +183,8 @@ void Run::drive(uint16_t now, bool in_reset) {
     }
 }
 
-// Offer an mma instruction: round-robin to an array with room, or blindly to the array that the pattern names.
+// Offer an mma instruction: in round-robin order to an array with room, or to the array that the pattern selects even
+// if it has no room.
 void Run::offer_instruction(uint16_t now, bool blind) {
     if (offered >= 0 || !(now & pattern_offer_mma)) return;
     for (int place = 0; place < (blind ? 1 : warps); ++place) {
@@ -202,7 +203,7 @@ void Run::offer_instruction(uint16_t now, bool blind) {
     }
 }
 
-// Check the settled cycle; return the broken rule, null for none.
+// Check the settled cycle; return the violated rule, null for none.
 const char *Run::check() {
     const bool takes_c = offers_c && ports.c_ready;
     if (takes_c) {
@@ -218,7 +219,7 @@ const char *Run::check() {
     if (ports.pending < marks.size()) return "counts too few groups";
     if (const char *broken = check_arrays()) return broken;
     if (since_alone >= 0) {
-        // With a second multiplication the delay is not exact: its B may be read before A of the first.
+        // The delay is not exact with a second multiplication, since its B may be read before A of the first one.
         const bool single = are_arrays_idle() && work.multiplication_from(writing + 1) >= next;
         if (since_alone < ready_alone ? takes_c : offers_c && !takes_c && single)
             return "takes the first accumulators too early or too late";
@@ -248,7 +249,7 @@ const char *Run::check_arrays() {
     return nullptr;
 }
 
-// Account for a command that is taken.
+// Record a command that is accepted; return the violated rule, null for none.
 const char *Run::take(Command &command) {
     command.taken = cycle;
     if (command.operation == commit) marks.push_back(issued);
@@ -268,7 +269,7 @@ const char *Run::take(Command &command) {
     return nullptr;
 }
 
-// Account for all transfers of the settled cycle.
+// Record all transfers of the settled cycle; return the violated rule, null for none.
 const char *Run::move() {
     const bool takes_c = offers_c && ports.c_ready, writes = ports.o_valid && ports.o_ready;
     const bool takes = offers && ports.i_ready, begins = offered >= 0 && ports.mma_ready;
@@ -317,7 +318,8 @@ const char *Run::all_cycles() {
     bool stalled = false, moved = false;
     for (; cycle < work.cycles && !ended(); ++cycle) {
         uint16_t now = work.pattern[cycle % work.pattern_cycles];
-        // Random cycles rarely have both transfers after a stall, or a reset at either end of a panel.
+        // Force events that are rare in random patterns: both transfers after a stall, and a reset at either end of a
+        // panel.
         if (stalled && now & pattern_meet)
             now = (now & ~pattern_reset) | pattern_offer | pattern_offer_c | pattern_take;
         if (moved && now & pattern_meet_reset) now = pattern_reset;
@@ -355,8 +357,7 @@ extern "C" void *group_create(void *(*create)(int), void (*destroy)(void *), voi
 }
 extern "C" void group_destroy(void *group) { delete static_cast<Group *>(group); }
 
-// Run work from reset; return the broken rule, null for none; `taken` is the number of accumulator panels that were
-// taken.
+// Run work from reset; return the violated rule, null for none. `taken` is the number of accepted accumulator panels.
 extern "C" const char *group_run(void *handle, const Work *work, int64_t *taken) {
     Group &group = *static_cast<Group *>(handle);
     evaluated = &group.units;
