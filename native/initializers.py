@@ -1,4 +1,4 @@
-"""Text of C++ tables of constants, and decomposition of index maps into contributions of single coordinate bits."""
+"""Text of C++ tables of constants, and decomposition of index maps into contributions of row and column bits."""
 
 from collections.abc import Iterable, Sequence
 

@@ -136,7 +136,7 @@ def _fingerprint() -> str:
 
 
 def _units() -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the name of each object file, with the compiler arguments that are specific to it."""
+    """Yield the name of each object file, with the compiler arguments that differ between object files."""
     for name in sorted(path.stem for path in SOURCES.glob("src/*.cpp") if path.stem != "kernels"):
         yield name, (str(SOURCES / "src" / f"{name}.cpp"),)
     for kernels, options in KERNELS.items():

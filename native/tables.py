@@ -48,7 +48,7 @@ _END = """
 class Form:
     """A form: all instructions that differ only in M and N, which share a row of the table FORMS."""
 
-    instruction: Instruction  #: First instruction of the form, which represents all others
+    instruction: Instruction  #: First instruction of the form, which represents all instructions of the form
     #: Values of M and N of all instructions of the form, ascending.
     rows: tuple[int, ...]
     columns: tuple[int, ...]

@@ -29,7 +29,7 @@ from .initializers import Table, array, braces, linear_map, padded
 
 __all__ = ["tables"]
 
-_BITS = 8  # number of bits of the largest coordinate
+_BITS = 8  # number of bits of the largest row or column index
 _CODES_OF_TYPES, _CODES_OF_ACCUMULATORS, _MOST_ROWS = 8, 4, 3
 _CONTAINERS = (4, 8, 16, 32)
 _SCALE_SIZES = (1, 2, 4)

@@ -131,7 +131,7 @@ def _offsets(config: CoreConfig, inputs: Values) -> Values:
 
 
 def _exponents(count: int, shape: Shape, rng: np.random.Generator, vectors: int) -> Values:
-    """Draw exponents with random spread; in half of the vectors, one input in turn is larger than all others."""
+    """Draw exponents with random spread; in half of the vectors, one exponent is larger than all others."""
     lowest, highest = (
         (-(1 << shape.width - 1), (1 << shape.width - 1) - 1) if shape.signed else (0, (1 << shape.width) - 1)
     )
@@ -180,7 +180,7 @@ def _magnitudes(align: AlignmentShifter, rng: np.random.Generator, count: int) -
 def _shifted(align: AlignmentShifter, inputs: Values) -> Values:
     shift_amount = np.minimum(inputs["shift_amount"], 62)
     padded = inputs["magnitude"] << align.padding if align.padding >= 0 else inputs["magnitude"] >> -align.padding
-    # bits above the shifter's range keep their positions
+    # bits beyond the range of the shifter keep their positions
     shifted = padded & (1 << align.shifted_bits) - 1
     return {"output": padded - shifted | shifted >> shift_amount}
 
@@ -235,7 +235,8 @@ def _scales(config: CoreConfig, rng: np.random.Generator, count: int) -> Values:
     inputs = {"scale": np.array(codes)[rng.integers(0, len(codes), count)]}
     for side in "ab":
         code = rng.integers(0, 256, count)
-        code = np.where(rng.random(count) < 0.2, rng.integers(0, 8, count), code)  # ue4m3: zero or subnormal
+        # In 20 % of the vectors, the code is zero or subnormal in ue4m3.
+        code = np.where(rng.random(count) < 0.2, rng.integers(0, 8, count), code)
         inputs[f"scale_{side}"] = np.where(rng.random(count) < 0.03, rng.choice([0x7F, 0xFF], count), code)
     return inputs
 

@@ -23,6 +23,6 @@ class ComponentBench:
 
     component: wiring.Component
     stimulus: Callable[[np.random.Generator, int], Values]  #: Function that draws a number of random input vectors
-    model: Callable[[Values], Values]  #: Function that computes the expected values of all output ports
+    model: Callable[[Values], Values]  #: Function that computes the expected values of all outputs from the inputs
     #: Input ports that carry an element code; only codes of elements of the configuration are driven
     codes: tuple[str, ...] = ()

@@ -54,7 +54,7 @@ _RULE_CODES = 8
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A block of steps: some rows of A times some columns of B under one instruction."""
+    """A block of steps: the products of some rows of A and some columns of B under one instruction."""
 
     name: str  #: Name of the block: instruction of the steps and distribution of the operands
     #: Steps as :func:`~sptc.sim.engine.steps.steps_of` packs them, shape (rows, columns, words).
@@ -201,7 +201,8 @@ def _with_residues(
     """Return operands whose accumulators cancel all but one bit of the rounded sum of products."""
     c = multiply(instruction, arch, replace(operands, c=np.zeros_like(operands.c)))
     c ^= c.dtype.type(1 << instruction.c.bits - 1)
-    # In half of the outputs the remaining bit is the lowest bit of the fraction, in the others it is at any position.
+    # In half of the outputs, the bit that cancellation leaves is the lowest fraction bit; in the others, it is at any
+    # position.
     place = rng.integers(-instruction.c.fraction_bits, instruction.c.fraction_bits + 1, c.shape).clip(0)
     c += (rng.integers(-1, 2, c.shape) << place).astype(c.dtype)
     return replace(operands, c=c)

@@ -22,7 +22,7 @@ BENCHES = component_benches(SETTINGS.config)
 
 
 async def answers_as_the_golden_model(top: HierarchyObject, component: str) -> None:
-    """Drive all input vectors in sequence and compare outputs; an output must not depend on the previous vector."""
+    """Drive all input vectors in sequence and compare outputs: an output must not depend on the previous vector."""
     bench = BENCHES[component]
     rng = np.random.default_rng([cocotb.RANDOM_SEED, zlib.crc32(component.encode())])
     vectors = bench.stimulus(rng, SETTINGS.items)

@@ -22,7 +22,7 @@ def component_benches(config: CoreConfig) -> dict[str, ComponentBench]:
 
 
 class Harness(Elaboratable):
-    """Top with independent combinational `components`, by name; each of their ports is a port ``component__port``."""
+    """Top module with all combinational `components`; their ports are ports ``component__port`` of the top module."""
 
     def __init__(self, components: Mapping[str, wiring.Component]) -> None:
         self.components = dict(components)
@@ -31,11 +31,11 @@ class Harness(Elaboratable):
         self.ports = [Port(port.name, Signal(port.bits, name=port.name), port.is_input) for port in inner]
 
     def of(self, name: str) -> list[Port]:
-        """Return the ports of the top that belong to one component."""
+        """Return the ports of the top module that belong to one component."""
         return [port for port in self.ports if port.name.startswith(f"{name}__")]
 
     def elaborate(self, platform: object) -> Module:
-        """Connect each port of the top to the port of its component."""
+        """Connect each port of the top module to the port of its component."""
         m = Module()
         for name, component in self.components.items():
             m.submodules[name] = component

@@ -46,7 +46,7 @@ def row_package(config: CoreConfig, arch: str) -> str:
         single_steps(config, arch),
         arch,
         {"STEP": row_step_layout(config), "RESULT": row_result_layout(config)},
-        {"BYTES_OF_B": orders, "NIBBLES_OF_ROW": nibbles},  # tables indexed by `wide` and `sparse`, and by `wide`
+        {"BYTES_OF_B": orders, "NIBBLES_OF_ROW": nibbles},  # indices: (wide, sparse) and (wide)
     )
 
 

@@ -42,12 +42,12 @@ class DotProduct:
     a: tuple[int, ...]
     b: tuple[int, ...]
     c: int  #: Accumulator code
-    #: Block scale codes, each for an equal share of the products; empty without a scale format.
+    #: Block scale codes of A and B, each for an equal share of the products; empty without a scale format.
     scale_a: tuple[int, ...] = ()
     scale_b: tuple[int, ...] = ()
 
     def fits(self, instruction: Instruction) -> bool:
-        """Return whether an instruction can sum the products of this dot product in its first step."""
+        """Return whether an instruction can sum the products of the stored dot product in its first step."""
         i = instruction
         return (
             (i.a.name, i.b.name, i.d.name) == self.formats
@@ -59,7 +59,7 @@ class DotProduct:
         )
 
     def operands(self, instruction: Instruction, rows: int, columns: int) -> MatrixOperands:
-        """Return the matrices of a tile in which every output is this dot product."""
+        """Return the operand matrices of a tile in which every output is the stored dot product."""
         i = instruction
         a, b = np.zeros((rows, i.stored_k), np.int64), np.zeros((i.k, columns), np.int64)
         a[:, : len(self.a)] = self.a
@@ -105,7 +105,7 @@ def with_directed_vectors(config: CoreConfig, name: str, bench: ComponentBench) 
 
 
 def _can_carry(config: CoreConfig, bench: ComponentBench, vector: dict[str, int]) -> bool:
-    """Return whether a component has all ports and element codes of a vector, and its ports are wide enough."""
+    """Return whether a bench has ports of the right width, and the element codes, for a stored vector."""
     ports = {port.name: port for port in ports_of(bench.component) if port.is_input}
     if not vector.keys() <= ports.keys():
         return False

@@ -188,7 +188,7 @@ def _warp_fields(
 
 
 def _illegal_chunks(instruction: Instruction, matrices: MatrixOperands) -> list[int]:
-    """Return the undefined-nibble flags of each row of A; bit c of a row is the flag of chunk c."""
+    """Return the undefined-nibble flags of each row of A as an integer; bit c is the flag of chunk c."""
     if not instruction.rule:
         return [0] * _ROWS
     assert matrices.nibbles is not None
@@ -208,7 +208,7 @@ def _words(rng: np.random.Generator, *shape: int) -> NDArray[np.uint32]:
 
 
 def _filled(registers: NDArray[np.uint32], rng: np.random.Generator) -> list[list[int]]:
-    """Return a warp's registers; unused registers are random or all ones, which is NaN in every format that has NaN."""
+    """Return a warp's registers; registers that an instruction does not use are random or all ones (NaN in floats)."""
     others = _words(rng, _LANES, _REGISTERS - registers.shape[2])
     others[rng.random(others.shape) < 0.5] = 0xFFFFFFFF
     return np.concatenate([registers[0], others], axis=1).tolist()

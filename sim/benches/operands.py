@@ -182,7 +182,7 @@ def _selected_operands(config: CoreConfig, inputs: Values) -> Values:
 
 
 def _containers(unpack: FormattedUnpack, rng: np.random.Generator, count: int) -> Values:
-    """Draw an element code for each vector and a number of that format for the slot; all other bits are random."""
+    """Draw an element code for each vector and a number of its format for the slot; all other bits are random."""
     config = unpack.slot.config
     octets = rng.integers(0, 256, (count, config.step_bytes), np.uint8)
     codes = rng.integers(0, len(config.elements), count)
@@ -230,8 +230,8 @@ def _unpacked(unpack: FormattedUnpack, inputs: Values) -> Values:
         for name, values in _raw(element, codes, point).items():
             fields[name][where] = values
         absent[where] = False
-    # Mask undefined fields: for an element that the slot does not support, all fields except the zero flag; for zero,
-    # Inf and NaN, exponent or significand.
+    # Mask undefined output fields. For an element that the slot does not support, they are all fields except the zero
+    # flag; for zero, Inf and NaN, they are the exponent or the significand.
     fields["sign"][absent] = np.ma.masked
     fields["exponent"][absent | (fields["zero"] == 1) | (fields["special"] == 1)] = np.ma.masked
     fields["significand"][fields["special"] == 1] = np.ma.masked

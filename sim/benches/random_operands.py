@@ -58,7 +58,7 @@ class Operands:
 
     @property
     def held(self) -> HeldOperands:
-        """The operands of the tiles in the record that back ends accept."""
+        """The operands as a HeldOperands record, which back ends accept."""
         arrays = {"a": self.a, "b": self.b, "c": self.c} | ({} if self.e is None else {"e": self.e})
         if not (self.scale_a and self.scale_b):
             return HeldOperands(arrays, Immediates(self.sparsity_selector))
@@ -107,7 +107,8 @@ def random_codes(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np
         low, high = (_float_codes(fmt, exponents, shape, rng) for exponents in ((0, 2), (top - 1, top)))
         share = {"tiny": 1.0, "huge": 0.0, "ends": 0.85}[distribution]
         codes = np.where(rng.random(shape) < share, low, high)
-        # Add zeros: the exponent of a zero must not affect the maximum, which only shows beside much smaller terms.
+        # Insert zeros: the exponent of a zero must not affect the largest exponent. Only much smaller other terms
+        # reveal this.
         return np.where(rng.random(shape) < 0.05, 0, codes)
     spread = _SPREAD[distribution]
     exponents = (0, top) if spread is None else (fmt.bias - spread, fmt.bias + spread)

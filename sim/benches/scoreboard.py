@@ -15,7 +15,7 @@ __all__ = ["Cycle", "Pattern", "Scoreboard", "ViolationError"]
 
 
 class ViolationError(AssertionError):
-    """Violation of a rule by the component under test; the message is one sentence."""
+    """Error: the component under test violates a rule of the stream protocol; the message is one sentence."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Pattern:
 
 
 class Scoreboard:
-    """Compares the results of a component with those expected for the items at its input, cycle by cycle and in order.
+    """Checker of a component's results: compares them with those expected for the accepted items, in order.
 
     Each result must be that of the oldest item in flight. No result may be lost, invented or repeated. A result that is
     not accepted must stay. No item that was in flight at a reset may appear after it. `longest_wait` limits the cycles

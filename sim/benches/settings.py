@@ -13,7 +13,7 @@ from .blocks import ARCHITECTURE_OF_PRESET
 
 __all__ = ["TOPS", "Settings"]
 
-#: Names of the tops that have a bench: all combinational components of a unit together, or one clocked top module.
+#: Names of the top modules that have a bench: all combinational components of a unit together, or one clocked module.
 TOPS = ("components", "row", "core", "warp", "warpgroup", "tcgen05")
 _VARIABLE = "SPTC_BENCH"
 
@@ -23,7 +23,7 @@ class Settings:
     """Settings of one bench: datapath, top module, number of items, and files."""
 
     preset: str  #: Datapath
-    top: str  #: Name of the top of the bench, one of :data:`TOPS`
+    top: str  #: Name of the top module of the bench, one of :data:`TOPS`
     items: int  #: Number of vectors, steps, tiles or instructions in each test
     coverage: str = ""  #: Coverage file into which functional coverage is merged; empty for none
     #: Path of the file with the work of the bench. For a warpgroup, :func:`~.warpgroup_items.write_jobs` writes it; for
@@ -45,7 +45,7 @@ class Settings:
         return ARCHITECTURE_OF_PRESET[self.preset]
 
     def environment(self) -> dict[str, str]:
-        """Return environment variables that pass these settings to the simulator process."""
+        """Return environment variables that pass the settings of the bench to the simulator process."""
         return {_VARIABLE: json.dumps(asdict(self))}
 
     def record(self, coverage: Coverage) -> None:

@@ -40,7 +40,7 @@ class _Sample(NamedTuple):
     input: int
     output: int
     waited: Sequence[int]  # cycles that the item and the result transferred in this cycle waited; 0 without a transfer
-    formats: tuple[int, int] | None  # element formats of A of two items that are transferred in consecutive cycles
+    formats: tuple[int, int] | None  # element formats of A of two items in consecutive cycles
     stages: Sequence[int]  # pipeline stages that contain a step
     event: str
 
@@ -264,8 +264,8 @@ _WARPGROUP_IN_FLIGHT, _CTA_IN_FLIGHT = Axis(_IN_FLIGHT, ("0", "1", "2")), Axis(_
 _ACCUMULATORS, _RESULTS = Axis("accumulators", _STATES), Axis("results", _STATES)
 _NONE_OR_THERE = ("none", "there")
 _BOTH_STREAMS = "A cycle in which so many instructions were held and both streams did this."
-#: Masks of bins. The axes of the first are instructions in flight and two streams; those of the others are an operation
-#: or a stream.
+#: Masks of bins. The first mask has three axes: instructions in flight, and two streams. The others have one axis: an
+#: operation, or the state of a stream.
 _NONE_IN_FLIGHT = np.arange(_MOST_IN_FLIGHT + 1)[:, None, None] == 0
 _IS_FENCE = np.arange(len(Operation))[:, None] == Operation.FENCE.value
 _IS_OFFERED = np.arange(len(_STATES))[:, None] > 0

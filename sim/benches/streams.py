@@ -64,7 +64,7 @@ class StreamDriver:
         self.offered: Item | None = None
 
     def drive(self, *, draining: bool = False) -> None:
-        """Set the inputs of the next cycle; an offered item stays until it is accepted or reset.
+        """Drive the inputs of the next cycle; an offered item stays until it is accepted or reset.
 
         While `draining`, no new item is offered, every result is accepted, and nothing is reset.
         """
@@ -78,7 +78,7 @@ class StreamDriver:
         self._top.rst.value = int(reset)
 
     def update(self, cycle: Cycle) -> None:
-        """Record a finished cycle. An item that was offered during a reset is offered again."""
+        """Update the driver after a cycle. An item that was offered during a reset is offered again."""
         self._instead = self._react(cycle)
         if cycle.accepts:
             self.offered = None

@@ -24,7 +24,7 @@ class CtaPanel:
 
     column: int  #: First column of the panel in tensor memory
     half: bool  #: Whether only the lower halves of the 32-bit words are written
-    words: int  #: Expected write data, as bits of the port; with `half`, upper halves are zero
+    words: int  #: Expected write data, as bits of the port; with `half`, the upper halves of words are zero
     illegal: int  #: Expected undefined-nibble flags of each row, as bits of the port
     of_pair: bool  #: Whether the other CTA of the pair also multiplies this panel of B
     other: int | None  #: Panel of B that the other CTA sends; None if B is in this CTA

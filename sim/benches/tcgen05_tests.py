@@ -42,19 +42,19 @@ class _Instructions:
         self.forget()
 
     def forget(self) -> None:
-        """Restart after a reset: restore tensor memory, and continue with the first task not completely written."""
+        """Restart after a reset: restore tensor memory, and continue with the first incomplete task."""
         self.offered: CtaTask | None = None
         self._next = self._finished
         self.tensor = self._work.tensor_after(self._next)
         self.due: deque[CtaPanel] = deque()
         self.pairs: deque[CtaPanel] = deque()
-        self._taken: deque[tuple[int, int]] = deque()  # for each task: index + 1, and panels not yet written
+        self._taken: deque[tuple[int, int]] = deque()  # for each task: its index + 1, and its unwritten panels
         self._issued = self._done = 0
         self._marks: deque[int] = deque()
         self.reads = self.columns = 0
 
     def drive(self, offer: bool, reset: bool) -> None:
-        """Set the inputs of the next cycle."""
+        """Drive the inputs of the command stream for the next cycle."""
         if self.offered is None and offer and not reset and self._next < len(self._work.tasks):
             self.offered = self._work.tasks[self._next]
             self._next += 1
@@ -79,13 +79,13 @@ class _Instructions:
         self.columns += task.columns
 
     def arrive(self) -> None:
-        """Record the arrival of a commit; raise a ViolationError if it is too early or was not requested."""
+        """Record the arrival of a commit; raise a ViolationError if the commit is too early or was not requested."""
         if not self._marks or self._marks[0] > self._done:
             raise ViolationError("a commit arrives before what was committed is written")
         self._marks.popleft()
 
     def write(self) -> None:
-        """Check the write of this cycle; raise a ViolationError if it is not the expected one."""
+        """Check the write to tensor memory in this cycle; raise a ViolationError if it is not the expected write."""
         top = self._top
         if not self.due:
             raise ViolationError("columns are written that nothing asked for")
@@ -155,7 +155,7 @@ class _OtherCta:
         self.waits = False
 
     def drive(self, pairs: deque[CtaPanel], may: bool) -> None:
-        """Set the inputs of the next cycle. Once the other CTA waits, it waits until both CTAs have multiplied."""
+        """Drive the signals of the other CTA. Once the other CTA waits, it waits until both CTAs have multiplied."""
         before, self.waits = self.waits, bool(pairs) and (self.waits or may)
         self._top.other_waits.value = int(self.waits)
         if self.waits and not before and pairs[0].other is not None:
@@ -182,7 +182,7 @@ async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
     instructions, coverage = _Instructions(top, work), CommandCoverage(config.name, CTA)
     shared, operands = SharedMemory(top, rng), ColumnMemory(top, rng, "tensor")
     accumulators, other = _Accumulators(top, rng), _OtherCta(top, rng)
-    # With this pace, resets between instructions are rarer than resets among the panels of one instruction.
+    # Resets between instructions are rarer than resets among the panels of one instruction.
     of_tasks, of_other = iter(Pattern(rng, pace=2 * pace, resets=resets)), iter(Pattern(rng, pace=pace))
     reads = columns = silent = 0
     start_clock(top)

@@ -32,7 +32,7 @@ class Job:
     instruction: int  #: Bits of the instruction's payload
     memory: list[int]  #: Contents of the used part of shared memory, in units of 16 bytes
     base: int  #: Index of the first unit of the used part, which wraps around the 2**14 units of the memory
-    reads: int  #: Number of cycles in which shared memory is read, eight units per cycle
+    reads: int  #: Number of cycles in which the instruction reads shared memory, eight units per cycle
     panels: list[Item]  #: Accumulators of eight columns each, with their expected results
 
     def read(self, unit: int) -> int:

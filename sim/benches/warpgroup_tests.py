@@ -43,7 +43,7 @@ class _Instructions:
         self.forget()
 
     def forget(self) -> None:
-        """Discard the state that a reset clears; the offered command stays."""
+        """Discard the state that a reset clears; the offered command stays offered."""
         self.panel: Item | None = None
         self._panels: deque[Item] = deque()
         self._left: deque[int] = deque()  # for each instruction, panels whose accumulators are not accepted
@@ -53,7 +53,7 @@ class _Instructions:
         self._halves: dict[int, Job] = {}
 
     def drive(self, offer: bool, offer_panel: bool, reset: bool) -> None:
-        """Set the inputs of the next cycle."""
+        """Drive the command and accumulator inputs for the next cycle."""
         top = self._top
         if self.offered is None and offer and not reset and not self.finished:
             self.offered = next(self._commands, None)
@@ -133,7 +133,7 @@ class _Beside:
         self.core = 0
 
     def drive(self, offer: bool, take: bool, reset: bool) -> None:
-        """Set the ``mma`` inputs of the next cycle."""
+        """Drive the ``mma`` inputs for the next cycle."""
         if self.offered is None and offer and not reset:
             self.offered, self.core = next(self._items), int(self._rng.integers(WARPS))
             self._top.mma__payload.value = self.offered.payload | self.core << mma_layout()["core"].offset
@@ -161,7 +161,7 @@ class _Beside:
 
     @property
     def incomplete(self) -> bool:
-        """Whether an array has not yet delivered a result; resets and panels can delay the first result for long."""
+        """Whether any array has not yet delivered a result; resets and panels can delay the first result for long."""
         return not all(board.delivered for board in self.boards)
 
 
@@ -196,7 +196,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
             offer, take, reset = meeting
             offer_panel = offer
         elif next(late):
-            # Offer accumulators while a result waits; random patterns would hardly ever do this.
+            # Offer accumulators while a result waits; random patterns hardly ever do so.
             waits = results is not None and results.o_valid and not results.o_ready
             offer_panel, take = waits or not scoreboard.under_way, take and not waits
         draining = instructions.idle
@@ -232,6 +232,6 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
 
 
 def _phases(rng: np.random.Generator, share: float, cycles: int) -> Iterator[bool]:
-    """Yield, for each cycle, whether its phase is active; a phase lasts `cycles` cycles on average."""
+    """Yield whether a random phase is active in each cycle; phases last `cycles` cycles on average."""
     while True:
         yield from [bool(rng.random() < share)] * int(rng.integers(1, 2 * cycles))

@@ -12,7 +12,7 @@ from ...infra.reading import opened, read_text
 __all__ = ["CodeCoverage"]
 
 _MAGIC = "# SystemC::Coverage-3"
-#: Verilator's names of the kinds of coverage points, with a description of a hit of each kind.
+#: Kinds of coverage points by their Verilator names, with a description of what a hit counts.
 _KINDS = {
     "line": "blocks of statements that ran",
     "branch": "branches that were taken",

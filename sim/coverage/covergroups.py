@@ -14,10 +14,10 @@ __all__ = ["Bin", "Covergroup", "Need", "Sampler", "bins_axis", "illegal_bins"]
 
 @dataclass(frozen=True, eq=False)
 class Need:
-    """Condition on the operations of a datapath; bins that need it are illegal if no operation satisfies it."""
+    """Condition on the operations of a datapath; bins that depend on it are illegal if no operation satisfies it."""
 
     reason: str  #: Reason why the bins are illegal, in one sentence
-    possible: Callable[[Any], bool]  #: Function that returns whether an operation satisfies this condition
+    possible: Callable[[Any], bool]  #: Function that returns whether an operation satisfies the condition
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class Bin:
 
     label: str
     hit: Callable[[Any], NDArray[np.bool_]]  #: Function that returns the mask of values that hit the bin
-    needs: tuple[Need, ...] = ()  #: Conditions that must all hold, or else the bin is illegal
+    needs: tuple[Need, ...] = ()  #: Conditions that the operation must satisfy, or else the bin is illegal
 
 
 def bins_axis(name: str, bins: Sequence[Bin]) -> Axis:
@@ -37,7 +37,7 @@ def bins_axis(name: str, bins: Sequence[Bin]) -> Axis:
 def illegal_bins(
     rows: Sequence[Sequence[Any]], bins: Sequence[Bin], needs: Sequence[Need] = ()
 ) -> list[tuple[str, ArrayLike]]:
-    """Return the illegal bins of a cross of operations and bins, as pairs of a reason and a mask.
+    """Return reasons and masks of the illegal bins in a cross product of operations and bins.
 
     A need is met in a row if one of its operations meets it. Reasons have the order of `needs`, by default that of the
     bins.
@@ -59,7 +59,7 @@ class Covergroup:
     axes: tuple[Axis, ...]  #: Axes of the covergroup; the bins are their cross product
     #: Function that returns the index along each axis for sampled values. Indices broadcast; every element is one hit.
     sample: Callable[[Any], tuple[ArrayLike, ...]]
-    iff: Callable[[Any], bool] = lambda values: True  #: Guard: whether sampled values count in this covergroup at all
+    iff: Callable[[Any], bool] = lambda values: True  #: Guard: whether values count in the covergroup at all
     #: Function that returns the mask of sampled elements that count; the mask broadcasts with the indices.
     where: Callable[[Any], ArrayLike] | None = None
     #: Bins of the last axis if its bins may overlap; `sample` then returns the indices along the other axes.

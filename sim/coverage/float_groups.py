@@ -59,11 +59,11 @@ def _bin_maker(
     return make
 
 
-#: Bin constructors for the only cause of a NaN result (a second cause would mask it), and for a cause of Inf in steps
+#: Bin constructors: for the only cause of a NaN result (a second cause would mask it), and for a cause of Inf in steps
 #: without NaN.
 _alone = _bin_maker(lambda s: s.specials, lambda s: s.specials.alone)
 _infinite = _bin_maker(lambda s: s.specials, lambda s: s.specials.no_nan)
-#: Bin constructors for steps whose result is the rounded sum, and for those of them whose result is zero.
+#: Bin constructors: for steps whose result is the rounded sum, and for such steps with a zero result.
 _ordinary = _bin_maker(lambda s: s, lambda s: s.ordinary)
 _zero = _bin_maker(lambda s: s, lambda s: s.ordinary & (s.trace.result == 0))
 _rounding_bin = _bin_maker(lambda s: s.rounding)
@@ -240,7 +240,7 @@ def alignment(mode: str, operations: Operations) -> Covergroup:
 
 @lru_cache(maxsize=1024)
 def _distances(exponents: range, others: tuple[int, ...], zero_exponent: int, last: int) -> NDArray[np.bool_]:
-    """Return a mask of the distances from e_max that a term can have; the last element is for all beyond `last`.
+    """Return a mask of the distances from e_max that a term can have; the last element stands for all beyond `last`.
 
     `exponents` are those of the term and `others` those of the other terms; e_max is at least `zero_exponent`.
     """

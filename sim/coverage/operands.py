@@ -102,7 +102,7 @@ class Operation:
 
     @property
     def zero_exponent(self) -> int:
-        """Lower bound of the largest exponent. It depends on the datapath's F, also in fp8 steps with a shorter F."""
+        """Lower bound of the largest exponent. It depends on the datapath's F even if fp8 steps keep fewer bits."""
         bits = self.config.block_alignment_bits if self.grouped else self.config.alignment_bits
         return zero_exponent_for(
             bits, half_result=self.result == "f16", grouped=self.grouped, floor=self.config.exponent_floor
@@ -180,7 +180,7 @@ class Operation:
 
     @property
     def can_overflow(self) -> bool:
-        """Whether the terms can raise the largest finite accumulator to Inf."""
+        """Whether adding the terms can turn the largest finite accumulator into Inf."""
         if self.result == "f16":
             return True
         factors = [self.slots, self.a.format.maximum, self.b.format.maximum]
@@ -233,7 +233,7 @@ class Control:
 
 @dataclass(frozen=True, eq=False)
 class Operands:
-    """Operands of steps with the same control word, in their containers; the first axis of every array is the step."""
+    """Operands of steps with the same control word, as container codes; the first axis of every array is the step."""
 
     a: NDArray  # elements multiplied in each slot of the hardware, after selection and swap
     b: NDArray

@@ -16,7 +16,7 @@ from .values import FloatValues, IntegerValues, StepValues
 
 __all__ = ["StepCoverage"]
 
-#: Number of steps evaluated together; the terms of so few steps fit in the second-level cache.
+#: Number of steps evaluated together: so few that the terms of a step fit in the second-level cache.
 _BLOCK = 1024
 _RULES = [*RULES]
 _RULE = Axis("rule", tuple(f"rule {rule}" for rule in RULES))
@@ -53,7 +53,7 @@ class StepCoverage:
         self.coverage = self._sampler.coverage
 
     def sample(self, steps: NDArray[np.uint32], results: NDArray[np.uint64]) -> None:
-        """Count steps, packed as by :func:`sptc.sim.engine.steps.steps_of`, with their result words.
+        """Count steps, packed as by :func:`sptc.sim.engine.steps.steps_of`, and their result words.
 
         Raises
         ------
@@ -247,7 +247,7 @@ def _scale_classes(codes: NDArray[np.uint8], scale: str) -> NDArray[np.intp]:
     if scale == "ue8m0":
         return np.searchsorted([1, 127, 128, 254, 255], codes, side="right")
     magnitude, sign = codes & np.uint8(0x7F), (codes >> np.uint8(7)).astype(np.intp)
-    kind = np.searchsorted([1, 8, 127], magnitude, side="right")  # 0: zero, 1: subnormal, 2: normal, 3: NaN
+    kind = np.searchsorted([1, 8, 127], magnitude, side="right")  # codes 0 to 3: zero, subnormal, normal, NaN
     return np.where(codes == 0x7E, 6, np.where(kind == 3, 7 + sign, 2 * kind + sign))
 
 
@@ -268,7 +268,7 @@ _SCALED_GROUP_BINS = (
 
 
 def _sets_e_max_alone(s: FloatValues) -> NDArray[np.bool_]:
-    """Return the mask of groups that cancel although the group alone has e_max and another term is nonzero."""
+    """Return the mask of groups that cancel but alone have the largest exponent, while another term is nonzero."""
     others = (s.trace.aligned != 0).any(axis=0) | s.trace.c_participates
     alone = s.sets_e_max.sum(axis=0) + s.c_sets_e_max == 1
     return s.sets_e_max & (s.trace.aligned == 0) & alone & others

@@ -24,7 +24,7 @@ Mask = NDArray[np.bool_]
 class StepValues:
     """Values of steps with one control word, for any combination of formats."""
 
-    #: Whether some instruction combines these formats, and whether the formats are floats or integers.
+    #: Whether an instruction with these formats exists, and whether the formats are floats or integers.
     known = floating = integer = False
 
     def __init__(self, control: Control, nibbles: NDArray[np.uint8]) -> None:
@@ -49,7 +49,7 @@ class _OperationValues(StepValues):
     def selection_matters(self) -> Mask:
         """Mask of nonzero elements of A in chunks whose units of B are not all equal, so that the selection matters."""
         element, candidates = self.operation.a, self.operands.candidates
-        # Ignored container bits and the sign of a float do not make an element nonzero.
+        # Ignored container bits, and the sign of a float, do not make an element nonzero.
         bits = element.format.bits if element.format.is_integer else element.format.bits - 1
         nonzero = self.operands.stored >> element.low_bit & ((1 << bits) - 1) != 0
         differ = (candidates != candidates[..., :1]).any(axis=2)
@@ -185,7 +185,7 @@ class FloatValues(_OperationValues):
 
     @cached_property
     def unselected_b(self) -> tuple[Mask, Mask]:
-        """Masks of steps with an ordinary result in which B has an unselected NaN, or an unselected Inf."""
+        """Masks of steps with an ordinary result although B has an unselected NaN or an unselected Inf."""
         element, visible, classes = self.operation.b, self.ordinary, None
         if self.control.sparse and self.operation.has("b", "NaN"):
             classes = decode(self.operands.all_b, element.format, WIDE, element.low_bit).classes

@@ -32,7 +32,7 @@ _Model = TypeVar("_Model")
 _UNIT = "dot"
 #: Names of the functions of a unit library, in the order of ``Library`` in ``drivers/units.h``.
 _FUNCTIONS = ("create", "destroy", "add", "clock")
-#: Verilog module that replaces a unit in a top. Its results come from registers, so no combinational path crosses it.
+#: Verilog module that replaces a unit in a top module. Results come from registers: no combinational path crosses it.
 _UNIT_MODULE = """
 module {name}(input [{step}:0] step, input clk, input rst, input enable, output reg [{result}:0] result);
     import "DPI-C" function chandle unit_create();
@@ -52,13 +52,13 @@ endmodule
 
 @dataclass(frozen=True)
 class StandIn:
-    """Replacement for the arrays of a compiled top, so that its control and fetch are built without a datapath."""
+    """Replacement for the arrays of a compiled top module, so that control and fetch are built without a datapath."""
 
-    warp_class: type[Warp]  #: Component that replaces an array: an instance of `module`
+    warp_class: type[Warp]  #: Component that replaces an array; it instantiates the Verilog `module`
     #: Verilog text of the replacement module, which calls `unit_create` and `unit_clock` as the module of a unit does.
     module: str
     library: Path  #: Shared library with the functions of ``Library`` in ``drivers/units.h``
-    optimisation: tuple[str, ...]  #: C++ compiler options for the top
+    optimisation: tuple[str, ...]  #: C++ compiler options for the top module
 
 
 def unit_drivers(config: CoreConfig, arrays: int) -> tuple[dict[str, str], dict[str, str]]:
@@ -81,7 +81,7 @@ def unit_functions(library: Path | None) -> list[Any]:
 
 
 def unit_module(config: CoreConfig, top: str) -> str:
-    """Return a Verilog module that replaces the unit of a top and clocks a unit model in a separate library."""
+    """Return a Verilog module that replaces the unit of a top module and clocks a unit model in a separate library."""
     assert config.cuts[-1:] == ("round",), "results must come out of registers"
     step, result = unit_step_layout(config).size - 1, unit_result_layout().size - 1
     return _UNIT_MODULE.format(name=unit_of(top), step=step, result=result)
@@ -105,7 +105,7 @@ class CompiledTop(Generic[_Model]):
         Replaces the arrays; results are then those of the stand-in.
     """
 
-    #: Name of the top module in Verilog, and name of the top in messages.
+    #: Name of the top module in Verilog, and its name in messages.
     top: ClassVar[str]
     title: ClassVar[str]
 
@@ -139,7 +139,7 @@ class CompiledTop(Generic[_Model]):
             compile_library(text, self.top, self._sources, library, optimisation=optimisation)
 
     def _create(self, units: Path) -> _Model:
-        """Return a model of the top that uses the unit library `units`."""
+        """Return a model of the top module that uses the unit library `units`."""
         raise NotImplementedError
 
     def _model(self, steps: Mapping[int, int]) -> _Model:

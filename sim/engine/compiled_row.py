@@ -52,7 +52,7 @@ class RowModel(CompiledModel):
 
 
 class CompiledRow:
-    """A row compiled by Verilator and loaded into this process; a step has `words` 32-bit words.
+    """A row compiled by Verilator and loaded into this process; each step has `words` 32-bit words.
 
     It is built on first use and cached in :func:`~sptc.infra.cache.cache_folder`. A batch of steps with one common
     control word can run on a model that is specialised for this word. Raise a `BackendError` if the simulator or a

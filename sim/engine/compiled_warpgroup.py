@@ -151,7 +151,7 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
                 assert command.c is not None or command.n == columns, "results go on as accumulators of as many columns"
                 multiplied, columns = multiplied + 1, command.n
             c = None if command.c is None else _panels(command.c, panels)
-            # The last 16-byte unit of an image may be incomplete.
+            # The last 16-byte unit of a shared-memory image may be incomplete.
             image = np.concatenate([image, np.full(-image.size % UNIT_BYTES, 0xFF, np.uint8)])
             results = np.zeros((panels, WARPS, RESULT_WORDS), np.uint32)
             buffers.append((payload, image, c, results))
@@ -188,7 +188,7 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
 
 
 def _payload(command: Command, second: bool) -> NDArray[np.uint32]:
-    """Return the payload words of a command; `second` adjusts descriptors to the second half of shared memory."""
+    """Return the payload words of a command; `second` moves its descriptors to the second half of shared memory."""
     layout = warpgroup_layout()
     words = np.zeros(-(-layout.size // 32), np.uint32)
     for name, registers in (("a", command.a), ("e", command.e)):

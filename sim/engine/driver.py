@@ -38,19 +38,19 @@ _HEADER = """\
 class CycleBits(IntFlag):
     """Events in a cycle of a stream test, as bits that the C++ drivers and Python share."""
 
-    OFFER = 1 << 0  #: Offer the next item or command; it stays offered until it is accepted
-    OFFER_C = 1 << 1  #: Offer the next accumulators; they stay offered until they are accepted
+    OFFER = 1 << 0  #: Offer the next item or command, and keep it offered until it is accepted
+    OFFER_C = 1 << 1  #: Offer the next accumulators, and keep them offered until they are accepted
     TAKE = 1 << 2  #: Accept a result in this cycle
     OFFER_MMA = 1 << 3  #: Offer an ``mma`` instruction
     #: Accept an ``mma`` result of the first array; the next three bits are for the other arrays.
     TAKE_MMA = 1 << 4
     RESET = 1 << 8  #: Reset
-    MEET = 1 << 9  #: If a result was stalled before, offer and accept everything in this cycle instead
-    MEET_RESET = 1 << 10  #: If a transfer happened before, reset in this cycle instead
+    MEET = 1 << 9  #: After a cycle with a stalled result: offer every input and accept every result in this cycle
+    MEET_RESET = 1 << 10  #: After a cycle with a transfer: reset the design in this cycle
     #: Offer the ``mma`` instruction to the array whose number is in the bits from ARRAY on, even if the array has no
     #: room.
     BLIND = 1 << 11
-    ARRAY = 1 << 12  #: Lowest bit of the array number for BLIND
+    ARRAY = 1 << 12  #: Lowest bit of the array number that BLIND uses
 
 
 def pattern_constants() -> dict[str, int]:
@@ -69,7 +69,7 @@ class CompiledModel:
     #: Prefix of the driver's function names; argument types of ``run`` after the model's handle.
     prefix: ClassVar[str]
     arguments: ClassVar[tuple[type, ...]]
-    checks: ClassVar[bool] = True  #: Whether ``run`` returns a violated rule
+    checks: ClassVar[bool] = True  #: Whether ``run`` returns the violated rule as text
 
     def __init__(self, library: ctypes.CDLL, *create: object) -> None:
         self.library = library
@@ -96,7 +96,7 @@ class CompiledModel:
 def driver(
     name: str, constants: Mapping[str, int], *, top: str = "", ports: Sequence[str] = (), more: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Return the C++ sources that drive a compiled top, by file name.
+    """Return the C++ sources that drive a compiled top module, by file name.
 
     Parameters
     ----------

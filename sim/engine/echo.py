@@ -1,4 +1,4 @@
-"""Arrays that return a hash of their operands, for tops whose control and fetch are compiled without a datapath.
+"""Arrays that return a hash of their operands, for top modules whose control is compiled without a datapath.
 
 A result depends on every bit of its row of A, its column of B, its metadata, block scales, control word and
 accumulator. The flags of a row depend on the row and on the panel. So everything that a top exchanges, drops or delays
@@ -28,8 +28,8 @@ __all__ = ["ECHOING_ARRAY", "ECHOING_PORTS", "EchoBackend", "echoing_arrays"]
 #: Constants of the hash function, equal to those in ``drivers/echo.cpp``.
 _FACTOR, _START = 0x9E3779B1, 0x5EED
 _OPERANDS, _RESULT = warp_operands_layout().size, warp_result_layout().size
-#: Verilog of the echoing array. Its `step` is operands, valid, result_ready and rst, from the lowest bit up; its
-#: `result` is the result, ready and result_valid.
+#: Verilog of the echoing array. Argument `step` of unit_clock contains operands, valid, result_ready and rst, lowest
+#: bits first; `result` contains result, ready and result_valid.
 ECHOING_MODULE = f"""
 module echoing_array(
     input clk, input rst, input [{_OPERANDS - 1}:0] operands, input valid, output ready,

@@ -25,7 +25,7 @@ _NAN = {np.dtype(np.uint16): 0x7FFF, np.dtype(np.uint32): 0x7FFFFFFF}
 
 
 def run(multiply: Multiply, instruction: Instruction, operands: MatrixOperands) -> NDArray:
-    """Compute D of an emulated ``mma`` with fp8 or 4-bit integers; `multiply` runs a supported instruction.
+    """Compute D of an emulated ``mma`` with fp8 or 4-bit integers; `multiply` executes a supported instruction.
 
     Raise a `BackendError` if there is no emulation of the instruction.
     """

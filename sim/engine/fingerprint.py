@@ -26,14 +26,14 @@ def _hash_sources() -> str:
     return code_digest([*package.glob("rtl/**/*.py"), *package.glob("isa/*.py"), Path(verilator.__file__)])
 
 
-#: Digest at import: elaboration uses the code that was imported, even if a file changes later.
+#: Digest at import time: elaboration uses the code that was imported, even if a file changes later.
 _SOURCES = _hash_sources()
 #: Whether the hardware is imported after this module, or never, as in a process that only runs cached models.
 _IS_IMPORTED_LATE = f"{__name__.partition('.sim.')[0]}.rtl.emit" not in modules
 
 
 def fingerprint(config: CoreConfig, driver: Sources, *others: str) -> str:
-    """Return a hash of everything that affects a compiled model and its C++ `driver`; elaborate nothing."""
+    """Return a hash of everything that affects a compiled model, including its C++ `driver`; elaborate nothing."""
     return hardware_fingerprint(config, toolchain(), repr(sorted(driver.items())), *others)
 
 

@@ -25,7 +25,7 @@ module wire_of_register(input CLK, input EN, input [WIDTH-1:0] D, output [WIDTH-
   assign Q = D;
 endmodule
 """
-#: Yosys commands before :func:`is_balanced` reads a netlist: they turn synchronous resets into multiplexers.
+#: Yosys commands that turn synchronous resets into multiplexers, so that :func:`is_balanced` can read the netlist.
 ENABLED = "setattr -unset init w:*\ndffunmap -srst-only\n"
 #: Yosys commands that replace registers by wires; they read the file that :func:`write_wires` writes.
 WITHOUT_REGISTERS = f"{ENABLED}techmap -map {_WIRES}\nopt_clean\n"
@@ -33,18 +33,18 @@ _NETLIST = "pipeline.json"
 
 
 def write_wires(folder: Path) -> None:
-    """Write the file that the commands :data:`WITHOUT_REGISTERS` read into the folder where Yosys runs."""
+    """Write a Verilog file into the folder of Yosys, for the Yosys commands :data:`WITHOUT_REGISTERS`."""
     (folder / _WIRES).write_text(_MAP, encoding="utf-8")
 
 
 def flat_module(design: str, top: str, folder: Path) -> dict[str, Any]:
-    """Return a module of a flat design, as :func:`is_balanced` takes it; `folder` holds the RTLIL file `design`."""
+    """Return module `top` of a flat RTLIL file `design` in Yosys' JSON, the input of :func:`is_balanced`."""
     run_yosys(folder, f"read_rtlil {design}\n{ENABLED}opt_clean\nwrite_json {_NETLIST}\n")
     return json.loads((folder / _NETLIST).read_text(encoding="utf-8"))["modules"][top]
 
 
 def is_balanced(module: Mapping[str, Any], enable: str) -> bool:
-    """Return whether a design is a pipeline whose registers add latency only; the input `enable` enables all of them.
+    """Return whether a design is a pipeline whose registers only add latency and are all enabled by input `enable`.
 
     The module is from Yosys' JSON, after :data:`ENABLED`. It is not balanced either if the inputs of one cell have
     different depths, even where all paths to the outputs have equal length.
@@ -73,7 +73,7 @@ def is_balanced(module: Mapping[str, Any], enable: str) -> bool:
 
 
 def _from_inputs(cells: Mapping[str, Any]) -> list[str]:
-    """Return the cells in topological order; empty if they form a loop."""
+    """Return the cells of a netlist in topological order; empty if the cells form a loop."""
     drivers = {bit: name for name, cell in cells.items() for bit in _bits(cell, "output")}
     graph = {name: {drivers[bit] for bit in _bits(cell, "input") if bit in drivers} for name, cell in cells.items()}
     try:
@@ -83,7 +83,7 @@ def _from_inputs(cells: Mapping[str, Any]) -> list[str]:
 
 
 def _bits(cell: Mapping[str, Any], direction: str) -> set[int]:
-    """Return the bits that a cell reads or drives, without constants."""
+    """Return the nets that a cell reads or drives, without constants."""
     return {
         bit
         for port, bits in cell["connections"].items()

@@ -83,7 +83,7 @@ def ports_only(make: Callable[[], wiring.Component]) -> list[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnusedElaboratable)
         names = clocked_ports(make())
-        gc.collect()  # frees the component, a reference cycle, while its warning is ignored
+        gc.collect()  # free the component, a reference cycle, while its warning is ignored
     return names
 
 

@@ -20,7 +20,7 @@ from .fingerprint import hardware_fingerprint, require_hashed_hardware
 
 __all__ = ["Field", "RowInterface", "row_interface"]
 
-#: Source of this module at import; part of the cache key.
+#: Source of this module at import time; part of the cache key.
 _WRITTEN = Path(__file__).read_text(encoding="utf-8")
 
 

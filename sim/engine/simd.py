@@ -77,7 +77,7 @@ def _mask(width: int) -> int:
 
 
 class _Writer:
-    """Writer of C++ lines; records for every bit of the netlist its C++ variable and its position there."""
+    """Writer of C++ lines; records the C++ variable and the position of every bit of the netlist."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

@@ -34,7 +34,7 @@ module {name}({clock}input [{last}:0] step, output [{result}:0] result);
   {inside} inside({connected}.step(tied), .result(result));
 endmodule
 """
-#: Yosys commands that fold the constant control word. Initial values are removed, so that a register with a constant
+#: Yosys commands that fold the constant control word. They remove initial values, so that a register with a constant
 #: input counts as constant.
 _FOLDED = f"""
 read_verilog -sv {_NAME}.v

@@ -20,7 +20,7 @@ from .steps import control_word
 
 __all__ = ["COMMIT", "CtaCommand", "CtaProgram", "CtaRun", "cta_command"]
 
-#: Unsupported bits of a shared-memory descriptor: 32-byte atoms, and absolute leading addresses.
+#: Descriptor bits for features of shared memory that the hardware lacks: 32-byte atoms, absolute leading addresses.
 _NOT_BUILT = 1 << 61 | 1 << 52
 #: Number of sparsity selectors that the hardware supports; the effect of larger ones is not documented.
 _SELECTORS = 2
@@ -40,7 +40,7 @@ class CtaCommand:
 
 @dataclass(frozen=True, eq=False)
 class CtaRun:
-    """Results and cycle numbers of a run of commands on one CTA or a pair."""
+    """Results and cycle numbers of a run of commands on one CTA or a CTA pair."""
 
     tmem: NDArray[np.uint32]  #: Contents of tensor memory after the run, shape (CTAs, 128, 512)
     #: For each command, cycle in which it was accepted, and cycle in which its last result was written; shape

@@ -77,8 +77,8 @@ class WarpInstruction:
     control: int  #: Control word
     registers: int  #: Number of registers of D per thread
     surroundings: int  #: Part of the measured latency that is outside the array, in cycles
-    #: Index of an earlier instruction on the same array whose D is the C of this instruction; None if the registers
-    #: supply C.
+    #: Index of an earlier instruction on the same array whose D is the C of this instruction; None if registers supply
+    #: C.
     after: int | None = None
 
 

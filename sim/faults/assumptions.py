@@ -47,7 +47,7 @@ _DECIDED = ("a", "b", "result", "sparse", "scale")
 
 
 def _decided(config: CoreConfig, arch: str) -> list[tuple[int, ...]]:
-    """Return the values that the fields :data:`_DECIDED` have in the instructions of a datapath."""
+    """Return all combinations of values of the fields :data:`_DECIDED` in the instructions of a datapath."""
     layout = control_layout()
     words = {control_word(config, instruction, last=True) for instruction in native(config, arch)}
     fields = [layout[name] for name in _DECIDED]
@@ -97,7 +97,7 @@ class AssumedSteps(Elaboratable):
         self.ports = [self.step, self.enable, self.result]
 
     def elaborate(self, platform: object) -> Module:
-        """Add the assumption about the control word."""
+        """Add the assumption that the control word belongs to an instruction."""
         m, design = Module(), self._design
         m.submodules[type(design).__name__.lower()] = design
         m.d.comb += [design.step.eq(self.step), design.enable.eq(self.enable), self.result.eq(design.result)]
@@ -132,13 +132,13 @@ class AssumedStream(wiring.Component):
                 m.d.comb += Value.cast(inner).eq(Value.cast(outer))
             else:
                 assumption.d.comb += Value.cast(outer).eq(self._meant(path, Value.cast(inner)))
-        for name in ("i", "c", "mma"):  # in a fixed order, so that the netlist of a top does not change
+        for name in ("i", "c", "mma"):  # fixed order, so that the netlist of a top module does not change
             if name in self.signature.members:
                 self._stays(assumption, name, getattr(self, name))
         return m
 
     def _meant(self, path: tuple[str | int, ...], inner: Value) -> Value:
-        """Return an output that is forced to zero in cycles in which no receiver uses it."""
+        """Return an output of the design, forced to zero in cycles in which no receiver uses it."""
         design = self._design
         if path[:2] == ("o", "payload") and self._looked_at is not None:
             return Mux(design.o.valid, inner & self._looked_at, 0)

@@ -10,7 +10,7 @@ __all__ = ["LIBRARY", "SELECTING", "TOP", "compile_faulty"]
 
 #: Name of the top module of every fault regression.
 TOP = "bench"
-#: C++ driver file that selects a fault, compiled together with the driver of the top.
+#: C++ driver file that selects a fault; it is compiled together with the driver of the top module.
 SELECTING = ("faults.cpp",)
 #: File name of the compiled library in the folder of a fault regression.
 LIBRARY = "model.so"

@@ -23,8 +23,7 @@ from .mutants import REST, UNTOUCHED, Fault, mutated
 
 __all__ = ["CtaRegression"]
 
-#: Number of arrays in the design under test: those of one partition of tensor memory. The other three partitions are
-#: equal to it.
+#: Number of arrays in the design under test: one partition of tensor memory, since all four partitions are equal.
 _ARRAYS = 2
 _COMPONENTS = {
     # The placement checker has no faults: it only raises flags, and has its own tests.

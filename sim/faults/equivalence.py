@@ -34,7 +34,8 @@ __all__ = ["Pipeline", "Verdict", "settled"]
 
 #: Name of the input that activates the fault, and module name of the cone.
 _FAULTY, _CONE = "is_faulty", "cone"
-#: Yosys commands that flatten the units among whose cells faults were drawn, since some inputs of units may not matter.
+#: Yosys commands that flatten also the units, which contain no faults, since some of their inputs may not affect a
+#: result.
 _WHOLE = "setattr -mod -unset keep_hierarchy *\nflatten\nopt_clean\n"
 #: Yosys commands that replace units by ports: the miter compares their inputs and assumes equal outputs.
 _CLOSED = "select -set parts {top}/t:{part}\ncd {top}\nexpose -evert @parts\ncd ..\nopt_clean\n"
@@ -92,14 +93,14 @@ class _Search(NamedTuple):
 #: Bounded search for a run that shows a difference. An instruction of a small array takes about ninety cycles, so the
 #: search of the whole design needs more frames.
 _RUN = _Search("orpos; strash; bmc3 -F {frames} -T {seconds}", concrete=True)
-#: Proof on an abstraction that keeps only the gates a bounded proof uses: most of the design has no part in a proof.
+#: Proof on an abstraction of the design that keeps only the gates that a bounded proof uses, a small part of the
+#: design.
 _ABSTRACTION = _Search(
     "orpos; strash; &get; &gla -F 40 -T {seconds}; &gla_derive; &put; scleanup; pdr -T {seconds}", concrete=False
 )
-#: Messages of ABC for a proved claim; the last one means that the claim was trivial.
+#: Messages of ABC for a proved claim; the last message means that the claim was trivial.
 _PROVED = ("Property proved", "UNSATISFIABLE", "Sequential miter is trivially UNSAT")
-#: Text in the command of a fault at the enable of a register; replacing the register by a wire would remove such a
-#: fault.
+#: Part of the command of a fault at the enable input of a register. Such a fault would vanish with the register.
 _ENABLE = " -port EN "
 _OF_A_CASE = "orpos; strash; &get; {fixed}&put; strash; iprove"
 _WITHOUT_IT = _Search("orpos; strash; scorr -F 2 -C 10000; dc2; scorr; pdr -T {seconds}; iprove", concrete=True)

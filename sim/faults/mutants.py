@@ -26,9 +26,9 @@ _FLATTEN = (
     "memory_map\nopt -full\nopt_clean\nwrite_rtlil flat.il\n"
 )
 _KEEP = "setattr -mod -set keep_hierarchy 1 {}\n"
-#: In place of a component's submodules: all cells that belong to no other component.
+#: Placeholder in place of a component's submodules: all cells that belong to no other component.
 REST = ()
-#: In place of a component's name: submodules in which no faults are drawn.
+#: Placeholder in place of a component's name: submodules in which no faults are drawn.
 UNTOUCHED = ""
 #: Faults at clock ports are not drawn: a simulation without delays cannot detect an inverted clock.
 _CLOCK = " -port CLK "
@@ -46,7 +46,7 @@ _READ = f"read_rtlil {FLAT}\n"
 class Fault:
     """A single fault, as Yosys injects it."""
 
-    number: int  #: Value of the selecting port that activates the fault
+    number: int  #: Value of the fault-selecting port that activates the fault
     component: str  #: Name of the component that contains the fault
     #: Yosys command that injects the fault at one port bit of a cell. Its kinds are ``inv``, ``const0``, ``const1``,
     #: and ``cnot0`` and ``cnot1``, which invert the bit depending on another bit.
@@ -65,8 +65,8 @@ class Fault:
 class Netlist:
     """A design that contains selectable faults."""
 
-    verilog: str  #: Verilog of the design with all faults and the selecting port
-    faults: tuple[Fault, ...]  #: Faults that the port can select
+    verilog: str  #: Verilog of the design with all faults and the port that selects one of them
+    faults: tuple[Fault, ...]  #: Faults that the selecting port can activate
     #: Estimated number of transistors of each component, from its gates before optimisation.
     areas: dict[str, int]
 
@@ -133,7 +133,7 @@ def _selections(components: Mapping[str, Sequence[str]], top: str) -> dict[str, 
 
 
 def _cells_of(path: str, top: str) -> str:
-    """Return the Yosys selection of a submodule's cells by name; registers, which get new names, by their wires."""
+    """Return the Yosys selection of a submodule: cells by name, and registers by the wires that they drive."""
     # Amaranth appends a number to the name of a module if a port has the same name.
     flat = rf"{top}/$flatten\{path}".replace(".", ".\\")
     return f"{flat}.* {flat}$* %u {top}/{path}.* %u {top}/w:{path}.* %ci1:+[Q] %u {top}/c:* %i"

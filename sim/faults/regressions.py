@@ -1,4 +1,4 @@
-"""Fault regression of each top: the test vectors of the benches, run on compiled models with faults.
+"""Fault regression of each top module: the test vectors of the benches, run on compiled models with faults.
 
 A regression draws its vectors and the expected results once. Then each fault is selected, and the vectors run until the
 first wrong result. Inputs and comparisons are those of the cocotb benches.
@@ -42,7 +42,7 @@ _LOOKS = (64, 512, 4096)
 
 
 class Regression(Protocol):
-    """The test vectors of one top, and its netlist with faults."""
+    """The test vectors of one top module, and its netlist with faults."""
 
     netlist: Netlist
 
@@ -51,7 +51,7 @@ class Regression(Protocol):
 
 
 def regression(settings: Settings, faults: int, seed: int, folder: Path) -> Regression:
-    """Build a top with faults in a folder, and draw its test vectors.
+    """Build a top module with faults in a folder, and draw its test vectors.
 
     The settings have the number of vectors of each component, of steps, tiles or instructions. The single faults are
     divided among the top's components in proportion to their areas; all draws have the same seed.

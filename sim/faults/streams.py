@@ -28,15 +28,15 @@ from .mutants import REST, UNTOUCHED, Fault, mutated
 
 __all__ = ["StreamRegression", "joined", "stream_pattern"]
 
-#: Probability per cycle of two events that are rare otherwise: both transfers after a stall, and a reset at either end
-#: of an item.
+#: Probability per cycle of two events that random patterns rarely contain: both transfers after a stall, and a reset at
+#: either end of an item.
 _RARE = {CycleBits.MEET: 0.05, CycleBits.MEET_RESET: 0.02}
 
 
 class _Top(NamedTuple):
-    """Test setup of a top: design, components, items and timing."""
+    """Test setup of a top module: design, components, items and timing."""
 
-    component: Core | Warp  # design around instances of a unit
+    component: Core | Warp  # design whose units are separate instances
     components: Mapping[str, Sequence[str]]  # components and their submodules, for `mutated`
     items: Iterator[Item]  # input items with the expected results
     pace: int  # number of cycles that an item takes

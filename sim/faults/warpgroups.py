@@ -61,7 +61,7 @@ class WarpgroupRegression:
         self.netlist = mutated(text, TOP, _COMPONENTS, faults, seed, folder, whole=unit_of(TOP))
         compile_faulty(self.netlist, group_driver(ports, TOP, SELECTING), folder)
         self._model = GroupModel(load_library(folder / LIBRARY))
-        self._buffers: list[object] = []  # data to which the driver has pointers
+        self._buffers: list[object] = []  # data to which the C++ driver has pointers
         issued = [*commands(iter(jobs), rng)]
         self._commands = (CCommand * len(issued))()
         for command, described in zip(issued, self._commands, strict=True):
@@ -103,7 +103,7 @@ class WarpgroupRegression:
         described.reads, described.ready = job.reads, _ready(registers, job)
 
     def _instructions(self, items: list[Item], registers: RegisterCycles, pattern: NDArray[np.uint16]) -> Any:
-        """Return, for each array, as many instructions as the pattern can offer to it, repeating `items`."""
+        """Return the ``mma`` instructions of each array, as many as the pattern can offer to it, repeating `items`."""
         payloads, results = (
             [self._address(joined([payload], bits)) for payload in of_items]
             for of_items, bits in (
@@ -127,7 +127,7 @@ class WarpgroupRegression:
 
 
 def _pattern_beside(rng: np.random.Generator, pace: int, cycles: int) -> NDArray[np.uint16]:
-    """Return random ``mma`` events: offers to an array, even one without room, and acceptance of results.
+    """Return random ``mma`` events: offers to an array with or without room, and acceptance of results.
 
     An ``mma`` after a result that waits keeps its array busy, so none is offered for two thirds of the time.
     """
@@ -145,7 +145,7 @@ def _pattern_beside(rng: np.random.Generator, pace: int, cycles: int) -> NDArray
 
 
 def _registers(blocks: int) -> RegisterCycles:
-    """Return register-file cycles of ``mma``, distinct for each case and longer than the blocks of the array take."""
+    """Return test values for the register-file cycles of ``mma``: distinct, and longer than the array needs."""
     cases = [(False, False), (False, True), (True, False), (True, True)]
     return RegisterCycles(of_mma={case: blocks + 3 + 5 * number for number, case in enumerate(cases)})
 
@@ -165,7 +165,7 @@ def _ready(registers: RegisterCycles, job: Job) -> int:
 
 
 def _design(settings: Settings, registers: RegisterCycles) -> AssumedStream:
-    """Return a warpgroup around instances of a unit, whose inputs are assumed to be valid instructions."""
+    """Return a warpgroup whose units are separate instances and whose inputs are assumed to be valid instructions."""
     config = settings.config
     warpgroup = Warpgroup(config, registers, unit_class=unit_instance(TOP))
     control = assumed_control(warpgroup.i.payload.control, config, settings.arch)
