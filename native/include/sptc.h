@@ -35,7 +35,7 @@ typedef enum sptc_status {
     SPTC_NO_INSTRUCTION = 4,      /* the text is not an instruction */
     SPTC_NO_ARCHITECTURE = 5,     /* the architecture is unknown, or does not have the instruction */
     SPTC_NO_KERNELS = 6,          /* the kernels are unknown, or this processor cannot run them */
-    SPTC_BAD_SHAPE = 7,           /* the instruction cannot compute matrices of this shape */
+    SPTC_BAD_SHAPE = 7,           /* the instruction cannot compute matrices of the given shape */
     SPTC_SHORT_BUFFER = 8,        /* an array is too small */
     SPTC_BAD_VALUE = 9,           /* a number is out of its range */
     SPTC_SUPERFLUOUS = 10,        /* an operand was passed that the instruction does not have */
@@ -109,9 +109,9 @@ typedef struct sptc_matrices {
     sptc_input a;           /* [batch][m][stored k] */
     sptc_input b;           /* [batch][k][n] */
     sptc_input c;           /* [batch][m][n] */
-    sptc_input nibbles;     /* if sparse: [batch][m][chunks along k] bytes; undefined nibbles are computed too */
-    sptc_input scale_a;     /* if block-scaled: [batch][m][scales along k] bytes */
-    sptc_input scale_b;     /* if block-scaled: [batch][n][scales along k] bytes */
+    sptc_input nibbles;     /* nibbles [batch][m][chunks along k], one per byte; undefined ones are computed too */
+    sptc_input scale_a;     /* block scales of A, [batch][m][scales along k] bytes, if the instruction has them */
+    sptc_input scale_b;     /* block scales of B, [batch][n][scales along k] bytes, if the instruction has them */
     sptc_output d;          /* [batch][m][n], may be the array of c */
 } sptc_matrices;
 
@@ -131,7 +131,7 @@ typedef struct sptc_mma_operands {
     sptc_input a, b, c;
     sptc_input e;                /* metadata registers [tile][thread], if sparse */
     int32_t selector;            /* sparsity selector */
-    int32_t metadata;            /* an sptc_metadata_policy */
+    int32_t metadata;            /* policy for undefined metadata: an sptc_metadata_policy */
     sptc_input scale_a, scale_b; /* block scale registers [tile][thread], if block-scaled */
     int32_t byte_a, thread_a, byte_b, thread_b;
     sptc_output d; /* result registers; may be the array of c */
@@ -174,7 +174,7 @@ typedef struct sptc_tcgen05_operands {
     uint32_t disable_output_lane[4]; /* mask of the lanes of D that are not written */
     int32_t enable_input_d;          /* 1, or 0: D = A B */
     int32_t scale_input_d;           /* 0 to 15: D is multiplied by 2**-scale_input_d before it is added */
-    int32_t metadata;                /* an sptc_metadata_policy */
+    int32_t metadata;                /* policy for undefined metadata: an sptc_metadata_policy */
     sptc_output result; /* tensor memory after the instruction: tmem, or an array that does not overlap it */
 } sptc_tcgen05_operands;
 

@@ -75,7 +75,7 @@ void check_shape(const OpcodeOn &opcode, int m, int n, const std::string &where)
     check_choice("N in " + where, n, columns);
 }
 
-// Throws an error for field values that the kind does not allow.
+// Throws an error for descriptor fields with values that the kind of instruction does not allow.
 void check_operands(const OpcodeOn &opcode, const DescriptorFields &fields, uint32_t value, const int *types,
                     const std::string &where) {
     const Kind &kind = opcode.of_kind();

@@ -70,7 +70,7 @@ bool take_shape(Words &words, const std::string &word) {
 }
 
 void take_word(Words &words, const std::string &word, const std::string &text) {
-    const bool by_opcode = words.family == Family::TCGEN05;  // this text consists only of shape, types and saturation
+    const bool by_opcode = words.family == Family::TCGEN05;  // a tcgen05 text has only shape, types and saturation here
     if (!by_opcode && (word == "sp" || word == "sp::ordered_metadata")) return take(words.sparsity, word, text);
     if (!by_opcode && starts_with(word, "kind::")) return take(words.kind, word.substr(6), text);
     if (!by_opcode && starts_with(word, "scale_vec::")) return take(words.scale_size, word, text);
@@ -219,7 +219,7 @@ OpcodeOn parse_opcode_on(const std::string &text, const std::string &architectur
     check_line(text);
     const Architecture &found = architecture_named(architecture);
     const Opcode opcode = parse_opcode(statement(text), text, true);
-    for (const Form &form : FORMS)  // qualifiers that the text omits do not affect the availability
+    for (const Form &form : FORMS)  // any form of the kind and sparsity shows whether the architecture has the opcode
         if (form.family == Family::TCGEN05 && std::string(form.kind) == opcode.of_kind().name &&
             (form.sparsity != Sparsity::DENSE) == opcode.sparse) {
             numerics_on(found, form, text);

@@ -33,7 +33,7 @@ struct sptc_instruction {
     std::unique_ptr<sptc::Product> product;
     std::unique_ptr<sptc::Registers> registers;
     const sptc::Kernels *kernels = nullptr;  // kernels that the caller chose; null for the fastest
-    sptc::Numerics numerics;                 // numerics that the caller set in place of those of the architecture
+    sptc::Numerics numerics;                 // numerics that the caller set; they replace those of the architecture
 };
 
 namespace {
@@ -56,7 +56,7 @@ sptc_status checked(sptc_instruction *handle, Work work) noexcept {
             handle->error = std::string("the work cannot be done: ") + error.what() + ".";
             return SPTC_FAILED;
         }
-    } catch (...) {  // no memory for the message
+    } catch (...) {  // there is no memory for the error message
         return SPTC_NO_MEMORY;
     }
 }

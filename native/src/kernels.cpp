@@ -15,7 +15,7 @@ constexpr int MOST_SLOTS = 32;
 
 // Accumulators of a vector of columns, decoded for alignment.
 struct Accumulator {
-    Ints special, significand, exponent, effective;  // `effective`: exponent that counts in the maximum
+    Ints special, significand, exponent, effective;  // `effective`: exponent that counts in the largest exponent
 };
 
 Accumulator accumulator(Ints code, const Window &window) {
@@ -61,7 +61,7 @@ bool is_negative(int32_t significand, int32_t exponent) {
 // Operands of one step, for the columns of one or more vectors.
 struct Step {
     const int32_t *significands, *exponents, *offsets;
-    const int32_t *b_significands, *b_exponents;  // values in the first column
+    const int32_t *b_significands, *b_exponents;  // values of B in the first column
     int slots;
 };
 
@@ -70,7 +70,7 @@ Step step_of(const RowOfA &a, const BlockOfB &b, int first, int slots, int lane)
             b.significands + lane,  b.exponents + lane,  slots};
 }
 
-// Returns the operands of a step for vector `v` of columns.
+// Returns the operands of a step for the vector of columns with index `v`.
 Step of_vector(Step step, int v) {
     step.b_significands += v * LANES;
     step.b_exponents += v * LANES;
@@ -257,7 +257,7 @@ Ints grouped_step(const Window &window, const RowOfA &a, const BlockOfB &b, int 
         const Longs largest = __builtin_convertvector(half(e_max, side), Longs);
         const Longs c_exponent = __builtin_convertvector(half(accumulated.exponent, side), Longs);
         const Longs c_significand = __builtin_convertvector(half(accumulated.significand, side), Longs);
-        // The exponent of an accumulator that does not count in the maximum can exceed the maximum by at most 3.
+        // An accumulator that does not count in the largest exponent can have an exponent that is larger by up to 3.
         const Longs c_shift = largest - c_exponent, c_up = PARTS > 1 && c_shift < 0 ? -c_shift : Longs{};
         Longs total = truncated((c_significand << (window.numerics.alignment_bits - 23)) << c_up, c_shift + c_up);
         for (int group = 0; group < groups; ++group) {
@@ -330,7 +330,7 @@ void integer(const Window &window, const RowOfA &a, const BlockOfB &b, int32_t *
     for (; lane < b.stride; lane += LANES) integer_lanes<1>(window, a, b, d, lane);
 }
 
-// This code has no branches, so that compilers vectorise it.
+// This function has no branches, so that compilers vectorise it.
 template <typename Container>
 bool decode(const Encoding &encoding, const Container *containers, int64_t count, int up, int32_t *significands,
             int32_t *exponents) {

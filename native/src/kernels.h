@@ -13,17 +13,17 @@ namespace sptc {
 struct Window {
     Numerics numerics;
     int slots;             // number of kept products per step
-    int steps;             // number of steps in this part of K
+    int steps;             // number of steps of the kernel call, along K
     int product_down;      // number of bits of a product below the last bit kept, before any alignment
     int group_up;          // left shift of a group's scaled sum that makes its last bit the last bit kept
     int least_c_exponent;  // smallest exponent of a nonzero number in the accumulator's format
     bool scaled, saturates;
 };
 
-// Decoded kept elements of a row of A, in the order of the steps, with the row of B that multiplies each element.
+// Decoded kept elements of a row of A, in the order of the steps, and for each element the row of B that it multiplies.
 struct RowOfA {
     const int32_t *significands, *exponents;
-    const int32_t *offsets;  // offset of that row in the block of B
+    const int32_t *offsets;  // for each element, offset of its row of B in the block
     const int32_t *scale_significands, *scale_exponents;
     bool special;  // whether any element is Inf or NaN
 };
@@ -31,7 +31,7 @@ struct RowOfA {
 // Decoded elements of a block of columns of B, `stride` elements per row; the last row is zero.
 struct BlockOfB {
     const int32_t *significands, *exponents;
-    const int32_t *scale_significands, *scale_exponents;  // one row of scales for each scale of A
+    const int32_t *scale_significands, *scale_exponents;  // one row of scales of B for each scale of A
     int stride;
     bool special;
 };
@@ -51,7 +51,7 @@ using DecodeKernel = bool (*)(const Encoding &, const Container *, int64_t count
 
 struct Kernels {
     const char *name;
-    int lanes;  // `stride` is a multiple of this number of columns
+    int lanes;  // granularity: `stride` is a multiple of `lanes` columns
     RowKernel fused, grouped, emulated, integer;
     DecodeKernel<uint16_t> decode_16;
     DecodeKernel<uint32_t> decode_32;

@@ -12,7 +12,7 @@
 #include "records.h"
 
 namespace sptc {
-namespace {  // separate code for each instruction set
+namespace {  // unnamed namespace: separate code for each instruction set
 
 #if defined(__AVX512F__)
 constexpr int VECTOR_BYTES = 64;
@@ -65,8 +65,8 @@ inline Ints joined(HalfInts low, HalfInts high) {
     return lanes;
 }
 
-// Shifts the magnitude of a number, which is below 2^31, right and truncates it; the sign stays. The shift amount is
-// not negative for a nonzero number.
+// Shifts a number right and truncates it toward zero. Its magnitude must be below 2^31; the shift amount of a nonzero
+// number must not be negative.
 inline Ints truncated(Ints number, Ints shift) {
 #if defined(__AVX512F__)
     const __m512i shifted = _mm512_srlv_epi32(_mm512_abs_epi32((__m512i)number), (__m512i)shift);
@@ -111,7 +111,7 @@ inline HalfInts rounded(Doubles exact, Rounding rounding) {
         result = (magnitude + large) - large;
         result = result < TOO_LARGE ? result : Doubles{} + __builtin_inf();
     } else if (rounding == Rounding::RNE_F32) {
-        result = magnitude;  // the conversion to f32 below rounds
+        result = magnitude;  // the conversion to f32 at the end rounds the result
     } else {
         // A subnormal result is truncated at the last fraction bit of the smallest normal number, which is added for
         // this.

@@ -14,7 +14,7 @@ struct Opcode {
     int cta_group;   // number of CTAs; 0 if the text does not state it
     int scale_size;  // number of block scales of a row of A or a column of B; 0 if none is stated
     std::string scale_word, collector;
-    const OpcodeShapes *shapes;  // nullptr if the text has no cta_group
+    const OpcodeShapes *shapes;  // shapes that a descriptor may have; nullptr if the text has no cta_group
 
     const Kind &of_kind() const { return KINDS[kind]; }
 };

@@ -12,8 +12,8 @@
 
 namespace sptc {
 
-// Calls workers with the numbers 0 to `pieces` - 1. Each thread, including this one, creates a worker by
-// `make_worker()`. If pieces throw, the exception of the lowest-numbered one is thrown here.
+// Calls workers with the piece numbers 0 to `pieces` - 1. Each thread, including the calling one, creates a worker by
+// `make_worker()`. If pieces throw, the exception of the piece with the lowest number is thrown again.
 template <typename MakeWorker>
 void in_parallel(int64_t pieces, int threads, MakeWorker make_worker) {
     std::atomic<int64_t> next{0};
@@ -28,7 +28,7 @@ void in_parallel(int64_t pieces, int threads, MakeWorker make_worker) {
         } catch (...) {
             const std::lock_guard<std::mutex> guard(failing);
             if (!failure || number < failed) failure = std::current_exception(), failed = number;
-            next = pieces;  // start no further pieces; those with lower numbers have begun
+            next = pieces;  // start no further pieces; pieces with lower numbers have begun
         }
     };
     std::vector<std::thread> others;

@@ -126,7 +126,7 @@ Window Product::window(int k) const {
 void Product::decode_columns(const Matrices &matrices, const Kernels &kernels, const Block &block, int64_t first_k,
                              int k, Scratch &scratch) const {
     const size_t spare =
-        form_.stored_in_chunk == 1 ? size_t(k / 2) : 0;  // additional rows, for elements that combine halves of two
+        form_.stored_in_chunk == 1 ? size_t(k / 2) : 0;  // additional rows, for elements that combine two halves
     const size_t stride = size_t(block.stride), size = (size_t(k) + 1 + spare) * stride;
     scratch.b_significands.resize(size);
     scratch.b_exponents.resize(size);

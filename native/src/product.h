@@ -61,8 +61,8 @@ class Product {
     Raw scale_[256];          // decoded block scale, by code
     std::vector<int> order_;  // order of the slots within the steps
     struct Selected {
-        int8_t unit[4];  // row in the chunk of B for each slot; -1 if a multiplexer selects none
-        bool whole;      // whether no element combines halves of two elements
+        int8_t unit[4];  // for each slot, row within the chunk of B; -1 if the multiplexer selects none
+        bool whole;      // whether the selected elements of B are whole, not combined of two halves
     } selected_[16];
 };
 

@@ -7,7 +7,7 @@
 namespace sptc {
 
 // Meaning of the largest exponent or code of a format: Inf and NaN, NaN only, or ordinary numbers.
-enum class Specials { IEEE_TOP, NAN_TOP, NONE_TOP };  // with suffix, since NAN alone is a macro of math.h
+enum class Specials { IEEE_TOP, NAN_TOP, NONE_TOP };  // the names have a suffix, since NAN is a macro of math.h
 enum class Family { MMA, WGMMA, TCGEN05 };
 enum class Sparsity { DENSE, SPARSE, ORDERED };
 // Method of summation of a step; see isa/numerics.py.
@@ -80,7 +80,7 @@ inline int sum_of_bits(const uint16_t *strides, int number) {
 struct Form {
     Family family;
     Sparsity sparsity;
-    int rows, columns;  // indices of bit masks in MULTIPLES, whose bit i stands for the size 8 (i + 1)
+    int rows, columns;  // indices in MULTIPLES of the sets of M and N; bit i of a set stands for 8 (i + 1)
     int k;
     int a, b, c, d;  // indices of the formats in FORMATS
     const char *kind;
@@ -106,7 +106,7 @@ struct Field {
 
 // Fields of the instruction descriptor for a group of kinds of tcgen05.mma.
 struct DescriptorFields {
-    uint64_t defined;  // mask of the bits of all fields
+    uint64_t defined;  // mask of the bits that belong to a field
     Field sparsity_selector, sparse, saturate, d, a, b, negate_a, negate_b, transpose_a, transpose_b, n, m, max_shift,
         scale_id_a, scale_id_b, scale_type, k;
 };
@@ -121,9 +121,9 @@ struct ColumnMaskFields {
 struct Kind {
     const char *name;
     int fields;  // index in DESCRIPTOR_FIELDS
-    int m_unit;  // number of rows that a unit of the field M stands for
+    int m_unit;  // step of the field M, in rows
     int types[8], accumulators[4];
-    int scale_formats[3][2];  // scale formats for 1, 2 and 4 block scales
+    int scale_formats[3][2];  // indices of scale formats, for 1, 2 and 4 block scales
     bool scaled, mixes, transposes, negates, saturates;
 };
 
@@ -142,7 +142,7 @@ struct OpcodeShapes {
     bool weight_stationary, shifts_a;
     int selectors;
     bool scales_input_d;
-    int count, rows[3], layouts[3];  // number of values of M, the values, and the index of the layout for each
+    int count, rows[3], layouts[3];  // number of values of M; the values; the layout of each value
     int columns;                     // index of a bit mask in MULTIPLES
 };
 

@@ -36,7 +36,7 @@ struct TileOperands {
 struct Runs {
     int bits = 0;                    // size of a run in bits: at least one element, and at least 4
     size_t elements = 0;             // number of elements of the matrix
-    std::vector<int32_t> positions;  // position of each run, in units of runs
+    std::vector<int32_t> positions;  // position of each run in the registers, in units of the run size
 };
 
 // Executes an instruction whose operands and results are in registers.
@@ -69,7 +69,7 @@ class Registers {
     // Thread and lowest bit of every nibble; thread and byte of every block scale.
     std::vector<int32_t> e_thread_, e_bit_, scale_a_thread_, scale_a_byte_, scale_b_thread_, scale_b_byte_;
     std::vector<int32_t> e_whole_;  // threads whose registers hold metadata, eight nibbles each, for selector 0
-    bool legal_[256];               // whether both nibbles of a byte are defined, by byte
+    bool legal_[256];               // for each byte, whether both of its nibbles are defined
 };
 
 }  // namespace sptc

@@ -29,7 +29,7 @@ struct TensorInstruction {
     const uint32_t *tmem;
     uint32_t *result;
     const uint8_t *smem;
-    size_t smem_stride, smem_bytes;  // in bytes: distance between images, and size of the image of one CTA
+    size_t smem_stride, smem_bytes;  // distance between images in bytes, and size of one CTA's image in bytes
 };
 
 // Checks all operands except the contents of the memories.

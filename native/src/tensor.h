@@ -17,7 +17,7 @@ struct TensorMap {
     int bits = 0;
     std::vector<int32_t> words;
     std::vector<uint8_t> low_bits;
-    std::vector<int32_t> copies;  // distance of each copy from the first copy, in lanes; includes 0
+    std::vector<int32_t> copies;  // distance of each copy of the matrix from the first copy, in lanes; includes 0
 
     static int lane(int32_t word) { return word / TENSOR_COLUMNS; }
     static int column(int32_t word) { return word % TENSOR_COLUMNS; }

@@ -6,10 +6,10 @@
 #include <cstring>
 #include <deque>
 
-// Counter of consecutive cycles of waiting; cycles without `counts` leave it unchanged.
+// Counter of the consecutive cycles in which a stream waits; cycles without `counts` leave it unchanged.
 class Waiting {
   public:
-    // Record one cycle; return whether the wait is longer than `longest` cycles.
+    // Record one cycle; return whether the stream has waited longer than `longest` cycles.
     bool exceeds(int64_t longest, bool waits, bool counts = true) {
         cycles = waits ? cycles + counts : 0;
         return cycles > longest;
@@ -29,7 +29,7 @@ class Results {
         silence = Waiting();
         stays = false;
     }
-    // Append an expected result; null accepts any result.
+    // Append an expected result; a null pointer accepts any result.
     void expect(const void *expected) { due.push_back(expected); }
     bool are_due() const { return !due.empty(); }
     // Check a settled cycle; return the violated rule, null for none. A due result may take `longest` cycles.

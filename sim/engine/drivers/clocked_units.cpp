@@ -1,4 +1,4 @@
-// Library of units as Verilator models, which the model of a top clocks.
+// Unit library: each unit is a Verilator model, which the model of the top module clocks.
 #include <cstring>
 #include <deque>
 

@@ -66,7 +66,7 @@ class Units {
             if (!busy.load(std::memory_order_acquire))
                 compute_all(waiting);
             else
-                std::this_thread::yield();  // the second thread may need this processor core
+                std::this_thread::yield();  // the second thread may need this processor core to finish
         }
         std::memcpy(result, oldest.result, sizeof oldest.result);
     }

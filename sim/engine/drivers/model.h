@@ -1,10 +1,10 @@
-// Verilator model of a top, its ports by name, and its clock.
+// Verilator model of a top module, its ports by name, and its clock.
 #ifndef SPTC_MODEL_H
 #define SPTC_MODEL_H
 
 #include "configuration.h"
 
-// Model and ports of a top; every driver's handle begins with this structure.
+// Model and ports of a top module; every driver's handle begins with this structure.
 struct Driven {
     Model model;
     Ports ports{model};

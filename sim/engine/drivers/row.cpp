@@ -19,7 +19,7 @@ void evaluate(Row &row, bool enabled) {
 
 extern "C" void *row_create() {
     auto *row = new Driven;
-    row->model.eval();  // evaluate once with the clock low
+    row->model.eval();  // evaluate the model once with a low clock
     return row;
 }
 extern "C" void row_destroy(void *row) { delete static_cast<Driven *>(row); }

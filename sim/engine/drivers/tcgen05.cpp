@@ -12,9 +12,9 @@ constexpr int width = 512, panel = 8;
 constexpr uint32_t memory_units = 1u << 14;
 
 struct Command {
-    const uint32_t *payload[2];                // payload for each CTA
-    uint32_t *flags[2];                        // flags of each panel, in the order of writing
-    int32_t panels, written[2], undefined[2];  // numbers of panels; a commit has none
+    const uint32_t *payload[2];                // command payload for each CTA
+    uint32_t *flags[2];                        // undefined-nibble flags of each panel, in the order of writing
+    int32_t panels, written[2], undefined[2];  // numbers of panels of D; 0 for a commit
     int64_t taken[2], done[2];
 };
 
@@ -22,7 +22,7 @@ struct Work {
     Command *commands;
     const uint8_t *images[2];
     uint32_t *tensors[2];
-    const uint8_t *pattern;  // repeats; bit c: offer the next command to CTA c in this cycle
+    const uint8_t *pattern;  // the pattern repeats; bit c: offer the next command to CTA c in this cycle
     int64_t ctas, count, image_bytes, pattern_cycles;
     int64_t cycles;                             // maximum number of cycles of the run
     int64_t patience;                           // maximum number of cycles without a transfer
@@ -47,8 +47,8 @@ struct Cta : Driven {
     int which = 0;
     int64_t next = 0, writing = 0, issued = 0, finished = 0;
     bool offers = false;
-    std::deque<int64_t> marks;  // for each pending commit, multiplications written before it arrives
-    // Data read in the previous cycle; they exclude the writes of that cycle.
+    std::deque<int64_t> marks;  // multiplications to be written before each pending commit arrives
+    // Read data of the previous cycle; they exclude the writes of that cycle.
     uint32_t addresses[rows] = {}, operands[lanes], accumulators[lanes * panel];
     bool reads = false, reads_operands = false, reads_accumulators = false;
 
@@ -179,7 +179,8 @@ extern "C" const char *cta_run(void *const *handles, Work *work) {
             ctas[which]->drive(*work, now >> which & 1, cycle);
             ctas[which]->evaluate();
         }
-        // The outputs of a CTA to the other CTA of its pair do not depend on the inputs from that CTA.
+        // The outputs that one CTA of a pair sends to the other do not depend on the inputs that it receives from the
+        // other.
         for (int which = 0; which < 2 && work->ctas == 2; ++which) {
             Ports &own = ctas[which]->ports, &other = ctas[1 - which]->ports;
             own.other_waits = other.waits;

@@ -1,4 +1,4 @@
-// Units of a top as models in a separate library, which the model of the top clocks.
+// Interface between the model of a top module and the models of its units in a separate library.
 #ifndef SPTC_UNITS_H
 #define SPTC_UNITS_H
 
@@ -14,7 +14,7 @@ struct Library {
     void (*clock)(void *, void *, const uint32_t *, uint32_t *);
 };
 
-// The units of one model of a top; empty if the model itself contains its units.
+// The units of one model of a top module; empty if the model itself contains its units.
 struct UnitsOfModel {
     Library library;
     void *units;

@@ -11,7 +11,7 @@ constexpr uint32_t memory_units = 1u << 14, half = memory_units / 2;
 // A command. Its image fills the half of shared memory that contains `first_unit`, or the whole memory if the image is
 // larger than half of it. Negative `reads` and `ready` are not checked.
 struct Command {
-    const uint32_t *payload, *image, *c, *expected;  // c: null for the results of the previous multiplication
+    const uint32_t *payload, *image, *c, *expected;  // c is null to continue with previous results
     uint32_t *results;
     int32_t operation, pending, panels, first_unit, image_units;
     int32_t reads;  // number of cycles in which shared memory is read
@@ -25,7 +25,7 @@ struct Instruction {
     const uint32_t *payload, *expected;
     uint32_t *result;
     int32_t after, surroundings;
-    int32_t interval;  // cycles until the array has room again; negative: not checked
+    int32_t interval;  // cycles until the array can accept an instruction again; negative: not checked
     int64_t taken, done;
 };
 
@@ -50,7 +50,7 @@ struct Work {
     int64_t count, pattern_cycles;
     int64_t cycles;                         // maximum number of cycles of the run
     int64_t patience;                       // maximum number of cycles without a transfer
-    int64_t longest_wait, longest_silence;  // longest wait of commands, accumulators and results; of mma results
+    int64_t longest_wait, longest_silence;  // longest wait in cycles, except for mma results; for mma results
     int64_t ends_with_commands;             // whether to end without waiting for the remaining mma instructions
 
     // Return the index of the first multiplication at or after `place`; `count` if there is none.
@@ -90,7 +90,7 @@ class Run {
     // Expected results and read counts.
     Results<sizeof Ports::o_payload> results;
     Results<warp_words * 4> of_mma[warps];
-    std::deque<int64_t> marks;  // finished multiplications that complete each commit group
+    std::deque<int64_t> marks;  // number of multiplications that completes each group
     int64_t issued, finished, times_read, reads_due, since_alone, ready_alone;
     int64_t since[warps], interval[warps];  // cycles since an array's last start, and until it has room
     Waiting closed, starved;
