@@ -41,8 +41,8 @@ def opened(
 def _check(called: ctypes.CDLL, handle: ctypes.c_void_p, status: int) -> None:
     """Raise a BackendError with the library's message if a status is not zero."""
     if status:
-        said = called.sptc_last_error(handle).decode() or f"status {status}"
-        raise BackendError(f"back end native cannot compute this: {said}")
+        message = called.sptc_last_error(handle).decode() or f"status {status}"
+        raise BackendError(f"back end native cannot compute the instruction: {message}")
 
 
 def _buffer(kind: type[Input], array: NDArray | None) -> Input:
