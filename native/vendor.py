@@ -29,7 +29,7 @@ def write_files(prefix: Path) -> int:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise FileError(f"{path.parent} cannot be made ({error.strerror})") from None
+            raise FileError(f"{path.parent} cannot be created ({error.strerror})") from None
         write_whole(path, header().encode() if str(name) == GENERATED else (_FOLDER / name).read_bytes())
         count += 1
     return count

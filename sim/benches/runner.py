@@ -131,7 +131,7 @@ class Bench:
             raise BackendError(f"the simulator ended without results; see {self.log}")
         cases = list(ElementTree.parse(self.results).iter("testcase"))
         if not cases:
-            raise BackendError(f"no test of the bench of {settings.top} is named like {test!r}")
+            raise BackendError(f"no test of the bench of {settings.top} matches {test!r}")
         failures = []
         for case in cases:
             for problem in [*case.findall("failure"), *case.findall("error")][:1]:

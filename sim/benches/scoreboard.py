@@ -106,23 +106,27 @@ class Scoreboard:
             return
         if self._held is not None:
             if not cycle.o_valid:
-                raise ViolationError("a result was withdrawn before it was taken")
+                raise ViolationError("a result was withdrawn before it was accepted")
             if cycle.result != self._held:
-                raise ViolationError(f"a result changed before it was taken, from {self._held:#x} to {cycle.result:#x}")
+                raise ViolationError(
+                    f"a result changed before it was accepted, from {self._held:#x} to {cycle.result:#x}"
+                )
         if cycle.accepts:
             assert offered is not None
             self._under_way.append(offered)
         if cycle.o_valid:
             if not self._under_way:
-                raise ViolationError(f"a result appears that nothing asked for: {cycle.result:#x}")
+                raise ViolationError(f"a result appears although no item is in flight: {cycle.result:#x}")
             self._compare(self._under_way[0], cycle.result)
         self._held = cycle.result if cycle.o_valid and not cycle.o_ready else None
         self._silent = self._silent + 1 if self._under_way and not cycle.o_valid else 0
         self._closed = self._closed + cycle.o_ready if cycle.i_valid and not cycle.i_ready else 0
         if self._silent > self.longest_wait:
-            raise ViolationError(f"no result for {self._silent} cycles with {self.under_way} items under way")
+            raise ViolationError(f"no result for {self._silent} cycles with {self.under_way} items in flight")
         if self._closed > self.longest_wait:
-            raise ViolationError(f"an item has not been taken for {self._closed} cycles in which every result was")
+            raise ViolationError(
+                f"the item at the input has not been taken for {self._closed} cycles with a ready sink"
+            )
         if cycle.delivers:
             self._under_way.popleft()
             self.delivered += 1
@@ -134,6 +138,6 @@ class Scoreboard:
             first = (wrong & -wrong).bit_length() - 1
             raise ViolationError(
                 f"{item.name}: {wrong.bit_count()} bits differ from the golden model, the first is bit {first}; "
-                f"32 bits there are {result >> first // 32 * 32 & 0xFFFFFFFF:#010x}, "
+                f"the 32 bits at that place are {result >> first // 32 * 32 & 0xFFFFFFFF:#010x}, "
                 f"not {item.expected >> first // 32 * 32 & 0xFFFFFFFF:#010x}"
             )

@@ -70,7 +70,7 @@ class _Instructions:
             self._marks.append(self._issued)
             return
         if int(self._top.undefined.value):
-            raise ViolationError(f"{task.name}: something is said to be undefined")
+            raise ViolationError(f"{task.name}: the hardware flags undefined operands, but the task has none")
         self._taken.append((self._next, len(task.panels)))
         self._issued += 1
         self.due.extend(task.panels)
@@ -81,22 +81,26 @@ class _Instructions:
     def arrive(self) -> None:
         """Record the arrival of a commit; raise a ViolationError if the commit is too early or was not requested."""
         if not self._marks or self._marks[0] > self._done:
-            raise ViolationError("a commit arrives before what was committed is written")
+            raise ViolationError("a commit arrives before all results of the committed instructions are written")
         self._marks.popleft()
 
     def write(self) -> None:
         """Check the write to tensor memory in this cycle; raise a ViolationError if it is not the expected write."""
         top = self._top
         if not self.due:
-            raise ViolationError("columns are written that nothing asked for")
+            raise ViolationError("columns of D are written although no accepted task has results left to write")
         panel, name = self.due.popleft(), self._work.tasks[self._taken[0][0] - 1].name
         half, column = bool(int(top.accumulators__write_half.value)), int(top.accumulators__write_column.value)
         if (half, column) != (panel.half, panel.column):
-            raise ViolationError(f"{name}: column {column} is written, not {panel.column}, or not of so many bits")
+            raise ViolationError(
+                f"{name}: column {column}, half {half}, is written; expected column {panel.column}, half {panel.half}"
+            )
         written = int(top.accumulators__write_data.value) & (_LOWER_HALVES if half else -1)
         if wrong := written ^ panel.words:
             lane, place = divmod((wrong & -wrong).bit_length() - 1 >> 5, COLUMNS)
-            raise ViolationError(f"{name}: lane {lane}, column {column + place} differ from the golden model")
+            raise ViolationError(
+                f"{name}: bits of D at lane {lane}, column {column + place} differ from the golden model"
+            )
         if int(top.illegal.value) != panel.illegal:
             raise ViolationError(f"{name}: flags of undefined nibbles differ from the golden model")
         write_panel(self.tensor, panel)
@@ -166,7 +170,9 @@ class _OtherCta:
     def follow(self, pairs: deque[CtaPanel], waits: bool) -> None:
         """Advance to the next panel if both CTAs are ready to multiply."""
         if waits and not pairs:
-            raise ViolationError("the other CTA is waited for without an instruction of both")
+            raise ViolationError(
+                "the hardware waits for the other CTA although no instruction of the pair is in flight"
+            )
         if waits and self.waits:
             pairs.popleft()
             self.waits = False
@@ -216,7 +222,9 @@ async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
         other.follow(instructions.pairs, waits)
         reads, columns = reads + accesses[0], columns + accesses[1]
         if int(top.pending.value) != instructions.commits:
-            raise ViolationError(f"{int(top.pending.value)} commits are said to be pending, not {instructions.commits}")
+            raise ViolationError(
+                f"the hardware counts {int(top.pending.value)} pending commits, not {instructions.commits}"
+            )
         if int(top.arrive.value):
             coverage.sample(Commit(instructions.commits))
             instructions.arrive()

@@ -98,7 +98,9 @@ class _Instructions:
         elif command.operation == Operation.COMMIT:
             self._marks.append(self._issued)
         elif command.operation == Operation.WAIT and self.pending > command.pending:
-            raise ViolationError(f"a wait for all but {command.pending} groups was taken with {self.pending} pending")
+            raise ViolationError(
+                f"a wait for at most {command.pending} pending groups was accepted with {self.pending} pending"
+            )
 
     @property
     def in_flight(self) -> int:
@@ -146,7 +148,7 @@ class _Beside:
         cycles = [monitor.sample() for monitor in self._monitors]
         offered = cycles[self.core]
         if offered.i_valid and offered.i_ready != bool(int(self._top.mma_room.value) >> self.core & 1):
-            raise ViolationError(f"array {self.core} takes an instruction for which it has no room, or the reverse")
+            raise ViolationError(f"array {self.core} accepts an instruction without room, or refuses one with room")
         for core, (board, cycle) in enumerate(zip(self.boards, cycles, strict=True)):
             here = core == self.core
             board.observe(cycle if here else replace(cycle, i_valid=False), self.offered if here else None)
@@ -220,7 +222,9 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
             reads = instructions.reads = waited = 0
             continue
         if int(top.pending.value) < instructions.pending:
-            raise ViolationError(f"{int(top.pending.value)} groups are said to be pending, not {instructions.pending}")
+            raise ViolationError(
+                f"the hardware counts {int(top.pending.value)} pending groups, not {instructions.pending}"
+            )
         instructions.update(cycle, results)
         waited = waited + 1 if cycle.i_valid and not cycle.i_ready else 0
         assert waited <= 20 * longest_wait, f"an instruction has not been taken for {waited} cycles"

@@ -166,7 +166,7 @@ class Coverage:
             if not merged[group.key].same_bins(group):
                 raise FileError(
                     f"group {group.name!r} of configuration {group.configuration!r} has other bins; "
-                    "coverage of different versions or configurations does not merge"
+                    "coverage of different versions or configurations cannot be merged"
                 )
             merged[group.key].hits += group.hits
         return Coverage(merged[key] for key in sorted(merged))
@@ -219,17 +219,17 @@ class Coverage:
         """Read the text of a coverage file; a FileError names the `source` of a text that has another format."""
         content = parse_json(text, source, "is no coverage file (not JSON)")
         if not isinstance(content, dict) or content.get("kind") != _KIND:
-            raise FileError(f"{source} is no coverage file (JSON, but of something else)")
+            raise FileError(f"{source} is no coverage file (JSON without the kind {_KIND!r})")
         if content.get("version") != VERSION:
             raise FileError(
-                f"{source} is a coverage file of version {content.get('version')}, not {VERSION}, the one read here"
+                f"{source} is a coverage file of version {content.get('version')}, not {VERSION}, which this sptc reads"
             )
         try:
             groups = [_read_group(record) for record in content["groups"]]
         except (KeyError, TypeError, ValueError, OverflowError, IndexError):
             raise FileError(f"{source} is a damaged coverage file") from None
         if len({group.key for group in groups}) != len(groups):
-            raise FileError(f"{source} is a damaged coverage file (a group stands in it twice)")
+            raise FileError(f"{source} is a damaged coverage file (it contains a group twice)")
         return cls(groups)
 
     def write(self, path: Path) -> None:
@@ -292,11 +292,11 @@ def _read_group(record: Mapping[str, Any]) -> Group:
         group.reasons.append(_text(declared["reason"]))
         for first, last in declared["bins"]:
             if not 0 <= first <= last < group.bins:
-                raise ValueError("no such bin")
+                raise ValueError("a range of unreachable bins exceeds the bins of the group")
             flat[first : last + 1] = number
     rows: Sequence[Sequence[int]] = record["hits"]
     if any(type(hit) is not int or hit < 0 for row in rows for hit in row):
-        raise ValueError("hits are counts")
+        raise ValueError("a hit count must be an integer of 0 or more")
     group.hits = np.array([hit for row in rows for hit in row], np.int64).reshape(group.shape)
     return group
 

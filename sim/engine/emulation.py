@@ -30,7 +30,7 @@ def run(multiply: Multiply, instruction: Instruction, operands: MatrixOperands) 
     Raise a `BackendError` if there is no emulation of the instruction.
     """
     if instruction.family != "mma" or instruction.kind:
-        raise BackendError(f"this datapath does not hold the formats of {instruction}")
+        raise BackendError(f"this datapath does not support the formats of {instruction}")
     narrow, integer, c = (instruction.a, instruction.b), instruction.a.is_integer, operands.c
     wide = [FORMATS[fmt.name.replace("4", "8") if integer else "f16"] for fmt in narrow]
     part = replace(instruction, a=wide[0], b=wide[1], k=instruction.k // 2, satfinite=False)

@@ -92,7 +92,7 @@ class Engine:
         from .python_simulator import SimulatedRow
 
         if not isinstance(self._model, SimulatedRow):
-            raise BackendError("waves are written by the pysim back end only")
+            raise BackendError("only back end 'pysim' writes waveforms")
         with self._model.waves(path):
             yield self._model.entered
 

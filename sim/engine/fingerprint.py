@@ -51,7 +51,7 @@ def require_hashed_hardware() -> None:
     A BackendError says that the sources of the hardware have changed since the fingerprint was taken.
     """
     if _IS_IMPORTED_LATE and not _is_hashed():
-        raise BackendError("the sources of the hardware have changed since this process began: start it again")
+        raise BackendError("the sources of the hardware have changed since this process started: start it again")
 
 
 @cache

@@ -170,7 +170,7 @@ class _Writer:
                 limbs = [_BITWISE[kind](*limbs) for limbs in zip(*operands, strict=True)]
             elif kind == "mul":
                 if width > _LIMB:
-                    raise NotImplementedError(f"a product of {width} bits")
+                    raise NotImplementedError(f"a multiplier of {width} bits is not supported, only up to {_LIMB}")
                 limbs = [f"{operands[0][0]} * {operands[1][0]}"]
             else:
                 zero = [["Steps{}"] * _limbs(width)] if kind == "neg" else []
@@ -186,7 +186,7 @@ class _Writer:
         elif kind in ("shl", "shr"):
             limbs = self._shifted(cell, kind == "shl", width, signed[0])
         else:
-            raise NotImplementedError(f"a cell of type {cell['type']}")
+            raise NotImplementedError(f"a cell of type {cell['type']} is not supported")
         self._define(cell["connections"]["Y"], limbs, normal=kind in _NORMAL)
 
     def _define(self, bits: Sequence[Bit], limbs: Sequence[str], normal: bool) -> None:

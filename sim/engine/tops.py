@@ -37,7 +37,7 @@ def tops_of(instruction: Instruction, arch: str) -> tuple[str, ...]:
 def refusal(name: str, instruction: Instruction, arch: str) -> BackendError:
     """Return the error of a back end that does not execute an instruction; the error names a back end that does."""
     tops = tops_of(instruction, arch)
-    other = f"back end {tops[0]!r} does" if tops else "no top does, and back end 'rtl' computes it on a row"
+    other = f"back end {tops[0]!r} does" if tops else "no top does, but back end 'rtl' computes it on a row"
     return BackendError(f"back end {name!r} does not execute {instruction} of {arch}; {other}")
 
 
@@ -76,8 +76,8 @@ def command_of(operands: TensorMemoryOperands) -> CtaCommand:
         options = "".join(f" with {name}" for name in operands.options)
         raise BackendError(
             f"back end 'tcgen05' does not execute {operands.opcode} "
-            f"({operands.descriptor.instruction.shape_and_types}){options} with operands in these places; no top does, "
-            f"and back end 'rtl' computes it on a row"
+            f"({operands.descriptor.instruction.shape_and_types}){options} with these operand locations; no top does, "
+            f"but back end 'rtl' computes it on a row"
         )
     return command
 

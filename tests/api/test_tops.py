@@ -165,7 +165,7 @@ def test_which_top_executes_what() -> None:
     assert executed == {*every_instruction("wgmma")}
 
 
-ON_A_ROW = r"no top does, and back end 'rtl' computes it on a row$"
+ON_A_ROW = r"no top does, but back end 'rtl' computes it on a row$"
 
 
 @pytest.mark.parametrize(
@@ -189,9 +189,9 @@ def test_what_the_tensor_cores_of_a_cta_do_not_execute(rng: Random) -> None:
             F16,
             {"d": "f32"},
             {"scale_input_d": 1},
-            r"\(.*\) with scale_input_d with operands in these places; no top does",
+            r"\(.*\) with scale_input_d with these operand locations; no top does",
         ),
-        (F16, {}, {"disable_output_lane": [1, 0, 0, 0]}, r" with disable_output_lane with operands"),
+        (F16, {}, {"disable_output_lane": [1, 0, 0, 0]}, r" with disable_output_lane with these operand"),
         (F16, {"m": 64}, {}, ON_A_ROW),
         (f"{WS}.kind::f16", {"n": 64}, {}, ON_A_ROW),
         (F16, {}, {"backend": "warp"}, r"^back end 'warp' does not execute tcgen05.*; back end 'tcgen05' does$"),

@@ -55,9 +55,9 @@ def test_a_reset_forgets_what_was_under_way() -> None:
 @pytest.mark.parametrize(
     ("message", "cycles"),
     [
-        ("nothing asked for", [cycle(result=0x100)]),
-        ("nothing asked for", [cycle(taken=True), cycle(result=0x100), cycle(result=0x100)]),  # twice
-        ("nothing asked for", [cycle(taken=True), RESET, cycle(result=0x100)]),  # from before the reset
+        ("no item is in flight", [cycle(result=0x100)]),
+        ("no item is in flight", [cycle(taken=True), cycle(result=0x100), cycle(result=0x100)]),  # twice
+        ("no item is in flight", [cycle(taken=True), RESET, cycle(result=0x100)]),  # from before the reset
         ("item 0: 1 bits differ", [cycle(taken=True), cycle(taken=True), cycle(result=0x101)]),  # lost or overtaken
         ("withdrawn", [cycle(taken=True), cycle(result=0x100, ready=False), cycle()]),
         ("changed", [cycle(taken=True), cycle(result=0x100, ready=False), cycle(result=0x1100, ready=False)]),

@@ -204,8 +204,8 @@ def test_other_files() -> None:
     for text, message in (
         ("", "not JSON"),
         ("[" * 100_000, "not JSON"),
-        ("[]", "of something else"),
-        ('{"kind": "a cake", "version": 1}', "of something else"),
+        ("[]", "JSON without the kind 'sptc coverage'"),
+        ('{"kind": "a cake", "version": 1}', "JSON without the kind 'sptc coverage'"),
         (Coverage().to_json().replace(f'"version": {VERSION}', '"version": 99'), "of version 99, not 1"),
         ('{"kind": "sptc coverage", "version": 1}', "damaged"),
         ('{"kind": "sptc coverage", "version": 1, "groups": 5}', "damaged"),

@@ -68,6 +68,6 @@ def test_four_bit_by_two_eight_bit_instructions(rng: Random, i: Instruction) -> 
 def test_nothing_emulates_the_rest(text: str) -> None:
     i = parse(text)
     empty = np.zeros((1, 1, 1), np.uint8)
-    with pytest.raises(BackendError, match=r"^this datapath does not hold the formats of ") as caught:
+    with pytest.raises(BackendError, match=r"^this datapath does not support the formats of ") as caught:
         emulation.run(golden("sm_90", []), i, MatrixOperands(empty, empty, empty))
     assert str(i) in str(caught.value)

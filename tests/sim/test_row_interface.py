@@ -99,7 +99,7 @@ def test_sources_that_change_meanwhile(edited: str, tmp_path: Path) -> None:
     if edited == "later":
         say(_ASK, "tiny", tmp_path)
     before = {*tmp_path.glob("*.json")}
-    sentence = "the sources of the hardware have changed since this process began: start it again"
+    sentence = "the sources of the hardware have changed since this process started: start it again"
     assert say(_EDITED, edited, tmp_path) == [sentence] * 2
     # The digest of the sources is kept, under the sources.
     assert {path for path in tmp_path.iterdir() if path.suffix != ".lock" and path.name != "code"} == before
