@@ -183,23 +183,26 @@ def rows_of(figures: dict[str, Figures], overheads: dict[str, Overheads], second
 
 def table(figures: dict[str, Figures], overheads: dict[str, Overheads]) -> str:
     """Return the tables for the guide on area."""
-    lines = ["| unit | products | area of one, k um2 | with full-adder cells | delay, ns |", "|---|---|---|---|---|"]
-    lines += [f"| {name} | {count} | {area:.1f} | | {delay:.1f} |" for name, (count, area, delay) in PUBLISHED.items()]
+    lines = ["| unit | products | area per product | area with full-adder cells | delay |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {name} | {count} products | {area:.1f} k um2 | | {delay:.1f} ns |"
+        for name, (count, area, delay) in PUBLISHED.items()
+    ]
     for name, one in figures.items():
         words = name.partition(" ")[0]
         described = f"`{words}` preset, {' '.join(PRESETS[words].formats)}" if words in PRESETS else f"{words} alone"
-        count = f"{one.products} of f16" if words in PRESETS else one.products
-        adders, dense_ns = f"{one.with_adders:.1f}", f"{one.dense_ns:.1f}"
-        lines.append(f"| **sptc {described}, dense** | {count} | {one.dense:.1f} | {adders} | {dense_ns} |")
-        lines.append(f"| **sptc {described}, sparse** | {count} | {one.sparse:.1f} | | {one.sparse_ns:.1f} |")
+        count = f"{one.products} products of f16" if words in PRESETS else f"{one.products} products"
+        dense = f"{one.dense:.1f} k um2 | {one.with_adders:.1f} k um2 | {one.dense_ns:.1f} ns"
+        lines.append(f"| **sptc {described}, dense** | {count} | {dense} |")
+        lines.append(f"| **sptc {described}, sparse** | {count} | {one.sparse:.1f} k um2 | | {one.sparse_ns:.1f} ns |")
     lines += [
         "",
-        "| array with its registers | units | dense, k um2 a product | sparsity adds, % | beside the units, % "
-        "| longest stage, dense, ns | sparsity adds, % |",
+        "| array with its registers | units | area per product, dense | area that sparsity adds "
+        "| area outside the units | longest stage, dense | delay that sparsity adds |",
         "|---|---|---|---|---|---|---|",
         *(
-            f"| {name} products | {side} x {side} | {one.area[side]:.1f} | {one.added[side]:.1f} "
-            f"| {one.around[side]:.1f} | {one.stage_ns:.2f} | {one.delay:.1f} |"
+            f"| {name} products | {side} x {side} units | {one.area[side]:.1f} k um2 | {one.added[side]:.1f} % "
+            f"| {one.around[side]:.1f} % | {one.stage_ns:.2f} ns | {one.delay:.1f} % |"
             for name, one in overheads.items()
             for side in SIDES
         ),

@@ -19,7 +19,7 @@ _LARGEST, _CONTRAST = 500_000, 4.5
 #: Theme variables for text colours, and for the background colour.
 _TEXT = ("--color-foreground-primary", "--color-foreground-secondary", "--color-link", "--color-content-foreground")
 _BACKGROUND = "--color-background-primary"
-#: The page that needs scripts.
+#: Name of the only page that needs scripts.
 _OF_SCRIPTS = "search.html"
 #: Elements that load another file, and the attribute that names the file.
 _FETCHES = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src"}
@@ -57,7 +57,7 @@ class _Page(HTMLParser):
             self.nameless.append(values.get("src", ""))
 
     def handle_endtag(self, tag: str) -> None:
-        """Leave a hidden element, such as a script."""
+        """Record the end of a hidden element, such as a script."""
         self._hidden -= tag in ("script", "style", "svg")
 
     def handle_data(self, data: str) -> None:

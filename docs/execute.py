@@ -15,10 +15,10 @@ def _execute(path: Path, target: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as scratch:
         where = {"metadata": {"path": scratch}}
-        # Output of a cell may arrive in several parts; they are joined, so that the file does not change at random.
+        # The parts of a cell's output are joined, so that the file does not depend on their number.
         NotebookClient(notebook, timeout=600, resources=where, coalesce_streams=True).execute()
     for cell in notebook.cells:
-        cell.metadata.pop("execution", None)  # times, which differ in every run
+        cell.metadata.pop("execution", None)  # execution times, which differ in every run
     nbformat.write(notebook, target)
 
 
@@ -30,7 +30,7 @@ if __name__ == "__main__":
         type=Path,
         default=_FOLDER,
         metavar="FOLDER",
-        help="folder to write to (default: over the notebooks)",
+        help="output folder (default: overwrite the notebooks)",
     )
     chosen = parser.parse_args()
     for name in chosen.names or sorted(path.stem for path in _FOLDER.glob("*.ipynb")):

@@ -63,7 +63,7 @@ def _index(title: str, words: str, names: Iterable[str]) -> tuple[str, str]:
 def _commands(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield a page for each command, with its help in lines of 100 characters."""
     parsers = sorted(commands(command_parser()))
-    yield _index("Commands", "What each prints with `--help`.", (name.replace(" ", "-") for name, _ in parsers))
+    yield _index("Commands", "The help text of each command.", (name.replace(" ", "-") for name, _ in parsers))
     for name, command in parsers:
         command.formatter_class = _wide(command.formatter_class)
         description = command.description or ""
@@ -90,7 +90,7 @@ def _ports(folder: Path) -> Iterator[tuple[str, str]]:
             names.append(f"{preset}-{top}")
             text = _printed("ports", "--preset", preset, "--top", top)
             yield f"{names[-1]}.md", f"# Ports of `{preset}`, top `{top}`\n\n```text\n{text}```\n"
-    words = "Every field of the Verilog's ports, as `sptc ports` prints them; of your own datapaths it does the same."
+    words = "The pages list every field of the Verilog ports. `sptc ports` prints the same list for your own datapaths."
     yield _index("Ports", words, names)
 
 
@@ -185,7 +185,7 @@ def _numerics(folder: Path) -> Iterator[tuple[str, str]]:
         ),
     )
     meanings = "\n".join(f"* **{level.value}**: {level.meaning}." for level in Evidence)
-    words = "L, F and e_zero are the words of [how a result is formed](../../explanation/result.md)."
+    words = "The parameters L, F and e_zero are defined in [how a result is formed](../../explanation/result.md)."
     yield "index.md", f"# Numerics\n\n{words}\n\n{table}\n{meanings}\n"
 
 
@@ -201,7 +201,7 @@ def _verification(folder: Path) -> Iterator[tuple[str, str]]:
         f"## {topic}\n\n" + "".join(f"* `{name}`: {_escaped(statement)}\n" for name, statement in members)
         for topic, members in topics.items()
     )
-    yield "proofs.md", f"# What is proved\n\n`sptc prove` proves each of these for every datapath.\n\n{proofs}"
+    yield "proofs.md", f"# What is proved\n\n`sptc prove` proves these properties for every datapath.\n\n{proofs}"
     record = json.loads((ROOT / "tests" / "regression.json").read_text(encoding="utf-8"))
     done = [entry for entry in record if entry["sources"]]
     skipped = [f"* `{name}`: {reason}" for entry in done for name, reason in entry["skipped"].items()]
@@ -212,15 +212,16 @@ def _verification(folder: Path) -> Iterator[tuple[str, str]]:
     yield (
         "regression.md",
         "# The regression\n\n"
-        f"Recorded are {len(done)} of {len(record)} test files: {sum(e['passed'] for e in done)} tests passed, in "
-        f"{sum(e['seconds'] for e in done) / 60:.0f} minutes of one core. A file is listed with what it gave when it "
-        f"last passed, perhaps of other sources; `make regression` says what holds of these.\n\n{table}\n"
-        + ("## Skipped\n\n" + "\n".join(skipped) + "\n" if skipped else ""),
+        f"The record contains {len(done)} of {len(record)} test files: {sum(e['passed'] for e in done)} tests passed, "
+        f"in {sum(e['seconds'] for e in done) / 60:.0f} minutes of one core. The table gives the result of each file "
+        "when it last passed, possibly with other sources; `make regression` tests the present sources.\n\n"
+        f"{table}\n" + ("## Skipped\n\n" + "\n".join(skipped) + "\n" if skipped else ""),
     )
     detections = json.loads((ROOT / "tests" / "planted" / "found.json").read_text(encoding="utf-8"))
     yield (
         "planted.md",
-        "# Planted faults\n\nMistakes put into the sources on purpose, and the quick test that saw each first.\n\n"
+        "# Planted faults\n\nThe table lists faults planted in the sources, and the first quick test that detects each "
+        "fault.\n\n"
         + _table(["fault", "seen by"], ((f"`{name}`", f"`{entry['test']}`") for name, entry in detections.items())),
     )
     tops = json.loads((ROOT / "benchmarks" / "faults.json").read_text(encoding="utf-8"))
@@ -230,11 +231,11 @@ def _verification(folder: Path) -> Iterator[tuple[str, str]]:
     yield (
         "faults.md",
         "# Fault injection\n\n"
-        "Single faults put into the netlist of each part, drawn by area (`benchmarks/faults.py`). *Killed* were those "
-        "that the vectors of the benches tell from the hardware; *equivalent* is what a prover shows to change nothing "
-        "that anybody looks at, *told apart* what only a prover tells from the hardware. Killed are "
-        f"{share:.2%} of those that change something, if each that is undecided does. Where hardware or vectors "
-        "changed, faults of that part were drawn anew.\n\n"
+        "`benchmarks/faults.py` injects single faults into the netlist of each part, drawn by area. A fault is "
+        "*killed* if the vectors of the benches detect it. It is *equivalent* if a prover shows that it changes no "
+        "observed output, and *told apart* if only the prover finds a difference. The vectors detect "
+        f"{share:.2%} of the faults that are not equivalent, if every undecided fault changes an output. After a "
+        "change of the hardware or of the vectors of a part, its faults were drawn again.\n\n"
         + _table(
             ["datapath", "part", "date", "seed", *verdicts],
             [
@@ -244,7 +245,7 @@ def _verification(folder: Path) -> Iterator[tuple[str, str]]:
         ),
     )
     yield "silicon.md", _silicon()
-    words = "What holds the hardware and the models."
+    words = "Evidence for the hardware and the models: comparisons with GPUs, proofs, tests and injected faults."
     yield _index("Verification", words, ("silicon", "proofs", "regression", "faults", "planted"))
 
 
@@ -263,12 +264,12 @@ def _silicon() -> str:
         for a_from, files in places.items()
     ]
     return (
-        "# Against silicon\n\nSeeded operands of every distribution, any metadata, computed by a GPU and by the golden "
-        "model (`sptc gpu verify`):\n\n"
+        "# Comparisons with GPUs\n\n`sptc gpu verify` compared a GPU with the golden model on seeded operands of every "
+        "distribution, with any metadata:\n\n"
         + _table(["date", "GPU", "instructions", "outputs", "that differ"], campaigns)
-        + "\nRecordings, which `sptc run` replays on golden model, hardware and the library in C++:\n\n"
+        + "\n`sptc run` replays these recordings on the golden model, the hardware and the C++ library:\n\n"
         + _table(["architecture", "form", "files", "instructions"], recorded)
-        + "\n[What the claims rest on](../../explanation/evidence.md) says what each is worth.\n"
+        + "\n[Evidence for the models](../../explanation/evidence.md) describes the evidence labels.\n"
     )
 
 
@@ -287,9 +288,9 @@ def _benchmarks(folder: Path) -> Iterator[tuple[str, str]]:
         for name, entry in results.items()
     ]
     words = (
-        "What `python benchmarks/record.py` gave, each on the machine and the day that stand above it. Ratios are of "
-        "one run on one machine; the others are of that machine. Areas and delays beside those of other units stand "
-        "[here](../../guides/area.md)."
+        "`python benchmarks/record.py` recorded these results. Each table names the date and the machine, and its "
+        "values hold for that machine. A ratio compares two measurements of one run. The [area "
+        "guide](../../guides/area.md) compares areas and delays with those of other units."
     )
     yield "index.md", "\n".join(["# Benchmarks", "", words, "", *parts])
 
