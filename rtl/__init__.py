@@ -1,1 +1,1 @@
-"""The RTL in Amaranth. Each pipeline stage has its own file, named as its class; `cells` has the parts of stages."""
+"""RTL of a sparse tensor core in Amaranth: one file per pipeline stage; `cells` has the building blocks of stages."""

@@ -17,13 +17,13 @@ __all__ = ["ARRAYS", "Accumulators", "accumulator_memory_signature", "accumulato
 
 #: Number of arrays of 16 rows that use all lanes of tensor memory.
 ARRAYS = TENSOR_LANES // ROWS
-#: Number of buffers for panels that wait to be multiplied.
+#: Number of buffers for accumulator panels that were read and wait for multiplication.
 _BUFFERS = 2
 _HALF = WORD_BITS // 2
 
 
 def accumulator_memory_signature(arrays: int = ARRAYS) -> DescribedSignature:
-    """Return the port to a tensor memory that reads and writes eight columns of all lanes at once."""
+    """Return the signature of a tensor-memory port that reads and writes eight columns of all lanes in one cycle."""
     words = data.ArrayLayout(data.ArrayLayout(WORD_BITS, COLUMNS), arrays * ROWS)
     return DescribedSignature(
         {
@@ -39,7 +39,7 @@ def accumulator_memory_signature(arrays: int = ARRAYS) -> DescribedSignature:
 
 
 def accumulator_request_layout() -> DescribedLayout:
-    """Return the layout of a request for eight columns."""
+    """Return the layout of a request for eight columns of accumulators in tensor memory."""
     return DescribedLayout(
         {
             "column": (COLUMN_BITS, "First of the eight columns."),
@@ -79,15 +79,16 @@ class Accumulators(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the FIFO of pending results, the two buffers, and the wiring to registers."""
+        """Build the FIFO of pending results, the two panel buffers, and the wiring from memory words to registers."""
         m = Module()
         memory, request = self.memory, self.i.payload
-        # A panel from its read to the earliest read of the results, in arrays of four blocks with a latency of five:
+        # Timing of one panel of eight columns, from the read of its accumulators to the earliest read of its results.
+        # The arrays have four blocks and a latency of five cycles:
         #
         #     cycle     0       1       2           3 ... 6    8 ... 11    12       13
         #               read    data    multiply    issue      collect     write    read
         m.submodules.due = due = DueList(accumulator_request_layout(), self.most)
-        # Number of panels that are requested and not yet multiplied.
+        # Number of panels that were requested and are not yet multiplied.
         kept = Signal(range(_BUFFERS + 1))
         requested, written = Signal(), self.o.valid
         overlaps = [
@@ -118,7 +119,7 @@ class Accumulators(wiring.Component):
         return m
 
     def _buffer(self, m: Module, requested: Value, taken: Value, kept: Signal) -> None:
-        """Build the buffers, a FIFO in which an entry stays until it is taken."""
+        """Build the panel buffers, a FIFO in which an entry stays until the array takes it."""
         arriving, half = Signal(), Signal(reset_less=True)
         stored = Signal(range(_BUFFERS + 1))
         behind = stored - taken
@@ -142,14 +143,14 @@ class Accumulators(wiring.Component):
 
 
 def _overlap(a: Value, b: Value) -> Value:
-    """Return whether eight columns from `a` and eight from `b` overlap; columns wrap."""
-    # Distances of an overlap: 0 to 7, and 505 to 511, which are -7 to -1.
+    """Return whether the eight columns from `a` on overlap those from `b` on. Column numbers wrap at 512."""
+    # Two ranges of eight columns overlap if their distance modulo 512 is 0 to 7, or 505 to 511 (-7 to -1).
     distance = (a - b)[:COLUMN_BITS]
     return (distance < COLUMNS) | (distance > (1 << COLUMN_BITS) - COLUMNS)
 
 
 def _registers(words: data.View, *, half: bool) -> list[Value]:
-    """Return the registers of each array's lanes that hold eight columns of all lanes of tensor memory.
+    """Return eight columns of tensor memory as accumulator registers of ``mma``, for the 32 lanes of each array.
 
     Source: PTX ISA, fragments of ``mma``: register 2 h + s of lane 4 g + t has row 8 h + g and column 2 t + s; of 16
     bits, register h has both.
@@ -166,7 +167,7 @@ def _registers(words: data.View, *, half: bool) -> list[Value]:
 
 
 def _columns(registers: Sequence[data.View], *, half: bool) -> list[Value]:
-    """Return the words of eight columns of all lanes, from the registers of each array's lanes."""
+    """Return the words of eight columns of tensor memory, from accumulator registers in the lanes of each array."""
     result: list[Value] = []
     for row in range(ROWS * len(registers)):
         h, g = divmod(row % ROWS, 8)

@@ -1,4 +1,4 @@
-"""The align stage: shift every product and the accumulator to one grid, and sum the groups."""
+"""The align stage: shift every product and the accumulator to one grid, and sum 4-bit products in groups of 16."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
@@ -23,12 +23,12 @@ from .widths import Widths
 __all__ = ["AlignStage", "aligned_signature"]
 
 _EXPONENT = signed(ALIGNED_EXPONENT_BITS)
-#: Exponent of a product of integers; see raw_signature.
+#: Exponent of a product of integers, as :func:`~sptc.rtl.cells.raw.raw_signature` defines it.
 _INTEGER_EXPONENT = 2
 
 
 def aligned_signature(config: CoreConfig) -> DescribedSignature:
-    """Return the output signature of the align stage, as the stage sees it."""
+    """Return the output signature of the align stage, with the port directions of the stage."""
     headroom = "Exponents from the smallest normal number of the result up to the sign bit of the sum."
     ports = {"addends": (Out(addends_signature(config)), "Aligned terms.")}
     if Widths(config).floating:
@@ -38,7 +38,7 @@ def aligned_signature(config: CoreConfig) -> DescribedSignature:
 
 
 class AlignStage(wiring.Component):
-    """Align every product and the accumulator to e_max, and sum the groups. Combinational.
+    """Align every product and the accumulator to e_max, the largest exponent, and sum the groups. Combinational.
 
     Source: each term, the accumulator included, is truncated toward zero on its magnitude, without a sticky bit
     (measured on an H200); groups and their scales after published models (modelled).
@@ -58,14 +58,14 @@ class AlignStage(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the shifters and the groups."""
+        """Build the alignment shifters and the groups of 16 products."""
         m = Module()
         config, addends = self.config, self.o.addends
         integer = is_one_of(
             config, self.control.a, [e for e in config.elements if e.fixed_point and not e.packed_float]
         )
-        # `i.e_max` covers products, c and e_zero. Scaled groups are formed in this stage, so their exponents are
-        # compared with it here.
+        # `i.e_max` covers the products, the accumulator and e_zero. Scaled groups are formed in this stage, so their
+        # exponents are compared with `i.e_max` here.
         groups = self._groups(m)
         m.d.comb += [port.eq(group.total) for port, group in zip(addends.group_sums, groups, strict=False)]
         e_max = self._align_groups(m, groups[: self.widths.scaled_groups]) if self.widths.floating else Const(0)
@@ -77,7 +77,7 @@ class AlignStage(wiring.Component):
         return m
 
     def _groups(self, m: Module) -> list[ProductGroup]:
-        """Sum the 4-bit products in groups of 16."""
+        """Sum the products of 4-bit elements in groups of 16."""
         groups = []
         for index in range(self.widths.groups):
             m.submodules[f"group{index}"] = group = ProductGroup(self.config)
@@ -96,7 +96,7 @@ class AlignStage(wiring.Component):
         return groups
 
     def _align_groups(self, m: Module, groups: list[ProductGroup]) -> Value:
-        """Find e_max of all terms, align the groups to it, and drive the outputs that depend on it. Return e_max."""
+        """Return e_max of all terms. Align the scaled groups to it, and drive the outputs that depend on e_max."""
         packed = is_one_of(self.config, self.control.a, self.widths.packed)
         e_max, nan = self.i.e_max, self.i.nan
         if groups:
@@ -105,8 +105,8 @@ class AlignStage(wiring.Component):
             m.d.comb += [port.eq(value) for port, value in zip(tree.exponents, exponents, strict=True)]
             e_max = tree.e_max
             nan = nan | (packed & Cat(group.nan for group in groups).any())
-        # A group that does not participate has the magnitude zero, so its shift amount does not matter. With F = 35, a
-        # group whose exponent is E enters as:
+        # A group that does not participate has the magnitude zero, so its shift amount does not matter. The picture
+        # shows the term of a group with the largest exponent for F = 35 (i: integer bits, f: fraction bits, -: zeros):
         #
         #     bit of the term     45       35 34    27 26                       0
         #     magnitude           iiiiiiiiiii ffffffff ---------------------------
@@ -135,10 +135,11 @@ class AlignStage(wiring.Component):
         largest: dict[tuple[Element, ...], Value] = {}
         for slot in self.widths.slots[: self.config.term_slots]:
             significand = self.i.significands[slot.index][: slot.product_bits].as_signed()
-            if self.widths.narrow:  # products of 4-bit elements are summed in groups instead
+            if self.widths.narrow:  # products of 4-bit elements are summed in groups
                 significand = Mux(narrow, 0, significand)
-            # An integer is not shifted: bit 0 of its significand is at bit `integer_bits` of the term. A slot of
-            # narrow floats pads its floats with more zeros:
+            # An integer is not shifted: bit 0 of its significand is at bit `integer_bits` of the term. In a slot for
+            # narrow floats, a float gets more zeros as padding than an integer (i: integer bits, f: fraction bits, -:
+            # zeros):
             #
             #     float       iiffffffffffff-----------    `padding` zeros, if its exponent is E
             #     integer           iiiiiiii-----          `padding - integer_shift` zeros
@@ -155,20 +156,21 @@ class AlignStage(wiring.Component):
             if slot.integer_shift:
                 m.d.comb += term.eq(Mux(integer, integer_term, _complement(aligned, negative)))
             else:
-                # An integer passes the shifter with the shift amount zero: its exponent and `largest` are both two. Its
-                # sign is the top bit of the significand, which is zero for floats.
+                # The shifter passes an integer unchanged, because the exponent of its product and `largest` are both
+                # two. The sign of an integer is the top bit of the significand, which is zero for floats.
                 m.d.comb += term.eq(Cat(aligned ^ negative.replicate(len(aligned)), negative | significand[-1]))
 
     def _largest(self, m: Module, slot: Slot, e_max: Value) -> Value:
-        """Return the saturated e_max for slots that serve the same floats.
+        """Return e_max, saturated to the width of the shift amount, for all slots that serve the same float formats.
 
         In steps of other formats return the exponent of integers instead. Integers are then not shifted, and the shift
         amounts of unused slots do not toggle with e_max.
         """
         bits, low = slot.shift_amount_bits, e_max[:PRODUCT_EXPONENT_BITS]
         largest = Signal(bits, name=f"largest_of_{len(slot.floats)}_floats")
-        # For e4m3 and e5m2 only, as from slot 16 of `hopper` on, product exponents reach 62, and products 15 bits of
-        # the sum. Seven bits suffice: from 128 on, e_max reads 127, and 127 - 62 = 65 shifts every bit out.
+        # Slots for e4m3 and e5m2 only, such as slot 16 of `hopper`, have product exponents up to 62 and products that
+        # reach 15 bits of the sum. A shift amount of seven bits suffices: from 128 on, e_max reads as 127, and the
+        # smallest shift amount, 127 - 62 = 65, shifts every bit out.
         saturated = low[:bits] | low[bits:].any().replicate(bits)
         m.d.comb += largest.eq(Mux(is_one_of(self.config, self.control.a, slot.floats), saturated, _INTEGER_EXPONENT))
         return largest
@@ -181,12 +183,13 @@ class AlignStage(wiring.Component):
         return align.output
 
     def _align_c(self, m: Module, integer: Value, e_max: Value) -> None:
-        # The significand enters with its leading bit at the place of 2**E; a smaller exponent shifts it right:
+        # If the accumulator has the largest exponent, the leading bit of its significand has the weight of e_max. A
+        # smaller exponent shifts the significand right (f: fraction bits, -: zeros):
         #
         #     bit of the term      grid_bits               padding      0
         #     significand of c     1fffffffffffffffffffffff-------------
-        # If the running format has a smaller F, `c_grid_exponent` is smaller by the difference, and c is shifted by as
-        # much more.
+        # If the running format has a smaller F than the grid, `c_grid_exponent` is smaller by the difference of the
+        # two, which shifts the accumulator further right by the same number of bits.
         padding = self.widths.grid_bits + 1 - ACCUMULATOR_SIGNIFICAND_BITS
         m.submodules.align_c = align = AlignmentShifter(
             ACCUMULATOR_SIGNIFICAND_BITS, padding, ALIGNED_EXPONENT_BITS - 1
@@ -203,7 +206,7 @@ class AlignStage(wiring.Component):
 
 
 def _complement(magnitude: Value, negative: Value) -> Value:
-    """Return a magnitude, or its one's complement if it is negative, with a sign bit.
+    """Return a signed term: the magnitude, or its one's complement if `negative` is set, below a sign bit.
 
     The reduce stage adds the one that makes it a two's complement, as an increment that costs no delay in its tree.
     """

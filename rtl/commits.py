@@ -1,4 +1,4 @@
-"""Track committed groups of instructions until they complete, in order."""
+"""Completion of committed groups of instructions, in program order."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
@@ -10,13 +10,13 @@ from .tensor_core import IN_FLIGHT
 
 __all__ = ["GROUPS", "PENDING_BITS", "Commits"]
 
-#: Width of N of ``wait_group``, and maximum number of pending committed groups.
+#: Width of N of ``wait_group`` in bits, and maximum number of pending committed groups.
 PENDING_BITS = 3
 GROUPS = 1 << PENDING_BITS
 
 
 class Commits(wiring.Component):
-    """Track instructions up to their last result, and committed groups up to their last instruction.
+    """Track instructions until their last result, and committed groups until their last instruction completes.
 
     Parameters
     ----------
@@ -46,9 +46,10 @@ class Commits(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the FIFO of panels, the count of instructions, and the FIFO of groups."""
+        """Build the FIFO of panels, the counter of unfinished instructions, and the FIFO of committed groups."""
         m = Module()
-        # One bit for each panel that is not yet delivered, the oldest lowest: it is the last of its instruction.
+        # One bit for each panel whose results are not yet delivered, the oldest panel lowest. A bit is set for the last
+        # panel of an instruction.
         ends, inside = Signal(self.in_flight), Signal(range(self.in_flight + 1))
         unfinished = Signal(range(self.most + 1))
         finishes = self.delivered & ends[0]
@@ -63,8 +64,8 @@ class Commits(wiring.Component):
             unfinished.eq(unfinished + self.issued - finishes),
             self.pending.eq(behind + self.commit),
         ]
-        # Instructions finish in order. A group counts all that are unfinished at its commit, those of older groups too,
-        # so each finish lowers every count that is not zero.
+        # Instructions finish in order. The count of a group includes all instructions that are unfinished at its
+        # commit, also those of older groups. Each finished instruction therefore lowers every count that is not zero.
         left = [count - (finishes & (count != 0)) for count in self.remaining]
         for place, count in enumerate(self.remaining):
             moved = Mux(self.finished, left[min(place + 1, GROUPS - 1)], left[place])

@@ -1,4 +1,4 @@
-"""Configurations of datapaths, frozen and validated, and the presets."""
+"""Datapath configurations, frozen and validated, and the presets of known architectures."""
 
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -25,36 +25,36 @@ __all__ = [
     "Element",
 ]
 
-#: Places where a pipeline register may be, in the order of the data flow: behind a stage, or within one, behind the
-#: products, the adder tree, the count of leading digits and the normalising shift.
+#: Possible places of pipeline registers (cuts), in the order of the data flow. A register is behind a stage, or within
+#: a stage: behind the products, the adder tree, the count of leading digits or the normalising shift.
 CUTS = ("select", "product", "multiply", "align", "tree", "reduce", "count", "normalise", "round")
-#: Cuts that are after a stage, not within one.
+#: Cuts (places of pipeline registers) that are behind a stage, not within one.
 STAGE_CUTS = ("select", "multiply", "align", "reduce", "round")
-#: Operand multiplexers: two 4:1 multiplexers, or two 3:1 ones.
+#: Types of operand multiplexers: two 4:1 multiplexers per chunk, or two 3:1 multiplexers.
 MUXES = ("mux4", "mux3")
 #: Names of the block scale formats.
 BLOCK_SCALES = ("ue8m0", "ue4m3")
-#: Size of a warp's outputs, in rows and columns.
+#: Rows and columns of the outputs of a warp's ``mma`` instruction.
 WARP_ROWS, WARP_COLUMNS = 16, 8
-#: Bytes of a segment: the part of a row of A that is in one register of the four lanes of a quad. A row has two.
+#: Bytes in a segment of a row of A: one register in each of the four lanes of a quad. A row has two segments.
 WARP_SEGMENT_BYTES = 16
 
 
 class ConfigError(Error):
-    """The configuration is invalid; the message names the field."""
+    """A datapath configuration is invalid. The message names the field."""
 
 
 @dataclass(frozen=True)
 class Element:
-    """An element format and its container."""
+    """An element format and the width of the container that stores the element in an operand."""
 
     format: Format
-    #: Widths in bits that an element may take in an operand: for e2m1, 8 in some kinds and 4 in others.
+    #: Possible container widths of an element format in bits. An e2m1 takes 8 bits or 4, depending on the kind.
     container_bits: int
 
     @classmethod
     def parse(cls, word: str) -> "Element":
-        """Read a word such as ``f16`` or ``e2m1/4`` (e2m1, two in a byte)."""
+        """Parse the name of an element format, such as ``f16`` or ``e2m1/4`` (e2m1, two in a byte)."""
         name, _, width = word.partition("/")
         fmt = FORMATS.get(name)
         if fmt is None or fmt.name in ("f32", "s32", *BLOCK_SCALES):
@@ -67,17 +67,17 @@ class Element:
 
     @property
     def packed_float(self) -> bool:
-        """Whether this is e2m1, two in a byte. It is summed in groups of 16, as an integer in units of one half."""
+        """Whether the element is packed e2m1 (two in a byte), whose products are summed in groups of 16 as integers."""
         return self.container_bits == 4 and not self.format.is_integer
 
     @property
     def fixed_point(self) -> bool:
-        """Whether the significand is an integer: true integers, and packed e2m1 in units of one half."""
+        """Whether the significand is an integer: in integer formats, and in packed e2m1 in units of one half."""
         return self.format.is_integer or self.packed_float
 
     @property
     def significand_bits(self) -> int:
-        """Bits of the unsigned significand: hidden bit and fraction, or the magnitude of an integer."""
+        """Width of the unsigned significand: hidden bit and fraction of a float, or magnitude of an integer."""
         if self.packed_float:
             return 4
         if self.format.is_integer:
@@ -86,19 +86,19 @@ class Element:
 
     @property
     def low_bit(self) -> int:
-        """Lowest bit of the element in its container."""
+        """Position of the element's lowest bit in its container."""
         return low_bit(self.format, self.container_bits)
 
     @property
     def wide(self) -> bool:
-        """Whether metadata selects units of 16 bits; see :func:`sptc.isa.metadata.is_wide`."""
+        """Whether metadata selects the element in units of 16 bits (:func:`sptc.isa.metadata.is_wide`)."""
         return is_wide(self.container_bits)
 
     def __str__(self) -> str:
         return f"{self.format.name}/{self.container_bits}" if self.packed_float else self.format.name
 
 
-#: Upper limit of rows, columns and bytes of a step, far above those of known hardware.
+#: Upper limit of the rows, the columns and the bytes per step of a configuration, far above known hardware.
 _MOST = 256
 
 
@@ -112,19 +112,19 @@ class CoreConfig:
     scales: tuple[str, ...] = ()  #: Block scale formats that the datapath has: ``ue8m0``, ``ue4m3``
     #: Bytes of stored A that a unit takes each cycle: 16 or 32 on known architectures, at most 256.
     step_bytes: int = 32
-    alignment_bits: int = 25  #: Bits that alignment keeps below the largest exponent, e_max (F)
-    fp8_alignment_bits: int = 25  #: F of 8-bit floats, which is at most `alignment_bits`
+    alignment_bits: int = 25  #: F: bits that alignment keeps below e_max, the largest exponent
+    fp8_alignment_bits: int = 25  #: F (bits kept by alignment) of 8-bit floats, at most `alignment_bits`
     block_alignment_bits: int = BLOCK_ALIGNMENT_BITS  #: F of packed e2m1
-    #: Whether the largest exponent is at least e_zero, a rule that no recording of a Blackwell GPU has decided
+    #: Whether e_max, the largest exponent, is at least e_zero. No recording of a Blackwell GPU decides this rule
     #: (:data:`~sptc.isa.numerics.OPEN_RULES`).
     exponent_floor: bool = True
     mux: str = "mux4"  #: Operand multiplexers, ``mux4`` or ``mux3``: one of :data:`MUXES`
     #: Rows and columns of units in the array, at most 256 each.
     rows: int = 4
     columns: int = 4
-    #: Pipeline registers, a subset of :data:`CUTS` in that order; their number is the latency in cycles.
+    #: Pipeline registers: a subset of :data:`CUTS` in the same order. Their number is the latency in cycles.
     cuts: tuple[str, ...] = STAGE_CUTS
-    #: Whether metadata selects B. Otherwise the datapath is dense, with the same ports: the low half of B meets A.
+    #: Whether metadata selects B. Without selection the ports are the same, and A is multiplied by the low half of B.
     sparse: bool = True
 
     def __post_init__(self) -> None:
@@ -174,7 +174,7 @@ class CoreConfig:
         return tuple(Element.parse(word) for word in self.formats)
 
     def element_code(self, fmt: Format, container_bits: int) -> int:
-        """Return the control code of an element.
+        """Return the code of an element format in the control word.
 
         Raises
         ------
@@ -187,46 +187,46 @@ class CoreConfig:
         return self.elements.index(element)
 
     def slots_of(self, element: Element) -> int:
-        """Return the number of products of an element in a step."""
+        """Return the number of products per step of an element format."""
         return self.step_bytes * 8 // element.container_bits
 
     @property
     def chunks(self) -> int:
-        """Metadata nibbles of a step with the smallest chunks: 8-bit units, two bytes of stored A per chunk."""
+        """Number of metadata nibbles per step for 8-bit units, whose chunks have two bytes of stored A each."""
         return self.step_bytes // 2
 
     @property
     def always_wide(self) -> bool:
-        """Whether all elements are wide."""
+        """Whether all element formats have units of 16 bits."""
         return all(element.wide for element in self.elements)
 
     @property
     def warp_blocks(self) -> int:
-        """Number of blocks of rows x columns outputs in a warp's 16 x 8: the number of cycles per step of K."""
+        """Number of blocks of rows x columns in the 16 x 8 outputs of a warp, equal to the cycles per step of K."""
         return (WARP_ROWS // self.rows) * (WARP_COLUMNS // self.columns)
 
     @property
     def interleaved(self) -> bool:
-        """Whether units take pairs of narrow chunks of B interleaved by bytes, so that one mux serves both widths."""
+        """Whether pairs of narrow chunks of B are interleaved byte by byte, so that one mux serves both unit widths."""
         return self.sparse and len({element.wide for element in self.elements}) > 1
 
     @property
     def latency(self) -> int:
-        """Cycles from a step's operands to its result."""
+        """Latency of a step in cycles, from its operands to its result."""
         return len(self.cuts)
 
     def elements_of_slot(self, slot: int) -> tuple[Element, ...]:
-        """Return the elements that a product slot serves."""
+        """Return the element formats that a product slot serves."""
         return tuple(element for element in self.elements if slot < self.slots_of(element))
 
     @property
     def slots(self) -> int:
-        """Product slots of a unit."""
+        """Number of product slots per unit."""
         return max(self.slots_of(element) for element in self.elements)
 
     @property
     def term_slots(self) -> int:
-        """Slots whose products are aligned, or summed as 8-bit integers: all but those of 4-bit elements only."""
+        """Number of product slots that serve elements with containers of 8 bits or more."""
         return max((self.slots_of(element) for element in self.elements if element.container_bits > 4), default=0)
 
     def require_warp(self) -> None:
@@ -244,13 +244,13 @@ class CoreConfig:
             )
         if self.step_bytes not in (WARP_SEGMENT_BYTES, 2 * WARP_SEGMENT_BYTES):
             raise ConfigError(f"step_bytes must be 16 or 32 to serve a warp, not {self.step_bytes}")
-        # A warp hands the same block scales to both steps of an instruction.
+        # A warp passes the same block scales to both steps of an instruction, so packed e2m1 must fit in one step.
         if self.step_bytes == WARP_SEGMENT_BYTES and any(element.packed_float for element in self.elements):
             raise ConfigError(f"step_bytes must be 32 to serve a warp with e2m1/4, not {self.step_bytes}")
 
     @property
     def serves_warp(self) -> bool:
-        """Whether :meth:`require_warp` raises no error."""
+        """Whether the array can execute the instructions of a warp, as :meth:`require_warp` checks."""
         try:
             self.require_warp()
         except ConfigError:
@@ -258,7 +258,7 @@ class CoreConfig:
         return True
 
     def warp_interval(self, steps: int) -> int:
-        """Return the cycles from one 16 x 8 of outputs to the next, each of `steps` steps of K.
+        """Return the interval in cycles between ``mma`` instructions of 16 x 8 outputs and `steps` steps of K.
 
         A step takes one cycle for each block of rows x columns outputs. Where there are no more blocks than cycles of
         latency, a step waits for the results of the step before.
@@ -267,11 +267,11 @@ class CoreConfig:
         return steps * blocks + (steps - 1) * max(0, self.latency + 1 - blocks)
 
     def warp_latency(self, steps: int) -> int:
-        """Return the cycles from the operands of 16 x 8 outputs to the results."""
+        """Return the latency in cycles of an ``mma`` instruction of 16 x 8 outputs and `steps` steps of K."""
         return self.warp_interval(steps) + self.latency + 1
 
     def holds(self, instruction: Instruction) -> bool:
-        """Return whether the datapath has the formats of an instruction and, if it is sparse, metadata selection."""
+        """Return whether the datapath has an instruction's formats and, if it is sparse, metadata selection."""
         if instruction.sparse and not self.sparse:
             return False
         elements = [Element(fmt, instruction.container_bits) for fmt in (instruction.a, instruction.b)]

@@ -1,4 +1,4 @@
-"""Conversion of a design to Verilog or RTLIL, for everything that this project emits.
+"""Conversion of an Amaranth design to Verilog or RTLIL, for everything that this project emits.
 
 Garbage collection is off meanwhile: a design is millions of objects that live to the end.
 """
@@ -17,32 +17,33 @@ from .cells.platforms import OPERATORS
 
 __all__ = ["to_rtlil", "to_verilog"]
 
-#: Yosys makes every ``always @*`` read a register, whose initialisation triggers it. Verilog initialises it at time 0.
-#: SystemVerilog does so before time 0, and the outputs of a block whose inputs never change stay unknown; so the
-#: register is assigned at time 0 instead. Verilator needs no trigger, and is faster with a constant.
+#: Yosys triggers every ``always @*`` block through a register that the block reads. Verilog initialises the register at
+#: time 0, which triggers the block. SystemVerilog initialises it before time 0, so the outputs of a block with constant
+#: inputs stay unknown. The register is therefore assigned at time 0. Verilator needs no trigger, and is faster with a
+#: constant.
 _TRIGGER = re.compile(r"^( *)reg (\\\$auto\$verilog_backend\S+dump_module\S+) += 0;$", re.MULTILINE)
 _TRIGGERED = "`ifdef VERILATOR\n\\g<0>\n`else\n\\1reg \\2 ;\n\\1initial \\2 <= 0;\n`endif"
 
-#: A field of a structure is a wire of its own, such as ``i__payload.control.a``, which nothing reads. It is there for
-#: waves. A large top has tens of thousands, on which Verilator spends most of its time.
+#: Wire of one field of a structure, such as ``i__payload.control.a``. Amaranth writes these wires for waveforms, and no
+#: logic reads them. A large top module has tens of thousands, on which Verilator spends most of its time.
 _FIELD = r"\\[^\s.\[\]]+(?:\.\w+|\[\d+\])+(?:\$\d+)?"
 _FIELDS = re.compile(
     rf"(?:^ *attribute \\enum_[^\n]*\n)*^ *wire [^\n]*{_FIELD}\n\n?|^ {{0,2}}connect {_FIELD} [^\n]*\n\n?", re.MULTILINE
 )
-#: Maximum number of input bits of a top module: Amaranth numbers them with 16 bits, and uses some numbers itself.
+#: Maximum number of input bits of a top module. Amaranth numbers input bits with 16 bits, and reserves some numbers.
 _MOST_INPUT_BITS = (1 << 16) - 64
-#: Type of the cells at the ports of a component in :class:`_Surroundings`.
+#: Type of the cell at each port of a component in :class:`_Surroundings`.
 _PORT = "sptc_port"
 
 
 class _Surroundings(Elaboratable):
-    """A module around a component; each port of the component is connected to one cell of type :data:`_PORT`."""
+    """A top module around a component. Each port of the component is connected to a cell of type :data:`_PORT`."""
 
     def __init__(self, component: wiring.Component) -> None:
         self._component = component
 
     def elaborate(self, platform: object) -> Module:
-        """Build the component and the cells."""
+        """Build the component, with a port cell at each of its ports."""
         m = Module()
         m.submodules.component = self._component
         for name, is_input, port in _flattened(self._component):
@@ -51,7 +52,7 @@ class _Surroundings(Elaboratable):
 
 
 def to_rtlil(design: Elaboratable, name: str, *, ports: Sequence[Value] | None = None, platform: object = None) -> str:
-    """Return RTLIL for Yosys, without source locations.
+    """Return a design as RTLIL for Yosys, without source locations.
 
     Parameters
     ----------
@@ -74,7 +75,7 @@ def to_rtlil(design: Elaboratable, name: str, *, ports: Sequence[Value] | None =
 def to_verilog(
     design: Elaboratable, name: str, *, ports: Sequence[Value] | None = None, platform: object = None
 ) -> str:
-    """Return Verilog without Amaranth's internal attributes; the parameters are those of :func:`to_rtlil`.
+    """Return a design as Verilog without Amaranth's internal attributes. The parameters are those of :func:`to_rtlil`.
 
     Raises
     ------
@@ -83,7 +84,7 @@ def to_verilog(
     """
     text = to_rtlil(design, name, ports=ports, platform=platform)
     try:
-        # `verilog.convert` does this with its own RTLIL; no public function of Amaranth takes RTLIL text.
+        # `verilog.convert` takes the same step with RTLIL of its own. No public function of Amaranth takes RTLIL text.
         text = str(verilog._convert_rtlil_text(text, strip_internal_attrs=True))
     except YosysError as error:
         lines = str(error).strip().splitlines() or ["no message"]
@@ -92,7 +93,7 @@ def to_verilog(
 
 
 def _converted(design: Elaboratable, name: str, ports: Sequence[Value] | None, platform: object) -> str:
-    """Return RTLIL as Amaranth writes it."""
+    """Return the RTLIL that Amaranth writes for a design."""
     if ports is None and isinstance(design, wiring.Component):
         named = _flattened(design)
         if sum(len(port) for _, is_input, port in named if is_input) > _MOST_INPUT_BITS:
@@ -102,7 +103,7 @@ def _converted(design: Elaboratable, name: str, ports: Sequence[Value] | None, p
 
 
 def _flattened(component: wiring.Component) -> list[tuple[str, bool, Value]]:
-    """Return the name of each port of a component, whether it is an input, and its signal."""
+    """Return the ports of a component: the name, whether the port is an input, and the signal of each."""
     return [
         ("__".join(map(str, path)), member.flow is wiring.In, Value.cast(signal))
         for path, member, signal in component.signature.flatten(component)
@@ -110,12 +111,12 @@ def _flattened(component: wiring.Component) -> list[tuple[str, bool, Value]]:
 
 
 def _with_ports(text: str, name: str, ports: dict[str, bool]) -> str:
-    """Replace the cells in the top module :class:`_Surroundings` of `text` by ports."""
+    """Replace the port cells in the top module :class:`_Surroundings` of the RTLIL `text` by ports of the module."""
     start = text.index(f"module \\{name}\n")
     end = text.index("\nend\n", start)
     before, top, behind = text[:start], text[start:end], text[end:]
     top = re.sub(rf"^  cell \\{_PORT} .*?^  end\n", "", top, flags=re.MULTILINE | re.DOTALL)
-    for number, (port, is_input) in enumerate(ports.items(), start=2):  # clock and reset come first
+    for number, (port, is_input) in enumerate(ports.items(), start=2):  # ports 0 and 1 are clock and reset
         wire = re.compile(rf"^(  wire width \d+)( \\{port})$", re.MULTILINE)
         top, count = wire.subn(rf"\1 {'input' if is_input else 'output'} {number}\2", top)
         assert count == 1, port

@@ -19,7 +19,7 @@ __all__ = ["Core", "tile_layout", "tile_result_layout"]
 
 
 def tile_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> DescribedLayout:
-    """Return the layout of a tile, one step of rows x columns outputs, which a core takes each cycle."""
+    """Return the layout of a core's input: one step of K for a tile of rows x columns outputs."""
     outputs = config.rows * config.columns
     row, column = "Operands of each row, as in row_step_layout.", "Operands of each column."
     output = "Accumulators and the overflow flag of each, row by row."
@@ -39,7 +39,7 @@ def tile_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> DescribedLayout
 
 
 def tile_result_layout(config: CoreConfig, tag_shape: ShapeLike = 0) -> DescribedLayout:
-    """Return the layout of a core's result."""
+    """Return the layout of a core's result: one tile of rows x columns outputs."""
     outputs = config.rows * config.columns
     output = "Results and the overflow flag of each, row by row."
     illegal = "Chunks of each row whose nibble the rule does not define."
@@ -83,7 +83,7 @@ class Core(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the array and the pipeline control."""
+        """Build the array of units and the pipeline control."""
         m = Module()
         config = self.config
         advance = Signal()
@@ -115,8 +115,9 @@ class Core(wiring.Component):
         if not config.latency:
             m.d.comb += [advance.eq(1), self.o.valid.eq(self.i.valid), self.i.ready.eq(self.o.ready)]
             return m
-        # One enable for all stages, so they need no handshakes of their own. A gap between two tiles moves along with
-        # them; it is not closed while a result waits. The highest bit of `occupied` stands for the result.
+        # One enable signal controls all stages, so the stages need no handshakes. A gap between two tiles moves through
+        # the pipeline and is not closed while a result waits. The highest bit of `occupied` is set while the output has
+        # a result.
         occupied = Signal(config.latency)
         m.d.comb += [
             self.o.valid.eq(occupied[-1]),
@@ -128,7 +129,7 @@ class Core(wiring.Component):
         return m
 
     def _row(self, m: Module, row: int, wide: Value) -> MetadataStage:
-        """Reorder and decode the metadata of a row."""
+        """Reorder and decode the metadata of one row of a tile, for all units of the row."""
         tile = self.i.payload
         m.submodules[f"order_row_{row}"] = order = RowOrder(self.config)
         m.submodules[f"decode_row_{row}"] = decode = MetadataStage(self.config)
@@ -145,7 +146,7 @@ class Core(wiring.Component):
         return decode
 
     def _column(self, m: Module, column: int, wide: Value) -> Value:
-        """Reorder B of a column."""
+        """Reorder B of one column of a tile, for all units of the column."""
         tile = self.i.payload
         m.submodules[f"order_column_{column}"] = order = ColumnOrder(self.config)
         m.d.comb += [

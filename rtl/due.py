@@ -1,4 +1,4 @@
-"""In-order FIFO with every entry visible."""
+"""In-order FIFO that outputs all of its entries."""
 
 from amaranth.hdl import Module, Mux, ShapeLike
 from amaranth.lib import wiring
@@ -10,7 +10,7 @@ __all__ = ["DueList"]
 
 
 class DueList(wiring.Component):
-    """Shift-register FIFO with every entry visible.
+    """Shift-register FIFO that outputs all of its entries.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class DueList(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the shift register; a new entry goes behind the last one that stays."""
+        """Build the shift register, in which a push writes behind the last entry that stays."""
         m = Module()
         behind = self.count - self.pop
         m.d.sync += self.count.eq(behind + self.push)

@@ -1,4 +1,4 @@
-"""Verilog of a unit, a row, a core, and the three tops that execute instructions. The unit is one shared module."""
+"""Verilog or RTLIL of a unit, a row, a core, or a top module that executes instructions."""
 
 import re
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from .warpgroup import Warpgroup
 
 __all__ = ["COMPONENTS", "TOPS", "emit", "module_name", "unit_instance", "unit_of"]
 
-#: Components that can be emitted, by name.
+#: Components that can be emitted, by the name of the top module.
 COMPONENTS: dict[str, Callable[..., wiring.Component]] = {
     "unit": Unit,
     "row": Row,
@@ -41,7 +41,7 @@ def emit(
     platform: object = None,
     with_unit: bool = True,
 ) -> str:
-    """Return the Verilog of a component, or its RTLIL.
+    """Return the Verilog or the RTLIL of a component.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def module_name(config: CoreConfig, top: str) -> str:
 
 
 def unit_instance(name: str) -> type[Unit]:
-    """Return a class of units that all instantiate one shared module; otherwise Amaranth emits one module per unit."""
+    """Return a class of units that instantiate one shared module, since Amaranth would emit one module per unit."""
 
     class UnitInstance(Unit):
         def elaborate(self, platform: object) -> Module:
@@ -89,7 +89,7 @@ def unit_instance(name: str) -> type[Unit]:
 
 
 def unit_of(name: str) -> str:
-    """Return the name of the unit's module for the name of a top module."""
+    """Return the name of the shared unit module that belongs to a top module."""
     return f"{name}_unit"
 
 

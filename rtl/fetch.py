@@ -30,14 +30,15 @@ __all__ = [
 ]
 
 PANEL_ROWS = 8
-#: Number of core matrices in a panel of B; a panel of A, or of B of a dense instruction, has half as many.
+#: Number of core matrices in a panel of B for sparse instructions. A panel of A, or of B for dense instructions, has
+#: half as many.
 CORE_MATRICES = 4
-#: Width of an address in bits, in units of 16 bytes.
+#: Width of a shared-memory address in bits. Addresses are in units of 16 bytes.
 ADDRESS_BITS = 14
 UNIT_BITS = 128
-#: Width of a panel index: N has up to 256 columns, a panel eight.
+#: Width of a panel number in bits: N is at most 256 columns, and a panel has eight.
 PANEL_BITS = 5
-_ELEMENT_BITS = 16  #: element width of operands that may be MN-major
+_ELEMENT_BITS = 16  #: width in bits of elements that may be MN-major
 
 
 class SwizzleCode(enum.Enum, shape=2):
@@ -50,7 +51,7 @@ class SwizzleCode(enum.Enum, shape=2):
 
 
 def descriptor_layout() -> DescribedLayout:
-    """Return the layout of a matrix descriptor (PTX ISA 9.7.15.5.1 and 9.7.16.4.1)."""
+    """Return the layout of a 64-bit matrix descriptor (PTX ISA 9.7.15.5.1 and 9.7.16.4.1)."""
     return DescribedLayout(
         {
             "start": (ADDRESS_BITS, "Start address, in units of 16 bytes."),
@@ -67,13 +68,13 @@ def descriptor_layout() -> DescribedLayout:
 
 
 def sets_reserved(descriptor: data.View, fixed: int = 0) -> Value:
-    """Return whether a descriptor sets a reserved bit, or its field `reserved2` is not `fixed`."""
+    """Return whether a matrix descriptor sets a reserved bit, or its field `reserved2` is not `fixed`."""
     others = Cat(descriptor[f"reserved{number}"] for number in (0, 1, 3))
     return others.any() | (descriptor.reserved2 != fixed)
 
 
 def panel_request_layout() -> DescribedLayout:
-    """Return the layout of a request for a panel."""
+    """Return the layout of a request for a panel of A or B in shared memory."""
     mn_major = "Consecutive elements in memory are consecutive in M or N, not in K; only with 16-bit elements."
     short = "The panel has two core matrices, not four: a panel of A, or of B in a dense instruction."
     return DescribedLayout(
@@ -87,12 +88,12 @@ def panel_request_layout() -> DescribedLayout:
 
 
 def panel_layout() -> data.ArrayLayout:
-    """Return the layout of a panel: eight rows of 64 bytes, K ascending; a short one fills the first 32 of each."""
+    """Return the layout of a panel: eight rows of 64 bytes, K ascending. A short panel fills 32 bytes of each row."""
     return data.ArrayLayout(CORE_MATRICES * UNIT_BITS, PANEL_ROWS)
 
 
 def shared_memory_signature() -> DescribedSignature:
-    """Return the port to a shared memory that reads eight units of 16 bytes each cycle."""
+    """Return the signature of a shared-memory port that reads eight units of 16 bytes in each cycle."""
     address = "Addresses of units: byte addresses without their lowest four bits."
     return DescribedSignature(
         {
@@ -104,7 +105,7 @@ def shared_memory_signature() -> DescribedSignature:
 
 
 class CoreMatrixAddress(wiring.Component):
-    """Compute the addresses of the eight units of a core matrix. Combinational; addresses wrap at 2**18 bytes.
+    """Compute the addresses of the eight 16-byte units of a core matrix. Combinational. Addresses wrap at 2**18 bytes.
 
     Source: PTX ISA canonical layouts; every formula read out element by element on an H200.
     """
@@ -119,17 +120,19 @@ class CoreMatrixAddress(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the base of the core matrix, its eight rows and the swizzle."""
+        """Build the base address of the core matrix, the addresses of its eight rows, and the swizzle."""
         m = Module()
         descriptor, mn_major = self.request.descriptor, self.request.mn_major
-        # K-major: the panel steps along the stride and the segment along the units of a row. MN-major: the reverse.
+        # In a K-major operand, the panel number steps along the stride, and the segment number along the units of a
+        # row. In an MN-major operand, the segment number steps along the stride, and the panel number along the units
+        # of a row.
         outer, unit = Mux(mn_major, self.segment, self.request.panel), Mux(mn_major, self.request.panel, self.segment)
         swizzle = descriptor.swizzle
         exchanged = mn_major & (swizzle == SwizzleCode.NONE)
         along = Mux(exchanged, descriptor.stride, descriptor.leading)
         across = Mux(exchanged, descriptor.leading, descriptor.stride)
-        # log2 of the units in a row of the swizzle pattern, and the number of these units less one.
-        # The exponent is the negated code: NONE 0, B128 3, B64 2, B32 1.
+        # `exponent` is log2 of the units in a row of the swizzle pattern, and `mask` is the number of these units less
+        # one. The exponent is the negated swizzle code, modulo 4: NONE 0, B128 3, B64 2, B32 1.
         exponent = Signal(2)
         mask = Signal(3)
         m.d.comb += [
@@ -138,6 +141,8 @@ class CoreMatrixAddress(wiring.Component):
         ]
         base = Signal(ADDRESS_BITS)
         m.d.comb += base.eq(descriptor.start + outer * across + (unit >> exponent) * along + (unit & mask))
+        # Bits of the unit address before the swizzle (`linear`) and after it (`address`):
+        #
         #     bit         13 ... 6    5 4 3               2 1 0
         #     linear                  row of 128 bytes    unit of that row
         #     address     linear      linear              unit XOR (row - base_offset) & mask
@@ -151,5 +156,5 @@ class CoreMatrixAddress(wiring.Component):
 
 
 def transposed(core_matrix: Sequence[Value], row: int) -> Value:
-    """Return 16 bytes of a row of an MN-major core matrix: one element from each of its eight units."""
+    """Return 16 bytes of a row of an MN-major core matrix: one 16-bit element from each of the matrix's eight units."""
     return Cat(core_matrix[k].word_select(row, _ELEMENT_BITS) for k in range(PANEL_ROWS))

@@ -15,7 +15,7 @@ __all__ = ["LifeCycle", "Operation", "life_cycle_layout"]
 
 
 class Operation(enum.Enum, shape=2):
-    """Operation of a command of a warpgroup."""
+    """Operations of warpgroup commands: multiply, commit, wait and fence."""
 
     MULTIPLY = 0
     COMMIT = 1
@@ -24,7 +24,7 @@ class Operation(enum.Enum, shape=2):
 
 
 def life_cycle_layout() -> DescribedLayout:
-    """Return the layout of the flags of undefined behaviour in a cycle."""
+    """Return the layout of the flags for undefined ``wgmma`` behaviour, which are valid in one cycle."""
     unfenced = (
         "A multiplication is accepted before the first fence; or, with no fence in between, after one of another shape "
         "or after an access to its registers."
@@ -66,14 +66,15 @@ class LifeCycle(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the state of fences, and of groups for which no wait was issued."""
+        """Build the registers that track fences, open groups, and committed groups for which no wait was issued."""
         m = Module()
         undefined = self.undefined
         fenced, touched, multiplied = (Signal(name=name) for name in ("fenced", "touched", "multiplied"))
         shape = Cat(self.last_panel, self._doublings())
         before = Signal(len(shape), name="shape_before", reset_less=True)
-        # Set if a group has a multiplication: for the open group, and for each committed group that was not waited for,
-        # the newest lowest. A wait can leave all but the highest bit pending, which stands for all older groups.
+        # `is_open` is set if the open group has a multiplication. `groups` has one such bit for each committed group
+        # that was not waited for, the newest lowest. Its highest bit stands for all older groups. A wait can leave all
+        # bits but the highest pending.
         is_open, groups = Signal(), Signal(GROUPS)
         is_of = {operation: self.taken & (self.operation == operation) for operation in Operation}
         multiplies, commits, waits, fences = (is_of[operation] for operation in Operation)
@@ -94,6 +95,8 @@ class LifeCycle(wiring.Component):
         with m.If(multiplies):
             m.d.sync += before.eq(shape)
         with m.If(commits):
+            # Bits of `groups` after a commit. The two highest bits merge:
+            #
             #     bit              7                   6 ... 1         0
             #     next `groups`    bit 7 or bit 6      bits 5 ... 0    is_open
             m.d.sync += groups.eq(Cat(is_open, groups[:-2], groups[-2:].any()))
@@ -102,7 +105,7 @@ class LifeCycle(wiring.Component):
         return m
 
     def _doublings(self) -> Value:
-        """Return log2(K) - 3: elements of half the width double K, and so does sparsity."""
+        """Return log2(K) - 3. Each halving of the element width doubles K, and sparsity also doubles K."""
         elements = self.config.elements
         doublings: Value = Const(0, 2)
         for narrow in (16, 8):

@@ -1,4 +1,4 @@
-"""The metadata stage: decode nibbles to multiplexer selects, and flag nibbles that the rule does not define."""
+"""The metadata stage: decode metadata nibbles to multiplexer selects, and flag nibbles that are not legal."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value
 from amaranth.lib import data, enum, wiring
@@ -10,12 +10,12 @@ from .config import MUXES, CoreConfig
 
 __all__ = ["KEPT_UNITS", "MetadataStage", "NibbleDecoder", "RuleCode", "selects_layout"]
 
-#: Number of units of a chunk that are stored in A, and thus of units of B that are selected.
+#: Number of kept units per chunk: units that A stores, and units of B that metadata selects.
 KEPT_UNITS = 2
 
 
 class RuleCode(enum.Enum, shape=3):
-    """Run-time rule; the names are those of :data:`sptc.isa.metadata.RULES`."""
+    """Metadata rule at run time. The names are those of :data:`sptc.isa.metadata.RULES`."""
 
     PLAIN = 0
     ORDERED = 1
@@ -25,7 +25,7 @@ class RuleCode(enum.Enum, shape=3):
 
 
 class NibbleDecoder(wiring.Component):
-    """Decode one nibble. Combinational.
+    """Decode one metadata nibble to the selects of two stored slots. Combinational.
 
     ``i0 = nibble & 3`` is the unit that stored slot 0 selects, ``i1 = nibble >> 2`` that of slot 1. In a ``mux3`` build
     slot 0 reaches units 0 to 2 and slot 1 units 1 to 3. Under the plain rule the two slots are exchanged where that
@@ -58,12 +58,13 @@ class NibbleDecoder(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the decoder."""
+        """Build the decoder of one metadata nibble."""
         m = Module()
         n = self.nibble
         i0, i1 = n[:2], n[2:]
         if self.mux == "mux3":
-            # Two different indices are exchanged if slot 0 has unit 3, or slot 1 unit 0:
+            # Two different indices are exchanged if slot 0 has the index 3 or slot 1 has the index 0, because 3:1
+            # multiplexers cannot reach these units. Nibbles before and after the exchange:
             #
             #     i1 i0        01     02     03     13     23
             #     exchanged    10     20     30     31     32
@@ -78,7 +79,7 @@ class NibbleDecoder(wiring.Component):
             self.select0.eq(_one_hot(self.index0) & reach0),
             self.select1.eq(_one_hot(self.index1) & reach1),
         ]
-        # Nibbles that each set of rules defines.
+        # Legal nibbles, in groups that the same rules define.
         groups: dict[tuple[RuleCode, ...], list[int]] = {}
         for nibble in range(1 << len(n)):
             rules = tuple(code for code in RuleCode if nibble in isa.RULES[code.name.lower()].legal)
@@ -102,7 +103,7 @@ def selects_layout(config: CoreConfig) -> data.ArrayLayout:
 
 
 class MetadataStage(wiring.Component):
-    """Decode the metadata of a row's step, for all units of the row. Combinational.
+    """Decode the metadata of one row in one step, for all units of the row. Combinational.
 
     Source: which elements of B a row of A meets depends only on the metadata of the row (measured on an H200).
     """
@@ -125,7 +126,7 @@ class MetadataStage(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the decoders, and in a ``mux3`` build the exchange."""
+        """Build the nibble decoders and, with 3:1 multiplexers, the exchange of stored units of A."""
         m = Module()
         config = self.config
         wide = self.wide if config.interleaved else Const(config.always_wide)
@@ -139,7 +140,7 @@ class MetadataStage(wiring.Component):
                 select[1].eq(decoder.select1),
             ]
             decoders.append(decoder)
-        # In an interleaved datapath a chunk of wide elements takes two lanes, which have the same nibble.
+        # In an interleaved datapath, a chunk of wide elements takes two lanes with the same nibble.
         by_chunk = {True: decoders[::2] if config.interleaved else decoders, False: decoders}
         flags = {width: Cat(self.sparse & ~decoder.legal for decoder in by_chunk[width]) for width in by_chunk}
         m.d.comb += self.illegal.eq(Mux(wide, flags[True], flags[False]))
@@ -151,7 +152,7 @@ class MetadataStage(wiring.Component):
         return m
 
     def _exchanged(self, decoders: list[NibbleDecoder], bits: int) -> Value:
-        """Return A with the two units of a chunk exchanged where its decoder sets `swap`."""
+        """Return A, with the two units of a chunk exchanged where the chunk's decoder sets `swap`."""
         pairs = [self.a[first : first + 2 * bits] for first in range(0, len(self.a), 2 * bits)]
         return Cat(
             Mux(decoder.swap, Cat(pair[bits:], pair[:bits]), pair)

@@ -1,4 +1,4 @@
-"""The multiply stage: the exact product of every slot, and e_max, the largest exponent of the step."""
+"""The multiply stage: the exact product of every slot, and e_max, the largest exponent of products and accumulator."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -30,7 +30,7 @@ _EXPONENT = signed(ALIGNED_EXPONENT_BITS)
 
 
 def products_signature(config: CoreConfig) -> DescribedSignature:
-    """Return the output signature of the multiply stage, as the stage sees it."""
+    """Return the output signature of the multiply stage, with the port directions of the stage."""
     widths = Widths(config)
     product_bits = max(slot.product_bits for slot in widths.slots)
     significands = "Exact products of significands, sign-extended to the widest."
@@ -56,7 +56,7 @@ def products_signature(config: CoreConfig) -> DescribedSignature:
 
 
 class MultiplyStage(wiring.Component):
-    """Unpack and multiply the operands of every slot, and find e_max.
+    """Unpack and multiply the operands of every slot, and find e_max, the largest exponent.
 
     Combinational, or with a register behind the products: latency one enabled cycle.
 
@@ -86,7 +86,7 @@ class MultiplyStage(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the slots and their shared logic."""
+        """Build the product slots, and the logic that they share."""
         m = Module()
         products = self._multiply(m)
         for port, product in zip(self.o.significands, products, strict=True):
@@ -117,10 +117,11 @@ class MultiplyStage(wiring.Component):
         return products
 
     def _find_exponent(self, m: Module, floats: list[PureInterface]) -> None:
-        """Find e_max, and the special values."""
+        """Find e_max, the largest exponent, and the special values NaN and Inf."""
         config, control = self.config, self.control
-        # Exponents of products keep their biases and lack the block scales: the offset is added to c and e_zero
-        # instead, which are two, not up to 32. Products are late, so two trees run in parallel:
+        # Exponents of products keep their biases and lack the block scales. The offset for both is added to the
+        # exponents of c and e_zero instead: two additions, not one for each of up to 32 products. Products arrive late,
+        # so two maximum trees run in parallel:
         #
         #     c, e_zero     signed, 11 bits     -> floor -------------------------------+
         #     products      unsigned, 9 bits    -> two finalists -> compare with floor -+-> e_max
@@ -152,13 +153,14 @@ class MultiplyStage(wiring.Component):
         if floats:
             tree = self._largest(m, "largest_of_products", exponents, PRODUCT_EXPONENT_BITS)
             any_product = self._registered(m, ~(Cat(product.zero for product in floats).all() | packed))
-            # The high bits of the floor are compared early; only the low bits wait for the products.
+            # The high bits of `floor` are compared early. Only the low bits wait for the products.
             low, beyond = floor[:PRODUCT_EXPONENT_BITS], floor[PRODUCT_EXPONENT_BITS:-1].any()
             higher = Cat(exponent > low for exponent in tree.finalists).any()
             above = (floor < 0) | (~beyond & higher)
             e_max = Mux(any_product & above, tree.e_max, floor)
-        # The headroom is E - F + total_bits - 1, the exponent of the sign bit, less that of the smallest normal number.
-        # E is e_max - offset, and F is grid_bits - dropped. All but e_max is known early.
+        # Headroom = (E - F + total_bits - 1) - exponent of the smallest normal number, where the first term is the
+        # exponent of the sum's sign bit. E is e_max - offset, and F is grid_bits - dropped. All of these values except
+        # e_max are available early.
         dropped = self._dropped_bits()
         top = self.widths.total_bits - 1 - self.widths.grid_bits
         headrooms = {name: top - FORMATS[name].minimum_exponent for name in ("f16", "f32")}
@@ -179,11 +181,11 @@ class MultiplyStage(wiring.Component):
             self._hand_on(m, getattr(self.o, name), value)
 
     def _hand_on(self, m: Module, port: Value, value: Value) -> None:
-        """Connect an output that does not depend on e_max, through the register if there is one."""
+        """Connect an output that does not depend on e_max, through the ``product`` register if the datapath has it."""
         m.d.comb += port.eq(self._registered(m, value))
 
     def _registered(self, m: Module, value: Value) -> Value:
-        """Return a value behind the register, if there is one."""
+        """Return a value, delayed by the ``product`` register if the datapath has it."""
         return delayed(m, value, int("product" in self.config.cuts), self.enable, "product")
 
     def _largest(self, m: Module, name: str, exponents: Sequence[Value], shape: ShapeLike) -> MaxExponent:
@@ -200,7 +202,7 @@ class MultiplyStage(wiring.Component):
         return bits
 
     def _zero_exponent(self, half: Value, packed: Value) -> Value:
-        """Return e_zero of the running step."""
+        """Return e_zero, the minimum of e_max, for the running step."""
         bits, floor = self.config.alignment_bits, self.config.exponent_floor
         value: Value = Const(zero_exponent_for(bits, floor=floor), _EXPONENT)
         if ResultCode.F16 in self.widths.results:

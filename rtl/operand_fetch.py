@@ -1,4 +1,4 @@
-"""Operand fetch of a warpgroup or a CTA: one port to shared memory, one core matrix each cycle without gaps."""
+"""Operand fetch of a warpgroup or a CTA: one port to shared memory reads one core matrix per cycle without gaps."""
 
 from typing import Any
 
@@ -20,12 +20,12 @@ from .fetch import (
 
 __all__ = ["OperandFetch", "core_matrix_layout"]
 
-#: Number of buffers for panels of B: one is filled while the other is multiplied.
+#: Number of buffers for panels of B. One buffer is filled while the panel in the other is multiplied.
 _BUFFERS = 2
 
 
 def core_matrix_layout(a_panels: int) -> DescribedLayout:
-    """Return the layout of an arriving core matrix of A, which has `a_panels` panels of eight rows."""
+    """Return the layout of a core matrix of A that arrives from memory. A has `a_panels` panels of eight rows."""
     rows = data.ArrayLayout(UNIT_BITS, PANEL_ROWS)
     return DescribedLayout(
         {
@@ -38,7 +38,7 @@ def core_matrix_layout(a_panels: int) -> DescribedLayout:
 
 
 class OperandFetch(wiring.Component):
-    """Read panels of B and of A through one port. B has priority while a buffer is free.
+    """Read panels of B and of A through one shared-memory port. B has priority while a panel buffer is free.
 
     One core matrix is read in each cycle in which one is requested, and arrives in the next cycle. A core matrix of A
     is output when it arrives. One of B goes to one of two panel buffers; the panel is offered once it is complete. A
@@ -68,18 +68,19 @@ class OperandFetch(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the arbitration of reads, the address, and the two panel buffers."""
+        """Build the arbitration of reads, the address generator, and the two panel buffers of B."""
         m = Module()
         m.submodules.addresses = addresses = self.address_class()
         memory = self.memory
-        # A panel gets its buffer with its first read, so its other reads never wait. Here A is read after a panel of B:
+        # The first read of a panel reserves a buffer, so the panel's other reads never wait. Example with a panel of B
+        # (b0 to b3), then a panel of A (a0, a1):
         #
         #     cycle           0     1     2     3     4     5     6
         #     read            b0    b1    b2    b3    a0    a1
         #     data                  b0    b1    b2    b3    a0    a1
         #     panels.valid                                  1
         segments = {name: Signal(range(CORE_MATRICES), name=f"segment_{name}") for name in ("a", "b")}
-        # Number of panels of B that have begun and are not yet taken.
+        # Number of panels of B that have at least one read and that the arrays have not taken yet.
         kept = Signal(range(_BUFFERS + 1))
         taken = self.panels.valid & self.panels.ready
         room = (segments["b"] != 0) | (kept != _BUFFERS) | taken
@@ -93,7 +94,7 @@ class OperandFetch(wiring.Component):
         ]
         m.d.comb += [memory.address[row].eq(addresses.address[row]) for row in range(PANEL_ROWS)]
 
-        # The core matrix that arrives in the next cycle.
+        # Registers that describe the core matrix that arrives in the next cycle.
         arriving_b, completes = (Signal(name=name) for name in ("arriving_b", "completes"))
         arriving_segment = Signal(range(CORE_MATRICES), reset_less=True)
         arriving_mn_major = Signal(reset_less=True)
@@ -110,7 +111,7 @@ class OperandFetch(wiring.Component):
         rows = [Mux(arriving_mn_major, transposed(memory.data, row), memory.data[row]) for row in range(PANEL_ROWS)]
         m.d.comb += self.core_matrix.rows.eq(Cat(rows))
 
-        # Registers of the panel buffers of B.
+        # Two panel buffers of B, with a read pointer and a write pointer.
         full = Signal(_BUFFERS)
         filled, offered = (Signal(range(_BUFFERS), name=name) for name in ("filled", "offered"))
         buffers = Signal(data.ArrayLayout(panel_layout(), _BUFFERS), reset_less=True)
@@ -126,7 +127,7 @@ class OperandFetch(wiring.Component):
         return m
 
     def _read(self, m: Module, requests: Any, segment: Signal, allowed: Value) -> tuple[Value, Value]:
-        """Read the core matrices of each request in order; return whether one is read, and whether it is the last."""
+        """Read the core matrices of each request in order. Return whether one is read, and whether it is the last."""
         last = segment == Mux(requests.payload.short, CORE_MATRICES // 2 - 1, CORE_MATRICES - 1)
         read = requests.valid & allowed
         m.d.comb += requests.ready.eq(allowed & last)

@@ -1,4 +1,4 @@
-"""Two instruction slots: one instruction multiplies while the operands of the next arrive."""
+"""Two instruction slots: one instruction multiplies while the operands of the next instruction arrive."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ SLOTS = 2
 
 
 def turn_signature(instruction: data.StructLayout, *, awaited: bool) -> DescribedSignature:
-    """Return the port for requests of one operand, which serves the slots round-robin.
+    """Return the signature of a port that requests one operand for both instruction slots, round-robin.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def turn_signature(instruction: data.StructLayout, *, awaited: bool) -> Describe
 
 
 class OperandSlots(wiring.Component):
-    """Accept, serve and multiply instructions in program order, two at a time.
+    """Accept instructions, request their operands, and multiply them in program order, in two instruction slots.
 
     The first panel can be multiplied one cycle after the instruction was accepted and the last of its awaited operands
     has arrived. The slot is free in the cycle after the last panel.
@@ -76,11 +76,11 @@ class OperandSlots(wiring.Component):
         super().__init__(DescribedSignature(ports | turns))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the slots, and the round-robin pointers of multiplication and of each operand."""
+        """Build the instruction slots, and the round-robin pointers of multiplication and of each operand."""
         m = Module()
-        # Multiplication and each operand go round the slots on their own. Here an awaited operand `a` takes three
-        # requests (r); the data of the last one arrive a cycle later (x). Then four panels are multiplied (m). A slot
-        # waits (.) while the other has its turn:
+        # Multiplication and each operand have their own pointer to the slots. In this example, an awaited operand `a`
+        # takes three requests (r), and the data of the last request arrive one cycle later (x). Then four panels are
+        # multiplied (m). A slot waits (.) while the pointer is at the other slot:
         #
         #     cycle     0    1    2    3    4    5    6    7    8    9    10   11   12
         #     slot 0    i0   r    r    r    x    m    m    m    m    i2   r    r    r
@@ -125,7 +125,7 @@ class OperandSlots(wiring.Component):
 
 
 class PanelRequests(wiring.Component):
-    """Request the panels of one operand in shared memory, in order.
+    """Request the panels of one operand in shared memory, in order of panel numbers.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ class PanelRequests(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the panel counter."""
+        """Build the counter of requested panels."""
         m = Module()
         panel, taken = Signal.like(self.last, name="panel"), Signal()
         m.d.comb += [

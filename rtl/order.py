@@ -14,12 +14,12 @@ __all__ = ["DENSE_NIBBLE", "ColumnOrder", "OrderedSelect", "RowOrder", "byte_ord
 
 #: Metadata nibble of dense steps: selects the first two units of a chunk.
 DENSE_NIBBLE = 0b0100
-#: Ports that state how elements are ordered.
+#: Input ports that determine the order of elements at the inputs of units.
 _WIDE_AND_SPARSE = {"wide": (In(1), "Elements take 16 bits or more."), "sparse": (In(1), "Metadata selects B.")}
 
 
 def byte_order(config: CoreConfig, *, wide: bool, sparse: bool) -> list[int | None]:
-    """Return the byte of a column of B for each byte at the input of a unit.
+    """Return the source byte in a column of B for each byte at the B input of a unit.
 
     Dense operands are spread to the first two units of each chunk. In a datapath with 16-bit and smaller elements, two
     chunks of the smaller ones are interleaved byte by byte. Their units are then where those of a chunk of 16-bit
@@ -40,7 +40,8 @@ def byte_order(config: CoreConfig, *, wide: bool, sparse: bool) -> list[int | No
         Byte of the column for each byte of ``step.b``; None where the unit does not use the byte.
     """
     units = UNITS_PER_CHUNK if sparse else KEPT_UNITS
-    # Bytes of the column in each group of eight bytes, where wide and narrow elements share multiplexers:
+    # Source bytes in the column for each group of eight bytes at the input, where wide and narrow elements share
+    # multiplexers (-: unused):
     #
     #     byte of the group    7    6    5    4    3    2    1    0
     #     unit                 3         2         1         0
@@ -63,16 +64,18 @@ def byte_order(config: CoreConfig, *, wide: bool, sparse: bool) -> list[int | No
 
 
 def nibble_order(config: CoreConfig, *, wide: bool) -> list[int]:
-    """Return the chunk for each nibble at the input of a row; wide chunks of an interleaved datapath appear twice."""
+    """Return the chunk number of each nibble at a row's input. Interleaved datapaths repeat chunks of wide elements."""
     if wide and config.interleaved:
         return [lane // 2 for lane in range(config.chunks)]
     return list(range(config.chunks))
 
 
 def selected_byte(config: CoreConfig, byte: int, *, wide: bool) -> int:
-    """Return the byte at the output of the select stage that is multiplied with a stored byte of A."""
+    """Return the byte at the output of the select stage that is multiplied with the byte `byte` of stored A."""
     if wide or not config.interleaved:
         return byte
+    # Chunk and slot of each of four bytes, in stored A and in selected B:
+    #
     #     byte           3       2       1       0
     #     stored A       1, 1    1, 0    0, 1    0, 0    chunk, slot
     #     selected B     1, 1    0, 1    1, 0    0, 0
@@ -81,7 +84,7 @@ def selected_byte(config: CoreConfig, byte: int, *, wide: bool) -> int:
 
 
 class ColumnOrder(wiring.Component):
-    """Reorder a column of B for the units of that column. Combinational."""
+    """Reorder a column of B into the order that the column's units need. Combinational."""
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
@@ -94,7 +97,7 @@ class ColumnOrder(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the multiplexers."""
+        """Build the multiplexers that reorder the bytes of B."""
         m = Module()
         orders = [
             Cat(
@@ -112,7 +115,7 @@ class ColumnOrder(wiring.Component):
 
 
 class RowOrder(wiring.Component):
-    """Reorder the metadata of a row for its decoder. Combinational."""
+    """Reorder the metadata of a row into the order that the row's decoder needs. Combinational."""
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
@@ -126,7 +129,7 @@ class RowOrder(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the multiplexers."""
+        """Build the multiplexers that reorder the metadata nibbles."""
         m = Module()
         wide, narrow = (
             Cat(self.natural.word_select(chunk, 4) for chunk in nibble_order(self.config, wide=width))
@@ -138,7 +141,7 @@ class RowOrder(wiring.Component):
 
 
 class OrderedSelect(wiring.Component):
-    """The selection of one unit with the reordering of an array: operands and results lowest k first. Combinational.
+    """Operand selection of one unit, with operands and results in ascending order of k. Combinational.
 
     Proofs and benches use it in place of an array.
     """
@@ -159,7 +162,7 @@ class OrderedSelect(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Connect the four components."""
+        """Connect the two reordering components, the metadata stage and the select stage."""
         m = Module()
         m.submodules.row = row = RowOrder(self.config)
         m.submodules.column = column = ColumnOrder(self.config)

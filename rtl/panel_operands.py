@@ -1,4 +1,4 @@
-"""Operands of a panel: eight columns of a ``wgmma`` or ``tcgen05.mma`` instruction as an ``mma`` for an array."""
+"""Operands of a panel: eight columns of a ``wgmma`` or ``tcgen05.mma`` instruction, converted to an ``mma``."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ __all__ = ["PanelOperands", "fragment_layout", "panel_instruction_layout", "segm
 
 
 def fragment_layout() -> data.ArrayLayout:
-    """Return the layout of 16 rows of A, or of the accumulators of eight columns: 32 lanes of 4 registers.
+    """Return the layout of 16 rows of A, or of the accumulators of eight columns, as 4 registers in each of 32 lanes.
 
     Accumulators of f16 use the first two registers.
     """
@@ -25,7 +25,7 @@ def fragment_layout() -> data.ArrayLayout:
 
 
 def panel_instruction_layout() -> DescribedLayout:
-    """Return the layout of the fields of an instruction that are the same for all panels."""
+    """Return the layout of the instruction fields that are the same for all panels of an instruction."""
     negated = "The products are negated. The hardware negates A, since B may be selected in halves of elements."
     return DescribedLayout(
         {
@@ -38,7 +38,7 @@ def panel_instruction_layout() -> DescribedLayout:
 
 
 def segment_words(rows: Sequence[Value], segment: int) -> list[Value]:
-    """Return one register for each of 32 lanes: one segment of K (16 bytes) of each of eight rows.
+    """Return one register for each of 32 lanes, from one 16-byte segment of each of eight rows.
 
     Source: PTX ISA, fragments of ``mma``: a quad of lanes has a row, each lane four bytes of a segment.
     """
@@ -46,7 +46,7 @@ def segment_words(rows: Sequence[Value], segment: int) -> list[Value]:
 
 
 class PanelOperands(wiring.Component):
-    """Convert the operands of a panel to those of an ``mma`` with 32 stored bytes a row. Combinational."""
+    """Convert the operands of a panel to those of an ``mma`` with 32 stored bytes per row of A. Combinational."""
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
@@ -61,13 +61,13 @@ class PanelOperands(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the wiring, the signs and the zeros."""
+        """Build the wiring, the sign inversion of A, and the zero accumulators."""
         m = Module()
         instruction, operands = self.instruction, self.o
         signs = self._signs().replicate(LANES * REGISTERS)
         segments = [segment_words(self.panel, register) for register in range(REGISTERS)]
         b = [segments[register][lane] for lane in range(LANES) for register in range(REGISTERS)]
-        # Whole fields at once: assignments register by register become a megabyte of simulator.
+        # The assignments copy whole fields. One assignment per register would add a megabyte of simulator source.
         m.d.comb += [
             operands.control.eq(instruction.control),
             operands.long.eq(1),
@@ -80,7 +80,9 @@ class PanelOperands(wiring.Component):
         return m
 
     def _signs(self) -> Value:
-        """Return a mask of the sign bits in a register of A; zero for integers."""
+        """Return a mask of the sign bits in a 32-bit register of A. The mask is zero for integers."""
+        # Sign bits of the elements in a 32-bit register of A:
+        #
         #     f16, bf16          10000000 00000000 10000000 00000000
         #     e4m3, e5m2         10000000 10000000 10000000 10000000
         #     6 bits, or e2m1    00100000 00100000 00100000 00100000     in bytes

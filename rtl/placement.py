@@ -1,4 +1,4 @@
-"""Flags of undefined operand placement of ``tcgen05.mma``."""
+"""Flags for operand placements of ``tcgen05.mma`` that PTX leaves undefined."""
 
 from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
@@ -13,12 +13,12 @@ from .warp import COLUMNS
 __all__ = ["Placement", "placement_layout"]
 
 _ALL_COLUMNS = 1 << COLUMN_BITS
-#: Value of field `reserved2` in a matrix descriptor of ``tcgen05``.
+#: Required value of the field `reserved2` in a matrix descriptor of ``tcgen05``.
 _FIXED = 1
 
 
 def placement_layout() -> DescribedLayout:
-    """Return the layout of the flags of undefined placement of an instruction."""
+    """Return the layout of the flags for undefined operand placement of one instruction."""
     reserved = "A matrix descriptor sets a reserved bit, or does not have the value of reserved2 that it must have."
     return DescribedLayout(
         {
@@ -50,10 +50,11 @@ class Placement(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the comparisons of column ranges."""
+        """Build the comparisons of the operands' column ranges in tensor memory."""
         m = Module()
         request, d = self.request, self.d_column
-        # Ends keep their carry: a range beyond the last column does not wrap, but sets `beyond`.
+        # The end of a column range keeps its carry bit. A range beyond the last column therefore sets `beyond` and does
+        # not wrap.
         d_end = d + (request.last_panel + 1) * COLUMNS
         ranges = [columns_of(request, operand) for operand in Operand]
         overlaps = [present & (first < d_end) & (d < first + count) for present, first, count in ranges]

@@ -1,4 +1,4 @@
-"""The ports of an emitted module, field by field: for tables, for SystemVerilog, and for headers.
+"""Ports of an emitted module, field by field, for port tables, SystemVerilog and C++ headers.
 
 Names, widths, bit positions and meanings are read from the components' signatures and layouts.
 """
@@ -31,42 +31,42 @@ class Bits:
 
 @dataclass(frozen=True)
 class Enumeration:
-    """Type of a code with named values."""
+    """Type of a port or field whose values have names."""
 
     name: str
     width: int
-    values: tuple[tuple[str, int], ...]  #: Name and code of each value; other codes are unused
+    values: tuple[tuple[str, int], ...]  #: Name and code of each value (other codes are unused)
 
 
 @dataclass(frozen=True)
 class Array:
-    """Type of an array of elements, the first in the lowest bits."""
+    """Type of an array of elements. The first element has the lowest bits."""
 
     element: "Type"
     count: int
 
     @property
     def width(self) -> int:
-        """Width in bits."""
+        """Width of the whole array in bits."""
         return self.count * self.element.width
 
 
 @dataclass(frozen=True)
 class Field:
-    """Type of a field of a structure."""
+    """Field of a structure type: name, position, type and meaning."""
 
     name: str
-    low: int  #: Lowest bit of the field in the structure
+    low: int  #: Position of the field's lowest bit in the structure
     type: "Type"
     meaning: str
 
 
 @dataclass(frozen=True)
 class Structure:
-    """Type of a structure, the first field in the lowest bits."""
+    """Type of a structure. The first field has the lowest bits."""
 
     width: int
-    fields: tuple[Field, ...]  #: Fields of at least one bit
+    fields: tuple[Field, ...]  #: Fields of at least one bit, the lowest first
 
 
 Type = Bits | Enumeration | Array | Structure
@@ -74,7 +74,7 @@ Type = Bits | Enumeration | Array | Structure
 
 @dataclass(frozen=True)
 class Port:
-    """A port of the emitted module."""
+    """Port of an emitted module: name, direction, type and meaning."""
 
     name: str  #: Name of the port in the Verilog
     is_input: bool  #: Whether the port is an input of the module
@@ -87,7 +87,7 @@ _STREAM = {"valid": "The payload is valid.", "ready": "The payload is accepted i
 
 
 def ports(config: CoreConfig, top: str) -> list[Port]:
-    """Return the ports of an emitted module in order, clock and reset first.
+    """Return the ports of an emitted module in order. Clock and reset are the first two.
 
     Parameters
     ----------
@@ -97,12 +97,12 @@ def ports(config: CoreConfig, top: str) -> list[Port]:
         One of :data:`~sptc.rtl.emit.TOPS`.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnusedElaboratable)  # only the component's ports are read
+        warnings.simplefilter("ignore", UnusedElaboratable)  # the component is never elaborated
         component = COMPONENTS[top](config)
         signature = component.signature
         members = [(path, member) for path, member, _ in signature.flatten(component)]
         del component
-        gc.collect()  # free the component while its warning is ignored: it is in a reference cycle
+        gc.collect()  # free the component, which is in a reference cycle, while its warning is ignored
     codes = tuple((word.replace("/", "_").upper(), code) for code, word in enumerate(config.formats))
     elements = Enumeration("ElementCode", ELEMENT_CODE_BITS, codes)
     result = []
@@ -115,7 +115,7 @@ def ports(config: CoreConfig, top: str) -> list[Port]:
 
 
 def _meaning(signature: DescribedSignature, path: list[str]) -> str:
-    """Return the meaning of a port: that of the member itself, or of a port in the member's signature."""
+    """Return the meaning of a port. Ports in a member's own signature have meanings of their own."""
     first, *rest = path
     member = signature.members[first]
     if member.is_signature and isinstance(member.signature, DescribedSignature):
@@ -125,7 +125,7 @@ def _meaning(signature: DescribedSignature, path: list[str]) -> str:
 
 
 def _type(shape: Any, elements: Enumeration) -> Type:
-    """Return the type of a shape; element codes of a control word are named by the configuration."""
+    """Return the port type of an Amaranth shape. The configuration names the element codes of control words."""
     if isinstance(shape, DescribedLayout):
         codes = ("a", "b") if shape == control_layout() else ()
         meanings = {name: meaning for name, (_, meaning) in shape.fields.items()}

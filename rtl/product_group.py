@@ -1,4 +1,4 @@
-"""Groups of 16 products of 4-bit elements: their exact sum, and the block scales of packed e2m1."""
+"""Groups of 16 products of 4-bit elements: the exact sum, and the block scales of packed e2m1."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import wiring
@@ -20,22 +20,22 @@ __all__ = [
     "ProductGroup",
 ]
 
-#: Signed width of a product of 4-bit elements.
+#: Signed width of a product of two 4-bit elements, in bits.
 GROUP_PRODUCT_BITS = 9
 _PACKED_MAXIMUM = 12  #: e2m1 in halves
-_SCALE_MAXIMUM = 15  #: significand of ue4m3 in units of 1/8
+_SCALE_MAXIMUM = 15  #: largest significand of ue4m3 in units of 1/8
 
-#: Signed width of a group's sum.
+#: Signed width of the sum of 16 products of 4-bit elements, in bits.
 GROUP_SUM_BITS = sum_bits(GROUP_PRODUCT_BITS, BLOCK_GROUP)
-#: Largest magnitude of a scaled group, in units of its last bit.
+#: Largest magnitude of a scaled group sum, in units of its last bit.
 MAXIMUM_SCALED_GROUP = BLOCK_GROUP * _PACKED_MAXIMUM**2 * _SCALE_MAXIMUM**2
 SCALED_GROUP_BITS = MAXIMUM_SCALED_GROUP.bit_length()
-#: Number of bits of a scaled group below one: two from the product of two halves, the rest from the scales.
+#: Number of fraction bits of a scaled group sum: two from products of elements in halves, the others from the scales.
 SCALED_GROUP_FRACTION_BITS = 2 + GROUP_SCALE_FRACTION_BITS
 
 
 class ProductGroup(wiring.Component):
-    """Sum one group of products exactly and apply its scales. Combinational.
+    """Sum a group of 16 products exactly and apply the group's block scales. Combinational.
 
     ``total = sum of the products``. The scaled group is total / 4 times both scales, not normalised:
     ``(-1)**sign * magnitude * 2**(exponent - 8)``.
@@ -68,7 +68,7 @@ class ProductGroup(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the tree and the scaling."""
+        """Build the carry-save tree of the sum, and the multiplication with the block scales."""
         m = Module()
         m.submodules.tree = tree = CarrySaveTree([GROUP_PRODUCT_BITS] * BLOCK_GROUP, GROUP_SUM_BITS)
         total = Signal(signed(GROUP_SUM_BITS))
@@ -82,6 +82,9 @@ class ProductGroup(wiring.Component):
         if not self.config.scales:
             return m
         m.submodules.scales = scales = GroupScale(self.config)
+        # Places of the bits in the multiplication of a group sum with its block scales (i: integer bits, f: fraction
+        # bits):
+        #
         #     unsigned_total         iiiiiiiiii.ff             12 bits: at most 16 * 12**2, in quarters
         #     scales.significand             ii.ffffff          8 bits: at most 15**2, in 64ths
         #     magnitude             iiiiiiiiiii.ffffffff       19 bits

@@ -15,13 +15,14 @@ from .widths import Widths
 
 __all__ = ["ReduceStage", "addends_signature"]
 
-#: Number of adder levels before the ``align`` register. Before all levels the register would be widest. After more
-#: levels, glitches of the alignment would pass through more adders, and the stage before it would be the slowest.
+#: Number of adder levels in front of the ``align`` register. A register in front of all levels would be the widest. A
+#: register behind more levels would let glitches of the alignment pass through more adders, and would make the stage in
+#: front of it the slowest.
 _REGISTERED_LEVEL = 3
 
 
 def addends_signature(config: CoreConfig) -> DescribedSignature:
-    """Return the terms of a step, as the align stage sees them. A negative term is a complement with an increment."""
+    """Return the signature of a step's terms. A negative term is a one's complement with an increment."""
     widths = Widths(config)
     term, group = Out(signed(widths.term_bits)), Out(signed(widths.group_term_bits))
     terms = "Aligned products in units of the grid, integers in units of 2**integer_bits, sign-extended to the widest."
@@ -68,10 +69,10 @@ class ReduceStage(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the tree and the adder."""
+        """Build the carry-save tree and the final adder."""
         m = Module()
         i = self.i
-        # Bits of the total where the addends stand:
+        # Range of bits of the total that each kind of addend occupies, for two presets:
         #
         #     addend             ampere, total of 38 bits         blackwell, total of 49 bits
         #     terms              8 of 26 ... 0, 8 of 20 ... 0     32 of 27 ... 0
@@ -88,7 +89,8 @@ class ReduceStage(wiring.Component):
         )
         m.submodules.adder = adder = Adder(self.widths.total_bits)
         m.d.comb += [port.eq(term) for port, term in zip(tree.terms, addends, strict=True)]
-        # Group sums are already in two's complement: only aligned terms, scaled groups and c have an increment.
+        # Group sums are already in two's complement. Only aligned terms, scaled groups and the accumulator have an
+        # increment.
         m.d.comb += [
             tree.enable.eq(self.enable),
             tree.increments.eq(Cat(*i.increments, Const(0, len(group_sums)), i.group_increments, i.c_increment)),

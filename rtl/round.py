@@ -1,4 +1,4 @@
-"""The round stage: round the exact sum of a step once, to a result register."""
+"""The round stage: round the exact sum of a step once, and output it as a result register."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -19,11 +19,11 @@ __all__ = ["SPECIAL_VALUES", "ResultCode", "RoundStage", "normalised_bits"]
 
 _F32, _F16 = FORMATS["f32"], FORMATS["f16"]
 _DROPPED_E8M13_BITS = 10
-#: Bit of an f32's fraction at which the last fraction bit of an f16 is.
+#: Position of the last fraction bit of an f16, in the fraction of an f32.
 _HALF_PLACE = _F32.fraction_bits - _F16.fraction_bits
-#: Cuts with registers in this stage.
+#: Cuts (places of pipeline registers) in the round stage.
 _CUTS = ("reduce", "count", "normalise")
-#: Ports for special values that decide the result, and their meanings.
+#: Ports for special values that replace the rounded sum, and the meanings of these ports.
 SPECIAL_VALUES = {
     "nan": "The result is NaN.",
     "positive_inf": "The result is Inf; NaN together with negative_inf.",
@@ -33,22 +33,22 @@ _CANONICAL_NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF}
 
 
 class ResultCode(enum.Enum, shape=2):
-    """Run-time result format and rounding."""
+    """Result format and rounding of a step at run time."""
 
     F32 = 0  #: truncation to f32
     E8M13 = 1  #: truncation to 13 fraction bits, in an f32
-    F16 = 2  #: round to nearest even, f16
-    S32 = 3  #: integer, wrapped or clamped
+    F16 = 2  #: f16, by rounding to nearest even
+    S32 = 3  #: integer that wraps or is clamped
 
 
 def normalised_bits(total_bits: int) -> int:
-    """Return the width of a normalised sum: one bit or more below the sum, so that the complement of -1 is not zero."""
+    """Return the width of a normalised sum, which has bits below the sum so that the complement of -1 is not zero."""
     return max(total_bits + 1, _F32.fraction_bits + 3)
 
 
 @dataclass(frozen=True)
 class _Inputs:
-    """Inputs of the rounding after the registers."""
+    """Inputs of the rounding, delayed by the registers in front of it."""
 
     total: Value
     headroom: Value
@@ -61,7 +61,7 @@ class _Inputs:
 
 @dataclass(frozen=True)
 class _Normalised:
-    """The shifted sum before it is complemented, and its properties.
+    """The normalised (left-shifted) sum before the complement of negative sums, with its exponent and sticky bits.
 
     `exponent` is the exponent field of a normal number. `dropped`: any bit that an f32 drops is one. `sticky`: any bit
     below the guard of an f16 is one.
@@ -120,7 +120,7 @@ class RoundStage(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the roundings of `results`."""
+        """Build the rounding of each result format in `results`."""
         m = Module()
         i = _Inputs(**{name: getattr(self, name) for name in _Inputs.__annotations__})
         normalised = None
@@ -132,9 +132,10 @@ class RoundStage(wiring.Component):
         with m.Switch(i.result):
             if ResultCode.S32 in self.results:
                 with m.Case(ResultCode.S32):
-                    # The next step restores the sign, the top bit of `value`, from bit 31 and `overflow`.
+                    # The next step takes the sign of `value`, its top bit, from bit 31 and `overflow`.
                     value = i.total[self.integer_bits :]
-                    # Bit 31 is the sign of a result of 32 bits: all bits above it must be equal to it.
+                    # A result of 32 bits has its sign in bit 31, so the value fits if all higher bits are equal to bit
+                    # 31.
                     fits = value[31:].all() | ~value[31:].any()
                     limit = Mux(value[-1], Const(1 << 31, 32), Const((1 << 31) - 1, 32))
                     m.d.comb += [
@@ -147,7 +148,7 @@ class RoundStage(wiring.Component):
         return m
 
     def _behind(self, m: Module, cut: str, values: _T) -> _T:
-        """Return values behind the register of a cut, if there is one."""
+        """Return values, delayed by the register of a cut if the stage has that cut."""
         cycles = int(cut in self.cuts)
         return replace(
             values, **{name: delayed(m, value, cycles, self.enable, name) for name, value in vars(values).items()}
@@ -155,7 +156,8 @@ class RoundStage(wiring.Component):
 
     def _normalise(self, m: Module, i: _Inputs) -> tuple[_Inputs, _Normalised]:
         bits = self.normalised_bits
-        # Place of the leading one of the smallest normal number: one-hot, or zero if the sum cannot be shifted so far.
+        # Position of the leading one of the smallest normal number, one-hot. The vector is zero if the sum cannot be
+        # shifted so far:
         #
         #     headroom            0            1            2
         #     smallest_normal     1000...      01000...     001000...
@@ -164,8 +166,9 @@ class RoundStage(wiring.Component):
         smallest_normal = delayed(m, smallest_normal, int("reduce" in self.cuts), self.enable, "smallest_normal")
         i = self._behind(m, "reduce", i)
 
-        # The highest bit that differs from its upper neighbour is the leading digit, for either sign. The bit of
-        # `smallest_normal` limits the shift.
+        # The highest bit that differs from its upper neighbour is the leading digit, for positive and negative sums.
+        # The one in `smallest_normal` limits the shift. Example of a positive and of a negative sum:
+        #
         #     total         00010110     11101001
         #     differs       00011101     00011101     three leading zeros, the shift amount
         #     shifted       10110000     01001000
@@ -180,6 +183,8 @@ class RoundStage(wiring.Component):
         shifted = Signal(bits)
         dropped = Signal()
         sticky = Signal()
+        # Bits of the shifted sum that become the fraction (f), and bits that rounding drops:
+        #
         #     f32     1fffffffffffffffffffffffdddddddddddddddd   23 fraction bits; `dropped`: any d
         #     f16     1ffffffffffGSSSSSSSSSSSSSSSSSSSSSSSSSSSS   10 fraction bits; guard G; `sticky`: any S
         m.d.comb += [
@@ -192,7 +197,7 @@ class RoundStage(wiring.Component):
         return self._behind(m, "normalise", i), self._behind(m, "normalise", normalised)
 
     def _float(self, m: Module, i: _Inputs, normalised: _Normalised) -> Value:
-        """Return the rounded float; a negative sum is complemented here."""
+        """Return the rounded float. A negative sum is complemented here."""
         halves = ResultCode.F16 in self.results
         singles = bool(self.results & {ResultCode.F32, ResultCode.E8M13})
         half = i.result == ResultCode.F16 if halves and singles else Const(halves)
@@ -200,10 +205,11 @@ class RoundStage(wiring.Component):
         shifted = normalised.shifted
         magnitude = Signal(self.normalised_bits)
         m.d.comb += magnitude.eq(shifted ^ negative.replicate(self.normalised_bits))
-        # A top bit of zero: the number is zero, or subnormal since the headroom stopped the shift.
+        # If the top bit is zero, the number is zero, or it is subnormal because the headroom stopped the shift.
         field = Signal(ALIGNED_EXPONENT_BITS)
         m.d.comb += field.eq(Mux(magnitude[-1], normalised.exponent, 0))
-        # The complement is one too small in its last bit: the increment corrects it if only zeros are dropped.
+        # The complement of a negative sum is one too small in its last bit. If all dropped bits are zero, the increment
+        # corrects it.
         truncated = negative & ~normalised.dropped
         fraction = magnitude[-1 - _F32.fraction_bits : -1]
         increment = Signal()
@@ -216,7 +222,8 @@ class RoundStage(wiring.Component):
                 guard.eq(shifted[-2 - _F16.fraction_bits]),
                 odd.eq(magnitude[-1 - _F16.fraction_bits]),
             ]
-            # The magnitude of a negative sum is its complement plus one. With G and S from before the complement:
+            # The magnitude of a negative sum is its complement plus one. Its increment depends on guard G and sticky S,
+            # taken before the complement:
             #
             #     G S     below the last fraction bit of the magnitude     increment
             #     0 0     zero, after a carry into the fraction            1
@@ -225,10 +232,10 @@ class RoundStage(wiring.Component):
             #     1 1     less than a half                                 0
             up = Mux(negative, (guard ^ sticky) & (sticky | odd) | ~(guard | sticky), guard & (sticky | odd))
             m.d.comb += increment.eq(Mux(half, up, truncated))
-            # Ones below the last place of an f16 carry the increment up to that place.
+            # Ones below the last fraction bit of an f16 pass the increment on to that bit.
             fraction = fraction | half.replicate(_HALF_PLACE)
-        # A carry out of the fraction enters the field. This gives the next power of two, above the largest subnormal
-        # the smallest normal number, and above the largest f16 Inf.
+        # A carry out of the fraction enters the exponent field. It turns the largest fraction into the next power of
+        # two, the largest subnormal into the smallest normal number, and the largest f16 into Inf:
         #
         #     bit     30 ... 23    22 ... 13    12 ... 0
         #     f32     field        23 fraction bits
@@ -254,7 +261,7 @@ class RoundStage(wiring.Component):
     def _special(
         self, m: Module, i: _Inputs, negative: Value, body: Value, overflow: Value, nan: Value, inf: Value, name: str
     ) -> Value:
-        """Return a result register: a rounded magnitude with its sign, or Inf, or NaN."""
+        """Return a float result: a rounded magnitude with its sign, Inf, or the canonical NaN."""
         fmt = FORMATS[name]
         inf_body = Const(((1 << fmt.exponent_bits) - 1) << fmt.fraction_bits, fmt.bits - 1)
         finite = Signal(fmt.bits - 1)

@@ -1,4 +1,4 @@
-"""The row: a metadata decoder and a unit. Inputs: A, B, metadata and accumulator of a step. Output: the result."""
+"""A row of an array with one column: a metadata decoder and a unit, which take one step of operands per cycle."""
 
 from amaranth.hdl import Module
 from amaranth.lib import wiring
@@ -40,7 +40,7 @@ class Row(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Connect the parts."""
+        """Build the metadata decoder and the unit, and connect them."""
         m = Module()
         config, step = self.config, self.step
         m.submodules.unit = unit = Unit(config)

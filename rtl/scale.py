@@ -1,4 +1,4 @@
-"""Block scales: ue8m0 as an exponent, ue4m3 with its significand."""
+"""Block scales: decoding of ue8m0 to an exponent, and of ue4m3 to an exponent and a significand."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value, signed
 from amaranth.lib import enum, wiring
@@ -11,14 +11,14 @@ from .config import CoreConfig
 
 __all__ = ["GROUP_SCALE_FRACTION_BITS", "ExponentOffset", "GroupScale", "ScaleCode"]
 
-#: Fraction bits of the product of two scale significands.
+#: Number of fraction bits in the product of two scale significands.
 GROUP_SCALE_FRACTION_BITS = 6
 _UE8M0_BIAS = 127
 _UE4M3_BIAS = 7
 
 
 class ScaleCode(enum.Enum, shape=2):
-    """Run-time block scaling of a step."""
+    """Format of the block scales of a step at run time."""
 
     NONE = 0
     UE8M0 = 1
@@ -56,7 +56,7 @@ class ExponentOffset(wiring.Component):
         return value
 
     def elaborate(self, platform: object) -> Module:
-        """Build the adders."""
+        """Build the adders of biases and scale exponents."""
         m = Module()
         biases = self._bias(m, self.a) + self._bias(m, self.b)
         if "ue8m0" in self.config.scales:
@@ -71,7 +71,7 @@ class ExponentOffset(wiring.Component):
 
 
 class GroupScale(wiring.Component):
-    """Multiply the two scales of one group of 16 packed products. Combinational.
+    """Multiply the two block scales of a group of 16 products of packed e2m1. Combinational.
 
     Value: ``significand * 2**(exponent - 6)``; subnormal ue4m3 keeps the exponent -6 and is not normalised.
 
@@ -91,7 +91,7 @@ class GroupScale(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the decoders and the small multiplier."""
+        """Build the decoders of both scales, and the multiplier of their significands."""
         m = Module()
         one = Const(1 << (GROUP_SCALE_FRACTION_BITS // 2), 4)
         significands: list[Value] = []
@@ -103,6 +103,8 @@ class GroupScale(wiring.Component):
             exponent: Value = code.as_signed() if "ue8m0" not in self.config.scales else code - _UE8M0_BIAS
             nan: Value = code.all()
             if "ue4m3" in self.config.scales:
+                # Fields of the scale codes, and the significand in eighths:
+                #
                 #     bit       7           6 ... 3     2 ... 0      significand, in eighths
                 #     ue4m3     ignored     field       fraction     field != 0, then the fraction
                 #     ue8m0     exponent + 127 in all 8 bits         1000

@@ -1,4 +1,4 @@
-"""Product slots: the formats that each serves, and the bits of their significands; drawn in :mod:`sptc.rtl.widths`."""
+"""Product slots: the formats that each slot serves, and the widths of its significands (see :mod:`sptc.rtl.widths`)."""
 
 from functools import cached_property
 
@@ -11,12 +11,12 @@ __all__ = ["Slot", "kept_bits"]
 
 
 def kept_bits(config: CoreConfig, element: Element) -> int:
-    """Return F of a float that is aligned one by one: the bits kept below the largest exponent, e_max."""
+    """Return F, the number of bits kept below e_max, of a float whose products are aligned one by one."""
     return config.fp8_alignment_bits if element.container_bits == 8 else config.alignment_bits
 
 
 class Slot:
-    """One product slot of a unit.
+    """One product slot of a unit, which multiplies one element of A by one element of B per step.
 
     Bit 0 of the sum has the weight ``2**(E - F)``, with F of the running format. The product of a slot enters the sum
     at bit `padding` for every format. A format with a smaller F has its significands at lower bits of the operands, so
@@ -44,32 +44,32 @@ class Slot:
 
     @cached_property
     def padding(self) -> int:
-        """Number of bits of the sum below the last bit of a product whose shift amount is zero."""
+        """Position, in the sum, of the last bit of a product whose shift amount is zero."""
         integer_place = Slot(self.config, 0).padding if self.index else 0
         if not self.floats:
             return integer_place
         widest = max(element.significand_bits for element in self.elements)
         least = max(0, *(kept_bits(self.config, element) - 2 * (widest - 1) for element in self.floats))
         most = min(kept_bits(self.config, element) - 2 * element.format.fraction_bits for element in self.floats)
-        # With `least` or more, no float needs a wider significand than `widest`; with `most` or less, no float loses
-        # fraction bits.
-        # The lowest bit of an integer is then where it is in slot 0, unless floats would need a wider multiplier.
+        # With a padding of `least` or more, no float needs a wider significand than `widest`. With `most` or less, no
+        # float loses fraction bits. Within these limits, the lowest bit of an integer is at the same position as in
+        # slot 0.
         return min(max(least, integer_place), most)
 
     def point(self, element: Element, operand: str) -> int:
-        """Return the number of bits below the binary point in the significand of a float, in operand ``a`` or ``b``."""
+        """Return the position of the binary point in the significand of a float in operand ``a`` or ``b``, in bits."""
         both = kept_bits(self.config, element) - self.padding
         return both // 2 if operand == "a" else both - both // 2
 
     @cached_property
     def significand_bits(self) -> int:
-        """Width of a significand without the sign of an integer."""
+        """Width of the widest significand in the slot, without the sign of an integer."""
         integers = [element.significand_bits for element in self.elements if element.fixed_point]
         return max([*integers, *(self.point(element, "b") + 1 for element in self.floats)])
 
     @property
     def factor(self) -> Shape:
-        """Shape of the significands that are multiplied: signed if the slot serves signed integers."""
+        """Shape of the multiplier's operands, which are signed if the slot serves signed integers."""
         integers = [element for element in self.elements if element.format.is_integer]
         has_sign = any(element.format.signed for element in integers)
         others = [element.significand_bits for element in self.elements if element.packed_float]
@@ -79,26 +79,26 @@ class Slot:
 
     @property
     def product_bits(self) -> int:
-        """Signed width of a product."""
+        """Signed width of a product of this slot, in bits."""
         return min(2 * self.significand_bits + 1, 2 * self.factor.width + (not self.factor.signed))
 
     @property
     def float_bits(self) -> int:
-        """Low bits of the sum that a product of floats can reach, since the product of significands is below 4."""
+        """Number of low bits of the sum that a product of floats can reach: two significands give less than 4."""
         return max((kept_bits(self.config, element) + 2 for element in self.floats), default=0)
 
     @property
     def shift_amount_bits(self) -> int:
-        """Width of the shift amount. e_max saturates in it: smaller products are shifted out completely anyway."""
+        """Width of the shift amount, to which e_max saturates. A larger shift of a product also gives zero."""
         largest = max((2 * ((1 << element.format.exponent_bits) - 1) for element in self.floats), default=0)
         return min((largest + self.float_bits).bit_length(), PRODUCT_EXPONENT_BITS)
 
     @property
     def integer_shift(self) -> int:
-        """Number of bits that an integer product is higher than in slot 0."""
+        """Number of bits by which an integer product is higher in this slot than in slot 0."""
         return self.padding - Slot(self.config, 0).padding
 
     @property
     def term_bits(self) -> int:
-        """Signed width of the aligned product."""
+        """Signed width of an aligned product of this slot, in bits."""
         return self.padding + self.product_bits

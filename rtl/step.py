@@ -1,4 +1,4 @@
-"""Layouts of the operands and results of a row and of a unit: one step each cycle."""
+"""Layouts of the operands and results of a row and of a unit, which take one step in each cycle."""
 
 from amaranth.hdl import ShapeLike
 
@@ -13,7 +13,7 @@ __all__ = ["control_layout", "row_result_layout", "row_step_layout", "unit_resul
 
 
 def control_layout() -> DescribedLayout:
-    """Return the layout of a step's control word."""
+    """Return the layout of the control word of a step: formats, rule and result."""
     code = (ELEMENT_CODE_BITS, "Element codes: indices into the formats of the configuration.")
     sparse = "Metadata selects B. A row takes the operands of dense steps in the same form: see row_step_layout."
     return DescribedLayout(
@@ -30,7 +30,7 @@ def control_layout() -> DescribedLayout:
 
 
 def row_step_layout(config: CoreConfig) -> DescribedLayout:
-    """Return the layout of a step as a row takes it each cycle.
+    """Return the layout of the operands that a row takes in one step.
 
     The orders are :func:`~sptc.rtl.order.byte_order` and :func:`~sptc.rtl.order.nibble_order`.
     """
@@ -40,7 +40,7 @@ def row_step_layout(config: CoreConfig) -> DescribedLayout:
 
 
 def unit_step_layout(config: CoreConfig) -> DescribedLayout:
-    """Return the layout of a step as a unit takes it each cycle, with decoded metadata."""
+    """Return the layout of the operands that a unit takes in one step, with decoded metadata."""
     selects = (selects_layout(config), "Decoded metadata; absent if the datapath has no selection.")
     a = "Stored elements of A, from output stored of MetadataStage."
     return _step_layout(config, a, {"selects": selects} if config.sparse else {})
@@ -68,13 +68,13 @@ def _step_layout(config: CoreConfig, a: str, selection: dict[str, tuple[ShapeLik
 
 
 def row_result_layout(config: CoreConfig) -> DescribedLayout:
-    """Return the layout of a row's result."""
+    """Return the layout of the result of a row."""
     illegal = "Chunks whose nibble the rule does not define; d does not depend on it."
     return DescribedLayout({**unit_result_layout().fields, "illegal": (config.chunks, illegal)})
 
 
 def unit_result_layout() -> DescribedLayout:
-    """Return the layout of a unit's result."""
+    """Return the layout of the result of a unit."""
     overflow = (
         "An integer sum exceeded 32 bits and was not clamped. The next step needs it with d; only the last step clamps."
     )

@@ -1,4 +1,4 @@
-"""Storage of A for both instruction slots, as registers of the lanes of each array."""
+"""Storage of A for both instruction slots, in the register layout of the lanes of each array."""
 
 from amaranth.hdl import Array, Module, Signal
 from amaranth.lib import wiring
@@ -12,14 +12,14 @@ from .warp import LANES, ROWS, WORD_BITS
 
 __all__ = ["A_PANELS_OF_ARRAY", "StoredA"]
 
-#: Number of panels (eight rows of A) that an array of 16 rows takes.
+#: Number of panels (eight rows of A each) per array of 16 rows.
 A_PANELS_OF_ARRAY = 2
-#: Number of columns of tensor memory that hold A: 32 stored bytes per row.
+#: Number of columns of tensor memory that A takes: 32 stored bytes per row, 4 bytes per column.
 _COLUMNS = 8
 
 
 class StoredA(wiring.Component):
-    """Store A of both slots: whole from registers, by core matrices from shared or by columns from tensor memory.
+    """Store A of both slots, from registers, from core matrices in shared memory, or from columns of tensor memory.
 
     Latency: one cycle. All of A of an instruction comes from one of these sources.
 
@@ -60,7 +60,7 @@ class StoredA(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the registers and their write ports."""
+        """Build the registers that store A, and their write ports."""
         m = Module()
         arrived = self.core_matrix
         of_lanes = segment_words(arrived.rows, 0)
@@ -86,7 +86,7 @@ class StoredA(wiring.Component):
         return m
 
     def _store_columns(self, m: Module, slot: int, stored: list[Signal]) -> None:
-        """Store columns of tensor memory: column 4 s + t has word t of segment s of every row."""
+        """Store columns of A from tensor memory. Column 4 s + t has word t of segment s of every row."""
         for column in range(_COLUMNS):
             segment, t = divmod(column, 4)
             with m.If(self.column[slot] & (self.number == column)):

@@ -28,7 +28,8 @@ def package(config: CoreConfig, top: str, name: str) -> str:
     if top not in ("unit", "row"):
         constants |= {"ROWS": config.rows, "COLUMNS": config.columns}
     lines = [
-        # Lint exceptions: the module is not named after the file, constants may be unused, and a field is named `long`.
+        # Lint exceptions: the module name differs from the file name, constants may be unused, and one field is named
+        # `long`.
         *(f"/* verilator lint_off {rule} */" for rule in ("DECLFILENAME", "UNUSEDPARAM", "SYMRSVDWORD")),
         f"package {name}_pkg;",
         *(f"  localparam int unsigned {constant} = {value};" for constant, value in constants.items()),
@@ -48,13 +49,13 @@ def package(config: CoreConfig, top: str, name: str) -> str:
 
 @dataclass(frozen=True)
 class _Group:
-    """A port, or several numbered ports as one array."""
+    """A port of the wrapper: one port of the module, or several numbered ports as an array."""
 
-    #: Width and direction of the port, as in :class:`~sptc.rtl.ports.Port`.
+    #: Name, direction and type of the port, as in :class:`~sptc.rtl.ports.Port`.
     name: str
     is_input: bool
     type: Type
-    #: Ports of the module, each with the expression that is connected to it.
+    #: Ports of the module, each with the expression of the wrapper that is connected to it.
     connections: list[tuple[str, str]]
 
 
@@ -69,7 +70,7 @@ def _groups(members: Iterable[Port]) -> Iterator[_Group]:
 
 
 def _numbered(members: Iterable[Port]) -> Iterator[tuple[str, list[Port]]]:
-    """Yield groups of ports by their name without a number; ports that differ only in the number form one group."""
+    """Yield groups of ports with the same name. Numbered ports that differ only in the number form one group."""
     for stem, alike in groupby(members, key=lambda port: re.sub(r"__\d+$", "", port.name)):
         yield stem, list(alike)
 
@@ -79,7 +80,7 @@ def _word(group: _Group) -> str:
 
 
 class _Types:
-    """Type definitions, each before its first use.
+    """Type definitions in SystemVerilog, each before its first use.
 
     Attributes
     ----------
@@ -92,7 +93,7 @@ class _Types:
         self._named: dict[Type, str] = {}
 
     def enter(self, name: str, kind: Type) -> None:
-        """Define a type under a name, unless it is defined already."""
+        """Define a SystemVerilog type under a name, unless it is defined already."""
         if isinstance(kind, Structure) and kind not in self._named:
             self._structure(name, kind)
         else:
@@ -101,7 +102,7 @@ class _Types:
             self.lines.append(f"  typedef {word}{dimensions} {name};")
 
     def _reference(self, name: str, kind: Type) -> tuple[str, str]:
-        """Return the name of a type and the packed dimensions behind it; define types that need a definition."""
+        """Return the name of a type and its packed dimensions. Structures and enumerations are defined first."""
         if isinstance(kind, Bits):
             sign = " signed" if kind.signed else ""
             return f"logic{sign}", f" [{kind.width - 1}:0]" if kind.width > 1 else ""
@@ -118,7 +119,8 @@ class _Types:
     def _structure(self, name: str, kind: Structure) -> None:
         members = [(field, self._reference(field.name, field.type)) for field in kind.fields]
         name = self._free(name)
-        # A packed structure begins with its highest bits, a layout of Amaranth with its lowest.
+        # A packed structure in SystemVerilog starts with its highest bits. An Amaranth layout starts with its lowest
+        # bits.
         lines = [
             f"    {word}{dimensions} {field.name};{_remark(field)}" for field, (word, dimensions) in reversed(members)
         ]
@@ -133,7 +135,7 @@ class _Types:
         self._named[kind] = name
 
     def _free(self, name: str) -> str:
-        """Return a type name that is not in use."""
+        """Return a type name that no other type has, by appending a number if necessary."""
         taken, number = set(self._named.values()), 2
         stem = name.removesuffix("_t")
         while name in taken:
@@ -146,7 +148,7 @@ def _remark(field: Field) -> str:
 
 
 def lines_of_ports(members: Iterable[Port]) -> list[str]:
-    """Return a table of ports and their fields, with the bits of each."""
+    """Return a table of ports and their fields, with the bit range of each."""
     rows = [("port", "bits", "what", "meaning")]
     for name, each in _numbered(members):
         first = each[0]

@@ -31,21 +31,21 @@ from .warp import CHUNKS, COLUMNS, ROWS, ScaleSizeCode, Warp
 
 __all__ = ["TCGEN05_ARRAY", "CtaOperation", "Tcgen05", "tcgen05_layout"]
 
-#: Array of half a tensor core of sm_100, with the throughput measured on a B200: 16 rows x 8 columns in four cycles.
+#: Array for half a tensor core of sm_100, with the throughput measured on a B200: 16 rows x 8 columns in four cycles.
 TCGEN05_ARRAY = replace(PRESETS["blackwell"], rows=8, columns=4)
-#: Elements in 16 bytes of shared memory if they have less than 8 bits: packed, then padded to 16 bytes.
+#: Number of elements of less than 8 bits in 16 bytes of shared memory, which packs them and pads them to 16 bytes.
 _PADDED = 16
 
 
 class CtaOperation(enum.Enum, shape=1):
-    """Commands of the tensor cores."""
+    """Operations of a CTA's commands: multiply and commit."""
 
     MULTIPLY = 0
     COMMIT = 1
 
 
 def tcgen05_layout() -> DescribedLayout:
-    """Return the layout of a command."""
+    """Return the layout of a command of a CTA: an operation, and the fields of ``tcgen05.mma``."""
     not_built = "The 128-byte swizzle with atoms of 32 bytes is not built."
     pair = "cta_group::2: the two CTAs provide B in turn, eight columns at a time; N is a multiple of 16."
     return DescribedLayout(
@@ -73,7 +73,7 @@ def tcgen05_layout() -> DescribedLayout:
 
 
 def _ports(arrays: int) -> DescribedSignature:
-    """Return the ports of the tensor cores of a CTA."""
+    """Return the signature of the tensor cores of one CTA."""
     undefined = "Undefined placement of the instruction that is accepted in this cycle."
     illegal = "With each panel of D that is written: chunks of each row whose nibble the instruction does not define."
     return DescribedSignature(
@@ -153,7 +153,7 @@ class Tcgen05(wiring.Component):
         super().__init__(_ports(arrays))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the instruction slots, the operand fetch, the arrays and the commits."""
+        """Build the instruction slots, the operand fetch, the arrays and the tracking of commits."""
         m = Module()
         m.submodules.fetch = fetch = self.fetch_class(A_PANELS_OF_ARRAY * self.arrays)
         m.submodules.tensor_operands = operands = self.operands_class(ROWS * self.arrays)
@@ -162,7 +162,7 @@ class Tcgen05(wiring.Component):
         wiring.connect(m, operands.memory, wiring.flipped(self.tensor))
         wiring.connect(m, store.memory, wiring.flipped(self.accumulators))
         kept = data.StructLayout({name: field.shape for name, field in tcgen05_layout() if name != "operation"})
-        # A and the words must be complete before the first panel; B and D arrive panel by panel.
+        # A, metadata and block scales must be complete before the first panel. Panels of B and D arrive one by one.
         m.submodules.slots = slots = OperandSlots(kept, {"a": True, "b": False, "words": True, "d": False})
         m.submodules.stored_a = stored = StoredA(self.arrays, from_columns=True)
         m.submodules.words = words = self.words_class(self.arrays)
@@ -176,7 +176,7 @@ class Tcgen05(wiring.Component):
         return m
 
     def _take(self, m: Module, slots: OperandSlots) -> None:
-        """Accept multiplications into the slots, and commits while there is room for one."""
+        """Accept multiplications into the instruction slots, and commits while another group can be pending."""
         m.submodules.commits = commits = Commits()
         payload, taken = self.i.payload, Signal(name="taken")
         m.d.comb += [slots.i.payload[name].eq(payload[name]) for name in slots.i.payload.shape().members]
@@ -199,7 +199,7 @@ class Tcgen05(wiring.Component):
         ]
 
     def _bring_b(self, m: Module, slots: OperandSlots, fetch: OperandFetch) -> None:
-        """Request B of one slot after the other: the panels in the shared memory of this CTA."""
+        """Request the panels of B from this CTA's shared memory, for one instruction slot after the other."""
         m.submodules.requests_b = requests = PanelRequests(1 << PANEL_BITS)
         turn = slots.b
         instruction = turn.instruction
@@ -214,14 +214,14 @@ class Tcgen05(wiring.Component):
         ]
 
     def _bring_a(self, m: Module, slots: OperandSlots, fetch: OperandFetch, stored: StoredA) -> None:
-        """Fetch A of one slot after the other from shared memory; :meth:`_bring_words` fetches A in tensor memory."""
+        """Request A from shared memory, for one instruction slot after the other."""
         m.submodules.requests_a = requests = PanelRequests(A_PANELS_OF_ARRAY * self.arrays)
         turn, arrived, elsewhere = slots.a, fetch.core_matrix, Signal(name="a_is_elsewhere")
         instruction = turn.instruction
         wiring.connect(m, requests.o, fetch.a)
         code = Array(slots.stored)[arrived.tag].control.a
         m.d.comb += [
-            # A in tensor memory is not fetched here but by :meth:`_bring_words`, so its turn ends at once.
+            # A in tensor memory is read by :meth:`_bring_words`, so its turn here ends in the first cycle.
             elsewhere.eq(turn.pending & ~instruction.a_shared),
             requests.pending.eq(turn.pending & instruction.a_shared),
             requests.descriptor.eq(instruction.a_descriptor),
@@ -240,7 +240,7 @@ class Tcgen05(wiring.Component):
     def _bring_words(
         self, m: Module, slots: OperandSlots, operands: TensorOperands, words: TensorWords, stored: StoredA
     ) -> None:
-        """Read the operands in tensor memory of one slot after the other: metadata, block scales and A."""
+        """Read metadata, block scales and A from tensor memory, for one instruction slot after the other."""
         turn, request, column = slots.words, operands.i.payload, operands.column
         tag = 1 << column.tag
         m.d.comb += [
@@ -261,7 +261,7 @@ class Tcgen05(wiring.Component):
         ]
 
     def _request(self, request: data.View, instruction: data.View) -> list[Any]:
-        """Return the assignments of a request for an instruction's operands in tensor memory."""
+        """Return the assignments that fill a request for an instruction's operands in tensor memory."""
         names = (*COLUMN_FIELDS, "a_shared", "sparsity_selector", "last_panel")
         return [
             *(request[name].eq(instruction[name]) for name in names),
@@ -271,7 +271,7 @@ class Tcgen05(wiring.Component):
         ]
 
     def _flag(self, m: Module, taken: Value) -> None:
-        """Flag undefined placement of an instruction."""
+        """Flag the undefined operand placements of an instruction."""
         m.submodules.placement = placement = Placement()
         m.d.comb += [
             placement.taken.eq(taken),
@@ -284,7 +284,7 @@ class Tcgen05(wiring.Component):
         ]
 
     def _request_accumulators(self, m: Module, slots: OperandSlots, store: Accumulators) -> None:
-        """Request the accumulators of one slot after the other, in the order in which panels are multiplied."""
+        """Request accumulator panels for one instruction slot after the other, in the order of multiplication."""
         turn, requested, taken = slots.d, Signal(PANEL_BITS, name="requested_of_d"), Signal(name="d_is_requested")
         instruction = turn.instruction
         last = requested == instruction.last_panel
@@ -310,7 +310,7 @@ class Tcgen05(wiring.Component):
         words: TensorWords,
         store: Accumulators,
     ) -> None:
-        """Multiply a panel, in a pair in the same cycle as the other CTA, and write the results."""
+        """Multiply a panel and write the results. Both CTAs of a pair multiply a panel in the same cycle."""
         config, instruction = self.config, slots.instruction
         warps = [self.warp_class(config, self.unit_class) for _ in range(self.arrays)]
         multiply, ready, is_own = (Signal(name=name) for name in ("multiply", "ready", "is_own_panel"))
@@ -351,8 +351,8 @@ class Tcgen05(wiring.Component):
 
 
 def _panel_number(instruction: data.View, place: Value) -> Value:
-    """Return the panel of D at a position in the order of multiplication; a pair alternates between the halves of D."""
-    # Each CTA of a pair has half of the columns of B. With N = 64:
+    """Return the number of the panel at a position in the order of multiplication. CTAs of a pair alternate."""
+    # Each CTA of a pair has half of the columns of B, and the CTAs alternate. Order for N = 64:
     #
     #     place          0    1    2    3    4    5    6    7
     #     CTA with B     0    1    0    1    0    1    0    1     1: `odd`
@@ -362,10 +362,13 @@ def _panel_number(instruction: data.View, place: Value) -> Value:
 
 
 def _unpacked(config: CoreConfig, whole: Value, code: Value) -> Value:
-    """Return units of 16 bytes with one element per byte; shared memory packs elements of less than 8 bits.
+    """Return 16-byte units with one element in each byte. Shared memory packs elements of less than 8 bits.
 
     Source: PTX ISA, packing formats of ``tcgen05``.
     """
+    # Bits of a 16-byte unit in shared memory, and bits of each byte in the result (low: position of an element in its
+    # byte):
+    #
     #     bit of 16 bytes     127 ... 16 * bits          16 * bits - 1 ... 0
     #                         padding                    element 15 ... element 0
     #     bit of a byte       7 ... low + bits: zeros    low + bits - 1 ... low: element    low - 1 ... 0: zeros

@@ -14,9 +14,9 @@ from .warp import Warp, warp_operands_layout, warp_result_layout
 
 __all__ = ["IN_FLIGHT", "TENSOR_CORE", "TensorCore"]
 
-#: The array of a tensor core of sm_90, with the throughput of ``wgmma`` on an H200: 16 rows x 8 columns in four cycles.
+#: Array of a tensor core of sm_90, with the throughput of ``wgmma`` on an H200: 16 rows x 8 columns in four cycles.
 TENSOR_CORE = replace(PRESETS["hopper"], rows=8, columns=4)
-#: Maximum instructions and panels in an array at a time: one in each stage, one before and one after; rounded up.
+#: Maximum number of instructions and panels in an array: one per stage, one in front and one behind, rounded up.
 IN_FLIGHT = 8
 
 
@@ -56,19 +56,20 @@ class TensorCore(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the input multiplexer, the register-file interval, and the routing of results."""
+        """Build the input multiplexer, the interval counter of the register file, and the routing of results."""
         m = Module()
         m.submodules.warp = warp = self.warp_class(self.config, self.unit_class)
-        # One bit for each entry in the array, the oldest lowest: set if the entry is an `mma`, not a panel.
+        # One bit for each entry (instruction or panel) in the array, the oldest entry lowest. A set bit means an `mma`.
         sources, inside = Signal(IN_FLIGHT), Signal(range(IN_FLIGHT + 1))
         taken, delivered = Signal(), Signal()
-        # A sparse `mma` with four registers of A has the pace 8, and the array takes four cycles for it or a panel:
+        # Example: the register file takes 8 cycles for the operands of a sparse `mma` with four registers of A, and the
+        # array takes four cycles for an `mma` or a panel:
         #
         #     cycle     0      1 ... 3    4        5 ... 7    8
         #     begins    mma               panel               mma
         #     left      0      7 ... 5    4        3 ... 1    0
         paces = self.registers.of_mma
-        # Index: bit 0 is `sparse`, bit 1 is `long` (A takes four registers).
+        # Index of the array: bit 0 is `sparse`, and bit 1 is `long` (A takes four registers).
         pace = Array(Const(paces[sparse, long] - 1) for long in (False, True) for sparse in (False, True))
         left = Signal(range(max(paces.values())))
         from_registers = ~self.panel_waits & ~self.panel.valid

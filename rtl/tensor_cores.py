@@ -23,15 +23,15 @@ __all__ = ["WARPS", "TensorCores", "mma_layout", "multiplication_layout", "ready
 
 #: Number of warps per warpgroup. Each has its own tensor core.
 WARPS = 4
-#: Number of panels (eight rows) of A per instruction.
+#: Number of panels (eight rows of A each) per instruction.
 _A_PANELS = WARPS * A_PANELS_OF_ARRAY
-#: Shared-memory reads per panel of A. Panels of B that are read before A: all that
-#: :class:`~sptc.rtl.operand_fetch.OperandFetch` has buffers for.
+#: Number of shared-memory reads per panel of A, and number of panels of B that are read before A, one for each buffer
+#: of :class:`~sptc.rtl.operand_fetch.OperandFetch`.
 _A_READS, _PANELS_FIRST = 2, 2
 
 
 def multiplication_layout() -> DescribedLayout:
-    """Return the layout of ``wgmma.mma_async``, sparse or dense."""
+    """Return the layout of a ``wgmma.mma_async`` instruction, sparse or dense."""
     common = panel_instruction_layout().fields
     return DescribedLayout(
         {
@@ -77,7 +77,7 @@ def ready_cycles(registers: int, panels: int, panel_reads: int) -> int:
 
 
 def shared_members() -> dict[str, tuple[wiring.Member, str]]:
-    """Return the ports that all warps of an SM share: ``mma`` of other warps, and shared memory."""
+    """Return the ports that all warps of an SM share: for ``mma`` of other warps, and for shared memory."""
     mma = "mma instructions of other warps. At most one begins each cycle; an array takes at least four cycles for one."
     results = Out(stream.Signature(warp_result_layout())).array(WARPS)
     return {
@@ -108,7 +108,7 @@ class RegisterDelivery(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the counter."""
+        """Build the counter of delivery cycles."""
         m = Module()
         registers = self.registers
         cycle = Signal(range(max(registers.dense, registers.narrow, registers.wide)))
@@ -164,8 +164,9 @@ class TensorCores(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Build the instruction slots, the operand fetch and the four tensor cores."""
         m = Module()
-        # A sparse instruction with A in shared memory, accepted in cycle 0. A panel of B is read in four cycles into
-        # one of two buffers. The arrays take the panel in the first of their four cycles for it, and free the buffer:
+        # Example: a sparse instruction with A in shared memory is accepted in cycle 0. Four cycles read a panel of B
+        # into one of two buffers. The arrays need four cycles for a panel. They take the panel in the first of these
+        # cycles, which frees the buffer:
         #
         #     cycles    1 ... 4    5 ... 8    9 ... 24    25    26 ... 29    30 ... 33    34 ... 37
         #     memory    B 0        B 1        all of A          B 2          B 3          B 4
@@ -179,14 +180,15 @@ class TensorCores(wiring.Component):
             slots.i.valid.eq(self.i.valid),
             self.i.ready.eq(slots.i.ready),
             *(slots.i.payload[name].eq(self.i.payload[name]) for name in kept.members),
-            # Registers of A are stored with the instruction; `delivery` only counts the cycles of the register file.
+            # The registers of A are stored in the cycle in which the instruction is accepted. `delivery` only counts
+            # the cycles that the register file needs.
             stored.load.eq((self.i.valid & self.i.ready) << slots.next_slot),
             *(stored.registers[warp].eq(self.i.payload.a[warp]) for warp in range(WARPS)),
             stored.slot.eq(slots.slot),
         ]
         self._bring(m, slots, stored, fetch)
         cores = [TensorCore(self.config, self.registers, self.unit_class, self.warp_class) for _ in range(WARPS)]
-        # All arrays take a panel in the same cycle. `waits` keeps each of them from beginning an `mma` before that.
+        # All arrays take a panel in the same cycle. Until then, `waits` prevents each array from starting an `mma`.
         waits, multiply = Signal(), Signal()
         m.d.comb += [
             waits.eq(fetch.panels.valid & self.c.valid & slots.ready),

@@ -1,4 +1,4 @@
-"""The port to tensor memory at which operands of ``tcgen05.mma`` are read."""
+"""Port to tensor memory through which the operands of ``tcgen05.mma`` are read."""
 
 from amaranth.lib.wiring import In, Out
 
@@ -12,7 +12,7 @@ COLUMN_BITS = 9
 
 
 def tensor_memory_signature(lanes: int = TENSOR_LANES) -> DescribedSignature:
-    """Return the port to a tensor memory that reads one column of all lanes each cycle."""
+    """Return the signature of a tensor-memory port that reads one column of all lanes in each cycle."""
     return DescribedSignature(
         {
             "read": (Out(1), "The column is read."),

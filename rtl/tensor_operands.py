@@ -1,4 +1,4 @@
-"""Reads of an instruction's operands in tensor memory: metadata, block scales and A, one column each cycle."""
+"""Reads of an instruction's operands in tensor memory: metadata, block scales and A, one column in each cycle."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
@@ -11,15 +11,15 @@ from .warp import WORD_BITS
 
 __all__ = ["COLUMN_FIELDS", "Operand", "TensorOperands", "columns_of", "operand_request_layout", "tensor_column_layout"]
 
-#: Number of columns for A (32 stored bytes per row), and for the block scales of 128 rows.
+#: Number of columns for A (32 stored bytes per row), and number of columns for the block scales of 128 rows.
 _A_COLUMNS, _SCALE_COLUMNS = 8, 4
 _NUMBER_BITS = 3
-#: log2 of the number of panels of B whose block scales share a column.
+#: log2 of the number of panels of B whose block scales are in the same column.
 _SCALE_SHIFT = 2
 
 
 class Operand(enum.Enum, shape=2):
-    """Operand in a column, in the order of reads."""
+    """Operands in tensor memory, in the order in which they are read."""
 
     METADATA = 0
     SCALE_A = 1
@@ -27,7 +27,7 @@ class Operand(enum.Enum, shape=2):
     A = 3
 
 
-#: Fields of an instruction for its operands in tensor memory.
+#: Fields of an instruction that contain the first columns of its operands in tensor memory.
 COLUMN_FIELDS = {
     f"{name}_column": (COLUMN_BITS, f"First column of {operand} in tensor memory.")
     for name, operand in (
@@ -56,7 +56,7 @@ def operand_request_layout() -> DescribedLayout:
 
 
 def tensor_column_layout() -> DescribedLayout:
-    """Return the layout of the identification of an arriving column."""
+    """Return the layout that identifies a column when it arrives from tensor memory."""
     return DescribedLayout(
         {
             "operand": (Operand, "Operand in the column."),
@@ -67,7 +67,7 @@ def tensor_column_layout() -> DescribedLayout:
 
 
 def columns_of(request: data.View, operand: Operand) -> tuple[Value, Value, Value]:
-    """Return the columns of an operand in a request.
+    """Return the range of columns that an operand of a request occupies in tensor memory.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def columns_of(request: data.View, operand: Operand) -> tuple[Value, Value, Valu
 
 
 class TensorOperands(wiring.Component):
-    """Read the operands of instructions in tensor memory, one column each cycle without gaps.
+    """Read the operands of instructions from tensor memory, one column in each cycle without gaps.
 
     A column arrives in the cycle after its read. An instruction without operands in tensor memory takes one cycle.
 
@@ -118,10 +118,11 @@ class TensorOperands(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the choice of the operand, the column counter, and the outputs for an arriving column."""
+        """Build the choice of the operand, the column counter, and the outputs for a column that arrives."""
         m = Module()
         request, memory = self.i.payload, self.memory
-        # Absent operands take no cycle. Sparse 8-bit elements with block scales, N = 64, and A in tensor memory:
+        # Absent operands take no cycle. Example with sparse 8-bit elements, block scales, N = 64, and A in tensor
+        # memory:
         #
         #     cycle       0, 1        2 ... 5    6, 7       8 ... 15
         #     operand     METADATA    SCALE_A    SCALE_B    A

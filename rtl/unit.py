@@ -1,4 +1,4 @@
-"""The unit: dot product of a row and a column. Inputs: a decoded step and an accumulator. Output: a rounded result."""
+"""A unit: the dot product of one row and one column, from decoded operands and an accumulator to a rounded result."""
 
 from typing import TypeVar
 
@@ -21,7 +21,7 @@ from .widths import Widths
 __all__ = ["Unit"]
 
 _T = TypeVar("_T", bound=ValueLike)
-#: Outputs of the align stage that bypass the reduce stage and go to the round stage.
+#: Outputs of the align stage that bypass the reduce stage and are inputs of the round stage.
 _ROUNDED = ("headroom", *SPECIAL_VALUES)
 
 
@@ -53,11 +53,12 @@ class Unit(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the stages and the registers between them."""
+        """Build the five stages and the pipeline registers between them."""
         m = Module()
         config, step, control = self.config, self.step, self.step.control
-        # The data path, with the cuts in brackets. The registers of `product`, `align`, `tree`, `reduce`, `count` and
-        # `normalise` are within the stages; values that pass beside a stage are delayed here by the same cuts.
+        # Data path of a unit, with the cuts in brackets. The registers of `product`, `align`, `tree`, `reduce`, `count`
+        # and `normalise` are within the stages. Values that bypass a stage are delayed here by registers for the same
+        # cuts.
         #
         #     B mux [select] unpack, products [product] e_max [multiply] alignment, three levels of adders [align]
         #     other levels [tree] carry-propagating addition [reduce] leading digit [count] left shift [normalise]
@@ -67,7 +68,7 @@ class Unit(wiring.Component):
             m.submodules.select = select = SelectStage(config)
             m.d.comb += [select.b.eq(step.b), select.selects.eq(step.selects)]
             b = select.selected
-        # An integer accumulator between two steps is not clamped: bit 32 is its sign.
+        # An integer accumulator between two steps is not clamped. Bit 32 is its sign.
         c = Cat(step.c, step.c[-1] ^ step.overflow)
         control, a, b, c, scale_a, scale_b = (
             self._cut(m, "select", value) for value in (control, step.a, b, c, step.scale_a, step.scale_b)
@@ -116,11 +117,11 @@ class Unit(wiring.Component):
         return m
 
     def _cut(self, m: Module, name: str, value: _T) -> _T:
-        """Return `value`, registered if the configuration has this cut."""
+        """Return `value`, delayed by a register if the configuration has the cut `name`."""
         return delayed(m, value, int(name in self.config.cuts), self.enable, name)
 
     def _connect(self, m: Module, cut: str, source: PureInterface, sink: PureInterface) -> None:
-        """Connect the outputs of a stage to the next stage, through the register of a cut."""
+        """Connect the outputs of a stage to the inputs of the next stage, through the register of a cut."""
         pairs = zip(source.signature.flatten(source), sink.signature.flatten(sink), strict=True)
         for (_, _, value), (_, _, port) in pairs:
             m.d.comb += port.eq(self._cut(m, cut, value))

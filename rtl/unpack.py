@@ -14,14 +14,14 @@ from .slots import Slot, kept_bits
 
 __all__ = ["ACCUMULATOR_SIGNIFICAND_BITS", "FormatDecoder", "Unpack", "UnpackAccumulator", "traits_layout"]
 
-#: Fraction bits of e4m3, the format whose only special value is a NaN of all ones.
+#: Number of fraction bits of e4m3, whose only special value is a NaN with ones in all bits below the sign.
 _LONE_NAN_FRACTION_BITS = FORMATS["e4m3"].fraction_bits
-#: Width of an accumulator's significand, which is that of f32.
+#: Width of an accumulator's significand in bits, which is the width in f32.
 ACCUMULATOR_SIGNIFICAND_BITS = 24
 
 
 def traits_layout() -> DescribedLayout:
-    """Return the layout of the traits of a format, which all slots share.
+    """Return the layout of the traits of an element format, which the unpacking of all slots shares.
 
     A value is special if its exponent bits and its top three fraction bits are ones, except for the bits in `ignore`.
     """
@@ -36,7 +36,7 @@ def traits_layout() -> DescribedLayout:
 
 
 class FormatDecoder(wiring.Component):
-    """Decode the traits of the running format, once for all slots. Combinational.
+    """Decode the traits of the running element format, once for all slots. Combinational.
 
     Traits are zero for integers and for formats without special values, except `shorter`. These never look special,
     since their eight exponent bits are never all ones.
@@ -51,7 +51,7 @@ class FormatDecoder(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the table."""
+        """Build the table from element codes to traits."""
         m = Module()
         with m.Switch(self.element):
             for element in self.config.elements:
@@ -62,6 +62,8 @@ class FormatDecoder(wiring.Component):
                     m.d.comb += self.traits.shorter.eq(kept_bits(self.config, element) < self.config.alignment_bits)
                     if fmt.specials is Specials.NONE:
                         continue
+                    # Examples of `ignore` for two formats:
+                    #
                     #     bit of `ignore`    10 ... 3    2 1 0
                     #     f16                11100000    111      special if all five exponent bits are ones
                     #     e4m3               11110000    000      special if all seven bits below the sign are ones
@@ -75,7 +77,7 @@ class FormatDecoder(wiring.Component):
 
 
 class Unpack(wiring.Component):
-    """Unpack one slot's element of a run-time format. Combinational.
+    """Unpack the element of one slot. The element format can change with each step. Combinational.
 
     Value of a float with the binary point at bit P: ``(-1)**sign * significand * 2**(exponent - bias - P)``; of an
     integer: ``significand``. Packed e2m1 is an integer of halves with a sign of its own.
@@ -109,11 +111,11 @@ class Unpack(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Gather the fields of the running format, then decode them once."""
+        """Build the multiplexer over the fields of all formats, and one decoder behind it."""
         m = Module()
         raw, slot = self.raw, self.slot
         width = len(raw.significand)
-        # Output of the multiplexer over formats: significand (the fraction of a float), exponent, sign.
+        # Output of the multiplexer over all formats: significand (the fraction of a float), exponent and sign.
         fields = Signal(width + EXPONENT_BITS + 1)
         with m.Switch(self.element):
             for element in self.config.elements:
@@ -132,7 +134,8 @@ class Unpack(wiring.Component):
         m.d.comb += [hidden.eq(exponent.any()), some_fraction.eq(magnitude.any())]
         if any(element.format.specials is not Specials.NONE for element in slot.floats):
             self._find_specials(m, magnitude, exponent, some_fraction)
-        # The hidden bit has one place for formats with the smaller F, and one for all others. In slot 0 of `hopper`:
+        # The hidden bit has one position for formats with the smaller F, and another position for all others. Example:
+        # slot 0 of `hopper` (f: fraction, s: sign, i: integer):
         #
         #     bit of the significand    11 10  9  8  7  6  5  4  3  2  1  0
         #     f16, bf16, tf32            -  1  f  f  f  f  f  f  f  f  f  f
@@ -150,7 +153,7 @@ class Unpack(wiring.Component):
         return m
 
     def _first_bit(self, element: Element) -> int:
-        """Return the lowest bit of the slot's container of an element in the operand."""
+        """Return the position of the slot's element container in the operand, in bits."""
         first = self.index * element.container_bits
         if self.operand_name == "a":
             return first
@@ -170,7 +173,7 @@ class Unpack(wiring.Component):
         ]
 
     def _fields(self, element: Element, bits: Value) -> Value:
-        """Return significand, exponent and sign of one format, concatenated."""
+        """Return significand, exponent and sign of an element in one format, concatenated."""
         fmt, width = element.format, self.slot.significand_bits + 1
         sign = bits[-1] if fmt.signed else Const(0)
         if element.packed_float:  # in halves: 0, 1, 2, 3, 4, 6, 8, 12
@@ -189,7 +192,7 @@ def _extend(value: Value, width: int) -> Value:
 
 
 class UnpackAccumulator(wiring.Component):
-    """Unpack a float accumulator. Combinational."""
+    """Unpack an accumulator in f32 or f16 to sign, exponent and significand. Combinational."""
 
     def __init__(self) -> None:
         exponent = "True exponent; for subnormals and zero the least exponent of the format."
@@ -204,7 +207,7 @@ class UnpackAccumulator(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build both decoders."""
+        """Build the decoders of f16 and f32 accumulators."""
         m = Module()
         with m.If(self.half):
             self._decode(m, FORMATS["f16"])
@@ -216,6 +219,8 @@ class UnpackAccumulator(wiring.Component):
         fraction = self.word[: fmt.fraction_bits]
         field = self.word[fmt.fraction_bits : fmt.bits - 1]
         hidden, special = field.any(), field.all()
+        # Bits of the accumulator's significand:
+        #
         #     bit     23        22 ... 13    12 ... 0
         #     f32     hidden    23 fraction bits
         #     f16     hidden    fraction     zeros

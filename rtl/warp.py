@@ -30,15 +30,15 @@ __all__ = [
 
 ROWS, COLUMNS = WARP_ROWS, WARP_COLUMNS
 LANES, REGISTERS, CHUNKS = 32, 4, 16
-#: Width of a register, and of a word of tensor memory.
+#: Width of a register in bits, and of a word of tensor memory.
 WORD_BITS = 32
 _FRAGMENT = data.ArrayLayout(data.ArrayLayout(WORD_BITS, REGISTERS), LANES)
-#: Tag of a block in the core: the properties of its instruction that the store of its result needs.
+#: Tag that accompanies a block through the core: the instruction's properties that the collection of its results needs.
 _TAG = data.StructLayout({"half": 1, "wide": 1, "step": 1, "last": 1})
 
 
 class ScaleSizeCode(enum.Enum, shape=2):
-    """N of ``.scale_vec::NX``."""
+    """Code of ``.scale_vec::NX``: the number of block scales per row of A and column of B."""
 
     X1 = 0
     X2 = 1
@@ -46,7 +46,7 @@ class ScaleSizeCode(enum.Enum, shape=2):
 
 
 def warp_operands_layout() -> DescribedLayout:
-    """Return the layout of one instruction and the registers it reads."""
+    """Return the layout of an ``mma`` instruction with the registers that it reads."""
     fragment = _FRAGMENT, "Operand registers; those that the instruction does not use are ignored."
     lanes = data.ArrayLayout(WORD_BITS, LANES), "Metadata and block scale registers."
     place = "PTX's byte-id and thread-id: where in the scale registers of a quad the block scales are."
@@ -71,7 +71,7 @@ def warp_operands_layout() -> DescribedLayout:
 
 
 def warp_result_layout() -> DescribedLayout:
-    """Return the layout of an instruction's result: registers, and flags of 16 rows."""
+    """Return the layout of an instruction's result: registers, and flags of illegal metadata for 16 rows."""
     illegal = "Chunks of each row whose nibble the rule of the instruction does not define."
     return DescribedLayout(
         {
@@ -83,7 +83,7 @@ def warp_result_layout() -> DescribedLayout:
 
 @dataclass(frozen=True)
 class _Position:
-    """The step and block that is issued: step of K, last step of the instruction, block of rows and of columns."""
+    """Position of the issued block: step of K, last step of the instruction, block of rows, and block of columns."""
 
     step: Value
     last_step: Value
@@ -93,7 +93,7 @@ class _Position:
 
 @dataclass(frozen=True)
 class _Outputs:
-    """Results of all outputs so far, row by row: the result word, and whether an integer sum exceeds 32 bits."""
+    """Stored results of all outputs, row by row: the result word, and a flag for integer sums beyond 32 bits."""
 
     words: Sequence[Signal]
     overflows: Sequence[Signal]
@@ -130,19 +130,20 @@ class Warp(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the operand registers, the gathering, the issue and the collection."""
+        """Build the operand registers, the gathering of operands, the issue of blocks and the collection of results."""
         m = Module()
         config = self.config
         m.submodules.core = core = Core(config, _TAG, self.unit_class)
         operands = Signal(warp_operands_layout(), reset_less=True)
         busy = Signal()
-        # Results of all blocks: accumulators of the next step, and after the last step the registers of the output.
+        # Results of all blocks. They are the accumulators of the next step and, after the last step, the output
+        # registers.
         outputs = _Outputs(
             [Signal(32, name=f"d_{n}", reset_less=True) for n in range(ROWS * COLUMNS)],
             [Signal(name=f"overflow_{n}", reset_less=True) for n in range(ROWS * COLUMNS)],
         )
 
-        # Issue: block by block, step by step.
+        # Issue of blocks: all blocks of one step, then all blocks of the next step.
         row_block = Signal(range(self.row_blocks))
         column_block = Signal(range(self.column_blocks))
         two_steps = config.step_bytes == WARP_SEGMENT_BYTES
@@ -178,13 +179,14 @@ class Warp(wiring.Component):
         return m
 
     def _earlier_step_is_in(self, m: Module, step: Value, issue: Value, collect: Value) -> Value:
-        """Return whether the same block's result of the step before has been stored, to be the accumulator.
+        """Return whether the accumulators of a block, its results of the previous step, are stored.
 
         With more blocks than cycles of latency it always has.
         """
         if self.config.step_bytes != WARP_SEGMENT_BYTES or self.config.warp_blocks > self.config.latency:
             return Const(1)
-        # For example 8 x 4 units with steps of 16 bytes and a latency of five. Blocks are written as step.block:
+        # Example: 8 x 4 units with steps of 16 bytes and a latency of five. The next step waits for the results of the
+        # first (a block is written as step.block):
         #
         #     cycle       0      1      2      3      4      5      6      7      8      9
         #     issue       0.0    0.1    0.2    0.3    -      -      1.0    1.1    1.2    1.3
@@ -194,7 +196,7 @@ class Warp(wiring.Component):
         return (step == 0) | (outstanding < self.config.warp_blocks)
 
     def _advance(self, m: Module, row_block: Signal, column_block: Signal) -> None:
-        """Advance to the next block, columns first."""
+        """Advance to the next block of outputs, columns first."""
         with m.If(column_block == self.column_blocks - 1):
             m.d.sync += column_block.eq(0)
             m.d.sync += row_block.eq(Mux(row_block == self.row_blocks - 1, 0, row_block + 1))
@@ -202,7 +204,7 @@ class Warp(wiring.Component):
             m.d.sync += column_block.eq(column_block + 1)
 
     def _feed(self, m: Module, core: Core, operands: data.View, position: _Position, outputs: _Outputs) -> None:
-        """Gather the operands of one block."""
+        """Gather the operands of one block from the registers of the instruction."""
         config, tile = self.config, core.i.payload
         step, row_block, column_block = position.step, position.row_block, position.column_block
         m.d.comb += [
@@ -246,7 +248,7 @@ class Warp(wiring.Component):
                 ]
 
     def _a_row(self, operands: data.View, row: int, step: Value) -> Value:
-        """Return stored A of a row: bytes 16 h to 16 h + 15 are register 2 h + (row >= 8) of its quad."""
+        """Return stored A of a row. Bytes 16 h to 16 h + 15 are register 2 h + (row >= 8) of the row's quad."""
         lanes = [4 * (row % 8) + t for t in range(4)]
         first, second = (Cat(operands.a[lane][2 * h + row // 8] for lane in lanes) for h in range(2))
         if self.config.step_bytes == WARP_SEGMENT_BYTES:
@@ -254,7 +256,9 @@ class Warp(wiring.Component):
         return Cat(first, Mux(operands.long, second, 0))
 
     def _b_column(self, operands: data.View, column: int, step: Value) -> Value:
-        """Return B of a column: bytes 16 r to 16 r + 15 are register r of its quad."""
+        """Return B of a column: bytes 16 r to 16 r + 15 are register r of the column's quad of lanes."""
+        # Registers of B that each step reads (step 0 or 1):
+        #
         #     register         3    2    1    0
         #     step, sparse     1    1    0    0     if a step has 16 stored bytes
         #     step, dense      -    -    1    0
@@ -267,11 +271,12 @@ class Warp(wiring.Component):
         return Mux(sparse, Cat(low, high), Cat(words[0], Mux(long, words[1], 0)))
 
     def _metadata_row(self, operands: data.View, row: int, step: Value) -> Value:
-        """Return the nibbles of a row from its quad; chunks that the instruction does not use get a legal nibble."""
+        """Return the metadata nibbles of a row from its quad of lanes. Unused chunks get a legal nibble."""
         quad = [operands.e[4 * (row % 8) + t] for t in range(4)]
         upper = row // 8
         half_words = Array(word.word_select(upper, 16) for word in quad)
-        # Words of the quad of rows g and g + 8, with h = 0 for row g and h = 1 for row g + 8:
+        # Metadata of rows g and g + 8 in the words of their quad of lanes, with h = 0 for row g and h = 1 for row g +
+        # 8. f is the sparsity selector, and "short" and "long" are instructions with two and four registers of A:
         #
         #     elements     bits 31 ... 16           bits 15 ... 0         threads, short    threads, long
         #     wide         4 chunks of row g + 8    4 chunks of row g     f                 2 f[0], 2 f[0] + 1
@@ -288,7 +293,7 @@ class Warp(wiring.Component):
         return Mux(wide_element, wide, narrow)
 
     def _scales(self, operands: data.View, operand: str, index: int) -> Value:
-        """Return one scale byte for each group of 16 products of a row of A or a column of B."""
+        """Return the block scales of a row of A or a column of B, as one byte for each group of 16 products."""
         if not self.config.scales:
             return Const(0, 32)
         if operand == "a":
@@ -298,6 +303,9 @@ class Warp(wiring.Component):
         else:
             word = Array(operands.scale_b[4 * index + t] for t in range(4))[operands.thread_b]
             shifted = (word >> Cat(Const(0, 3), operands.byte_b))[:32]
+        # Scale byte for each group of 16 products. For `1X`, s0 applies to all products and the other bytes have no
+        # effect:
+        #
         #     group of 16    3     2     1     0
         #     4X             s3    s2    s1    s0
         #     2X             s1    s1    s0    s0
@@ -306,7 +314,9 @@ class Warp(wiring.Component):
         return Mux(operands.scale_size == ScaleSizeCode.X2, pairs, shifted)
 
     def _accumulator(self, operands: data.View, half: Value, row: int, column: int) -> Value:
-        """Return C of one output. f32 and s32 fill a register, f16 half of one; no unit reads the bits above an f16."""
+        """Return the accumulator of one output. An f16 fills half a register, and no unit reads the bits above it."""
+        # Row and column of C in each register of lane 4 g + t:
+        #
         #     register       3                 2             1                 0
         #     f32, s32       g + 8, 2 t + 1    g + 8, 2 t    g, 2 t + 1        g, 2 t      row, column
         #     f16                                            g + 8, both       g, both
@@ -315,7 +325,7 @@ class Warp(wiring.Component):
         return Cat(Mux(half, lane[row // 8].word_select(column % 2, 16), register[:16]), register[16:])
 
     def _collect(self, m: Module, core: Core, collect: Value, outputs: _Outputs) -> None:
-        """Store the results of each block, and output the registers once the last block is stored."""
+        """Store the results of each block, and output the result registers once the last block is stored."""
         config, result = self.config, core.o.payload
         row_block = Signal(range(self.row_blocks))
         column_block = Signal(range(self.column_blocks))
@@ -333,7 +343,7 @@ class Warp(wiring.Component):
             of_block = collect & (row_block == row // config.rows)
             flags = result.illegal[row % config.rows]
             later = Mux(result.tag.wide, flags << config.chunks // 2, flags << config.chunks)
-            # All columns of a row give the same flags.
+            # All columns of a row have the same flags, so the flags of the first column are stored.
             with m.If(of_block & (column_block == 0)):
                 m.d.sync += illegal[row].eq(Mux(result.tag.step, illegal[row] | later, flags))
             for column in range(COLUMNS):

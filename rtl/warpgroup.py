@@ -33,7 +33,7 @@ def warpgroup_layout() -> DescribedLayout:
     return DescribedLayout(registers | own | multiplication)
 
 
-#: Fields of a command on which its flags of undefined behaviour depend.
+#: Fields of a command on which the flags of undefined behaviour depend.
 _FLAGGED = ("operation", "pending", "control", "a_descriptor", "b_descriptor", "a_shared", "last_panel")
 
 
@@ -42,7 +42,7 @@ def _command_layout() -> data.StructLayout:
 
 
 def _own_ports() -> dict[str, tuple[wiring.Member, str]]:
-    """Return the ports that each warpgroup has for itself, with their meanings."""
+    """Return the ports that exist once for each warpgroup, with their meanings."""
     i = "Commands, in program order. A wait is accepted once at most pending committed groups are unfinished."
     c = "Accumulators of one panel (eight columns) for each warp, in order of columns."
     accessed = "Threads read or write registers that hold accumulators or A. Only undefined depends on it."
@@ -77,7 +77,7 @@ class Commands(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the readiness of each operation, the groups and the flags."""
+        """Build the ready logic of each operation, the tracking of committed groups, and the flags."""
         m = Module()
         m.submodules.commits = commits = Commits()
         m.submodules.life_cycle = life_cycle = LifeCycle(self.config)
@@ -124,11 +124,11 @@ class Arbiter(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the search, which starts after the warpgroup that was served last."""
+        """Build the round-robin search, which starts after the warpgroup that was served last."""
         m = Module()
         before, waits = Signal.like(self.chosen, name="before"), Signal()
-        # The choice stays while its request waits. Otherwise the nearest warpgroup behind `before` is chosen: its
-        # assignment is the last.
+        # The choice is constant while its request waits. Otherwise the nearest requesting warpgroup after `before` is
+        # chosen, because its assignment is the last.
         m.d.comb += self.chosen.eq(before)
         with m.If(~waits), m.Switch(before):
             for last in range(self.count):
@@ -165,12 +165,12 @@ class Owners(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the two FIFOs."""
+        """Build the two FIFOs of warpgroup numbers: one for instructions, one for panels of results."""
         m = Module()
         m.submodules.instructions = instructions = DueList(range(self.count), SLOTS)
         m.submodules.panels = panels = DueList(range(self.count), IN_FLIGHT)
-        # Two FIFOs, since panels are delivered cycles after they are multiplied. Two instructions of three panels, of
-        # warpgroups 0 and 1, with the panels in consecutive turns of the arrays:
+        # Two FIFOs are necessary, because panels of results are delivered cycles after their multiplication. Example
+        # with two instructions of three panels each, of warpgroups 0 and 1, and one panel per turn of the arrays:
         #
         #     turn          0    1    2    3    4    5    6    7
         #     multiplies    0    0    0    1    1    1
@@ -236,7 +236,7 @@ class Warpgroup(wiring.Component):
         super().__init__(DescribedSignature(own | shared_members()))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the tensor cores and the commands of each warpgroup; for several, also the arbiter and the owners."""
+        """Build the tensor cores, the commands of each warpgroup and, for several warpgroups, the arbiter."""
         m = Module()
         m.submodules.tensor_cores = cores = TensorCores(self.config, *self._parts)
         wiring.connect(m, cores.memory, wiring.flipped(self.memory))

@@ -1,4 +1,4 @@
-"""Widths and result formats of a configuration, and a picture of the bits.
+"""Widths of signals and result formats of a configuration, with a picture of the bits.
 
 A step is summed exactly in one two's complement word, the *total*. E is the largest exponent of the terms that
 participate and of e_zero; the signal `e_max` is E with the bias of products. F is the number of bits that the running
@@ -83,7 +83,7 @@ __all__ = ["Widths"]
 
 
 class Widths:
-    """Widths of the signals in the stages of a unit.
+    """Widths of the signals in the stages of a unit, for one configuration.
 
     Attributes
     ----------
@@ -114,7 +114,7 @@ class Widths:
 
     @cached_property
     def results(self) -> frozenset[ResultCode]:
-        """Result formats that the configuration's elements can give."""
+        """Result formats that the configuration's element formats can produce."""
         results: set[ResultCode] = set()
         if any(e.format.is_integer for e in self.config.elements):
             results.add(ResultCode.S32)
@@ -128,22 +128,22 @@ class Widths:
 
     @property
     def significand_bits(self) -> int:
-        """Width of the widest significand, without the sign of an integer."""
+        """Width of the widest significand in any slot, without the sign of an integer."""
         return max(slot.significand_bits for slot in self.slots)
 
     @property
     def term_bits(self) -> int:
-        """Signed width of the widest aligned product."""
+        """Signed width of the widest aligned product in any slot."""
         return max((slot.term_bits for slot in self.slots[: self.config.term_slots]), default=1)
 
     @property
     def floating(self) -> bool:
-        """Whether the configuration has floats."""
+        """Whether the configuration has float formats."""
         return bool(self.floats or self.packed)
 
     @property
     def float_slots(self) -> int:
-        """Number of slots whose products may be floats that are aligned one by one."""
+        """Number of slots that can have products of floats that are aligned one by one."""
         return max((self.config.slots_of(element) for element in self.floats), default=0)
 
     @property
@@ -153,22 +153,22 @@ class Widths:
 
     @property
     def integer_groups(self) -> int:
-        """Number of groups that are summed as integers."""
+        """Number of groups of 16 products that are summed as integers."""
         return self.groups if any(element.format.is_integer for element in self.narrow) else 0
 
     @property
     def scaled_groups(self) -> int:
-        """Number of groups that are scaled and aligned."""
+        """Number of groups of 16 products that are scaled and aligned."""
         return self.groups if self.packed else 0
 
     @property
     def group_term_bits(self) -> int:
-        """Signed width of a scaled, aligned group."""
+        """Signed width of a group sum after scaling and alignment."""
         return SCALED_GROUP_BITS + self.config.block_alignment_bits - SCALED_GROUP_FRACTION_BITS + 1
 
     @cached_property
     def total_bits(self) -> int:
-        """Signed width that holds every exact sum, and in which rounding needs no right shift.
+        """Signed width of the total, which holds every exact sum and lets rounding work without a right shift.
 
         A left shift must be able to bring the smallest normal number to the top bit even for e_zero, the smallest E.
         """

@@ -1,4 +1,4 @@
-"""Carry-skip adder."""
+"""Carry-skip adder of two words and a carry."""
 
 from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
@@ -14,7 +14,7 @@ _GROUP = 7
 
 
 def kept(m: Module, value: Value, name: str) -> Signal:
-    """Return a value as a signal that synthesis must keep.
+    """Return a value as a named signal that synthesis must not optimise away.
 
     Area optimisation otherwise turns fast logic, such as the carries of :class:`Adder`, back into small and slow logic.
     """
@@ -24,7 +24,7 @@ def kept(m: Module, value: Value, name: str) -> Signal:
 
 
 class Adder(wiring.Component):
-    """Add two words and a carry. Combinational.
+    """Add two words and a carry bit. Combinational.
 
     ``total = word0 + word1 + carry``, modulo the width. One group of bits generates a carry, the carry skips further
     groups in one gate each, and the last group adds it. If the platform
@@ -47,11 +47,13 @@ class Adder(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the groups."""
+        """Build the groups of the carry-skip adder."""
         m = Module()
         if has_operators(platform):
             m.d.comb += self.total.eq(self.word0 + self.word1 + self.carry)
             return m
+        # Carry into each group of seven bits, for an adder of 21 bits:
+        #
         #     group        bits 20 ... 14                            13 ... 7    6 ... 0
         #     carry in     carry_7 = makes_7 | passes_7 & carry_0    carry_0     self.carry
         carry: Value = self.carry

@@ -14,12 +14,12 @@ __all__ = ["CarrySaveTree", "sum_bits"]
 
 
 def sum_bits(term_bits: int, count: int) -> int:
-    """Return the signed width that holds the sum of `count` signed terms of `term_bits`."""
+    """Return the width of a signed sum of `count` signed terms of `term_bits` bits each."""
     return term_bits + (count - 1).bit_length()
 
 
 class CarrySaveTree(wiring.Component):
-    """Reduce signed terms, with an increment for each, to two words and a carry with the same sum.
+    """Reduce signed terms, each with an increment bit, to two words and a carry bit with the same sum.
 
     Combinational, or with registers behind one level of adders, behind all levels, or both: latency one enabled cycle
     each.
@@ -64,14 +64,15 @@ class CarrySaveTree(wiring.Component):
 
     @property
     def terms(self) -> list[Value]:
-        """The ports of the terms."""
+        """The input ports of all terms, in order."""
         return [getattr(self, f"term{index}") for index in range(len(self.term_bits))]
 
     def elaborate(self, platform: object) -> Module:
-        """Build the rows of adders, beginning with the shortest words."""
+        """Build the rows of carry-save adders. The adders take the shortest words first."""
         m = Module()
-        # A sign has a negative weight: it enters inverted, and a constant corrects the sum. No sign is extended.
-        # With the sign s of a term of w bits: -s * 2**(w - 1) = ~s * 2**(w - 1) - 2**(w - 1).
+        # The sign bit of a term has a negative weight. The tree adds the inverted sign, and a constant corrects the
+        # sum, so no sign is extended. For the sign s of a term of w bits,
+        # -s * 2**(w - 1) = ~s * 2**(w - 1) - 2**(w - 1).
         words: list[Value] = [Cat(term[:-1], ~term[-1]) for term in self.terms]
         constant = -sum(1 << bits - 1 for bits in self.term_bits)
         words.append(Const(constant % (1 << self.total_bits), self.total_bits))
@@ -91,7 +92,7 @@ class CarrySaveTree(wiring.Component):
                 following += self._row(m, first, second, third, lowest)
             words = [*following, *words[len(words) // 3 * 3 :]]
             level += 1
-        # There is one row less than increments: the last increment is the carry.
+        # The tree has one row of adders less than increments. The last increment becomes the carry output.
         outputs: list[Value] = [*words, *increments]
         if self.registered:
             outputs = self._registered(m, outputs)
@@ -99,7 +100,7 @@ class CarrySaveTree(wiring.Component):
         return m
 
     def _total(self, m: Module, words: list[Value], increments: list[Value]) -> Value:
-        """Return the sum by additions of two words and an increment."""
+        """Return the sum of words and increments, from a binary tree of two-input additions."""
         if self.registered_level is not None:
             words, increments = self._registered(m, words), self._registered(m, increments)
         levels = (len(words) - 1).bit_length()
@@ -115,14 +116,16 @@ class CarrySaveTree(wiring.Component):
         return words[0]
 
     def _registered(self, m: Module, values: list[Value]) -> list[Value]:
-        """Return values behind a register."""
+        """Return values delayed by one pipeline register."""
         return [
             value if isinstance(value, Const) else delayed(m, value, 1, self.enable, "register") for value in values
         ]
 
     def _row(self, m: Module, first: Value, second: Value, third: Value, lowest: Value) -> tuple[Value, Value]:
-        """Return the sum bits of three words and their carries above a lowest bit."""
+        """Return the sum word and the carry word of a carry-save adder, with `lowest` as lowest bit of the carry."""
         bits = max(len(first), len(second), len(third))
+        # Bits of the sum word (`total`) and of the carry word of a carry-save adder:
+        #
         #     bit       n                                  0
         #     total     XOR of the three words             XOR of the three words
         #     carry     majority of their bits n - 1       lowest

@@ -1,4 +1,4 @@
-"""Carry-save addition: columns of bits to two words, with full and half adders only where a column needs them."""
+"""Carry-save addition that reduces columns of bits to two words, with full and half adders only where needed."""
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 
@@ -22,7 +22,7 @@ def compress(m: Module, columns: list[list[Value]]) -> tuple[Value, Value]:
     tuple of Value
         Two words of as many bits as there are columns.
     """
-    # Three bits become two in a level, so the heights between levels are 2, 3, 4, 6, 9, 13, ...
+    # A full adder turns three bits into two, so the maximum column heights between levels are 2, 3, 4, 6, 9, 13, ...
     heights = [2]
     while heights[-1] < max(len(column) for column in columns):
         heights.append(heights[-1] * 3 // 2)
@@ -44,7 +44,7 @@ def compress(m: Module, columns: list[list[Value]]) -> tuple[Value, Value]:
 
 
 def _add(m: Module, a: Value, b: Value, c: Value | None = None) -> tuple[Value, Value]:
-    """Return the sum bit and the carry of two or three bits."""
+    """Return the sum bit and the carry bit of a half adder (two inputs) or a full adder (three inputs)."""
     half = _named(m, a ^ b)
     if c is None:
         return half, _named(m, a & b)

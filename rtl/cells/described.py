@@ -1,4 +1,4 @@
-"""Layouts and signatures with a meaning in words for each field and port, which tables and SystemVerilog show."""
+"""Layouts and signatures that document each field and port in words, for port tables and SystemVerilog comments."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ __all__ = ["DescribedLayout", "DescribedSignature"]
 
 
 class DescribedLayout(data.StructLayout):
-    """A structure layout with the meaning of each field. It equals the layout without meanings.
+    """A structure layout with the meaning of each field in words. It equals a layout that has no meanings.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ class DescribedLayout(data.StructLayout):
 
 
 class DescribedSignature(wiring.Signature):
-    """A signature with the meaning of each member, which documents the ports of a component.
+    """A signature with the meaning of each member in words, which documents the ports of a component.
 
     Parameters
     ----------
@@ -36,5 +36,5 @@ class DescribedSignature(wiring.Signature):
         self.meanings = {name: meaning for name, (_, meaning) in ports.items()}
 
     def __eq__(self, other: object) -> bool:
-        """Return whether the members are equal; meanings may differ."""
+        """Return whether two signatures have equal members. The meanings of the members are not compared."""
         return isinstance(other, wiring.Signature) and self.members == other.members

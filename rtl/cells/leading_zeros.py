@@ -11,7 +11,7 @@ __all__ = ["LeadingZeros"]
 
 
 class LeadingZeros(wiring.Component):
-    """Count the zeros above the highest one. Combinational.
+    """Count the leading zeros of a word. Combinational.
 
     A balanced tree joins the counts of neighbours, so that no count waits for a higher one. For a simulator
     (:data:`~sptc.rtl.cells.platforms.OPERATORS`) the word is halved repeatedly: fewer operations, but more in series.
@@ -31,11 +31,11 @@ class LeadingZeros(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the tree."""
+        """Build the tree that counts leading zeros."""
         m = Module()
         width = 1 << (self.bits - 1).bit_length()
         padding = width - self.bits
-        # Ones below the word do not change its count.
+        # Ones that are appended below the lowest bit of the word do not change the number of leading zeros.
         word = Cat(Const((1 << padding) - 1, padding), self.word)
         m.d.comb += self.count.eq(self._halved(m, word) if platform == OPERATORS else self._joined(m, word))
         return m

@@ -1,4 +1,4 @@
-"""The maximum of several exponents, e_max."""
+"""Maximum of several exponents, called e_max."""
 
 from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import wiring
@@ -8,9 +8,9 @@ from .described import DescribedSignature
 
 __all__ = ["ALIGNED_EXPONENT_BITS", "LEAST_EXPONENT", "MaxExponent"]
 
-#: Signed width of exponents with biases and block scales.
+#: Width of signed exponents that include biases and block scales.
 ALIGNED_EXPONENT_BITS = 11
-#: Exponent of a term that does not participate: below every real exponent.
+#: Exponent of a term that does not participate in e_max, below every possible exponent.
 LEAST_EXPONENT = -(1 << (ALIGNED_EXPONENT_BITS - 1))
 
 
@@ -40,7 +40,7 @@ class MaxExponent(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the tree, with one named signal per node."""
+        """Build the tree of maximum selectors, with one named signal per node."""
         m = Module()
         level = [self.exponents[i] for i in range(self.count)]
         while len(level) > 2:

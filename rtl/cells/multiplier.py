@@ -1,4 +1,4 @@
-"""Exact radix-4 multiplier."""
+"""Exact radix-4 multiplier for signed or unsigned numbers."""
 
 from collections.abc import Iterator
 
@@ -12,15 +12,16 @@ from .platforms import has_operators
 
 __all__ = ["Multiplier"]
 
-#: Maximum width of signed numbers that are recoded: for wider ones, an adder for three times `a` pays off.
+#: Maximum width in bits of signed operands for which Booth recoding is used. For wider operands, an adder for three
+#: times `a` is the better choice.
 _RECODED_BITS = 8
 
-#: Row of the partial products: position of its lowest bit, the row, and at most one bit of twice its lowest weight.
+#: Partial-product row: position of its lowest bit, the row's bits, and at most one bit of twice the lowest weight.
 _Row = tuple[int, Value, Value]
 
 
 class Multiplier(wiring.Component):
-    """Multiply two numbers. Combinational.
+    """Multiply two signed or unsigned numbers exactly. Combinational.
 
     Each two bits of `b` select 0, 1, 2 or 3 times `a`, so there are half as many rows as bits of `b`. Only the highest
     row of a signed `b` can be negative. Three times `a` is added once; there is time for that, since the exponents take
@@ -49,12 +50,13 @@ class Multiplier(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the rows and add them."""
+        """Build the rows of partial products and the carry-save tree that adds them."""
         m = Module()
         if has_operators(platform):
             m.d.comb += self.product.eq(self.a * self.b)
             return m
-        # Rows of a signed multiplier of 12 bits; each begins at the lower of its bits of `b`:
+        # Partial-product rows of a signed 12-bit multiplier. Each row starts at the position of the lower of its two
+        # bits of `b`:
         #
         #     bits of `b`         11, 10      9, 8       7, 6       5, 4       3, 2       1, 0
         #     multiple of `a`     -2 ... 1    0 ... 3    0 ... 3    0 ... 3    0 ... 3    0 ... 3
@@ -62,7 +64,7 @@ class Multiplier(wiring.Component):
         constant = 0
         for low, row, negation in self._recoded_rows(m) if self._recoded else self._rows(m):
             bits = [*row]
-            if self.signed:  # The sign has a negative weight: it enters inverted, and a constant restores the sum.
+            if self.signed:  # The sign's weight is negative: the row adds it inverted, `constant` corrects the sum.
                 bits[-1] = ~bits[-1]
                 constant -= 1 << low + len(bits) - 1
             for place, bit in (*enumerate(negation, low + 1), *enumerate(bits, low)):
@@ -80,7 +82,7 @@ class Multiplier(wiring.Component):
         return self.signed and self.bits <= _RECODED_BITS
 
     def _rows(self, m: Module) -> Iterator[_Row]:
-        """Yield the rows of digits from 0 to 3, and the row of the remaining bits of `b` above them."""
+        """Yield the partial-product rows for digits of `b` from 0 to 3, then the row for the highest bits of `b`."""
         bits = self.bits + 2
         one = Cat(self.a, *([self.a[-1] & self.signed] * 2))
         two = Cat(Const(0, 1), one[:-1])
@@ -97,19 +99,19 @@ class Multiplier(wiring.Component):
             )
             yield low, row, Const(0, 0)
         left = self.b[above:]
-        if self.signed:  # The sign, or a bit below it as well: a digit of -1, or from -2 to 1.
+        if self.signed:  # highest digit: -1 or 0 from the sign alone, -2 to 1 with the bit below it
             yield above, *self._recoded_row(m, Cat(Const(0, 1), left, left[-1])[:3])
         elif len(left):
             yield above, self.a & left.replicate(self.bits), Const(0, 0)
 
     def _recoded_rows(self, m: Module) -> Iterator[_Row]:
-        # The digit at the even bit n of `b` is b[n - 1] + b[n] - 2 * b[n + 1], with a zero below bit 0.
+        # The Booth digit at the even bit n of `b` is b[n - 1] + b[n] - 2 * b[n + 1], with a zero below bit 0.
         digits = Cat(Const(0, 1), self.b, self.b[-1])
         for low in range(0, self.bits, 2):
             yield low, *self._recoded_row(m, digits[low : low + 3])
 
     def _recoded_row(self, m: Module, digit: Value) -> tuple[Value, Value]:
-        """Return the multiple of `a` for a Booth digit, and a bit of twice the row's lowest weight.
+        """Return the multiple of `a` that a Booth digit selects, and a correction bit of twice the row's lowest weight.
 
         A negative multiple is the one's complement plus one; that one is already added to the lowest bit.
         """

@@ -1,4 +1,4 @@
-"""The multiplexer that selects one of the four units of a chunk."""
+"""Multiplexer that selects one of the four units of a chunk of B."""
 
 from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
@@ -12,7 +12,7 @@ __all__ = ["OperandMux"]
 
 
 class OperandMux(wiring.Component):
-    """Select one of the four units of a chunk, or of interleaved chunks. Combinational.
+    """Select one of the four units of a chunk, or of two interleaved chunks. Combinational.
 
     ``output = OR of units[i] where select[i]``, for each part: the selected unit, or zero if none is selected.
 
@@ -38,15 +38,15 @@ class OperandMux(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the gates."""
+        """Build the AND-OR-invert gates of the multiplexer."""
         m = Module()
         width = self.unit_bits // self.parts
         gated = [
             unit & Cat(bit.replicate(width) for bit in select)
             for unit, select in zip(self.units, self.select, strict=True)
         ]
-        # Two AND-OR-invert gates and a NAND for each bit. Their nets are kept: technology mapping that merges them
-        # with the logic behind makes more gates.
+        # Each output bit takes two AND-OR-invert gates and a NAND gate. Synthesis must keep the nets between them,
+        # because technology mapping that merges them with later logic needs more gates.
         halves = [
             kept(m, ~(even | odd), f"half_{place}")
             for place, (even, odd) in enumerate(zip(gated[::2], gated[1::2], strict=True))

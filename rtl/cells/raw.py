@@ -1,4 +1,4 @@
-"""The raw form of an unpacked operand and of a product of two, which is the same for all formats."""
+"""Raw (unpacked) form of an operand and of a product of two operands, the same for all element formats."""
 
 from amaranth.hdl import signed
 from amaranth.lib.wiring import Member, Out
@@ -7,14 +7,14 @@ from .described import DescribedSignature
 
 __all__ = ["EXPONENT_BITS", "PRODUCT_EXPONENT_BITS", "product_signature", "raw_signature"]
 
-#: Width of a biased exponent in the widest formats.
+#: Width of a biased exponent in bits, for the widest element formats.
 EXPONENT_BITS = 8
-#: Width of the sum of two biased exponents.
+#: Width of the sum of two biased exponents in bits.
 PRODUCT_EXPONENT_BITS = EXPONENT_BITS + 1
 
 
 def raw_signature(significand: int) -> DescribedSignature:
-    """Return the raw form of an unpacked operand with `significand` bits, as its producer sees it."""
+    """Return the signature of an unpacked operand with `significand` bits, as output of its producer."""
     meaning = (
         "Of a float, with hidden bit; Slot defines the place of the binary point. Of an integer, with the binary point "
         "below bit 0. Undefined for Inf and NaN, which decide the result by themselves."
@@ -24,7 +24,7 @@ def raw_signature(significand: int) -> DescribedSignature:
 
 
 def product_signature(significand: int) -> DescribedSignature:
-    """Return the raw form of a product of two operands with `significand` bits each, as its producer sees it."""
+    """Return the signature of a product of two operands with `significand` bits each, as output of its producer."""
     meaning = "Exact product, not normalised, with as many bits below the binary point as both operands have together."
     exponent = Out(PRODUCT_EXPONENT_BITS), "Sum of the biased exponents."
     return _signature(exponent, (Out(signed(2 * significand + 1)), meaning))

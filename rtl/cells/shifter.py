@@ -1,4 +1,4 @@
-"""The alignment shifter, which truncates toward zero."""
+"""Alignment shifter with truncation toward zero."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value
 from amaranth.lib import wiring
@@ -10,7 +10,7 @@ __all__ = ["AlignmentShifter"]
 
 
 class AlignmentShifter(wiring.Component):
-    """Shift a magnitude right and drop the bits that are shifted out: truncation toward zero. Combinational.
+    """Shift a magnitude right and drop the bits below bit 0, which truncates toward zero. Combinational.
 
     ``output = floor(magnitude * 2**(padding - shift_amount))``, if the padded magnitude has no ones in the bits from
     `shifted_bits` on. These bits are not shifted.
@@ -45,13 +45,14 @@ class AlignmentShifter(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the shifter."""
+        """Build the alignment shifter."""
         m = Module()
         if self.padding >= 0:
             padded: Value = Cat(Const(0, self.padding), self.magnitude)
         else:
             padded = self.magnitude[-self.padding :]
-        # Floats are zero above the shifted bits, and integers have the shift amount zero, so the upper bits can stay:
+        # The shifter leaves the bits from `shifted_bits` on unchanged: floats have zeros there, and integers have the
+        # shift amount zero:
         #
         #     bit        output_bits - 1 ... shifted_bits    shifted_bits - 1 ... 0
         #     padded     upper bits of the magnitude         its lower bits, then `padding` zeros

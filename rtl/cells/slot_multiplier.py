@@ -1,4 +1,4 @@
-"""Exact products of unpacked operands."""
+"""Exact multiplier for unpacked operands of all element formats."""
 
 from amaranth.hdl import Module, Shape, signed
 from amaranth.lib import wiring
@@ -12,7 +12,7 @@ __all__ = ["SlotMultiplier"]
 
 
 class SlotMultiplier(wiring.Component):
-    """Multiply two operands exactly. Combinational.
+    """Multiply two unpacked operands exactly. Combinational.
 
     ``significand = a.significand * b.significand``, ``exponent = a.exponent + b.exponent``; Inf times zero is NaN.
     One multiplier serves every format of the slot. Its digits come from `a`, which is available first: `b` comes from
@@ -39,7 +39,7 @@ class SlotMultiplier(wiring.Component):
         super().__init__(DescribedSignature(ports))
 
     def elaborate(self, platform: object) -> Module:
-        """Build the multiplier."""
+        """Build the multiplier of significands, the adder of exponents and the logic of special values."""
         m = Module()
         m.submodules.multiplier = multiplier = Multiplier(self.factor.width, signed=self.factor.signed)
         a, b, product = self.a, self.b, self.product
