@@ -1,1 +1,1 @@
-"""Proofs about the hardware: properties in harnesses around components, and the engines that decide them."""
+"""Proofs about the hardware: properties, written as harnesses around components, and engines that decide them."""

@@ -10,14 +10,14 @@ from .model import BINARY_GRAPH, UndecidedError
 
 __all__ = ["broken_after", "reached_after"]
 
-#: First merge signals that provably agree over two cycles. Then search for invariants or, if the design has no
-#: registers left, for an assignment.
+#: ABC commands of a proof: merge signals that provably agree over two cycles, then search for invariants. A design
+#: without remaining registers needs only an assignment of its inputs.
 _PROVE = "orpos; strash; scorr -F 2 -C 10000; dc2; scorr; pdr{clock}; iprove"
-#: Limit in seconds for all claims together.
+#: Time limit in seconds of an ABC run for all claims together.
 _TOGETHER = 60
-#: A short run may already break a claim. Inductive claims need no search: they hold in the first two cycles, and after
-#: any cycle in which they hold. Both commands stop after a number of conflicts, so that results do not depend on the
-#: load of the machine.
+#: A short run may already break a claim. Inductive claims need no search: they hold in the first two cycles, and in
+#: each cycle after one in which they hold. Both commands stop after a number of solver conflicts, so results do not
+#: depend on the load of the machine.
 _INDUCTION = "orpos; strash; lcorr; bmc3 -F 12 -C 20000{clock}; ind -F 2 -C 500000{clock}"
 _REACH = "strash; bmc3 -F {frames}{clock}; iprove"
 
@@ -25,7 +25,7 @@ _REACH = "strash; bmc3 -F {frames}{clock}; iprove"
 def _run(folder: Path, commands: str, seconds: float | None) -> str:
     clock = "" if seconds is None else f" -T {ceil(seconds)}"
     try:
-        # ABC checks its clock only at intervals.
+        # ABC checks its time limit only at intervals, so the process gets a longer limit.
         limit = None if seconds is None else 2 * seconds + 30
         return run_abc(folder, BINARY_GRAPH, commands.format(clock=clock), limit)
     except TimeoutError:
@@ -33,19 +33,19 @@ def _run(folder: Path, commands: str, seconds: float | None) -> str:
 
 
 def broken_after(folder: Path, seconds: float | None) -> int | None:
-    """Return the number of cycles after which a claim can break, or None if ABC proves that none can.
+    """Return the number of cycles after which a claim can break, or None if ABC proves that no claim can break.
 
     `folder` has the graph. Raise an `UndecidedError` if a query takes longer than `seconds`.
     """
     with (folder / BINARY_GRAPH).open("rb") as graph:
         covers, _, claims = map(int, graph.readline().split()[4:7])
-    if not claims:  # every claim follows from the structure of the graph alone
+    if not claims:  # every claim already follows from the structure of the graph
         return None
     together = None if seconds is None else min(_TOGETHER, seconds)
     all_claims = range(covers, covers + claims)
     with suppress(UndecidedError):
         return _broken_soon(folder, all_claims, together)
-    # together the claims share invariants; alone, each needs fewer
+    # claims proved together share invariants, a single claim needs fewer
     with suppress(UndecidedError):
         return _broken_after(folder, all_claims, together)
     undecided = False
@@ -53,7 +53,7 @@ def broken_after(folder: Path, seconds: float | None) -> int | None:
         try:
             cycles = _broken_after(folder, range(claim, claim + 1), seconds)
         except UndecidedError:
-            undecided = True  # continue: another claim may still break
+            undecided = True  # continue, since a later claim may break
             continue
         if cycles:
             return cycles
@@ -63,7 +63,7 @@ def broken_after(folder: Path, seconds: float | None) -> int | None:
 
 
 def _broken_soon(folder: Path, claims: range, seconds: float | None) -> int | None:
-    """Return the number of cycles after which a claim breaks in a short run; None if all together are inductive."""
+    """Return the number of cycles after which a claim breaks in a short run, or None if all claims are inductive."""
     text = _run(folder, f"cone -O {claims.start} -R {len(claims)}; {_INDUCTION}", seconds)
     cycles = _cycles(text)
     if cycles is None and not (_unset_frames(text) >= 2 and "Networks are equivalent" in text):
@@ -80,7 +80,7 @@ def _broken_after(folder: Path, claims: range, seconds: float | None) -> int | N
 
 
 def reached_after(folder: Path, output: int, cycles: int, seconds: float | None) -> int | None:
-    """Return the number of cycles, at most `cycles`, after which an output can be set, or None.
+    """Return the number of cycles, at most `cycles`, after which an output can be set, or None if it cannot be.
 
     Raise an `UndecidedError` if the time limit was reached.
     """
@@ -98,7 +98,7 @@ def _unset_frames(text: str) -> int:
 
 
 def _cycles(text: str) -> int | None:
-    """Return the number of the cycle in which an output was set, counted from 1, or None."""
+    """Return the number of the cycle in which an output was set, counted from 1, or None if no output was set."""
     asserted = re.search(r"was asserted in frame (\d+)", text)
     if asserted:
         return int(asserted.group(1)) + 1

@@ -1,4 +1,4 @@
-"""Accumulators in tensor memory: the order of reads, and the columns that are written.
+"""Proofs about accumulators in tensor memory: the order of reads, and the columns that are written.
 
 One request and one column are marked; both are free. Arithmetic and the contents of the memory are abstracted.
 """
@@ -14,7 +14,8 @@ from .streams import Flow, constant, offered
 __all__ = ["ACCUMULATORS"]
 
 ACCUMULATORS = Topic("accumulators")
-#: Panels that wait for their multiplication, and panels whose results are outstanding; the hardware has more of both.
+#: Maximum number of panels that wait for multiplication, and of panels with outstanding results. The hardware has more
+#: of both.
 _KEPT, _DUE = 2, 3
 
 
@@ -29,12 +30,13 @@ def _contents(h: Harness) -> None:
     Requests that read no accumulators are not covered.
     """
     reset = h.clocked()
-    store = h.add("store", Accumulators(1, _DUE))  # 16 lanes suffice: further lanes repeat the same wires
+    store = h.add("store", Accumulators(1, _DUE))  # 16 lanes suffice, because further lanes have the same wiring
     memory = store.memory
     flow = Flow(h, reset, store.i, store.c, _KEPT)
     request, _, _ = offered(h, "request", store.i, reset)
     h.m.d.comb += store.o.valid.eq(h.free("o_valid"))
-    # One half of the columns holds ones. The marked request reads there, all others read in the other half.
+    # Only columns in one half of the memory contain ones. The marked request reads in this half, and all other requests
+    # read in the other half.
     hit = Signal(reset_less=True, name="hit")
     h.assume(~flow.accepts | (request.add & (request.column[-1] == flow.marks)))
     h.m.d.sync += hit.eq(Mux(memory.read, memory.read_column[-1], h.free("noise")))
@@ -63,7 +65,7 @@ def _order(h: Harness) -> None:
     marks = h.named("marks", h.free("mark") & accepts & ~marked)
     column = constant(h, "marked_column", COLUMN_BITS)
     h.assume(~marks | (request.column == column))
-    # a result arrives only while one is outstanding
+    # a result arrives only if one is outstanding
     due = Signal(range(_DUE + 2), name="due")
     writes = h.named("writes", h.free("result") & (due != 0) & ~reset)
     h.m.d.comb += store.o.valid.eq(writes)
@@ -92,5 +94,5 @@ def _order(h: Harness) -> None:
 
 
 def _overlap(a: Value, b: Value) -> Value:
-    """Return whether eight columns from `a` and eight columns from `b` overlap, compared one by one."""
+    """Return whether eight columns from `a` on overlap eight columns from `b` on, by comparing each pair of columns."""
     return Cat((a + i)[:COLUMN_BITS] == (b + j)[:COLUMN_BITS] for i in range(COLUMNS) for j in (0, COLUMNS - 1)).any()

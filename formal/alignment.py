@@ -1,4 +1,4 @@
-"""Alignment: e_max, the largest exponent of a step, and the truncation of every term to F bits below it."""
+"""Proofs about alignment: e_max, the largest exponent of a step, and truncation of every term to F bits below it."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -41,11 +41,11 @@ __all__ = ["ALIGNMENT"]
 ALIGNMENT = Topic("alignment")
 #: Shape of a sum of two biased exponents.
 _PRODUCT_EXPONENT = unsigned(EXPONENT_BITS + 1)
-#: Width of the distance from any term's exponent to the largest exponent.
+#: Width in bits of the distance from any term's exponent to the largest exponent.
 _DISTANCE_BITS = ALIGNED_EXPONENT.width - 1
-#: Bound of the largest exponent of a step of packed e2m1, without its groups.
+#: Bound of the largest exponent in a step of packed e2m1, groups not included.
 _GROUP_LIMIT = 256
-#: Sum of the biased exponents of two integers, a constant of the hardware.
+#: Exponent of a product of integers, which the hardware defines as constant.
 _INTEGER_EXPONENT = 2
 _UE8M0_BIAS = 127
 _RESULTS = FORMATS["f16"], FORMATS["f32"]
@@ -57,7 +57,7 @@ def _scaled(config: CoreConfig) -> bool:
 
 
 def _exponents(config: CoreConfig) -> Iterator[Parameters]:
-    """Maximum trees: of products; of the accumulator and e_zero; of scaled groups and the largest exponent so far."""
+    """Maximum trees of a datapath: for products, for accumulator and e_zero, and for scaled groups and e_max."""
     if float_slots(config):
         yield float_slots(config), _PRODUCT_EXPONENT.width, "unsigned"
     if is_floating(config):
@@ -84,9 +84,9 @@ def _shifters(config: CoreConfig) -> Iterator[Parameters]:
     """Shifters of products, of the accumulator and of scaled groups, as arguments of :class:`AlignmentShifter`."""
     for slot in range(float_slots(config)):
         floats = [element for element in config.elements_of_slot(slot) if not element.fixed_point]
-        # Products are below four: two bits above the place of one.
+        # Products are below four, so they have two bits above the binary point.
         reach = max(kept_bits(config, element) for element in floats) + 2
-        # A larger distance shifts every bit of a product out, so the shift amount needs no more bits.
+        # A larger shift amount shifts out every bit of a product, so the shift amount needs no more bits.
         farthest = max(map(_largest_exponent, floats)) + reach
         distance_bits = min(farthest.bit_length(), _PRODUCT_EXPONENT.width)
         yield product_bits(config, slot) - 1, product_place(config, slot), distance_bits, reach
@@ -98,7 +98,7 @@ def _shifters(config: CoreConfig) -> Iterator[Parameters]:
 
 
 def _largest_exponent(element: Element) -> int:
-    """Return the largest sum of the biased exponents of two such elements."""
+    """Return the largest sum of the biased exponents of two elements of a format."""
     return 2 * ((1 << element.format.exponent_bits) - 1)
 
 
@@ -127,7 +127,7 @@ def _shift(h: Harness, magnitude_bits: int, padding: int, shift_amount_bits: int
 
 
 def _kinds(config: CoreConfig) -> Iterator[Parameters]:
-    """Sets of elements of a datapath that an instruction may multiply with each other."""
+    """Sets of element formats of a datapath that one instruction can multiply with each other."""
     kinds: dict[object, list[str]] = {}
     for element in config.elements:
         kinds.setdefault((element.container_bits, element.fixed_point, element.packed_float), []).append(str(element))
@@ -141,7 +141,7 @@ def _any(bits: Iterable[Value]) -> Value:
 
 
 class _Running:
-    """Sign, exponent and special values of an element, defined by the running format, selected by multiplexers."""
+    """Sign, exponent and special values of an element in the running format, from the definitions of all formats."""
 
     def __init__(
         self, config: CoreConfig, index: int, name: str, operand: Value, runs: Sequence[tuple[Value, Element]]
@@ -178,7 +178,7 @@ class _Accumulator:
 
 
 class _Stage:
-    """The multiply stage with free operands of one kind, the definitions of its products, and the accumulator.
+    """The multiply stage with free operands of one kind, and definitions of its products and of the accumulator.
 
     `half`: the result is an f16. `offset`: bias of the exponents. `scale_nan`: a block scale is NaN.
     """
@@ -200,8 +200,8 @@ class _Stage:
             h.assume(_any(this for this, _ in runs[name]))
         packed = elements[0].packed_float
         codes_of_results = {ResultCode.F32} if packed else results(config) - {ResultCode.S32}
-        # Excluded, since no instruction has it: block scales of integers or of wider elements, and f16 results of
-        # packed floats.
+        # Assumptions exclude combinations that no instruction has: block scales of integers or of wider elements, and
+        # f16 results of packed floats.
         h.assume(_any(result == code for code in sorted(codes_of_results, key=lambda code: int(code.value))))
         if elements[0].container_bits > 8 or elements[0].format.is_integer:
             h.assume(scale == ScaleCode.NONE)
@@ -292,9 +292,9 @@ def _truncated(value: Value, place: int, shift_amount: Value) -> Value:
 
 
 def _group_of(h: Harness, config: CoreConfig, stage: AlignStage, index: int) -> ProductGroup:
-    """Return an additional group with the inputs of one group of the align stage."""
+    """Return a reference group of 16 products, with the same inputs as a group of the align stage."""
     group, slots = h.add(f"group{index}", ProductGroup(config)), range(index * BLOCK_GROUP, (index + 1) * BLOCK_GROUP)
-    if _scaled(config):  # products of integers include their signs
+    if _scaled(config):  # products of integers already include their signs
         h.m.d.comb += group.signs.eq(Cat(stage.i.signs[slot] for slot in slots))
     h.m.d.comb += [port.eq(stage.i.significands[slot]) for port, slot in zip(group.products, slots, strict=True)]
     h.m.d.comb += [
@@ -332,7 +332,7 @@ def _terms(h: Harness, config: CoreConfig, words: tuple[str, ...]) -> None:
 
 
 def _free_align_stage(h: Harness, config: CoreConfig, elements: list[Element]) -> AlignStage:
-    """Return the stage with free inputs; its products are below four and belong to one kind of elements."""
+    """Return an align stage with free inputs. The products are below four, and are of one kind of elements."""
     element = elements[0]
     stage = h.add("stage", AlignStage(config), c=h.free("c", signed(33)))
     i = stage.i
@@ -356,7 +356,7 @@ def _free_align_stage(h: Harness, config: CoreConfig, elements: list[Element]) -
 def _claim_groups(
     h: Harness, config: CoreConfig, element: Element, stage: AlignStage
 ) -> tuple[Value, list[ProductGroup]]:
-    """Claim the outputs of the stage for groups; return the largest exponent including theirs, and the groups."""
+    """Claim the align stage's outputs for groups. Return the largest exponent of all terms, and reference groups."""
     i, addends = stage.i, stage.o.addends
     count = config.slots_of(element) // BLOCK_GROUP if element.container_bits == 4 else 0
     product_groups = [_group_of(h, config, stage, index) for index in range(count)]
@@ -381,7 +381,7 @@ def _claim_groups(
 
 
 def _claim_products(h: Harness, config: CoreConfig, elements: list[Element], stage: AlignStage, e_max: Value) -> None:
-    """Claim the output of the stage for each single product."""
+    """Claim the output of the align stage for each product that is not in a group."""
     element, floats = elements[0], not elements[0].fixed_point
     i, addends = stage.i, stage.o.addends
     most = max(map(_largest_exponent, elements)) if floats else _INTEGER_EXPONENT

@@ -1,4 +1,4 @@
-"""All properties, in the order of the data path."""
+"""Catalogue of all properties, in the order of the data path."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -18,11 +18,11 @@ from .routing import CORE
 from .scaling import SCALING
 from .selection import SELECTION
 from .stages import UNIT
-from .tcgen05_streams import TCGEN05  # imports the whole topic: tcgen05.py states the order of operands
+from .tcgen05_streams import TCGEN05  # this module and its import tcgen05.py together register the topic
 from .tensor_core import TENSOR_CORE
 from .tensor_operands import TENSOR_OPERANDS
 from .validity import VALIDITY
-from .warpgroup import WGMMA  # imports the whole topic: wgmma.py states the order of operands
+from .warpgroup import WGMMA  # this module and its import wgmma.py together register the topic
 
 __all__ = ["PROPERTIES", "chosen"]
 
@@ -32,7 +32,10 @@ PROPERTIES: tuple[Property, ...] = (*_ARITHMETIC, *_STREAMS)
 
 
 def chosen(words: Sequence[str]) -> list[Property]:
-    """Return the properties with the given names or topics, all if none is given; raise an `Error` for another word."""
+    """Return the properties with the given names or topics, or all properties if no word is given.
+
+    Raise an `Error` for an unknown word.
+    """
     names = [item.name for item in PROPERTIES]
     topics = list(dict.fromkeys(name.partition(".")[0] for name in names))
     for word in words:

@@ -1,4 +1,4 @@
-"""Commit groups: none completes before its last result, none completes late, and pending groups are counted right."""
+"""Proofs about commit groups: no group completes before its last result or too late, and the pending count is right."""
 
 from amaranth.hdl import Mux, Signal
 
@@ -9,14 +9,14 @@ from .properties import Topic, once
 __all__ = ["COMMITS"]
 
 COMMITS = Topic("commits")
-#: Number of instructions issued and not completely multiplied, which is the number of slots.
+#: Maximum number of instructions that are issued and not completely multiplied, equal to the number of slots.
 _ISSUED = 2
 _IN_FLIGHT = 2
-#: Maximum number of pending groups.
+#: Maximum number of pending commit groups.
 _GROUPS = 8
 
 
-# The covers are reached once two instructions are issued, multiplied and delivered, with a commit after each.
+# Twelve cycles reach the covers: two instructions are issued, multiplied and delivered, with a commit after each.
 @COMMITS.property("order", once, cycles=12)
 def _order(h: Harness) -> None:
     """An arbitrary group does not complete before all instructions before its commit have completed.
@@ -47,7 +47,7 @@ def _order(h: Harness) -> None:
         ends.eq((ends | (last << inside)) >> delivered),
     ]
     inside_ends = sum(ends[place] for place in range(_IN_FLIGHT))
-    # Number of unfinished instructions, and number of those for which the marked group waits.
+    # Number of unfinished instructions, and number of unfinished instructions that the marked group waits for.
     finishes = h.named("finishes", delivered & ends[0])
     open_ones, awaited = Signal(3, name="open"), Signal(3, name="awaited")
     groups, ahead = Signal(range(_GROUPS + 1), name="groups"), Signal(range(_GROUPS + 1), name="ahead")

@@ -1,4 +1,4 @@
-"""Digest of a proof problem: the netlist on which claims, covers and assumptions depend, without its names."""
+"""Digest of a proof problem: the netlist that claims, covers and assumptions depend on, without names."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -11,12 +11,12 @@ from .harness import Harness
 
 __all__ = ["problem_digest"]
 
-#: Attributes of a cell that do not affect the proof: source location, hierarchy, attributes and name.
+#: Attributes of a netlist cell that do not affect the proof: source location, hierarchy, attributes and name.
 _UNIMPORTANT = frozenset({"src_loc", "module_idx", "attributes", "name"})
 
 
 def problem_digest(harness: Harness) -> str:
-    """Return a digest, 16 hexadecimal digits, of everything that affects whether a property holds.
+    """Return a digest of 16 hexadecimal digits of everything that affects whether a property holds.
 
     The harness is elaborated here. A walk leads from the claims, covers and assumptions back to the free variables, and
     numbers the cells in the order in which it meets them. So equal digests mean equal netlists except for names of
@@ -26,7 +26,7 @@ def problem_digest(harness: Harness) -> str:
     """
     ports: list[Any] = [*harness.ports, *(harness.flags[name] for name in harness.covers)]
     with uncollected():
-        # Amaranth's only public netlist format is text, which would have to be parsed.
+        # The private API of Amaranth is used, because its only public netlist format is text.
         netlist = _ir.build_netlist(Fragment.get(harness.m, "formal"), ports=ports, name="top")
         walk = _Walk(netlist.cells, harness.any_state)
         for cell in netlist.cells:
@@ -37,7 +37,7 @@ def problem_digest(harness: Harness) -> str:
 
 @dataclass
 class _Walk:
-    """Numbers the cells in the order of a walk from the claims, and hashes them.
+    """Numbers the cells of a netlist in the order of a walk from the claims, and hashes them.
 
     With `any_state` a register of a component begins with any value, and a register of the harness with its initial
     value. So the digest includes to which of them a register belongs.
@@ -50,11 +50,11 @@ class _Walk:
     digest: Any = field(default_factory=hashlib.sha256)
 
     def enter(self, row: list[Any]) -> None:
-        """Hash one row, with nets replaced by their numbers."""
+        """Hash one row of values, with nets replaced by cell and bit numbers."""
         self.digest.update(repr(self._plain(row)).encode())
 
     def finish(self) -> str:
-        """Hash the cells that the walk has reached, and all cells that these depend on; return the digest."""
+        """Hash all cells that the claims depend on, and return the digest."""
         while self.pending:
             cell = self.cells[self.pending.pop()]
             if not isinstance(cell, _COMPARED):
@@ -75,7 +75,7 @@ class _Walk:
         return value
 
     def _number(self, net: Any) -> tuple[int, int] | str:
-        """Return the number of the cell that drives a net, and the bit of its output; a free bit drives itself."""
+        """Return the numbers of the driving cell and of its output bit for a net. A free bit counts as its own cell."""
         if net.is_const:
             return str(net.const)
         is_free = net.cell == 0

@@ -1,4 +1,4 @@
-"""Try every assignment of a few inputs, 64 at a time: exact where solvers have difficulties with multipliers."""
+"""Try every assignment of a few inputs, 64 assignments in parallel. Solvers are slow with multipliers."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 __all__ = ["first_violation"]
 
 _INPUT_LIMIT = 24
-#: Values of the six lowest inputs within a 64-bit word.
+#: Values of the six lowest inputs within a 64-bit word, which has one bit per assignment.
 _PATTERNS = (
     0xAAAAAAAAAAAAAAAA,
     0xCCCCCCCCCCCCCCCC,
@@ -21,7 +21,7 @@ _WORDS = 1 << 12  # number of 64-assignment words that are evaluated together
 
 
 def first_violation(path: Path) -> dict[str, int] | None:
-    """Return the first assignment that breaks a claim of a graph without registers, as input bits by name, or None.
+    """Return the first assignment of inputs that breaks a claim of a graph without registers, or None.
 
     The graph is an and-inverter graph in ASCII AIGER; its bad states are broken claims.
     """

@@ -1,4 +1,4 @@
-"""Operands from shared memory: addresses for every descriptor, and panels word by word.
+"""Proofs about operand fetch from shared memory: addresses for every descriptor, and every word of a panel.
 
 The contents of the memory are abstracted to one marked word at a free place. A panel shows the mark exactly where the
 index map has that place. Since the place is free, this covers all words.
@@ -21,18 +21,18 @@ from .streams import constant, offered
 __all__ = ["FETCH", "NAMED_FETCH"]
 
 FETCH = Topic("fetch")
-#: Swizzle modes: code in the descriptor, and units of 16 bytes in a row of the pattern.
+#: Swizzle modes: code in the descriptor, and number of 16-byte units in a row of the swizzle pattern.
 _SWIZZLES = {
     "none": (SwizzleCode.NONE, 1),
     "32B": (SwizzleCode.B32, 2),
     "64B": (SwizzleCode.B64, 4),
     "128B": (SwizzleCode.B128, 8),
 }
-_WORD_BITS, _WORDS = 16, 8  # number of words in a unit: the elements of an MN-major operand
+_WORD_BITS, _WORDS = 16, 8  # number of words in a 16-byte unit, equal to the number of elements in an MN-major operand
 
 
 def _linear(descriptor: data.View, units: int, major: str, row: int, panel: Value, segment: Value) -> Value:
-    """Return the address of a unit before swizzling, in units, by the canonical layouts of PTX ISA 9.7.15.5.1.
+    """Return the address of a 16-byte unit before swizzling, from the canonical layouts of PTX ISA 9.7.15.5.1.
 
     K-major: a unit holds eight k of one row of the panel, and a core matrix is a segment of K. MN-major: a unit holds
     the panel's eight rows of one k, and a core matrix is eight k. Units side by side fill a row of the swizzle pattern,
@@ -62,7 +62,7 @@ def _address(h: Harness, swizzle: str, major: str) -> None:
     ]
     for row in range(PANEL_ROWS):
         linear = _linear(request.descriptor, units, major, row, request.panel, segment)[:ADDRESS_BITS]
-        # In row n of the pattern, which has 128 bytes, unit u is at place u XOR n.
+        # A row of the swizzle pattern has 128 bytes. In row n, unit u is at the position u XOR n.
         turned = (linear[3:6] - request.descriptor.base_offset)[:3] & (units - 1)
         h.claim(f"row{row}", addresses.address[row] == linear ^ turned)
     moved = addresses.address[1] != (addresses.address[0] + units)[:ADDRESS_BITS]
@@ -70,7 +70,7 @@ def _address(h: Harness, swizzle: str, major: str) -> None:
 
 
 def _names(addresses: Any) -> Module:
-    """Build a stand-in for the address generator that gives each unit of each panel its own address."""
+    """Build a stand-in for the address generator that gives each unit of each panel a unique address."""
     m = Module()
     for row in range(PANEL_ROWS):
         m.d.comb += addresses.address[row].eq(_name(addresses.request, addresses.segment, row))
@@ -78,18 +78,21 @@ def _names(addresses: Any) -> Module:
 
 
 _NAMES = stand_in(CoreMatrixAddress, _names)
-#: Operand fetch with this stand-in for the address generator.
+#: Operand fetch with a stand-in for the address generator that gives each unit a unique address.
 NAMED_FETCH = partial(OperandFetch, address_class=_NAMES)
 
 
 def _name(request: data.View, segment: Value, row: int) -> Value:
-    """Return the address of a unit; its highest bit is the lowest bit of the descriptor's start address."""
+    """Return the unique address of a unit. Its highest bit is the lowest bit of the descriptor's start address."""
     known = Cat(Const(row, 3), segment, request.panel, request.mn_major)
     return Cat(known, Const(0, ADDRESS_BITS - 1 - len(known)), request.descriptor.start[0])
 
 
 class _MarkedMemory:
-    """A memory with one marked word at a free address; units show their top address bit. Noise without a read."""
+    """Model of a memory whose words state whether they are the marked word, and the top bit of their address.
+
+    Without a read, the words are noise.
+    """
 
     def __init__(self, h: Harness, port: Any) -> None:
         self.address, self.word = constant(h, "marked_unit", ADDRESS_BITS), constant(h, "marked_word", 3)
@@ -106,12 +109,12 @@ class _MarkedMemory:
         return straight, (_name(request, segment, word) == self.address) & (self.word == row)
 
     def marks(self, request: data.View, segment: Value, row: int, word: int) -> Value:
-        """Return whether the marked word is one of a row of a core matrix."""
+        """Return whether the marked word is at a position in a row of a core matrix, for the operand's major."""
         straight, across = self.places(request, segment, row, word)
         return (~request.mn_major & straight) | (request.mn_major & across)
 
 
-# The covers are reached once two panels are fetched.
+# The limit of cycles reaches the covers, which need the fetch of two panels.
 @FETCH.property("both", lambda _: [(False,), (True,)], cycles=2 * (CORE_MATRICES + 3))
 def _both(h: Harness, short: bool) -> None:
     """Two operands share a port: panels of B arrive in request order, none is lost, and A arrives by core matrices.
@@ -135,7 +138,7 @@ def _both(h: Harness, short: bool) -> None:
     h.m.d.sync += tag_before.eq(tag)
     h.assume(~a_waits | (tag == tag_before))
     h.m.d.comb += fetch.a_tag.eq(tag)
-    # Units of A and of B have different addresses, which differ in the highest bit of the panel number.
+    # The assumptions give units of A and of B different addresses, by the highest bit of the panel number.
     h.assume(~fetch.a.valid | (a.panel[-1] & a.short))
     h.assume(~fetch.b.valid | (~b.panel[-1] & (b.short == short)))
     of_a = h.named("reads_a", port.read & port.address[0][3 + 2 + 4])
@@ -185,7 +188,8 @@ class _Panels:
         for place, entry in enumerate(pending):
             with m.If(self._accepted & (behind == place)):
                 m.d.sync += entry.eq(request)
-        # The core matrix that arrives; the segments stored in each buffer, and the request that each buffer belongs to.
+        # Registers of the model: the core matrix that arrives, the segments stored in each buffer, and the request that
+        # each buffer serves.
         self._arriving = Signal(name="arriving_b")
         self._arriving_segment = Signal(3, reset_less=True, name="arriving_segment")
         self._arriving_request = Signal(layout, reset_less=True, name="arriving_request")

@@ -1,4 +1,4 @@
-"""Registers of a warp: every block gathers its operands from them, and results and flags return to them as in PTX.
+"""Proofs about a warp's registers: each block gathers its operands, and results and flags return, as PTX defines.
 
 The places of bytes, nibbles and scales in the registers are written by hand from PTX ISA 9.7.14.5 and 9.7.14.6, without
 the maps of the design or of the models. The harness copies the operands when an instruction enters, and counts blocks
@@ -25,21 +25,21 @@ from .streams import WARP, bare, few_blocks
 
 __all__ = ["WARP", "Block", "IssuedInstruction", "counted", "nibbles_of", "offer"]
 
-#: Register fields that are proved one at a time; the others then hold zeros.
+#: Register fields of a warp. Each proof leaves one of them free, and sets the others to zero.
 _REGISTERS = ("e", "a", "b", "scale_a", "scale_b", "c")
-#: Bytes of a row of A, or of a column of B of a dense instruction, in one register of the four lanes of a quad.
+#: Bytes of a row of A, or of a column of B in a dense instruction, in one register of the four lanes of a quad.
 _SEGMENT = 16
 _CHUNKS = 16
 _LEGAL = 0b0100
 
 
 def _halves(low: Value, high: Value) -> Value:
-    """Return a word with one bit in each half."""
+    """Return a 32-bit word with one data bit in each half."""
     return Cat(low, Const(0, 15), high, Const(0, 15))
 
 
 def _units(results: Signal, overflows: Signal) -> type[Unit]:
-    """Return a class of units that output free results and overflows, and are listed row by row."""
+    """Return a class of units that output free results and overflow flags, in row-major order."""
     numbers = count()
 
     def build(unit: Any) -> Module:
@@ -53,17 +53,17 @@ def _units(results: Signal, overflows: Signal) -> type[Unit]:
 
 @dataclass(frozen=True)
 class Block:
-    """One tile that enters the core, or one result that leaves it."""
+    """A transfer at the core: one tile that enters, or one result that leaves."""
 
-    happens: Value  #: The transfer happens in this cycle.
-    #: Indices of the block of rows and of the block of columns.
+    happens: Value  #: Whether the transfer happens in this cycle
+    #: Index of the block of rows, and index of the block of columns.
     row: Value
     column: Value
     step: Value  #: Step of K
 
 
 def counted(h: Harness, name: str, config: CoreConfig, happens: Value, last: Value) -> Block:
-    """Count blocks: columns first, then rows, then steps; the count restarts after an instruction's last block."""
+    """Count blocks in the order columns, rows, steps. The count restarts after the last block of an instruction."""
     columns, rows = COLUMNS // config.columns, ROWS // config.rows
     number = Signal(range(2 * rows * columns), name=f"{name}_number")
     with h.m.If(happens):
@@ -74,19 +74,19 @@ def counted(h: Harness, name: str, config: CoreConfig, happens: Value, last: Val
 
 
 def _row_of_a(a: Any, row: int, segment: int) -> Value:
-    """Return the bytes of a row: rows 8 to 15 in the odd registers, the second sixteen bytes in the upper two."""
+    """Return the 16 bytes of a segment of a row of A, from the registers of the row's quad of lanes."""
     return Cat(
         a[4 * (row % 8) + byte // 4][2 * segment + row // 8].word_select(byte % 4, 8) for byte in range(_SEGMENT)
     )
 
 
 def _column_of_b(b: Any, column: int, segment: int) -> Value:
-    """Return the bytes of a column: sixteen in one register of the four lanes of its quad."""
+    """Return 16 bytes of a column of B, from one register of each of the four lanes of the column's quad."""
     return Cat(b[4 * column + byte // 4][segment].word_select(byte % 4, 8) for byte in range(_SEGMENT))
 
 
 def nibbles_of(e: Any, row: int, *, wide: bool, long: bool, selector: int) -> list[Value]:
-    """Return the nibbles of a row, from the figures of the metadata registers in PTX.
+    """Return the metadata nibbles of a row of A, as in the figures of the metadata registers in PTX.
 
     With 16-bit elements a thread holds 16 bits of row g and of row g + 8: the selected thread, or the selected pair if
     K is long. With smaller elements a thread holds 32 bits of one row, and the threads of even number hold row g. If K
@@ -104,14 +104,14 @@ def nibbles_of(e: Any, row: int, *, wide: bool, long: bool, selector: int) -> li
 
 @dataclass(frozen=True)
 class _Returned:
-    """Results and overflows that returned from the core, by output."""
+    """Results and overflow flags that returned from the core, by output."""
 
     words: list[Signal]
     overflows: list[Signal]
 
 
 class IssuedInstruction:
-    """Operands of the instruction that a warp issues, and the expected operands of each block."""
+    """Operands of the instruction that a warp issues, and the operands that each block is expected to have."""
 
     def __init__(self, h: Harness, config: CoreConfig, warp: Warp) -> None:
         self.words = Signal(warp_operands_layout(), reset_less=True, name="words")
@@ -124,12 +124,12 @@ class IssuedInstruction:
         self.last_step: Value = self.words.long if self.two_steps else Const(0)
 
     def a(self, row: int, step: Value) -> Value:
-        """Return the stored bytes of a row in a step; bytes that the instruction lacks are zero."""
+        """Return the stored bytes of a row of A in a step. Bytes that the instruction does not have are zero."""
         first, second = (_row_of_a(self.words.a, row, segment) for segment in range(2))
         return Mux(step, second, first) if self.two_steps else Cat(first, Mux(self.words.long, second, 0))
 
     def b(self, column: int, step: Value) -> Value:
-        """Return the bytes of a column in a step: two for each stored byte if sparse."""
+        """Return the bytes of a column of B in a step: two per stored byte of A in a sparse step, otherwise one."""
         s = [_column_of_b(self.words.b, column, segment) for segment in range(REGISTERS)]
         if self.two_steps:
             return Mux(self.words.control.sparse, Mux(step, Cat(s[2], s[3]), Cat(s[0], s[1])), Mux(step, s[1], s[0]))
@@ -137,7 +137,7 @@ class IssuedInstruction:
         return Mux(self.words.control.sparse, sparse, Cat(s[0], Mux(self.words.long, s[1], 0)))
 
     def metadata(self, row: int, step: Value) -> Value:
-        """Return the nibbles of a row in a step; wide elements lack the upper ones, which are zero."""
+        """Return the metadata nibbles of a row in a step. The upper nibbles of wide elements are zero."""
         words, chunks = self.words, self.config.chunks
         cases: dict[tuple[int, int, int, int], Value] = {}
         for wide, long, selector, now in product(range(2), range(2), range(4), range(2)):
@@ -149,7 +149,7 @@ class IssuedInstruction:
         return places[Cat(step & self.two_steps, words.sparsity_selector, words.long, self.wide)]
 
     def scales(self, operand: str, index: int) -> Value:
-        """Return the scales of the four groups of products, from the byte and the thread that the scale ids name."""
+        """Return the block scales of four groups of products, at the byte and thread that the scale ids select."""
         words = self.words
         if operand == "a":
             threads = [words.scale_a[4 * (index % 8) + 2 * thread + index // 8] for thread in range(2)]
@@ -161,19 +161,19 @@ class IssuedInstruction:
         return Mux(words.scale_size == ScaleSizeCode.X4, word, Cat(first, first, second, second))
 
     def accumulator(self, row: int, column: int) -> Value:
-        """Return the accumulator of an output; f16 are packed in pairs, and bits above one are not checked."""
+        """Return the accumulator of an output. Two f16 share a register, and the bits above an f16 are not checked."""
         lane = self.words.c[4 * (row % 8) + column // 2]
         return Mux(self.half, lane[row // 8].word_select(column % 2, 16), lane[2 * (row // 8) + column % 2])
 
     def same_metadata(self, nibbles: Value, row: int, step: Value) -> Value:
-        """Compare the metadata of a row, if sparse; wide elements use the lower half."""
+        """Compare the metadata of a row in a sparse step. Wide elements use only the lower half of the nibbles."""
         half = 2 * self.config.chunks
         narrow = nibbles == self.metadata(row, step)
         wide = nibbles[:half] == self.metadata(row, step)[:half]
         return ~self.words.control.sparse | Mux(self.wide, wide, narrow)
 
     def same_scales(self, scales: Value, operand: str, index: int) -> Value:
-        """Compare scales. Of one only the first byte counts; byte ids of two are even, that of four is zero."""
+        """Compare block scales, for byte ids that PTX allows. A single scale uses only the first byte."""
         size, byte = self.words.scale_size, self.words.byte_a if operand == "a" else self.words.byte_b
         expected = self.scales(operand, index)
         allowed = ((size == ScaleSizeCode.X2) & ~byte[0]) | ((size == ScaleSizeCode.X4) & (byte == 0))
@@ -182,7 +182,7 @@ class IssuedInstruction:
     def same_accumulator(
         self, tile: Any, returned: _Returned, within: tuple[int, int], block: tuple[int, int], step: Value
     ) -> Value:
-        """Compare the accumulator of an output: that of the registers, then the result of the first step."""
+        """Compare the accumulator of an output: C in the first step, the first step's result in the second step."""
         config = self.config
         row, column = block[0] * config.rows + within[0], block[1] * config.columns + within[1]
         output, number = within[0] * config.columns + within[1], row * COLUMNS + column
@@ -193,7 +193,7 @@ class IssuedInstruction:
 
 
 def _configs(config: CoreConfig) -> Iterator[Parameters]:
-    """Configurations and register fields. Only results pass the pipeline: only they need its registers."""
+    """Pairs of a configuration and a register field. Only `c` needs pipeline registers, because it checks results."""
     for field in _REGISTERS if config.serves_warp else ():
         if field == "c":
             yield few_blocks(bare(config)), field
@@ -204,7 +204,7 @@ def _configs(config: CoreConfig) -> Iterator[Parameters]:
 
 
 def offer(h: Harness, warp: Warp, field: str) -> None:
-    """Drive a warp with free operands; of the register fields only `field` is free, others are zero."""
+    """Drive a warp with free operands. Of the register fields, only `field` is free, and all others are zero."""
     operands = h.free("operands", warp_operands_layout())
     for name in warp_operands_layout().members:
         if name == "c" == field:
@@ -270,7 +270,7 @@ def _operands(h: Harness, config: CoreConfig, field: str) -> None:
 
 
 def _returned(h: Harness, config: CoreConfig, warp: Any) -> _Returned:
-    """Record results and flags that return, and claim that the result registers and the flags contain them."""
+    """Record the results and flags that leave the core, and claim that the output registers contain them."""
     core = warp.parts.core
     result, tag = core.o.payload, core.o.payload.tag
     block = counted(h, "collected", config, core.o.valid & core.o.ready, tag.last)
@@ -287,7 +287,7 @@ def _returned(h: Harness, config: CoreConfig, warp: Any) -> _Returned:
             h.m.d.sync += [words[number].eq(result.d[output]), overflows[number].eq(result.overflow[output])]
     for row in range(ROWS):
         first = result.illegal[row % config.rows]
-        # Sixteen stored bytes are four chunks of 16-bit elements, or eight chunks of smaller ones.
+        # Sixteen stored bytes are four chunks of 16-bit elements, or eight chunks of smaller elements.
         second = Mux(tag.wide, Cat(Const(0, 4), first), Cat(Const(0, 8), first))
         with h.m.If(block.happens & (block.row == row // config.rows)):
             h.m.d.sync += flags[row].eq(Mux(tag.step, flags[row] | second, first))

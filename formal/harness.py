@@ -22,7 +22,7 @@ from amaranth.lib import data, wiring
 
 __all__ = ["RESET", "Harness", "changed", "delayed", "opened", "stand_in"]
 
-#: Name of the free reset of a harness with registers.
+#: Name of the free reset variable in a harness with registers.
 RESET = "reset"
 
 
@@ -69,7 +69,7 @@ class Harness:
         return signal
 
     def clocked(self, *, any_state: bool = False) -> Value:
-        """Add a clock domain with a free reset, and return the reset.
+        """Add a clock domain whose reset is a free variable, and return the reset.
 
         With `any_state`, registers of components may begin with any value, as after power-up, instead of their initial
         values. The first cycle is then a reset, and claims count from the second cycle on.
@@ -89,14 +89,14 @@ class Harness:
         return reset
 
     def add(self, name: str, component: wiring.Component, **inputs: ValueLike) -> wiring.Component:
-        """Instantiate a component with some of its inputs connected."""
+        """Instantiate a component and connect some of its inputs."""
         self.m.submodules[name] = component
         for port, value in inputs.items():
             self.m.d.comb += getattr(component, port).eq(value)
         return component
 
     def named(self, name: str, value: ValueLike, shape: ShapeLike | None = None) -> Signal:
-        """Give a value a name, under which a counterexample shows it."""
+        """Name a value, so that counterexamples show it under this name."""
         signal = Signal(Value.cast(value).shape() if shape is None else shape, name=name)
         self.m.d.comb += signal.eq(value)
         self.observed[name] = signal
@@ -107,7 +107,7 @@ class Harness:
         return {name: _text(signal.shape(), values[name]) for name, signal in self.observed.items() if name in values}
 
     def assume(self, condition: ValueLike) -> None:
-        """Exclude all cases that break a condition."""
+        """Exclude all cases in which a condition is false."""
         self.m.d.comb += Assume(condition)
 
     def claim(self, name: str, condition: ValueLike) -> None:
@@ -137,22 +137,22 @@ class _Opened:
         self.parts: Any = self._built.submodules
 
     def signal(self, name: str) -> Any:
-        """Return an internal register or wire by its name in waveforms."""
+        """Return an internal register or wire of the component, by its name in waveforms."""
         (named,) = (signal for signal in self._built._driving if signal.name == name)
         return named
 
     def elaborate(self, platform: object) -> Module:
-        """Return the module that was built."""
+        """Return the module that the constructor built."""
         return self._built
 
 
 def opened(component: type[wiring.Component]) -> Any:
-    """Return a class of components like `component`, with submodules in `parts` and internal signals in `signal`."""
+    """Return a subclass of `component` with attributes for its submodules (`parts`) and internal signals (`signal`)."""
     return type(f"Open{component.__name__}", (_Opened, component), {})
 
 
 def stand_in(part: type[wiring.Component], build: Callable[[Any], Module]) -> Any:
-    """Return a class of components with the ports of `part`, whose contents `build` returns, given the component."""
+    """Return a component class with the ports of `part`. The function `build` returns the module of a component."""
     return type(f"{part.__name__}StandIn", (part,), {"elaborate": lambda self, platform: build(self)})
 
 
@@ -162,7 +162,7 @@ def changed(view: data.View, **fields: ValueLike) -> Value:
 
 
 def delayed(m: Module, value: Value, cycles: int, enable: Value, name: str) -> Value:
-    """Return a value delayed by `cycles` enabled cycles; the delayed value is free before that."""
+    """Return a value delayed by `cycles` enabled cycles. Its initial values are free."""
     for cycle in range(cycles):
         earlier = Signal(value.shape(), name=f"{name}_{cycle}", reset_less=True)
         with m.If(enable):
@@ -172,7 +172,7 @@ def delayed(m: Module, value: Value, cycles: int, enable: Value, name: str) -> V
 
 
 def _text(shape: ShapeLike, bits: int) -> str:
-    """Return bits as a name, as fields, in binary, in decimal if signed, or in hexadecimal."""
+    """Return a value as text: enumeration name, fields, binary, decimal if signed, or hexadecimal."""
     if isinstance(shape, data.Layout):
         fields = {str(name): field for name, field in shape}
         parts = (f"{name}={_text(f.shape, bits >> f.offset & (1 << f.width) - 1)}" for name, f in fields.items())

@@ -16,7 +16,7 @@ METADATA = Topic("metadata")
 
 
 def legal(nibble: Value, rule: RuleCode) -> Value:
-    """Return whether a rule defines a nibble, in the words of PTX ISA 9.7.14.6.1, 9.7.15.6.1 and 9.7.16."""
+    """Return whether a rule defines a nibble, as stated in PTX ISA 9.7.14.6.1, 9.7.15.6.1 and 9.7.16."""
     i0, i1 = nibble[:2], nibble[2:]
     return {
         RuleCode.PLAIN: i0 != i1,
@@ -68,7 +68,8 @@ def _selects(h: Harness, mux: str) -> None:
         for unit in range(UNITS_PER_CHUNK):
             if mux == "mux4" or unit != UNREACHED[slot]:
                 h.cover(f"select{slot}_{unit}", select[unit])
-    # The slots of a plain nibble are exchanged if its indices fall, except for (2, 1), which both multiplexers reach.
+    # The slots of a plain nibble are exchanged if i0 > i1. The exception is (2, 1), because both 3:1 multiplexers reach
+    # their units.
     i0, i1 = nibble[:2], nibble[2:]
     falls = (i0 > i1) & ~((i0 == 2) & (i1 == 1))
     plain = (rule == RuleCode.PLAIN) & (mux == "mux3")

@@ -1,4 +1,4 @@
-"""Convert a harness to SMT-LIB for Bitwuzla and to and-inverter graphs for ABC, both with Yosys."""
+"""Convert a harness with Yosys to SMT-LIB for Bitwuzla, and to and-inverter graphs for ABC."""
 
 import importlib
 import importlib.util
@@ -17,7 +17,8 @@ from .harness import Harness
 __all__ = ["BINARY_GRAPH", "TEXT_GRAPH", "Model", "Trace", "UndecidedError", "written"]
 
 _TOP = "top"
-#: And-inverter graphs that :func:`written` writes: outputs are covers, bad states are broken claims.
+#: File names of the and-inverter graphs that :func:`written` writes. Outputs are covers, and bad states are broken
+#: claims.
 BINARY_GRAPH, TEXT_GRAPH = f"{_TOP}.aig", f"{_TOP}.aag"
 _FLATTEN = (
     f"read_rtlil {_TOP}.il\nhierarchy -top {_TOP}\nproc\nflatten\n{{simplify}}"
@@ -28,9 +29,9 @@ _GRAPH = (
     "chformal -cover -remove\nsetundef -undriven -anyseq\ntechmap\n{simplify}dffunmap\naigmap\nopt_clean\n"
     f"write_aiger -symbols{{zero}} {BINARY_GRAPH}\nwrite_aiger -ascii -symbols{{zero}} {TEXT_GRAPH}\n"
 )
-#: Options by :attr:`Harness.any_state`. False: registers keep their initial values. True: registers of components,
-#: whose wire names contain a dot, lose them. Yosys must not optimise registers then, since it would treat one that is
-#: never written as undefined.
+#: Yosys commands by :attr:`Harness.any_state`. If False, registers keep their initial values. If True, registers of
+#: components, whose wire names contain a dot, lose them. Yosys must then not optimise registers, because it would treat
+#: a register that is never written as undefined.
 _REGISTERS = {
     False: {"simplify": "opt -full\n", "zero": " -zinit"},
     True: {"simplify": "setattr -unset init w:*.*\nopt -full -noff\n", "zero": ""},
@@ -38,19 +39,19 @@ _REGISTERS = {
 
 
 class UndecidedError(Exception):
-    """The solver did not answer within its time limit."""
+    """The solver did not decide a query within its time limit."""
 
 
 @dataclass(frozen=True)
 class Trace:
     """One run of a design, which reaches a cover or breaks a claim."""
 
-    widths: dict[str, int]  #: Widths by name of the wire
+    widths: dict[str, int]  #: Width of each wire in bits, by name
     steps: list[dict[str, int]]  #: Values of the wires in each cycle, by name
 
 
 def written(harness: Harness, folder: Path, *, graph: bool) -> str:
-    """Return a harness as SMT-LIB; with `graph`, also write it to the folder as and-inverter graphs."""
+    """Return a harness as SMT-LIB. With `graph`, also write its and-inverter graphs to the folder."""
     ports = [*harness.ports, *(harness.flags[name] for name in harness.covers if graph)]
     text = to_rtlil(harness.m, _TOP, ports=ports, platform="formal")
     (folder / f"{_TOP}.il").write_text(text, encoding="utf-8")
@@ -60,7 +61,7 @@ def written(harness: Harness, folder: Path, *, graph: bool) -> str:
 
 
 class Model:
-    """A design in a solver, unrolled as far as queries need it; `text` is SMT-LIB that Yosys wrote.
+    """A design in an SMT solver, unrolled for as many cycles as queries need. `text` is the SMT-LIB from Yosys.
 
     Each query is limited to `seconds`. Raise a `BackendError` if Bitwuzla is not installed.
     """
@@ -118,11 +119,11 @@ class Model:
         return None
 
     def reachable(self, cover: str) -> bool:
-        """Return whether a wire can be true in the first cycle."""
+        """Return whether a wire can be true in the first cycle of a run."""
         return self._possible(f"(|{_TOP}_n {cover}| s0)")
 
     def with_inputs(self, inputs: dict[str, int]) -> Trace:
-        """Return the first cycle for given values of input bits, by the names ``wire[bit]`` or ``wire``."""
+        """Return the values of all wires in the first cycle, for given input bits (names ``wire[bit]`` or ``wire``)."""
         for name, value in inputs.items():
             wire, bit = re.fullmatch(r"(\S+?)(?:\[(\d+)\])?", name).groups()  # type: ignore[union-attr]
             term = f"(|{_TOP}_n {wire}| s0)"

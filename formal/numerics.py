@@ -1,4 +1,4 @@
-"""Widths and bit positions of the terms of a step, derived from the rules of the numerics.
+"""Widths and bit positions of the terms of a step, derived from the numerics rules and not from the hardware.
 
 Nothing here is read from the hardware, whose own widths and places the claims check. Bit 0 of the sum is worth ``2**(E
 - F)``: E is the largest exponent, and F the number of bits that the running format keeps below it. Example: a datapath
@@ -42,15 +42,15 @@ __all__ = [
     "total_bits",
 ]
 
-#: Width of the exponent field of the widest formats.
+#: Width in bits of the exponent field of the widest formats.
 EXPONENT_BITS = FORMATS["f32"].exponent_bits
-#: Width of an accumulator's significand, with the hidden bit.
+#: Width in bits of an accumulator's significand, with the hidden bit.
 ACCUMULATOR_BITS = FORMATS["f32"].fraction_bits + 1
-#: Shape of the exponents of two elements less their biases and those of two block scales; no such value exceeds 256.
+#: Shape of a sum of two element exponents and two block-scale exponents without biases. No such sum exceeds 256.
 ALIGNED_EXPONENT = signed(EXPONENT_BITS + 3)
-#: Fraction bits of a scaled group: two of the product of two e2m1, and three of each ue4m3 scale.
+#: Number of fraction bits of a scaled group: two from the product of two e2m1, and three from each ue4m3 scale.
 SCALED_GROUP_FRACTION_BITS = 2 + 2 * FORMATS["ue4m3"].fraction_bits
-#: Largest magnitude of a scaled group in units of its last bit: 16 products of 6 and 6 with scales of 15/8 and 15/8.
+#: Largest magnitude of a scaled group in units of its last bit: 16 products of 6 * 6 with scales of 15/8 and 15/8.
 LARGEST_SCALED_GROUP = BLOCK_GROUP * 12**2 * 15**2
 
 
@@ -60,7 +60,7 @@ def is_floating(config: CoreConfig) -> bool:
 
 
 def results(config: CoreConfig) -> frozenset[ResultCode]:
-    """Return the result codes of the instructions with a datapath's formats, by the types of D in PTX.
+    """Return the result codes that the instructions with a datapath's formats can have, by the types of D in PTX.
 
     Floats give f32. f16 and 8-bit floats give f16 as well. 8-bit floats that keep fewer bits than other formats give an
     f32 with 13 fraction bits.
@@ -75,19 +75,19 @@ def results(config: CoreConfig) -> frozenset[ResultCode]:
 
 
 def total_bits(config: CoreConfig) -> int:
-    """Return the width of a step's sum, read from a port of the reduce stage."""
+    """Return the width of a step's sum in bits, read from a port of the reduce stage."""
     return Shape.cast(addends_signature(config).members["c_term"].shape).width
 
 
 def kept_bits(config: CoreConfig, element: Element) -> int:
-    """Return F, the number of bits that a float keeps below the largest exponent."""
+    """Return F, the number of bits that alignment keeps of a float below the largest exponent."""
     if element.packed_float:
         return config.block_alignment_bits
     return config.fp8_alignment_bits if element.container_bits == 8 else config.alignment_bits
 
 
 def grid_bits(config: CoreConfig) -> int:
-    """Return the largest F of all formats, zero without floats."""
+    """Return the largest F of all float formats, or zero without float formats."""
     return max((kept_bits(config, element) for element in config.elements if not element.format.is_integer), default=0)
 
 
@@ -97,13 +97,13 @@ def float_slots(config: CoreConfig) -> int:
 
 
 def groups(config: CoreConfig) -> int:
-    """Return the number of groups in which products of 4-bit elements are summed."""
+    """Return the number of groups of 16 products of 4-bit elements."""
     narrow = [element for element in config.elements if element.container_bits == 4]
     return max(map(config.slots_of, narrow), default=0) // BLOCK_GROUP
 
 
 def product_place(config: CoreConfig, index: int) -> int:
-    """Return the bit of the sum at which the last bit of a slot's unshifted products is.
+    """Return the position, in the sum, of the last bit of a slot's unshifted products.
 
     A float product needs its last bit no higher than at ``F - 2 * fraction bits``. The multiplier of the widest
     significand has no bits below a lowest place. Between these limits, integers keep the place of slot 0.
@@ -120,25 +120,25 @@ def product_place(config: CoreConfig, index: int) -> int:
 
 
 def integer_place(config: CoreConfig) -> int:
-    """Return the bit of the sum that has the weight one for integers."""
+    """Return the position of the bit with the weight one in a sum of integers."""
     return product_place(config, 0)
 
 
 def point(config: CoreConfig, index: int, element: Element, operand: str) -> int:
-    """Return the fraction bits of a float's significand in a slot; both operands together have those of the product."""
+    """Return the fraction bits of a float's significand in a slot. Those of both operands add up to the product's."""
     of_product = kept_bits(config, element) - product_place(config, index)
     return of_product // 2 + (of_product % 2 if operand == "b" else 0)
 
 
 def multiplier(config: CoreConfig, index: int) -> tuple[int, Shape]:
-    """Return the width of a slot's significands without sign, and the shape of the factors of its multiplier."""
+    """Return the width of a slot's significands without sign, and the shape of its multiplier's operands."""
     elements = config.elements_of_slot(index)
     bits = {
         element: element.significand_bits if element.fixed_point else point(config, index, element, "b") + 1
         for element in elements
     }
     signs = any(element.format.is_integer and element.format.signed for element in elements)
-    # The bits of a signed integer include its sign; other significands have no sign.
+    # The width of a signed integer includes its sign. Other significands are unsigned.
     shapes = [
         width + (signs and not (element.format.is_integer and element.format.signed)) for element, width in bits.items()
     ]
@@ -146,13 +146,13 @@ def multiplier(config: CoreConfig, index: int) -> tuple[int, Shape]:
 
 
 def product_bits(config: CoreConfig, index: int) -> int:
-    """Return the signed width of a slot's products."""
+    """Return the signed width of a slot's products in bits."""
     significand, factor = multiplier(config, index)
     return min(2 * significand + 1, 2 * factor.width + (not factor.signed))
 
 
 def largest_product(config: CoreConfig, element: Element) -> int:
-    """Return the largest magnitude of a product of an element's significand and one of the same kind."""
+    """Return the largest magnitude of the product of two significands of one element format."""
     if element.format.is_integer:
         alike = [e for e in config.elements if e.format.is_integer and e.container_bits == element.container_bits]
         return _largest_magnitude(element) * max(map(_largest_magnitude, alike))

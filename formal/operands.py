@@ -1,4 +1,4 @@
-"""Unpacking and multiplication, compared with the definitions of the formats."""
+"""Proofs that elements are unpacked and multiplied as the definitions of their formats require."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -22,7 +22,7 @@ _E2M1_IN_HALVES = (0, 1, 2, 3, 4, 6, 8, 12)
 
 
 class Definition:
-    """Meaning of an element's bits: sign, exponent field (1 for subnormals), magnitude, and special values.
+    """Value of an element's bits: sign, exponent field (1 for subnormals), magnitude, and special values.
 
     The exponent of an integer is 1 as well. An integer has its sign in `significand`. A float, also one that counts in
     halves, has it in `sign_apart`.
@@ -63,7 +63,7 @@ def _table(index: Value, values: tuple[int, ...]) -> Value:
 
 
 def _specials(fmt: Format, field: Value, fraction: Value) -> tuple[Value, Value]:
-    """Return whether a code is NaN, and whether it is an infinity."""
+    """Return whether an encoding is NaN, and whether it is an infinity."""
     if fmt.specials is Specials.NONE:
         return Const(0), Const(0)
     if fmt.specials is Specials.NAN:
@@ -72,7 +72,7 @@ def _specials(fmt: Format, field: Value, fraction: Value) -> tuple[Value, Value]
 
 
 def _first_bit(config: CoreConfig, element: Element, index: int, name: str) -> int:
-    """Return the first bit of an element in operand ``a``, or in operand ``b`` after selection."""
+    """Return the position of an element's first bit in operand ``a``, or in operand ``b`` after selection."""
     first = index * element.container_bits
     if name == "b":
         wide = element.wide
@@ -81,13 +81,13 @@ def _first_bit(config: CoreConfig, element: Element, index: int, name: str) -> i
 
 
 def definition_of(config: CoreConfig, element: Element, index: int, name: str, operand: Value) -> Definition:
-    """Return the definition of an element of operand ``a`` or ``b``."""
+    """Return the reference value of an element of operand ``a`` or ``b``."""
     first = _first_bit(config, element, index, name)
     return Definition(element, operand[first : first + element.format.bits])
 
 
 def _unpacked(h: Harness, unpack: Unpack, operand: Value, element: ValueLike, traits: Value) -> Unpack:
-    """Instantiate the unpacking of one operand in a slot."""
+    """Instantiate the unpacking of one operand in a product slot."""
     name = f"unpack_{unpack.operand_name}{unpack.index}"
     return h.add(name, unpack, operand=operand, element=element, traits=traits)
 
@@ -160,7 +160,7 @@ def _range(shape: Shape) -> range:
 
 
 def _rows(a: Value, b: Value) -> Value:
-    """Return a product as a sum of shifted rows; the last row is negative if `b` is signed."""
+    """Return a product as a sum of shifted rows. The last row is negative if `b` is signed."""
     total: Value = Const(0, 1)
     for place in range(len(b)):
         row = Mux(b[place], a << place, 0)

@@ -1,4 +1,4 @@
-"""Decide a property: choose the engine, run it, and check that the claims are not vacuous."""
+"""Proof of a property: choose the engine, run it, and check that the claims are not vacuous."""
 
 import os
 import tempfile
@@ -19,20 +19,20 @@ class Outcome:
 
     case: Case
     engine: str  #: Name of the engine that decided the property
-    depth: str  #: Scope of the answer: ``all inputs``, or ``no bound`` on the number of cycles
-    #: ``proved``; ``broken``; ``undecided`` at the time limit; ``vacuous`` if a cover is unreachable.
+    depth: str  #: Scope of the proof: ``all inputs``, or ``no bound`` on the number of cycles
+    #: Status: ``proved``, ``broken``, ``undecided`` at the time limit, or ``vacuous`` if a cover is unreachable.
     result: str
     seconds: float  #: Processor time in seconds, solvers included
-    #: Number of cycles after which each cover was reached; None if it was not reached.
+    #: Number of cycles after which each cover was reached, or None if it was not reached.
     covers: dict[str, int | None]
     trace: Trace | None  #: Run that breaks the property, or None
-    #: Free and named values of that run, decoded, for each cycle.
+    #: Values of free and named signals in the run that breaks the property, as text, for each cycle.
     values: tuple[dict[str, str], ...]
-    broken: tuple[str, ...]  #: Claims that fail in the last cycle
+    broken: tuple[str, ...]  #: Names of the claims that fail in the last cycle
 
 
 def settle(case: Case, seconds: float | None) -> Outcome:
-    """Try to prove a property; `seconds` is the wall-clock limit of each query to a solver, None for no limit."""
+    """Try to prove a property. `seconds` is the wall-clock limit of each solver query, or None for no limit."""
     start = _processor_seconds()
     with tempfile.TemporaryDirectory() as scratch:
         harness, folder = case.harness(), Path(scratch)
@@ -62,7 +62,7 @@ def settle(case: Case, seconds: float | None) -> Outcome:
 
 
 def _processor_seconds() -> float:
-    """Return the processor time of this process and of the child processes that it has waited for."""
+    """Return the processor time in seconds of this process and of its finished child processes."""
     return sum(os.times()[:4])
 
 

@@ -1,4 +1,4 @@
-"""Properties, the topics that list them, and their cases for sets of parameters."""
+"""Properties, the topics that list them, and their proof cases for sets of parameters."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -14,29 +14,30 @@ Parameters = tuple[object, ...]
 
 
 class Engine(Enum):
-    """Engine that decides a property."""
+    """Engine that decides whether a property holds."""
 
-    SOLVER = "Bitwuzla"  #: an SMT solver, for designs without registers
-    EXHAUSTIVE = "exhaustion"  #: every assignment of the inputs in turn
+    SOLVER = "Bitwuzla"  #: SMT solver, for designs without registers
+    EXHAUSTIVE = "exhaustion"  #: evaluation of every assignment of the inputs
     REACHABILITY = "ABC pdr"  #: property-directed reachability, for designs with registers
 
 
 @dataclass(frozen=True)
 class Property:
-    """One statement about the hardware, for every configuration."""
+    """A property: one statement about the hardware, for every configuration."""
 
     name: str  #: ``topic.property``
-    statement: str  #: The property as a sentence or two
-    build: Callable[..., None]  #: Function that writes the property into a harness, given the parameters
-    #: Function from a configuration to the parameter sets to prove; equal sets of two configurations are proved once.
+    statement: str  #: Statement of the property in one or two sentences
+    build: Callable[..., None]  #: Function that builds the harness of the property for a set of parameters
+    #: Function from a configuration to the parameter sets to prove. A set that several configurations share is proved
+    #: once.
     parameters: Callable[[CoreConfig], Iterable[Parameters]]
-    #: Engine for designs without registers; designs with registers always use reachability.
+    #: Engine for designs without registers. Designs with registers always use reachability.
     engine: Engine
     #: Function from the parameters to the number of cycles within which a design with registers must reach its covers.
     cycles: Callable[..., int]
 
     def __reduce__(self) -> tuple[Callable[..., "Property"], tuple[Callable[..., None], str]]:
-        """Pickle by name; unpickling `build` imports the module that registers the property."""
+        """Pickle a property as its name. Unpickling `build` imports the module that registers the property."""
         return _named, (self.build, self.name)
 
 
@@ -50,21 +51,21 @@ def _named(build: Callable[..., None], name: str) -> Property:
 
 @dataclass(frozen=True)
 class Case:
-    """A property for one set of parameters."""
+    """Proof case: a property with one set of parameters."""
 
     subject: Property
-    parameters: Parameters  #: Arguments for the property's `build`
+    parameters: Parameters  #: Arguments of the function `build` of the property
     presets: tuple[str, ...]  #: Configurations that lead to these parameters
 
     def harness(self) -> Harness:
-        """Build the harness of the case."""
+        """Build the harness of this proof case."""
         harness = Harness()
         self.subject.build(harness, *self.parameters)
         return harness
 
     @property
     def described(self) -> str:
-        """Parameters as text; a configuration is named by its differences from the others of the property."""
+        """Parameters as text. A configuration is named by its differences from the property's other configurations."""
         return " ".join(map(_word, self.parameters)) or "-"
 
     @property
@@ -80,7 +81,7 @@ def _word(parameter: object) -> str:
 
 
 class Topic(list[Property]):
-    """The properties of one topic; the topic's name is the first part of their names."""
+    """The properties of one topic. The first part of a property's name is the topic's name."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -93,7 +94,7 @@ class Topic(list[Property]):
         engine: Engine = Engine.SOLVER,
         cycles: Callable[..., int] | int = 1,
     ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-        """Return a decorator that registers a function which builds a harness; its docstring states the property."""
+        """Return a decorator that registers a harness function as a property, with its docstring as the statement."""
         in_cycles = cycles if callable(cycles) else lambda *_: cycles
 
         def enter(build: Callable[..., None]) -> Callable[..., None]:
@@ -107,7 +108,7 @@ class Topic(list[Property]):
 
 
 def once(config: CoreConfig) -> list[Parameters]:
-    """Return the single, empty set of parameters of a property that does not depend on the configuration."""
+    """Return one empty set of parameters, for a property that does not depend on the configuration."""
     return [()]
 
 
@@ -117,7 +118,7 @@ def anonymous(config: CoreConfig) -> CoreConfig:
 
 
 def cases(chosen: Iterable[Property], presets: Iterable[CoreConfig]) -> list[Case]:
-    """Return the cases of some properties for some configurations, each set of parameters once."""
+    """Return the proof cases of properties for configurations. Each set of parameters appears once."""
     names: dict[tuple[Property, Parameters], list[str]] = {}
     for item in chosen:
         for config in presets:

@@ -17,43 +17,43 @@ from .properties import Case
 
 __all__ = ["RECORD", "Proof", "Record", "expected_seconds", "read_record", "settle_unless_recorded", "source_digest"]
 
-#: Record that is part of the package: every property of every preset.
+#: Path of the record in the package, which contains every property of every preset.
 RECORD = Path(__file__).with_name("proved.json")
-#: Engine name of an outcome that was read from the record.
+#: Engine name of an outcome that comes from the record.
 _RECORDED = "record"
 
 
 @dataclass(frozen=True)
 class Proof:
-    """Record of one proved problem."""
+    """Record entry of one proved problem."""
 
     property: str
-    case: str  #: Parameters as text
+    case: str  #: Parameters of the case as text
     presets: tuple[str, ...]  #: Configurations that lead to these parameters
     digest: str  #: Digest of the problem, from :func:`~sptc.formal.digest.problem_digest`
     engine: str  #: Name of the engine that proved the problem
-    seconds: float | None  #: Processor time in seconds; None if it was not measured
+    seconds: float | None  #: Processor time in seconds, or None if it was not measured
 
 
 @dataclass(frozen=True)
 class Record:
-    """Records of all proved cases."""
+    """Record of all proved cases."""
 
-    #: Result of :func:`source_digest` when the record had every property of every preset; None if it never had.
+    #: Source digest (:func:`source_digest`) when every property of every preset was last proved, or None.
     sources: str | None
-    proofs: tuple[Proof, ...]  #: Entries in any order; two cases may be the same problem
+    proofs: tuple[Proof, ...]  #: Entries in any order. Two cases may be the same problem.
 
     @property
     def by_digest(self) -> dict[str, Proof]:
-        """One proof of each problem."""
+        """Return one proof entry for each problem."""
         return {proof.digest: proof for proof in self.proofs}
 
     def with_proof(self, proof: Proof) -> "Record":
-        """Return the record with one more proof."""
+        """Return a copy of the record with one more proof entry."""
         return replace(self, proofs=(*self.proofs, proof))
 
     def write(self, path: Path) -> None:
-        """Write the record as JSON, one line for each proof; raise a `FileError` if the file cannot be written."""
+        """Write the record as JSON with one line per proof. Raise a `FileError` if the file cannot be written."""
         order = sorted(self.proofs, key=lambda proof: (proof.property, proof.case, proof.presets, proof.digest))
         lines = ",\n".join(json.dumps(asdict(proof)) for proof in order)
         text = f'{{"sources": {json.dumps(self.sources)}, "proofs": [\n{lines}\n]}}\n'
@@ -61,7 +61,7 @@ class Record:
 
 
 def read_record(path: Path) -> Record:
-    """Read a record; a missing file is an empty record. Raise a `FileError` if the file is no record."""
+    """Read a record of proofs. A missing file is an empty record. Raise a `FileError` if the file is not a record."""
     if not path.exists():
         return Record(None, ())
     try:
@@ -82,7 +82,7 @@ def source_digest() -> str:
 
 @cache
 def _measured() -> dict[tuple[str, str], float]:
-    """Return the largest recorded processor time, by property and parameters in words."""
+    """Return the largest recorded processor time in seconds, by property and parameters as text."""
     seconds: dict[tuple[str, str], float] = {}
     for proof in read_record(RECORD).proofs:
         key = proof.property, proof.case
@@ -91,17 +91,17 @@ def _measured() -> dict[tuple[str, str], float]:
 
 
 def expected_seconds(case: Case) -> float:
-    """Return the processor time of a proof in the shipped record; infinity if it was never measured."""
+    """Return the processor time of a proof in the shipped record, in seconds, or infinity if it was not measured."""
     return _measured().get((case.subject.name, case.described), float("inf"))
 
 
 def settle_unless_recorded(case: Case, seconds: float | None, known: Mapping[str, Proof]) -> tuple[Outcome, Proof]:
-    """Prove a case, unless the record has the same problem; return the outcome and the entry for the record.
+    """Prove a case, unless the record contains the same problem. Return the outcome and the record entry.
 
     `known` are the recorded proofs, by digest; `seconds` is as for :func:`~sptc.formal.proof.settle`.
     """
     harness = case.harness()
-    # Without claims a property holds trivially; without covers its claims may hold vacuously.
+    # A property without claims holds trivially. A property without covers may hold vacuously.
     assert harness.claims, f"{case.subject.name} claims nothing"
     assert harness.covers, f"{case.subject.name} has no cover"
     digest = problem_digest(harness)

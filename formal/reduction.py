@@ -1,4 +1,4 @@
-"""Sums: carry-save trees and their rows, the adder at their end, groups, and the width that holds a step's sum."""
+"""Proofs about sums: carry-save trees and their rows, the final adder, groups, and the width of a step's sum."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -31,19 +31,19 @@ from .properties import Parameters, Topic, anonymous
 __all__ = ["REDUCTION"]
 
 REDUCTION = Topic("reduction")
-#: Bits of the reference sum beyond those of the hardware.
+#: Number of bits by which the reference sum is wider than the hardware's sum.
 _SPARE_BITS = 8
-#: Width of the adder that rounds a float: exponent field and fraction, without the sign.
+#: Width in bits of the adder that rounds a float: exponent field and fraction, without the sign.
 _ROUNDED_BITS = FORMATS["f32"].bits - 1
-#: Largest magnitude of a product of 4-bit integers, and of packed e2m1.
+#: Largest magnitude of a product of 4-bit integers, and of a product of packed e2m1.
 _PRODUCT_BOUND, _PACKED_BOUND = 15 * 15, 12 * 12
-#: Signed width of such a product, and of the sum of a group.
+#: Signed width of a product of 4-bit elements, and signed width of the sum of a group.
 _GROUP_PRODUCT_BITS = _PRODUCT_BOUND.bit_length() + 1
 _GROUP_SUM_BITS = _GROUP_PRODUCT_BITS + (BLOCK_GROUP - 1).bit_length()
 
 
 class _SeenRows(CarrySaveTree):
-    """A tree that records in `rows` the widths of the three words that enter each row."""
+    """A carry-save tree that records in `rows` the widths of the three input words of each row."""
 
     def __init__(self, term_bits: Sequence[int], total_bits: int) -> None:
         super().__init__(term_bits, total_bits)
@@ -51,7 +51,7 @@ class _SeenRows(CarrySaveTree):
         Fragment.get(self, "formal")
 
     def row(self, m: Module, words: Sequence[Value], lowest: Value) -> tuple[Value, Value]:
-        """Build one row."""
+        """Build one row of the tree and record the widths of its input words."""
         first, second, third = words
         return super()._row(m, first, second, third, lowest)
 
@@ -61,7 +61,7 @@ class _SeenRows(CarrySaveTree):
 
 
 class _AnyRows(CarrySaveTree):
-    """A tree whose rows only preserve the sum: one output word is free, and the other is the remainder.
+    """A carry-save tree with abstract rows. One output word of a row is free, and the other makes the sum correct.
 
     `constant` replaces the `constants` among the words. It is free as well, so that no sum begins with a constant.
     """
@@ -74,7 +74,7 @@ class _AnyRows(CarrySaveTree):
         self._built = super().elaborate("formal")
 
     def elaborate(self, platform: object) -> Module:
-        """Return the tree that was built."""
+        """Return the module of the tree, which the constructor built."""
         return self._built
 
     def _row(self, m: Module, first: Value, second: Value, third: Value, lowest: Value) -> tuple[Value, Value]:
@@ -107,7 +107,7 @@ def _term_bits(config: CoreConfig, slot: int) -> int:
 
 
 def _trees(config: CoreConfig) -> Iterator[Parameters]:
-    """The tree of a step's terms and that of a group: number of terms of each width, and width of the sum."""
+    """Trees of a datapath, for the terms of a step and for a group: number of terms of each width, and sum width."""
     runs = [(len(list(alike)), bits) for bits, alike in groupby(_step_terms(config))]
     yield tuple(f"{count}x{bits}" for count, bits in runs), total_bits(config)
     if groups(config):
@@ -135,7 +135,7 @@ def _tree(h: Harness, terms: tuple[str, ...], bits: int) -> None:
     left = (tree.word0 + tree.word1 + tree.carry)[:bits]
     for addend in (*unsigned, *increments):
         left = (left - addend)[:bits]
-    # This claim comes first: if it can use other claims, a solver does not find that all terms cancel.
+    # This claim comes first. If solvers can use the other claims first, they do not find that all terms cancel.
     h.claim("sum", left == tree.constant)
     for width, holds in added.items():
         h.claim(f"sign_{width}", holds)
@@ -153,7 +153,7 @@ def _tree(h: Harness, terms: tuple[str, ...], bits: int) -> None:
 
 
 def _adders(config: CoreConfig) -> Iterator[Parameters]:
-    """The adder of a tree's output words, and that of a rounding."""
+    """Widths of a datapath's adders: one for the output words of the tree, one for the rounding of floats."""
     yield (total_bits(config),)
     if is_floating(config):
         yield (_ROUNDED_BITS,)
@@ -169,7 +169,7 @@ def _adder(h: Harness, bits: int) -> None:
 
 
 def _sum(terms: list[Value]) -> Value:
-    """Return a sum as a balanced tree."""
+    """Return the sum of values as a balanced tree of additions."""
     while len(terms) > 1:
         pairs = zip(terms[::2], terms[1::2], strict=False)
         terms = [left + right for left, right in pairs] + terms[len(terms) // 2 * 2 :]
@@ -177,7 +177,7 @@ def _sum(terms: list[Value]) -> Value:
 
 
 def _keep_sum(h: Harness, tree: CarrySaveTree, term_bits: list[int], bits: int) -> None:
-    """Assume that a tree keeps the sum, as `reduction.tree` proves for terms of these widths."""
+    """Assume that a tree preserves the sum, as the property `reduction.tree` proves for terms of the same widths."""
     assert (list(tree.term_bits), tree.total_bits) == (term_bits, bits)
     total = _sum([term + increment for term, increment in zip(tree.terms, tree.increments, strict=True)])
     words = tree.word0 + tree.word1 + tree.carry

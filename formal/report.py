@@ -1,4 +1,4 @@
-"""Results of proofs as a table, as JSON, and as a trace for a waveform viewer."""
+"""Reports of proofs: a table, JSON, and a trace for a waveform viewer."""
 
 import io
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ __all__ = ["Table", "as_dict", "counterexample", "listed", "listed_as_dict", "wr
 _CYCLE_PS = 1000
 _SHOWN_CYCLES = 40
 _HEAD = ("property", "of", "presets", "engine", "depth", "result", "seconds")
-#: Presets whose proof time the list gives separately.
+#: Presets for which the list of properties gives proof times separately.
 _LISTED = ("tiny", "hopper")
-#: Widths of the columns to the right of those whose width the cases determine.
+#: Widths of the table columns that do not depend on the cases.
 _DECIDED_WIDTHS = (max(len(engine.value) for engine in Engine), len("all inputs"), len("undecided"), 0)
 
 
 def as_dict(outcome: Outcome) -> dict[str, Any]:
-    """Return an outcome as plain values."""
+    """Return the outcome of a proof as plain values for JSON."""
     case = outcome.case
     return {
         "property": case.subject.name,
@@ -47,22 +47,22 @@ def _of_case(case: Case) -> tuple[str, str, str]:
 
 
 class Table:
-    """A table of results that grows line by line while proofs run; `cases` determine the widths of the columns."""
+    """Table of proof results that grows by one line per proof. `cases` determine the column widths."""
 
     def __init__(self, cases: Sequence[Case]) -> None:
         self._cases = len(cases)
         self._results: list[str] = []
         self._seconds = 0.0
-        of_cases = zip(_HEAD, *map(_of_case, cases), strict=False)  # only the columns whose width the cases determine
+        of_cases = zip(_HEAD, *map(_of_case, cases), strict=False)  # only columns with widths that depend on the cases
         self._widths = [*(max(map(len, column)) for column in of_cases), *_DECIDED_WIDTHS]
 
     @property
     def head(self) -> str:
-        """Header line of the table."""
+        """Header line of the result table."""
         return self._line(_HEAD)
 
     def row(self, outcome: Outcome) -> str:
-        """Record an outcome and return its line."""
+        """Add a proof outcome to the totals, and return its line of the table."""
         self._results.append(outcome.result)
         self._seconds += outcome.seconds
         decided = outcome.engine, outcome.depth, outcome.result, f"{outcome.seconds:.1f}"
@@ -70,7 +70,7 @@ class Table:
 
     @property
     def total(self) -> str:
-        """Last line of the table, with totals."""
+        """Last line of the result table, with totals."""
         counts = [f"{self._results.count(name)} {name}" for name in dict.fromkeys(["proved", *self._results])]
         left = self._cases - len(self._results)
         return f"{', '.join(counts)}{f'; {left} not asked' if left else ''}; {self._seconds:.0f} s of work"
@@ -80,7 +80,7 @@ class Table:
 
 
 def counterexample(outcome: Outcome) -> str:
-    """Return the failure as text: decoded values that change in each cycle, for the last cycles of a run."""
+    """Return a failed proof as text: the decoded values that change in each of the last cycles of the run."""
     case = outcome.case
     lines = [f"{case.subject.name} of {case.described} is {outcome.result}: {case.subject.statement}"]
     if outcome.result == "vacuous":
@@ -99,7 +99,7 @@ def counterexample(outcome: Outcome) -> str:
 
 
 def listed(properties: Sequence[Property]) -> str:
-    """Return names and statements of properties, with the recorded processor time of their proofs."""
+    """Return the names and statements of properties as text, with the recorded processor times of their proofs."""
     seconds = _recorded_seconds()
     lines = []
     for item in properties:
@@ -111,13 +111,13 @@ def listed(properties: Sequence[Property]) -> str:
 
 
 def listed_as_dict(properties: Sequence[Property]) -> dict[str, dict[str, Any]]:
-    """Return names, statements and recorded seconds of properties as plain values."""
+    """Return names, statements and recorded processor times of properties as plain values for JSON."""
     seconds = _recorded_seconds()
     return {item.name: {"statement": item.statement, "seconds": seconds.get(item.name)} for item in properties}
 
 
 def _recorded_seconds() -> dict[str, dict[str, float]]:
-    """Return the recorded seconds of each property: for the presets of `_LISTED`, and for all presets together."""
+    """Return the recorded seconds of each property, for the presets in `_LISTED` and for all presets together."""
     seconds: dict[str, dict[str, float]] = {}
     for proof in read_record(RECORD).proofs:
         taken = seconds.setdefault(proof.property, {})
@@ -127,7 +127,7 @@ def _recorded_seconds() -> dict[str, dict[str, float]]:
 
 
 def write_trace(trace: Trace, path: Path) -> None:
-    """Write a run as a VCD file; raise a `FileError` if the file cannot be written."""
+    """Write the run of a failed proof as a VCD file. Raise a `FileError` if the file cannot be written."""
     with (
         whole_file(path) as file,
         io.TextIOWrapper(file, encoding="utf-8") as text,

@@ -1,4 +1,4 @@
-"""Rounding, checked by relations that hold exactly if a result is the right one for an exact sum."""
+"""Proofs about rounding, by relations between a result and the exact sum that only the correct result satisfies."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ _DISTANCE = signed(ALIGNED_EXPONENT.width + 2)
 
 
 def headrooms(port: Value) -> int:
-    """Return the number of proved headrooms: all values of the port except the last, which overflows the exponent."""
+    """Return the number of headroom values in the proof: all except the last, which overflows the exponent."""
     return (1 << len(port)) - 1
 
 
@@ -36,12 +36,12 @@ def _rounder(h: Harness, config: CoreConfig, result: Value | ResultCode) -> Roun
 
 
 def _with(*codes: ResultCode) -> Callable[[CoreConfig], list[Parameters]]:
-    """Return the parameters of a property for some result formats."""
+    """Return a function from a configuration to the parameters of a property for the given result formats."""
     return lambda config: [(anonymous(config), code.name) for code in codes if code in results(config)]
 
 
 def _shifted(value: Value, amount: Value, bits: int) -> Value:
-    """Return a value shifted right by a signed amount that may exceed its width, or left by a negative one.
+    """Return a value shifted right by a signed amount, which may exceed its width. Negative amounts shift left.
 
     Correct only if a left shift drops zeros; `bits` is the width of the result.
     """
@@ -51,7 +51,7 @@ def _shifted(value: Value, amount: Value, bits: int) -> Value:
 
 
 class Rounded:
-    """A rounded float and its exact sum, and claims that relate the two.
+    """A rounded float and its exact sum, with claims that relate the two.
 
     ``2**places`` units of the sum are one unit in the last place of the float. `lowest` is the exponent of the sum's
     last bit. `finite`: no special value decides the result.
@@ -78,7 +78,7 @@ class Rounded:
         h.cover("normal", self.ordinary & (field > 1))
 
     def truncated(self, dropped: int) -> None:
-        """Claim that the result is the largest float, in magnitude, not above the sum, its `dropped` last bits zero."""
+        """Claim that the result is the largest float, in magnitude, not above the sum. Its `dropped` low bits are 0."""
         h, width = self.h, self.format.fraction_bits + 1
         kept = _shifted(self.magnitude, self.places, max(width, len(self.magnitude)) + 1)
         rounded = Cat(Const(0, dropped), kept[dropped:])
@@ -94,14 +94,14 @@ class Rounded:
         h.claim("finer", ~self.ordinary | self._finer(bits + 1))
         left = _shifted(self.magnitude, self.places, width + bits + 2)
         h.claim("exact", ~(self.ordinary & exact) | (left == self.significand))
-        # In units of a quarter of the sum's last bit.
+        # The error is in units of a quarter of the sum's last bit.
         amount = self.places.as_unsigned()[: (width + 1).bit_length()]
         unit = Const(1, width + 2) << amount
         error = h.named("error", (self.magnitude << 2) - (self.significand << (amount + 2)))
         halfway = (unit << 1).as_signed()
         odd = self.significand[0]
         up = Mux(odd, error < halfway, error <= halfway)
-        # Floats below a power of two are twice as dense as above it.
+        # Floats below a power of two are twice as dense as floats above it.
         dense = (self.fraction == 0) & (self.field > 1)
         down = Mux(dense, -error <= unit, Mux(odd, -error < halfway, -error <= halfway))
         between = self.ordinary & ~exact
@@ -114,11 +114,11 @@ class Rounded:
         h.cover("carry", between & ~far & dense & (error < 0))
 
     def _finer(self, bits: int) -> Value:
-        """Return whether the last place is at most `bits` bits finer than the sum's, or the sum is zero."""
+        """Return whether the result's last place is at most `bits` bits finer than the sum's, or the sum is zero."""
         return (self.places >= -bits) | (self.magnitude == 0)
 
     def _at_least(self, significand: int, exponent: int) -> Value:
-        """Return whether the magnitude is at least ``significand * 2**exponent``."""
+        """Return whether the magnitude of the sum is at least ``significand * 2**exponent``."""
         width = len(self.magnitude)
         places = self.h.named("limit", exponent - self.lowest, _DISTANCE)
         below = Mux(places >= width, 0, self.magnitude >> places.as_unsigned()[: width.bit_length()])

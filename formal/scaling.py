@@ -1,4 +1,4 @@
-"""Block scales: the offset of exponents, and the scale of a group."""
+"""Proofs about block scales: the exponent offset, and the product of the two scales of a group."""
 
 from amaranth.hdl import Const, Mux, Value, signed
 

@@ -1,4 +1,4 @@
-"""Operand selection: which units are selected, and that no other unit has any influence."""
+"""Proofs about operand selection: the right units are selected, and no other unit has any influence."""
 
 from amaranth.hdl import Array, Cat, Const, Mux, Value
 
@@ -23,7 +23,7 @@ __all__ = [
 
 SELECTION = Topic("selection")
 UNIT_BITS = (8, 16)
-#: Unit that the 3:1 multiplexers of stored slots 0 and 1 do not reach.
+#: Unit that the 3:1 multiplexer of a stored slot does not reach, for slot 0 and for slot 1.
 UNREACHED = (3, 0)
 
 
@@ -34,7 +34,7 @@ def _muxes(config: CoreConfig) -> list[Parameters]:
 def chunk_muxes(
     h: Harness, name: str, mux: str, nibble: Value, rule: Value | RuleCode, units: list[Value]
 ) -> tuple[NibbleDecoder, list[Value]]:
-    """Instantiate one chunk's decoder and multiplexers, and return the decoder and both outputs."""
+    """Instantiate the decoder and the multiplexers of one chunk. Return the decoder and both outputs."""
     decoder = h.add(f"{name}_decoder", NibbleDecoder(mux), nibble=nibble, rule=rule)
     outputs = []
     for slot, one_hot in enumerate((decoder.select0, decoder.select1)):
@@ -46,17 +46,17 @@ def chunk_muxes(
 
 
 def exchanged_nibble(h: Harness, decoder: NibbleDecoder, nibble: Value) -> Value:
-    """Return the nibble with its indices in the order of the multiplexers."""
+    """Return the nibble after the decoder's exchange of indices."""
     return h.named("exchanged", Mux(decoder.swap, Cat(nibble[2:], nibble[:2]), nibble))
 
 
 def is_wide(config: CoreConfig, code: Value) -> Value:
-    """Return whether a code is that of an element of 16 bits or more, whose metadata selects units of 16 bits."""
+    """Return whether a code is of an element of 16 bits or more, for which metadata selects units of 16 bits."""
     return Cat(code == place for place, element in enumerate(config.elements) if element.container_bits >= 16).any()
 
 
 def selected_byte(config: CoreConfig, byte: int, *, wide: bool) -> int:
-    """Return the byte of the selection's output that holds the operand of a stored byte of A.
+    """Return the byte of the selection's output that contains the operand of a stored byte of A.
 
     In an interleaved datapath, chunks of 8-bit units take turns: byte 0 of a chunk, byte 0 of the next, byte 1 of each.
     """
@@ -66,7 +66,7 @@ def selected_byte(config: CoreConfig, byte: int, *, wide: bool) -> int:
 
 
 def assume_possible_width(h: Harness, config: CoreConfig, wide: Value) -> None:
-    """Exclude the unit width that a configuration does not have."""
+    """Exclude the unit width (8 or 16 bits) that no element of the configuration has."""
     widths = {element.wide for element in config.elements}
     if len(widths) == 1:
         h.assume(wide == widths.pop())

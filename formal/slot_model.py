@@ -1,4 +1,4 @@
-"""Reference model of the two instruction slots of ``wgmma`` and ``tcgen05``, and claims that compare the hardware.
+"""Reference model of the two instruction slots of ``wgmma`` and ``tcgen05``, and claims that the hardware agrees.
 
 Instructions are accepted, fetched and multiplied in program order, two at a time. The claims about slots, requests and
 operands together are inductive.
@@ -29,14 +29,14 @@ __all__ = [
 
 
 def instruction_layout(**fields: ShapeLike) -> data.StructLayout:
-    """Return the layout of an instruction in the model: mark, fields of both families, and additional `fields`."""
+    """Return the layout of a model instruction: a mark, the fields of both instruction families, and `fields`."""
     flags = ("a_shared", "a_transposed", "b_transposed", "negated", "add")
     common = {"mark": 1, "control": control_layout(), **dict.fromkeys(flags, 1), "last_panel": 5}
     return data.StructLayout(common | fields)
 
 
 class SlotModel:
-    """Model of two instructions in two slots, which runs beside the hardware.
+    """Model of two instructions in two slots, which runs in parallel with the hardware.
 
     With `accepted`, `instruction` enters a slot; with `multiplied`, a panel of the oldest is multiplied.
 
@@ -60,7 +60,7 @@ class SlotModel:
         self.current: Any = self.in_slot(self.slot)
         self.other: Any = self.in_slot(~self.slot)
         last = h.named("last", multiplied & (self.panel == self.current.last_panel))
-        #: Slots that are filled in the current cycle.
+        #: Bit of each instruction slot that is filled in the current cycle.
         self.filled = h.named("filled", accepted << self.next_slot, SLOTS)
         m.d.sync += [
             self.occupied.eq((self.occupied | self.filled) & ~(last << self.slot)),
@@ -78,15 +78,15 @@ class SlotModel:
         h.claim("begun", (self.panel == 0) | (~none & (self.panel <= self.current.last_panel)))
 
     def in_slot(self, slot: Value) -> Any:
-        """Return the instruction in a slot."""
+        """Return the instruction in an instruction slot."""
         return Array(self.instructions)[slot]
 
     def at_current(self, slots: Value) -> Value:
-        """Return the bit of the active slot, from one bit for each slot."""
+        """Return the bit of the slot that is being multiplied, from a word with one bit for each slot."""
         return slots.bit_select(self.slot, 1)
 
     def at_other(self, slots: Value) -> Value:
-        """Return the bit of the other slot, from one bit for each slot."""
+        """Return the bit of the slot that is not being multiplied, from a word with one bit for each slot."""
         return slots.bit_select(~self.slot, 1)
 
     def turn(self, name: str, turn: Any, end: Value) -> tuple[Value, Value]:
@@ -104,7 +104,7 @@ class SlotModel:
         return slot, left
 
     def missing(self, name: str, turn: Any, left: Value, arrived: Value) -> Value:
-        """Model which slots wait for an operand, until their bit of `arrived`, and claim that the hardware agrees."""
+        """Model which slots wait for an operand until their bit of `arrived`, and claim that the hardware agrees."""
         h = self._h
         missing = Signal(SLOTS, name=f"missing_{name}")
         h.m.d.sync += missing.eq(missing & ~arrived | self.filled)
@@ -115,7 +115,7 @@ class SlotModel:
 
 
 def claim_slots(h: Harness, slots: Any, model: SlotModel, names: Sequence[str]) -> None:
-    """Claim that the hardware's slots hold the instructions of the model, in the fields `names`."""
+    """Claim that the hardware's slots contain the instructions of the model, in the fields `names`."""
     h.claim("slots", (slots.occupied == model.occupied) & (slots.next_slot == model.next_slot))
     h.claim("slot", (slots.slot == model.slot) & (slots.panel == model.panel))
     for slot, instruction in enumerate(model.instructions):
@@ -128,10 +128,10 @@ def claim_slots(h: Harness, slots: Any, model: SlotModel, names: Sequence[str]) 
 
 @dataclass(frozen=True)
 class OwnPanels:
-    """The panels of an instruction that a stream carries: all, or every other panel of B in a pair of CTAs."""
+    """Panels of an instruction that a stream transfers: all panels, or every other panel of B in a pair of CTAs."""
 
-    total: Callable[[Any], Value]  #: Number of these panels of an instruction
-    #: Number of these panels that were multiplied, from the number of all multiplied panels of an instruction.
+    total: Callable[[Any], Value]  #: Number of panels of an instruction that the stream transfers
+    #: Number of the stream's panels that were multiplied, from the number of all panels of the instruction that were.
     used: Callable[[Any, Value], Value]
 
 
@@ -148,7 +148,7 @@ def claim_stream(
     own: OwnPanels = ALL_PANELS,
     number: Callable[[Any, Value], Value] = lambda _, place: place[:5],
 ) -> tuple[Any, Value]:
-    """Claim that the panels of a stream are requested in order, and that those in its queue are multiplied next.
+    """Claim that a stream requests panels in order, and that the panels in its queue are multiplied next.
 
     `turn` and `requests` are those of the operand, and `number` returns the number of a panel, given an instruction and
     a place in the order of its panels. Return the instruction for which a panel is requested, and the panel's place.
@@ -162,7 +162,8 @@ def claim_stream(
         h.m.d.sync += place.eq(Mux(end, 0, place + 1))
     h.claim(f"requests_of_{name}", requests.valid == left.any())
 
-    # Panels in the queue: the next ones of the current instruction, then the first ones of the other.
+    # The queue contains the next panels of the current instruction, followed by the first panels of the other
+    # instruction.
     current, other, count = model.current, model.other, queue.count
     widths = {"used": 6, "rest": 6, "all": 7}
     used, rest, of_both = (Signal(bits, name=f"{word}_of_{name}") for word, bits in widths.items())
@@ -185,7 +186,7 @@ def claim_stream(
 
 
 def claim_b(h: Harness, parts: Any, fetch: FetchStandIn, model: SlotModel, own: OwnPanels = ALL_PANELS) -> None:
-    """Claim that panels of B are requested with the right descriptor, major and length, and multiplied in order."""
+    """Claim that requests for panels of B have the right descriptor, major and length, and are in order."""
     requests = parts.fetch.b
     request: Any = requests.payload
     instruction, place = claim_stream(h, model, "b", parts.slots.b, requests, fetch.panels, own)
@@ -201,7 +202,7 @@ def claim_b(h: Harness, parts: Any, fetch: FetchStandIn, model: SlotModel, own: 
 def claim_a(
     h: Harness, parts: Any, fetch: FetchStandIn, model: SlotModel, elsewhere: Value
 ) -> tuple[list[list[Value]], Value]:
-    """Claim that A is requested panel by panel, if it is in shared memory; `elsewhere` ends the turn of any other A.
+    """Claim that A in shared memory is requested panel by panel. For other A, `elsewhere` ends the turn.
 
     Return which core matrices of A are stored for each slot, two for each panel, and the slots that lack some of A.
     """
@@ -229,7 +230,7 @@ def claim_a(
     h.claim("request_of_a", ~requests.valid | Cat(right).all())
     h.claim("panel_of_a", request.panel == panel)
     h.claim("a_elsewhere", ~elsewhere | (pending & ~instruction.a_shared))
-    # Number of core matrices that were read for the current slot, and index of the one that arrives now.
+    # `read` counts the core matrices that were read for the current slot. `number` identifies the one that arrives.
     read = h.named("read_of_a", Cat(fetch.segment, panel, Const(0, 1)))
     h.claim("a_begun", (read == 0) | (pending & instruction.a_shared))
     owner = model.in_slot(core_matrix.tag)

@@ -1,4 +1,4 @@
-"""A unit at full width is the sequence of its stages, whatever these compute.
+"""Proof that a unit at full width is the sequence of its stages, whatever the stages compute.
 
 Each stage is proved separately. Here one step is marked, which may be any step, and each stage is shown to receive the
 data of this step in the right cycle. Stand-ins replace the stages: given the data of the marked step, a stand-in
@@ -24,29 +24,29 @@ __all__ = ["UNIT"]
 
 #: Path of a port: the names that lead to it.
 _Path = tuple[str | int, ...]
-#: Stages with registers inside, and the cuts of these registers.
+#: Stages with pipeline registers inside, and the names (cuts) of these registers.
 _WITHIN = {"multiply": ("product",), "reduce": ("align", "tree"), "round": ("reduce", "count", "normalise")}
-#: Inputs of the round stage that only floats use: in a unit without floats they are not connected.
+#: Inputs of the round stage that only floats use, and that a unit without floats does not connect.
 _INTEGERS: dict[_Path, Any] = {(name,): 0 for name in ("headroom", "nan", "positive_inf", "negative_inf")}
 
 
 @dataclass(frozen=True)
 class _StandIn:
-    """Stand-in for a pipeline stage."""
+    """Stand-in for a pipeline stage of a unit."""
 
-    #: The stand-in receives the data of the marked step; it then returns the answer of the marked step.
+    #: Whether the stand-in receives the inputs of the marked step, and whether it outputs the results of that step.
     receiving: Value
     answering: Value
-    answers: dict[_Path, Value]  #: Answer of the marked step, by output
+    answers: dict[_Path, Value]  #: Results of the marked step, by output
 
 
 def _cycles_in(name: str, config: CoreConfig) -> int:
-    """Return the latency of a stage in cycles."""
+    """Return the latency of a pipeline stage in cycles."""
     return sum(cut in config.cuts for cut in _WITHIN.get(name, ()))
 
 
 def _behind(paths: dict[_Path, Value], *prefix: str) -> dict[_Path, Value]:
-    """Return the entries whose paths begin with a prefix, and remove the prefix."""
+    """Return the entries whose paths begin with a prefix. The prefix is removed from their paths."""
     return {path[len(prefix) :]: value for path, value in paths.items() if path[: len(prefix)] == prefix}
 
 
@@ -56,7 +56,7 @@ def _alike(port: Value, expected: Any) -> Value:
 
 
 def _stand_in(h: Harness, name: str, stage: Any, expected: dict[_Path, Any], cycles: int, enable: Value) -> _StandIn:
-    """Replace a stage with a latency of some cycles by a stand-in that expects the data of the marked step."""
+    """Replace a pipeline stage by a stand-in that expects the data of the marked step. Its latency is `cycles`."""
     ports = {path: (member.flow, Value.cast(value)) for path, member, value in stage.signature.flatten(stage)}
     inputs = {path: value for path, (flow, value) in ports.items() if flow is In and path != ("enable",)}
     outputs = {path: value for path, (flow, value) in ports.items() if flow is not In}
@@ -72,8 +72,8 @@ def _stand_in(h: Harness, name: str, stage: Any, expected: dict[_Path, Any], cyc
     return _StandIn(same, answering, answers)
 
 
-#: Sets of cuts beside those of presets, which together contain every cut within a stage. With all nine registers at
-#: once the engine does not finish in ten minutes.
+#: Sets of cuts besides those of presets, which together contain every cut within a stage. With all nine registers in
+#: one unit, the engine does not finish in ten minutes.
 _OTHER_CUTS = (("product", "tree", "count"), ("align", "count", "normalise"))
 
 
@@ -94,7 +94,7 @@ def _stages(h: Harness, config: CoreConfig) -> None:
     unit = h.add("unit", opened(Unit)(config))
     parts, enable = unit.parts, h.free("enable")
     marked = constant(h, "marked_step", unit.step.shape())
-    # Enabled cycles since the marked step entered, the first one included; zero before.
+    # Number of enabled cycles since the marked step entered, including the first. Zero before the step entered.
     age = Signal(range(config.latency + 2), name="age")
     claim_chosen(h, age == 0)
     enters = h.named("enters", h.free("mark") & enable & (age == 0))
@@ -119,7 +119,7 @@ def _stages(h: Harness, config: CoreConfig) -> None:
     aligned = _behind(enter("align", {("control",): control, ("c",): c, **scales, **multiplied}), "o")
     addends = {("i", *path): value for path, value in _behind(aligned, "addends").items()}
     narrow = [element.format.is_integer and element.container_bits == 4 for element in config.elements]
-    # A unit with integers of 4 bits only does not decode the element.
+    # A unit that has only 4-bit integers does not decode the element format.
     integers = Cat(all(narrow) or control.a == code for code, is_narrow in enumerate(narrow) if is_narrow).any()
     total = enter("reduce", {**addends, ("integer_groups",): integers})
     special = {path: value for path, value in aligned.items() if path[0] != "addends"}
@@ -133,8 +133,8 @@ def _stages(h: Harness, config: CoreConfig) -> None:
         depth = sum(cut in config.cuts for cut in CUTS[: CUTS.index(name)])
         h.claim(f"{name}_receives", ~now(depth - _cycles_in(name, config)) | stage.receiving)
         h.claim(f"{name}_answers", ~now(depth) | stage.answering)
-    # Accumulator and scales also bypass the multiply stage, to the align stage: a copy of their registers at the select
-    # cut.
+    # The accumulator and the scales also bypass the multiply stage, on the way to the align stage. These lines are a
+    # copy of their registers at the select cut.
     sources = unit.step, marked
     passing, expected = (Cat(each.c, each.c[31] ^ each.overflow, each.scale_a, each.scale_b) for each in sources)
     cycles = int("select" in config.cuts)

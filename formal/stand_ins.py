@@ -1,4 +1,4 @@
-"""Stand-ins for the surroundings of parts under proof: arrays, fetch, reader of tensor memory, accumulators.
+"""Stand-ins for neighbours of the component under proof: arrays, operand fetch, column reader, accumulators.
 
 A stand-in may act at any time at which the real part may; the real parts are proved separately (``warp.operands``,
 ``fetch.both``, ``tensor_operands.columns``, ``accumulators``). Every operand word carries a label: the mark of its
@@ -45,39 +45,39 @@ __all__ = [
 ]
 
 WORD = 32
-#: Width of the position in a label: the index of a word among those of all arrays.
+#: Width of the position in a label, in bits. The position is the index of a word among those of all arrays.
 PLACE_BITS = 10
-#: Segments of 16 bytes of a row of A.
+#: Number of 16-byte segments in a row of A.
 SEGMENTS = 2
-#: Panels that may be fetched before their multiplication, and items in the stand-in for an array.
+#: Maximum number of panels that are fetched before their multiplication, and of items in an array's stand-in.
 DEPTH = 2
-#: A panel that was fetched ahead: mark of its instruction, and its index.
+#: Panel that was fetched in advance: mark of its instruction, and panel number.
 _PANEL = data.StructLayout({"mark": 1, "panel": 5})
 
-#: Fields of a request that determine the columns it reads.
+#: Fields of a request that determine which columns are read.
 _COLUMN_FIELDS = ("sparse", "wide", "scaled", "last_panel", "a_shared")
-#: Arrays whose operands are checked. They have 64 lanes, so that block scales of A have a second column.
+#: Number of arrays in the proof. Their 64 lanes give the block scales of A a second column.
 ARRAYS = 4
 ROWS_OF_ARRAYS = ROWS * ARRAYS
-#: Maximum number of columns of an instruction in tensor memory, by operand, for a memory with so many lanes; and the
-#: number of an operand's first column, in the order of reading.
+#: Maximum number of columns of each operand in tensor memory, for the lanes in the proof. `FIRST_OF` has the number of
+#: each operand's first column, in the order of reading.
 COLUMNS_OF = {Operand.METADATA: 2, Operand.SCALE_A: ROWS_OF_ARRAYS // 32, Operand.SCALE_B: 8, Operand.A: 8}
 FIRST_OF = {operand: sum([*COLUMNS_OF.values()][:number]) for number, operand in enumerate(COLUMNS_OF)}
 ALL_COLUMNS = sum(COLUMNS_OF.values())
 
 
 def label(mark: Value, place: int) -> Value:
-    """Return a labelled word of an operand: mark of its instruction, and its position."""
+    """Return a labelled operand word, which identifies the instruction (by its mark) and the word's position."""
     return Cat(mark, Const(place, PLACE_BITS), Const(0, WORD - 1 - PLACE_BITS))
 
 
 def place_of_a(array: int, lane: int, register: int) -> int:
-    """Return the index of a register of A."""
+    """Return the index of a register of A among the registers of all arrays."""
     return (array * LANES + lane) * REGISTERS + register
 
 
 def label_of_b(mark: Value, panel: Value, column: int, word: int) -> Value:
-    """Return a labelled word of a panel of B: mark of its instruction, panel, column, and position in the column."""
+    """Return a labelled word of B, which identifies the instruction (by its mark), the panel, column and position."""
     return Cat(mark, panel, Const(column, 3), Const(word, 4))
 
 
@@ -101,7 +101,7 @@ def holds_core_matrix(fragments: Any, mark: Value, panel: int, segment: int, bit
 
 
 def descriptor(mark: Value, which: int) -> Value:
-    """Return a descriptor whose bits are the mark of its instruction, except for one that is 1 for A and 0 for B."""
+    """Return a descriptor filled with the mark of its instruction, except for a bit that tells A (1) from B (0)."""
     layout = panel_request_layout()["descriptor"].shape
     bits = [mark] * layout.size
     bits[layout["reserved0"].offset] = Const(which, 1)
@@ -109,7 +109,7 @@ def descriptor(mark: Value, which: int) -> Value:
 
 
 def array_stand_in(h: Harness, count: int) -> type[Warp]:
-    """Return a class of `count` stand-ins for arrays, which accept operands at any time and return nothing."""
+    """Return a class of `count` stand-ins for arrays, which accept operands in any cycle and have no results."""
     ready = iter([h.free(f"array_{array}_ready") for array in range(count)])
 
     def build(array: Any) -> Module:
@@ -121,7 +121,7 @@ def array_stand_in(h: Harness, count: int) -> type[Warp]:
 
 
 class Queue:
-    """A queue inside a stand-in, of two panels or of two other items; `entries` has the oldest item first."""
+    """A queue inside a stand-in for two panels or two other items. `entries` starts with the oldest item."""
 
     def __init__(self, name: str, shape: ShapeLike = _PANEL, *, reset_less: bool = True) -> None:
         self.count = Signal(range(DEPTH + 1), name=f"{name}_count")
@@ -133,7 +133,7 @@ class Queue:
         return self.count == DEPTH
 
     def build(self, m: Module, push: Value, pop: Value, item: Value) -> None:
-        """Add the registers to a module: `item` enters with `push`, the oldest entry leaves with `pop`."""
+        """Add the queue's registers to a module. With `push` the item enters, and with `pop` the oldest one leaves."""
         first, second = self.entries
         m.d.sync += self.count.eq(self.count + push - pop)
         with m.If(pop):
@@ -146,7 +146,7 @@ class Queue:
 
 
 class FetchStandIn:
-    """Stand-in for the fetch from shared memory: reads at any time, and holds up to two panels of B.
+    """Stand-in for the operand fetch from shared memory. It reads in any cycle, and stores up to two panels of B.
 
     Attributes
     ----------
@@ -166,7 +166,7 @@ class FetchStandIn:
         self.core_matrix = Signal(layout, reset_less=True, name="core_matrix_of_a")
         names = ("may_read_b", "may_offer_b", "may_read_a")
         self._read_b, self._offer_b, self._read_a = (h.free(name) for name in names)
-        #: Class that replaces the component.
+        #: Class that replaces the operand fetch in the component under proof.
         self.component = stand_in(OperandFetch, self._build)
 
     def _build(self, fetch: Any) -> Module:
@@ -206,7 +206,7 @@ class FetchStandIn:
 
 
 class ColumnReaderStandIn:
-    """Stand-in for the reader of tensor memory: reads the columns of a request in any order, at any time.
+    """Stand-in for the reader of tensor memory. It reads the columns of a request in any order, in any cycle.
 
     Attributes
     ----------
@@ -229,7 +229,7 @@ class ColumnReaderStandIn:
         self.tag, self.mark = (Signal(reset_less=True, name=name) for name in ("column_tag", "column_mark"))
         self.done = Signal(ALL_COLUMNS, name="columns_done")
         self.accepted = Signal(name="columns_accepted")
-        #: Class that replaces the component.
+        #: Class that replaces the reader of tensor memory in the component under proof.
         self.component = stand_in(TensorOperands, self._build)
 
     def _build(self, reader: Any) -> Module:
@@ -261,7 +261,7 @@ class ColumnReaderStandIn:
 
 
 def needed_columns(sparse: Value, wide: Value, scaled: Value, last_panel: Value, a_shared: Value) -> Value:
-    """Return the columns of an instruction: one of metadata if elements are wide, one of B's scales per 32 of N."""
+    """Return which columns an instruction reads: one of metadata if wide, one of B's scales per 32 columns of N."""
     metadata = Cat(sparse, sparse & ~wide)
     of_b = Cat(scaled & ((last_panel >> 2) >= number) for number in range(COLUMNS_OF[Operand.SCALE_B]))
     return Cat(
@@ -275,7 +275,7 @@ def word_of_column(mark: Value, operand: Operand, number: int, lane: int) -> Val
 
 
 class AccumulatorsStandIn:
-    """Stand-in for the accumulators in tensor memory: delivers panels in the order of requests, at any time.
+    """Stand-in for the accumulators in tensor memory. It delivers panels in the order of requests, in any cycle.
 
     `panels` were requested and not multiplied yet; the highest bit of a request's column is the mark.
     """
@@ -283,7 +283,7 @@ class AccumulatorsStandIn:
     def __init__(self, h: Harness) -> None:
         self.panels = Queue("requested_d")
         self._accept, self._offer = h.free("may_request_d"), h.free("may_offer_d")
-        #: Class that replaces the component.
+        #: Class that replaces the accumulators in the component under proof.
         self.component = stand_in(Accumulators, self._build)
 
     def _build(self, store: Any) -> Module:
@@ -304,5 +304,5 @@ class AccumulatorsStandIn:
 
 
 def accumulator_word(mark: Value, panel: Value, place: int) -> Value:
-    """Return a labelled word of the accumulators: mark of its instruction, panel of D, and position in the panel."""
+    """Return a labelled accumulator word, which identifies the instruction, the panel of D, and the word's position."""
     return Cat(mark, panel, Const(place, PLACE_BITS))

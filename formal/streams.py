@@ -1,4 +1,4 @@
-"""Streams and control of core and warp: protocol, order, draining, reset.
+"""Proofs about streams and control of core and warp: protocol, order, draining, reset.
 
 Arithmetic is abstracted: a stand-in for the unit returns its accumulator after the latency of the pipeline. One bit
 marks one item. Since control does not depend on data, this covers all items.
@@ -37,12 +37,12 @@ __all__ = [
 ]
 
 CORE, WARP = Topic("core"), Topic("warp")
-#: Maximum number of blocks of outputs for which the engine finds invariants of a warp.
+#: Maximum number of output blocks for which the engine finds invariants of a warp.
 _FEW_BLOCKS = 8
 
 
 def _echo(unit: Any) -> Module:
-    """Build the stand-in for a unit: it returns the accumulator as the result."""
+    """Build a stand-in for a unit, which returns one bit of the accumulator as the result."""
     m = Module()
     bit = delayed(m, unit.step.c[0], unit.config.latency, unit.enable, "stage")
     m.d.comb += unit.result.d.eq(bit.replicate(32))
@@ -53,7 +53,7 @@ _ECHO = stand_in(Unit, _echo)
 
 
 class Flow:
-    """Model of a component's stream: counts items inside, at most `most` of them, and marks one item."""
+    """Model of a component's stream, which counts the items inside (at most `most`), and marks one item."""
 
     def __init__(self, h: Harness, reset: Value, source: stream.Interface, sink: stream.Interface, most: int) -> None:
         m = h.m
@@ -67,7 +67,7 @@ class Flow:
         m.d.sync += inside.eq(inside + self.accepts - self.delivers)
         h.observed["inside"] = inside
         self.most = most
-        # The marked item, and the number of items ahead of it.
+        # Whether an item was marked, the number of items ahead of it, and whether it was delivered.
         marked, self.ahead, self.passed = Signal(name="marked"), Signal(range(most + 2), name="ahead"), Signal()
         self.marks = h.named("marks", h.free("mark") & self.accepts & ~marked)
         with m.If(self.marks):
@@ -79,7 +79,7 @@ class Flow:
             m.d.sync += self.passed.eq(1)
 
     def claim(self, h: Harness, token: Value, payload: Value, reset: Value) -> None:
-        """Claim order and protocol: `token` is the mark that the result shows, `payload` the whole result."""
+        """Claim order and protocol. `token` is the mark in the result, and `payload` is the whole result."""
         h.claim("nothing_from_nothing", ~self.o_valid | (self.inside != 0))
         h.claim("holds_no_more", self.inside <= self.most)
         h.claim("order", ~self.o_valid | (token == self.awaited))
@@ -121,14 +121,14 @@ def constant(h: Harness, name: str, shape: ShapeLike) -> Signal:
 
 
 def claim_chosen(h: Harness, quiet: Value) -> None:
-    """Claim that `quiet` holds until the constants have been chosen, in the first cycle."""
+    """Claim that `quiet` holds in the first cycle, because the constants are chosen in it."""
     begun = Signal(name="begun")
     h.m.d.sync += begun.eq(1)
     h.claim("constants_are_chosen", begun | quiet)
 
 
 def offered(h: Harness, name: str, source: Any, reset: Value) -> tuple[Any, Value, Any]:
-    """Drive a payload that is stable while it waits, as valid is; return it, whether it waits, and its last value."""
+    """Drive a payload that is stable while it waits. Return the payload, whether it waits, and its last value."""
     payload = h.free(name, source.payload.shape())
     h.m.d.comb += source.payload.eq(payload)
     waiting, before = Signal(name=f"{name}_waits"), Signal(payload.shape(), reset_less=True, name=f"{name}_before")
@@ -138,12 +138,12 @@ def offered(h: Harness, name: str, source: Any, reset: Value) -> tuple[Any, Valu
 
 
 def bare(config: CoreConfig) -> CoreConfig:
-    """Return a configuration with the same array and pipeline, and everything else as small as possible."""
+    """Return a configuration with the same array and pipeline, and with the smallest formats and widths."""
     small = {"formats": ("f16", "s8"), "scales": (), "alignment_bits": 24, "fp8_alignment_bits": 24}
     return replace(config, name="array", mux="mux4", **small)
 
 
-#: A small array, for the parts around arrays, which are the same for every configuration.
+#: A small array for proofs about logic around arrays, which is the same for every configuration.
 SMALL_ARRAY = replace(bare(PRESETS["tiny"]), rows=4, columns=4)
 
 
@@ -161,12 +161,12 @@ def _of_marked(h: Harness, flow: Flow, name: str, value: Value) -> Value:
 
 
 def assume_a_rule(h: Harness, control: Any) -> None:
-    """Exclude control words whose rule code is unused."""
+    """Exclude control words with an unused rule code."""
     h.assume(Cat(control.rule == code for code in RuleCode).any())
 
 
 def _nibbles(flow: Flow, count: int) -> Value:
-    """Return nibbles: no rule defines those of the marked item, and all rules define those of others."""
+    """Return metadata nibbles that no rule defines for the marked item, and that all rules define for other items."""
     return Cat(Cat(Const(0, 2), ~flow.marks, Const(0, 1)) for _ in range(count))
 
 
@@ -213,7 +213,7 @@ def _core_reset(h: Harness, config: CoreConfig) -> None:
 def _alike(
     h: Harness, copies: Sequence[Any], drive: Callable[..., list[Any]], observe: Callable[..., Sequence[Value]]
 ) -> None:
-    """Drive two copies equally from different states, and claim that their outputs agree after the first reset.
+    """Drive two copies with equal inputs from different states, and claim equal outputs after the first reset.
 
     Each value that `observe` returns is a claim of its own: the fewer registers a claim depends on, the sooner the
     engine finds its invariant.
@@ -233,7 +233,7 @@ def _alike(
 
 
 def _warp_cycles(config: CoreConfig) -> int:
-    """Number of cycles in which a warp takes two instructions and delivers their results."""
+    """Number of cycles in which a warp accepts two instructions and delivers their results."""
     blocks, steps = _blocks_and_steps(config)
     return 2 * blocks * steps + 3 * config.latency + 8
 
@@ -243,7 +243,7 @@ def _blocks_and_steps(config: CoreConfig) -> tuple[int, int]:
 
 
 def few_blocks(config: CoreConfig) -> CoreConfig:
-    """Return a configuration with at most eight blocks of outputs: the engine cannot handle larger counters."""
+    """Return a configuration with at most eight blocks of outputs, since the engine cannot handle larger counters."""
     return config if config.warp_blocks <= _FEW_BLOCKS else replace(config, rows=4, columns=4)
 
 

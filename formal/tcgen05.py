@@ -1,4 +1,4 @@
-"""``tcgen05`` on the tensor cores of a CTA: every array receives its own rows, columns, metadata, scales and D.
+"""Proofs about ``tcgen05`` on a CTA's tensor cores: every array gets its own rows, columns, metadata, scales and D.
 
 Arrays, the fetch, the reader of tensor memory and the accumulators are replaced by stand-ins
 (:mod:`~sptc.formal.stand_ins`). Every operand word carries a label: the mark of its instruction, and its place.
@@ -43,13 +43,13 @@ from .streams import SMALL_ARRAY, assume_a_rule
 __all__ = ["TCGEN05"]
 
 TCGEN05 = Topic("tcgen05")
-#: Element code with 16 bits, whose metadata is one column; the other element of the small array has 8 bits.
+#: Code of the 16-bit element, whose metadata is one column. The other element of the small array has 8 bits.
 _WIDE = 0
-#: Operands in tensor memory other than D; the address of their first column is the mark of their instruction.
+#: Operands in tensor memory other than D. The address of an operand's first column is the mark of its instruction.
 _IN_COLUMNS = ("a", "metadata", "scale_a", "scale_b")
-#: An instruction, without the addresses of its operands.
+#: Layout of an instruction without the addresses of its operands.
 _INSTRUCTION = instruction_layout(sparsity_selector=1, scale_size=2, byte_a=2, byte_b=2, pair=1, odd=1)
-#: Panels of B of one CTA of a pair: the panels of both CTAs are multiplied in turn; N is a multiple of 16.
+#: Panels of B that one CTA of a pair provides. The CTAs of a pair alternate, and N is a multiple of 16.
 _OWN_B = OwnPanels(
     lambda i: Mux(i.pair, (i.last_panel + 1) >> 1, i.last_panel + 1),
     lambda i, panel: Mux(i.pair, (panel + ~i.odd) >> 1, panel),
@@ -57,7 +57,7 @@ _OWN_B = OwnPanels(
 
 
 def _number_of_d(i: Any, place: Value) -> Value:
-    """Return the index of the panel of D at a position in the order; a pair alternates between the halves of N."""
+    """Return the number of the panel of D at a position in the order. A pair alternates between the halves of N."""
     half = (i.last_panel + 1) >> 1
     return Mux(i.pair, (place >> 1) + Mux(place[0], half, 0), place)[:5]
 
@@ -131,7 +131,7 @@ def _order(h: Harness) -> None:
 
 
 def _claim_columns(h: Harness, cta: Any, columns: ColumnReaderStandIn, model: SlotModel) -> tuple[list[Signal], Value]:
-    """Claim that columns of tensor memory are requested first for one slot, then for the other.
+    """Claim that the columns of tensor memory are requested for one slot first, and then for the other slot.
 
     Return the columns that are stored for each slot, and the slots for which some columns are missing.
     """
@@ -197,7 +197,7 @@ def _claim_accumulators(h: Harness, cta: Any, accumulators: AccumulatorsStandIn,
 def _claim_stored_a(
     h: Harness, cta: Any, slot: int, instruction: Any, core_matrices: list[Value], columns: Signal
 ) -> None:
-    """Claim that words of A that have arrived are stored in their registers.
+    """Claim that every word of A that has arrived is stored in the right register.
 
     A column of tensor memory holds four bytes of each row: column 4 s + t is word t of segment s (PTX ISA, packing of
     A). For row 8 h + g this word belongs to lane 4 g + t, register 2 s + h.
@@ -218,7 +218,7 @@ def _claim_stored_a(
 
 
 def _claim_stored_words(h: Harness, cta: Any, slot: int, instruction: Any, columns: Signal) -> None:
-    """Claim that metadata and block scales that have arrived are stored in their registers.
+    """Claim that all metadata and block scales that have arrived are stored in the right registers.
 
     The metadata of a row is in the lane of this row. For wide elements both pairs of a quad use one column; for 8-bit
     elements each pair has its own. Block scales of 32 rows or columns share a column, with one lane each (PTX ISA
@@ -242,7 +242,7 @@ def _claim_stored_words(h: Harness, cta: Any, slot: int, instruction: Any, colum
 
 
 def _claim_arrays(h: Harness, cta: Any, model: SlotModel, multiplied: Value, of_other_cta: tuple[Value, Value]) -> None:
-    """Claim the operands of each array with a panel; `of_other_cta` is the mark and number of that CTA's panel of B."""
+    """Claim the operands of each array for a panel. `of_other_cta` has the mark and number of the other CTA's panel."""
     current, panel = model.current, model.panel
     number, mark = _number_of_d(current, panel), current.mark
     is_own = ~current.pair | (panel[0] == current.odd)
@@ -273,11 +273,11 @@ def _claim_arrays(h: Harness, cta: Any, model: SlotModel, multiplied: Value, of_
                 of_tensor = word_of_column(mark, Operand.A, 4 * segment + thread, row_of_a)
                 of_a = Mux(current.a_shared, label(mark, place), of_tensor)
                 of_c = accumulator_word(mark, number, place)
-                a.append(operands.a[lane][register][:15] == of_a[:15])  # the sign of an f16 may be changed
+                a.append(operands.a[lane][register][:15] == of_a[:15])  # the sign of an f16 may be inverted
                 b.append(operands.b[lane][register] == label_of_b(mark_of_b, panel_of_b, group, 4 * register + thread))
                 c.append(operands.c[lane][register] == Mux(current.add, of_c, 0))
             narrow, wide = (word_of_column(mark, Operand.METADATA, column, row) for column in (pair, 0))
-            column = Cat(Const(group, 3), number)  # width of D and of B
+            column = Cat(Const(group, 3), number)  # width of the words of D and of B
             first = Const(FIRST_OF[Operand.SCALE_B], range(ALL_COLUMNS))
             of_scale_a = word_of_column(mark, Operand.SCALE_A, row // 32, row % 32)
             of_scale_b = Cat(mark, (first + column[5:])[: len(first)], column[:5], Const(0, 2))

@@ -1,4 +1,4 @@
-"""The two streams of a tensor core: which of them may start, and to which a result belongs.
+"""Proofs about the two streams of a tensor core: which stream may start, and which stream gets a result.
 
 The array is replaced by a stand-in with two items, since a warp is proved separately.
 """
@@ -22,19 +22,19 @@ from .streams import Flow, bare
 __all__ = ["TENSOR_CORE", "Echo", "EchoEverywhere", "words_of_result"]
 
 TENSOR_CORE = Topic("tensor_core")
-#: Cycles from the start of an instruction to the next start, by sparsity and by whether A takes four registers:
-#: measured on an H200, and written here independently of the hardware.
+#: Minimum cycles between the starts of two instructions, by sparsity and by whether A takes four registers. The figures
+#: are measured on an H200, and are written here independently of the hardware.
 _PACES = {(0, 0): 4, (0, 1): 6, (1, 0): 6, (1, 1): 8}
 
 
 class Echo(Warp):
-    """Stand-in for the array: a queue of two items that shows the lowest bits of A and of B of each item."""
+    """Stand-in for the array: a queue of two items, which outputs the lowest bits of A and of B of each item."""
 
-    #: Number of bits that are shown.
+    #: Number of bits of an item that the stand-in outputs.
     bits = 2
 
     def elaborate(self, platform: object) -> Module:
-        """Build the queue."""
+        """Build the queue of the stand-in."""
         m, queue = Module(), Queue("items", self.bits, reset_less=False)
         m.d.comb += [self.i.ready.eq(queue.count != DEPTH), self.o.valid.eq(queue.count != 0)]
         self.show(m, queue.entries[0])
@@ -42,27 +42,27 @@ class Echo(Warp):
         return m
 
     def shown(self) -> Value:
-        """Return the two bits that are shown."""
+        """Return the two bits of an item that the stand-in outputs."""
         return Cat(self.i.payload.a[0][0][0], self.i.payload.b[0][0][0])
 
     def show(self, m: Module, first: Value) -> None:
-        """Drive the first word of the result with these bits."""
+        """Drive the first word of the result with the bits of the oldest item."""
         m.d.comb += self.o.payload.d[0][0].eq(first)
 
 
 class EchoEverywhere(Echo):
-    """Four bits of an item, which every word of the result shows, with its own position."""
+    """Stand-in for the array. Every word of a result has four bits of the item and the word's position."""
 
     bits = 4
 
     def show(self, m: Module, first: Value) -> None:
-        """Drive every word of the result."""
+        """Drive every word of the result with the bits of the oldest item and the word's position."""
         for place, word in words_of_result(self.o.payload):
             m.d.comb += word.eq(Cat(first, Const(place, 8)))
 
 
 def words_of_result(result: data.View) -> Iterator[tuple[int, Value]]:
-    """Yield every word of a result with its own number: registers of all lanes, and flags of all rows."""
+    """Yield every word of a result with its number: the registers of all lanes, then the flags of all rows."""
     for lane, register in product(range(LANES), range(REGISTERS)):
         yield lane * REGISTERS + register, result.d[lane][register]
     for row in range(ROWS):
@@ -70,13 +70,13 @@ def words_of_result(result: data.View) -> Iterator[tuple[int, Value]]:
 
 
 def _streams(config: CoreConfig) -> Iterator[Parameters]:
-    """Both streams, on one array: the surroundings of the array are the same for every configuration."""
+    """Parameters for both streams, on one array. The logic around the array is the same for every configuration."""
     array = replace(bare(config), rows=4, columns=4)
     if array.serves_warp:
         yield from ((array, of_panels) for of_panels in (False, True))
 
 
-# The covers are reached once two instructions have started and left.
+# Sixteen cycles reach the covers: two instructions start and leave.
 @TENSOR_CORE.property("order", _streams, cycles=16)
 def _order(h: Harness, config: CoreConfig, of_panels: bool) -> None:
     """Every result returns to the stream of its operands, in order, whatever the other stream does.
@@ -120,7 +120,7 @@ def _order(h: Harness, config: CoreConfig, of_panels: bool) -> None:
     with h.m.Elif(left != 0):
         h.m.d.sync += left.eq(left - 1)
     h.claim("pace", ~begins | (left == 0))
-    # Items of both streams together, at most those of the stand-in.
+    # Number of items of both streams in the array, at most the capacity of the stand-in.
     count = Signal(range(DEPTH + 1), name="count")
     taken = Cat(stream.valid & stream.ready for stream in (core.i, core.panel)).any()
     delivered = Cat(stream.valid & stream.ready for stream in (core.o, core.panel_result)).any()

@@ -1,4 +1,4 @@
-"""Operands in tensor memory: which columns an instruction reads, in which order, and when they are complete."""
+"""Proofs about operands in tensor memory: which columns an instruction reads, their order, and their completion."""
 
 from amaranth.hdl import Cat, Mux, Signal
 
@@ -13,7 +13,7 @@ __all__ = ["TENSOR_OPERANDS"]
 TENSOR_OPERANDS = Topic("tensor_operands")
 
 
-# The covers are reached in the longest instruction, which has 22 columns, and at the start of the next one.
+# The covers are reached in the longest instruction, which has 22 columns, and at the start of the next instruction.
 @TENSOR_OPERANDS.property("columns", once, cycles=26)
 def _columns(h: Harness) -> None:
     """Every instruction reads all its columns once, in order and without gaps, and labels each with its operand.
@@ -29,7 +29,7 @@ def _columns(h: Harness) -> None:
     h.m.d.comb += operands.i.valid.eq(h.free("i_valid") & ~reset)
     memory = operands.memory
     accepts = h.named("accepts", operands.i.valid & operands.i.ready)
-    # Number of columns of each operand, zero for an absent one, written here independently of the hardware.
+    # Number of columns of each operand, zero for an absent operand. It is computed independently of the hardware.
     counts = {
         Operand.METADATA: Mux(request.sparse, Mux(request.wide, 1, 2), 0),
         Operand.SCALE_A: Mux(request.scaled, 4, 0),

@@ -1,4 +1,4 @@
-"""Metadata from end to end: the flags of a result, for all metadata words.
+"""Proof about metadata from end to end: the flags of a result are right for all metadata words.
 
 In a warp, for every metadata word, rule and format, the flags of a result name exactly the chunks whose nibble the rule
 does not define. Places in registers are written by hand from PTX, as in :mod:`~sptc.formal.gathering`. What an array
@@ -54,7 +54,7 @@ def _warps(config: CoreConfig) -> Iterator[Parameters]:
         yield (few_blocks(replace(bare(config), cuts=(), mux=config.mux)),)
 
 
-# The covers are reached once a warp takes an instruction and delivers its result, with three cycles more.
+# Number of cycles that reach the covers: a warp accepts an instruction and delivers its result, plus three cycles.
 @VALIDITY.property("warp", _warps, cycles=lambda config: 2 * config.warp_blocks + 4)
 def _of_registers(h: Harness, config: CoreConfig) -> None:
     """The flags of a result name exactly the chunks whose nibble, in the metadata registers, the rule does not define.

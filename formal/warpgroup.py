@@ -1,4 +1,4 @@
-"""Progress of a warpgroup: some transfer happens until all commands are done.
+"""Proofs about a warpgroup's progress: some transfer happens until all commands are complete.
 
 Arrays are replaced by stand-ins, since they are proved separately, and the register file takes few cycles.
 """
@@ -25,20 +25,20 @@ from .wgmma import WGMMA
 __all__ = ["WGMMA"]
 
 _REGISTERS = RegisterCycles(1, 2, 2, {(False, False): 1, (False, True): 2, (True, False): 2, (True, True): 2})
-#: Maximum number of cycles without a visible transfer: those of the register file, the fetch and the arrays.
+#: Maximum number of cycles without a visible transfer, due to the register file, the fetch and the arrays.
 _QUIET = 9
 
 
-#: Instructions with one panel or two.
+#: Parameter sets: instructions with one panel or with two.
 _LENGTHS: list[Parameters] = [(1,), (2,)]
 #: Number of cycles in which an instruction with A in shared memory is multiplied.
 _CYCLES = 40
-#: Fields that affect the timing, besides the number of panels.
+#: Instruction fields that affect the timing, besides the number of panels.
 _FIELDS = data.StructLayout(dict.fromkeys(("a_shared", "sparse", "half"), 1))
 
 
 def _multiply(h: Harness, name: str, source: Any, panels: int, reset: Value, *others: Any) -> None:
-    """Offer any multiplications with these numbers of panels; `others` are further assignments to their fields."""
+    """Offer arbitrary multiplications with the given numbers of panels. `others` are assignments to further fields."""
     payload, fields = source.payload, decided(h, name, source, _FIELDS, reset)
     h.m.d.comb += [
         payload.operation.eq(Operation.MULTIPLY),
@@ -51,10 +51,10 @@ def _multiply(h: Harness, name: str, source: Any, panels: int, reset: Value, *ot
 
 
 class _Shown(EchoEverywhere):
-    """Stand-in for an array: shows the lowest bit of C and of the metadata, and the warp number, of each item."""
+    """Stand-in for an array, which outputs the lowest bits of C and metadata, and the warp number, of each item."""
 
     def shown(self) -> Value:
-        """Return the bits that are shown."""
+        """Return the bits of an item that the stand-in outputs."""
         return Cat(self.i.payload.c[0][0][0], self.i.payload.e[0][0], self.i.payload.c[0][1][:2])
 
 

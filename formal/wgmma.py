@@ -1,4 +1,4 @@
-"""``wgmma`` on the tensor cores of an SM: for every panel, every array gets its own rows, columns and metadata.
+"""Proofs about ``wgmma`` on an SM's tensor cores: for every panel, each array gets its own rows, columns and metadata.
 
 The fetch and the arrays are proved separately (``fetch.both``, ``warp.operands``) and replaced by stand-ins, which do
 whatever the real parts may do. Every word of an operand has its own label: the mark of its instruction, and its place.
@@ -42,7 +42,7 @@ _A_PANELS = 8
 _INSTRUCTION = instruction_layout(sparsity_selector=2)
 
 
-# The covers are reached once an instruction with A in shared memory is fetched and multiplied.
+# The limit of cycles reaches the covers: an instruction with A in shared memory is fetched and multiplied.
 @WGMMA.property("order", once, cycles=24)
 def _order(h: Harness) -> None:
     """Every array receives the next columns of B, its rows of A, and the metadata and control of its instruction.
@@ -101,7 +101,7 @@ def _order(h: Harness) -> None:
 
 
 def _same(word: Value, expected: Value) -> Value:
-    """Return whether a word has its label; the bits above the label, among them signs that may change, are ignored."""
+    """Return whether a word has its label. Bits above the label, such as signs that may change, are ignored."""
     return word[: PLACE_BITS + 1] == expected[: PLACE_BITS + 1]
 
 
@@ -133,7 +133,7 @@ def _claim_cores(h: Harness, cores: Any, model: SlotModel, multiplied: Value, c_
                 h.claim(f"{name}_of_core_{warp}_{lane}", ~multiplied | Cat(right).all())
 
 
-#: Sign bits of the elements in a register, by the formats of ``wgmma``; integers are not negated.
+#: Sign bits of the elements in a 32-bit register, by the formats of ``wgmma``. Integers are not negated.
 _SIGNS = {
     "f16": 0x8000_8000,
     "bf16": 0x8000_8000,
@@ -146,7 +146,7 @@ _SIGNS = {
 
 
 def _floats(config: CoreConfig) -> Iterator[Parameters]:
-    """Formats of the configuration that ``wgmma`` has."""
+    """Element formats of the configuration that ``wgmma`` supports."""
     if formats := tuple(name for name in config.formats if name in _SIGNS):
         yield (replace(SMALL_ARRAY, formats=formats, alignment_bits=25),)
 
