@@ -1,1 +1,1 @@
-"""Area and delay of netlists, with tables and plots."""
+"""Area and delay of synthesised netlists, with tables and plots."""

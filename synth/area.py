@@ -14,7 +14,7 @@ from .recipe import Recipe
 
 __all__ = ["CLOSER", "Amounts", "FormatShare", "Stage", "Survey", "summed", "survey"]
 
-#: Names of the optional details of a survey.
+#: Names of the optional details of an area survey.
 CLOSER = ("stage", "format", "warpgroup")
 #: Additive amounts (area, gates, cells) by name.
 Amounts = dict[str, float]
@@ -22,12 +22,12 @@ Amounts = dict[str, float]
 
 @dataclass(frozen=True)
 class Stage:
-    """Submodules of a unit that differ only in a number in their names, added together."""
+    """Total of all submodules of a unit whose names differ only in a number."""
 
-    name: str  #: Name that the submodules share, without the number
-    count: int  #: Number of submodules
-    amounts: Amounts  #: Sum of the amounts of all submodules
-    longest: float | None  #: Longest path in one submodule
+    name: str  #: Common name of the submodules, without the number
+    count: int  #: Number of submodules in this group
+    amounts: Amounts  #: Sum of the amounts of all submodules in this group
+    longest: float | None  #: Longest path within one submodule of this group
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class FormatShare:
     """Cost of an element format in a unit."""
 
     name: str
-    without: Measurement | None  #: Measurement of the unit without the format
-    amounts: Amounts  #: Amounts that the format adds
-    refusal: str  #: Reason why no unit without the format exists
+    without: Measurement | None  #: Measurement of the unit without the format, or None if such a unit is not valid
+    amounts: Amounts  #: Amounts (area, gates or cells) that the format adds to the unit
+    refusal: str  #: Reason why a unit without the format is not valid
 
 
 @dataclass(frozen=True)
@@ -48,46 +48,47 @@ class Survey:
     recipe: Recipe  #: Recipe of all measurements except those with full adders
     unit: Measurement
     twin: Measurement | None  #: Measurement of the same unit without sparsity
-    #: Unit and dense twin, synthesised with full-adder cells.
+    #: Measurements of the unit and of the same dense unit, synthesised with full-adder cells.
     unit_with_adders: Measurement | None
     twin_with_adders: Measurement | None
-    #: The array without its units: order and metadata decoders of the rows, order of the columns, and control.
+    #: Logic of the array without its units: reordering and metadata decoders of rows, reordering of columns, and
+    #: control.
     core: Measurement | None
-    core_twin: Measurement | None  #: The same part of an array without sparsity
-    warp: Measurement | None  #: The warp without its units, but with :attr:`core`
-    refusal: str  #: Reason why there is no warp
-    stages: tuple[Stage, ...]  #: Submodules of the unit, each synthesised separately
-    between: Measurement | None  #: The unit without the stages: logic between them
-    formats: tuple[FormatShare, ...]  #: Cost of each format
-    #: Parts of a warpgroup of these arrays, units first, each synthesised separately.
+    core_twin: Measurement | None  #: Logic of the same array without sparsity, without its units
+    warp: Measurement | None  #: Logic of the warp without its units, including the logic in :attr:`core`
+    refusal: str  #: Reason why the configuration cannot form a warp
+    stages: tuple[Stage, ...]  #: Stages of the unit, each synthesised separately
+    between: Measurement | None  #: Logic of the unit between its stages
+    formats: tuple[FormatShare, ...]  #: Cost of each element format
+    #: Parts of a warpgroup of these arrays, the units first, each synthesised separately.
     warpgroup: tuple[Stage, ...]
     seconds: float  #: Elapsed time of the survey in seconds
 
     @property
     def units(self) -> Amounts:
-        """Amounts of all units of the array."""
+        """Amounts (area, gates or cells) of all units of the array."""
         return self._units_of(self.unit)
 
     @property
     def array(self) -> Amounts | None:
-        """Amounts of the array: units and the logic around them."""
+        """Amounts (area, gates or cells) of the array: units and the logic around them."""
         return summed([self.units, self.core.amounts]) if self.core else None
 
     @property
     def warp_alone(self) -> Amounts | None:
-        """Amounts of the warp without its array."""
+        """Amounts (area, gates or cells) of the warp without its array."""
         if not self.core or not self.warp:
             return None
         return {name: amount - self.core.amounts[name] for name, amount in self.warp.amounts.items()}
 
     @property
     def whole(self) -> Amounts | None:
-        """Amounts of the array and the warp that feeds it."""
+        """Amounts (area, gates or cells) of the array and of the warp around it."""
         return summed([self.units, self.warp.amounts]) if self.warp else None
 
     @property
     def overhead(self) -> Amounts | None:
-        """Overhead of sparsity in a unit, in per cent of its dense twin; includes ``longest`` if measured.
+        """Overhead of sparsity in a unit, in per cent of the same dense unit. Contains ``longest`` if it was measured.
 
         Amounts that are zero in the twin are left out.
         """
@@ -98,19 +99,19 @@ class Survey:
 
     @property
     def array_overhead(self) -> Amounts | None:
-        """Overhead of sparsity in the array, metadata decoders included, in per cent; without the longest path."""
+        """Overhead of sparsity in the array, in per cent. It includes metadata decoders, but not the longest path."""
         if not self.array or not self.twin or not self.core_twin:
             return None
         return _per_cent(self.array, summed([self._units_of(self.twin), self.core_twin.amounts]))
 
     @property
     def stages_sum(self) -> Amounts | None:
-        """Sum of all stages and the logic between them."""
+        """Sum of the amounts of all stages and of the logic between them."""
         return summed([*(stage.amounts for stage in self.stages), self.between.amounts]) if self.between else None
 
     @property
     def warpgroup_sum(self) -> Amounts | None:
-        """Sum of all parts of the warpgroup."""
+        """Sum of the amounts of all parts of the warpgroup."""
         return summed(part.amounts for part in self.warpgroup) if self.warpgroup else None
 
     def _units_of(self, unit: Measurement) -> Amounts:
@@ -119,12 +120,12 @@ class Survey:
 
 
 def _per_cent(with_it: Mapping[str, float], without: Mapping[str, float]) -> Amounts:
-    """Return the increase of each amount over `without` in per cent, except for amounts that are zero there."""
+    """Return the increase of each amount over `without` in per cent. Amounts that are zero in `without` are omitted."""
     return {name: 100 * (with_it[name] - amount) / amount for name, amount in without.items() if amount}
 
 
 def summed(parts: Iterable[Mapping[str, float]]) -> Amounts:
-    """Add amounts by name."""
+    """Return the sum of several sets of amounts, by name of the amount."""
     first, *rest = parts
     return {name: sum((part[name] for part in rest), start=amount) for name, amount in first.items()}
 
@@ -177,7 +178,7 @@ def survey(
 
 
 class _Plan:
-    """Measurements to make of a datapath by name, and the reasons for those that are impossible."""
+    """Netlists to measure for a survey, by name, and the reasons for measurements that are impossible."""
 
     def __init__(self, config: CoreConfig, recipe: Recipe) -> None:
         self.requests: dict[str, Request] = {}
@@ -202,7 +203,7 @@ class _Plan:
             self.requests |= {f"{name} with adders": (netlist, self._recipe) for name, netlist in netlists.items()}
 
     def add_array(self) -> None:
-        """Add the logic around the units, also for the twin if it is measured."""
+        """Add the logic around the units, also for the dense array if the dense unit is measured."""
         self.requests["core"] = (around_units(self._config, "core"), self._plain)
         if "twin" in self.requests:
             self.requests["core twin"] = (around_units(self._dense, "core"), self._plain)
@@ -212,20 +213,21 @@ class _Plan:
             self._refusals["warp"] = str(error)
 
     def add_warpgroup(self) -> None:
-        """Add the parts of a warpgroup; raise an `Error` if the configuration does not serve one."""
+        """Add the parts of a warpgroup. Raise an `Error` if the configuration cannot form a warpgroup."""
         self._parts = warpgroup_parts(self._config)
         self.requests |= {f"part {part.name}": (part.netlist, self._plain) for part in self._parts if part.netlist}
 
     def add_stages(self) -> None:
         whole, _ = self.requests["unit"]
-        # The always enabled unit is a single part. Its stages are taken from a unit without cuts instead.
+        # A unit with the option `combinational` is one flat part, so the stages of a unit without cuts are used
+        # instead.
         parts, between = stages(unit(replace(self._config, cuts=())) if self._recipe.combinational else whole)
         self._stages = tuple(parts)
         self.requests |= {f"stage {name}": (netlist, self._plain) for name, netlist in parts.items()}
         self.requests["between"] = (between, self._plain)
 
     def add_formats(self) -> None:
-        """Add the unit without each of its formats in turn."""
+        """Add one unit for each of its formats, without this format."""
         self._formats = self._config.formats
         for word in self._formats:
             try:
@@ -236,7 +238,7 @@ class _Plan:
                 self.requests[f"without {word}"] = (self._unit(fewer), self._plain)
 
     def survey(self, measurements: Mapping[str, Measurement], seconds: float) -> Survey:
-        """Build the survey from the measurements, which have the names of the plan."""
+        """Build the survey from the measurements, which have the names of the planned netlists."""
         return Survey(
             config=self._config,
             recipe=self._plain,
@@ -264,7 +266,7 @@ class _Plan:
 def _grouped(parts: Mapping[str, Measurement]) -> tuple[Stage, ...]:
     groups: dict[str, list[Measurement]] = {}
     for name, measurement in parts.items():
-        # Amaranth appends a dollar and a number to a name that is already used.
+        # Amaranth appends a dollar sign and a number to a submodule name that is already used.
         groups.setdefault(re.sub(r"_?\d+$", "", name.partition("$")[0]), []).append(measurement)
     return tuple(
         Stage(

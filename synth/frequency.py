@@ -1,4 +1,4 @@
-"""Search for pipeline cuts with which a unit reaches a frequency on an FPGA."""
+"""Search for pipeline cuts with which a unit reaches a clock frequency on an FPGA."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,21 +12,21 @@ from .report import about, columns, heading
 
 __all__ = ["Choice", "choices_as_dict", "choices_for", "choices_table", "fastest"]
 
-#: Cuts that the search tries; the result after rounding always has a register.
+#: Cuts that the search tries. The result after rounding always has a register.
 _CANDIDATES = CUTS[:-1]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A unit with some of the cuts."""
+    """A unit with a subset of the pipeline cuts, and its measurement."""
 
     cuts: tuple[str, ...]  #: Cuts that have a pipeline register
-    #: Measurement of the unit, placed between registers of its inputs and of its result.
+    #: Measurement of the unit, placed between registers for its inputs and its result.
     measurement: Measurement
 
     @property
     def megahertz(self) -> float:
-        """Maximum frequency after routing, in MHz."""
+        """Maximum clock frequency after routing, in MHz."""
         assert self.measurement.longest
         return 1e6 / self.measurement.longest
 
@@ -38,7 +38,7 @@ def choices_for(
     jobs: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Iterator[Choice]:
-    """Yield units with one more cut each, always the most effective one, until a unit reaches a frequency in MHz.
+    """Yield units with one more cut each, the most effective one, until a unit reaches a frequency in MHz.
 
     The cuts of `config` are ignored, and the recipe has ``place``. `progress` is called with the number of finished
     netlists and the maximum number. Errors are those of :func:`~sptc.synth.price.measure`.
@@ -64,18 +64,18 @@ def choices_for(
 
 
 def fastest(choices: Sequence[Choice]) -> Choice:
-    """Return the unit with the highest frequency."""
+    """Return the unit with the highest maximum frequency."""
     return max(choices, key=lambda choice: choice.megahertz)
 
 
 def choices_as_dict(choices: Sequence[Choice], recipe: Recipe, megahertz: float) -> dict[str, Any]:
-    """Return the recipe, the target frequency and all choices as JSON values."""
+    """Return the recipe, the target frequency and all measured units as JSON values."""
     rows = [{"cuts": list(c.cuts), "mhz": c.megahertz, "cells": c.measurement.amounts} for c in choices]
     return {**about(recipe), "mhz_wanted": megahertz, "choices": rows}
 
 
 def choices_table(choices: Sequence[Choice], recipe: Recipe, megahertz: float) -> str:
-    """Return a table of all choices, followed by the fastest."""
+    """Return a table of all measured units, followed by the fastest unit."""
     rows = [["cuts", "MHz", *recipe.amounts]]
     for choice in choices:
         amounts = (f"{amount:.0f}" for amount in choice.measurement.amounts.values())

@@ -1,4 +1,4 @@
-"""Functions of library cells: liberty expressions compiled to callables."""
+"""Logic functions of library cells: liberty expressions, compiled to Python functions."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -8,22 +8,22 @@ from typing import Any
 
 __all__ = ["Computing", "computing", "evaluate"]
 
-#: Function of the values of pins and of a value with all bits one.
+#: Compiled function: its arguments are the values of the pins, and a value in which all bits are one.
 Computing = Callable[[Mapping[str, Any], Any], Any]
 
-#: Maximum number of operands, operators and parentheses; expressions of real libraries have fewer than 100.
+#: Maximum number of operands, operators and parentheses. Expressions of real libraries have fewer than 100.
 _MOST_TOKENS = 500
 _TOKEN = re.compile(r"\s*(\w+|[()!'^&*|+])")
 
 
 def evaluate(function: str, values: Mapping[str, bool]) -> bool:
-    """Evaluate a liberty function, see :func:`computing`, for the values of pins."""
+    """Evaluate a liberty function for given values of the pins, as :func:`computing` describes."""
     return computing(function)(values, True)
 
 
 @cache
 def computing(function: str) -> Computing:
-    """Compile a liberty function to a callable that computes it on single bits or on words of bits.
+    """Compile a liberty function to a Python function that computes it for single bits or for words of bits.
 
     Parameters
     ----------

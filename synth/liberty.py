@@ -16,7 +16,7 @@ from .liberty_text import Group, decompressed, merged, parsed, plain, without
 
 __all__ = ["DONT_USE", "Cell", "FullAdder", "Library", "finite"]
 
-#: ASAP7 cells with a drive below 1. Several have the same area, so none of them is the smallest cell.
+#: Pattern of ASAP7 cells with a drive below 1. Several of these have the same area, so the smallest cell is ambiguous.
 _BELOW_DRIVE_1 = "*xp*_ASAP7*"
 #: Patterns of cells that synthesis does not use: scan cells, and sky130's cells for power domains and delays.
 DONT_USE = (
@@ -24,25 +24,25 @@ DONT_USE = (
     *("SDF*_ASAP7*", "*__sdf*", "*__sedf*"),
     *("*_lpflow_*", "*__dlymetal*", "*__dlygate*", "*__clkdlybuf*"),
 )
-#: Maximum inputs of a cell that synthesis uses; for larger cells, such as memories, ABC needs gigabytes.
+#: Maximum number of inputs of a cell that synthesis uses. For larger cells, such as memories, ABC needs gigabytes.
 _MOST_INPUTS = 16
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell: name, area and functions of its outputs."""
+    """A library cell: name, area and functions of its outputs."""
 
     name: str
     area: float  #: Area in the library's unit, usually square micrometres
     inputs: tuple[str, ...]  #: Names of the input pins
-    #: Output pins, each with its function in liberty syntax; empty if the library has none.
+    #: Output pins, each with its function in liberty syntax. The function is empty if the library does not state it.
     outputs: tuple[tuple[str, str], ...]
-    #: For a flip-flop with a rising clock and without set, clear and enable: whether all outputs are the inverse of its
-    #: input. None for any other cell.
+    #: For a flip-flop with a rising clock and without set, clear and enable: whether all outputs are inverted. None for
+    #: any other cell.
     inverts: bool | None = None
 
     def computes(self, output: str, ones: frozenset[int]) -> bool:
-        """Return whether an output is one exactly when the number of inputs that are one is in `ones`."""
+        """Return whether an output is one exactly if the number of inputs that are one is in `ones`."""
         function = dict(self.outputs)[output]
         try:
             return bool(function) and all(
@@ -58,13 +58,13 @@ class FullAdder:
     """A full-adder cell, which adds three bits."""
 
     cell: Cell
-    total: str  #: Name of the sum pin
-    carry: str  #: Name of the carry pin
-    inverted: tuple[bool, bool]  #: Whether the pins give the inverse of sum and carry
+    total: str  #: Name of the sum output pin
+    carry: str  #: Name of the carry output pin
+    inverted: tuple[bool, bool]  #: Whether the sum pin is inverted, and whether the carry pin is inverted
 
 
 def finite(word: str) -> float:
-    """Parse a finite number of a liberty file.
+    """Parse a number of a liberty file, which must be finite.
 
     Raises
     ------
@@ -79,15 +79,15 @@ def finite(word: str) -> float:
 
 @dataclass(frozen=True)
 class Library:
-    """One or several liberty files as one cell library."""
+    """One or several liberty files, combined into one cell library."""
 
-    name: str  #: Names of the files, without their folders
-    text: str  #: Content of the file, or of the files merged, without cells that synthesis does not use
-    sha256: str = ""  #: SHA-256 of each original file, in hexadecimal
+    name: str  #: Names of the liberty files, without their folders
+    text: str  #: Content of the file, or of all files merged, without cells that synthesis does not use
+    sha256: str = ""  #: SHA-256 hash of each original file, in hexadecimal
 
     @classmethod
     def read(cls, *paths: Path, dont_use: Sequence[str] = DONT_USE) -> "Library":
-        """Read files, plain or compressed by gzip, bzip2 or xz.
+        """Read liberty files, plain or compressed by gzip, bzip2 or xz.
 
         Parameters
         ----------
@@ -123,17 +123,17 @@ class Library:
 
     @property
     def data(self) -> bytes:
-        """The text of the library as bytes."""
+        """Text of the combined library as bytes."""
         return self.text.encode("utf-8", errors="surrogateescape")
 
     @cached_property
     def root(self) -> Group:
-        """The tree of the text of the library, without comments."""
+        """Tree of groups in the text of the library, without comments."""
         return parsed(plain(self.text), self.name)
 
     @cached_property
     def corner(self) -> str:
-        """Units, voltage, temperature and process that the header states."""
+        """Operating corner from the header, as text: voltage, temperature, process and units."""
         values, load = self.root.values, self.root.lists.get("capacitive_load_unit", [])
         nominal = (("nom_voltage", "V"), ("nom_temperature", "C"))
         words = [f"{values[name]:.5} {unit}" for name, unit in nominal if name in values]
@@ -143,7 +143,7 @@ class Library:
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
-        """Cells with an area, in the order of the file.
+        """Cells that have an area, in the order of the file.
 
         Raises
         ------
@@ -167,14 +167,14 @@ class Library:
         return tuple(cells)
 
     def _require_identifier(self, name: str) -> None:
-        """Check the name of a cell or pin, which is written into netlists."""
+        """Raise an error if the name of a cell or pin, which is written into netlists, is not a Verilog identifier."""
         try:
             verilog_name(name)
         except ValueError:
             raise FileError(f"{self.name} has a cell or pin {shown(name)}, which is no Verilog identifier") from None
 
     def _area(self, cell: str, word: str) -> float:
-        """Return the area of a cell."""
+        """Return the area of a cell, in the library's unit."""
         try:
             area = finite(word)
         except ValueError:
@@ -184,7 +184,7 @@ class Library:
         return area
 
     def _smallest(self, inputs: int, ones: frozenset[int]) -> Cell | None:
-        """Return the smallest gate of drive 1 or more whose output is one for these numbers of ones, or None."""
+        """Return the smallest gate, of drive 1 or more, that is one for the given numbers of ones at its inputs."""
         gates = [
             cell
             for cell in self.cells
@@ -198,12 +198,12 @@ class Library:
 
     @cached_property
     def nand2(self) -> Cell | None:
-        """The smallest two-input NAND of drive 1, which is the gate equivalent; None if there is none."""
+        """The smallest two-input NAND gate of drive 1, whose area is one gate equivalent, or None if there is none."""
         return self._smallest(2, frozenset({0, 1}))
 
     @cached_property
     def flip_flop(self) -> Cell | None:
-        """The smallest flip-flop, with an inverter where it has inverted outputs only; None without one."""
+        """The smallest flip-flop, including an inverter if all outputs are inverted, or None if there is none."""
         inverter = self._smallest(1, frozenset({0}))
         costs = {
             cell: cell.area + (inverter.area if cell.inverts and inverter else 0)
@@ -214,14 +214,14 @@ class Library:
 
     @cached_property
     def registers(self) -> bytes:
-        """The library with :attr:`flip_flop` as the only flip-flop without set, clear and enable."""
+        """Text of the library with :attr:`flip_flop` as the only flip-flop without set, clear and enable."""
         others = {cell.name for cell in self.cells if cell.inverts is not None and cell != self.flip_flop}
         groups = [group for group in self.root.all("cell") if group.name in others]
         return without(plain(self.text), groups).encode("utf-8", errors="surrogateescape")
 
     @cached_property
     def full_adder(self) -> FullAdder:
-        """The smallest full adder.
+        """The smallest full adder in the library.
 
         Raises
         ------
@@ -230,7 +230,7 @@ class Library:
         """
 
         def outputs(cell: Cell, ones: frozenset[int]) -> list[tuple[str, bool]]:
-            """Return outputs that are one exactly for these numbers of ones, or zero; and whether they are zero."""
+            """Return pins that are one, or zero, exactly for the given numbers of ones, and whether they are zero."""
             counts = ((ones, False), (frozenset(range(4)) - ones, True))
             return [(pin, inv) for pin, _ in cell.outputs for those, inv in counts if cell.computes(pin, those)]
 
@@ -247,7 +247,7 @@ class Library:
 
 
 def _inverts(cell: Group, inputs: Sequence[str], outputs: Sequence[tuple[str, str]]) -> bool | None:
-    """Return :attr:`Cell.inverts` of a cell."""
+    """Return :attr:`Cell.inverts` for a cell."""
     registers = [*cell.all("ff")]
     if len(registers) != 1 or len(registers[0].words) != 2 or any(cell.all("test_cell")):
         return None

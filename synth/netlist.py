@@ -29,7 +29,7 @@ __all__ = [
     "unit",
 ]
 
-#: Name of the top module.
+#: Name of the top module in all netlists.
 TOP = "top"
 _MODULE = re.compile(r"^((?:attribute [^\n]*\n)*)module \\(\S+)\n(.*?)^end$", re.MULTILINE | re.DOTALL)
 _PORT = re.compile(r"^  wire .*\b(?:input|output|inout) \d+ .*\n", re.MULTILINE)
@@ -38,9 +38,9 @@ _CELL = re.compile(r"^  cell \\(\S+) \\(\S+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Netlist:
-    """A design to synthesise."""
+    """A netlist to synthesise: name, RTLIL text and top module."""
 
-    name: str  #: Name of the design in messages
+    name: str  #: Name of the netlist in messages
     text: str  #: RTLIL text. Modules with the attribute ``blackbox`` have no area.
     top: str = TOP  #: Name of the top module
 
@@ -67,7 +67,7 @@ def unit(config: CoreConfig, *, combinational: bool = False, fpga: bool = False)
 
 
 def registered_unit(config: CoreConfig) -> Netlist:
-    """Return the netlist of an always enabled unit for an FPGA, between registers of its step and of its result."""
+    """Return the netlist of an always enabled unit for an FPGA, with registers in front of its inputs and behind it."""
     m = Module()
     m.submodules.unit = whole = Unit(config)
     step, result = Signal(unit_step_layout(config), name="step"), Signal(unit_result_layout(), name="result")
@@ -82,7 +82,7 @@ def registered_unit(config: CoreConfig) -> Netlist:
 
 
 def around_units(config: CoreConfig, top: str) -> Netlist:
-    """Return the netlist of a ``core``, or of a ``warp`` with the control of its core, whose units are black boxes.
+    """Return the netlist of a ``core``, or of a ``warp`` including its core's control, with units as black boxes.
 
     Raise an `Error` if the configuration does not serve a warp.
     """
@@ -91,23 +91,23 @@ def around_units(config: CoreConfig, top: str) -> Netlist:
 
 
 def emit_around_units(config: CoreConfig, top: str) -> str:
-    """Return RTLIL of a top in which units have no module; raise errors as :func:`around_units`."""
+    """Return the RTLIL of a top module without the unit's module. Errors are those of :func:`around_units`."""
     failure = ""
     with warnings.catch_warnings():
-        # Amaranth warns if a component is not used, even if its configuration was rejected.
+        # Amaranth warns about an unused component, even if its configuration was rejected.
         warnings.simplefilter("ignore", UnusedElaboratable)
         try:
             text = emit(config, top, TOP, language="rtlil", with_unit=False)
         except Error as error:
             failure = str(error)
         if failure:
-            gc.collect()  # the component is in a reference cycle: collect it while the warning is off
+            gc.collect()  # the component is in a reference cycle, so it is freed here while the warning is off
             raise Error(failure)
     return text
 
 
 def stages(whole: Netlist) -> tuple[dict[str, Netlist], Netlist]:
-    """Split a netlist along its hierarchy: Amaranth names submodules ``TOP.NAME``, and ``TOP.NAME.NAME`` within them.
+    """Split a netlist at its hierarchy. Amaranth calls a submodule ``TOP.NAME``, and a nested one ``TOP.NAME.NAME``.
 
     Returns
     -------
@@ -122,7 +122,7 @@ def stages(whole: Netlist) -> tuple[dict[str, Netlist], Netlist]:
         if module not in contents:
             continue
         inside = [text for other, text in contents.items() if other == module or other.startswith(f"{module}.")]
-        # The module name ends there, or is a prefix of a deeper one.
+        # The pattern matches a whole module name, or a prefix of a name in front of a dot.
         own = re.compile(rf"\\{re.escape(module)}(?=[.\s])")
         parts[name] = Netlist(name, own.sub(rf"\\{TOP}", "\n".join(inside)))
         between.append(black_box(module, contents[module]))

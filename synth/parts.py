@@ -1,4 +1,4 @@
-"""Split a warpgroup along its hierarchy into parts, each without the parts inside it."""
+"""Split of a warpgroup at its hierarchy into parts, each without the parts inside it."""
 
 import re
 from collections import Counter
@@ -10,9 +10,9 @@ from .netlist import TOP, Netlist, black_box, black_box_of_unit, emit_around_uni
 
 __all__ = ["Part", "warpgroup_parts"]
 
-#: Hierarchical name of an array in a warpgroup.
+#: Hierarchical name of an array within a warpgroup.
 _ARRAY = "tensor_cores.core.warp.core"
-#: Names of the parts by hierarchical module name without numbers. Other modules count with the part that contains them.
+#: Names of the parts by hierarchical module name without numbers. Any other module is counted with the part around it.
 _NAMES = {
     "": "groups, waits and flags",
     "tensor_cores": "instruction slots",
@@ -34,13 +34,13 @@ class Part:
     """A part of a warpgroup, without the logic of the parts inside it."""
 
     name: str
-    count: int  #: Number of instances of the part
-    #: Netlist of one instance; None for the units, which are measured separately.
+    count: int  #: Number of instances of the part in a warpgroup
+    #: Netlist of one instance, or None for the units, which are measured separately.
     netlist: Netlist | None
 
 
 def warpgroup_parts(config: CoreConfig) -> list[Part]:
-    """Return the parts of a warpgroup, the units first; raise an `Error` if the configuration does not serve a warp."""
+    """Return the parts of a warpgroup, the units first. Raise an `Error` if the configuration cannot form a warp."""
     contents, unit = modules(emit_around_units(config, "warpgroup")), unit_of(TOP)
     counts: Counter[str] = Counter()
     netlists: dict[str, Netlist | None] = {_NAMES[f"{_ARRAY}.unit"]: None}
@@ -62,5 +62,5 @@ def warpgroup_parts(config: CoreConfig) -> list[Part]:
 
 
 def _place(module: str) -> str:
-    """Return the hierarchical name of a module without numbers and without the top."""
+    """Return the hierarchical name of a module, without numbers and without the top module."""
     return re.sub(r"(_\d+)+\b", "", module.removeprefix(TOP).removeprefix("."))

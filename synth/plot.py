@@ -1,4 +1,4 @@
-"""Plots: bars of the parts of a datapath, and area against throughput."""
+"""Plots of area: bars for the parts of a datapath, and a scatter plot of area against throughput."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from .recipe import Recipe
 __all__ = ["axis_of", "plot_survey", "scatter"]
 
 _UNITS = {"area": "area [library's unit]", "gates": "gates [NAND2]", "delay": "delay [ps]", "depth": "depth [gates]"}
-#: Maximum number of points that are labelled.
+#: Maximum number of points that get a label.
 _NAMED = 24
 _MARKERS = "osD^vPX*"
 
@@ -22,7 +22,7 @@ def axis_of(name: str) -> str:
 
 
 def plot_survey(survey: Survey, path: Path) -> None:
-    """Draw the stages of a unit if they were measured, else the parts of the array, else the unit and its twin, as SVG.
+    """Draw the stages, or else the parts of the array, or else the sparse and dense unit, as bars in SVG.
 
     Bars show the first amount of the survey. Errors are those of :func:`~sptc.infra.figures.picture`.
     """
@@ -54,7 +54,7 @@ def plot_survey(survey: Survey, path: Path) -> None:
 
 
 def scatter(points: Sequence[tuple[str, str, float, float]], x: str, y: str, title: str, path: Path) -> None:
-    """Draw a scatter plot as SVG; a point is its group, its name, and its x and y.
+    """Draw a scatter plot as SVG. A point is a tuple of its group, its name, and its x and y.
 
     Errors are those of :func:`~sptc.infra.figures.picture`.
     """

@@ -27,22 +27,22 @@ from .recipe import STATISTICS, Recipe, Route
 
 __all__ = ["Measurement", "Request", "measure", "measure_all", "versions"]
 
-#: A netlist and its synthesis recipe.
+#: Request for a measurement: a netlist and its synthesis recipe.
 Request = tuple[Netlist, Recipe]
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Result of the synthesis of a netlist."""
+    """Result of the synthesis of a netlist: amounts, longest path and cells."""
 
     #: Additive amounts by :attr:`~sptc.synth.recipe.Recipe.amounts`: ``area`` in the library's unit, ``gates`` in gate
     #: equivalents, or cells of an FPGA.
     amounts: dict[str, float]
-    #: Longest path: in picoseconds with a library or placed in an FPGA, else in gates.
+    #: Longest path: in picoseconds with a library or after placement in an FPGA, otherwise in gates.
     longest: float | None
     cells: dict[str, int]  #: Number of cells of each type, black boxes included
-    seconds: float  #: Time of the synthesis in seconds, also if the result is cached
-    cached: bool = False  #: Whether the result comes from the cache
+    seconds: float  #: Duration of the synthesis in seconds, also if the result is cached
+    cached: bool = False  #: Whether the result is from the cache
     route: Route | None = None  #: Report of nextpnr, if the netlist was placed and routed
 
 
@@ -96,18 +96,19 @@ def measure(netlist: Netlist, recipe: Recipe, scratch: Path | None = None) -> Me
 def measure_all(
     requests: Mapping[str, Request], jobs: int, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> dict[str, Measurement]:
-    """Measure many netlists on this machine, equal ones only once; results have the names of the requests.
+    """Measure many netlists on this machine. Equal netlists are measured once. Results have the names of the requests.
 
     `progress` is called with the number of finished and of all netlists. Errors are those of :func:`measure` and of
     :meth:`~sptc.infra.pools.Pool.collect`.
     """
     keys = {name: _fingerprint(*request) for name, request in requests.items()}
     distinct = {key: requests[name] for name, key in keys.items()}
-    # Start with the largest netlists, so that no long run begins at the end.
+    # Synthesis starts with the largest netlists, so that no long run starts last.
     order = sorted(distinct, key=lambda key: -len(distinct[key][0].text))
     measurements: dict[str, Measurement] = {}
     progress(0, len(order))
-    # The folder must outlive the pool: files of killed workers are removed after the workers have ended.
+    # The folder must exist longer than the pool, because files of killed workers are removed after the workers have
+    # ended.
     with tempfile.TemporaryDirectory() as scratch, local_pool(jobs) as pool:
         arguments = ((*distinct[key], key, Path(scratch)) for key in order)
         for key, measurement in chain.from_iterable(pool.run(_measure_one, arguments)):
@@ -121,7 +122,7 @@ def _measure_one(netlist: Netlist, recipe: Recipe, key: str, scratch: Path) -> t
 
 
 def _fingerprint(netlist: Netlist, recipe: Recipe) -> str:
-    """Hash everything that affects a measurement, without the names of netlist and library."""
+    """Hash everything that affects a measurement, but not the names of netlist and library."""
     tools = {name: version for name, version in versions(place=recipe.place).items() if name != "sptc"}
     if recipe.place:
         tools["nextpnr"] += f" {PLACING}"
@@ -132,7 +133,7 @@ def _fingerprint(netlist: Netlist, recipe: Recipe) -> str:
 
 
 def _recall(name: str) -> Measurement | None:
-    """Return a cached measurement, if this version can read it."""
+    """Return a cached measurement, or None if there is none that this version can read."""
     data = recall(name)
     if data is None:
         return None

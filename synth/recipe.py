@@ -15,13 +15,14 @@ from .netlist import Netlist
 
 __all__ = ["FPGAS", "RESOURCES", "STATISTICS", "Recipe", "Route"]
 
-#: FPGA families, each with its synthesis command.
+#: FPGA families, each with the synthesis command of Yosys.
 FPGAS = {
     "ice40": "synth_ice40 -dsp",
     "ecp5": "synth_ecp5",
     "xilinx": "synth_xilinx -flatten -noiopad -noclkbuf",
 }
-#: Resources of an FPGA, each with the cells that use it. An inverter and a shift register use a LUT.
+#: Resources of an FPGA, each with the pattern of the cells that use it. An inverter and a shift register each use a
+#: LUT.
 RESOURCES = {
     "LUT": re.compile(r"SB_LUT4|LUT[1-6]|INV|SRL\w+"),
     "carry": re.compile(r"SB_CARRY|CCU2C|CARRY4"),
@@ -29,10 +30,11 @@ RESOURCES = {
     "FF": re.compile(r"SB_DFF\w*|TRELLIS_FF|FD[RSCP]E(_1)?"),
     "mux": re.compile(r"PFUMX|L6MUX21|MUXF[78]"),
 }
-#: File with Yosys' statistics.
+#: Name of the file with the statistics of Yosys.
 STATISTICS = "statistics.json"
 
-#: Mapping without a library: to gates with a known number of transistors in static CMOS (NAND2: four).
+#: Yosys commands for mapping without a library, to gates with a known number of transistors in static CMOS (NAND2:
+#: four).
 _GATES = """\
 read_rtlil netlist.il
 hierarchy -top {top}
@@ -72,7 +74,7 @@ read_rtlil netlist.il
 {synthesis} -top {top}
 tee -q -o statistics.json stat -json
 """
-#: Files with the netlist to place and route, and with the result.
+#: Names of the files with the netlist to place and route, and with the routed netlist.
 _PLACED, _ROUTED = "placed.json", "routed.json"
 _TRANSPARENT = """\
 dfflegalize -cell $_DFF_P_ x
@@ -105,18 +107,18 @@ endmodule
 """
 _DELAY = re.compile(r"^ABC: .*\bDelay = +([\d.]+) ps", re.MULTILINE)
 _DEPTH = re.compile(r"^Longest topological path in .* \(length=(\d+)\)", re.MULTILINE)
-#: Descriptions of Yosys cells that a library may lack.
+#: Descriptions, for messages, of Yosys cells that a library may lack.
 _MISSING = {"$_DFF_P_": "a flip-flop with a rising clock and without set, clear and enable"}
-#: Gates with a known number of transistors.
+#: Pattern of gates with a known number of transistors.
 _KNOWN = re.compile(r"\$_(BUF|NOT|N?AND|N?OR|XN?OR|N?MUX|AOI[34]|OAI[34]|DFF_P)_")
 
 
-#: Pattern of the report of nextpnr.
+#: Report of nextpnr, as parsed JSON.
 Route = dict[str, Any]
 
 
 def _longest(route: Route | None) -> float | None:
-    """Return the longest path between registers in picoseconds; None if there is none."""
+    """Return the longest path between registers in picoseconds, or None if there is none."""
     slowest = min((clock["achieved"] for clock in (route or {}).get("fmax", {}).values()), default=None)
     return None if slowest is None else 1e6 / slowest
 
@@ -133,20 +135,21 @@ class Recipe:
 
     library: Library | None = None
     fpga: str | None = None  #: FPGA family, a key of :data:`FPGAS`
-    #: Replace registers by wires. Figures are wrong if a register is in a loop. No effect for an FPGA.
+    #: Replace registers by wires. Figures are wrong if a register is in a loop. The option has no effect for an FPGA.
     combinational: bool = False
-    full_adders: bool = False  #: Map additions to the library's full adder, whose delay is not measured
-    #: Map every module separately, so that the name of a cell begins with its hierarchy. No effect for an FPGA.
+    full_adders: bool = False  #: Map additions to the library's full-adder cell, and do not measure the delay
+    #: Map each module separately, so that the name of a cell starts with its hierarchy. The option has no effect for an
+    #: FPGA.
     by_module: bool = False
-    #: ECP5 only: place and route, to measure the longest path from register to register with its wires.
+    #: Place and route the netlist, to measure the longest path between registers including wires. For ECP5 only.
     place: bool = False
-    #: With a library: permute inputs and outputs before mapping, which scatters figures by a few per cent.
-    #: 0: no permutation.
+    #: Seed of a permutation of inputs and outputs before mapping with a library, which scatters figures by a few per
+    #: cent. 0: no permutation.
     seed: int = 0
 
     @property
     def amounts(self) -> tuple[str, ...]:
-        """Names of the quantities that add up over parts, such as area or gates, the most important first."""
+        """Names of the measured quantities that are additive, such as area or gates, the most important first."""
         if self.fpga:
             return tuple(RESOURCES)
         if self.library:
@@ -155,13 +158,13 @@ class Recipe:
 
     @property
     def longest(self) -> str | None:
-        """Name of the longest path: ``delay`` in picoseconds, or ``depth`` in gates; None if it is not measured."""
+        """Name of the longest path: ``delay`` in picoseconds, ``depth`` in gates, or None if it is not measured."""
         if self.full_adders or (self.fpga and not self.place):
             return None
         return "delay" if self.library or self.place else "depth"
 
     def files(self, netlist: Netlist) -> dict[str, bytes]:
-        """Return the files that :meth:`script` reads, by name."""
+        """Return the files that the commands of :meth:`script` read, by name."""
         files = {"netlist.il": netlist.text.encode()}
         if self.combinational:
             files["transparent.v"] = _TRANSPARENT_MAP.encode()
@@ -184,7 +187,7 @@ class Recipe:
         return self.mapping(netlist) + (_LIBRARY_MEASURED if self.library else _GATES_MEASURED)
 
     def mapping(self, netlist: Netlist) -> str:
-        """Return the Yosys commands that only map a netlist to library cells or gates; not for an FPGA."""
+        """Return the Yosys commands that map a netlist to library cells or gates, without statistics. Not for FPGAs."""
         transparent = _TRANSPARENT if self.combinational else ""
         flat = {"flatten": "", "flat": "", "joined": "flatten\n"} if self.by_module else _FLAT
         if not self.library:
@@ -194,7 +197,10 @@ class Recipe:
         return _LIBRARY.format(top=netlist.top, transparent=transparent, adders=adders, abc=abc, **flat)
 
     def route(self, folder: Path) -> Route | None:
-        """Place and route the script's netlist in a folder if :attr:`place` is set; raise as :func:`run_nextpnr`."""
+        """Place and route the script's netlist in a folder, if :attr:`place` is set.
+
+        Errors are those of :func:`run_nextpnr`.
+        """
         if not self.place:
             return None
         run_nextpnr(folder, _PLACED, _ROUTED)
@@ -204,7 +210,7 @@ class Recipe:
     def read(
         self, printed: str, statistics: str, route: Route | None
     ) -> tuple[dict[str, float], float | None, dict[str, int]]:
-        """Parse the output of a run of the script.
+        """Parse the output of Yosys for a run of the script.
 
         Parameters
         ----------
@@ -246,7 +252,7 @@ class Recipe:
             words = [_MISSING.get(name, name) for name in left]
             raise BackendError(f"{what} has no cell for {', '.join(words)}")
         if not self.library:
-            # A plus sign after the number marks cells without area: here, black boxes and scopes.
+            # A plus sign after the number marks cells without area, which are black boxes and scopes here.
             transistors = int(str(design["estimated_num_transistors"]).rstrip("+"))
             depth = _DEPTH.findall(printed)
             return {"gates": transistors / 4}, float(depth[-1]) if depth else None, cells

@@ -24,7 +24,7 @@ __all__ = [
 
 _UNITS = {"area": "the library's", "gates": "NAND2", "delay": "ps", "depth": "gates"}
 _HEADERS = {"area": "area", "gates": "gates", "delay": "delay [ps]", "depth": "depth"}
-#: Stage of a unit that only selects operands.
+#: Name of the unit's stage that only selects operands.
 _SELECTING = "select"
 _APART = "each stage is synthesised by itself, so the sum is not the flattened unit, which is optimised across stages"
 
@@ -49,7 +49,7 @@ def about(recipe: Recipe) -> dict[str, Any]:
 
 
 def heading(recipe: Recipe) -> list[str]:
-    """Return the conditions that :func:`about` returns as lines of text."""
+    """Return the conditions of the measurements from :func:`about` as lines of text."""
     library = recipe.library
     lines = ["  ".join(f"{name} {version}" for name, version in versions(place=recipe.place).items())]
     if library:
@@ -68,7 +68,7 @@ def heading(recipe: Recipe) -> list[str]:
 
 
 def columns(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
-    """Format rows as lines of aligned columns: the first `left` columns left-aligned, the others right-aligned."""
+    """Format rows as lines of aligned columns. The first `left` columns are left-aligned, the others right-aligned."""
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     lines = []
     for row in rows:
@@ -79,7 +79,7 @@ def columns(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
 
 
 def number(value: float | None) -> str:
-    """Format a number: whole ones in full, below 1000 with one decimal, below 1 with three digits; ``-`` for None."""
+    """Format a number: whole numbers in full, others with one decimal, below 1 with three digits, None as ``-``."""
     if value is None:
         return "-"
     if value == round(value) or abs(value) >= 1000:
@@ -88,7 +88,7 @@ def number(value: float | None) -> str:
 
 
 def table(survey: Survey) -> str:
-    """Return a survey as text."""
+    """Return an area survey as text."""
     fields = "  ".join(f"{name} = {_word(value)}" for name, value in asdict(survey.config).items())
     lines = [*heading(survey.recipe), fields, "", *columns(_parts(survey))]
     if survey.recipe.place and survey.unit.longest:
@@ -125,17 +125,17 @@ def headers(recipe: Recipe) -> list[str]:
 
 
 def values(recipe: Recipe, amounts: Mapping[str, float], longest: float | None = None) -> list[str]:
-    """Return the cells of a row under :func:`headers`."""
+    """Return the table cells of a measurement, one for each column header of :func:`headers`."""
     return [*(number(amounts.get(name)) for name in recipe.amounts), *([number(longest)] if recipe.longest else [])]
 
 
 def seconds(measurement: Measurement) -> str:
-    """Return the duration of a measurement as text, or a note that it is cached."""
+    """Return the duration of a measurement as text, or the note that it is cached."""
     return "cached" if measurement.cached else f"{measurement.seconds:.1f}"
 
 
 def _parts(survey: Survey) -> list[list[str]]:
-    """Return table rows of the unit, and of the array and the warp around it."""
+    """Return the table rows of the unit, and of the array and the warp around it."""
     kind = "unit" if survey.config.sparse else "dense unit"
     rows = [["part", "count", *headers(survey.recipe), "seconds"]]
 
@@ -163,13 +163,13 @@ def _parts(survey: Survey) -> list[list[str]]:
 
 
 def _stages(survey: Survey, between: Measurement, total: Amounts) -> list[list[str]]:
-    """Return rows of the stages of a unit, and their shares of the first amount."""
+    """Return the table rows of the stages of a unit, with their shares of the first amount."""
     every = [*survey.stages, Stage("between the stages", 1, between.amounts, between.longest)]
     return _shares(survey.recipe, "stage", every, total)
 
 
 def _beside_units(survey: Survey, total: Amounts) -> str:
-    """Return the share of a warpgroup outside its units and, if known, the share of selection in the units."""
+    """Return the share of a warpgroup outside its units and, if known, the share of selection within the units."""
     first = survey.recipe.amounts[0]
     units = survey.warpgroup[0].amounts[first]
     line = f"{100 - 100 * units / total[first]:.1f} % of it is beside the units"
@@ -180,7 +180,7 @@ def _beside_units(survey: Survey, total: Amounts) -> str:
 
 
 def _shares(recipe: Recipe, what: str, parts: Sequence[Stage], total: Amounts) -> list[list[str]]:
-    """Return rows of parts, and their shares of the first amount."""
+    """Return the table rows of the parts of a unit or a warpgroup, with their shares of the first amount."""
     first = recipe.amounts[0]
     rows = [[what, "count", *headers(recipe), f"% of {_HEADERS.get(first, first)}"]]
     for stage in (*parts, Stage("sum", 1, total, None)):
@@ -190,7 +190,7 @@ def _shares(recipe: Recipe, what: str, parts: Sequence[Stage], total: Amounts) -
 
 
 def _formats(survey: Survey) -> list[list[str]]:
-    """Return rows with the cost of each format, and the unit without it."""
+    """Return the table rows with the cost of each format, and with the unit without this format."""
     recipe = survey.recipe
     added = [_HEADERS.get(name, name) for name in recipe.amounts]
     rows = [["format", *(f"adds {word}" for word in added), *(f"{word} without" for word in headers(recipe))]]
@@ -216,7 +216,7 @@ def _as_dict(stage: Stage, recipe: Recipe) -> dict[str, Any]:
 
 
 def as_dict(survey: Survey) -> dict[str, Any]:
-    """Return a survey as plain values."""
+    """Return an area survey as plain values for JSON."""
     recipe = survey.recipe
 
     def plain(measurement: Measurement | None) -> dict[str, Any] | None:

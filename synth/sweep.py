@@ -1,4 +1,4 @@
-"""Grids of configurations, with area and throughput of a unit of each."""
+"""Sweeps over grids of configurations: area and throughput of a unit at each point of the grid."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -19,14 +19,14 @@ __all__ = ["Grid", "Place", "Point", "points", "sweep"]
 
 @dataclass(frozen=True)
 class Place:
-    """A point of a grid: one value on each axis."""
+    """Coordinates of a point of a grid: one value on each axis."""
 
-    #: Element formats. Packed e2m1 (``e2m1/4``) implies both formats of block scales, since all of its instructions
-    #: have block scales.
+    #: Element formats of the configuration. Packed e2m1 (``e2m1/4``) implies both formats of block scales, since all of
+    #: its instructions have block scales.
     formats: tuple[str, ...]
-    alignment_bits: int  #: Alignment bits: bits kept below the largest exponent, also for 8-bit floats
+    alignment_bits: int  #: Alignment bits (bits kept below the largest exponent), also for 8-bit floats
     step_bytes: int  #: Bytes of stored A per unit and cycle, which determine the number of products
-    mux: str  #: Multiplexers, ``mux4`` or ``mux3``
+    mux: str  #: Type of operand multiplexers, ``mux4`` or ``mux3``
     cuts: tuple[str, ...]  #: Cuts that have a pipeline register
 
     def __str__(self) -> str:
@@ -34,7 +34,7 @@ class Place:
 
     @property
     def words(self) -> dict[str, str]:
-        """Coordinates as text, by axis."""
+        """Coordinates of the point as text, by axis."""
         return {
             "formats": ",".join(self.formats),
             "alignment": f"F={self.alignment_bits}",
@@ -46,9 +46,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Grid:
-    """Values on each axis of a grid."""
+    """Grid of configurations: the values on each axis."""
 
-    #: Values on each axis, which are fields of :class:`Place`.
+    #: Values on each axis of the grid. The axes are the fields of :class:`Place`.
     formats: Sequence[tuple[str, ...]]
     alignments: Sequence[int]
     step_bytes: Sequence[int]
@@ -62,28 +62,28 @@ class Point:
     """A point of a grid, with the measurement of its unit."""
 
     place: Place
-    config: CoreConfig | None = None  #: Configuration; None if it is invalid
-    refusal: str = ""  #: Reason if the configuration is invalid
-    measurement: Measurement | None = None  #: Measurement of the unit; None until it is measured
+    config: CoreConfig | None = None  #: Configuration of the point, or None if it is invalid
+    refusal: str = ""  #: Reason why the configuration of the point is invalid
+    measurement: Measurement | None = None  #: Measurement of the unit, or None before the measurement
 
     def __str__(self) -> str:
         return str(self.place)
 
     @property
     def products(self) -> dict[str, int]:
-        """Kept products per cycle of one unit, by format."""
+        """Number of kept products per cycle of one unit, by format."""
         return {str(e): self.config.slots_of(e) for e in self.config.elements} if self.config else {}
 
     @property
     def products_per_ns(self) -> dict[str, float]:
-        """Kept products per nanosecond, by format, if a cycle is the longest path in ps; empty if not measured."""
+        """Kept products per nanosecond by format, for a cycle as long as the longest path. Empty if not measured."""
         if not self.measurement or not self.measurement.longest:
             return {}
         return {name: 1000 * count / self.measurement.longest for name, count in self.products.items()}
 
 
 def points(grid: Grid) -> list[Point]:
-    """Return the points of a grid; the last axis varies fastest."""
+    """Return the points of a grid in order. The last axis varies fastest."""
     axes = (grid.formats, grid.alignments, grid.step_bytes, grid.muxes, grid.cuts)
     return [_point(Place(*values), grid.sparse) for values in product(*axes)]
 
@@ -117,7 +117,7 @@ def sweep(
     scheduler: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Point]:
-    """Measure the unit of every point of a grid; points are in the order of the grid.
+    """Measure the unit at every point of a grid. The results are in the order of the points.
 
     Parameters
     ----------
@@ -143,7 +143,8 @@ def sweep(
     with ExitStack() as stack:
         scratch = None
         if scheduler is None:
-            # The folder must outlive the pool: files of killed workers are removed after the workers have ended.
+            # The folder must exist longer than the pool, because files of killed workers are removed after the workers
+            # have ended.
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         pool = stack.enter_context(cluster_pool(scheduler) if scheduler else local_pool(jobs))
         work = [(swept[index], index, recipe, scratch) for index in valid]

@@ -22,7 +22,7 @@ __all__ = ["plot_sweep", "sweep_as_dict", "sweep_table"]
 
 
 def sweep_table(points: Sequence[Point], recipe: Recipe) -> str:
-    """Return one line per point, in order; a range of products begins with that of the widest format."""
+    """Return one table line per point, in order. Ranges start with the value of the widest format."""
     timed = recipe.longest == "delay"
     rows = [["formats", "mux", "cuts", "F", "step [B]", *headers(recipe), "products/cycle"]]
     rows[0] += ["products/ns", "seconds"] if timed else ["seconds"]
@@ -41,7 +41,7 @@ def sweep_table(points: Sequence[Point], recipe: Recipe) -> str:
 
 
 def sweep_as_dict(points: Sequence[Point], recipe: Recipe) -> dict[str, Any]:
-    """Return the points as plain values, with all fields of each configuration."""
+    """Return the points of a sweep as plain values, with all fields of each configuration."""
     rows = []
     for point in points:
         row: dict[str, Any] = asdict(point.place)
@@ -55,7 +55,10 @@ def sweep_as_dict(points: Sequence[Point], recipe: Recipe) -> dict[str, Any]:
 
 
 def plot_sweep(points: Sequence[Point], recipe: Recipe, path: Path) -> None:
-    """Draw the area of a unit against the products of its narrowest format, as SVG; errors of :func:`~.scatter`."""
+    """Draw the area of a unit against the products per cycle of its narrowest format, as SVG.
+
+    Errors are those of :func:`~.scatter`.
+    """
     timed = recipe.longest == "delay"
     first = recipe.amounts[0]
     drawn = [point for point in points if point.measurement]
@@ -75,7 +78,7 @@ def plot_sweep(points: Sequence[Point], recipe: Recipe, path: Path) -> None:
 
 
 def _range(counts: Mapping[str, float], decimals: int) -> str:
-    """Format the range from the smallest to the largest number."""
+    """Format a range of numbers, from the smallest to the largest."""
     if not counts:
         return "-"
     ends = dict.fromkeys(f"{end(counts.values()):.{decimals}f}" for end in (min, max))

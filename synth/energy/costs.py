@@ -10,7 +10,7 @@ from .stages import INPUTS
 
 __all__ = ["Activity", "Costs", "costs_of", "net_loads", "transition_times"]
 
-#: Toggles of a clock net per cycle: a rise and a fall.
+#: Number of toggles of a clock net per cycle: a rise and a fall.
 _CLOCK_TOGGLES = 2
 _EDGES = ("rise", "fall")
 Slews = dict[Bit, dict[str, float]]
@@ -26,16 +26,16 @@ class Activity:
 
 @dataclass(frozen=True)
 class Costs:
-    """Energy per toggle of every net."""
+    """Energy per toggle of every net in a netlist, with clock and leakage data."""
 
-    of_net: Mapping[Bit, Mapping[str, float]]  #: Energy of a toggle in pJ, by net and stage
+    of_net: Mapping[Bit, Mapping[str, float]]  #: Energy of a toggle in pJ, by net and by stage of the datapath
     clock: frozenset[Bit]  #: Clock nets, which rise and fall in every cycle
-    #: For each register: the nets that it drives, and its clock energy per cycle in pJ.
+    #: One entry for each register: the nets that it drives, and its clock energy per cycle in pJ.
     clocked: tuple[tuple[tuple[Bit, ...], float], ...]
     leakage: float  #: Leakage power of all cells in nW
 
     def of(self, activity: Activity) -> dict[str, float]:
-        """Return the energy per cycle in pJ, by stage."""
+        """Return the energy per cycle in pJ, by stage of the datapath."""
         energies: dict[str, float] = defaultdict(float)
         for net, stages in self.of_net.items():
             rate = _CLOCK_TOGGLES if net in self.clock else activity.toggles.get(net, 0) / activity.cycles
@@ -44,7 +44,7 @@ class Costs:
         return dict(energies)
 
     def clock_of_idle(self, activity: Activity) -> float:
-        """Return the clock energy per cycle in pJ of registers that never changed."""
+        """Return the clock energy per cycle in pJ of registers whose outputs never toggled."""
         return sum(taken for nets, taken in self.clocked if not any(activity.toggles.get(net, 0) for net in nets))
 
 
@@ -57,7 +57,7 @@ def costs_of(
     outside: Mapping[Bit, float] | None = None,
     clock: str = "clk",
 ) -> Costs:
-    """Return the energies of the toggles of a netlist.
+    """Return the energy per toggle of every net of a netlist.
 
     * Charging: a toggle of a net takes C V^2 / 2, where C is the capacitance of the pins of the net. It is counted in
       the stage of the net's driver. Wires have no capacitance.
@@ -103,7 +103,7 @@ def costs_of(
 def _of_toggle(
     cell: ElectricalCell, pin: str, pins: Mapping[str, Bit], loads: Mapping[Bit, float], slews: Slews
 ) -> float:
-    """Return the internal energy of a toggle of a pin in pJ."""
+    """Return the internal energy in pJ that a cell takes for one toggle of a pin."""
     energies = []
     for related, tables in cell.pins[pin].energies:
         source = pins.get(related or pin, "0")
@@ -119,7 +119,7 @@ def _mean(tables: Mapping[str, Table], load: float, slews: Mapping[str, float]) 
 def net_loads(
     netlist: MappedNetlist, electrical: ElectricalLibrary, inside: Mapping[str, MappedNetlist] | None = None
 ) -> dict[Bit, float]:
-    """Return the pin capacitance of each net in pF, including pins inside boxes whose netlists are given."""
+    """Return the total pin capacitance of each net in pF, including pins inside boxes whose netlists are given."""
     loads: dict[Bit, float] = defaultdict(float)
     for kind, pins in netlist.cells.values():
         for pin, net in pins.items():
@@ -135,7 +135,7 @@ def net_loads(
 
 
 def transition_times(netlist: MappedNetlist, cells: CellLibrary, loads: Mapping[Bit, float]) -> Slews:
-    """Return the longest transition times of each net; zero for ports."""
+    """Return the longest transition times of each net, in the library's unit of time. Ports have the time zero."""
     registers = [name for name, (kind, _) in netlist.cells.items() if cells.is_register(kind)]
     slews: Slews = {}
     for name in [*registers, *levels_of(netlist, cells)]:

@@ -22,15 +22,16 @@ _EDGES = ("rise", "fall")
 
 @dataclass(frozen=True)
 class Table:
-    """Lookup table of a cell's quantity, by output load and input transition time."""
+    """Lookup table of an energy or transition time of a cell, by output load and input transition time."""
 
-    #: Axes, in pF and in the library's unit of time. An axis on which the quantity does not depend is a single zero.
+    #: Axes of the table: output load in pF, and input transition time in the library's unit of time. An axis without
+    #: influence is a single zero.
     loads: tuple[float, ...]
     slews: tuple[float, ...]
-    values: tuple[tuple[float, ...], ...]  #: Values of the quantity, indexed by load, then by transition time
+    values: tuple[tuple[float, ...], ...]  #: Values of the table, indexed by load, then by transition time
 
     def at(self, load: float, slew: float) -> float:
-        """Return the quantity by bilinear interpolation, and by extrapolation outside the table."""
+        """Return the table's value by bilinear interpolation, or by extrapolation outside the table."""
         row, load_share = _place(self.loads, load)
         column, slew_share = _place(self.slews, slew)
         low = _between(self.values[row], column, slew_share)
@@ -52,12 +53,12 @@ def _between(values: tuple[float, ...], place: int, share: float) -> float:
 
 @dataclass(frozen=True)
 class ElectricalPin:
-    """Electrical data of a pin of a cell."""
+    """Electrical data of one pin of a library cell."""
 
     capacitance: float  #: In pF
-    #: Energy in pJ of a rise and of a fall, by related input; an empty name for the pin's own energy.
+    #: Energy in pJ of a rise and of a fall, by related input pin. An empty name stands for no related pin.
     energies: tuple[tuple[str, Mapping[str, Table]], ...]
-    #: Transition times of an output, by related input.
+    #: Transition times of an output pin, by related input pin.
     transitions: tuple[tuple[str, Mapping[str, Table]], ...]
 
 
@@ -66,25 +67,26 @@ class ElectricalCell:
     """A cell."""
 
     pins: Mapping[str, ElectricalPin]  #: By name
-    leakage: float  #: Leakage power in the library's unit
-    #: For a register: its data and clock pins; empty for other cells.
+    leakage: float  #: Leakage power of the cell in the library's unit
+    #: Names of a register's data pin and clock pin. Empty for other cells.
     data: str = ""
     clock: str = ""
-    #: For a register: names of its stored bit and of the inverse, as functions of outputs use them.
+    #: Names of a register's stored bit and of the inverse, as used in the functions of its outputs. Empty for other
+    #: cells.
     states: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class ElectricalLibrary:
-    """Electrical data of a library."""
+    """Electrical data of a cell library."""
 
     name: str  #: File name
     voltage: float  #: Supply voltage in V
-    leakage_nanowatts: float  #: Size of the library's unit of leakage power in nW
+    leakage_nanowatts: float  #: Size of the library's unit of leakage power, in nW
     cells: Mapping[str, ElectricalCell]  #: By name
-    unit: str = "fJ"  #: Unit in which energies are reported
-    scale: float = 1000.0  #: Factor from energies of the tables to reported energies
-    digits: int = 0  #: Number of decimals of reported energies
+    unit: str = "fJ"  #: Unit of reported energies
+    scale: float = 1000.0  #: Factor from energies in the library's tables to reported energies
+    digits: int = 0  #: Number of decimal places of reported energies
 
     @classmethod
     def of(cls, library: Library) -> "ElectricalLibrary":

@@ -1,4 +1,4 @@
-"""Map netlists to library cells, flat or module by module, and cache them by content."""
+"""Map netlists to library cells, flat or module by module, and cache the results by content."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ _MAPPED = "mapped.json"
 
 
 def mapped_row(config: CoreConfig, library: Library, *, by_module: bool) -> MappedNetlist:
-    """Return a row (a metadata decoder and a unit) mapped to library cells.
+    """Return the netlist of a row (a metadata decoder and a unit), mapped to library cells.
 
     It includes the registers at its cuts, but not those in front of it. A library with empty text stands for static
     CMOS gates. With `by_module` each module is mapped separately, so that every cell has a stage; otherwise the flat
@@ -40,12 +40,12 @@ def mapped_row(config: CoreConfig, library: Library, *, by_module: bool) -> Mapp
 
 
 def mapped_unit(config: CoreConfig, library: Library) -> MappedNetlist:
-    """Return one unit of an array, mapped module by module; raise errors as :func:`mapped_row`."""
+    """Return the netlist of one unit of an array, mapped module by module. Errors are those of :func:`mapped_row`."""
     return _mapped(unit(config), library, by_module=True)
 
 
 def mapped_around_units(config: CoreConfig, library: Library) -> MappedNetlist:
-    """Return a warp with its units as boxes, mapped module by module.
+    """Return the netlist of a warp with its units as boxes, mapped module by module.
 
     Errors are those of :func:`mapped_row`, and an `Error` if the configuration does not serve a warp.
     """
@@ -71,7 +71,7 @@ def _mapped(netlist: Netlist, library: Library, *, by_module: bool, boxes: Seque
 
 
 def _netlist(config: CoreConfig) -> Netlist:
-    """Return the netlist of an always enabled row, whose registers are in no loop."""
+    """Return the RTLIL of a row that is always enabled, so that none of its registers is in a loop."""
     m = Module()
     m.submodules.row = row = Row(replace(config, rows=1, columns=1))
     step = Signal(row_step_layout(config), name="step")

@@ -1,4 +1,4 @@
-"""Energy of a unit: simulate its mapped netlist on operands, and count toggles and their energies."""
+"""Energy of a unit: simulate its mapped netlist with operands, count toggles, and sum their energies."""
 
 from dataclasses import dataclass, field, replace
 
@@ -20,37 +20,37 @@ from .stages import stages_of
 __all__ = ["MappedUnit", "Measured"]
 
 _WORD = 32
-#: Maximum number of parallel streams, and minimum cycles per stream if there are fewer streams.
+#: Maximum number of parallel streams, and minimum number of cycles per stream if there are fewer streams.
 _MOST_STREAMS, _CYCLES_OF_STREAM = 16 * STREAMS_OF_A_WORD, 64
-#: Minimum cycles per stream after the pipeline is full.
+#: Minimum number of counted cycles per stream, after the pipeline is full.
 _LEAST_COUNTED = 8
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Measured energy of a unit or warp."""
+    """Measured energy of a unit or of a warp."""
 
     instruction: Instruction
     operands: str
-    cycles: int  #: Cycles in which toggles were counted
-    products: int  #: Kept products per cycle
+    cycles: int  #: Number of cycles in which toggles were counted
+    products: int  #: Number of kept products per cycle
     #: Energy per kept product, by stage, in the library's reporting unit: fJ, or switched gate equivalents.
     stages: dict[str, float]
-    toggles: float  #: Toggles of all nets per cycle, without the clock
-    #: Part of the total energy per kept product that glitches cause; None if gates have no delay.
+    toggles: float  #: Number of toggles per cycle of all nets except the clock
+    #: Part of the energy per kept product that glitches cause, or None if gates have no delay.
     glitches: float | None
-    #: Energy per kept product, without glitches, after each change of the design; None for an impossible change. See
-    #: :mod:`sptc.synth.energy.what_if`; empty if not requested.
+    #: Energy per kept product without glitches, after each change of the design in :mod:`sptc.synth.energy.what_if`.
+    #: None for an impossible change. Empty if not requested.
     what_if: dict[str, float | None] = field(default_factory=dict)
 
     @property
     def total(self) -> float:
-        """Energy per kept product of all stages."""
+        """Total energy per kept product, over all stages."""
         return sum(self.stages.values())
 
 
 class MappedUnit:
-    """A metadata decoder and a unit mapped to library cells, with the energies of their toggles.
+    """A metadata decoder and a unit, mapped to library cells, with the energy per toggle of each net.
 
     `by_module` is as for :func:`~sptc.synth.energy.mapping.mapped_row`. With `glitches`, glitches are measured too,
     with a delay of one time unit per gate. `scale` is the factor from energies of the library's tables to reported
@@ -68,7 +68,7 @@ class MappedUnit:
         self._plan_in_time = Plan.of(self.netlist, cells, glitches=True) if glitches else None
 
     def with_formats(self, formats: tuple[str, ...]) -> "MappedUnit":
-        """Return the unit with only some of its formats and no block scales; cached."""
+        """Return a unit that has only some of the formats, and no block scales. The unit is cached."""
         if formats not in self._others:
             config = replace(self.config, formats=formats, scales=())
             self._others[formats] = MappedUnit(config, self._cells, by_module=self._by_module)
@@ -105,7 +105,7 @@ class MappedUnit:
         return Activity(simulator.cycles, simulator.toggles), results
 
     def compute(self, steps: NDArray[np.uint32]) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-        """Return the results of steps, shape (steps, words), and the flags of overflow of a 32-bit sum."""
+        """Return the 32-bit results of steps, shape (steps, words), and flags for sums that exceed 32 bits."""
         latency, streams = self.config.latency, _in_streams(steps, self.config.latency)
         behind = np.zeros((len(streams), latency, steps.shape[1]), np.uint32)
         _, results = self.run(np.concatenate([streams, behind], axis=1))
@@ -114,7 +114,7 @@ class MappedUnit:
         return d, results[:, _WORD].astype(np.bool_)
 
     def measure(self, instruction: Instruction, arch: str, operands: MatrixOperands, name: str) -> Measured:
-        """Measure an ``mma`` or ``wgmma`` whose formats the unit supports; `name` names the operands in reports.
+        """Measure an ``mma`` or ``wgmma`` whose formats the unit supports. Reports call the operands `name`.
 
         The operands are tiles with a chain along K, see :mod:`sptc.synth.energy.operands`; errors are those of
         :func:`~sptc.synth.energy.operands.streamed`.
@@ -132,17 +132,17 @@ class MappedUnit:
     def taken(
         self, instruction: Instruction, steps: NDArray[np.uint32], *, glitches: bool = False
     ) -> tuple[Activity, dict[str, float]]:
-        """Return the activity of the steps of an instruction, and the energy per kept product, by stage."""
+        """Return the toggle counts of an instruction's steps, and the energy per kept product, by stage."""
         activity, _ = self.run(_in_streams(steps, self.config.latency), glitches=glitches)
         products = self.products(instruction)
         return activity, {stage: self.scale * taken / products for stage, taken in self.costs.of(activity).items()}
 
     def products(self, instruction: Instruction) -> int:
-        """Return the kept products per cycle."""
+        """Return the number of kept products per cycle of the unit."""
         return min(self.config.step_bytes * 8 // instruction.container_bits, instruction.stored_k)
 
     def tiles(self, instruction: Instruction, cycles: int, chain: int = CHAIN) -> int:
-        """Return the number of tiles, each a chain of `chain` instructions, that take about `cycles` cycles."""
+        """Return the number of tiles, each with a chain of `chain` instructions, that take about `cycles` cycles."""
         config = self.config
         outputs = -(-instruction.m // config.rows) * -(-instruction.n // config.columns)
         of_tile = chain * outputs * step_count(config, instruction)
@@ -155,7 +155,7 @@ def _streams_of(steps: int) -> int:
 
 
 def _in_streams(steps: NDArray[np.uint32], latency: int) -> NDArray[np.uint32]:
-    """Cut a stream of steps, shape (steps, words), into parallel streams; repeat the first steps as padding.
+    """Split a stream of steps, shape (steps, words), into parallel streams. The first steps are repeated as padding.
 
     Every stream has some cycles more than the pipeline needs to fill.
     """

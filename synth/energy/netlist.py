@@ -1,4 +1,4 @@
-"""Netlists of library cells from Yosys, and the levels of their gates."""
+"""Netlists of library cells from Yosys, and the logic levels of their gates."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -18,14 +18,14 @@ Bit = int | str
 
 @dataclass(frozen=True)
 class CellLibrary:
-    """A cell library: functions and electrical data."""
+    """A cell library: logic functions and electrical data of its cells."""
 
     library: Library  #: Logic functions of the cells
     electrical: ElectricalLibrary  #: Registers, capacitances and energies of the cells
 
     @classmethod
     def of(cls, library: Library) -> "CellLibrary":
-        """Read a module of Yosys' JSON; `boxes` names modules with separate netlists.
+        """Read one module of a Yosys JSON netlist. `boxes` names the modules with separate netlists.
 
         Raise an `Error` if a cell is neither in the library nor a box.
         """
@@ -33,37 +33,37 @@ class CellLibrary:
 
     @cached_property
     def functions(self) -> Mapping[tuple[str, str], str]:
-        """Liberty functions by (cell, output)."""
+        """Logic functions of cells in liberty syntax, by (cell, output)."""
         return {(cell.name, pin): function for cell in self.library.cells for pin, function in cell.outputs}
 
     def is_register(self, kind: str) -> bool:
-        """Whether a cell type is an edge-triggered register."""
+        """Return whether a cell type is an edge-triggered register."""
         return bool(self.electrical.cells[kind].clock)
 
 
 @dataclass(frozen=True)
 class Box:
-    """An instance of a module whose netlist is separate."""
+    """An instance of a module that has a separate netlist."""
 
     module: str
-    ports: Mapping[str, list[Bit]]  #: Nets at each port of the instance, bit by bit
+    ports: Mapping[str, list[Bit]]  #: Nets at each port of the box, bit by bit
 
 
 @dataclass(frozen=True)
 class MappedNetlist:
     """A netlist of library cells."""
 
-    #: Type of each cell, and the net or constant at each pin.
+    #: Type of each cell, and the net or constant at each of its pins.
     cells: Mapping[str, tuple[str, Mapping[str, Bit]]]
-    #: Nets of each port, bit by bit.
+    #: Nets at each port of the module, bit by bit.
     inputs: Mapping[str, list[Bit]]
     outputs: Mapping[str, list[Bit]]
-    #: Instances of modules with separate netlists.
+    #: Boxes (instances of modules with separate netlists), by name.
     boxes: Mapping[str, Box] = field(default_factory=dict)
 
     @classmethod
     def of(cls, module: Mapping[str, Any], library: Library, boxes: Collection[str] = ()) -> "MappedNetlist":
-        """Read a module of Yosys' JSON.
+        """Read one module of a Yosys JSON netlist.
 
         Parameters
         ----------

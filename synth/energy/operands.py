@@ -19,17 +19,17 @@ from ...sim.engine.steps import step_words, steps_of
 
 __all__ = ["CHAIN", "Compute", "cut", "drawn", "share_of_zeros", "streamed"]
 
-#: Function from steps, shape (cycles, words), to their 32-bit results and flags of overflow.
+#: Function from steps, shape (cycles, words), to their 32-bit results and to flags for sums beyond 32 bits.
 Compute = Callable[[NDArray[np.uint32]], tuple[NDArray[np.uint32], NDArray[np.bool_]]]
-#: Shares of zeros of those distributions of :mod:`sptc.gpu.distributions` whose other numbers are normal.
+#: Share of zeros in each distribution of :mod:`sptc.gpu.distributions` whose other numbers are normal.
 _SHARES = {"normal": 0.0, "half": 0.5, "zeros": 1.0}
 _SHARE = re.compile(r"(\d{1,2})%")
-#: Instructions per chain; the accumulators of each chain begin at zero.
+#: Number of instructions per chain along K. The accumulators of each chain start at zero.
 CHAIN = 8
 
 
 def share_of_zeros(distribution: str) -> float | None:
-    """Return the share of zeros of a distribution whose other numbers are normal; None for other distributions.
+    """Return the share of zeros of a distribution with normal other numbers, or None for any other distribution.
 
     The distribution is one of :data:`~sptc.gpu.distributions.DISTRIBUTIONS`, or a share in whole per cent: ``25%``.
     """
@@ -38,7 +38,7 @@ def share_of_zeros(distribution: str) -> float | None:
 
 
 def drawn(instruction: Instruction, distribution: str, tiles: int, rng: np.random.Generator) -> MatrixOperands:
-    """Draw operands of chains, `tiles` in number, of an instruction without block scales.
+    """Draw random operands for `tiles` chains of an instruction without block scales.
 
     A's stored elements and B have a distribution of :func:`sptc.gpu.distributions.numbers`, or a share of zeros as for
     :func:`share_of_zeros`. K is that of the instruction times :data:`CHAIN`; accumulators begin at zero.
@@ -70,7 +70,7 @@ def cut(
     tiles: int,
     rng: np.random.Generator,
 ) -> MatrixOperands:
-    """Cut random, distinct tiles with the whole K out of two matrices; all tiles if there are too few.
+    """Cut up to `tiles` random, distinct tiles out of two matrices. Each tile has the whole K of the matrices.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def cut(
 
 
 def of_one_unit(operands: MatrixOperands, config: CoreConfig) -> MatrixOperands:
-    """Return the rows of A and columns of B of the first unit: every `config.rows`-th and `config.columns`-th."""
+    """Return the operands of an array's first unit: every `config.rows`-th row and `config.columns`-th column."""
     nibbles = operands.nibbles
     return replace(
         operands,

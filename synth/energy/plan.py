@@ -20,9 +20,9 @@ Places = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Registers:
-    """A group of registers with consecutive output rows."""
+    """A group of registers with the same function and consecutive output rows."""
 
-    compute: Computing  #: Function of the stored bit, see :func:`~sptc.synth.functions.computing`
+    compute: Computing  #: Output as a function of the stored bit (see :func:`~sptc.synth.functions.computing`)
     states: tuple[str, ...]  #: Names of the stored bit and of its inverse in the function
     data: Places  #: Simulation rows of the data inputs
     outputs: slice  #: Simulation rows of the register outputs
@@ -30,11 +30,11 @@ class Registers:
 
 @dataclass(frozen=True)
 class Gates:
-    """A group of gates of one function with consecutive output rows."""
+    """A group of gates with the same function and consecutive output rows."""
 
-    compute: Computing  #: Function of the inputs, see :func:`~sptc.synth.functions.computing`
-    pins: Mapping[str, Places]  #: Rows of the nets at each input
-    latest: Places  #: Logic level of each gate, in ascending order
+    compute: Computing  #: Output as a function of the inputs (see :func:`~sptc.synth.functions.computing`)
+    pins: Mapping[str, Places]  #: Simulation rows of the nets at each input pin
+    latest: Places  #: Logic levels of the gates, in ascending order
     outputs: slice  #: Simulation rows of the gate outputs
 
 
@@ -42,18 +42,18 @@ class Gates:
 class Plan:
     """Simulation plan of a netlist."""
 
-    rows: Mapping[Bit, int]  #: Row of each net; rows 0 and 1 are the constants
-    #: Number of leading rows that hold constants, register outputs and inputs. The others hold gate outputs.
+    rows: Mapping[Bit, int]  #: Simulation row of each net (rows 0 and 1 are the constants)
+    #: Number of leading rows for constants, register outputs and input ports. The later rows are for gate outputs.
     sources: int
     registers: tuple[Registers, ...]
-    #: All gates, in topological order; with `glitches`, one group per function.
+    #: Groups of all gates, in topological order. With `glitches`, there is one group per function.
     gates: tuple[Gates, ...]
-    depth: int  #: Length of the longest path, in gates
-    glitches: bool  #: Gates have a delay of one time unit
+    depth: int  #: Length of the longest path in gates
+    glitches: bool  #: Whether gates have a delay of one time unit, which causes glitches
 
     @classmethod
     def of(cls, netlist: MappedNetlist, cells: CellLibrary, *, glitches: bool = False) -> "Plan":
-        """Plan a netlist. With `glitches`, every gate has a delay of one time unit; otherwise gates have no delay.
+        """Plan the simulation of a netlist. With `glitches`, each gate has a delay of one time unit, otherwise none.
 
         Errors are those of :func:`~sptc.synth.energy.netlist.levels_of`, and an `Error` if the data of a register is
         not an input pin.
@@ -108,30 +108,30 @@ class _Gate(NamedTuple):
 
 
 class _Rows:
-    """Assigns rows to nets; constants have the first rows."""
+    """Assigns simulation rows to nets. Constants have the first rows."""
 
     def __init__(self) -> None:
         self.of: dict[Bit, int] = {"0": 0, "x": 0, "1": 1}
 
     @property
     def count(self) -> int:
-        """Number of assigned rows."""
+        """Number of assigned simulation rows."""
         return len(self.of) - 1
 
     def number(self, nets: Iterable[Bit]) -> slice:
-        """Assign the next rows to nets without a row; return these rows."""
+        """Assign the next simulation rows to nets that have no row, and return these rows."""
         first = self.count
         for net in nets:
             self.of.setdefault(net, self.count)
         return slice(first, self.count)
 
     def places(self, nets: Iterable[Bit]) -> Places:
-        """Return the rows of nets."""
+        """Return the simulation rows of nets."""
         return np.array([self.of[net] for net in nets], np.intp)
 
 
 def _together(gates: list[_Gate], function: str, rows: _Rows, outputs: slice) -> Gates:
-    """Group gates of one function."""
+    """Return a group of gates that have the same function."""
     read = [pin for pin in gates[0].pins if re.search(rf"\b{pin}\b", function)]
     pins = {pin: rows.places(gate.pins[pin] for gate in gates) for pin in read}
     return Gates(computing(function), pins, np.array([gate.latest for gate in gates], np.intp), outputs)

@@ -31,14 +31,14 @@ _IN_TIME = (
 
 
 def notes(results: Sequence[Measured], cells: CellLibrary) -> str:
-    """Return the notes of a report on its figures."""
+    """Return the notes that explain the figures of an energy report."""
     return (_NOTES if cells.library.text else _NOTES_OF_GATES).format(
         _SETTLED if any(result.glitches is None for result in results) else _IN_TIME
     )
 
 
 def table(results: Sequence[Measured], cells: CellLibrary) -> str:
-    """Return the measurements as text."""
+    """Return energy measurements as the lines of a report."""
     stages = [stage for stage in STAGES if any(stage in result.stages for result in results)]
     rows = [["instruction", "operands", "total", *stages]]
     for result in results:
@@ -56,7 +56,7 @@ def table(results: Sequence[Measured], cells: CellLibrary) -> str:
 
 
 def _of_glitches(results: Sequence[Measured]) -> list[str]:
-    """Return lines with the additional energy of glitches."""
+    """Return report lines with the additional energy that glitches cause."""
     lines = [
         f"{result.instruction}, {result.operands}: glitches add {100 * result.glitches / settled:.0f} %"
         for result in results
@@ -66,7 +66,7 @@ def _of_glitches(results: Sequence[Measured]) -> list[str]:
 
 
 def _against_dense(results: Sequence[Measured]) -> list[str]:
-    """Return lines that compare the energy per kept product of sparse and dense instructions on equal operands."""
+    """Return report lines that compare sparse and dense instructions on equal operands, per kept product."""
     dense = {_key(result): result for result in results if not result.instruction.sparse}
     lines = []
     for result in results:
@@ -80,7 +80,7 @@ def _against_dense(results: Sequence[Measured]) -> list[str]:
 
 
 def _what_if(results: Sequence[Measured]) -> list[str]:
-    """Return lines with the savings of changes of the design."""
+    """Return report lines with the energy that changes of the design would save."""
     lines = []
     for result in results:
         settled = result.total - (result.glitches or 0.0)
@@ -101,7 +101,7 @@ def _key(result: Measured) -> tuple[str, ...]:
 
 
 def as_dict(results: Sequence[Measured], cells: CellLibrary) -> dict[str, Any]:
-    """Return the measurements as plain values."""
+    """Return energy measurements as plain values for JSON."""
     library = cells.library
     return {
         "versions": versions(),

@@ -1,4 +1,4 @@
-"""Cycle-by-cycle simulation of a mapped netlist on many streams in parallel, with toggle counts.
+"""Cycle-by-cycle simulation of a mapped netlist with many parallel streams, and with toggle counts.
 
 Every net has one bit per stream. Gates of one function that settle at the same time are evaluated in one operation.
 """
@@ -20,12 +20,12 @@ _ONES = ~np.uint64(0)
 
 
 def packed(bits: NDArray[np.uint8]) -> Lanes:
-    """Pack zeros and ones, shape (streams, nets), into words by net; the number of streams is a multiple of 64."""
+    """Pack bits, shape (streams, nets), into words by net. The number of streams must be a multiple of 64."""
     return np.packbits(np.ascontiguousarray(bits.T), axis=1, bitorder="little").view(np.uint64)
 
 
 def unpacked(lanes: Lanes) -> NDArray[np.uint8]:
-    """Unpack words to zeros and ones, shape (streams, nets)."""
+    """Unpack words by net to bits, shape (streams, nets)."""
     return np.unpackbits(np.ascontiguousarray(lanes).view(np.uint8), axis=1, bitorder="little").T
 
 
@@ -48,15 +48,15 @@ class Simulator:
 
     @property
     def toggles(self) -> dict[Bit, int]:
-        """Toggles of each net in the counted cycles."""
+        """Number of toggles of each net in the counted cycles."""
         return {net: int(self._toggles[row]) for net, row in self._plan.rows.items() if not isinstance(net, str)}
 
     def rows_of(self, nets: Sequence[Bit]) -> NDArray[np.intp]:
-        """Return the rows of nets, for :meth:`put` and :meth:`get`."""
+        """Return the simulation rows of nets, for :meth:`put` and :meth:`get`."""
         return np.array([self._plan.rows[net] for net in nets], np.intp)
 
     def begin(self) -> None:
-        """Apply a clock edge: all registers load their data."""
+        """Apply a clock edge, at which all registers load their data."""
         values = self._values
         np.copyto(self._before, values)
         for group in self._plan.registers:
@@ -64,15 +64,15 @@ class Simulator:
             values[group.outputs] = group.compute(dict(zip(group.states, (taken, ~taken), strict=False)), _ONES)
 
     def put(self, rows: NDArray[np.intp], lanes: Lanes) -> None:
-        """Set input nets."""
+        """Set the values of input nets."""
         self._values[rows] = lanes
 
     def get(self, rows: NDArray[np.intp]) -> Lanes:
-        """Return the values of nets."""
+        """Return the values of nets in all streams."""
         return self._values[rows]
 
     def settle(self, *, counted: bool) -> None:
-        """Evaluate the gates; with `counted`, count the toggles since the preceding cycle."""
+        """Evaluate all gates. With `counted`, also count the toggles since the previous cycle."""
         values, toggles = self._values, self._toggles
         if self._plan.glitches:
             self._settle_in_time(counted=counted)
@@ -85,12 +85,12 @@ class Simulator:
             self.cycles += values.shape[1] * STREAMS_OF_A_WORD
 
     def _settle_in_time(self, *, counted: bool) -> None:
-        """Evaluate the gates, one time unit after another, and count their toggles."""
+        """Evaluate the gates one time unit after another, and count all their toggles."""
         values = self._values
         for time in range(1, self._plan.depth + 1):
             following = []
             for gates in self._plan.gates:
-                # a gate is settled when the time reaches its logic level
+                # the output of a gate is final when the time reaches the gate's logic level
                 first = int(np.searchsorted(gates.latest, time))
                 if first < len(gates.latest):
                     new = gates.compute({pin: values[rows[first:]] for pin, rows in gates.pins.items()}, _ONES)
@@ -102,5 +102,5 @@ class Simulator:
 
 
 def _ones(lanes: Lanes) -> NDArray[np.int64]:
-    """Count the ones of each net."""
+    """Return the number of ones in the words of each net."""
     return np.bitwise_count(lanes).sum(axis=1, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Assign cells of a mapped netlist to stages of the datapath, by the module names in the cell name."""
+"""Assignment of the cells of a mapped netlist to stages of the datapath, by the module names in the cell names."""
 
 import re
 
@@ -6,15 +6,16 @@ from .netlist import CellLibrary, MappedNetlist
 
 __all__ = ["INPUTS", "LOGIC", "REGISTERS", "STAGES", "WARP_REGISTERS", "stage_of", "stages_of"]
 
-#: Other contributions: charging of input pins; registers at the cuts with their clock; all cells of a flat netlist.
+#: Contributions outside the stages: charging of input pins, registers at the cuts with their clock, and all cells of a
+#: flat netlist.
 INPUTS, REGISTERS, LOGIC = "inputs", "registers", "logic"
-#: Stages of a warp: gather of operands and scatter of results; registers of both with their clock.
+#: Stages of a warp: gathering of operands and scattering of results, and the registers of both with their clock.
 _WARP, WARP_REGISTERS = "warp", "warp registers"
 _UNIT_STAGES = ("decode", "select", "unpack", "multiply", "align", "reduce", "round", LOGIC, REGISTERS)
-#: Stages in the order of the data flow.
+#: Stages of a unit in the order of the data flow.
 STAGES = (INPUTS, _WARP, WARP_REGISTERS, "order", *_UNIT_STAGES)
 _PLACES = re.compile(r"\$flatten((?:\\\w+\.)*)")
-#: Submodules of the multiply stage that count as other stages: unpacking of codes, and the maximum exponent.
+#: Submodules of the multiply stage that are counted in other stages: unpacking of elements, and maximum of exponents.
 _INSIDE_MULTIPLY = {
     "unpack_a": "unpack",
     "unpack_b": "unpack",
@@ -27,7 +28,7 @@ _INSIDE_MULTIPLY = {
 
 
 def stage_of(cell: str, *, of_warp: bool = False) -> str:
-    """Return the stage of a combinational cell: one of :data:`STAGES`.
+    """Return the stage of a combinational cell, which is one of :data:`STAGES`.
 
     If the netlist was mapped module by module, Yosys ``flatten`` has put the module names before that of the cell.
     `of_warp` says that the cell is in the logic around the units of a warp. Cells between the stages, and all cells of
@@ -45,7 +46,7 @@ def stage_of(cell: str, *, of_warp: bool = False) -> str:
 
 
 def stages_of(netlist: MappedNetlist, cells: CellLibrary, *, of_warp: bool = False) -> dict[str, str]:
-    """Return the stage of each cell of a row or unit, or of the logic around the units of a warp."""
+    """Return the stage of each cell, for a row or a unit, or for the logic around the units of a warp."""
     registers = WARP_REGISTERS if of_warp else REGISTERS
     return {
         name: registers if cells.is_register(kind) else stage_of(name, of_warp=of_warp)

@@ -1,4 +1,4 @@
-"""Energy of a warp: gather of operands from registers, an array of units, and scatter of results."""
+"""Energy of a warp: gathering of operands from registers, an array of units, and scattering of results."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -40,7 +40,7 @@ class _Item:
 
 
 class MappedWarp:
-    """A warp mapped to library cells: one netlist for its units, another for the logic around them.
+    """A warp mapped to library cells: one netlist for its units, and one for the logic around them.
 
     Instructions follow each other without a pause, with operands in registers. The accumulators of a chain are also
     read from registers, as if instructions of other warps were executed between those of the chain. Raise an `Error` if
@@ -70,7 +70,7 @@ class MappedWarp:
         )
 
     def _outside_loads(self, cells: CellLibrary) -> dict[Bit, float]:
-        """Return the capacitance in pF that each result bit of a unit charges outside: the mean of all units."""
+        """Return the external load in pF of each result bit of a unit, as the mean over all units."""
         loads, boxes = net_loads(self._around, cells.electrical), self._around.boxes.values()
         return {
             net: sum(loads.get(box.ports["result"][place], 0.0) for box in boxes) / len(boxes)
@@ -78,7 +78,7 @@ class MappedWarp:
         }
 
     def _interval(self, instruction: Instruction) -> int:
-        """Return the cycles from one instruction to the next."""
+        """Return the interval in cycles from one instruction to the next."""
         return self.config.warp_interval(step_count(self.config, instruction))
 
     def _uncounted(self, instruction: Instruction) -> int:
@@ -86,13 +86,13 @@ class MappedWarp:
         return 1 + -(-(self.config.latency + 2) // self._interval(instruction))
 
     def tiles(self, instruction: Instruction, cycles: int, chain: int = CHAIN) -> int:
-        """Return the number of tiles, each a chain of `chain` instructions, that take about `cycles` unit cycles."""
+        """Return the number of tiles, each with `chain` instructions, that take about `cycles` cycles of a unit."""
         of_instruction = self._interval(instruction) * len(self._around.boxes) * STREAMS_OF_A_WORD
         instructions = self._uncounted(instruction) + -(-cycles // of_instruction)
         return -(-instructions // chain) * STREAMS_OF_A_WORD
 
     def measure(self, instruction: Instruction, arch: str, operands: MatrixOperands, name: str) -> Measured:
-        """Measure an ``mma`` with 16 rows whose formats the units support; `name` names the operands in reports.
+        """Measure an ``mma`` with 16 rows whose formats the units support. Reports call the operands `name`.
 
         The operands are tiles with a chain along K, see :mod:`sptc.synth.energy.operands`; tiles that do not fill all
         streams are left out. Raise an `Error` if the results of warp and golden model differ, or there are too few
@@ -115,14 +115,14 @@ class MappedWarp:
         for costs, activity in zip(self._costs, (around, units), strict=True):
             for stage, taken in costs.of(activity).items():
                 stages[stage] = stages.get(stage, 0.0) + self._scale * taken * activity.cycles / products
-        # Nets at the ports of units are counted with the logic around the units.
+        # Nets at the ports of units are counted with the logic around the units, not with the units.
         ports = {net for nets in (*self._unit.inputs.values(), *self._unit.outputs.values()) for net in nets}
         inside = sum(count for net, count in units.toggles.items() if net not in ports)
         toggles = (sum(around.toggles.values()) + inside) / units.cycles
         return Measured(instruction, name, units.cycles, products // units.cycles, stages, toggles, None)
 
     def _run(self, items: list[_Item], uncounted: int) -> tuple[Activity, Activity, list[NDArray[np.uint32]]]:
-        """Return the activity around the units, the activity of all units together, and the results."""
+        """Return the toggle counts around the units, the toggle counts of all units together, and the results."""
         boxes = self._around.boxes.values()
         around, units = Simulator(self._plans[0], 1), Simulator(self._plans[1], len(boxes))
         of_boxes = {
@@ -162,17 +162,17 @@ class MappedWarp:
 
 
 def _outside(lanes: Lanes, boxes: int) -> Lanes:
-    """Convert nets of one box with the streams of all boxes to nets of all boxes, box by box."""
+    """Convert nets of one box, with streams for all boxes, to nets of all boxes, one box after another."""
     return lanes.reshape(-1, boxes).T.reshape(-1, 1)
 
 
 def _inside(lanes: Lanes, boxes: int) -> Lanes:
-    """Convert nets of all boxes, box by box, to nets of one box with the streams of all boxes."""
+    """Convert nets of all boxes, one box after another, to nets of one box, with streams for all boxes."""
     return np.ascontiguousarray(lanes.reshape(boxes, -1).T)
 
 
 def _items(config: CoreConfig, i: Instruction, arch: str, operands: MatrixOperands) -> Iterator[_Item]:
-    """Yield one instruction for all streams at a time, chain after chain."""
+    """Yield the instructions of all streams in order, one chain after another."""
     bits = warp_operands_layout().size
     for first in range(0, len(operands.a) - STREAMS_OF_A_WORD + 1, STREAMS_OF_A_WORD):
         chains = operands.take(slice(first, first + STREAMS_OF_A_WORD))
@@ -189,7 +189,7 @@ def _items(config: CoreConfig, i: Instruction, arch: str, operands: MatrixOperan
 
 
 def _held(i: Instruction, matrices: MatrixOperands) -> HeldOperands:
-    """Put matrices into the registers of a warp."""
+    """Convert matrices to the operand registers of a warp."""
     fragments = {"a": a_fragment(i), "b": b_fragment(i), "c": accumulator_fragment(i)}
     arrays = {name: to_registers(getattr(matrices, name), fragment) for name, fragment in fragments.items()}
     if matrices.nibbles is not None:

@@ -22,7 +22,7 @@ _BYTE = 8
 def what_ifs(
     unit: MappedUnit, i: Instruction, arch: str, operands: MatrixOperands
 ) -> Iterator[tuple[str, float | None]]:
-    """Yield changes of the design, each with its energy per kept product without glitches; None if it is impossible.
+    """Yield design changes with the energy per kept product after each, without glitches, or None if impossible.
 
     Arguments are the unchanged unit and those of its measurement.
     """
@@ -44,7 +44,7 @@ def what_ifs(
     if {*formats} != {*config.formats}:
         try:
             alone = unit.with_formats(formats)
-        except ConfigError:  # these formats are not possible with other fields of the configuration
+        except ConfigError:  # other fields of the configuration do not allow only these formats
             yield f"it has no formats but {' and '.join(formats)}", None
             return
         steps = streamed(alone.config, i, arch, operands, alone.compute)
@@ -52,7 +52,7 @@ def what_ifs(
 
 
 def _isolated(unit: MappedUnit, i: Instruction, steps: NDArray[np.uint32]) -> NDArray[np.uint32] | None:
-    """Return steps in which an operand that is multiplied by zero keeps its value from the step before.
+    """Return steps in which an operand that is multiplied by zero keeps its value from the previous step.
 
     None if results would change because a kept operand is infinite or NaN.
     """
@@ -79,6 +79,6 @@ def _isolated(unit: MappedUnit, i: Instruction, steps: NDArray[np.uint32]) -> ND
 
 
 def _is_zero(codes: NDArray, fmt: Format, container_bits: int) -> NDArray[np.bool_]:
-    """Mark codes of +0 and -0."""
+    """Return which codes are +0 or -0."""
     sign = 0 if fmt.is_integer else 1 << low_bit(fmt, container_bits) + fmt.bits - 1
     return (codes & ~codes.dtype.type(sign)) == 0
