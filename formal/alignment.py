@@ -57,7 +57,7 @@ def _scaled(config: CoreConfig) -> bool:
 
 
 def _exponents(config: CoreConfig) -> Iterator[Parameters]:
-    """Maximum trees of a datapath: for products, for accumulator and e_zero, and for scaled groups and e_max."""
+    """Trees that find maximum exponents: of products, of accumulator and e_zero, and of scaled groups and e_max."""
     if float_slots(config):
         yield float_slots(config), _PRODUCT_EXPONENT.width, "unsigned"
     if is_floating(config):

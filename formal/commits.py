@@ -16,7 +16,7 @@ _IN_FLIGHT = 2
 _GROUPS = 8
 
 
-# Twelve cycles reach the covers: two instructions are issued, multiplied and delivered, with a commit after each.
+# Twelve cycles suffice for the covers: two instructions are issued, multiplied and delivered, with a commit after each.
 @COMMITS.property("order", once, cycles=12)
 def _order(h: Harness) -> None:
     """An arbitrary group does not complete before all instructions before its commit have completed.

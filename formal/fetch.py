@@ -28,7 +28,7 @@ _SWIZZLES = {
     "64B": (SwizzleCode.B64, 4),
     "128B": (SwizzleCode.B128, 8),
 }
-_WORD_BITS, _WORDS = 16, 8  # number of words in a 16-byte unit, equal to the number of elements in an MN-major operand
+_WORD_BITS, _WORDS = 16, 8  # number of words in a 16-byte unit, one for each element of an MN-major operand
 
 
 def _linear(descriptor: data.View, units: int, major: str, row: int, panel: Value, segment: Value) -> Value:
@@ -109,12 +109,12 @@ class _MarkedMemory:
         return straight, (_name(request, segment, word) == self.address) & (self.word == row)
 
     def marks(self, request: data.View, segment: Value, row: int, word: int) -> Value:
-        """Return whether the marked word is at a position in a row of a core matrix, for the operand's major."""
+        """Return whether the marked word is at a position in a row of a core matrix, which is K-major or MN-major."""
         straight, across = self.places(request, segment, row, word)
         return (~request.mn_major & straight) | (request.mn_major & across)
 
 
-# The limit of cycles reaches the covers, which need the fetch of two panels.
+# The number of cycles suffices to fetch two panels, which the covers need.
 @FETCH.property("both", lambda _: [(False,), (True,)], cycles=2 * (CORE_MATRICES + 3))
 def _both(h: Harness, short: bool) -> None:
     """Two operands share a port: panels of B arrive in request order, none is lost, and A arrives by core matrices.

@@ -1,4 +1,4 @@
-"""Proofs about a warp's registers: each block gathers its operands, and results and flags return, as PTX defines.
+"""Proofs about a warp's registers: blocks gather operands from them, and results and flags return to them, as in PTX.
 
 The places of bytes, nibbles and scales in the registers are written by hand from PTX ISA 9.7.14.5 and 9.7.14.6, without
 the maps of the design or of the models. The harness copies the operands when an instruction enters, and counts blocks
@@ -55,7 +55,7 @@ def _units(results: Signal, overflows: Signal) -> type[Unit]:
 class Block:
     """A transfer at the core: one tile that enters, or one result that leaves."""
 
-    happens: Value  #: Whether the transfer happens in this cycle
+    happens: Value  #: Whether the block is transferred in the current cycle
     #: Index of the block of rows, and index of the block of columns.
     row: Value
     column: Value

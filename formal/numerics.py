@@ -125,7 +125,7 @@ def integer_place(config: CoreConfig) -> int:
 
 
 def point(config: CoreConfig, index: int, element: Element, operand: str) -> int:
-    """Return the fraction bits of a float's significand in a slot. Those of both operands add up to the product's."""
+    """Return the fraction bits of a float's significand in a slot. The product has those of both operands."""
     of_product = kept_bits(config, element) - product_place(config, index)
     return of_product // 2 + (of_product % 2 if operand == "b" else 0)
 

@@ -61,7 +61,7 @@ class _SeenRows(CarrySaveTree):
 
 
 class _AnyRows(CarrySaveTree):
-    """A carry-save tree with abstract rows. One output word of a row is free, and the other makes the sum correct.
+    """A carry-save tree with abstract rows. One output word of a row is free, and the other completes the sum.
 
     `constant` replaces the `constants` among the words. It is free as well, so that no sum begins with a constant.
     """

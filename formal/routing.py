@@ -142,7 +142,7 @@ def _operands(h: Harness, config: CoreConfig) -> None:
 
 
 class _Array:
-    """An array with a free tile. Pairs of operand bytes are in the order of the tile's bytes."""
+    """An array with a free tile, whose operand pairs are read in the order of the tile's bytes."""
 
     def __init__(self, h: Harness, name: str, config: CoreConfig, tile: data.View) -> None:
         self.core = core = h.add(name, opened(Core)(config, 0, _Selecting))

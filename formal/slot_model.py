@@ -128,7 +128,7 @@ def claim_slots(h: Harness, slots: Any, model: SlotModel, names: Sequence[str]) 
 
 @dataclass(frozen=True)
 class OwnPanels:
-    """Panels of an instruction that a stream transfers: all panels, or every other panel of B in a pair of CTAs."""
+    """Panels of an instruction that a stream transfers: all panels, or every second panel of B in a pair of CTAs."""
 
     total: Callable[[Any], Value]  #: Number of panels of an instruction that the stream transfers
     #: Number of the stream's panels that were multiplied, from the number of all panels of the instruction that were.

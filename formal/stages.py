@@ -34,7 +34,8 @@ _INTEGERS: dict[_Path, Any] = {(name,): 0 for name in ("headroom", "nan", "posit
 class _StandIn:
     """Stand-in for a pipeline stage of a unit."""
 
-    #: Whether the stand-in receives the inputs of the marked step, and whether it outputs the results of that step.
+    #: Whether the stand-in receives the inputs of the marked step, and whether it outputs the results of the marked
+    #: step.
     receiving: Value
     answering: Value
     answers: dict[_Path, Value]  #: Results of the marked step, by output

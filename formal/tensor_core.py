@@ -76,7 +76,7 @@ def _streams(config: CoreConfig) -> Iterator[Parameters]:
         yield from ((array, of_panels) for of_panels in (False, True))
 
 
-# Sixteen cycles reach the covers: two instructions start and leave.
+# Sixteen cycles suffice for the covers: two instructions start and leave.
 @TENSOR_CORE.property("order", _streams, cycles=16)
 def _order(h: Harness, config: CoreConfig, of_panels: bool) -> None:
     """Every result returns to the stream of its operands, in order, whatever the other stream does.

@@ -54,7 +54,7 @@ def _warps(config: CoreConfig) -> Iterator[Parameters]:
         yield (few_blocks(replace(bare(config), cuts=(), mux=config.mux)),)
 
 
-# Number of cycles that reach the covers: a warp accepts an instruction and delivers its result, plus three cycles.
+# The number of cycles suffices for the covers: a warp accepts an instruction and delivers its result.
 @VALIDITY.property("warp", _warps, cycles=lambda config: 2 * config.warp_blocks + 4)
 def _of_registers(h: Harness, config: CoreConfig) -> None:
     """The flags of a result name exactly the chunks whose nibble, in the metadata registers, the rule does not define.

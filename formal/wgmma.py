@@ -42,7 +42,7 @@ _A_PANELS = 8
 _INSTRUCTION = instruction_layout(sparsity_selector=2)
 
 
-# The limit of cycles reaches the covers: an instruction with A in shared memory is fetched and multiplied.
+# The number of cycles suffices for the covers: an instruction with A in shared memory is fetched and multiplied.
 @WGMMA.property("order", once, cycles=24)
 def _order(h: Harness) -> None:
     """Every array receives the next columns of B, its rows of A, and the metadata and control of its instruction.

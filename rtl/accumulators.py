@@ -15,7 +15,7 @@ from .warp import COLUMNS, LANES, REGISTERS, ROWS, WORD_BITS
 
 __all__ = ["ARRAYS", "Accumulators", "accumulator_memory_signature", "accumulator_request_layout"]
 
-#: Number of arrays of 16 rows that use all lanes of tensor memory.
+#: Number of arrays, of 16 rows each, that use all lanes of tensor memory.
 ARRAYS = TENSOR_LANES // ROWS
 #: Number of buffers for accumulator panels that were read and wait for multiplication.
 _BUFFERS = 2
@@ -143,7 +143,7 @@ class Accumulators(wiring.Component):
 
 
 def _overlap(a: Value, b: Value) -> Value:
-    """Return whether the eight columns from `a` on overlap those from `b` on. Column numbers wrap at 512."""
+    """Return whether eight columns from `a` on overlap eight columns from `b` on. Column numbers wrap at 512."""
     # Two ranges of eight columns overlap if their distance modulo 512 is 0 to 7, or 505 to 511 (-7 to -1).
     distance = (a - b)[:COLUMN_BITS]
     return (distance < COLUMNS) | (distance > (1 << COLUMN_BITS) - COLUMNS)

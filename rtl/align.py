@@ -28,7 +28,7 @@ _INTEGER_EXPONENT = 2
 
 
 def aligned_signature(config: CoreConfig) -> DescribedSignature:
-    """Return the output signature of the align stage, with the port directions of the stage."""
+    """Return the signature of the align stage's outputs: addends, headroom and special values."""
     headroom = "Exponents from the smallest normal number of the result up to the sign bit of the sum."
     ports = {"addends": (Out(addends_signature(config)), "Aligned terms.")}
     if Widths(config).floating:

@@ -104,12 +104,12 @@ _MOST = 256
 
 @dataclass(frozen=True, kw_only=True)
 class CoreConfig:
-    """Configuration of one datapath."""
+    """Configuration of one datapath: formats, widths, array size and pipeline registers."""
 
     name: str  #: Name of the configuration in headers and messages
-    #: Element formats that the datapath has, as :meth:`Element.parse` reads them.
+    #: Names of the datapath's element formats, in the syntax of :meth:`Element.parse`.
     formats: tuple[str, ...]
-    scales: tuple[str, ...] = ()  #: Block scale formats that the datapath has: ``ue8m0``, ``ue4m3``
+    scales: tuple[str, ...] = ()  #: Names of the datapath's block scale formats: ``ue8m0``, ``ue4m3``
     #: Bytes of stored A that a unit takes each cycle: 16 or 32 on known architectures, at most 256.
     step_bytes: int = 32
     alignment_bits: int = 25  #: F: bits that alignment keeps below e_max, the largest exponent
@@ -118,7 +118,7 @@ class CoreConfig:
     #: Whether e_max, the largest exponent, is at least e_zero. No recording of a Blackwell GPU decides this rule
     #: (:data:`~sptc.isa.numerics.OPEN_RULES`).
     exponent_floor: bool = True
-    mux: str = "mux4"  #: Operand multiplexers, ``mux4`` or ``mux3``: one of :data:`MUXES`
+    mux: str = "mux4"  #: Type of the operand multiplexers, ``mux4`` or ``mux3`` (see :data:`MUXES`)
     #: Rows and columns of units in the array, at most 256 each.
     rows: int = 4
     columns: int = 4
@@ -170,7 +170,7 @@ class CoreConfig:
 
     @cached_property
     def elements(self) -> tuple[Element, ...]:
-        """The parsed element formats; the index of an element is its code in the control word."""
+        """Element formats of the datapath. The index of an element is its code in the control word."""
         return tuple(Element.parse(word) for word in self.formats)
 
     def element_code(self, fmt: Format, container_bits: int) -> int:
@@ -230,7 +230,7 @@ class CoreConfig:
         return max((self.slots_of(element) for element in self.elements if element.container_bits > 4), default=0)
 
     def require_warp(self) -> None:
-        """Check that the array can execute the instructions of a warp.
+        """Raise an error if the array cannot execute the instructions of a warp.
 
         Raises
         ------
@@ -288,7 +288,7 @@ def _preset(name: str, arch: str, formats: tuple[str, ...], **others: Any) -> Co
     return CoreConfig(name=name, formats=formats, **asdict(DATAPATHS[arch]), mux=MUX_OF_ARCHITECTURE[arch], **others)
 
 
-#: Datapaths by name. `hopper` has the throughput measured on an H200: one m16n8k32 of f16 every eight cycles.
+#: Preset datapaths by name. `hopper` has the throughput measured on an H200: one m16n8k32 of f16 every eight cycles.
 PRESETS: dict[str, CoreConfig] = {
     config.name: config
     for config in (

@@ -1,4 +1,4 @@
-"""The core: an array of units with stream ports."""
+"""The core: an array of rows x columns units with stream ports."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""In-order FIFO that outputs all of its entries."""
+"""In-order FIFO that outputs all of its entries, not only the oldest."""
 
 from amaranth.hdl import Module, Mux, ShapeLike
 from amaranth.lib import wiring
@@ -10,7 +10,7 @@ __all__ = ["DueList"]
 
 
 class DueList(wiring.Component):
-    """Shift-register FIFO that outputs all of its entries.
+    """Shift-register FIFO that outputs all of its entries, not only the oldest.
 
     Parameters
     ----------

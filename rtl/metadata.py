@@ -94,7 +94,7 @@ class NibbleDecoder(wiring.Component):
 
 
 def selects_layout(config: CoreConfig) -> data.ArrayLayout:
-    """Return the layout of the decoded metadata of one row in one step: a 4-bit select for each stored slot of a lane.
+    """Return the layout of a row's decoded metadata in one step: a 4-bit select for each stored slot of a lane.
 
     A select is one-hot or zero. A lane is a chunk of 8-bit units, or of 16-bit units if all elements are wide.
     """

@@ -30,7 +30,7 @@ _EXPONENT = signed(ALIGNED_EXPONENT_BITS)
 
 
 def products_signature(config: CoreConfig) -> DescribedSignature:
-    """Return the output signature of the multiply stage, with the port directions of the stage."""
+    """Return the signature of the multiply stage's outputs: products, exponents and special values."""
     widths = Widths(config)
     product_bits = max(slot.product_bits for slot in widths.slots)
     significands = "Exact products of significands, sign-extended to the widest."

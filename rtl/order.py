@@ -46,9 +46,9 @@ def byte_order(config: CoreConfig, *, wide: bool, sparse: bool) -> list[int | No
     #     byte of the group    7    6    5    4    3    2    1    0
     #     unit                 3         2         1         0
     #     wide, sparse         7    6    5    4    3    2    1    0     of the eight bytes from 8 * group
-    #     narrow, sparse       7    3    6    2    5    1    4    0     of the same
+    #     narrow, sparse       7    3    6    2    5    1    4    0     of the eight bytes from 8 * group
     #     wide, dense          -    -    -    -    3    2    1    0     of the four bytes from 4 * group
-    #     narrow, dense        -    -    -    -    3    1    2    0     of the same
+    #     narrow, dense        -    -    -    -    3    1    2    0     of the four bytes from 4 * group
     order: list[int | None] = []
     for place in range(2 * config.step_bytes):
         group, unit, part = place // 8, place % 8 // 2, place % 2

@@ -134,8 +134,8 @@ class RoundStage(wiring.Component):
                 with m.Case(ResultCode.S32):
                     # The next step takes the sign of `value`, its top bit, from bit 31 and `overflow`.
                     value = i.total[self.integer_bits :]
-                    # A result of 32 bits has its sign in bit 31, so the value fits if all higher bits are equal to bit
-                    # 31.
+                    # An integer result of 32 bits has its sign in bit 31. The sum therefore fits if all higher bits
+                    # equal bit 31.
                     fits = value[31:].all() | ~value[31:].any()
                     limit = Mux(value[-1], Const(1 << 31, 32), Const((1 << 31) - 1, 32))
                     m.d.comb += [

@@ -26,7 +26,7 @@ class ScaleCode(enum.Enum, shape=2):
 
 
 class ExponentOffset(wiring.Component):
-    """Compute the offset from true product exponents to biased ones. Combinational.
+    """Compute the offset that turns true product exponents into biased ones. Combinational.
 
     ``offset = bias(a) + bias(b) - (scale_a - 127) - (scale_b - 127)``, with the scales only while `enable` is set: a
     block scale is added to every product exponent, before the maximum.

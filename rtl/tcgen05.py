@@ -352,7 +352,8 @@ class Tcgen05(wiring.Component):
 
 def _panel_number(instruction: data.View, place: Value) -> Value:
     """Return the number of the panel at a position in the order of multiplication. CTAs of a pair alternate."""
-    # Each CTA of a pair has half of the columns of B, and the CTAs alternate. Order for N = 64:
+    # Each CTA of a pair has half of the columns of B, and the two CTAs provide panels alternately. Order of the panels
+    # for N = 64:
     #
     #     place          0    1    2    3    4    5    6    7
     #     CTA with B     0    1    0    1    0    1    0    1     1: `odd`
@@ -366,8 +367,8 @@ def _unpacked(config: CoreConfig, whole: Value, code: Value) -> Value:
 
     Source: PTX ISA, packing formats of ``tcgen05``.
     """
-    # Bits of a 16-byte unit in shared memory, and bits of each byte in the result (low: position of an element in its
-    # byte):
+    # Elements in a 16-byte unit of shared memory, and each element in its byte of the result (`low`: position of the
+    # element's lowest bit):
     #
     #     bit of 16 bytes     127 ... 16 * bits          16 * bits - 1 ... 0
     #                         padding                    element 15 ... element 0

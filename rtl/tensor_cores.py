@@ -62,7 +62,7 @@ def mma_layout() -> DescribedLayout:
 
 
 def ready_cycles(registers: int, panels: int, panel_reads: int) -> int:
-    """Return the minimum cycles from acceptance of an instruction to its first panel, if no other is in flight.
+    """Return the minimum cycles from acceptance of a ``wgmma`` to its first panel, if no other ``wgmma`` is in flight.
 
     Parameters
     ----------

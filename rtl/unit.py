@@ -68,7 +68,7 @@ class Unit(wiring.Component):
             m.submodules.select = select = SelectStage(config)
             m.d.comb += [select.b.eq(step.b), select.selects.eq(step.selects)]
             b = select.selected
-        # An integer accumulator between two steps is not clamped. Bit 32 is its sign.
+        # Between two steps of an integer instruction, the accumulator is not clamped. Bit 32 is its sign.
         c = Cat(step.c, step.c[-1] ^ step.overflow)
         control, a, b, c, scale_a, scale_b = (
             self._cut(m, "select", value) for value in (control, step.a, b, c, step.scale_a, step.scale_b)

@@ -179,7 +179,7 @@ class Warp(wiring.Component):
         return m
 
     def _earlier_step_is_in(self, m: Module, step: Value, issue: Value, collect: Value) -> Value:
-        """Return whether the accumulators of a block, its results of the previous step, are stored.
+        """Return whether the results of a block in the previous step are stored, because they are its accumulators.
 
         With more blocks than cycles of latency it always has.
         """
@@ -303,8 +303,7 @@ class Warp(wiring.Component):
         else:
             word = Array(operands.scale_b[4 * index + t] for t in range(4))[operands.thread_b]
             shifted = (word >> Cat(Const(0, 3), operands.byte_b))[:32]
-        # Scale byte for each group of 16 products. For `1X`, s0 applies to all products and the other bytes have no
-        # effect:
+        # Scale bytes (s0 to s3) for each group of 16 products. For `1X` only s0 has an effect:
         #
         #     group of 16    3     2     1     0
         #     4X             s3    s2    s1    s0

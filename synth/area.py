@@ -24,10 +24,10 @@ Amounts = dict[str, float]
 class Stage:
     """Total of all submodules of a unit whose names differ only in a number."""
 
-    name: str  #: Common name of the submodules, without the number
-    count: int  #: Number of submodules in this group
-    amounts: Amounts  #: Sum of the amounts of all submodules in this group
-    longest: float | None  #: Longest path within one submodule of this group
+    name: str  #: Common name of the submodules in the group, without their numbers
+    count: int  #: Number of submodules in the group
+    amounts: Amounts  #: Sum of the amounts of all submodules in the group
+    longest: float | None  #: Longest path within one submodule of the group
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ class _Plan:
         self.requests["between"] = (between, self._plain)
 
     def add_formats(self) -> None:
-        """Add one unit for each of its formats, without this format."""
+        """Add one variant of the unit per element format, each without this format."""
         self._formats = self._config.formats
         for word in self._formats:
             try:

@@ -20,7 +20,7 @@ _CANDIDATES = CUTS[:-1]
 class Choice:
     """A unit with a subset of the pipeline cuts, and its measurement."""
 
-    cuts: tuple[str, ...]  #: Cuts that have a pipeline register
+    cuts: tuple[str, ...]  #: Places in the unit (cuts) that have a pipeline register
     #: Measurement of the unit, placed between registers for its inputs and its result.
     measurement: Measurement
 
@@ -38,7 +38,7 @@ def choices_for(
     jobs: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Iterator[Choice]:
-    """Yield units with one more cut each, the most effective one, until a unit reaches a frequency in MHz.
+    """Yield units with one more cut each, always the most effective cut, until a unit reaches a frequency in MHz.
 
     The cuts of `config` are ignored, and the recipe has ``place``. `progress` is called with the number of finished
     netlists and the maximum number. Errors are those of :func:`~sptc.synth.price.measure`.

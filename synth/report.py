@@ -190,7 +190,7 @@ def _shares(recipe: Recipe, what: str, parts: Sequence[Stage], total: Amounts) -
 
 
 def _formats(survey: Survey) -> list[list[str]]:
-    """Return the table rows with the cost of each format, and with the unit without this format."""
+    """Return the table rows with the cost of each format, and with the unit that lacks the format."""
     recipe = survey.recipe
     added = [_HEADERS.get(name, name) for name in recipe.amounts]
     rows = [["format", *(f"adds {word}" for word in added), *(f"{word} without" for word in headers(recipe))]]

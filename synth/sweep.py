@@ -27,7 +27,7 @@ class Place:
     alignment_bits: int  #: Alignment bits (bits kept below the largest exponent), also for 8-bit floats
     step_bytes: int  #: Bytes of stored A per unit and cycle, which determine the number of products
     mux: str  #: Type of operand multiplexers, ``mux4`` or ``mux3``
-    cuts: tuple[str, ...]  #: Cuts that have a pipeline register
+    cuts: tuple[str, ...]  #: Places in the unit (cuts) that have a pipeline register
 
     def __str__(self) -> str:
         return " ".join(self.words.values())

@@ -9,7 +9,7 @@ from .platforms import has_operators
 
 __all__ = ["Adder", "kept"]
 
-#: Width of a group that a carry can skip, in bits.
+#: Width in bits of a group of the carry-skip adder, which a carry can skip.
 _GROUP = 7
 
 

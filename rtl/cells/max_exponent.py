@@ -10,7 +10,7 @@ __all__ = ["ALIGNED_EXPONENT_BITS", "LEAST_EXPONENT", "MaxExponent"]
 
 #: Width of signed exponents that include biases and block scales.
 ALIGNED_EXPONENT_BITS = 11
-#: Exponent of a term that does not participate in e_max, below every possible exponent.
+#: Exponent of a term that does not affect e_max. It is below every possible exponent.
 LEAST_EXPONENT = -(1 << (ALIGNED_EXPONENT_BITS - 1))
 
 

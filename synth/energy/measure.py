@@ -114,7 +114,7 @@ class MappedUnit:
         return d, results[:, _WORD].astype(np.bool_)
 
     def measure(self, instruction: Instruction, arch: str, operands: MatrixOperands, name: str) -> Measured:
-        """Measure an ``mma`` or ``wgmma`` whose formats the unit supports. Reports call the operands `name`.
+        """Measure an ``mma`` or ``wgmma`` whose formats the unit supports. `name` is the operands' name in reports.
 
         The operands are tiles with a chain along K, see :mod:`sptc.synth.energy.operands`; errors are those of
         :func:`~sptc.synth.energy.operands.streamed`.

@@ -20,8 +20,8 @@ Bit = int | str
 class CellLibrary:
     """A cell library: logic functions and electrical data of its cells."""
 
-    library: Library  #: Logic functions of the cells
-    electrical: ElectricalLibrary  #: Registers, capacitances and energies of the cells
+    library: Library  #: Logic functions of the library's cells
+    electrical: ElectricalLibrary  #: Electrical data of the library's cells: registers, capacitances and energies
 
     @classmethod
     def of(cls, library: Library) -> "CellLibrary":

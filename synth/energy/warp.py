@@ -92,7 +92,7 @@ class MappedWarp:
         return -(-instructions // chain) * STREAMS_OF_A_WORD
 
     def measure(self, instruction: Instruction, arch: str, operands: MatrixOperands, name: str) -> Measured:
-        """Measure an ``mma`` with 16 rows whose formats the units support. Reports call the operands `name`.
+        """Measure an ``mma`` with 16 rows whose formats the units support. `name` is the operands' name in reports.
 
         The operands are tiles with a chain along K, see :mod:`sptc.synth.energy.operands`; tiles that do not fill all
         streams are left out. Raise an `Error` if the results of warp and golden model differ, or there are too few

@@ -22,7 +22,7 @@ _BYTE = 8
 def what_ifs(
     unit: MappedUnit, i: Instruction, arch: str, operands: MatrixOperands
 ) -> Iterator[tuple[str, float | None]]:
-    """Yield design changes with the energy per kept product after each, without glitches, or None if impossible.
+    """Yield design changes, each with the energy per kept product after the change, or None for an impossible one.
 
     Arguments are the unchanged unit and those of its measurement.
     """
@@ -44,7 +44,7 @@ def what_ifs(
     if {*formats} != {*config.formats}:
         try:
             alone = unit.with_formats(formats)
-        except ConfigError:  # other fields of the configuration do not allow only these formats
+        except ConfigError:  # the configuration is invalid with these formats alone
             yield f"it has no formats but {' and '.join(formats)}", None
             return
         steps = streamed(alone.config, i, arch, operands, alone.compute)
