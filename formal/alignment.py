@@ -68,7 +68,7 @@ def _exponents(config: CoreConfig) -> Iterator[Parameters]:
 
 @ALIGNMENT.property("maximum", _exponents)
 def _maximum(h: Harness, count: int, bits: int, sign: str) -> None:
-    """The tree returns the largest exponent: no input is larger, and one is equal."""
+    """The maximum tree returns the largest exponent: no input is larger, and at least one input is equal."""
     shape = Shape(bits, signed=sign == "signed")
     exponents = [h.free(f"exponent{index}", shape) for index in range(count)]
     tree = h.add("tree", MaxExponent(count, shape))
@@ -104,7 +104,7 @@ def _largest_exponent(element: Element) -> int:
 
 @ALIGNMENT.property("shift", _shifters)
 def _shift(h: Harness, magnitude_bits: int, padding: int, shift_amount_bits: int, shifted_bits: int | None) -> None:
-    """A shifter truncates toward zero for every shift amount; each amount is compared with dropping that many bits.
+    """An alignment shifter truncates toward zero: every shift amount drops as many of the lowest bits.
 
     Bits above the reach of the shifter pass unchanged. A shift amount beyond the reach leaves none of the other bits.
     """

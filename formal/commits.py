@@ -19,7 +19,7 @@ _GROUPS = 8
 # Twelve cycles suffice for the covers: two instructions are issued, multiplied and delivered, with a commit after each.
 @COMMITS.property("order", once, cycles=12)
 def _order(h: Harness) -> None:
-    """An arbitrary group does not complete before all instructions before its commit have completed.
+    """A commit group does not complete before all instructions that precede its commit have completed.
 
     After that, it finishes in the next cycle in which it is the oldest group. With no instruction left, one group
     finishes in each cycle, so whatever waits for groups or for room proceeds. Instructions are issued, multiplied and

@@ -47,7 +47,7 @@ def _linear(descriptor: data.View, units: int, major: str, row: int, panel: Valu
 
 @FETCH.property("address", lambda _: product(_SWIZZLES, ("k", "mn")))
 def _address(h: Harness, swizzle: str, major: str) -> None:
-    """For every descriptor, panel and core matrix the eight addresses are those of the canonical layouts of PTX.
+    """For every descriptor, panel and core matrix, the eight addresses follow the canonical layouts of PTX.
 
     This covers four swizzle modes, K-major and MN-major, and any start address, offsets and base offset, modulo 2**18
     bytes.
@@ -117,7 +117,7 @@ class _MarkedMemory:
 # The number of cycles suffices to fetch two panels, which the covers need.
 @FETCH.property("both", lambda _: [(False,), (True,)], cycles=2 * (CORE_MATRICES + 3))
 def _both(h: Harness, short: bool) -> None:
-    """Two operands share a port: panels of B arrive in request order, none is lost, and A arrives by core matrices.
+    """A and B share a memory port. Panels of B arrive in request order without loss, and A arrives in core matrices.
 
     Every word of a panel is the one that its request and its place in the operand select, K-major or transposed. B is
     read while there is room for it, and A in every cycle in which B is not. A core matrix of A arrives in the cycle

@@ -216,7 +216,7 @@ def offer(h: Harness, warp: Warp, field: str) -> None:
 
 @WARP.property("operands", _configs, cycles=lambda config, field: 2 * config.warp_blocks + config.latency + 4)
 def _operands(h: Harness, config: CoreConfig, field: str) -> None:
-    """The operands of every block of a warp come from the registers that PTX specifies, and its results go to those.
+    """Every block of a warp takes its operands from the registers that PTX specifies. Its results go to such registers.
 
     This covers every row, column, step, sparsity selector and scale id. A second step continues from the results of the
     first, and its flags are those of the second half of the chunks.

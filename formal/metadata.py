@@ -29,7 +29,7 @@ def legal(nibble: Value, rule: RuleCode) -> Value:
 
 @METADATA.property("legal", lambda config: [(config.mux,)])
 def _legality(h: Harness, mux: str) -> None:
-    """The flag equals the rule's definition for all nibbles; a code of no rule defines none; ordered implies plain."""
+    """The flag `legal` is right for all nibbles and rules, and not set for unused rule codes. Ordered implies plain."""
     nibble, rule = h.free("nibble", 4), h.free("rule", RuleCode)
     decoder = h.add("decoder", NibbleDecoder(mux), nibble=nibble, rule=rule)
     known: Value = Const(0)
@@ -78,7 +78,7 @@ def _selects(h: Harness, mux: str) -> None:
 
 @METADATA.property("exchange", lambda config: [(bits,) for bits in UNIT_BITS if config.mux == "mux3"])
 def _exchange(h: Harness, unit_bits: int) -> None:
-    """For the twelve plain nibbles two 3:1 multiplexers pair the stored elements as two 4:1 multiplexers do.
+    """For the twelve plain nibbles, two 3:1 multiplexers pair the stored elements as two 4:1 multiplexers do.
 
     The two pairs of stored element and operand are the same, in either order.
     """
@@ -102,7 +102,7 @@ def _exchange(h: Harness, unit_bits: int) -> None:
 
 @METADATA.property("chunk", lambda config: [(anonymous(config),)])
 def _chunk(h: Harness, config: CoreConfig) -> None:
-    """The nibble of one chunk decides the flag and the operands of that chunk, and of no other.
+    """A metadata nibble affects the flag and the operands of its own chunk, and of no other chunk.
 
     Two copies of the selection differ in one nibble. So an illegal nibble raises the flag of exactly its chunk.
     """

@@ -94,7 +94,7 @@ def _unpacked(h: Harness, unpack: Unpack, operand: Value, element: ValueLike, tr
 
 @OPERANDS.property("unpack", lambda config: [(anonymous(config),)])
 def _unpack(h: Harness, config: CoreConfig) -> None:
-    """Every slot unpacks every encoding of the formats that it serves as defined, and other formats as zero.
+    """Every slot unpacks every encoding of its formats as defined, and elements of all other formats as zero.
 
     Checked are sign, biased exponent (1 for subnormals and integers), significand (of integers with sign), zero, Inf
     and NaN, for both operands. The binary points of the two operands together are as far above the sum's last bit as
@@ -129,7 +129,7 @@ def _unpack(h: Harness, config: CoreConfig) -> None:
 
 @OPERANDS.property("accumulator", lambda config: [()])
 def _accumulator(h: Harness) -> None:
-    """The accumulator, f32 or f16, is unpacked as its format defines; the significand of an infinity or NaN is zero."""
+    """An f32 or f16 accumulator is unpacked as its format defines. The significand of an infinity or NaN is zero."""
     word, half = h.free("word", 32), h.free("half")
     accumulator = h.add("accumulator", UnpackAccumulator(), word=word, half=half)
     for name, runs in (("f16", half), ("f32", ~half)):
@@ -170,7 +170,7 @@ def _rows(a: Value, b: Value) -> Value:
 
 @OPERANDS.property("multiply", _multipliers)
 def _multiply(h: Harness, significand: int, bits: int, has_sign: bool) -> None:
-    """A product has the sum of the exponents and the product of the signs.
+    """The product of two elements has the sum of their exponents and the product of their signs.
 
     Infinity times zero is NaN, and a NaN operand gives NaN. Otherwise an infinity gives an infinity, and a zero gives
     zero.
@@ -196,7 +196,7 @@ def _multiply(h: Harness, significand: int, bits: int, has_sign: bool) -> None:
 
 @OPERANDS.property("exact", _multipliers, Engine.EXHAUSTIVE)
 def _exact(h: Harness, significand: int, bits: int, has_sign: bool) -> None:
-    """A product of significands is exact: it is the sum of the shifted rows, for all pairs that the multiplier takes.
+    """The product of two significands is exact: it equals a sum of shifted rows, for all operands of the multiplier.
 
     If the factors have a sign bit beyond the significand, the pair of most negative numbers is excluded. No format has
     it in such a slot: floats have their sign apart, and for integers `operands.products` covers all encodings.
@@ -222,7 +222,7 @@ def _small_pairs(config: CoreConfig) -> Iterator[Parameters]:
 
 @OPERANDS.property("products", _small_pairs, Engine.EXHAUSTIVE)
 def _products(h: Harness, config: CoreConfig, a: str, b: str) -> None:
-    """The product of any two encodings of two formats of at most 8 bits is right, from the bits of the operands on.
+    """A slot gives the right product for all pairs of encodings of two formats of at most 8 bits, unpacking included.
 
     One slot of each kind is checked. The expected value follows from the definitions: significands are multiplied row
     by row, exponents are added, and the last place is as far above that of the sum as the format requires.

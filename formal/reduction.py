@@ -186,7 +186,7 @@ def _keep_sum(h: Harness, tree: CarrySaveTree, term_bits: list[int], bits: int) 
 
 @REDUCTION.property("group", lambda config: [(anonymous(config),)] if groups(config) else [])
 def _group(h: Harness, config: CoreConfig) -> None:
-    """A group's total is the sum of its signed products; scaling multiplies its magnitude by the scales' significand.
+    """The total of a group is the sum of its signed products, and the scales' significand multiplies its magnitude.
 
     The group participates unless all its products or its scales are zero; it does participate if the sum cancels. Its
     tree is assumed to keep the sum, as `reduction.tree` proves.
@@ -223,7 +223,7 @@ def _group(h: Harness, config: CoreConfig) -> None:
 
 @REDUCTION.property("width", lambda config: [(anonymous(config), word) for word in config.formats])
 def _width(h: Harness, config: CoreConfig, word: str) -> None:
-    """No step overflows the width of the sum: even with all terms as large as the format allows, it is exact.
+    """No step overflows the width of the sum, even if all terms have the largest magnitude of their format.
 
     The total is compared with a sum that is eight bits wider. The stage's tree and adder are assumed to be right, as
     `reduction.tree` and `reduction.adder` prove.

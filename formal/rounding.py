@@ -142,7 +142,7 @@ def _rounded(h: Harness, config: CoreConfig, code: ResultCode) -> Rounded:
 
 @ROUNDING.property("truncation", _with(ResultCode.F32, ResultCode.E8M13))
 def _truncation(h: Harness, config: CoreConfig, result: str) -> None:
-    """A truncated result is the largest float, in magnitude, not above the exact sum, with its sign; +0 for a zero sum.
+    """A truncated result is the largest float, in magnitude, not above the exact sum, with its sign. Zero gives +0.
 
     This covers all sums at full width and all headrooms. The result is infinite if and only if the magnitude of the sum
     is 2**128 or more.
@@ -166,7 +166,7 @@ def _nearest(h: Harness, config: CoreConfig, result: str) -> None:
 
 @ROUNDING.property("specials", _with(ResultCode.F32, ResultCode.E8M13, ResultCode.F16))
 def _specials(h: Harness, config: CoreConfig, result: str) -> None:
-    """NaN, or both infinities together, give the canonical NaN; one infinity gives itself, with its sign."""
+    """NaN, or Inf together with -Inf, gives the canonical NaN. Inf or -Inf alone gives itself."""
     code = ResultCode.__members__[result]
     fmt = FORMATS[_FORMAT_OF_RESULT[code]]
     r = _rounder(h, config, code)
@@ -183,7 +183,7 @@ def _specials(h: Harness, config: CoreConfig, result: str) -> None:
 
 @ROUNDING.property("integers", _with(ResultCode.S32))
 def _integers(h: Harness, config: CoreConfig, result: str) -> None:
-    """Integers are clamped to 32 bits on request; else the low 32 bits and a flag together keep a sum of 33 bits."""
+    """With saturation, integers are clamped to 32 bits. Otherwise the low 32 bits and a flag encode a 33-bit sum."""
     r = _rounder(h, config, ResultCode.__members__[result])
     value = h.named("value", r.total >> r.integer_bits)
     output = h.named("output", r.output)

@@ -162,7 +162,7 @@ def _spread(b: Value, config: CoreConfig, *, wide: bool) -> Value:
 
 @CORE.property("dense", _arrays)
 def _dense(h: Harness, config: CoreConfig) -> None:
-    """A dense step gives every unit the operands of a sparse step whose metadata keeps the first two of each four.
+    """A dense step gives units the operands of a sparse step whose metadata keeps the first two of every four units.
 
     In the sparse step, B holds the dense step's elements in these places. The dense step raises no flag, whatever its
     metadata and rule.
@@ -189,7 +189,7 @@ def _dense(h: Harness, config: CoreConfig) -> None:
 
 @CORE.property("validity", _arrays)
 def _validity(h: Harness, config: CoreConfig) -> None:
-    """The flags of an array name exactly the chunks whose nibble the rule does not define, for every metadata and rule.
+    """An array flags exactly the chunks with a nibble that the rule does not define, for all metadata and rules.
 
     A nibble, defined or not, changes nothing outside its own row and chunk: no other flag, and no operand of another
     byte of A.

@@ -74,7 +74,7 @@ def assume_possible_width(h: Harness, config: CoreConfig, wide: Value) -> None:
 
 @SELECTION.property("units", _muxes)
 def _units(h: Harness, mux: str, unit_bits: int) -> None:
-    """Both outputs are the selected units, for all data, nibbles and rules; zero if a slot does not reach the unit."""
+    """For all data, nibbles and rules, the outputs of a chunk are the selected units, or zero for unreachable units."""
     nibble, rule = h.free("nibble", 4), h.free("rule", RuleCode)
     units = [h.free(f"unit{unit}", unit_bits) for unit in range(UNITS_PER_CHUNK)]
     decoder, outputs = chunk_muxes(h, "chunk", mux, nibble, rule, units)
@@ -88,7 +88,7 @@ def _units(h: Harness, mux: str, unit_bits: int) -> None:
 
 @SELECTION.property("isolation", _muxes)
 def _isolation(h: Harness, mux: str, unit_bits: int) -> None:
-    """No unit that a slot's index does not name can influence that slot's output.
+    """A unit that the index of a slot does not select has no influence on the output of the slot.
 
     Two copies have the same nibble and rule. Their data are free and equal only in the unit that the index names.
     """
@@ -122,7 +122,7 @@ def _tf32(h: Harness, mux: str) -> None:
 
 @SELECTION.property("step", lambda config: [(anonymous(config),)])
 def _step(h: Harness, config: CoreConfig) -> None:
-    """Every slot of a step gets the unit that its chunk's nibble selects; in a dense step, a unit of the low half of B.
+    """Every slot of a step gets the unit that its chunk's nibble selects. In a dense step, it is in the low half of B.
 
     This includes the reordering of metadata and B that an array does before its units.
     """

@@ -87,7 +87,7 @@ def _units(config: CoreConfig) -> Iterator[Parameters]:
 
 @UNIT.property("stages", _units, cycles=lambda config: config.latency + 3)
 def _stages(h: Harness, config: CoreConfig) -> None:
-    """A unit is its stages in sequence: each receives the data of its own step, whatever the stages compute.
+    """A unit is the sequence of its stages: each stage receives the data of its own step, whatever the stages compute.
 
     This holds at full width, with the registers of the configuration, whatever steps follow, and with any stalls.
     """

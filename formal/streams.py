@@ -253,7 +253,7 @@ def _warps(config: CoreConfig) -> list[Parameters]:
 
 @WARP.property("order", _warps, cycles=_warp_cycles)
 def _warp_order(h: Harness, config: CoreConfig) -> None:
-    """Nothing is lost, duplicated or reordered by a warp, and every register of a result is the result's own.
+    """Nothing is lost, duplicated or reordered by a warp, and every register of a result belongs to that result.
 
     All accumulator registers of an instruction carry its mark, and each result register must show it. So results of two
     instructions, steps or blocks never mix. This covers f32 and f16 results and one step or two. An f16 result leaves

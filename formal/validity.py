@@ -57,7 +57,7 @@ def _warps(config: CoreConfig) -> Iterator[Parameters]:
 # The number of cycles suffices for the covers: a warp accepts an instruction and delivers its result.
 @VALIDITY.property("warp", _warps, cycles=lambda config: 2 * config.warp_blocks + 4)
 def _of_registers(h: Harness, config: CoreConfig) -> None:
-    """The flags of a result name exactly the chunks whose nibble, in the metadata registers, the rule does not define.
+    """A result flags exactly the chunks whose nibble in the metadata registers is not defined by the rule.
 
     This covers every metadata word, sparsity selector, rule and width, and one step or two. A dense instruction has no
     flags.

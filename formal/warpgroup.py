@@ -94,7 +94,7 @@ def _progress(h: Harness, panels: int) -> None:
 
 @WGMMA.property("shared", lambda _: _LENGTHS, cycles=_CYCLES)
 def _shared(h: Harness, panels: int) -> None:
-    """Two warpgroups that share the tensor cores each get their own results, once and in order, and both get turns.
+    """Two warpgroups that share the tensor cores get their own results, once and in order, and both are served.
 
     Every word of a result, its flags included, comes from the accumulators and the instruction of its warpgroup, from
     its own warp, and is at its place. While a multiplication of one warpgroup is offered, at most one of the other is

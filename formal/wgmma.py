@@ -153,7 +153,7 @@ def _floats(config: CoreConfig) -> Iterator[Parameters]:
 
 @WGMMA.property("operands", _floats)
 def _operands(h: Harness, config: CoreConfig) -> None:
-    """An array gets a panel's operands bit for bit; if products are negated, the sign of every float of A is inverted.
+    """An array gets a panel's operands bit for bit. If products are negated, the sign of every float of A is inverted.
 
     Register r of lane 4 c + t of B has bytes 16 r + 4 t to 16 r + 4 t + 3 of column c (PTX ISA, fragments of ``mma``).
     Integers stay as they are, and accumulators that are not added are zero.
