@@ -51,7 +51,7 @@ def computing(function: str) -> Computing:
         tokens.append(match[1])
         place = match.end()
     if len(tokens) > _MOST_TOKENS:
-        raise ValueError(f"{len(tokens)} operands and operators")
+        raise ValueError(f"the function has {len(tokens)} operands and operators, more than {_MOST_TOKENS}")
     result, rest = _disjunction(tokens)
     if rest:
         raise ValueError(function)
@@ -105,7 +105,7 @@ def _factor(tokens: list[str]) -> tuple[Computing, list[str]]:
     if first == "(":
         result, tokens = _disjunction(tokens)
         if not tokens or tokens[0] != ")":
-            raise ValueError("a parenthesis is open")
+            raise ValueError("a parenthesis is not closed")
         tokens = tokens[1:]
     else:
         result = _leaf(first)

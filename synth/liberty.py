@@ -180,7 +180,7 @@ class Library:
         except ValueError:
             area = -1.0
         if area < 0:
-            raise FileError(f"{self.name} gives cell {cell} an area of {word}")
+            raise FileError(f"{self.name} states the area {word} for cell {cell}, not a number of 0 or more")
         return area
 
     def _smallest(self, inputs: int, ones: frozenset[int]) -> Cell | None:
@@ -242,7 +242,7 @@ class Library:
             for carry, carry_inverted in outputs(cell, frozenset({2, 3}))
         ]
         if not adders:
-            raise Error(f"{self.name} has no full adder, that is no cell whose outputs are A ^ B ^ C and its carry")
+            raise Error(f"{self.name} has no full adder (a cell with the outputs A ^ B ^ C and carry)")
         return min(adders, key=lambda adder: adder.cell.area)
 
 

@@ -161,15 +161,15 @@ def merged(paths: Sequence[Path], texts: Sequence[str]) -> str:
         for name in _HEADER:
             here, there = library.values.get(name), first.values.get(name)
             if here != there:
-                raise FileError(f"{path} has {name} {here}, but {paths[0]} has {there}: they are of different corners")
+                raise FileError(f"{path} has {name} {here}, but {paths[0]} has {there}: the corners differ")
         if library.lists.get("capacitive_load_unit") != first.lists.get("capacitive_load_unit"):
             raise FileError(f"{path} and {paths[0]} have different capacitive_load_unit")
         for group in library.groups:
             key, body = (group.kind, group.name), text[group.start : group.end]
             if group.kind == "cell" and key in kept:
-                raise FileError(f"{path} has cell {group.name}, which an earlier file has too")
+                raise FileError(f"{path} has cell {group.name}, which an earlier file also has")
             if group.kind.endswith("_template") and "".join(kept.get(key, body).split()) != "".join(body.split()):
-                raise FileError(f"{path} has another {group.kind} {group.name} than an earlier file")
+                raise FileError(f"{path} defines {group.kind} {group.name} differently from an earlier file")
             if key not in kept:
                 kept[key] = body
                 added.append(body)

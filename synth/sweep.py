@@ -138,7 +138,7 @@ def sweep(
     swept = points(grid)
     valid = [place for place, point in enumerate(swept) if point.config]
     if not valid:
-        raise Error(f"no point of the grid is a configuration; of {swept[0]}, {swept[0].refusal}")
+        raise Error(f"no point of the grid is a valid configuration; at {swept[0]}, {swept[0].refusal}")
     progress(0, len(valid))
     with ExitStack() as stack:
         scratch = None

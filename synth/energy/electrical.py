@@ -116,12 +116,12 @@ class ElectricalLibrary:
         }
         cells = {group.name: _cell(group, templates, scale) for group in root.all("cell")}
         if not any(pin.energies for cell in cells.values() for pin in cell.pins.values()):
-            raise Error(f"{library.name} has no energies, that is no internal_power of any cell")
+            raise Error(f"{library.name} has no energies: no cell has a group internal_power")
         unit = re.fullmatch(r"([\d.]+)([munp]?)W", root.values.get("leakage_power_unit", "1nW"))
         if not unit:
-            raise Error(f"{library.name} has leakage in {root.values['leakage_power_unit']}, which is no unit of power")
+            raise Error(f"{library.name} has leakage in {root.values['leakage_power_unit']}, not in a unit of power")
         if "nom_voltage" not in root.values:
-            raise Error(f"{library.name} does not say its nominal voltage")
+            raise Error(f"{library.name} does not state its nominal voltage")
         nanowatts = finite(unit[1]) * {"": 1e9, "m": 1e6, "u": 1e3, "n": 1.0, "p": 1e-3}[unit[2]]
         return cls(library.name, finite(root.values["nom_voltage"]), nanowatts, cells)
 

@@ -106,7 +106,7 @@ def levels_of(netlist: MappedNetlist, cells: CellLibrary) -> dict[str, int]:
         for pin, net in pins.items():
             if (kind, pin) in cells.functions:
                 if not cells.functions[kind, pin]:
-                    raise Error(f"{cells.library.name} does not say what {kind} computes")
+                    raise Error(f"{cells.library.name} does not state the function of cell {kind}")
                 if not cells.is_register(kind):
                     drivers[net] = name
     reads = {

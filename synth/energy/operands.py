@@ -135,5 +135,5 @@ def streamed(
             c, overflow = d.reshape(c.shape), left.reshape(c.shape)
             steps.append(step)
     if (c.astype(own.c.dtype) != multiply(instruction, arch, own)).any():
-        raise Error(f"the mapped unit differs from {arch} at {instruction}: its energy would mean nothing")
+        raise Error(f"results of the mapped unit differ from those of {arch} for {instruction}, so no energy is given")
     return np.stack(steps, axis=1).reshape(-1, words.total)

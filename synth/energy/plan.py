@@ -67,7 +67,9 @@ class Plan:
                     cell = cells.electrical.cells[kind]
                     if cell.clock:
                         if cell.data not in pins:
-                            raise Error(f"{cells.library.name} has registers that take {cell.data}, which is no input")
+                            raise Error(
+                                f"{cells.library.name} has a register with the data {cell.data}, not an input pin"
+                            )
                         registers[function, cell.states].append((pins[cell.data], net))
                     else:
                         latest = levels[name]

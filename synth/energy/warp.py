@@ -49,7 +49,7 @@ class MappedWarp:
 
     def __init__(self, config: CoreConfig, cells: CellLibrary) -> None:
         if "round" not in config.cuts:
-            raise Error("a warp is measured of units with a register behind the rounding")
+            raise Error("the energy of a warp needs units with a register behind the rounding (cut round)")
         self._scale = cells.electrical.scale
         self.config = config
         self._around: MappedNetlist = mapped_around_units(config, cells.library)
@@ -62,7 +62,9 @@ class MappedWarp:
             if cells.is_register(kind) and (kind, pin) in cells.functions
         }
         if not kept.issuperset(self._unit.outputs["result"]):
-            raise Error("a warp is measured of units whose results come from registers; these come from gates")
+            raise Error(
+                "the energy of a warp needs units with results from registers, but these results come from gates"
+            )
         inside = dict.fromkeys({box.module for box in self._around.boxes.values()}, self._unit)
         self._costs: tuple[Costs, Costs] = (
             costs_of(self._around, cells, stages_of(self._around, cells, of_warp=True), inside=inside),
@@ -102,13 +104,15 @@ class MappedWarp:
         uncounted = self._uncounted(instruction)
         if len(items) <= uncounted:
             raise Error(
-                f"{len(operands.a)} tiles are too few for a warp: {STREAMS_OF_A_WORD} are taken at once, and of their "
-                f"{len(items)} instructions {uncounted} are not counted"
+                f"{len(operands.a)} tiles are too few for a warp: {STREAMS_OF_A_WORD} tiles run in parallel, and the "
+                f"first {uncounted} of their {len(items)} instructions are not counted"
             )
         around, units, results = self._run(items, uncounted)
         for item, d in zip(items, results, strict=True):
             if (item.d != d).any():
-                raise Error(f"the mapped warp differs from {arch} at {instruction}: its energy would mean nothing")
+                raise Error(
+                    f"results of the mapped warp differ from those of {arch} for {instruction}, so no energy is given"
+                )
         counted = (len(items) - uncounted) * STREAMS_OF_A_WORD
         products = instruction.m * instruction.n * instruction.stored_k * counted
         stages: dict[str, float] = {}

@@ -65,7 +65,7 @@ def test_registers_that_are_left_out(cli: CommandLine) -> None:
 def test_bad_words(cli: CommandLine) -> None:
     cuts = "select, product, multiply, align, tree, reduce, count, normalise, round"
     for words, message in (
-        (["--formats", "s9"], "no point of the grid is a configuration; of s9 F=25 32 B mux4 select,"),
+        (["--formats", "s9"], "no point of the grid is a valid configuration; at s9 F=25 32 B mux4 select,"),
         (["--cuts", "add"], f"argument --cuts: must be 'none' or among {cuts}, with commas"),
         (["--step-bytes", "0"], "argument --step-bytes: must be an integer of 1 or more, not '0'"),
         (["--alignment", "F"], "argument --alignment: must be an integer of 0 or more, not 'F'"),

@@ -91,7 +91,7 @@ def test_other_results_than_the_golden_models_are_refused(rng: np.random.Generat
         operands = drawn(SPARSE, distribution, 3, rng)
         steps = streamed(CONFIG, SPARSE, "sm_90", operands, right)
         assert steps.shape == (3 * CHAIN * outputs, step_words(CONFIG).total)
-        with pytest.raises(Error, match="differs from sm_90 at "):
+        with pytest.raises(Error, match="differ from those of sm_90 for "):
             streamed(CONFIG, SPARSE, "sm_90", operands, wrong)
 
 

@@ -182,6 +182,6 @@ def test_several_formats_share_a_cycle() -> None:
 def test_a_grid_without_a_configuration() -> None:
     grid = Grid((("f16",), ("s9",)), (8,), (4,), ("mux4",), ((),))
     with pytest.raises(
-        Error, match=r"^no point of the grid is a configuration; of f16 F=8 4 B mux4 none, alignment_bits"
+        Error, match=r"^no point of the grid is a valid configuration; at f16 F=8 4 B mux4 none, alignment_bits"
     ):
         sweep(grid, Recipe())
