@@ -30,7 +30,7 @@ def _contents(h: Harness) -> None:
     Requests that read no accumulators are not covered.
     """
     reset = h.clocked()
-    store = h.add("store", Accumulators(1, _DUE))  # 16 lanes suffice, because further lanes have the same wiring
+    store = h.add("store", Accumulators(1, _DUE))  # 16 memory lanes suffice, since all lanes have the same wiring
     memory = store.memory
     flow = Flow(h, reset, store.i, store.c, _KEPT)
     request, _, _ = offered(h, "request", store.i, reset)

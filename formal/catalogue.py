@@ -18,11 +18,11 @@ from .routing import CORE
 from .scaling import SCALING
 from .selection import SELECTION
 from .stages import UNIT
-from .tcgen05_streams import TCGEN05  # importing this also imports tcgen05.py, which completes the topic
+from .tcgen05_streams import TCGEN05  # this module imports tcgen05.py, which registers more properties
 from .tensor_core import TENSOR_CORE
 from .tensor_operands import TENSOR_OPERANDS
 from .validity import VALIDITY
-from .warpgroup import WGMMA  # importing this also imports wgmma.py, which completes the topic
+from .warpgroup import WGMMA  # this module imports wgmma.py, which registers more properties
 
 __all__ = ["PROPERTIES", "chosen"]
 
