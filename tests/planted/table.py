@@ -3,9 +3,9 @@
 For each fault pytest runs quick tests: first the one that saw it last (``tests/planted/found.json``), then those named
 like the faulty file, those that import it, the rest of its folder, the others, and what compiles much last; each of
 these in a process of its own, since collecting all tests takes longer than most faults live. It stops at the first test
-that fails. That test must then pass without the fault: one that fails anyway has found nothing, and is left out from
-then on. Results are kept in a file, so that what was found is not asked for again; with ``--again --results
-tests/planted/found.json`` they are the new record. Status 1: some fault is not found.
+that fails. That test must then pass without the fault, which is tried once for each test: one that fails anyway has
+found nothing, and is left out from then on. Results are kept in a file, so that what was found is not asked for again;
+with ``--again --results tests/planted/found.json`` they are the new record. Status 1: some fault is not found.
 """
 
 import argparse
@@ -106,15 +106,28 @@ def first_failure(fault: str, tests: list[str], broken: set[str], seed: int) -> 
     raise RuntimeError(f"pytest ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
-def search(fault: Fault, last: str | None, broken: set[str], seed: int) -> Found:
-    """Look for a test that sees a fault, that of the last time first; what fails without it too goes into `broken`."""
+def search(fault: Fault, last: str | None, sound: set[str], broken: set[str], seed: int) -> Found:
+    """Look for a test that sees a fault, beginning with that of the last time.
+
+    Parameters
+    ----------
+    fault : Fault
+        What is planted.
+    last : str or None
+        The test that saw it the last time.
+    sound, broken : set of str
+        Tests that are known to pass and to fail without a fault; both are added to.
+    seed : int
+        Of random tests.
+    """
     start = time.monotonic()
     for tests in [[last], *stages(fault)] if last else stages(fault):
         while test := first_failure(fault.name, tests, broken, seed):
             seconds = time.monotonic() - start
             if test.startswith(_HANGS):
                 return Found(test, round(seconds, 1))
-            if not first_failure("", [test], set(), seed):
+            if test in sound or not first_failure("", [test], set(), seed):
+                sound.add(test)
                 return Found(test, round(seconds, 1))
             broken.add(test)
     return Found(None, round(time.monotonic() - start, 1))
@@ -148,11 +161,12 @@ def main() -> int:
     wanted = options.names or list(everything)
     results = {} if options.again else read(options.results)
     last = {name: found.test for name, found in read(FOUND).items() if not (found.test or _HANGS).startswith(_HANGS)}
+    sound: set[str] = set()
     broken: set[str] = set()
     width = max(map(len, wanted))
     with ThreadPoolExecutor(options.jobs) as pool:
         searches = {
-            pool.submit(search, everything[name], last.get(name), broken, options.seed): name
+            pool.submit(search, everything[name], last.get(name), sound, broken, options.seed): name
             for name in wanted
             if name not in results
         }
