@@ -182,7 +182,7 @@ def rows_of(figures: dict[str, Figures], overheads: dict[str, Overheads], second
 
 
 def table(figures: dict[str, Figures], overheads: dict[str, Overheads]) -> str:
-    """Return the tables for the guide on area."""
+    """Return the Markdown tables for the guide on area."""
     lines = ["| unit | products | area per product | area with full-adder cells | delay |", "|---|---|---|---|---|"]
     lines += [
         f"| {name} | {count} products | {area:.1f} k um2 | | {delay:.1f} ns |"

@@ -22,9 +22,9 @@ from kernel_records import fields
 from sptc.isa.instructions import Instruction, parse
 
 SOURCES = Path(__file__).parent / "cuda"
-#: Size of D, and of the part of it that a CTA of ``warp.cu`` computes, in rows and columns.
+#: M and N of the product D, and rows and columns of D that a CTA of ``warp.cu`` computes.
 M, N, WARP_TILE = 128, 192, 64
-#: Number of instructions along K; a stage holds two of ``mma`` or four of ``wgmma``.
+#: Number of instructions along K; a pipeline stage holds operands of two ``mma`` or four ``wgmma``.
 STEPS = 8
 STAGE_BYTES_A = 128
 
@@ -94,20 +94,20 @@ def _list(*names: str) -> str:
 
 
 class Assembly:
-    """Operands of an ``asm`` statement, numbered in the order in which they are added."""
+    """Operands of an inline assembly statement (``asm``), numbered in the order of their addition."""
 
     def __init__(self) -> None:
         self.constraints: list[str] = []
 
     def add(self, constraint: str, *expressions: str) -> list[str]:
-        """Return the placeholders of operands."""
+        """Add operands and return their placeholders."""
         first = len(self.constraints)
         self.constraints += [f'"{constraint}"({expression})' for expression in expressions]
         return [f"%{first + place}" for place in range(len(expressions))]
 
 
 def multiply(case: Case, instruction: Instruction, d_registers: int, b_registers: int) -> str:
-    """Return the device function that executes one instruction."""
+    """Return the CUDA C++ device function that executes one tensor-core instruction."""
     assembly = Assembly()
     d = _list(*assembly.add("+r", *(f"d[{i}]" for i in range(d_registers))))
     a = [f"a[{i}]" for i in range(4)]
@@ -137,15 +137,15 @@ def multiply(case: Case, instruction: Instruction, d_registers: int, b_registers
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of a kernel that follow from its instruction."""
+    """Register and operand sizes of a kernel, derived from its instruction."""
 
     instruction: Instruction
-    b_bytes: int  #: bytes of a row of B that one instruction takes
+    b_bytes: int  #: Bytes of a row of B per instruction
     d_registers: int
 
     @classmethod
     def of_case(cls, case: Case) -> "Sizes":
-        """Return the sizes of a case."""
+        """Return the sizes of the kernel of a case."""
         instruction = parse(case.opcode)
         outputs = instruction.m * instruction.n // instruction.threads
         return cls(
@@ -154,7 +154,7 @@ class Sizes:
 
 
 def source(case: Case) -> str:
-    """Return the CUDA C++ text of a case: constants, ``multiply`` and the kernel that includes them."""
+    """Return the CUDA C++ source of a kernel: constants, function ``multiply``, and the included kernel text."""
     sizes = Sizes.of_case(case)
     constants = {"B_BYTES": sizes.b_bytes, "D_REGISTERS": sizes.d_registers}
     if sizes.instruction.family == "mma":
@@ -170,7 +170,7 @@ def source(case: Case) -> str:
 
 
 def compile_case(case: Case, nvcc: str) -> str:
-    """Return the PTX of a case, without comments."""
+    """Return the compiled PTX of a kernel, without comments."""
     with tempfile.TemporaryDirectory() as folder:
         path, output = Path(folder, "kernel.cu"), Path(folder, "kernel.ptx")
         path.write_text(source(case), encoding="utf-8")
@@ -183,7 +183,7 @@ def compile_case(case: Case, nvcc: str) -> str:
 
 
 def launch(case: Case, seed: int) -> dict[str, Any]:
-    """Return the launch of a case: geometry, arguments and operands."""
+    """Return the launch description of a kernel: geometry, arguments and operands."""
     sizes = Sizes.of_case(case)
     instruction, k = sizes.instruction, STEPS * sizes.instruction.k
     of_mma, sparse, scales = instruction.family == "mma", bool(instruction.sparse), instruction.scale_size
@@ -213,7 +213,7 @@ def launch(case: Case, seed: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Compile all cases."""
+    """Compile all chosen kernels, and write PTX and launch of each."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("file", type=Path, metavar="FILE.npz")
     parser.add_argument("--only", default="", help="compile only cases whose architecture and name contain this")

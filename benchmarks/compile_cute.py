@@ -1,4 +1,4 @@
-"""Compile the dense matrix products among CUTLASS's CuTe DSL examples, for ``launch_kernels.py``.
+"""Compile the dense matrix product kernels of CUTLASS's CuTe DSL examples, for ``launch_kernels.py``.
 
     python benchmarks/compile_cute.py CUTLASS FILE.npz
 
@@ -23,13 +23,13 @@ TYPES = {"f16": cutlass.Float16, "bf16": cutlass.BFloat16, "e4m3": cutlass.Float
 FOLDER = Path("examples/python/CuTeDSL/cute")
 FILES = {"sm_80": "ampere/kernel/dense_gemm/tensorop_gemm.py", "sm_90a": "hopper/kernel/dense_gemm/dense_gemm.py",
          "sm_100a": "blackwell/kernel/dense_gemm/dense_gemm.py"}  # fmt: skip
-#: Bytes of a row of a tile of A and B, and the number of elements along K in them.
+#: Bytes along K of a tile of A or B.
 ROW_BYTES = 128
 
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel with its types, tile and cluster; with `pair`, two CTAs multiply together."""
+    """A kernel to compile, with its types, tile and cluster; with `pair`, two CTAs compute a tile together."""
 
     name: str
     arch: str
@@ -57,7 +57,7 @@ M, N, K = 512, 384, 256
 
 
 def example(root: Path, arch: str) -> Any:
-    """Return the Python module of an example."""
+    """Load an example of CUTLASS and return it as a Python module."""
     path = root / FOLDER / FILES[arch]
     spec = importlib.util.spec_from_file_location(arch, path)
     assert spec
@@ -68,7 +68,7 @@ def example(root: Path, arch: str) -> Any:
 
 
 def compiled(root: Path, case: Case) -> str:
-    """Return the PTX of a case."""
+    """Return the compiled PTX of a kernel."""
 
     def tensor(rows: int, columns: int, kind: str) -> Any:
         return make_fake_compact_tensor(TYPES[kind], (rows, columns, 1), stride_order=(1, 0, 2), assumed_align=16)
@@ -86,7 +86,7 @@ def compiled(root: Path, case: Case) -> str:
 
 
 def launch_of(case: Case, ptx: str, seed: int) -> dict[str, Any]:
-    """Return the launch of a case."""
+    """Return the launch description of a kernel."""
     kind = "f32" if case.a == "tf32" else case.a
     arrays: dict[str, tuple[str, list[int]]] = {"a": (kind, [M, K]), "b": (kind, [N, K]), "d": (case.d, [M, N])}
 
@@ -113,7 +113,7 @@ def launch_of(case: Case, ptx: str, seed: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Compile all cases."""
+    """Compile all kernels, and write PTX and launch of each."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("cutlass", type=Path, metavar="CUTLASS")
     parser.add_argument("file", type=Path, metavar="FILE.npz")

@@ -1,4 +1,4 @@
-"""Compile TileLang functions for sm_80 to sm_90a, and write PTX and launch of each for ``launch_kernels.py``.
+"""Compile TileLang kernels for sm_80 to sm_90a, and write PTX and launch of each for ``launch_kernels.py``.
 
     python benchmarks/compile_tilelang.py FILE.npz
 
@@ -17,14 +17,14 @@ import tilelang.language as T  # noqa: N812  (as every TileLang program writes i
 from kernel_records import fields
 from sptc.kernels.tilelang import TileMap, compile_function
 
-#: Names of element types in TileLang.
+#: TileLang's name of each element type.
 DTYPES = {"f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "f32": "float32",
           "s8": "int8", "s32": "int32"}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel with its types, sizes and target."""
+    """A kernel to compile, with its types, sizes and target."""
 
     name: str
     arch: str
@@ -43,7 +43,7 @@ class Case:
 
 
 def dense(case: Case) -> Any:
-    """Multiply tiles that are copied to shared memory in several stages."""
+    """Return a kernel that multiplies tiles copied to shared memory in several pipeline stages."""
     (m, n, k), (bm, bn, bk) = case.shape, case.block
     kind, total, result = DTYPES[case.a], DTYPES[case.acc], DTYPES[case.d]
     relu = case.options.get("relu", False)
@@ -79,7 +79,7 @@ def dense(case: Case) -> Any:
 
 
 def sparse(case: Case) -> Any:
-    """Multiply a compressed A, whose metadata are bytes of two nibbles."""
+    """Return a kernel that multiplies a compressed A; a byte of metadata holds two nibbles."""
     (m, n, k), (bm, bn, bk) = case.shape, case.block
     kind, total, result = DTYPES[case.a], DTYPES[case.acc], DTYPES[case.d]
     threads, stages, b_k_major = case.threads, case.stages, case.b_k_major
@@ -115,7 +115,7 @@ def sparse(case: Case) -> Any:
 
 
 def split_k(case: Case) -> Any:
-    """Multiply each half of K in its own CTA, and add both atomically to zeros: the order does not matter."""
+    """Return a kernel that multiplies each half of K in another CTA and adds both atomically to zeros, in any order."""
     (m, n, k), (bm, bn, bk) = case.shape, case.block
     kind, threads, stages = DTYPES[case.a], case.threads, case.stages
 
@@ -137,7 +137,7 @@ def split_k(case: Case) -> Any:
 
 
 def weights(case: Case) -> Any:
-    """Multiply by 4-bit weights, which threads convert to f16 first."""
+    """Return a kernel that multiplies by 4-bit weights, which threads first convert to f16."""
     (m, n, k), (bm, bn, bk) = case.shape, case.block
     threads, stages = case.threads, case.stages
 
@@ -212,7 +212,7 @@ CASES = [
     Case("sm90.sparse.e5m2", "sm_90a", kind="sparse", a="e5m2", shape=(128, 256, 256), block=(64, 128, 64)),
     Case("sm90.sparse.s8", "sm_90a", kind="sparse", a="s8", d="s32", acc="s32", shape=(256, 256, 512),
          block=(128, 128, 128)),
-    # Reported as wrong code in TileLang's issues of these numbers; 0.1.11 compiles them so, 0.1.15 does not.
+    # Kernels that TileLang 0.1.11 compiles to wrong code, as its issues of these numbers report; 0.1.15 is correct.
     Case("reported.2593", "sm_90a", shape=(128, 96, 128), block=(64, 24, 64), b_k_major=False, passes=NO_ROLES),
     Case("reported.2603", "sm_90a", kind="sparse", shape=(128, 96, 128), block=(64, 24, 64), b_k_major=False,
          passes=NO_ROLES),
@@ -222,7 +222,7 @@ CASES = [
 
 
 def arrays_of(case: Case) -> dict[str, tuple[str, list[int]]]:
-    """Return element type and shape of each argument."""
+    """Return the element type and the shape of each argument of a kernel."""
     m, n, k = case.shape
     of_a = (m, k) if case.a_k_major else (k, m)
     of_b = (n, k) if case.b_k_major else (k, n)
@@ -235,7 +235,7 @@ def arrays_of(case: Case) -> dict[str, tuple[str, list[int]]]:
 
 
 def main() -> None:
-    """Compile all cases."""
+    """Compile all chosen kernels, and write PTX and launch of each."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("file", type=Path, metavar="FILE.npz")
     parser.add_argument("--only", default="", help="compile only cases whose name contains this")

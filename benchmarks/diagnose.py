@@ -1,4 +1,4 @@
-"""How many planted faults ``sptc.diagnose`` names, and whether it explains correct products or flipped bits by faults.
+"""Share of planted faults that ``sptc.diagnose`` names, and its verdicts on correct products and flipped bits.
 
 ``--faults``, ``--correct`` and ``--flipped`` are numbers of products; ``--large`` is the number of faults in products
 of up to 256 x 256 x 1024. Each product is reported on standard error. The rows of a group follow when it is done, or
@@ -20,38 +20,38 @@ from measure import Row, options, show
 from planted_products import PLANTED, planted
 from random_products import Case, Random, drawn
 
-#: Largest M, N and K of a product.
+#: Largest M, N and K of a product, by the size of the run.
 LARGEST, LARGE, SMALL = (256, 128, 512), (256, 256, 1024), (64, 32, 128)
 GROUPS = ("faults", "correct", "flipped", "large")
 
 
 @dataclass(frozen=True)
 class Task:
-    """One product to diagnose; its number and the seed decide it."""
+    """One product to diagnose; group, number and seed determine it."""
 
-    group: str  #: One of :data:`GROUPS`
+    group: str  #: Group of the product, one of :data:`GROUPS`
     number: int
     seed: int
     largest: tuple[int, int, int]
-    names: tuple[str, ...]  #: Faults that are planted in turn
+    names: tuple[str, ...]  #: Names of the faults to plant in turn
 
     @property
     def name(self) -> str:
-        """The planted fault, or the group if none is planted."""
+        """Name of the planted fault, or the group if no fault is planted."""
         return self.names[self.number % len(self.names)] if self.group in ("faults", "large") else self.group
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Diagnosis of one product."""
+    """Outcome of the diagnosis of one product."""
 
     task: Task
     seconds: float
-    failure: str  #: The verdict if it is wrong, else empty
+    failure: str  #: The printed verdict if it is wrong, else empty
 
 
 def flipped(rng: Random, case: Case) -> Case:
-    """Flip one bit of a result."""
+    """Flip one random bit of the result of a case."""
     y = np.ascontiguousarray(case.y)
     codes = y.view(f"u{y.dtype.itemsize}").copy()
     place = tuple(int(rng.integers(0, size)) for size in codes.shape)
@@ -61,7 +61,7 @@ def flipped(rng: Random, case: Case) -> Case:
 
 
 def drawn_case(task: Task, rng: Random) -> Case:
-    """Return the product of a task. Half of those with a flipped bit have a fault besides."""
+    """Return the product of a task; half of the products with a flipped bit also have a planted fault."""
     if task.group in ("faults", "large"):
         return planted(rng, task.name, task.largest)
     if task.group == "flipped" and task.number % 2 == 0:
@@ -72,7 +72,7 @@ def drawn_case(task: Task, rng: Random) -> Case:
 
 
 def outcome(task: Task) -> Outcome:
-    """Diagnose the product of a task."""
+    """Diagnose the product of a task, and compare the verdict with the planted fault."""
     rng = np.random.default_rng([task.seed, GROUPS.index(task.group), task.number])
     case = drawn_case(task, rng)
     start = time.perf_counter()
@@ -84,17 +84,17 @@ def outcome(task: Task) -> Outcome:
 
 
 def outcomes(tasks: Sequence[Task], jobs: int) -> Iterator[Outcome]:
-    """Yield the outcomes of tasks as they come."""
+    """Yield the outcomes of tasks in order of completion."""
     if jobs == 1:
         yield from map(outcome, tasks)
         return
-    ignored = signal.SIGINT, signal.SIG_IGN  # the parent terminates the workers
+    ignored = signal.SIGINT, signal.SIG_IGN  # the parent process terminates the workers
     with get_context("spawn").Pool(jobs, signal.signal, ignored) as pool:
         yield from pool.imap_unordered(outcome, tasks)
 
 
 def rows_of(group: str, done: list[Outcome]) -> list[Row]:
-    """Return the figures of a group."""
+    """Return the figures of one group of products as rows."""
     seconds, wrong = [one.seconds for one in done], sum(bool(one.failure) for one in done)
     if group == "correct":
         return [
@@ -116,12 +116,12 @@ def rows_of(group: str, done: list[Outcome]) -> list[Row]:
 
 
 def interrupted(number: int, frame: FrameType | None) -> None:
-    """Treat a termination as an interrupt."""
+    """Handle a termination signal as an interrupt from the keyboard."""
     raise KeyboardInterrupt
 
 
 def main() -> int:
-    """Run the benchmark."""
+    """Diagnose all products and print the figures of each group."""
     parser = options(__doc__)
     for group, count in zip(GROUPS, (300, 200, 60, 30), strict=True):
         parser.add_argument(f"--{group}", type=int, default=count)

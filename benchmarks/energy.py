@@ -1,4 +1,4 @@
-"""Energy of a kept product in the model beside measurements on an H200, by format, distribution and sparsity.
+"""Energy per kept product in the model and as measured on an H200, by format, distribution and sparsity.
 
 ``python benchmarks/energy.py --liberty osu018_stdcells.lib`` (Debian's qflow-tech-osu018 ships it) measures the unit
 of the preset ``hopper``, mapped, on the instructions and distributions of ``recordings/energy``. Old cells on one side,
@@ -22,7 +22,7 @@ from sptc.synth.liberty import Library
 from tqdm import tqdm
 
 RECORDING = Path(__file__).parents[1] / "recordings" / "energy" / "h200-2026-11-22.csv"
-#: Instructions by their names in the recording.
+#: Instructions by their names in the recorded measurements.
 INSTRUCTIONS = {
     "mma.sp.f16.k32": "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
     "mma.f16.k16": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
@@ -35,7 +35,7 @@ INSTRUCTIONS = {
 }
 F16 = ("mma.sp.f16.k32", "mma.f16.k16")
 COMPARED = ("zeros", "half", "positive", "normal")
-#: An array with the rate of an H200; for `--small`, one of integers only.
+#: An array as fast as a tensor core of an H200, and for `--small` an array for integers only.
 CONFIG = replace(PRESETS["hopper"], rows=8, columns=4)
 SMALL = CoreConfig(name="small", formats=("s8",), step_bytes=16, rows=8, columns=4)
 CYCLES, SMALL_CYCLES = 4_000, 200
@@ -43,7 +43,7 @@ Case = tuple[str, str]
 
 
 def silicon(names: set[str]) -> dict[Case, float]:
-    """Return the energy of a kept product in pJ, by instruction and distribution of both operands."""
+    """Return the measured energy per kept product in pJ, by instruction and distribution of both operands."""
     lines = [line for line in RECORDING.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     return {
         (row["instruction"], row["a"]): float(row["pj_per_kept_mac"])
@@ -53,13 +53,13 @@ def silicon(names: set[str]) -> dict[Case, float]:
 
 
 def ranks(values: list[float]) -> np.ndarray:
-    """Return the rank of each value; equal values get their mean rank."""
+    """Return the rank of each value; equal values get the mean of their ranks."""
     array = np.array(values)
     return (array[:, None] > array).sum(axis=1) + ((array[:, None] == array).sum(axis=1) - 1) / 2
 
 
 def rows_of(cases: dict[Case, float], ours: dict[Case, float]) -> list[Row]:
-    """Return model and measurement side by side, their rank correlation, and f16 ratios after fitting one constant."""
+    """Return rows with model and measurement, their rank correlation, and f16 ratios after a fit of one constant."""
     rows = []
     for (name, distribution), measured in cases.items():
         rows.append(Row(f"{name} {distribution}, H200", "pJ", measured))
@@ -73,7 +73,7 @@ def rows_of(cases: dict[Case, float], ours: dict[Case, float]) -> list[Row]:
 
 
 def _ratios(name: str, cases: dict[Case, float], ours: dict[Case, float]) -> list[Row]:
-    """Return ratios to normal operands; the model adds the constant that fits the measurements best."""
+    """Return energies relative to normal operands, after subtraction of a fitted constant from the model's energies."""
     theirs = np.array([cases[name, of] for of in COMPARED])
     model = np.array([ours[name, of] for of in COMPARED])
     _, constant = np.polyfit(theirs, model, 1)
@@ -86,7 +86,7 @@ def _ratios(name: str, cases: dict[Case, float], ours: dict[Case, float]) -> lis
 
 
 def main() -> None:
-    """Run the benchmark."""
+    """Measure the model, compare it with the recorded measurements, and print the rows."""
     parser = options(__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
         "--liberty", type=Path, nargs="+", required=True, metavar="FILE", help="standard-cell library with power tables"

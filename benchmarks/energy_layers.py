@@ -28,18 +28,18 @@ from sptc.synth.liberty import Library
 from tqdm import tqdm
 from transformer import INSTRUCTIONS, folder_of_model, layers
 
-#: An array with the rate of an H200; for `--small`, one of integers only.
+#: An array as fast as a tensor core of an H200, and for `--small` an array for integers only.
 CONFIG = replace(PRESETS["hopper"], rows=8, columns=4)
 SMALL = CoreConfig(name="small", formats=("s8",), step_bytes=16, rows=8, columns=4)
 CYCLES, SMALL_CYCLES = 2_000, 200
 _ARCH = "sm_90"
-#: Factor from fJ to uJ.
+#: Factor that converts fJ to uJ.
 _MICRO = 1e-9
 Key = tuple[str, str]
 
 
 def operands(i: Instruction, a: Source, b: Source, unit: MappedUnit, cycles: int) -> tuple[MatrixOperands, int]:
-    """Return tiles of a product, pruned if the instruction is sparse, and the number of its kept products."""
+    """Return operand tiles of a layer, pruned for a sparse instruction, and the layer's number of kept products."""
     with tempfile.TemporaryDirectory() as folder:
         way = Way(instruction=str(i), arch=_ARCH)
         problem = prepare(Path(folder), ProductRequest(way, a, b, Choices(prune=bool(i.sparse))))
@@ -53,7 +53,7 @@ def operands(i: Instruction, a: Source, b: Source, unit: MappedUnit, cycles: int
 def measured(
     unit: MappedUnit, wanted: dict[str, str], cycles: int, *, small: bool
 ) -> dict[Key, list[tuple[float, int]]]:
-    """Return energy per kept product in fJ, and number of kept products, of each layer, by format and sparsity."""
+    """Return energy per kept product in fJ and number of kept products of each layer, by format and sparsity."""
     model = folder_of_model()
     energies: dict[Key, list[tuple[float, int]]] = {}
     with tempfile.TemporaryDirectory() as scratch:
@@ -71,7 +71,7 @@ def measured(
 
 
 def rows_of(found: dict[Key, list[tuple[float, int]]]) -> Iterator[Row]:
-    """Yield the energy of each format."""
+    """Yield rows with the energy of each format and sparsity."""
     whole = {key: sum(taken * products for taken, products in of) * _MICRO for key, of in found.items()}
     for (fmt, kind), of in found.items():
         each = [taken / 1000 for taken, _ in of]
@@ -84,7 +84,7 @@ def rows_of(found: dict[Key, list[tuple[float, int]]]) -> Iterator[Row]:
 
 
 def main() -> None:
-    """Run the benchmark."""
+    """Measure the energy of all layers and print the rows."""
     parser = options(__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
         "--liberty", type=Path, nargs="+", required=True, metavar="FILE", help="standard-cell library with power tables"

@@ -1,4 +1,4 @@
-"""Fault injection: the share of single faults, in every part of the hardware, that the regression detects.
+"""Fault injection: share of the single faults, over all parts of the hardware, that the regression detects.
 
 Faults are drawn by area within each top: all components of a unit by themselves, a row, the array, the warp, the
 warpgroup, and the control of the tensor cores of a CTA. Each is met with the vectors of the benches.
@@ -36,13 +36,13 @@ from sptc.sim.faults.regressions import regression
 from sptc.verify.bench_jobs import echoing_program, random_warpgroup_jobs
 from tqdm import tqdm
 
-#: Share of the faults of a datapath that each top gets.
+#: Share of the faults of a datapath that each top module gets.
 SHARES = {"components": 0.34, "row": 0.3, "core": 0.1, "warp": 0.26}
-#: Share of all faults for a top that is injected on one datapath only: about a sixth for each.
+#: Share of all faults for top modules that get faults on only one datapath, about a sixth each.
 SINGLE = {("hopper", "warpgroup"): 0.17, ("blackwell", "tcgen05"): 0.17}
-#: Datapaths that are used only for such a top; their other tops are those of another datapath.
+#: Datapaths that get faults only for these top modules; another datapath covers their other top modules.
 ALONE = ("blackwell",)
-#: Number of vectors that benches of the quick tier run, by datapath and top (tests/benches/test_benches.py).
+#: Number of vectors in the testbenches of the quick tier, by datapath and top (tests/benches/test_benches.py).
 QUICK = {
     **dict.fromkeys([(name, "components") for name in ("tiny", "ampere", "rtx-blackwell")], 200),
     ("tiny", "core"): 400,
@@ -50,7 +50,7 @@ QUICK = {
 
 
 def draw_jobs(settings: Settings, rng: np.random.Generator) -> None:
-    """Draw the jobs of a top module that reads them from a file."""
+    """Draw random jobs of a top module and write them to the file that the testbench reads."""
     path = Path(settings.jobs)
     if settings.top == "warpgroup":
         write_jobs(path, islice(random_warpgroup_jobs(settings.config, rng), settings.items))
@@ -58,16 +58,16 @@ def draw_jobs(settings: Settings, rng: np.random.Generator) -> None:
         echoing_program(TCGEN05_ARRAY, settings.items, rng).write(path)
 
 
-#: Quantile of the normal distribution for an interval of 95 per cent.
+#: Quantile of the normal distribution for a 95 % interval.
 QUANTILE = 1.96
-#: Bounds in per cent of the faults that are not proved equivalent: minimum killed, minimum of the lower end of the
-#: interval, and maximum undecided.
+#: Bounds in per cent of all faults not proved equivalent: minimum killed, minimum of the lower end of the interval, and
+#: maximum undecided.
 KILLED, LOWER_BOUND, UNDECIDED = 99.7, 99.5, 0.2
 
 
 @dataclass(frozen=True)
 class Size:
-    """Size of a run: vectors of a component, steps, tiles or instructions for each top; seconds for each proof."""
+    """Size of a run: faults, datapaths, vectors or instructions for each top, and time limit of a proof in seconds."""
 
     faults: int
     presets: tuple[str, ...]
@@ -88,13 +88,13 @@ FULL = Size(
     },
     60.0,
 )
-#: The tops that are built fastest, with so few vectors that some faults survive and are proved.
+#: Top modules with a short build, and so few vectors that some faults survive and are proved.
 SMALL = Size(40, ("tiny",), {"components": 10, "core": 20}, 5.0)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A fault and its outcome: killed, survived (until a proof is tried), or the verdict of the proof.
+    """A fault and its outcome: killed, survived (before a proof is tried), or the verdict of the proof.
 
     Of one that is killed, `after` so many vectors, steps or items had gone in.
     """
@@ -109,12 +109,12 @@ class Outcome:
 
     @property
     def quickly(self) -> bool:
-        """Whether the benches of the quick tier also kill the fault, with the number of vectors that they run."""
+        """Whether the vectors of the quick tier's testbenches also kill the fault."""
         return self.after is not None and self.after < QUICK.get((self.preset, self.top), 0)
 
 
 def inject(settings: Settings, faults: int, seed: int, folder: Path) -> tuple[list[Outcome], float]:
-    """Run the regression of a top on its faulty versions; return outcomes, and seconds without the build."""
+    """Run the regression of a top with each of its faults; return the outcomes and the seconds without the build."""
     if settings.jobs:
         folder.mkdir(parents=True, exist_ok=True)
         draw_jobs(settings, np.random.default_rng(seed))
@@ -132,7 +132,7 @@ def inject(settings: Settings, faults: int, seed: int, folder: Path) -> tuple[li
 
 
 def prove(outcome: Outcome, folder: Path, timeout: float) -> Outcome:
-    """Return the outcome of a proof for a fault that survived."""
+    """Try to prove a surviving fault equivalent, and return the outcome with the verdict."""
     fault = Fault(outcome.number, outcome.component, outcome.command)
     settings = Settings(outcome.preset, outcome.top, 1)
     pipeline = (
@@ -145,19 +145,19 @@ def prove(outcome: Outcome, folder: Path, timeout: float) -> Outcome:
 
 
 def stored(path: Path, parameters: dict[str, object]) -> Iterator[Outcome]:
-    """Yield the stored outcomes of an earlier run; write the parameters if there was none."""
+    """Yield the outcomes that an earlier run stored; write the parameters if there was no earlier run."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     if lines and json.loads(lines[0]) != parameters:
         raise SystemExit(f"{path} is of a run with other options: {lines[0]}")
     if not lines:
         path.write_text(json.dumps(parameters) + "\n", encoding="utf-8")
     for line in lines[1:]:
-        if line.endswith("]"):  # the last line may be incomplete
+        if line.endswith("]"):  # the last line may be incomplete after an interruption
             yield from (Outcome(**fields) for fields in json.loads(line))
 
 
 def interval(killed: int, count: int) -> tuple[float, float]:
-    """Return the Wilson interval of a share, in per cent; 0 to 100 without faults."""
+    """Return the 95 % Wilson interval of the share of killed faults in per cent; 0 to 100 if there are no faults."""
     if not count:
         return 0.0, 100.0
     share, squared = killed / count, QUANTILE**2
@@ -169,7 +169,7 @@ def interval(killed: int, count: int) -> tuple[float, float]:
 
 
 def row_of(name: str, outcomes: list[Outcome]) -> Row:
-    """Return the share of killed faults among those that change a result."""
+    """Return a row with the share of killed faults among the faults that change a result."""
     counts = Counter(outcome.verdict for outcome in outcomes)
     effective = len(outcomes) - counts["equivalent"]
     survived = effective - counts["killed"]
@@ -183,7 +183,7 @@ def row_of(name: str, outcomes: list[Outcome]) -> Row:
 
 
 def rows_of(outcomes: list[Outcome]) -> Iterator[Row]:
-    """Yield a row for each component of each datapath, for each top and datapath, and for all faults."""
+    """Yield rows with the share of killed faults by component, by top, by datapath, and for all faults."""
     groups: dict[str, list[Outcome]] = {}
     for key in (
         lambda o: f"{o.preset} {o.top} {o.component}",
@@ -210,7 +210,7 @@ def rows_of(outcomes: list[Outcome]) -> Iterator[Row]:
 
 
 def work(size: Size, folder: Path) -> Iterator[tuple[Settings, int, Path]]:
-    """Yield every top of every datapath, its number of faults, and the folder of its build."""
+    """Yield each top of each datapath, with its number of faults and the folder of its build."""
     alone = {key: share for key, share in SINGLE.items() if key[0] in size.presets}
     whole = [preset for preset in size.presets if preset not in ALONE]
     of_datapath = (1 - sum(alone.values())) / max(1, len(whole))
@@ -223,7 +223,7 @@ def work(size: Size, folder: Path) -> Iterator[tuple[Settings, int, Path]]:
 
 
 def run(size: Size, seed: int, jobs: int, folder: Path) -> tuple[list[Outcome], float | None]:
-    """Inject and prove the faults that an earlier run has not finished; return all outcomes, and seconds of vectors."""
+    """Inject and prove all faults without a stored outcome; return all outcomes, and seconds spent on vectors."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "outcomes.jsonl"
     parameters = {**asdict(size), "presets": [*size.presets], "seed": seed}
@@ -248,7 +248,7 @@ def run(size: Size, seed: int, jobs: int, folder: Path) -> tuple[list[Outcome], 
             seconds += taken
             keep(outcomes)
         pending = [o for o in found.values() if o.verdict == "survived"]
-        pending.sort(key=lambda outcome: outcome.top != "components")  # start with the easier proofs
+        pending.sort(key=lambda outcome: outcome.top != "components")  # components first: their proofs are easier
         proofs = [pool.submit(prove, o, folders[o.preset, o.top], size.timeout) for o in pending]
         for proof in tqdm(as_completed(proofs), total=len(proofs), unit="proof", disable=None):
             keep([proof.result()])
@@ -256,7 +256,7 @@ def run(size: Size, seed: int, jobs: int, folder: Path) -> tuple[list[Outcome], 
 
 
 def main() -> int:
-    """Inject faults, prove survivors, print; return 1 if too few of the faults not proved equivalent are killed."""
+    """Inject faults, prove survivors and print figures; return 1 if the share of killed faults is below its bound."""
     parser = options(__doc__)
     parser.add_argument("--faults", type=int, help=f"faults to draw (default {FULL.faults})")
     parser.add_argument("--presets", nargs="+", choices=PRESETS, help=f"datapaths (default {' '.join(FULL.presets)})")

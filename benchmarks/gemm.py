@@ -1,4 +1,4 @@
-"""Whole products with ``sptc gemm``: seconds for 1024 x 1024 x 1024 on all cores, and memory for large matrices."""
+"""Matrix products with ``sptc gemm``: seconds for 1024 x 1024 x 1024 on all cores, and memory for large matrices."""
 
 import json
 import resource
@@ -9,20 +9,20 @@ import time
 
 from measure import Row, options, show
 
-#: Sides of the product that is timed and of that whose memory is measured; the divisor of both with `--small`.
+#: M = N = K of the timed product and of the product with measured memory, and the same for `--small`.
 SIDE, LARGE_SIDE = 1024, 8192
 SMALL_SIDE, SMALL_LARGE_SIDE = 64, 256
 
 
 def gemm(*words: str) -> tuple[float, dict]:
-    """Run the command; return its seconds and its report."""
+    """Run ``sptc gemm``; return the time in seconds and the report."""
     start = time.perf_counter()
     done = subprocess.run([sys.executable, "-m", "sptc", "gemm", *words, "--json"], check=True, capture_output=True)
     return time.perf_counter() - start, json.loads(done.stdout)
 
 
 def main() -> None:
-    """Measure time and memory, and print the rows."""
+    """Measure time and memory of products, and print the rows."""
     chosen = options(__doc__).parse_args()
     side, large_side = (SMALL_SIDE, SMALL_LARGE_SIDE) if chosen.small else (SIDE, LARGE_SIDE)
     shape, large = ([str(length)] * 3 for length in (side, large_side))

@@ -1,4 +1,4 @@
-"""Speed and memory of the golden model on one core, beside mmasim on the same operands if it is installed."""
+"""Speed and memory of the golden model on one core, compared with mmasim on the same operands if installed."""
 
 from measure import Row, best_seconds, one_core, options, show
 
@@ -27,7 +27,7 @@ ORDERED = np.array([0x4, 0x8, 0x9, 0xC, 0xD, 0xE], np.uint8)
 
 @dataclass(frozen=True)
 class Size:
-    """Size of a run: tiles, M, N and K of a product of matrices, and tiles of the memory measurement."""
+    """Size of a run: number of tiles, M, N and K of a matrix product, and number of tiles of the memory measurement."""
 
     tiles: int
     m: int
@@ -41,17 +41,17 @@ SMALL = Size(tiles=16, m=16, n=8, k=128, many=64)
 
 
 def kept(instruction: Instruction) -> int:
-    """Return the kept products of one instruction."""
+    """Return the number of kept products of one instruction."""
     return instruction.m * instruction.n * instruction.stored_k
 
 
 def call(instruction: Instruction, operands: Operands) -> np.ndarray:
-    """Compute tiles through the public function."""
+    """Compute the tiles of an instruction with ``sptc.mma``."""
     return sptc.mma(str(instruction), operands.a, operands.b, operands.c, operands.e, operands.sparsity_selector)
 
 
 def matrices(instruction: Instruction, size: Size, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-    """Return A (stored), B, C and metadata of an M x N x K product of normal values (any integers for s8)."""
+    """Return stored A, B, C and metadata of an M x N x K product: normal values, or uniform integers for s8."""
     shapes = (1, size.m, size.k // 2), (1, size.k, size.n)
     if instruction.a.is_integer:
         a, b = (rng.integers(0, 256, shape, np.uint8) for shape in shapes)
@@ -61,7 +61,7 @@ def matrices(instruction: Instruction, size: Size, rng: np.random.Generator) -> 
 
 
 def mmasim_seconds(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> float | None:
-    """Return the seconds that mmasim takes for f16 operands [..., K] with f32 accumulators; None without mmasim."""
+    """Return the time in seconds that mmasim takes for f16 operands with f32 accumulators; None if not installed."""
     try:
         import torch
         from mmasim.nv_ptx import MMA
@@ -74,13 +74,13 @@ def mmasim_seconds(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> float | None:
 
 
 def million_tiles_gib(small: bool) -> float:
-    """Return the peak memory in GiB of a process that computes a million tiles, with 0.5 GiB for D."""
+    """Return the peak memory in GiB of a new process that computes a million tiles, of which D takes 0.5 GiB."""
     words = [sys.executable, __file__, "--million", *(["--small"] if small else [])]
     return float(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
 
 
 def compute_million(size: Size) -> None:
-    """Compute a million tiles from broadcast operands and print the peak memory in GiB."""
+    """Compute a million tiles from broadcast operands, and print the peak memory of this process in GiB."""
     operands = random_operands(parse(F16), "narrow", size.tiles, np.random.default_rng(0))
     b = np.broadcast_to(operands.b, (size.many // size.tiles, *operands.b.shape))
     d = sptc.mma(F16, operands.a, b, operands.c, operands.e)
@@ -89,7 +89,7 @@ def compute_million(size: Size) -> None:
 
 
 def main() -> None:
-    """Measure speed and memory, and print the rows."""
+    """Measure speed and memory of the golden model, and print the rows."""
     parser = options(__doc__)
     parser.add_argument("--million", action="store_true", help="only print the peak memory in GiB of a million tiles")
     chosen = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Records of compiled kernels: PTX, launch and digest of results; the operands are drawn from a seed."""
+"""Records of compiled kernels: PTX, launch and digest of the results; a seed determines the operands."""
 
 import hashlib
 import json
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 __all__ = ["BYTES", "draw", "fields", "operand", "operands_digest"]
 
-#: Bytes per element; ``nibbles`` are bytes of metadata for 2:4 or 1:2 sparsity.
+#: Bytes per element of each type; ``nibbles`` are bytes with two metadata nibbles for 2:4 or 1:2 sparsity.
 BYTES = {"f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1, "f32": 4, "s8": 1, "s32": 4, "e2m1": 1, "ue8m0": 1, "ue4m3": 1,
          "u8": 1, "nibbles": 1, "nibbles_1_2": 1}  # fmt: skip
-#: Fraction bits and bias of the float formats.
+#: Number of fraction bits and exponent bias of the float formats.
 _FLOATS = {"f16": (10, 15), "bf16": (7, 127), "e4m3": (3, 7), "e5m2": (2, 15), "f32": (23, 127)}
-#: Metadata nibbles that PTX defines, by sparsity pattern.
+#: Metadata nibbles that PTX defines, for 2:4 and for 1:2 sparsity.
 _NIBBLES = {
     "nibbles": np.array((0x4, 0x8, 0xC, 0x9, 0xD, 0xE), np.uint8),
     "nibbles_1_2": np.array((0x4, 0xE), np.uint8),
@@ -23,7 +23,7 @@ _NIBBLES = {
 
 
 def operand(kind: str, shape: list[int] | tuple[int, ...], rng: np.random.Generator) -> NDArray:
-    """Draw codes: normal numbers near one with random signs, all integers, or metadata that PTX defines."""
+    """Draw operand codes: normal numbers near one with random signs, any integers, or metadata that PTX defines."""
     if kind in _NIBBLES:
         low, high = (rng.choice(_NIBBLES[kind], shape) for _ in range(2))
         return low | high << np.uint8(4)
@@ -42,7 +42,7 @@ def operand(kind: str, shape: list[int] | tuple[int, ...], rng: np.random.Genera
 
 
 def draw(arrays: dict[str, tuple[str, list[int]]], seed: int) -> dict[str, NDArray]:
-    """Return all operands of a launch in the order of its arrays, with zeros for the result ``d``."""
+    """Return all operands of a kernel launch in the order of its arrays, with zeros for the result ``d``."""
     rng = np.random.default_rng(seed)
     return {
         name: np.zeros(shape, f"u{BYTES[kind]}") if name == "d" else operand(kind, shape, rng)
@@ -51,7 +51,7 @@ def draw(arrays: dict[str, tuple[str, list[int]]], seed: int) -> dict[str, NDArr
 
 
 def operands_digest(arrays: dict[str, NDArray]) -> str:
-    """Return a digest of the operands of a launch, without the result ``d``."""
+    """Return a SHA-256 digest of the operands of a kernel launch, without the result ``d``."""
     octets = b"".join(np.ascontiguousarray(array).tobytes() for name, array in arrays.items() if name != "d")
     return hashlib.sha256(octets).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Speed of compiled kernels on the model, on one core: thread instructions per second, and time of the bare product.
+"""Speed of compiled kernels on the model, on one core: thread instructions per second, and time without the kernel.
 
 Kernels of Triton 3.6 for sm_80 (cp.async and mma) and sm_90 (TMA and wgmma), f16, compute 512 x 512 x 512. Beside the
 time of a run stands that of ``sptc.gemm`` on the same back end for the same product, which does no more than the tensor
@@ -27,7 +27,7 @@ from kernel_records import fields  # noqa: E402
 from sptc.cli.progress import progress_bar  # noqa: E402
 
 RECORDS = Path(sptc.__file__).parent / "recordings" / "kernels" / "triton-512.npz"
-#: Tile sizes of the kernels, and warps per CTA; kernels for sm_90 use TMA.
+#: Tile sizes and warps per CTA of the kernels; kernels for sm_90 use TMA.
 TILES = {
     "sm_80.128x128x64": ((128, 128, 64), 4), "sm_80.64x64x64": ((64, 64, 64), 4), "sm_80.128x64x32": ((128, 64, 32), 4),
     "sm_80.128x256x64.warps8": ((128, 256, 64), 8), "sm_90.tma.128x128x64": ((128, 128, 64), 4),
@@ -39,7 +39,7 @@ INSTRUCTIONS = {
 
 
 def compile_all(path: Path) -> None:
-    """Compile the kernels with Triton; write their PTX and launches."""
+    """Compile the kernels with Triton, and write PTX and launch of each."""
     from record_kernels import matmul, tl, tma
     from sptc.kernels.triton import bound_arguments, compile_kernel
 
@@ -61,7 +61,7 @@ def compile_all(path: Path) -> None:
 
 
 def launch_of(name: str, size: int) -> tuple[str, dict[str, Any], list[Any], tuple[np.ndarray, ...]]:
-    """Return PTX, geometry, arguments and arrays of a kernel for a product of a given size."""
+    """Return PTX, geometry, arguments and arrays of a kernel for a product of this size."""
     with np.load(RECORDS) as archive:
         ptx = zlib.decompress(archive[f"{name}|ptx"].tobytes()).decode()
         launch = json.loads(archive[f"{name}|launch"].tobytes())
@@ -80,7 +80,7 @@ def launch_of(name: str, size: int) -> tuple[str, dict[str, Any], list[Any], tup
 
 
 def measure(name: str, size: int, repeats: int) -> list[Row]:
-    """Measure a kernel and return its rows."""
+    """Measure the speed of a kernel on the model and return its rows."""
     arch = name.partition(".")[0]
     ptx, geometry, arguments, (a, b, d) = launch_of(name, size)
 
@@ -117,7 +117,7 @@ def measure(name: str, size: int, repeats: int) -> list[Row]:
 
 
 def main() -> None:
-    """Measure, or compile the kernels."""
+    """Measure the kernels and print the rows, or compile the kernels."""
     parser = options(__doc__)
     parser.add_argument("--size", type=int, default=512, help="m, n and k of the product (512)")
     parser.add_argument("--once", action="store_true", help="run the first kernel once, with a progress bar")

@@ -18,16 +18,16 @@ import numpy as np
 from kernel_records import draw, fields, operands_digest
 from numpy.typing import NDArray
 
-#: ``CUtensorMapDataType`` by element size in bytes; only the size matters if no element is converted.
+#: Value of ``CUtensorMapDataType`` by element size in bytes; the copies convert no elements.
 MAP_TYPES = {1: 0, 2: 1, 4: 2, 8: 4}
 SWIZZLES = ("none", "32B", "64B", "128B")
 MAX_DYNAMIC_SHARED, CLUSTER_DIMENSION, MAP_BYTES, LOG_BYTES = 8, 4, 128, 1 << 14
-#: ``CU_JIT_ERROR_LOG_BUFFER``, and the size of that buffer in bytes.
+#: Key ``CU_JIT_ERROR_LOG_BUFFER``, and size of this buffer in bytes.
 LOG_OPTIONS = (5, 6)
 
 
 class Attribute(ctypes.Structure):
-    """Struct ``CUlaunchAttribute``: the number of CTAs per cluster."""
+    """C structure ``CUlaunchAttribute`` with the number of CTAs per cluster."""
 
     _fields_ = [("id", c_int), ("pad", c_int), ("sides", c_uint * 3), ("rest", c_uint * 13)]
 
@@ -40,7 +40,7 @@ class Config(ctypes.Structure):
 
 
 class Driver:
-    """The CUDA driver, with a context on the first GPU."""
+    """Access to the CUDA driver, with a context on the first GPU."""
 
     def __init__(self) -> None:
         self.cuda = ctypes.CDLL("libcuda.so.1")
@@ -54,19 +54,19 @@ class Driver:
         self.name = name.value.decode()
 
     def call(self, function: str, *arguments: Any) -> None:
-        """Call a function of the driver, and raise an error if it fails."""
+        """Call a function of the CUDA driver; raise a `RuntimeError` if it fails."""
         if status := getattr(self.cuda, function)(*arguments):
             raise RuntimeError(f"{function} returns {status}")
 
     def copied(self, array: NDArray) -> c_uint64:
-        """Return the address of a copy of an array in global memory."""
+        """Copy an array to global memory of the GPU and return its address."""
         address = c_uint64()
         self.call("cuMemAlloc_v2", byref(address), ctypes.c_size_t(max(array.nbytes, 16)))
         self.call("cuMemcpyHtoD_v2", address, c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes))
         return address
 
     def function(self, ptx: str, entry: str, shared: int) -> c_void_p:
-        """Return a kernel of a module."""
+        """Load a PTX module and return one of its kernels."""
         module, function = c_void_p(), c_void_p()
         log = ctypes.create_string_buffer(LOG_BYTES)
         options = (c_int * 2)(*LOG_OPTIONS)
@@ -79,7 +79,7 @@ class Driver:
         return function
 
     def tensor_map(self, address: c_uint64, tile: dict[str, Any], item: int) -> Any:
-        """Return a tensor map as 128 bytes whose address is a multiple of 64."""
+        """Return a tensor map of TMA as 128 bytes at an address that is a multiple of 64."""
         memory = (ctypes.c_uint8 * (MAP_BYTES + 64))()
         place = ctypes.addressof(memory)
         encoded = (ctypes.c_uint8 * MAP_BYTES).from_buffer(memory, -place % 64)
@@ -93,7 +93,7 @@ class Driver:
 
 
 def run(driver: Driver, ptx: str, launch: dict[str, Any]) -> tuple[NDArray, dict[str, NDArray]]:
-    """Launch a kernel, and return its result and its operands."""
+    """Launch a recorded kernel on the GPU, and return its result and its operands."""
     arrays = draw(launch["arrays"], launch["seed"])
     addresses = {name: driver.copied(array) for name, array in arrays.items()}
     function = driver.function(ptx, launch["entry"], launch["shared"])
@@ -120,7 +120,7 @@ def run(driver: Driver, ptx: str, launch: dict[str, Any]) -> tuple[NDArray, dict
 
 
 def main() -> None:
-    """Launch all kernels."""
+    """Launch all kernels on the GPU and write the records."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("kernels", type=Path, metavar="KERNELS.npz")
     parser.add_argument("record", type=Path, metavar="RECORD.npz")

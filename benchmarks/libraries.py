@@ -1,4 +1,4 @@
-"""Speed-up of sparse products in closed libraries: cuSPARSELt against cuBLAS on this machine's GPU, through PyTorch.
+"""Speed-up of sparse products in closed libraries: cuSPARSELt compared with cuBLAS on this GPU, through PyTorch.
 
 Square matrices, A pruned to two of each four; kernels replayed from CUDA graphs, so that the host takes no part. Each
 product is measured with normal operands, where a large one meets the GPU's power limit, and with zeros, where it does
@@ -16,23 +16,23 @@ from typing import Any
 from measure import Row, options, show
 
 SIZES = (1024, 2048, 4096, 8192)
-#: Shapes for a varied K: as many tiles of 128 x 256 as an H200 has SMs, in two orientations, and many times as many.
+#: M and N of products with varied K: one tile of 128 x 256 per SM of an H200, in two orientations, or many tiles.
 PLANES = ((1536, 2816), (2816, 1536), (8192, 8192))
 DEPTHS = (512, 1024, 2048, 4096, 8192, 16384)
-#: PyTorch's type of each format and of its result.
+#: PyTorch's type of the elements and of the result, by format.
 TYPES = {
     "f16": ("float16", "float16"),
     "bf16": ("bfloat16", "bfloat16"),
     "e4m3": ("float8_e4m3fn", "bfloat16"),
     "s8": ("int8", "int32"),
 }
-#: Seconds per measurement. The driver reports clocks late, so that a short burst would show earlier ones.
+#: Seconds per measurement, and number of repetitions. The driver reports clocks of a short burst too late.
 SECONDS, SHORT_SECONDS, REPEATS = 0.4, 0.12, 3
 QUERY = ("nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits")
 
 
 def milliseconds(torch: Any, work: Callable[[], object], seconds: float) -> tuple[float, float]:
-    """Return the shortest mean time of a few rounds, and the median SM clock (MHz) during them."""
+    """Return the shortest mean time of a call over several rounds, and the median SM clock in MHz during them."""
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         for _ in range(3):
@@ -64,7 +64,7 @@ Products = tuple[Callable[[], object], Callable[[], object]]
 
 
 def products(torch: Any, name: str, shape: tuple[int, int, int], zeros: bool) -> Products:
-    """Return functions that compute the dense and the sparse product, with the same B."""
+    """Return a function for the dense and one for the sparse product, both with the same B."""
     of_operands, of_result = (getattr(torch, word) for word in TYPES[name])
     m, n, k = shape
     draw = torch.zeros if zeros else torch.randn
@@ -85,7 +85,7 @@ def products(torch: Any, name: str, shape: tuple[int, int, int], zeros: bool) ->
 
 
 def rows(torch: Any, name: str, shape: tuple[int, int, int], operands: str, seconds: float) -> Iterator[Row]:
-    """Yield the times of both products, their clocks, and the speed-up of the sparse one."""
+    """Yield the times of the dense and the sparse product, their clocks, and the speed-up by sparsity."""
     m, n, k = shape
     title = f"{name} {m if m == n == k else f'{m}x{n}x{k}'} {operands}"
     dense, sparse = products(torch, name, shape, operands == "zeros")
@@ -98,7 +98,7 @@ def rows(torch: Any, name: str, shape: tuple[int, int, int], operands: str, seco
 
 
 def main() -> int:
-    """Measure and print; return 2 if PyTorch, cuSPARSELt or a GPU is missing."""
+    """Measure products and print the speed-ups; return 2 if PyTorch, cuSPARSELt or a GPU is missing."""
     parser = options(__doc__)
     parser.add_argument("--along-k", action="store_true", help="vary only K, for few shapes, with zeros")
     chosen = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Common parts of benchmarks: best-of timing on one core, output as a table or as JSON rows {name, unit, value}."""
+"""Common parts of benchmarks: best time of several calls on one core, output as a table or as JSON."""
 
 import argparse
 import json
@@ -12,7 +12,7 @@ __all__ = ["Row", "best_seconds", "one_core", "options", "show"]
 
 @dataclass(frozen=True)
 class Row:
-    """One measured figure: name, unit, value, and its bound in words."""
+    """One measured figure: name, unit, value, and its bound as text."""
 
     name: str
     unit: str
@@ -21,7 +21,7 @@ class Row:
 
 
 def one_core() -> None:
-    """Restrict this process, and libraries that it loads later, to one core. Call before importing numpy."""
+    """Restrict this process, and libraries loaded later, to one core. Call this before importing numpy."""
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[variable] = "1"
     if hasattr(os, "sched_setaffinity"):
@@ -29,7 +29,7 @@ def one_core() -> None:
 
 
 def best_seconds(work: Callable[[], object], repeats: int = 5, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Return the shortest time of several calls, after one call to warm up."""
+    """Return the shortest time of several calls in seconds, after one untimed call."""
     work()
     seconds = []
     for _ in range(repeats):
@@ -40,7 +40,7 @@ def best_seconds(work: Callable[[], object], repeats: int = 5, clock: Callable[[
 
 
 def options(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the options of every benchmark."""
+    """Return an argument parser with the options that all benchmarks share."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", action="store_true", help="print JSON rows {name, unit, value}")
     parser.add_argument(
@@ -50,7 +50,7 @@ def options(description: str | None) -> argparse.ArgumentParser:
 
 
 def show(rows: list[Row], as_json: bool) -> None:
-    """Print rows as a table or as JSON."""
+    """Print measured figures as a table or as JSON."""
     if as_json:
         print(json.dumps([{"name": row.name, "unit": row.unit, "value": row.value} for row in rows], indent=1))
         return

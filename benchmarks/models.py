@@ -1,4 +1,4 @@
-"""Compare public models of tensor cores with the golden model: outputs and differences for every row that both have.
+"""Compare public models of tensor cores with the golden model: outputs and differences by instruction.
 
 mmasim (extra `oracle`) models float instructions; a sparse one is compared with the dense one of its stored K. The
 model of sf-tensor/tcgen05, if package `tcgen05_model` can be imported, models single outputs of `tcgen05.mma`. Both are
@@ -35,25 +35,25 @@ for package in ("mmasim", "torch"):
 
 from oracle import expected_of, oracle_of  # noqa: E402
 
-#: Distributions per batch of candidates, which determine how often rare operands are drawn.
+#: Number of candidate tiles per random distribution in each batch.
 TILES = 4
 
 
 @dataclass
 class Comparison:
-    """One row of the comparison: a public model, an instruction and an architecture."""
+    """Comparison of a public model with the golden model for one instruction on one architecture."""
 
     model: str
     instruction: str
     arch: str
     outputs: int = 0
     differences: int = 0
-    first: str = ""  #: First difference between the models, with its operands
-    explained: dict[str, int] | None = None  #: Number of differences that an open rule explains, by the key of the rule
+    first: str = ""  #: First difference from the golden model, with its operands
+    explained: dict[str, int] | None = None  #: Number of differences that each open rule explains, by key of the rule
 
 
 def subjects() -> Iterator[tuple[Instruction, str]]:
-    """Yield float instructions by architecture; of wgmma and tcgen05 only one M and N, which only place operands."""
+    """Yield float instructions by architecture; wgmma and tcgen05 with one M and N, which do not affect results."""
     seen = set()
     tensor = (i for opcode in every_opcode() if not opcode.weight_stationary for i in instructions_of(opcode))
     for i in (*every_instruction(), *tensor):
@@ -65,19 +65,19 @@ def subjects() -> Iterator[tuple[Instruction, str]]:
 
 
 def narrowed(i: Instruction) -> Instruction:
-    """Return a similar instruction of mma with few rows and columns."""
+    """Return the instruction with few rows and columns, which give the same results per output."""
     return i if i.family == "mma" else replace(i, m=16, n=8)
 
 
 def models() -> Iterator[tuple[str, Callable[[Instruction, str], Any]]]:
-    """Yield the installed models: a name, and a function that returns the model of an instruction, or None."""
+    """Yield the name of each installed model, and a function that returns its model of an instruction, or None."""
     yield "mmasim", of_mmasim
     if importlib.util.find_spec("tcgen05_model") is not None:
         yield "tcgen05_model", of_tcgen05_model
 
 
 def of_mmasim(i: Instruction, arch: str) -> Callable[[MatrixOperands], np.ndarray] | None:
-    """Return mmasim's model of an instruction; None if mmasim lacks it."""
+    """Return mmasim's model of an instruction; None if mmasim does not support the instruction."""
     try:
         oracle = oracle_of(replace(i, m=128, n=8) if i.family == "tcgen05" else i, arch)
     except AssertionError:
@@ -86,7 +86,7 @@ def of_mmasim(i: Instruction, arch: str) -> Callable[[MatrixOperands], np.ndarra
 
 
 def of_tcgen05_model(i: Instruction, arch: str) -> Callable[[MatrixOperands], np.ndarray] | None:
-    """Return the model of a dense instruction from sf-tensor/tcgen05; None if that lacks it."""
+    """Return sf-tensor/tcgen05's model of an instruction; None if it does not support the instruction."""
     if i.family != "tcgen05" or i.sparse:
         return None
     import tcgen05_model  # type: ignore[import-not-found]
@@ -119,7 +119,7 @@ def of_tcgen05_model(i: Instruction, arch: str) -> Callable[[MatrixOperands], np
 
 
 def compare(name: str, i: Instruction, arch: str, model: Callable[[MatrixOperands], np.ndarray]) -> Comparison:
-    """Compare a public model with the golden model on candidate tiles of conformance packs, directed and random."""
+    """Compare a public model with the golden model on the candidate tiles of conformance packs."""
     row = Comparison(name, str(i), arch)
     rng = np.random.default_rng([OPTIONS.seed, len(str(i))])
     narrow = narrowed(i)
@@ -142,7 +142,7 @@ def compare(name: str, i: Instruction, arch: str, model: Callable[[MatrixOperand
 
 
 def described(operands: MatrixOperands, found: np.ndarray, expected: np.ndarray) -> str:
-    """Return the first difference, with operands as hexadecimal codes."""
+    """Return the first differing output as text, with its operands as hexadecimal codes."""
     tile, row, column = np.argwhere(found != expected)[0]
     parts = {"a": operands.a[tile, row], "b": operands.b[tile, :, column], "c": operands.c[tile, row, column]}
     parts |= {"nibbles": operands.nibbles[tile, row]} if operands.nibbles is not None else {}
@@ -154,7 +154,7 @@ def described(operands: MatrixOperands, found: np.ndarray, expected: np.ndarray)
 
 
 def main() -> None:
-    """Print a line for each row, its first difference, and the totals."""
+    """Print a line for each instruction and public model, the first difference, and the totals."""
     rows = []
     for name, model_of in models():
         for i, arch in subjects():

@@ -1,4 +1,4 @@
-"""Mutation testing of Python code: the share of mutated operators, constants and conditions that quick tests detect.
+"""Mutation testing of Python code: share of changed operators, constants and conditions that quick tests detect.
 
 cosmic-ray (extra ``mutation``) makes the mutants; a sample is drawn with a seed. Each is put into a copy of the
 checkout, where pytest runs the quick tests of the room, those named like the file first, up to the first that fails.
@@ -26,35 +26,35 @@ from measure import Row, options, show
 from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Subpackages that only Python tests check; `faults.py` injects faults into the hardware.
+#: Subpackages that only Python tests check; for the hardware, `faults.py` injects faults.
 ROOMS = ("isa", "golden", "api", "gemm", "tensors", "verify")
-#: Files that the copy of the checkout does not need.
+#: Patterns of files that are not copied to the tested checkout.
 _LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", "build", "__pycache__", ".*_cache", ".hypothesis", "docs")
-#: Seconds after which a mutant counts as hanging, and thus as detected.
+#: Time limit in seconds of the tests of a mutant, which then counts as detected.
 PATIENCE = 900
-#: Exit statuses of pytest without a failure.
+#: Exit statuses of pytest that report no failed test.
 _PASSED, _NOTHING_COLLECTED = 0, 5
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One mutated file."""
+    """One file with a mutation."""
 
-    path: Path  #: Path relative to the root of the repository
-    operator: str  #: Name of the mutation in cosmic-ray
-    #: Contents of the file without the mutation and with it.
+    path: Path  #: Path of the file, relative to the root of the repository
+    operator: str  #: Name of the mutation operator in cosmic-ray
+    #: Contents of the file before and after the mutation.
     source: str
     mutated: str
 
     @property
     def difference(self) -> str:
-        """The mutation as a unified diff of the file."""
+        """Difference of the mutated file as a unified diff."""
         lines = (text.splitlines() for text in (self.source, self.mutated))
         return "\n".join(difflib.unified_diff(*lines, str(self.path), self.operator, lineterm="", n=0))
 
 
 def mutants(paths: list[Path], count: int, rng: random.Random) -> Iterator[Mutant]:
-    """Yield `count` mutants of files; all mutations of a file are equally likely."""
+    """Yield `count` random mutants of files; all possible mutations of a file are equally likely."""
     plugins, mutating, ast = (import_module(f"cosmic_ray.{name}") for name in ("plugins", "mutating", "ast"))
     classes = {name: plugins.get_operator(name) for name in plugins.operator_names()}
     operators: dict[str, Any] = {name: made() for name, made in classes.items() if not made.arguments()}
@@ -72,7 +72,7 @@ def mutants(paths: list[Path], count: int, rng: random.Random) -> Iterator[Mutan
 
 
 def is_found(mutant: Mutant, checkout: Path) -> bool:
-    """Return whether a quick test of the subpackage fails in a copy of the checkout with this mutant.
+    """Return whether a quick test of the subpackage detects this mutant in a copy of the checkout.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def _fails(tests: list[Path], checkout: Path) -> bool:
 
 
 def main() -> None:
-    """Draw mutants, test each, and print the survivors and the share of detected ones."""
+    """Draw mutants, test each one, and print the undetected mutants and the share of detected mutants."""
     parser = options((__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--rooms", nargs="+", choices=ROOMS, default=ROOMS, metavar="ROOM", help="subpackages to mutate"

@@ -1,4 +1,4 @@
-"""Speed of the C++ library on one core, beside golden model and mmasim on the same operands, and an upper limit."""
+"""Speed of the C++ library on one core, compared with the golden model, with mmasim and with an upper limit."""
 
 from measure import Row, best_seconds, one_core, options, show
 
@@ -28,7 +28,7 @@ from sptc.sim.benches.random_operands import random_operands  # noqa: E402
 import golden as peers  # noqa: E402
 
 ORDERED = "mma.sp::ordered_metadata.sync.aligned"
-#: Instructions by format, their architecture, and lower bounds of the speed in G kept MAC/s.
+#: Measured instruction, architecture, and lower bound of the speed in G kept MAC/s, by format.
 MATRICES = {
     "f16": (f"{ORDERED}.m16n8k32.row.col.f32.f16.f16.f32", "sm_90", 2),
     "bf16": (f"{ORDERED}.m16n8k32.row.col.f32.bf16.bf16.f32", "sm_90", 0),
@@ -39,7 +39,7 @@ MATRICES = {
 THROUGH_REGISTERS = 1
 TIMES_MMASIM = 40
 GIB = 1 << 30
-#: Multiply-accumulates alone, in lanes of 32 bits: no selection, alignment or rounding.
+#: Loop of plain 32-bit multiply-accumulates, without selection, alignment or rounding.
 LIMIT = """
 #include <cstdint>
 extern "C" int64_t products(const int32_t *a, const int32_t *b, int32_t *d, int64_t times) {
@@ -58,7 +58,7 @@ extern "C" int64_t products(const int32_t *a, const int32_t *b, int32_t *d, int6
 
 @dataclass(frozen=True)
 class Size:
-    """Size of a run: product M x N x K, number of tiles, and the measured rows of a large product with equal sides."""
+    """Size of a run: M, N and K of a product, number of tiles, and measured rows and side length of a large product."""
 
     m: int
     n: int
@@ -73,7 +73,7 @@ SMALL = Size(m=16, n=8, k=128, tiles=16, rows=2, large=128)
 
 
 def limit() -> float:
-    """Return the speed of a plain AVX2 loop of multiply-accumulates, in G per second."""
+    """Return the speed of a plain AVX2 loop, in G multiply-accumulates per second."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         (folder / "limit.cpp").write_text(LIMIT, encoding="utf-8")
@@ -93,7 +93,7 @@ def limit() -> float:
 
 
 def matrices(i: Instruction, m: int, n: int, k: int) -> MatrixOperands:
-    """Return normal values (for other formats than f16, random codes) with legal metadata."""
+    """Return operands with legal metadata: normal values for f16 and bf16, random codes for other formats."""
     rng = np.random.default_rng(0)
     if i.a.name == "f16":
         shapes = (1, m, k // 2), (1, k, n)
@@ -112,7 +112,7 @@ def matrices(i: Instruction, m: int, n: int, k: int) -> MatrixOperands:
 
 
 def of_matrices(size: Size, most: float) -> Iterator[Row]:
-    """Yield the speed of products of each format, and that of the other models."""
+    """Yield the speed of the C++ library for products of each format, relative to the other models."""
     work = size.m * size.n * size.k / 2 / 1e9
     for name, (text, arch, promised) in MATRICES.items():
         i = parse(text)
@@ -128,7 +128,7 @@ def of_matrices(size: Size, most: float) -> Iterator[Row]:
 
 
 def mmasim(i: Instruction, operands: MatrixOperands) -> float | None:
-    """Return the seconds that mmasim would take for all rows, measured on some."""
+    """Return the time in seconds that mmasim would take for all rows, extrapolated from some rows."""
     rows = min(64, operands.a.shape[1])
     part = operands.take(slice(None), slice(rows))
     assert part.nibbles is not None
@@ -138,7 +138,7 @@ def mmasim(i: Instruction, operands: MatrixOperands) -> float | None:
 
 
 def through_registers(tiles: int) -> Row:
-    """Return the speed of the register interface, for m16n8k32 f16."""
+    """Return the speed of the register interface of the C++ library, for m16n8k32 f16."""
     text, arch, _ = MATRICES["f16"]
     i = parse(text)
     held = random_operands(i, "mid", tiles, np.random.default_rng(0))
@@ -156,7 +156,7 @@ def through_registers(tiles: int) -> Row:
 
 
 def large(size: Size, small: bool) -> Iterator[Row]:
-    """Yield the time, extrapolated from some rows, and the memory of a large product in a process with two cores."""
+    """Yield time and peak memory of a large product on two cores, extrapolated from some rows."""
     words = [sys.executable, __file__, "--large", *(["--small"] if small else [])]
     printed = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
     name = f"{size.large}^3 sparse f16 on two cores"
@@ -173,14 +173,14 @@ def compute_large(size: Size) -> None:
     start = time.perf_counter()
     multiply(i, arch, operands, threads=2)
     seconds = (time.perf_counter() - start) * size.large / size.rows
-    # Bytes of each row that is not computed: C, D, the stored half of A, and a nibble for every two stored elements.
+    # Bytes of each row that is not computed: C, D, stored elements of A, and a nibble per two stored elements.
     others = (size.large - size.rows) * size.large * (4 + 4 + 1 + 1 / 4)
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(seconds, (used + others) / GIB)
 
 
 def main() -> None:
-    """Measure speed, time and memory, and print the rows."""
+    """Measure speed, time and memory of the C++ library, and print the rows."""
     parser = options(__doc__)
     parser.add_argument("--large", action="store_true", help="only compute some rows of the large product")
     chosen = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Power of a mapped row beside OpenSTA's figure for the same cells, with the same activity of every net.
+"""Power of a mapped row module compared with OpenSTA, for the same cells and the same activity of every net.
 
 ``python benchmarks/opensta.py --liberty osu018_stdcells.lib`` needs ``sta`` (Debian's ``opensta`` of 2019). For every
 toggle its internal power adds a rise and a fall, of which one happens, and of a gate with several inputs it gives half
@@ -22,7 +22,7 @@ from sptc.synth.energy.netlist import Bit, CellLibrary, MappedNetlist
 from sptc.synth.liberty import Library
 
 CONFIG = CoreConfig(name="s8", formats=("s8",), step_bytes=4, cuts=("multiply",))
-#: Activity of all nets except the clock, in toggles per cycle; and clock frequency in Hz.
+#: Toggles per cycle of every net except the clock, and clock frequency in Hz.
 ACTIVITY, FREQUENCY = 0.2, 1e8
 _PICO, _MILLI = 1e-12, 1e3
 _ROW = re.compile(r"^(Sequential|Combinational) +(\S+) +(\S+)", re.MULTILINE)
@@ -39,7 +39,7 @@ exit
 
 
 def verilog(netlist: MappedNetlist) -> str:
-    """Return a netlist as Verilog instances; each net has its own name."""
+    """Return a netlist as Verilog cell instances, with one name per net."""
 
     def word(bit: Bit) -> str:
         return f"1'b{bit if bit in ('0', '1') else 0}" if isinstance(bit, str) else names.get(bit, f"n{bit}")
@@ -57,7 +57,7 @@ def verilog(netlist: MappedNetlist) -> str:
 
 
 def by_its_formula(netlist: MappedNetlist, cells: CellLibrary) -> dict[str, list[float]]:
-    """Return internal and switching power of registers and of gates, in mW, by this package."""
+    """Return internal and switching power in mW as this package computes it, for registers and for gates."""
     electrical = cells.electrical
     loads = net_loads(netlist, electrical)
     slews = transition_times(netlist, cells, loads)
@@ -80,7 +80,7 @@ def by_its_formula(netlist: MappedNetlist, cells: CellLibrary) -> dict[str, list
 
 
 def reported(netlist: MappedNetlist, library: Library, program: str) -> dict[str, list[float]]:
-    """Return the power of registers and of gates that OpenSTA reports."""
+    """Return the power in mW that OpenSTA reports, for registers and for gates."""
     with tempfile.TemporaryDirectory() as folder:
         for name, data in (("library.lib", library.text), ("row.v", verilog(netlist)), ("power.tcl", SCRIPT)):
             (Path(folder) / name).write_text(data, encoding="utf-8")
@@ -94,7 +94,7 @@ def reported(netlist: MappedNetlist, library: Library, program: str) -> dict[str
 
 
 def main() -> None:
-    """Run the benchmark."""
+    """Compute the power of a row module with both programs and print the rows."""
     parser = options(__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
         "--liberty", type=Path, nargs="+", required=True, metavar="FILE", help="standard-cell library with power tables"

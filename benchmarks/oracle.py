@@ -1,4 +1,4 @@
-"""Compute the same matrix products with the golden model and with ``mmasim``, which models dense instructions.
+"""Compare the golden model with ``mmasim``, a public model of dense instructions, on the same matrix products.
 
 A sparse one is held against the dense one whose K equals the stored K: its ``dpa`` takes the operand vectors of each
 output, so B is gathered here first, by a formula of its own.
@@ -20,9 +20,9 @@ from sptc.sim.benches.random_operands import random_codes, random_matrices
 
 __all__ = ["NAMES", "both", "compare", "expected_of", "name_of", "oracle_of"]
 
-torch.set_num_threads(1)  # the tensors are small: on a busy machine torch's threads mostly wait for each other
+torch.set_num_threads(1)  # tensors are small: on a busy machine, several torch threads mostly wait for each other
 
-#: mmasim's names of architectures. sm_86 has the numerics of sm_80.
+#: mmasim's name of each architecture; sm_86 has the numerics of sm_80.
 NAMES = {
     "sm_80": "Ampere",
     "sm_86": "Ampere",
@@ -44,7 +44,7 @@ TORCH_TYPES = {
 
 
 def name_of(i: Instruction) -> str:
-    """Return mmasim's name of an instruction: shape, kind and types; the type of C only for ``mma``."""
+    """Return mmasim's name of an instruction: shape, kind and types, with the type of C only for ``mma``."""
     of_mma = i.family == "mma"
     words = [f"m{i.m}n{i.n}k{i.stored_k}", f"kind::{i.kind}" if i.kind else ""]
     words += [f"block{i.stored_k // i.scale_size}"] if i.scale_format and i.scale_size else []
@@ -53,7 +53,7 @@ def name_of(i: Instruction) -> str:
 
 
 def oracle_of(i: Instruction, arch: str) -> Any:
-    """Return mmasim's model of an instruction on an architecture; raise an `AssertionError` if there is none."""
+    """Return mmasim's model of an instruction on an architecture; raise an `AssertionError` if it does not exist."""
     if i.family == "wgmma":
         return WGMMA(NAMES[arch], name_of(i))
     plain, scaled = (MMA, MMABlockScale) if i.family == "mma" else (TCGen05MMA, TCGen05MMABlockScale)
@@ -67,14 +67,14 @@ def _tensor(codes: NDArray, name: str) -> torch.Tensor:
 
 
 def _result_codes(d: torch.Tensor) -> NDArray[np.uint32]:
-    """Return f16 or f32 results as codes, with NaN encoded as the hardware does."""
+    """Return f16 or f32 results as codes, with the NaN code of the hardware."""
     half = d.dtype == torch.float16
     codes = d.view(torch.int16 if half else torch.int32).numpy().view(np.uint16 if half else np.uint32)
     return np.where(d.isnan().numpy(), np.uint32(0x7FFF if half else 0x7FFFFFFF), codes)
 
 
 def _units_of(i: Instruction, fmt: Format, containers: NDArray) -> NDArray:
-    """Split vectors into metadata units: half a tf32, one 16-bit or 8-bit element, or two 4-bit elements.
+    """Split vectors into units of metadata: half a tf32, one 16-bit or 8-bit element, or two 4-bit elements.
 
     Six-bit and lone four-bit elements become f16 codes by the oracle's own decoder, before there are more of them.
     """
@@ -90,8 +90,8 @@ def _units_of(i: Instruction, fmt: Format, containers: NDArray) -> NDArray:
 
 
 def _vectors(i: Instruction, fmt: Format, units: NDArray) -> torch.Tensor:
-    """Convert units of an operand to a tensor that mmasim takes."""
-    if i.container_bits == 4:  # two elements per byte, the first one in the high half
+    """Convert units of an operand to a tensor for mmasim."""
+    if i.container_bits == 4:  # two elements per byte, the first element in the high half
         return torch.from_numpy(units >> 4 | units << 4)
     if i.container_bits == 32:
         return _tensor(np.ascontiguousarray(units).view("<u4"), fmt.name)
@@ -99,15 +99,15 @@ def _vectors(i: Instruction, fmt: Format, units: NDArray) -> torch.Tensor:
 
 
 def _selected_units(i: Instruction, arch: str, units: NDArray, nibbles: NDArray | None) -> NDArray:
-    """Return the units of B that kept slots of each output select: (tiles, m or 1, n, kept); B is given by columns."""
+    """Return the units of B that metadata selects for each output, (tiles, m or 1, n, kept), from B by columns."""
     if nibbles is None:
         return units[:, None]
     pairs = np.stack([nibbles & 3, nibbles >> 2], -1) + 4 * np.arange(i.chunks)[:, None]
     picked = pairs.reshape(len(nibbles), i.m, 1, -1).astype(np.intp)
     selected = np.take_along_axis(units[:, None], picked, axis=3)
     if arch in ("sm_100", "sm_120"):
-        # With two 3:1 multiplexers slot 0 does not reach unit 3, nor slot 1 unit 0; slots of plain metadata are
-        # exchanged if that helps.
+        # With two 3:1 multiplexers, slot 0 cannot select unit 3, nor slot 1 unit 0. For plain metadata, the slots are
+        # exchanged if this avoids it.
         plain = (i.family, i.sparse) == ("mma", "sp") and i.a.name != "tf32"
         lost = [nibbles == 15, nibbles == 0] if plain else [nibbles & 3 == 3, nibbles >> 2 == 0]
         selected[np.broadcast_to(np.stack(lost, -1).reshape(picked.shape), selected.shape)] = 0
@@ -124,7 +124,7 @@ def compare(
     tiles: int = 1,
     any_nibble: bool = False,
 ) -> int:
-    """Compute tiles with both models and compare; return the number of compared outputs."""
+    """Compute tiles with the golden model and with mmasim, compare them, and return the number of compared outputs."""
     computed, expected = both(i, arch, oracle, distribution, rng, tiles=tiles, any_nibble=any_nibble)
     wrong = computed != expected
     assert not wrong.any(), (
@@ -155,7 +155,7 @@ def both(
         legal = np.array(range(16) if any_nibble else sorted(i.rule.legal), np.uint8)
         nibbles = legal[rng.integers(0, len(legal), (tiles, i.m, i.chunks))]
     if i.scale_format and i.scale_size:
-        for shape in ((tiles, n, i.scale_size) for n in (i.m, i.n)):  # few special ones, which hide everything else
+        for shape in ((tiles, n, i.scale_size) for n in (i.m, i.n)):  # few special values, because they hide all others
             common, rare = (random_codes(i.scale_format, kind, shape, rng) for kind in ("mid", distribution))
             scales.append(np.where(rng.random(shape) < 0.9, common, rare).astype(np.uint8))
     operands = MatrixOperands(a, b, c, nibbles, *scales)
@@ -163,7 +163,7 @@ def both(
 
 
 def expected_of(i: Instruction, arch: str, oracle: Any, operands: MatrixOperands) -> NDArray:
-    """Return mmasim's results for tiles of matrices."""
+    """Return mmasim's results for tiles given as matrices."""
     scales = [part for part in (operands.scale_a, operands.scale_b) if part is not None]
     columns = np.ascontiguousarray(operands.b.swapaxes(1, 2))
     d = oracle.dpa(

@@ -1,4 +1,4 @@
-"""Random products with faults that kernels have, planted without the functions that search for them.
+"""Random products with typical faults of kernels, made without the functions that search for these faults.
 
 Operands are moved through a simulated memory, and products with wrong metadata are computed by a back end directly.
 """
@@ -18,13 +18,13 @@ from sptc.isa.metadata import indices
 from sptc.isa.operands import MatrixOperands
 from sptc.tensors.cutlass import interleaved_positions
 
-# Outputs in other places.
+# Faults that store outputs at wrong positions.
 
 PLACES = "outputs in other places"
 
 
 def blocks_of_rows(p: Product) -> Case:
-    """Store blocks of rows in another order."""
+    """Fault: blocks of rows of the result are stored in another order."""
     size = int(p.rng.choice([size for size in (8, 16, 32, 64) if size < len(p.a)]))
     order = p.rng.permutation(len(p.a) // size)
     order = order if (order != np.arange(len(order))).any() else order[::-1]
@@ -32,21 +32,21 @@ def blocks_of_rows(p: Product) -> Case:
 
 
 def blocks_of_columns(p: Product) -> Case:
-    """Store blocks of columns shifted cyclically."""
+    """Fault: blocks of columns of the result are stored cyclically shifted."""
     size = int(p.rng.choice([8, 16]))
     order = np.roll(np.arange(p.shape[1] // size), int(p.rng.integers(1, p.shape[1] // size)))
     return p.case(p.y.reshape(p.shape[0], len(order), size)[:, order].reshape(p.shape), PLACES)
 
 
 def warps_exchanged(p: Product) -> Case:
-    """Store the rows of two warps in each other's place."""
+    """Fault: the result rows of two warps are stored in exchanged order."""
     y = p.y
     y[:32] = np.vstack([y[16:32], y[:16]])
     return p.case(y, PLACES)
 
 
 def atoms_exchanged(p: Product) -> Case:
-    """Exchange two atoms of 16 x 8 outputs."""
+    """Fault: two blocks of 16 x 8 outputs are stored in exchanged order."""
     y = p.y
     one = y[:16, :8].copy()
     y[:16, :8], y[48:64, 16:24] = y[48:64, 16:24], one
@@ -54,7 +54,7 @@ def atoms_exchanged(p: Product) -> Case:
 
 
 def lanes_permuted(p: Product) -> Case:
-    """Store the accumulators of each lane where another lane's belong."""
+    """Fault: the accumulators of each lane are stored at the positions of another lane."""
     order = p.rng.permutation(32)
     y = p.y
     out = y.copy()
@@ -69,12 +69,12 @@ def lanes_permuted(p: Product) -> Case:
 
 
 def stored_transposed(p: Product) -> Case:
-    """Store the product column by column."""
+    """Fault: the product is stored column by column instead of row by row."""
     return p.case(np.ascontiguousarray(p.y.T).reshape(p.shape), PLACES)
 
 
 def tiles_transposed(p: Product) -> Case:
-    """Transpose each tile."""
+    """Fault: each tile of the result is stored transposed."""
     size, y = int(p.rng.choice([8, 16, 32])), p.y
     for row in range(0, p.shape[0], size):
         for column in range(0, p.shape[1], size):
@@ -83,18 +83,18 @@ def tiles_transposed(p: Product) -> Case:
 
 
 def halves_exchanged(p: Product) -> Case:
-    """Exchange the left and the right half."""
+    """Fault: the left and the right half of the result are stored in exchanged order."""
     half = p.shape[1] // 2
     return p.case(np.hstack([p.y[:, half:], p.y[:, :half]]), PLACES)
 
 
-# Operands read from other places.
+# Faults that read operands from wrong positions.
 
 
 def in_memory(
     matrix: Matrix, pitch: int, write: Callable[[Matrix], Matrix], read: Callable[[Matrix], Matrix]
 ) -> Matrix:
-    """Move each strip of `pitch` bytes of a matrix's rows through memory, by the addresses of writer and reader."""
+    """Copy each strip of `pitch` bytes of a matrix to memory and back, with the addresses of a writer and a reader."""
     rows = len(matrix)
     octets = np.ascontiguousarray(matrix).view(np.uint8).reshape(rows, -1)
     out = np.zeros_like(octets)
@@ -108,7 +108,7 @@ def in_memory(
 
 
 def wrong_swizzle(p: Product) -> Case:
-    """Write B in one swizzle and read it in another."""
+    """Fault: B is written to shared memory with one swizzle and read with another one."""
     writer, reader = p.rng.choice(["none", "32B", "64B", "128B"], 2, replace=False)
     turned = np.ascontiguousarray(p.b.T)
     pitch = min(128, turned.shape[1] * turned.itemsize)
@@ -117,12 +117,12 @@ def wrong_swizzle(p: Product) -> Case:
 
 
 def core_address(row: Matrix, byte: Matrix, leading: int, stride: int) -> Matrix:
-    """Return the address of a byte in core matrices."""
+    """Return the address of a byte in a layout of core matrices."""
     return row // 8 * stride + byte // 16 * leading + row % 8 * 16 + byte % 16
 
 
 def offsets_exchanged(p: Product) -> Case:
-    """Exchange the leading and the stride offset of tiles of B."""
+    """Fault: leading and stride byte offset of the tiles of B are exchanged."""
     turned, pitch = np.ascontiguousarray(p.b.T), 32
     written, read = (
         lambda linear, stride=stride, leading=leading: core_address(linear // pitch, linear % pitch, leading, stride)
@@ -132,7 +132,7 @@ def offsets_exchanged(p: Product) -> Case:
 
 
 def core_for_linear(p: Product) -> Case:
-    """Write core matrices of B and read rows, or the reverse."""
+    """Fault: B is written as core matrices and read row by row, or the reverse."""
     turned, pitch = np.ascontiguousarray(p.b.T), 64
 
     def core(linear: Matrix) -> Matrix:
@@ -143,7 +143,7 @@ def core_for_linear(p: Product) -> Case:
 
 
 def major_exchanged(p: Product) -> Case:
-    """Read tiles of B in the other major."""
+    """Fault: tiles of B are read with the wrong major."""
     size, depth = (int(p.rng.choice([16, 32])) for _ in range(2))
     wrong = p.b.copy()
     for k in range(0, len(wrong), depth):
@@ -154,13 +154,13 @@ def major_exchanged(p: Product) -> Case:
 
 
 def b_transposed(p: Product) -> Case:
-    """Read B from the memory of its transpose."""
+    """Fault: the memory of B is read as if B were stored transposed."""
     wrong = np.ascontiguousarray(p.b).reshape(p.shape[1], -1).T
     return p.case(p.times(p.a, np.ascontiguousarray(wrong)), READ)
 
 
 def k_tiles_in_other_order(p: Product) -> Case:
-    """Read the K tiles of B in another order."""
+    """Fault: the K tiles of B are read in another order."""
     size = int(p.rng.choice([64, 128])) if len(p.b) > 128 else 64
     order = np.arange(len(p.b) // size)
     order = [order ^ 1, order[::-1], np.maximum(order - 1, 0)][int(p.rng.integers(0, 3))]
@@ -174,7 +174,7 @@ METADATA = "metadata"
 
 
 def compressed(p: Product) -> tuple[Matrix, Matrix]:
-    """Return stored elements and nibbles of A, in order."""
+    """Return the stored elements and the metadata nibbles of A."""
     rows = len(p.a)
     if p.fmt == "tf32":
         place = (p.a.reshape(rows, -1, 2) != 0).argmax(2)
@@ -185,7 +185,7 @@ def compressed(p: Product) -> tuple[Matrix, Matrix]:
 
 
 def with_metadata(p: Product, stored: Matrix, nibbles: Matrix) -> Matrix:
-    """Compute one chain with any metadata, on a back end directly."""
+    """Compute a product with any metadata by one chain of instructions on a back end."""
     i = instructions_for(p.fmt, "sm_90")[0]
     code = f"u{stored.itemsize}"
     a, b = (np.ascontiguousarray(one).view(code)[None] for one in (stored, p.b))
@@ -196,7 +196,7 @@ def with_metadata(p: Product, stored: Matrix, nibbles: Matrix) -> Matrix:
 
 
 def metadata_case(change: Callable[[Random, Matrix], Matrix]) -> Callable[[Product], Case]:
-    """Return a function that plants changed metadata."""
+    """Return a function that makes a product with changed metadata."""
 
     def plant(p: Product) -> Case:
         stored, nibbles = compressed(p)
@@ -206,7 +206,7 @@ def metadata_case(change: Callable[[Random, Matrix], Matrix]) -> Callable[[Produ
 
 
 def interleaved(rng: Random, nibbles: Matrix) -> Matrix:
-    """Write 16-bit words in the order of CUTLASS 2, read row by row."""
+    """Fault: metadata is written in the order of CUTLASS 2 and read row by row, in words of 16 bits."""
     rows, chunks = nibbles.shape
     words = nibbles.reshape(rows, -1, 4)
     out = np.empty((words.shape[0] * words.shape[1], 4), nibbles.dtype)
@@ -215,19 +215,19 @@ def interleaved(rng: Random, nibbles: Matrix) -> Matrix:
 
 
 def other_selector(rng: Random, nibbles: Matrix) -> Matrix:
-    """Take the metadata of the neighbouring instruction along K, which the other selector holds."""
+    """Fault: an instruction reads the metadata of its neighbour along K, which the other sparsity selector selects."""
     parts = nibbles.reshape(len(nibbles), -1, 8)
     return parts[:, np.arange(parts.shape[1]) ^ 1].reshape(nibbles.shape)
 
 
 def of_one_slice(rng: Random, nibbles: Matrix) -> Matrix:
-    """Take the metadata of the first instruction for all."""
+    """Fault: all instructions along K read the metadata of the first one."""
     parts = nibbles.reshape(len(nibbles), -1, 8)
     return np.broadcast_to(parts[:, :1], parts.shape).reshape(nibbles.shape)
 
 
 def indices_exchanged(rng: Random, nibbles: Matrix) -> Matrix:
-    """Exchange both indices of each nibble."""
+    """Fault: the two indices of each nibble are exchanged."""
     low, high = indices(nibbles)
     return low << 2 | high
 
@@ -244,7 +244,7 @@ MANGLED: dict[str, Callable[[Random, Matrix], Matrix]] = {
     "metadata of one slice": of_one_slice,
 }
 
-#: Faults by name: what plants one into a product that is drawn with these limits.
+#: Faults by name: function that makes a case with the fault, and restrictions on the product for it.
 PLANTED: dict[str, tuple[Callable[[Product], Case], dict[str, Any]]] = {
     "rows in blocks": (blocks_of_rows, {}),
     "columns in blocks": (blocks_of_columns, {}),
@@ -292,6 +292,6 @@ PLANTED: dict[str, tuple[Callable[[Product], Case], dict[str, Any]]] = {
 
 
 def planted(rng: Random, name: str, largest: tuple[int, int, int]) -> Case:
-    """Plant a fault into a random product."""
+    """Return a case with this fault in a random product."""
     plant, given = PLANTED[name]
     return plant(drawn(rng, largest, **given))

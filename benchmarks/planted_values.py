@@ -1,4 +1,4 @@
-"""Faults of sums, scales, types and rounding, planted without the functions that search for them."""
+"""Faults of sums, scales, types and rounding, made without the functions that search for these faults."""
 
 from collections.abc import Callable
 
@@ -10,11 +10,11 @@ from sptc.gemm.choice import instructions_for
 
 READ = "operand read from other places"
 
-# Slices of K and accumulators.
+# Faults in slices of K and accumulators.
 
 
 def slice_missing(p: Product) -> Case:
-    """Leave out a slice of K."""
+    """Fault: a slice of K is missing from the sum."""
     size = 64 if len(p.b) == 128 else int(p.rng.choice([64, 128]))
     first = int(p.rng.integers(0, len(p.b) // size)) * size
     wrong = p.b.copy()
@@ -23,7 +23,7 @@ def slice_missing(p: Product) -> Case:
 
 
 def slice_twice(p: Product) -> Case:
-    """Add a slice of K twice."""
+    """Fault: a slice of K is added twice."""
     size = 64
     first = int(p.rng.integers(0, len(p.b) // size)) * size
     index = np.r_[0 : first + size, first : len(p.b)]
@@ -31,7 +31,7 @@ def slice_twice(p: Product) -> Case:
 
 
 def beyond_the_end(p: Product) -> Case:
-    """Read beyond the end of K, into the next row of A and the next column of B."""
+    """Fault: the sum reads beyond the end of K, into the next row of A and the next column of B."""
     size = int(p.rng.choice([32, 64]))
     after = np.vstack([p.a[1:, :size], np.zeros_like(p.a[:1, :size])])
     following = np.hstack([p.b[:size, 1:], np.zeros_like(p.b[:size, :1])])
@@ -39,7 +39,7 @@ def beyond_the_end(p: Product) -> Case:
 
 
 def not_kept(p: Product) -> Case:
-    """Keep only the last K tile."""
+    """Fault: only the last K tile remains in the sum."""
     size = int(p.rng.choice([64, 128]))
     if size >= len(p.b):
         size = len(p.b) // 2
@@ -47,7 +47,7 @@ def not_kept(p: Product) -> Case:
 
 
 def not_cleared(p: Product) -> Case:
-    """Begin each output tile from the accumulator of the one before."""
+    """Fault: each output tile starts from the accumulator of the previous tile."""
     size, raw = 32 if len(p.a) == 64 else int(p.rng.choice([32, 64])), "s32" if p.fmt == "s8" else "f32"
     parts, start = [], None
     for row in range(0, p.shape[0], size):
@@ -56,50 +56,50 @@ def not_cleared(p: Product) -> Case:
     return p.case(np.vstack(parts), "accumulator")
 
 
-# Scales and addends.
+# Faults in scales and addends.
 
 
 def scale_of_another_column(p: Product) -> Case:
-    """Apply the scale of another column."""
+    """Fault: the scale of another column is applied."""
     scale = p.rng.uniform(0.5, 2, p.shape[1]).astype(np.float32)
     wrong = np.roll(scale, int(p.rng.choice([1, 8, -1])))
     return p.case(p.times(p.a, p.b, scale_b=wrong), "scale", scale_b=scale)
 
 
 def scale_mod_64(p: Product) -> Case:
-    """Apply the scale of column n mod 64."""
+    """Fault: column n gets the scale of column n mod 64."""
     scale = p.rng.uniform(0.5, 2, p.shape[1]).astype(np.float32)
     size = 64 if p.shape[1] > 64 else p.shape[1] // 2
     return p.case(p.times(p.a, p.b, scale_b=scale[np.arange(p.shape[1]) % size]), "scale", scale_b=scale)
 
 
 def bias_mod_64(p: Product) -> Case:
-    """Add the bias of column n mod 64."""
+    """Fault: column n gets the bias of column n mod 64."""
     bias = p.rng.standard_normal(p.shape[1]).astype(np.float32) * np.float32(8)
     size = 64 if p.shape[1] > 64 else p.shape[1] // 2
     return p.case(p.times(p.a, p.b, bias=bias[np.arange(p.shape[1]) % size]), "bias", bias=bias)
 
 
 def scale_of_another_row(p: Product) -> Case:
-    """Apply the scales of rows in another order."""
+    """Fault: the scales of the rows are applied in another order."""
     scale = p.rng.uniform(0.5, 2, (p.shape[0], 1)).astype(np.float32)
     return p.case(p.times(p.a, p.b, scale_a=scale[p.rng.permutation(len(scale))]), "scale", scale_a=scale)
 
 
 def scale_ignored(p: Product) -> Case:
-    """Apply no scale."""
+    """Fault: no scale is applied."""
     scale = p.rng.uniform(0.5, 2, p.shape[1]).astype(np.float32)
     return p.case(p.y, "scale", scale_b=scale)
 
 
 def scale_twice(p: Product) -> Case:
-    """Apply a scale twice."""
+    """Fault: a scale is applied twice."""
     scale = p.rng.uniform(0.5, 2, (p.shape[0], 1)).astype(np.float32)
     return p.case(p.times(p.a, p.b, scale_a=scale * scale), "scale", scale_a=scale)
 
 
 def c_otherwise(p: Product) -> Case:
-    """Add C twice or not at all."""
+    """Fault: C is added twice or not at all."""
     c = p.rng.standard_normal(p.shape).astype(np.float32) * np.float32(16)
     if p.rng.integers(0, 2):
         return p.case(p.y, "C", c=c, beta=1.0)
@@ -107,7 +107,7 @@ def c_otherwise(p: Product) -> Case:
 
 
 def block_scaled(p: Product, change: Callable[[Random, Matrix], Matrix]) -> Case:
-    """Replace a product by one with block scales on sm_120, and change the scales of A."""
+    """Fault: the block scales of A are changed, in a product on sm_120."""
     rng, rows, columns, k = p.rng, 128, p.shape[1], 512
     i = "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0"
     a, b = (rng.standard_normal(shape).astype(ml_dtypes.float8_e4m3fn) for shape in ((rows, k), (k, columns)))
@@ -118,7 +118,7 @@ def block_scaled(p: Product, change: Callable[[Random, Matrix], Matrix]) -> Case
 
 
 def in_blocks_of_128x4(rng: Random, scales: Matrix) -> Matrix:
-    """Write scales in blocks of 128 x 4."""
+    """Fault: block scales are written in blocks of 128 x 4 and read row by row."""
     rows, blocks = scales.shape
     return scales.reshape(rows // 128, 4, 32, blocks // 4, 4).transpose(0, 3, 2, 1, 4).reshape(rows, blocks)
 
@@ -131,11 +131,11 @@ SCALES: dict[str, Callable[[Random, Matrix], Matrix]] = {
     "block scales transposed": lambda rng, s: s.T.reshape(s.shape),
 }
 
-# Types and rounding.
+# Faults in types and rounding.
 
 
 def neighbouring_type(p: Product) -> Case:
-    """Take the elements for those of another type."""
+    """Fault: the elements are interpreted as another type of the same size."""
     pairs = {"e4m3": "e5m2", "e5m2": "e4m3", "f16": "bf16", "bf16": "f16", "s8": "u8"}
     q = drawn(p.rng, (128, 64, 512), fmt=str(p.rng.choice([*pairs])), way=p.way if p.fmt != "s8" else {})
     q.way = {} if q.fmt == "s8" else q.way
@@ -148,17 +148,17 @@ def neighbouring_type(p: Product) -> Case:
 
 
 def words_rounded(p: Product) -> Case:
-    """Round f32 operands by cvt.rna."""
+    """Variant: f32 operands are rounded to tf32 by cvt.rna."""
     q = drawn(p.rng, (128, 64, 512), fmt="tf32", way=p.way if p.fmt != "s8" else {})
 
     def rna(x: Matrix) -> Matrix:
         return ((x.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
 
-    return q.case(q.times(rna(q.a), rna(q.b)), "correct")  # the conversion is a way of summation
+    return q.case(q.times(rna(q.a), rna(q.b)), "correct")  # a known conversion is no fault
 
 
 def operands_truncated(p: Product) -> Case:
-    """Truncate operands to bf16."""
+    """Fault: f32 operands are truncated to bf16."""
     q = drawn(p.rng, (128, 64, 512), fmt="bf16", way=p.way if p.fmt != "s8" else {})
     exact = [np.where(x == 0, 0, p.rng.standard_normal(x.shape)).astype(np.float32) for x in (q.a, q.b)]
     cut = [(x.view(np.uint32) >> 16).astype(np.uint16).view(ml_dtypes.bfloat16) for x in exact]
@@ -171,7 +171,7 @@ ROUNDING = "rounding of the result"
 
 
 def rounded_twice(p: Product) -> Case:
-    """Round the result to another type first."""
+    """Fault: the result is rounded to another type before the final rounding."""
     q = drawn(p.rng, (256, 128, 512), fmt=str(p.rng.choice(["f16", "e4m3"])), result="f32", way={})
     middle, last = [(np.float16, "bf16"), (ml_dtypes.bfloat16, "f16")][int(p.rng.integers(0, 2))]
     y = q.y.astype(middle).astype(np.float32).astype(dtype(last))
@@ -180,7 +180,7 @@ def rounded_twice(p: Product) -> Case:
 
 
 def result_truncated(p: Product) -> Case:
-    """Truncate or round an f32 result to bf16."""
+    """Fault: an f32 result is truncated or rounded to bf16."""
     q = drawn(p.rng, (128, 64, 512), fmt=str(p.rng.choice(["f16", "e4m3"])), result="f32")
     return (
         q.case((q.y.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32), ROUNDING)
@@ -200,7 +200,7 @@ def overflow_saturates(p: Product) -> Case:
 
 
 def nan_otherwise(p: Product) -> Case:
-    """Store NaN as a quiet NaN with other bits."""
+    """Fault: NaN is stored as a quiet NaN with other bits."""
     q = drawn(p.rng, (128, 64, 512), fmt="f16", result="f32")
     q.b[3, 5] = np.nan
     y = q.times(q.a, q.b, nan="keep").view(np.uint32)

@@ -1,4 +1,4 @@
-"""Random products of random ways, and cases for ``sptc.diagnose``."""
+"""Random products with random methods of summation, and cases for ``sptc.diagnose``."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,19 +14,19 @@ Matrix = NDArray[Any]
 
 @dataclass
 class Case:
-    """Operands of a product and the options by which it is diagnosed."""
+    """Operands and result of a product, and the options for its diagnosis."""
 
     a: Matrix
     b: Matrix
     y: Matrix
-    #: Kinds that may be named: the planted one, and others that give the same bits.
+    #: Kinds of fault that a diagnosis may name: the planted kind, and kinds that give the same bits.
     kinds: tuple[str, ...]
     words: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
 class Product:
-    """A random product: operands as matrices and as codes with metadata."""
+    """A random product: operands as matrices, types, and method of summation."""
 
     rng: Random
     fmt: str
@@ -38,31 +38,31 @@ class Product:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns of the product."""
+        """Numbers of rows and columns of the product."""
         return len(self.a), self.b.shape[1]
 
     @property
     def words(self) -> dict[str, Any]:
-        """Options that name its types."""
+        """Options of :func:`sptc.diagnose` for the types of the product."""
         return {"format": self.fmt, "result": self.result, "dense": self.dense}
 
     def times(self, a: Matrix, b: Matrix, **words: Any) -> Matrix:
-        """Return a product by the way of this one; A need not be sparse if it is dense."""
+        """Return the product of two matrices with this method of summation; A may be dense if `dense` is set."""
         if self.dense:
             words = {"instruction": str(instructions_for(self.fmt, "sm_90", dense=True)[0]), **words}
         return sptc.gemm(a, b, **{"format": self.fmt, "result": self.result, "backend": "native", **self.way, **words})
 
     @property
     def y(self) -> Matrix:
-        """The correct product."""
+        """Correct result of the product."""
         return self.times(self.a, self.b)
 
     def case(self, y: Matrix, *kinds: str, **words: Any) -> Case:
-        """Return a case of this product with result `y`."""
+        """Return a case with the operands of this product and the result `y`."""
         return Case(self.a, self.b, y, kinds, {**self.words, **words})
 
 
-#: Numpy types of formats.
+#: Name of the numpy type of each format.
 DTYPES = {
     "f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "s8": "int8",
     "tf32": "float32",
@@ -77,7 +77,7 @@ def dtype(fmt: str) -> np.dtype:
 
 
 def drawn(rng: Random, largest: tuple[int, int, int], **given: Any) -> Product:
-    """Draw a product of random shape, type and way."""
+    """Draw a product of random shape, types and method of summation."""
     fmt = given.get("fmt", str(rng.choice(["f16", "bf16", "e4m3", "e5m2", "s8", "tf32"])))
     results = {"s8": ["s32"], "tf32": ["f32"], "f16": ["f32", "f16"], "bf16": ["f32", "bf16"]}
     result = given.get("result", str(rng.choice(results.get(fmt, ["f32", "bf16", "f16"]))))

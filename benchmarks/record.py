@@ -1,4 +1,4 @@
-"""Run the speed benchmarks and record them with machine and date: ``python benchmarks/record.py [NAME...]``.
+"""Run the speed benchmarks, and record the results with machine and date: ``python benchmarks/record.py [NAME...]``.
 
 ``benchmarks/results.json`` holds what each gave when it was last recorded; the site shows it. Run it on a machine that
 does nothing else.
@@ -18,12 +18,12 @@ from tqdm import tqdm
 
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "results.json"
-#: Benchmarks that need neither a GPU nor other programs.
+#: Names of the benchmarks that need neither a GPU nor external programs.
 NAMES = ("golden", "simulation", "native", "gemm", "systemverilog")
 
 
 def machine() -> str:
-    """Return processor, number of cores, system and Python version as text."""
+    """Return a description of the machine: processor, number of cores, system and Python version."""
     processor = platform.processor() or platform.machine()
     information = Path("/proc/cpuinfo")
     if information.exists():
@@ -33,7 +33,7 @@ def machine() -> str:
 
 
 def recorded(name: str) -> dict[str, Any]:
-    """Return the rows of a benchmark, with its title, date and machine."""
+    """Run a benchmark and return its rows with title, date and machine."""
     script = FOLDER / f"{name}.py"
     done = subprocess.run([sys.executable, script, "--json"], stdout=subprocess.PIPE, text=True, check=True)
     return {
@@ -45,7 +45,7 @@ def recorded(name: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run the benchmarks, and write the results of each when it ends."""
+    """Run the chosen benchmarks, and write the results of each benchmark when it ends."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"any of {', '.join(NAMES)} (default: all)")
     names = parser.parse_args().names or NAMES

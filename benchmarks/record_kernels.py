@@ -1,4 +1,4 @@
-"""Compile Triton kernels, run them on this machine's GPU, and record PTX, launch and results for ``sptc.run_kernel``.
+"""Compile Triton kernels, run them on this GPU, and record PTX, launch and results for ``sptc.run_kernel``.
 
     python benchmarks/record_kernels.py FILE.npz [--results]
 
@@ -31,7 +31,7 @@ SWIZZLES = ("none", "32B", "64B", "128B")
 def matmul(a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn, scm, scn, BM: tl.constexpr, BN: tl.constexpr,
            BK: tl.constexpr, ACC: tl.constexpr, OUT: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr,
            TF32: tl.constexpr, IMPRECISE: tl.constexpr):  # fmt: skip
-    """Multiply in tiles with masked loads and an epilogue."""
+    """Kernel: multiply in tiles with masked loads and an epilogue."""
     pid = tl.program_id(0)
     rows, columns = tl.cdiv(M, BM), tl.cdiv(N, BN)
     if GROUP == 0:
@@ -65,7 +65,7 @@ def matmul(a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn, scm, scn, BM: tl.co
 @triton.jit
 def tma(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, OUT: tl.constexpr,
         PERSISTENT: tl.constexpr, SPECIALIZE: tl.constexpr):  # fmt: skip
-    """Multiply in tiles that tensor maps load and store; a CTA may compute several tiles."""
+    """Kernel: multiply in tiles that tensor maps load and store; a CTA may compute several tiles."""
     rows, columns = tl.cdiv(M, BM), tl.cdiv(N, BN)
     for tile in tl.range(tl.program_id(0), rows * columns, PERSISTENT, flatten=False, warp_specialize=SPECIALIZE):
         pm, pn = tile % rows, tile // rows
@@ -80,7 +80,7 @@ def tma(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, 
 @triton.jit
 def split_k(a_ptr, b_ptr, c_ptr, M, N, K, sam, sbk, slice_stride, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
             SLICES: tl.constexpr):  # fmt: skip
-    """Multiply a part of K, and store the partial sums."""
+    """Kernel: multiply a part of K and store the partial sums."""
     pid, part = tl.program_id(0), tl.program_id(1)
     rows = tl.cdiv(M, BM)
     pm, pn = pid % rows, pid // rows
@@ -98,7 +98,7 @@ def split_k(a_ptr, b_ptr, c_ptr, M, N, K, sam, sbk, slice_stride, BM: tl.constex
 @triton.jit
 def device_maps(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
                 OUT: tl.constexpr):  # fmt: skip
-    """Multiply in tiles that tensor maps load and store; the kernel itself creates the maps."""
+    """Kernel: multiply in tiles that tensor maps load and store; the kernel creates the tensor maps."""
     a = tl.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [BM, BK])
     b = tl.make_tensor_descriptor(b_ptr, [N, K], [K, 1], [BN, BK])
     c = tl.make_tensor_descriptor(c_ptr, [M, N], [N, 1], [BM, BN])
@@ -111,7 +111,7 @@ def device_maps(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr
 
 @triton.jit
 def atomic(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """Add the products of two halves of K atomically to zeros: the order does not matter."""
+    """Kernel: add the products of two halves of K atomically to zeros, in any order."""
     om = tl.program_id(0) * BM + tl.arange(0, BM)
     on = tl.program_id(1) * BN + tl.arange(0, BN)
     ok = tl.program_id(2) * (K // 2) + tl.arange(0, BK)
@@ -125,7 +125,7 @@ def atomic(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK:
 @triton.jit
 def scaled(a_ptr, b_ptr, c_ptr, sa_ptr, sb_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
            FORMAT: tl.constexpr, PACKED: tl.constexpr):  # fmt: skip
-    """Multiply block-scaled matrices; Triton converts to bf16 on sm_90."""
+    """Kernel: multiply block-scaled matrices, which Triton converts to bf16 on sm_90."""
     om = tl.program_id(0) * BM + tl.arange(0, BM)
     on = tl.program_id(1) * BN + tl.arange(0, BN)
     ok, os = tl.arange(0, BK // PACKED), tl.arange(0, BK // 32)
@@ -141,7 +141,7 @@ def scaled(a_ptr, b_ptr, c_ptr, sa_ptr, sb_ptr, M, N, K, BM: tl.constexpr, BN: t
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel with its types and sizes."""
+    """A kernel to record, with its types and sizes."""
 
     name: str
     kind: str = "plain"
@@ -151,7 +151,7 @@ class Case:
     block: tuple[int, int, int] = (128, 128, 64)
     warps: int = 4
     stages: int = 3
-    #: Whether the elements of A and B along K are adjacent.
+    #: Whether elements of A and of B that are adjacent along K are adjacent in memory.
     a_k_major: bool = True
     b_k_major: bool = False
     acc: str = "f32"
@@ -216,13 +216,13 @@ TYPES = {"f16": tl.float16, "bf16": tl.bfloat16, "e4m3": tl.float8e4nv, "f32": t
 
 
 def on_gpu(codes: np.ndarray, kind: str) -> torch.Tensor:
-    """Return codes as a tensor of their type."""
+    """Return element codes as a PyTorch tensor of their type."""
     signed = codes.view(f"i{codes.itemsize}")
     return torch.from_numpy(signed.copy()).cuda().view(TORCH[kind])
 
 
 def run(case: Case, seed: int) -> tuple[str, dict[str, Any], np.ndarray]:
-    """Run a case on the GPU; return its PTX, its launch and the bytes of its result."""
+    """Run a kernel on the GPU; return its PTX, its launch description and the bytes of its result."""
     rng = np.random.default_rng(seed)
     (m, n, k), (bm, bn, bk) = case.shape, case.block
     a_shape = (m, k) if case.a_k_major else (k, m)
@@ -297,7 +297,7 @@ def run(case: Case, seed: int) -> tuple[str, dict[str, Any], np.ndarray]:
 
 
 def main() -> None:
-    """Record all cases."""
+    """Run all kernels on the GPU and write the records."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("file", type=Path, metavar="FILE.npz")
     parser.add_argument("--results", action="store_true", help="write the results, not only their digests")

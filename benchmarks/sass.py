@@ -1,4 +1,4 @@
-"""Compare the rule for SASS names (`sptc/isa/sass.py`) with the assembler: assemble and disassemble every instruction.
+"""Compare the rule for SASS names (`sptc/isa/sass.py`) with NVIDIA's assembler, for every modelled instruction.
 
 This needs ptxas and nvdisasm (wheels nvidia-cuda-nvcc and nvidia-cuda-nvdisasm) on PATH or in this environment.
 """
@@ -23,12 +23,12 @@ TARGETS = {"sm_80": "sm_80", "sm_86": "sm_86", "sm_89": "sm_89", "sm_90": "sm_90
 HEAD = ".version 9.1\n.target {}\n.address_size 64\n"
 REGISTERS = ".reg .b32 r<400>; .reg .b64 d<6>; .reg .pred q; ld.param.u64 d0, [p];"
 _FENCES = "wgmma.fence.sync.aligned; {} wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
-#: Number of kernels that are assembled together.
+#: Number of kernels that are assembled in one file.
 _PART = 100
 
 
 def tool(name: str) -> str:
-    """Return the path of a CUDA tool; exit with status 2 if it is missing."""
+    """Return the path of a tool of the CUDA toolkit; exit with status 2 if it is missing."""
     spec = find_spec("nvidia")
     folders = [Path(folder) / "cu13/bin" for folder in (spec.submodule_search_locations if spec else None) or ()]
     tool_path = next((str(path / name) for path in folders if (path / name).exists()), shutil.which(name))
@@ -39,12 +39,12 @@ def tool(name: str) -> str:
 
 
 def vector(first: int, count: int) -> str:
-    """Return names of registers in braces."""
+    """Return a list of PTX register names in braces."""
     return "{" + ", ".join(f"r{first + place}" for place in range(count)) + "}"
 
 
 def body(i: Instruction) -> str:
-    """Return PTX that loads the operands, executes the instruction and stores D."""
+    """Return a PTX kernel that loads the operands, executes the instruction and stores D."""
     d, a = accumulator_fragment(i).registers, a_fragment(i).registers
     loaded = [*range(d * i.c.bits // i.d.bits), *range(200, 200 + a), *range(220, 243)]
     first = 300 if i.family == "mma" else 0
@@ -68,7 +68,7 @@ def body(i: Instruction) -> str:
 
 
 def body_of_opcode(opcode: Opcode) -> str:
-    """Return PTX that executes a ``tcgen05.mma`` on operands of any value."""
+    """Return a PTX kernel that executes a ``tcgen05.mma`` on undefined operands."""
     operands = ["[r0]", "d1", "d2", *(["[r1]"] if opcode.sparse else []), "r2"]
     operands += ["[r3]", "[r4]", "q"] if KINDS[opcode.kind].scales else ["q"]
     loads = " ".join(f"ld.global.b32 r{place}, [d0+{4 * place}];" for place in range(6))
@@ -77,7 +77,7 @@ def body_of_opcode(opcode: Opcode) -> str:
 
 
 def disassembled(bodies: list[str], target: str, folder: Path) -> list[list[str]]:
-    """Return the names of the tensor-core instructions of each kernel."""
+    """Return the names of the tensor-core instructions in the SASS of each kernel."""
     kernels = [
         f".visible .entry k{n}(.param .u64 p)\n{{\n{REGISTERS}\n{text}\nret;\n}}" for n, text in enumerate(bodies)
     ]
@@ -98,7 +98,7 @@ def disassembled(bodies: list[str], target: str, folder: Path) -> list[list[str]
 
 
 def measured(arch: str, folder: Path, most: int) -> Iterator[tuple[str, list[str], tuple[str, int]]]:
-    """Yield each instruction of an architecture: its text, the measured names, and name and count by the rule."""
+    """Yield each instruction of an architecture, its SASS names from the assembler, and name and count by rule."""
     every = [i for i in every_instruction() if arch in i.architectures and (i.family == "mma" or i.n in (8, 64, 256))]
     opcodes = {cta: [o for o in every_opcode() if o.cta_group == cta and arch == "sm_100"] for cta in (1, 2)}
     parts = [every[start : start + _PART] for start in range(0, min(len(every), most), _PART)]
@@ -112,7 +112,7 @@ def measured(arch: str, folder: Path, most: int) -> Iterator[tuple[str, list[str
 
 
 def main() -> None:
-    """Compare names, print the rows, and write the table if files are given."""
+    """Compare the SASS names of all instructions, print the rows, and write the table if files are given."""
     parser = options(__doc__)
     parser.add_argument("--write", type=Path, metavar="FILE.csv", help="file for architectures, names, instructions")
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Speed of the compiled hardware on one thread, beside mmasim's software model on the same operands."""
+"""Speed of the compiled hardware on one thread, compared with mmasim's software model on the same operands."""
 
 from measure import Row, best_seconds, one_core, options, show
 
@@ -30,10 +30,10 @@ from sptc.sim.engine.warpgroup_commands import multiplication  # noqa: E402
 
 from golden import F16, kept, mmasim_seconds  # noqa: E402
 
-#: Number of tiles and datapath, and those for `--small`.
+#: Number of tiles and name of the datapath; the second pair is for `--small`.
 TILES, PRESET = 1024, "hopper"
 SMALL_TILES, SMALL_PRESET = 16, "tiny"
-#: Instruction of the warpgroup benchmark, and numbers of cases.
+#: Instruction of the warpgroup benchmark, number of cases, and number of cases for `--small`.
 WGMMA, CASES, SMALL_CASES = "wgmma.mma_async.sp.sync.aligned.m64n256k32.f32.f16.f16", 64, 1
 _READY = """
 import sys, time
@@ -46,14 +46,14 @@ print(time.perf_counter() - start)
 
 
 def start_seconds(preset: str, cache: str) -> float:
-    """Return the seconds in which a new process has the engine of a datapath ready."""
+    """Return the time in seconds after which a new process can use the compiled hardware of a datapath."""
     environment = {**os.environ, "SPTC_CACHE": cache}
     words = [sys.executable, "-c", _READY, preset]
     return float(subprocess.run(words, env=environment, check=True, capture_output=True, text=True).stdout)
 
 
 def hardware_rows(instruction: Instruction, preset: str, operands: Operands, macs: float) -> list[Row]:
-    """Measure models with a cache that has no specialised libraries, and mmasim."""
+    """Measure the compiled hardware, without cached libraries specialised for an instruction, and mmasim."""
     assert operands.e is not None
     rows = []
     a, b, c = (
@@ -86,7 +86,7 @@ def hardware_rows(instruction: Instruction, preset: str, operands: Operands, mac
 
 
 def warpgroup_rows(cases: int) -> Iterator[Row]:
-    """Measure four tensor cores of an SM, with units specialised for one instruction, on one core and on two."""
+    """Measure four tensor cores of an SM, with units specialised for one instruction, on one core and on two cores."""
     libraries.WORTH = 1
     instruction, rng = parse(WGMMA), np.random.default_rng(0)
     arrays: dict[str, np.ndarray] = {
@@ -106,7 +106,7 @@ def warpgroup_rows(cases: int) -> Iterator[Row]:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure all models and print the rows."""
     chosen = options(__doc__).parse_args()
     count, preset = (SMALL_TILES, SMALL_PRESET) if chosen.small else (TILES, PRESET)
     instruction = parse(F16)

@@ -1,4 +1,4 @@
-"""Speed of a row's SystemVerilog bench with libsptc, beside the Python bench with the golden model, on one core."""
+"""Speed of the SystemVerilog testbench of a row with libsptc, compared with the Python testbench, on one core."""
 
 from measure import Row, one_core, options, show
 
@@ -16,13 +16,13 @@ from sptc.sim.benches.settings import Settings  # noqa: E402
 from sptc.sim.benches.systemverilog import build_bench, build_library, run  # noqa: E402
 
 BENCH = Path(__file__).parents[1] / "tests" / "native" / "row_tb.sv"
-#: Number of tests in the Python bench; each drives all steps.
+#: Number of tests in the Python testbench; each test drives all steps.
 TESTS = 2
 
 
 @dataclass(frozen=True)
 class Size:
-    """Preset of the row, and number of steps for each bench."""
+    """Size of a run: preset of the row, and number of steps for each testbench."""
 
     preset: str
     systemverilog: int
@@ -34,7 +34,7 @@ SMALL = Size("tiny", 400, 40)
 
 
 def systemverilog(size: Size, folder: Path) -> float:
-    """Return the steps per second of the SystemVerilog bench, start and end included."""
+    """Return the steps per second of the SystemVerilog testbench, including start and end."""
     settings = Settings(size.preset, "row", size.systemverilog)
     library = build_library(folder / "libsptc")
     program = build_bench("row", settings.config, settings.arch, BENCH, folder / "systemverilog", library)
@@ -46,7 +46,7 @@ def systemverilog(size: Size, folder: Path) -> float:
 
 
 def python(size: Size, folder: Path) -> float:
-    """Return the steps per second of the Python bench, start and end included."""
+    """Return the steps per second of the Python testbench, including start and end."""
     bench = build(Settings(size.preset, "row", size.python), folder / "python")
     start = time.perf_counter()
     failures = bench.run(1)
@@ -56,7 +56,7 @@ def python(size: Size, folder: Path) -> float:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure both testbenches and print the rows."""
     chosen = options(__doc__).parse_args()
     size = SMALL if chosen.small else FULL
     with tempfile.TemporaryDirectory() as scratch:

@@ -1,4 +1,4 @@
-"""Real weights times real activations: linear layers of a small transformer, pruned 2:4, on hardware and golden model.
+"""Real weights times real activations: linear layers of a small transformer, pruned 2:4, on both models.
 
 ``python benchmarks/transformer.py`` (extra: models) follows a text through the encoder in float64 and computes every
 linear layer with what reaches it, in three formats: hardware and golden model must agree in every bit. Errors are
@@ -7,7 +7,7 @@ against float64 and the unpruned weights, as shares of the mean magnitude of the
 
 import os
 
-os.environ["OPENBLAS_NUM_THREADS"] = "1"  # each process has its own core
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # each process uses one core
 
 import importlib.util
 import json
@@ -45,7 +45,7 @@ machine."""
 
 
 def folder_of_model() -> Path:
-    """Return the folder in which the installed package has its weights."""
+    """Return the folder with the weights of the installed model package."""
     spec = importlib.util.find_spec(MODEL)
     if spec is None or not spec.submodule_search_locations:
         raise SystemExit(f"the weights are missing: install them with `{install_line('models')}`")
@@ -53,14 +53,14 @@ def folder_of_model() -> Path:
 
 
 def tokens(folder: Path) -> list[int]:
-    """Return the words of a text that are tokens of the vocabulary, between the start and end tokens."""
+    """Return the token numbers of a text: words of the vocabulary, between the start and the end token."""
     words = {word: number for number, word in enumerate((folder / "vocab.txt").read_text("utf-8").split("\n"))}
     found = [words[word] for word in re.findall(r"[a-z]+|[.,]", TEXT.lower()) if word in words]
     return [words["[CLS]"], *found, words["[SEP]"]]
 
 
 def layers(folder: Path, small: bool) -> Iterator[tuple[str, NDArray[np.float64]]]:
-    """Yield the name of the weight of every linear layer, and its input activations, shape (tokens, inputs).
+    """Yield the name of the weight matrix of every linear layer, and its input activations, shape (tokens, inputs).
 
     If small, of the first layer of the encoder only.
     """
@@ -99,19 +99,19 @@ def layers(folder: Path, small: bool) -> Iterator[tuple[str, NDArray[np.float64]
 
 
 def error_function(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the error function, which numpy lacks."""
+    """Return the error function of all elements, which numpy does not provide."""
     return np.array([math.erf(value) for value in x.ravel()]).reshape(x.shape)
 
 
 def embedded(held: TensorFile, ids: list[int]) -> NDArray[np.float64]:
-    """Return the sum of token, position and type embeddings."""
+    """Return the input activations: the sum of token, position and type embeddings."""
     names = ("word_embeddings", "position_embeddings", "token_type_embeddings")
     words, places, types = (np.asarray(held.get(f"embeddings.{name}.weight")) for name in names)
     return words[ids].astype(np.float64) + places[: len(ids)] + types[0]
 
 
 def problems(model: Path, folder: Path, small: bool) -> Iterator[tuple[str, Problem]]:
-    """Prepare every layer of a model in every format, in subfolders of a folder."""
+    """Prepare the product of every layer in every format, each in its own subfolder."""
     weights = str(model / "model.safetensors")
     for number, (name, activations) in enumerate(layers(model, small)):
         path = folder / f"{number}.npy"
@@ -127,7 +127,7 @@ def problems(model: Path, folder: Path, small: bool) -> Iterator[tuple[str, Prob
 
 
 def main() -> None:
-    """Compute all layers and print the rows."""
+    """Compute all layers with all formats and print the rows."""
     chosen = options(__doc__).parse_args()
     model = folder_of_model()
     engine_for("sm_90")
@@ -145,12 +145,12 @@ def main() -> None:
 
 
 def placed(problem: Problem, index: int) -> tuple[str, Block]:
-    """Compute a block; return it with the folder that identifies its product."""
+    """Compute a block of a product; return the folder of the product and the block."""
     return problem.folder, compute_block(problem, index)
 
 
 def rows_of(found: dict[str, list[Block]]) -> Iterator[Row]:
-    """Yield the figures of each format."""
+    """Yield rows with the errors and mismatches of each format."""
     for fmt, blocks in found.items():
         yield Row(f"{fmt}: outputs", "", sum(block.outputs for block in blocks))
         yield Row(f"{fmt}: hardware differs from golden model", "", sum(block.mismatches for block in blocks), "none")

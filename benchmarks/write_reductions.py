@@ -1,4 +1,4 @@
-"""Write PTX kernels that reduce in memory, for ``launch_kernels.py``: every float operation and type.
+"""Write PTX kernels that reduce in global memory, for ``launch_kernels.py``: every operation on every float type.
 
     python benchmarks/write_reductions.py FILE.npz
 
@@ -35,7 +35,7 @@ HEAD = """.version 8.6
   ld.global.u32 %r4, [%rd1];
   ld.global.u32 %r5, [%rd2];
 """
-#: Masks that keep few exponent bits, so that magnitudes are similar: for f32, pairs of f16, pairs of bf16.
+#: Bit masks that keep few exponent bits, so that magnitudes are similar: f32, pair of f16, pair of bf16.
 KEPT = {"f32": "0x81FFFFFF", "f16x2": "0x8FFF8FFF", "bf16x2": "0x83FF83FF", "f16": "0x8FFF8FFF", "bf16": "0x83FF83FF"}
 IN_GLOBAL = """  st.global.u32 [%rd4], %r5;
   red.global.{operation} [%rd4], {value};
@@ -83,7 +83,7 @@ CASES = {
 
 
 def main() -> None:
-    """Write all kernels."""
+    """Write the PTX and the launch of all kernels."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("file", type=Path, metavar="FILE.npz")
     records = {}

@@ -1,4 +1,4 @@
-"""The command line: parses arguments, calls the library, prints results."""
+"""The command line of sptc: it parses arguments, calls the library and prints results."""
 
 from .main import main
 

@@ -22,7 +22,7 @@ _FPGAS = ("ice40", "ecp5", "xilinx")
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the subcommand."""
+    """Add the parser of ``sptc area`` to the command line."""
     parser = commands.add_parser(
         "area",
         help="synthesise a datapath and report area and delay",
@@ -116,7 +116,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _check_placing(options: argparse.Namespace) -> None:
-    """Raise an `Error` for options that cannot be combined with ``--place`` or that need it."""
+    """Raise an `Error` if an option needs ``--place`` or cannot be combined with it."""
     if not options.place:
         for name in ("for_frequency", "report"):
             if getattr(options, name) is not None:
@@ -137,7 +137,7 @@ def _check_placing(options: argparse.Namespace) -> None:
 
 
 def _for_frequency(options: argparse.Namespace, config: CoreConfig, recipe: "Recipe") -> int:
-    """Search for pipeline cuts that reach ``--for-frequency`` and print every choice tried."""
+    """Search for the pipeline cuts that reach the frequency of ``--for-frequency``, and print every choice tried."""
     from ..synth.frequency import choices_as_dict, choices_for, choices_table, fastest
 
     target = options.for_frequency

@@ -33,7 +33,7 @@ __all__ = ["add_limits", "add_parser", "common", "conduct"]
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the subcommand."""
+    """Add the parser of ``sptc campaign`` to the command line."""
     parser = commands.add_parser(
         "campaign",
         help="compare hardware and golden model on random operands until a limit or a mismatch",
@@ -65,7 +65,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def add_limits(parser: argparse.ArgumentParser) -> "argparse._MutuallyExclusiveGroup":
-    """Add the options that all campaigns share; return the exclusive group of ``--jobs``."""
+    """Add the options that all campaign commands share; return the option group that contains ``--jobs``."""
     add(parser, "instruction", nargs="+", default=[], help="instructions to test, in PTX syntax (default: all)")
     limit = parser.add_mutually_exclusive_group()
     limit.add_argument("--seconds", type=positive, metavar="S", help="start no shard after S seconds of this run")
@@ -100,7 +100,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def common(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the fields of a plan that the options of :func:`add_limits` set."""
+    """Return the fields of a campaign plan that the options of :func:`add_limits` set."""
     return {
         "instructions": tuple(dict.fromkeys(str(in_registers(text)) for text in options.instruction)),
         "tiles": options.tiles,
@@ -141,7 +141,7 @@ def conduct(
 
 
 class _Run:
-    """One run of the command: executes the campaign and prints its result."""
+    """One run of a campaign command: executes the campaign and prints its result."""
 
     def __init__(
         self, options: argparse.Namespace, record: Record, command: Sequence[str], chosen: Sequence[str]
@@ -177,7 +177,7 @@ class _Run:
         return int(self.record.failed is not None or bool(self._contradicted()))
 
     def _contradicted(self) -> list[str]:
-        """Return the names of bins that were hit although they are declared unreachable.
+        """Return the names of coverage bins that were hit although they are declared unreachable.
 
         Such a hit is a failure even where all shards agree.
         """
@@ -199,7 +199,7 @@ class _Run:
         if record.failed:
             return
         prepare(record, pool, here=not options.scheduler)
-        tqdm.monitor_interval = 0  # tqdm's monitor thread is unsafe where workers are forked
+        tqdm.monitor_interval = 0  # processes must not be forked while tqdm's monitor thread runs
         with tqdm(total=self._last(), initial=record.total.shards, unit="shard", leave=False, disable=None) as bar:
             begun = time.monotonic()
 
@@ -211,7 +211,7 @@ class _Run:
             run(record, pool, shards, options.seconds, finished)
 
     def _last(self) -> int | None:
-        """Return the total number of shards, or None if the limit is a time or a number of outputs."""
+        """Return the total number of shards to run, or None if time or a number of outputs limits the campaign."""
         options = self.options
         if options.only is not None:
             return 1
@@ -235,7 +235,7 @@ class _Run:
         return ["sptc", "run", str(path), *(["--backend", backends[0]] if backends[0] != DEFAULT_BACKEND else [])]
 
     def _describe(self, shard: Shard, pool: Pool) -> dict[str, Any]:
-        """Write a reproducer of the mismatch in a shard; return its description."""
+        """Write a register file that reproduces the mismatch of a shard; return a description of the mismatch."""
         path = (self.options.state or Path()) / f"campaign-{shard.seed}-shard-{shard.index}.npz"
         description: dict[str, Any] = {
             "shard": shard.index,

@@ -1,4 +1,4 @@
-"""``sptc compare``: compare the tensors of two files in value, whatever formats the files are in."""
+"""``sptc compare``: compare the values of the tensors of two files, which may have different formats."""
 
 import argparse
 import json
@@ -18,7 +18,7 @@ _Tensors = Mapping[str, Callable[[], NDArray]]
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the subcommand."""
+    """Add the parser of ``sptc compare`` to the command line."""
     parser = commands.add_parser(
         "compare",
         help="compare the tensors of two files in value",
@@ -60,7 +60,7 @@ def _execute(options: argparse.Namespace) -> int:
 def _pairs(
     left: _Tensors, right: _Tensors, options: argparse.Namespace
 ) -> tuple[list[tuple[str, Callable[[], NDArray], Callable[[], NDArray]]], list[str]]:
-    """Return the tensors to compare, and the names that one file alone has."""
+    """Return the pairs of tensors to compare, and the names of tensors that only one of the files has."""
     if options.tensor is None and options.other_tensor is None and len(left) == len(right) == 1:
         ((name, first),), (second,) = left.items(), right.values()
         return [(name, first, second)], []
@@ -79,7 +79,7 @@ def _pairs(
 
 
 def _key(tensors: _Tensors, name: str) -> str | None:
-    """Return the name of a tensor in a file: the given name, or that with `.weight` added or removed."""
+    """Return the name under which a file stores a tensor, with or without `.weight`; None if it has neither."""
     names = (name, f"{name}.weight", name.removesuffix(".weight"))
     return next((one for one in names if one in tensors), None)
 

@@ -12,7 +12,7 @@ _SHELLS = ("bash", "zsh", "fish")
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]", parser: argparse.ArgumentParser) -> None:
-    """Add the subcommand, which completes `parser`, the parser of the whole command line."""
+    """Add the parser of ``sptc completion``; `parser` is the parser of the whole command line."""
     command = commands.add_parser(
         "completion",
         help="print a completion script for bash, zsh or fish",

@@ -20,15 +20,15 @@ from .progress import progress_bar
 
 __all__ = ["add_parser"]
 
-#: Software whose metadata is written for chunks with few non-zeros, by file format; PyTorch for other formats.
+#: Software with the rule for metadata of chunks with few non-zeros, by file format; PyTorch for all other formats.
 _PRODUCERS = {"cutlass3-sm90": "cutlass3", "cutlass3-sm100": "cutlass3", "bitmask": "bitmask"}
 
-#: File formats by their other name.
+#: Name of the file format for each alias.
 _ALIASES = {"pytorch": "cutlass2"}
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the subcommand."""
+    """Add the parser of ``sptc compress`` to the command line."""
     parser = commands.add_parser(
         "compress",
         help="convert a matrix to structured-sparse values and metadata, or back",
@@ -91,7 +91,7 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _format(word: str) -> str:
-    """Return the file format with this name or alias."""
+    """Return the file format that has this name or alias."""
     return _ALIASES.get(word, word)
 
 
@@ -124,7 +124,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _check_options(options: argparse.Namespace) -> None:
-    """Refuse options that would have no effect."""
+    """Raise an `OperandError` for options that would have no effect."""
     dense_options = {
         "--prune": options.prune,
         "--check": options.check,

@@ -1,4 +1,4 @@
-"""Options that choose a datapath: a preset or a JSON file, and changes of single fields."""
+"""Options that choose a datapath: a preset or a JSON file, and changes of configuration fields."""
 
 import argparse
 import json
@@ -25,14 +25,14 @@ _TYPE_NAMES: dict[Any, str] = {
 }
 
 
-#: Fields of the configuration that have an option of the same name.
+#: Fields of a datapath configuration that have an option of the same name.
 _CHANGES = ("formats", "scales", "step_bytes", "alignment_bits", "mux", "rows", "columns", "cuts")
-#: Destinations of all options of :func:`add_datapath`.
+#: Names of all options of :func:`add_datapath` in the parsed result.
 DATAPATH_OPTIONS = ("preset", "config", *_CHANGES, "products", "dense")
 
 
 def add_datapath(parser: argparse.ArgumentParser, default: str | None = None, *, several: bool = False) -> None:
-    """Add the options that choose a datapath, which :func:`datapath` or :func:`datapaths` reads.
+    """Add the options that choose a datapath; :func:`datapath` or :func:`datapaths` reads them.
 
     `default` is the preset that is used if no option is given. With `several`, ``--preset`` takes several names, and
     all presets are the default.
@@ -91,7 +91,7 @@ def datapath(options: argparse.Namespace) -> CoreConfig:
 
 
 def datapaths(options: argparse.Namespace) -> list[CoreConfig] | None:
-    """Return the datapaths that the options of :func:`add_datapath` describe, None if no option is given.
+    """Return the datapaths that the options of :func:`add_datapath` describe; None without options.
 
     Raise an `Error` if the configuration is invalid, or options change several presets at once.
     """
@@ -104,13 +104,13 @@ def datapaths(options: argparse.Namespace) -> list[CoreConfig] | None:
 
 
 def _changes(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the fields that options change, except `step_bytes` of ``--products``, which depends on the others."""
+    """Return the configuration fields that options change, except `step_bytes` if ``--products`` sets it."""
     changes = {name: getattr(options, name) for name in _CHANGES if getattr(options, name) is not None}
     return changes | ({"sparse": False} if options.dense else {})
 
 
 def read_configuration(path: Path) -> CoreConfig:
-    """Read a configuration in the form that ``sptc presets --json`` prints.
+    """Read a datapath configuration from JSON in the form that ``sptc presets --json`` prints.
 
     The file holds an object whose keys are fields of :class:`~sptc.rtl.config.CoreConfig`. Fields with a default may be
     missing. If `name` is missing, the datapath is named after the file, with underscores for characters that no name
@@ -147,7 +147,7 @@ def _fits(value: object, expected: object) -> bool:
 
 
 def library_of(options: argparse.Namespace) -> "Library | None":
-    """Read the cell library that ``--liberty`` and ``--dont-use`` choose; None without one.
+    """Read the cell library that ``--liberty`` and ``--dont-use`` choose; None without ``--liberty``.
 
     Raises
     ------

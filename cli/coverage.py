@@ -15,7 +15,7 @@ __all__ = ["add_parser"]
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the subcommand."""
+    """Add the parser of ``sptc coverage`` to the command line."""
     parser = commands.add_parser(
         "coverage",
         help="merge coverage files and list missing bins",

@@ -1,4 +1,4 @@
-"""``sptc diagnose``: say what went wrong with a kernel's product."""
+"""``sptc diagnose``: find the fault that explains a wrong product of a kernel."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ __all__ = ["add_parser"]
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the subcommand."""
+    """Add the parser of ``sptc diagnose`` to the command line."""
     parser = commands.add_parser(
         "diagnose",
         help="say what went wrong with a product: which outputs differ, and the fault that explains them",

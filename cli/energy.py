@@ -1,4 +1,4 @@
-"""``sptc energy``: switching energy of a kept product, by stage, instruction and operand distribution."""
+"""``sptc energy``: switching energy per kept product, by stage, instruction and operand distribution."""
 
 import argparse
 import json
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser"]
 
-#: Default instructions: the sparse one, and the dense one to compare it with.
+#: Default instructions: a sparse one, and the dense one that is compared with it.
 _INSTRUCTIONS = (
     "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
     "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
@@ -45,12 +45,12 @@ _WHOLE_STEP = 16
 _TOPS = ("unit", "warp")
 #: Options that are valid only with ``--top unit``.
 _UNIT_OPTIONS = ("flat", "glitches", "what_if")
-#: ``draw(instruction, tiles, rng)`` returns operands; ``tiles(n)`` is the number of tiles for chains of n instructions.
+#: ``draw(instruction, tiles, rng)`` returns operands; ``tiles(n)`` is the number of tiles for chains of length n.
 _Draw = Callable[[Instruction, Callable[[int], int], np.random.Generator], MatrixOperands]
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the subcommand."""
+    """Add the parser of ``sptc energy`` to the command line."""
     parser = commands.add_parser(
         "energy",
         help="estimate the switching energy of a kept product from toggles of the mapped netlist",
@@ -163,7 +163,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace, config: CoreConfig) -> None:
-    """Raise an `Error` if options contradict each other, or a file cannot be written."""
+    """Raise an `Error` if options contradict each other or an output file cannot be written."""
     if config.step_bytes % _WHOLE_STEP:
         raise Error(f"energy is measured only with steps of a multiple of {_WHOLE_STEP} bytes, not {config.step_bytes}")
     if options.top == "warp":
@@ -186,7 +186,7 @@ def _measured(
     operands: dict[str, _Draw],
     progress: Callable[[int, int], None],
 ) -> list["Measured"]:
-    """Map the top that the options choose and measure all cases."""
+    """Map the chosen top module to cells and measure the energy of all cases."""
     from ..synth.energy.measure import MappedUnit
     from ..synth.energy.warp import MappedWarp
     from ..synth.energy.what_if import what_ifs
@@ -231,7 +231,7 @@ def _measurable(text: str, config: CoreConfig, top: str, arch: str) -> Instructi
 
 
 def _operand_sources(options: argparse.Namespace) -> dict[str, _Draw]:
-    """Return the sources of operands, by their names in the report.
+    """Return the functions that draw operands, by the name of the operands in the report.
 
     Raise an `Error` if only one matrix is given, or matrices and distributions are given together.
     """

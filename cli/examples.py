@@ -1,4 +1,4 @@
-"""Example commands, shown below every ``--help`` and on the site. A test runs them in this order."""
+"""Example commands, printed below the help text of each command and listed on the site. A test runs all of them."""
 
 import argparse
 from collections.abc import Iterator, Mapping
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 __all__ = ["EXAMPLES", "add_examples", "commands"]
 
 _SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
-#: Examples by command. Files that an example reads are written by an earlier one.
+#: Examples by command, in an order in which earlier examples write the files that later examples read.
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "run": ("sptc run --backend golden --limit 1 --junit results.xml",),
     "campaign": ("sptc campaign --preset ampere --shards 12 --tiles 4 --seed 1 --coverage --state campaign",),
@@ -70,7 +70,7 @@ class _Formatter(argparse.HelpFormatter):
 
 
 def add_examples(parser: argparse.ArgumentParser) -> None:
-    """Add the examples of every command to its epilog."""
+    """Add the examples of every command to its help text."""
     for name, command in commands(parser):
         examples = EXAMPLES[name]
         lines = "\n  ".join([f"example{'s' * (len(examples) > 1)}:", *examples])
@@ -79,7 +79,7 @@ def add_examples(parser: argparse.ArgumentParser) -> None:
 
 
 def commands(parser: argparse.ArgumentParser, before: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Yield the name and parser of every command below a parser."""
+    """Yield the name and the parser of every command and subcommand of a parser."""
     for action in parser._actions:
         for word, command in action.choices.items() if isinstance(action, argparse._SubParsersAction) else ():
             yield f"{before}{word}", command

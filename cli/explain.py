@@ -1,4 +1,4 @@
-"""``sptc explain``: layout of an instruction's operands, its numerics, and the meaning of a metadata nibble."""
+"""``sptc explain``: operand layout and numerics of an instruction, or meaning of a metadata nibble."""
 
 import argparse
 import json
@@ -24,7 +24,7 @@ _TILE_OPTIONS = ("swizzle", "major", "lbo", "sbo", "start", "base_offset")
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the subcommand."""
+    """Add the parser of ``sptc explain`` to the command line."""
     parser = commands.add_parser(
         "explain",
         help="explain an instruction, a line of PTX, a name of SASS, a descriptor or a metadata nibble",
@@ -78,7 +78,7 @@ def _nibble(word: str) -> int:
 
 
 def _number(word: str) -> int:
-    """Parse a number of bytes, decimal or hexadecimal."""
+    """Parse a decimal or hexadecimal number of bytes."""
     try:
         value = int(word, 0)
     except ValueError:
@@ -96,7 +96,7 @@ def _element(word: str) -> tuple[int, int]:
 
 
 def _tiles(options: argparse.Namespace) -> TileChoice | None:
-    """Return the chosen tiles of shared memory, or None if no option chooses any."""
+    """Return the tile placement in shared memory that the options choose; None without such options."""
     named = {name: value for name in _TILE_OPTIONS if (value := getattr(options, name)) is not None}
     names = {"swizzle": "swizzle", "major": "major", "lbo": "leading_offset", "sbo": "stride_offset"}
     return TileChoice(**{names.get(name, name): value for name, value in named.items()}) if named else None

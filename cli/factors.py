@@ -1,4 +1,4 @@
-"""Options that all commands with matrix products share: the matrices A and B, their scales, and the epilogue."""
+"""Options shared by all commands for matrix products: the matrices A and B, their scales, and the epilogue."""
 
 import argparse
 from pathlib import Path
@@ -25,11 +25,11 @@ __all__ = [
     "sources",
 ]
 
-#: Files that a matrix can be read from.
+#: Kinds of files from which a matrix can be read, as text.
 _READABLE = ".npy, .npz, .safetensors, .pt (weights of PyTorch), or a file that `sptc compress` wrote"
-#: Epilogue options whose value is a file.
+#: Epilogue options that name a file.
 EPILOGUE_FILES = ("c", "bias", "scale_a", "scale_b")
-#: Help texts of the options for block scales and group scales, each of which names a file.
+#: Help texts of the options for block scales and group scales; each option names a file.
 SCALE_FILES = {
     "block_scale_a": "block scales of A, M x blocks along K: ue8m0, ue4m3, codes (uint8), or values (floats)",
     "block_scale_b": "block scales of B, N x blocks along K",
@@ -44,7 +44,7 @@ _MEANINGS = {
 }
 
 
-#: Help texts of the options that name the matrices.
+#: Help texts of the options for the matrices A, B and Y.
 _MATRICES = {
     "a": f"A, M x K: {_READABLE}",
     "b": "B, K x N, or a vector of K elements",
@@ -53,7 +53,7 @@ _MATRICES = {
 
 
 def add_matrices(parser: "argparse.ArgumentParser | argparse._ArgumentGroup", names: str = "ab") -> None:
-    """Add the options that name the files and tensors of the matrices with these names: A, B and Y."""
+    """Add the options for the file and the tensor of each of these matrices: A, B or Y."""
     for name in names:
         parser.add_argument(f"--{name}", type=Path, metavar="FILE", help=_MATRICES[name])
         parser.add_argument(
@@ -62,18 +62,18 @@ def add_matrices(parser: "argparse.ArgumentParser | argparse._ArgumentGroup", na
 
 
 def add_transpose(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
-    """Add the option for a transposed B."""
+    """Add the option ``--transpose-b``, by which a file holds B as N x K."""
     parser.add_argument("--transpose-b", action="store_true", help="the file holds B as N x K")
 
 
 def add_format(parser: "argparse.ArgumentParser | argparse._ArgumentGroup", note: str) -> None:
-    """Add the option that names the format of A and B."""
+    """Add the option for the element format of A and B."""
     words = f" of A and B, or both, such as e4m3,e5m2{note}"
     add(parser, "format", note=words, choices=None, type=_formats, metavar="FORMAT")
 
 
 def _formats(word: str) -> str:
-    """Check a format, or the formats of A and B with a comma between them."""
+    """Check the name of a format, or the names of the formats of A and B separated by a comma."""
     try:
         formats_of(word)
     except OperandError as error:
@@ -89,23 +89,23 @@ def add_scale_options(parser: argparse.ArgumentParser) -> None:
 
 
 def scale_words(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the keyword arguments of block scales and group scales; files are read into arrays."""
+    """Return block scales and group scales as keyword arguments; their files are read into arrays."""
     paths = {name: getattr(options, name) for name in SCALE_FILES}
     return {name: path and read_factor(path) for name, path in paths.items()}
 
 
 def factors(options: argparse.Namespace, names: str = "ab") -> dict[str, Any]:
-    """Return the matrices with these names, read from their files."""
+    """Return the matrices with these names, as read from the files of the options."""
     found: dict[str, Any] = {}
     for name in names:
         found[name] = read_factor(getattr(options, name), getattr(options, f"{name}_tensor"), f"--{name}-tensor")
         if name == "b" and options.transpose_b and isinstance(found[name], np.ndarray):
-            found[name] = found[name].T  # compressed matrices are stored along K, also those of B
+            found[name] = found[name].T  # compressed matrices, also compressed B, are stored along K
     return found
 
 
 def sources(options: argparse.Namespace) -> tuple[Source, Source]:
-    """Return the sources of A and B."""
+    """Return the files and tensors of A and B."""
     return (
         Source(str(options.a.resolve()), options.a_tensor, option="--a-tensor"),
         Source(str(options.b.resolve()), options.b_tensor, options.transpose_b, "--b-tensor"),
@@ -113,7 +113,7 @@ def sources(options: argparse.Namespace) -> tuple[Source, Source]:
 
 
 def add_epilogue_options(parser: argparse.ArgumentParser, title: str) -> None:
-    """Add the options of the epilogue as a group with this title."""
+    """Add the options of the epilogue as a group of options with this title."""
     group = parser.add_argument_group(title)
     group.add_argument(
         "--alpha", type=number, default=1.0, metavar="X", help="factor of the product (default %(default)g)"
@@ -125,7 +125,7 @@ def add_epilogue_options(parser: argparse.ArgumentParser, title: str) -> None:
 
 
 def epilogue_words(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the keyword arguments of an epilogue; files are read into arrays."""
+    """Return the epilogue as keyword arguments; its files are read into arrays."""
     paths = {name: getattr(options, name) for name in EPILOGUE_FILES}
     words = {name: getattr(options, name) for name in ("alpha", "beta", "relu")}
     return {**words, **{name: path and read_factor(path) for name, path in paths.items()}}

@@ -1,4 +1,4 @@
-"""``sptc fusesoc-path``: print the folder of the FuseSoC cores."""
+"""``sptc fusesoc-path``: print the path of the folder with the FuseSoC cores."""
 
 import argparse
 from pathlib import Path
@@ -10,7 +10,7 @@ _CORES = Path(__file__).parents[1] / "fusesoc"
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the subcommand."""
+    """Add the parser of ``sptc fusesoc-path`` to the command line."""
     parser = commands.add_parser(
         "fusesoc-path",
         help="print the folder of cores, generator and example for FuseSoC",

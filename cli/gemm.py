@@ -1,4 +1,4 @@
-"""``sptc gemm``: compute a matrix product in a chosen way of summation; report bits, errors and cycles."""
+"""``sptc gemm``: compute a matrix product with a chosen method of summation; report bits, errors and cycles."""
 
 import argparse
 import json
@@ -51,13 +51,13 @@ from .progress import progress_bar
 __all__ = ["add_parser"]
 
 _ROUNDED = ("f32", "f16", "bf16")
-#: Fields of a way that have an option of the same name, and their defaults.
+#: Fields of a method of summation (`Way`) that have an option of the same name, and their defaults.
 _WAY_WORDS = {field.name: field.default for field in fields(Way) if field.name not in ("instruction", "arch", "result")}
 _ARCH = "sm_90"
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the subcommand."""
+    """Add the parser of ``sptc gemm`` to the command line."""
     parser = commands.add_parser(
         "gemm",
         help="multiply a sparse matrix by a dense one, in any way of summation, on any back end",
@@ -198,7 +198,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _way(options: argparse.Namespace) -> Way:
-    """Return the way that the options describe."""
+    """Return the method of summation (`Way`) that the options describe."""
     way = read_way(options.way) if options.way else None
     if way and options.arch:
         if same_numerics(options.arch) != way.arch:
@@ -230,7 +230,7 @@ def _way(options: argparse.Namespace) -> Way:
 
 
 def _format(options: argparse.Namespace) -> str | None:
-    """Return the format that the element types of the matrices imply."""
+    """Return the element format that the element types of the matrices imply."""
     return None if options.random else format_of(*_matrices(options))
 
 
@@ -241,7 +241,7 @@ def _matrices(options: argparse.Namespace) -> list[NDArray | Compressed]:
 
 @contextmanager
 def _folder(options: argparse.Namespace, identifying: Mapping[str, Any]) -> Iterator[ProductFolder]:
-    """Open the folder of partial results: beside --output, or a temporary one."""
+    """Open the folder of partial results, next to the output file, or a temporary folder without ``--output``."""
     if options.output:
         with closing(ProductFolder(Path(f"{options.output}.partial"), identifying)) as folder:
             yield folder
@@ -251,17 +251,17 @@ def _folder(options: argparse.Namespace, identifying: Mapping[str, Any]) -> Iter
 
 
 def _identifying(options: argparse.Namespace, way: Way, files: Mapping[str, str]) -> dict[str, Any]:
-    """Return all options that affect the result, by name; a resumed product must have the same."""
+    """Return all options that affect the result, by name; a product can be resumed only with equal options."""
     names = ("a_tensor", "b_tensor", "transpose_b", "random", "seed", "backend", "prune", "producer", "nan", "rows")
     numerics = ("alignment", "fp8_alignment", "products")
     values = {name: getattr(options, name) for name in (*names, *numerics, "compare_dense", "alpha", "beta", "relu")}
-    # A folder stores the way as JSON.
+    # A folder stores the method of summation as JSON.
     stored_way: dict[str, Any] = json.loads(json.dumps(asdict(way)))
     return {"version": __version__, **stored_way, **dict.fromkeys((*EPILOGUE_FILES, *SCALE_FILES)), **files, **values}
 
 
 def _identity(path: Path) -> str:
-    """Return an identity of a file that changes when the file is replaced."""
+    """Return a text that identifies a file and changes when the file is replaced."""
     try:
         state = path.stat()
     except OSError as error:
@@ -297,9 +297,9 @@ def _prepared(options: argparse.Namespace, way: Way, folder: ProductFolder, chan
 
 def _compute(options: argparse.Namespace, problem: Problem, folder: ProductFolder) -> None:
     count = block_count(problem)
-    for name in problem.backends:  # compile each back end once, before the workers need it
+    for name in problem.backends:  # compile each back end once before the workers start
         backend(name).make_ready(problem.way.arch)
-    tqdm.monitor_interval = 0  # tqdm's monitor thread is unsafe where workers are forked
+    tqdm.monitor_interval = 0  # processes must not be forked while tqdm's monitor thread runs
     with (
         local_pool(options.jobs or cores()) as pool,
         tqdm(total=count, initial=len(folder.done), unit="block", leave=False, disable=None) as bar,

@@ -1,4 +1,4 @@
-"""``sptc gpu``: compare a GPU with golden model and RTL, record it, and measure its cycles and energy."""
+"""``sptc gpu``: compare a GPU with golden model and RTL, record its results, and measure cycles and energy."""
 
 import argparse
 import json
@@ -32,7 +32,7 @@ __all__ = ["add_parser"]
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the subcommand."""
+    """Add the parser of ``sptc gpu`` to the command line."""
     parser = commands.add_parser(
         "gpu",
         help="compare an NVIDIA GPU with the golden model, or record it",
@@ -80,7 +80,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def _add_measurements(actions: "argparse._SubParsersAction[Any]") -> None:
-    """Add the actions that measure cycles and energy."""
+    """Add the subcommands of ``sptc gpu`` that measure cycles and energy."""
     cycles = actions.add_parser(
         "cycles",
         help="count the cycles that instructions take",
@@ -132,7 +132,7 @@ def _info(options: argparse.Namespace) -> int:
 def _verify(options: argparse.Namespace) -> int:
     if options.record:
         require_writable(options.record)
-    # The process that forks the workers must not open the GPU. A separate process queries it.
+    # The process that forks the workers must not open the GPU, so a separate process queries it.
     with local_pool(1) as pool:
         [gpu] = chain.from_iterable(pool.run(device, [()]))
     if not options.json:
@@ -149,7 +149,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _write(path: Path | None, record: Record, gpu: Device) -> None:
-    """Write the record of a campaign if `path` is given."""
+    """Write the record of a campaign as JSON; do nothing if `path` is None."""
     if path:
         date = f"{datetime.now(timezone.utc):%Y-%m-%d}"
         origin = {"sptc": __version__, "gpu": gpu.name, "cuda": gpu.cuda, "driver": gpu.driver, "date": date}
@@ -222,7 +222,7 @@ def _energy(options: argparse.Namespace) -> int:
 
 
 def _origin(gpu: Device) -> str:
-    """Return the header of a table: GPU, CUDA and driver version, and date."""
+    """Return the first lines of a table of measurements: GPU, CUDA version, driver version and date."""
     return f"{gpu.name}, CUDA {gpu.cuda}, driver {gpu.driver}, {datetime.now(timezone.utc):%Y-%m-%d}"
 
 

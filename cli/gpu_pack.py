@@ -1,4 +1,4 @@
-"""``sptc gpu pack`` and ``sptc gpu judge``: write a file that records a GPU without sptc, and check its results."""
+"""``sptc gpu pack`` and ``sptc gpu judge``: write a script that records a GPU without sptc, and check its results."""
 
 import argparse
 import json
@@ -20,7 +20,7 @@ __all__ = ["add_actions"]
 
 
 def add_actions(actions: "argparse._SubParsersAction[Any]") -> None:
-    """Add the actions to those of ``sptc gpu``."""
+    """Add the subcommands ``pack`` and ``judge`` to the parser of ``sptc gpu``."""
     pack = actions.add_parser(
         "pack",
         help="write one file that records a GPU on a machine without sptc",
@@ -57,7 +57,7 @@ def _pack(options: argparse.Namespace) -> int:
 
 
 def _chosen(name: str, seed: int, rows: list[Row], jobs: int | None) -> Iterator[Pack]:
-    """Yield the packs of the rows in order, chosen on several processes."""
+    """Yield the conformance packs of these rows in order; several processes choose the packs."""
     parts = [rows[first : first + _ROWS_PER_TASK] for first in range(0, len(rows), _ROWS_PER_TASK)]
     packs: dict[int, list[Pack]] = {}
     with progress_bar("pack") as progress, local_pool(min(jobs or cores(), len(parts))) as pool:

@@ -1,4 +1,4 @@
-"""``sptc presets``, ``config``, ``ports`` and ``verilog``: datapath presets, derived figures, ports and Verilog."""
+"""``sptc presets``, ``config``, ``ports`` and ``verilog``: presets, derived figures, ports and Verilog of datapaths."""
 
 import argparse
 import json
@@ -19,7 +19,7 @@ _TOPS = ("unit", "row", "core", "warp", "warpgroup", "warpgroups", "tcgen05")
 
 
 def add_parsers(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the subcommands."""
+    """Add the parsers of ``sptc presets``, ``config``, ``ports`` and ``verilog`` to the command line."""
     presets = commands.add_parser("presets", help="list the presets", description="List the presets: named datapaths.")
     add(presets, "json")
     presets.set_defaults(execute=_presets)
@@ -96,7 +96,7 @@ def _header(config: CoreConfig, top: str) -> str:
     lines = [f"sptc {__version__}: {top} of {'preset ' if config.name in PRESETS else ''}{config.name}"]
     lines += [f"  {name} = {value}" for name, value in asdict(config).items() if name != "name"]
     lines += ["", *lines_of_ports(ports(config, top))]
-    # Amaranth leaves exact widths and cases implicit. Verilator would warn of each of them.
+    # Amaranth leaves exact widths and full case statements implicit, and Verilator would warn of each one.
     lints = [f"verilator lint_off {rule}" for rule in ("ASCRANGE", "CASEINCOMPLETE", "WIDTHEXPAND", "WIDTHTRUNC")]
     comments = [f"// {comment(line)}".rstrip() for line in lines]
     return "".join(f"{line}\n" for line in [*comments, *(f"/* {lint} */" for lint in lints)])

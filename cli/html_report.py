@@ -13,7 +13,7 @@ __all__ = ["add_parser"]
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the subcommand."""
+    """Add the parser of ``sptc report`` to the command line."""
     parser = commands.add_parser(
         "report",
         help="write an HTML page with the results of a regression",

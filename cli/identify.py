@@ -1,4 +1,4 @@
-"""``sptc identify``: find the way of summation that reproduces every bit of a kernel's product."""
+"""``sptc identify``: find the method of summation that reproduces every bit of a kernel's product."""
 
 import argparse
 import json
@@ -26,12 +26,12 @@ from .options import add, add_numerics, changed_numerics, integer
 
 __all__ = ["add_parser", "add_search_options", "search_arguments"]
 
-#: Default M, N and K of a probe.
+#: Default M, N and K of the product that ``--probe`` generates.
 _SHAPE = (128, 128, 4096)
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the subcommand."""
+    """Add the parser of ``sptc identify`` to the command line."""
     parser = commands.add_parser(
         "identify",
         help="find the way of summation that reproduces every bit of a product",
@@ -61,7 +61,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def add_search_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that name a product, its factors, and what is known of its kernel."""
+    """Add the options for a product, its factors, and known properties of its kernel."""
     add_matrices(parser, "aby")
     add_transpose(parser)
     add_format(parser, " (default: those of their types)")
@@ -112,7 +112,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def search_arguments(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the keyword arguments of a search; files are read into arrays."""
+    """Return the options as keyword arguments of a search; files are read into arrays."""
     words = ("format", "result", "arch", "instruction", "dense", "prune", "nan", "workers", "promote")
     known = {name: getattr(options, name) for name in words}
     return {**factors(options, "aby"), **known, **epilogue_words(options), **scale_words(options)}

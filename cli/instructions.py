@@ -13,7 +13,7 @@ __all__ = ["add_parser"]
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the subcommand."""
+    """Add the parser of ``sptc instructions`` to the command line."""
     parser = commands.add_parser(
         "instructions",
         help="list the modelled instructions by architecture, with the evidence for each",

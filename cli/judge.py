@@ -12,12 +12,12 @@ from .reports import Check, check_reports, report
 
 __all__ = ["RESULTS", "add_parser", "judge_results"]
 
-#: Help text of the file of results.
+#: Help text of the argument for the file of results.
 RESULTS = "computed D in C order: .npz with key D, JSON list, or text with one 32-bit hexadecimal word per line"
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the subcommand."""
+    """Add the parser of ``sptc judge`` to the command line."""
     parser = commands.add_parser(
         "judge",
         help="check the results that another model computed for a conformance pack",
@@ -32,7 +32,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def judge_results(options: argparse.Namespace, path: Path) -> int:
-    """Judge the results of the pack at `path`, print the verdict and return the exit status."""
+    """Compare results with the conformance pack at `path`, print the verdict and return the exit status."""
     check_reports(options)
     pack = read_pack(path)
     assert pack.file.d is not None

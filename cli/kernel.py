@@ -1,4 +1,4 @@
-"""``sptc kernel``: run compiled kernels on the model, and list their instructions, copies and barriers."""
+"""``sptc kernel``: run compiled PTX kernels on the model, or list their instructions, copies and barriers."""
 
 import argparse
 import json
@@ -17,7 +17,7 @@ __all__ = ["add_parser"]
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the subcommand."""
+    """Add the parser of ``sptc kernel`` to the command line."""
     parser = commands.add_parser(
         "kernel",
         help="run a compiled kernel (PTX) on the model, or show what it consists of",

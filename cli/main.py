@@ -1,4 +1,4 @@
-"""``sptc``: dispatch to the subcommands, with exit statuses 0, 1 (mismatch), 2 (bad input) and 70 (a defect)."""
+"""``sptc``: run the chosen subcommand; exit status 0, 1 (mismatch), 2 (bad input) or 70 (defect of sptc)."""
 
 import argparse
 import errno
@@ -68,7 +68,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _options_of(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
-    """Return the options of the subcommand that the words name."""
+    """Return the options of the subcommand that the command line names."""
     actions = parser._actions
     for action in actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -79,7 +79,7 @@ def _options_of(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[s
 
 
 def _nearest(error: InstructionError) -> str:
-    """Return a hint with the nearest instruction if the error is of a text that is none, else an empty string."""
+    """Return a hint with the nearest instruction name if `error` reports an unknown instruction, else an empty text."""
     if not error.text:
         return ""
     from ..isa.names import nearest_name
@@ -89,7 +89,7 @@ def _nearest(error: InstructionError) -> str:
 
 
 def _hint(message: str) -> str:
-    """Return a hint with the closest choice if `message` reports an invalid one, else an empty string."""
+    """Return a hint with the closest valid choice if `message` reports an invalid choice, else an empty string."""
     match = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message)
     if not match:
         return ""
@@ -98,13 +98,13 @@ def _hint(message: str) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-#: Global option that shows the traceback of a defect.
+#: Global option that shows the traceback of an unexpected error.
 _DEBUG = "--debug"
-#: Options of commands that name a file to write.
+#: Options, of any command, that name a file to write.
 _OUTPUTS = ("output", "plot", "svg", "csv", "junit", "report", "waves", "datapath", "sv_package")
-#: Reasons why standard output cannot be written.
+#: Error numbers that mean that standard output cannot be written.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
-#: Characters after which a message is truncated.
+#: Maximum length of a message in characters.
 _LONGEST = 2_000
 
 
@@ -116,7 +116,7 @@ def _can_be_passed(word: str) -> bool:
 
 
 def _in_one_line(message: object) -> str:
-    """Return a message as one line of limited length."""
+    """Return a message as one line, truncated to a maximum length."""
     text = str(message)
     if len(text) > _LONGEST:
         text = f"{text[:_LONGEST]}..."
@@ -165,7 +165,7 @@ def command_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line, by default ``sys.argv[1:]``, and return the exit status.
+    """Run a command line, by default ``sys.argv[1:]``, and return the exit status.
 
     Parameters
     ----------
@@ -178,11 +178,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Exit status: 0 all results agree, 1 a mismatch, 2 bad input or output that cannot be written, 70 a defect of
         this program, 130 interrupted, 141 the reader of standard output has left.
     """
-    if sys.stdout is None:  # a file opened later would get its descriptor
+    if sys.stdout is None:  # otherwise a file opened later would get the same descriptor
         print("sptc: standard output is closed", file=sys.stderr)
         return 2
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # file names may hold bytes that are not text
+        sys.stdout.reconfigure(errors="backslashreplace")  # file names may contain bytes that are not valid text
     words = sys.argv[1:] if arguments is None else arguments
     command = next((f"sptc {word}" for word in words if not word.startswith("-")), "sptc")
     try:
@@ -214,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
-    """Parse the words, check that no two outputs are one file, and execute the command."""
+    """Parse the command line, check that no two outputs have the same path, and execute the command."""
     parser = command_parser()
     if word := next((word for word in words if not _can_be_passed(word)), None):
         parser.error(f"{word!r}: an argument cannot hold a NUL or a surrogate that stands for no byte")
@@ -238,7 +238,7 @@ def _failed(command: str, message: object, status: int = 2) -> int:
 
 
 def _defect(command: str, error: Exception, words: Sequence[str]) -> int:
-    """Report an unexpected error: as one sentence, or with its traceback if ``--debug`` is given."""
+    """Report an unexpected error in one sentence, or with a traceback if ``--debug`` is given."""
     if _DEBUG in words:
         raise error
     return _failed(command, f"a defect of sptc: {type(error).__name__}: {error}; `sptc {_DEBUG} ...` says where", 70)

@@ -10,7 +10,7 @@ __all__ = ["add_parser"]
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the subcommand."""
+    """Add the parser of ``sptc native`` to the command line."""
     parser = commands.add_parser(
         "native",
         help="write the sources of the C++ library libsptc, with examples",

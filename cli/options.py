@@ -1,4 +1,4 @@
-"""Options and argument types that several commands share. Each option is declared here once, with one help text."""
+"""Command line options and argument types that several commands share, each declared once with one help text."""
 
 import argparse
 from collections.abc import Callable
@@ -29,15 +29,15 @@ __all__ = [
     "words",
 ]
 
-#: Upper bounds. Semaphores and numpy seeds take at most a C integer.
+#: Upper bounds of the number of processes, and of all other integers: semaphores and numpy seeds take a C integer.
 _MOST_PROCESSES, _LARGEST = 1024, (1 << 63) - 1
 _DIGITS = 30
-#: Upper bounds of K tiles in a slice and of slices, above those of any matrix.
+#: Upper bounds of K tiles per slice and of slices, larger than any matrix needs.
 _MOST_TILES, _MOST_SLICES = 1 << 24, 4096
 
 
 def architecture(word: str) -> str:
-    """Parse an architecture or an assembler target."""
+    """Parse the name of an architecture or of an assembler target."""
     try:
         return target_named(word).name
     except InstructionError as error:
@@ -45,10 +45,10 @@ def architecture(word: str) -> str:
 
 
 def integer(least: int, most: int = _LARGEST) -> Callable[[str], int]:
-    """Return an argument type for integers from `least` to `most`."""
+    """Return an argument type that accepts integers from `least` to `most`."""
 
     def read(word: str) -> int:
-        # Python refuses to parse thousands of digits. A truncated number is still above any bound.
+        # Python refuses to parse thousands of digits; a truncated number still exceeds any bound.
         value = int(word[:_DIGITS]) if word.removeprefix("-").isdecimal() else least - 1
         if value < least:
             raise argparse.ArgumentTypeError(f"must be an integer of {least} or more, not {shown(word)}")
@@ -59,7 +59,7 @@ def integer(least: int, most: int = _LARGEST) -> Callable[[str], int]:
     return read
 
 
-#: Argument type: a number of processes.
+#: Argument type for a number of processes.
 _processes = integer(1, _MOST_PROCESSES)
 
 
@@ -86,13 +86,13 @@ def positive(word: str) -> float:
 
 
 def split(word: str) -> int | tuple[int, ...]:
-    """Parse a number of slices, or a comma-separated list with the number of K tiles of each slice."""
+    """Parse a number of slices of K, or a comma-separated list with the number of K tiles in each slice."""
     first, *others = (integer(1, _MOST_TILES)(part) for part in word.split(",", _MOST_SLICES))
     return (first, *others) if others else first
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Parse comma-separated words."""
+    """Parse a comma-separated list of words."""
     return tuple(text.split(","))
 
 
@@ -109,7 +109,7 @@ def _switch(text: str) -> dict[str, Any]:
     return {"action": "store_true", "help": text}
 
 
-#: Keywords of ``add_argument`` by the destination of the option.
+#: Keyword arguments of ``add_argument`` for each shared option.
 _SHARED: dict[str, dict[str, Any]] = {
     # Output
     "json": _switch("print one JSON object and nothing else"),
@@ -186,14 +186,14 @@ _SHORT = {"output": ("-o",)}
 
 
 def flag(name: str) -> str:
-    """Return the spelling of the option with this destination, e.g. ``--step-bytes`` for ``step_bytes``."""
+    """Return an option as it is written on the command line, e.g. ``--step-bytes`` for ``step_bytes``."""
     return f"--{name.replace('_', '-')}"
 
 
 def add(
     parser: "argparse.ArgumentParser | argparse._ArgumentGroup", *names: str, note: str = "", **changes: Any
 ) -> None:
-    """Add shared options to a parser or a group of options, by their destinations, e.g. ``"step_bytes"``.
+    """Add shared options to a parser or a group of options, by names such as ``"step_bytes"``.
 
     `note` is appended to the help texts, e.g. ``" (default sm_90)"``. `changes` are keywords of
     :meth:`~argparse.ArgumentParser.add_argument` that differ for this command.
@@ -209,7 +209,7 @@ _NUMERICS = ("alignment", "fp8_alignment", "products")
 
 
 def add_numerics(parser: argparse.ArgumentParser) -> None:
-    """Add the options that :func:`changed_numerics` reads."""
+    """Add the options for changed numerics parameters, which :func:`changed_numerics` reads."""
     group = parser.add_argument_group(
         "other numerics than those of the architecture",
         "What a datapath with other parameters would compute; for the golden model and libsptc (back end native).",
@@ -218,7 +218,7 @@ def add_numerics(parser: argparse.ArgumentParser) -> None:
 
 
 def changed_numerics(options: argparse.Namespace, instruction: Instruction | None, arch: str) -> dict[str, int]:
-    """Return the changes that the options ask for, as :meth:`~sptc.isa.numerics.Numerics.replace` takes them.
+    """Return the changed numerics parameters as keyword arguments of :meth:`~sptc.isa.numerics.Numerics.replace`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""``sptc pack``: write conformance packs."""
+"""``sptc pack``: write conformance packs, which distinguish the right model of an instruction from wrong ones."""
 
 import argparse
 import json
@@ -21,14 +21,14 @@ from .progress import progress_bar
 
 __all__ = ["ALL", "INSTRUCTIONS", "add_parser", "architecture_or_all", "write_packs"]
 
-#: Word that stands for all instructions, or for all architectures.
+#: Word for all instructions or all architectures on the command line.
 ALL = "all"
-#: Help text of the argument that names instructions.
+#: Help text of the argument for instructions.
 INSTRUCTIONS = "instructions in PTX syntax, for tcgen05 with shape and types in brackets, or 'all'; one pack for each"
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the subcommand."""
+    """Add the parser of ``sptc pack`` to the command line."""
     parser = commands.add_parser(
         "pack",
         help="write conformance packs: few cases that tell the right model from wrong ones",
@@ -57,7 +57,7 @@ def architecture_or_all(word: str) -> str:
 
 @dataclass(frozen=True)
 class _Job:
-    """One pack to write."""
+    """One conformance pack to write."""
 
     name: str
     arch: str
@@ -69,7 +69,7 @@ class _Job:
 
 
 def write_packs(options: argparse.Namespace, instructions: Sequence[str]) -> int:
-    """Write the packs of the instructions, print a line for each and return the exit status."""
+    """Write the conformance packs of these instructions, print a line for each and return the exit status."""
     architectures = None if options.arch is None or ALL in options.arch else options.arch
     subjects = list(dict.fromkeys(_subjects(instructions, architectures)))
     folder: Path = options.output
@@ -93,7 +93,7 @@ def write_packs(options: argparse.Namespace, instructions: Sequence[str]) -> int
 
 
 def _subjects(instructions: Sequence[str], architectures: Sequence[str] | None) -> Iterator[tuple[str, str]]:
-    """Yield instruction and architecture of each pack."""
+    """Yield the instruction and the architecture of each conformance pack to write."""
     if ALL in instructions:
         if len(instructions) > 1:
             raise InstructionError("'all' already names every instruction: leave out the others")
@@ -108,7 +108,7 @@ def _subjects(instructions: Sequence[str], architectures: Sequence[str] | None) 
 
 
 def _written(jobs: list[_Job], processes: int) -> Iterator[dict[str, Any]]:
-    """Write packs on several processes; yield the row of each in order of completion."""
+    """Write conformance packs on several processes; yield the table row of each pack when it is written."""
     done = 0
     with progress_bar("pack") as progress, local_pool(min(processes, len(jobs))) as pool:
         for rows in pool.run(_write_one, ((job,) for job in jobs)):
@@ -118,7 +118,7 @@ def _written(jobs: list[_Job], processes: int) -> Iterator[dict[str, Any]]:
 
 
 def _write_one(job: _Job) -> dict[str, Any]:
-    """Write a pack; return its row of the printed table."""
+    """Write a conformance pack and return its row of the printed table."""
     pack = choose_pack(subject_named(job.name), job.arch, job.seed)
     write_pack(job.path, pack)
     return {

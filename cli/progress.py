@@ -1,4 +1,4 @@
-"""A progress bar on a terminal."""
+"""Progress bar for long commands, shown on a terminal."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,11 +10,11 @@ __all__ = ["progress_bar"]
 
 @contextmanager
 def progress_bar(unit: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar while the context is open; yield its callback ``progress(done, total)``.
+    """Show a progress bar while the context is open; yield a function ``progress(done, total)`` that updates it.
 
     `unit` is the name of one unit of work.
     """
-    tqdm.monitor_interval = 0  # tqdm's monitor thread is unsafe where workers are forked
+    tqdm.monitor_interval = 0  # processes must not be forked while tqdm's monitor thread runs
     with tqdm(unit=unit, disable=None, leave=False) as bar:
 
         def progress(done: int, total: int) -> None:

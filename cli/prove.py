@@ -19,16 +19,16 @@ from .reports import Check, check_reports, report
 
 __all__ = ["add_parser"]
 
-#: Presets whose properties ``--quick`` proves.
+#: Presets for which ``--quick`` proves properties.
 _QUICK = ("tiny", "hopper")
-#: Longest recorded processor time, in seconds, of a proof in the quick set.
+#: Maximum recorded processor time of a proof that ``--quick`` runs, in seconds.
 _QUICK_SECONDS = 10.0
 #: Default time limit per solver query, in seconds.
 _LIMIT = 400.0
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the subcommand."""
+    """Add the parser of ``sptc prove`` to the command line."""
     parser = commands.add_parser(
         "prove",
         help="prove properties of the hardware",
@@ -124,11 +124,11 @@ def _print_line(text: str) -> None:
 
 
 def _print_nothing(text: str) -> None:
-    """Print nothing; JSON is printed at the end."""
+    """Print nothing: with ``--json``, all results are printed at the end."""
 
 
 class _Recorder:
-    """Writes each proof to the record file at once, so that an interrupted run can be continued."""
+    """Writes each proof to the record file as soon as it is finished, so that an interrupted run can be continued."""
 
     def __init__(self, path: Path, cases: list[Any]) -> None:
         from ..formal.record import read_record
@@ -139,7 +139,7 @@ class _Recorder:
         self.record = read_record(path)
 
     def enter(self, outcome: Any, proof: Any) -> None:
-        """Add a case to the record if it is proved."""
+        """Add a proof to the record if it succeeded."""
         if outcome.result != "proved":
             return
         self._missing -= 1
@@ -149,7 +149,7 @@ class _Recorder:
             self.record.write(self._path)
 
     def finish(self) -> None:
-        """Remove proofs that no property needs any more, if all cases were proved."""
+        """Remove proofs that no property needs from the record, provided that all proofs of this run succeeded."""
         from ..formal.record import Record, source_digest
 
         if not self._missing:
@@ -157,7 +157,7 @@ class _Recorder:
 
 
 def _settled(proofs: list[Any], jobs: int, limit: float, recorder: _Recorder | None) -> Generator[Any, None, None]:
-    """Yield outcomes in order of completion; the longest cases are started first."""
+    """Yield the outcomes of proofs in order of completion; the longest proofs are started first."""
     from ..formal.record import expected_seconds, settle_unless_recorded
 
     known = recorder.record.by_digest if recorder else {}

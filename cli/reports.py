@@ -14,7 +14,7 @@ __all__ = ["Check", "check_reports", "report"]
 
 @dataclass(frozen=True)
 class Check:
-    """Result of one check.
+    """Result of one check in a report for continuous integration.
 
     Attributes
     ----------
@@ -33,13 +33,13 @@ class Check:
 
 
 def check_reports(options: argparse.Namespace) -> None:
-    """Raise a `FileError`, before the work, if the report file cannot be written."""
+    """Raise a `FileError` before any work is done if the file of ``--junit`` cannot be written."""
     if options.junit:
         require_writable(options.junit)
 
 
 def report(options: argparse.Namespace, checks: Iterable[Check], seed: int | None = None) -> None:
-    """Write the reports that the options ``--junit`` and ``--github`` request; `seed` is that of a random run.
+    """Write the reports that ``--junit`` and ``--github`` request; `seed` is the seed of the run, if it was random.
 
     Raise a `FileError` if a file cannot be written.
     """

@@ -24,7 +24,7 @@ __all__ = ["add_parser"]
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the subcommand."""
+    """Add the parser of ``sptc run`` to the command line."""
     parser = commands.add_parser(
         "run",
         help="replay register files and compare with the recorded results",
@@ -63,12 +63,12 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _with_waves(options: argparse.Namespace) -> list[list[Outcome]]:
-    """Replay one tile in Amaranth's simulator and write its waves."""
+    """Replay one tile of a register file in Amaranth's simulator and write its waves."""
     from ..sim.engine.engine import engine_for
 
     if len(options.files) != 1:
         raise FileError(f"--waves takes exactly one register file, not {len(options.files)}")
-    # Check the file first: Amaranth warns if a simulator is created and never run.
+    # Check the file before a simulator is created: Amaranth warns about a simulator that never runs.
     [checked] = _replayed(options, "golden", 1)
     if len(checked) != 1:
         raise FileError(f"--waves takes one register file, but {options.files[0]} holds {len(checked)} sets")
@@ -78,7 +78,7 @@ def _with_waves(options: argparse.Namespace) -> list[list[Outcome]]:
 
 
 def _replayed(options: argparse.Namespace, backend: str, limit: int | None) -> Iterator[list[Outcome]]:
-    """Yield the outcomes of each file: one for a register file, several for a file of dot products."""
+    """Yield the outcomes of each file: one of a register file, one per set of an archive of dot products."""
     paths: list[Path] = options.files or [*shipped()]
     if not paths:
         raise FileError("the shipped recordings are not installed: install them with `pip install sptc-recordings`")

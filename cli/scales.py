@@ -1,4 +1,4 @@
-"""``sptc scales``: convert block scales between row order and the order in blocks of 128 x 4."""
+"""``sptc scales``: convert block scales between row-major order and blocks of 128 x 4."""
 
 import argparse
 import json
@@ -14,7 +14,7 @@ __all__ = ["add_parser"]
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the subcommand."""
+    """Add the parser of ``sptc scales`` to the command line."""
     parser = commands.add_parser(
         "scales",
         help="convert block scales between row order and the order in blocks of 128 x 4",

@@ -1,4 +1,4 @@
-"""``sptc sweep``: area and throughput of a grid of configurations."""
+"""``sptc sweep``: area and throughput of units for a grid of datapath configurations."""
 
 import argparse
 import json
@@ -14,7 +14,7 @@ __all__ = ["add_parser"]
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the subcommand."""
+    """Add the parser of ``sptc sweep`` to the command line."""
     parser = commands.add_parser(
         "sweep",
         help="list area and throughput of a grid of configurations",

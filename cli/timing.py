@@ -1,4 +1,4 @@
-"""``sptc timing``: cycles of instructions on silicon, and the resource that limits them."""
+"""``sptc timing``: cycles of instructions on a real GPU, and the resource that limits them."""
 
 import argparse
 import json
@@ -18,7 +18,7 @@ __all__ = ["add_parser"]
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the subcommand."""
+    """Add the parser of ``sptc timing`` to the command line."""
     parser = commands.add_parser(
         "timing",
         help="print the cycles of instructions on silicon, and the resource that limits them",
@@ -94,7 +94,7 @@ def _tile(text: str) -> Tile:
 
 
 def _product(options: argparse.Namespace) -> int:
-    """Print the cycles of a product by an instruction; if it is sparse, also by its dense twin, and the speed-up."""
+    """Print the cycles of a product with an instruction, and for a sparse one its dense form and the speed-up."""
     if options.instruction is None or options.svg:
         raise InstructionError("--product needs INSTRUCTION and cannot be combined with --svg")
     instruction = in_registers(options.instruction, options.arch or ARCHITECTURE)

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser"]
 
-#: Options that apply only to the random tile of an instruction.
+#: Options that apply only if the operands are a random tile.
 _DRAWN_OPTIONS = ("distribution", "nibbles", "seed")
 _TILE_OPTIONS = ("arch", *_DRAWN_OPTIONS)
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the subcommand."""
+    """Add the parser of ``sptc trace`` to the command line."""
     parser = commands.add_parser(
         "trace",
         help="print the computation of one output, from the golden model and from the signals of the hardware",
@@ -106,7 +106,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _draw(options: argparse.Namespace, traced: "TracedOutput") -> None:
-    """Write the pictures that the options ask for."""
+    """Write the pictures that ``--svg`` and ``--datapath`` request."""
     from ..show.step import draw_step
 
     if options.svg:
@@ -120,7 +120,7 @@ def _draw(options: argparse.Namespace, traced: "TracedOutput") -> None:
 
 
 def _trace_product(options: argparse.Namespace) -> int:
-    """Trace an output of the product of the caller's matrices, instruction by instruction along K."""
+    """Trace one output of the product of two given matrices, instruction by instruction along K."""
     from ..gemm.trace_operands import output_operands
     from ..verify.trace_output import trace_chain
 
@@ -159,7 +159,7 @@ def _trace_product(options: argparse.Namespace) -> int:
 
 
 def _numerics(options: argparse.Namespace, i: Instruction, arch: str) -> Numerics | None:
-    """Return the numerics that the options change; None without any."""
+    """Return the numerics parameters as changed by options; None if no option changes any."""
     changes = changed_numerics(options, i, arch)
     return numerics(i, arch).replace(**changes) if changes else None
 
@@ -169,7 +169,7 @@ def _default_arch(i: Instruction) -> str:
 
 
 def _random_tile(options: argparse.Namespace) -> Recorded:
-    """Draw one random tile of an instruction."""
+    """Draw the operands of one random tile of an instruction."""
     subject = resolve(options.source, options.arch)
     i = subject.instruction
     arch = require_placed(subject, options.arch or _default_arch(i))

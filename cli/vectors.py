@@ -1,4 +1,4 @@
-"""``sptc vectors``: write seeded operands with expected results, for other testbenches."""
+"""``sptc vectors``: write random operands with expected results as test vectors for other testbenches."""
 
 import argparse
 import json
@@ -21,16 +21,16 @@ from .options import add, flag
 
 __all__ = ["add_parser"]
 
-#: Options of vectors only. They have no default, so that the aliases can refuse them.
+#: Options that only `sptc vectors` has. They have no default, so that the old names of other commands can reject them.
 _VECTOR_OPTIONS = ("tiles", "format", "level", "distribution", "nibbles", "backend", "bench")
-#: Options of the aliases `vectors --pack` and `vectors --check` only.
+#: Options that only `vectors --pack` and `vectors --check` have.
 _ALIAS_OPTIONS = ("results", "jobs", "junit", "github")
-#: Default architecture, if it has the instruction.
+#: Architecture by default, if it has the instruction.
 _DEFAULT_ARCH = "sm_90"
 
 
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    """Add the subcommand."""
+    """Add the parser of ``sptc vectors`` to the command line."""
     parser = commands.add_parser(
         "vectors",
         help="write seeded vectors of an instruction with expected results",
@@ -113,7 +113,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _execute_alias(options: argparse.Namespace) -> int:
-    """Execute `sptc pack` or `sptc judge` under its former name."""
+    """Execute `sptc pack` or `sptc judge` for their old names, `vectors --pack` and `vectors --check`."""
     former = "--pack" if options.pack else "--check"
     excluded = ["instruction", *_VECTOR_OPTIONS, *DATAPATH_OPTIONS]
     excluded += ["check", "results", "junit", "github"] if options.pack else ["output", "arch", "jobs"]
@@ -129,14 +129,14 @@ def _execute_alias(options: argparse.Namespace) -> int:
 
 
 def _first_present(options: argparse.Namespace, names: Sequence[str]) -> str:
-    """Return the first of these options that is given, as it is spelled, or an empty string."""
+    """Return the first of these options that is given, as written on the command line, or an empty string."""
     spellings = {"instruction": "INSTRUCTION", "alignment_bits": "--alignment"}
     present = [name for name in names if getattr(options, name) not in (None, False, [])]
     return spellings.get(present[0], flag(present[0])) if present else ""
 
 
 def _request(text: str, options: argparse.Namespace) -> VectorRequest:
-    """Return the request for the vectors of one instruction."""
+    """Return the request for the test vectors of one instruction."""
     choices: dict[str, Any] = {name: getattr(options, name) for name in _VECTOR_OPTIONS}
     choices = {name: value for name, value in choices.items() if value is not None}
     if text.endswith(".npz"):
@@ -159,7 +159,7 @@ def _request(text: str, options: argparse.Namespace) -> VectorRequest:
 
 
 def _request_of_file(path: str, options: argparse.Namespace, choices: dict[str, Any]) -> VectorRequest:
-    """Return the request for the tiles of a register file."""
+    """Return the request for test vectors from the tiles of a register file."""
     if superfluous := _first_present(options, ("tiles", "distribution", "nibbles", "arch", "bench", *DATAPATH_OPTIONS)):
         raise OperandError(f"{superfluous} is about random tiles and cannot be combined with FILE.npz")
     file = read(path)
@@ -170,7 +170,7 @@ def _request_of_file(path: str, options: argparse.Namespace, choices: dict[str, 
 
 
 def _summary(manifest: dict[str, Any], folder: Path) -> str:
-    """Return one line about the files that were written."""
+    """Return one line of text about the written files."""
     size = sum(file["bytes"] for file in manifest["files"].values())
     tables = ", ".join(f"{table['name']} {table['count']} x {table['bits']} bits" for table in manifest["tables"])
     return (

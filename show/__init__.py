@@ -1,1 +1,1 @@
-"""Instructions, datapaths, steps and results as text, as JSON values and as pictures."""
+"""Conversion of instructions, datapaths, trace steps and results to text, JSON values and pictures."""

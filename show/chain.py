@@ -1,4 +1,4 @@
-"""The instruction chain of an output that differs: accumulator, products and result of each instruction."""
+"""Chain of instructions that computes a differing output: accumulator, products and result of each instruction."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -21,42 +21,42 @@ from ..verify.trace_golden import golden_traces
 
 __all__ = ["Link", "OutputChain", "chain_of"]
 
-#: Number of instructions that are printed.
+#: Maximum number of instructions of a chain that are printed.
 _SHOWN = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """One instruction of a chain."""
+    """One instruction of a chain along K."""
 
-    #: Index of the slice of K, and index of the chain in the slice.
+    #: Index of the slice of K, and index of the instruction chain within the slice.
     slice: int
     chain: int
     instruction: int  #: Index of the instruction along K
-    #: Codes of the accumulator and of the result.
+    #: Codes of the accumulator (`c`) and of the result (`d`).
     c: int
-    products: float | int  #: Exact sum of the products, rounded once to a float
+    products: float | int  #: Exact sum of the products of the instruction, rounded once to a float
     d: int
-    wanted: bool  #: Whether this result, stored as an output, would have the expected code of Y
+    wanted: bool  #: Whether the result, stored as an output, would give the expected code of Y
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputChain:
-    """All instructions of the first output that differs, as the nearest way computes it."""
+    """All instructions of the first output that differs, computed with the best matching method of summation."""
 
-    miss: Miss  #: The output that differs, and the way that computes it
-    links: tuple[Link, ...]  #: All instructions in the order of the slices
+    miss: Miss  #: The differing output, and the method of summation that computes it
+    links: tuple[Link, ...]  #: Instructions in the order of the slices of K
     slices: tuple[float | int, ...]  #: Result of each slice of K
     exact: float | int  #: Exact sum of all products of the output
 
     @property
     def shown(self) -> tuple[Link, ...]:
-        """The last instructions up to one whose result matches the expected code, or up to the end."""
+        """Last instructions of the chain up to one with a result that matches the expected code, or to the end."""
         last = max((number for number, link in enumerate(self.links) if link.wanted), default=len(self.links) - 1)
         return self.links[max(0, last + 1 - _SHOWN) : last + 1]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the chain as JSON values: codes as hexadecimal words, Inf and NaN as words."""
+        """Return the chain as JSON values, with codes as hexadecimal text and Inf and NaN as strings."""
         bits = self.miss.output.factors.instruction.d.bits
 
         def link_as_dict(link: Link) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class OutputChain:
 
 
 def chain_of(miss: Miss) -> OutputChain:
-    """Recompute the first output that differs with the golden model, instruction by instruction.
+    """Recompute the first differing output with the golden model, instruction by instruction.
 
     `miss` is the nearest way, from :func:`sptc.identify`.
     """
@@ -108,7 +108,7 @@ def chain_of(miss: Miss) -> OutputChain:
 
 
 def _links(output: Output, wanted: int) -> Iterator[tuple[Link, list[float | int]]]:
-    """Yield every instruction and the values of its products."""
+    """Yield every instruction of the chain of an output, with the values of its products."""
     factors, i = output.factors, output.factors.instruction
     zero = np.zeros((1, 1, 1), CONTAINERS[i.d.bits])
     nibbles, scale_a, scale_b = (
@@ -135,7 +135,7 @@ def _links(output: Output, wanted: int) -> Iterator[tuple[Link, list[float | int
 
 
 def _scaled(products: Iterable[Product], i: Instruction, operands: MatrixOperands) -> list[float | int]:
-    """Return the values of the products of one row and one column, multiplied by their block scales."""
+    """Return the products of one row and one column as numbers, multiplied by their block scales."""
     if not (i.scale_size and i.scale_format):
         return [product.value for product in products]
     factors = [1.0] * i.scale_size

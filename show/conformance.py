@@ -1,4 +1,4 @@
-"""Conformance packs, and comparisons of results with them, as text and as JSON values."""
+"""Conformance packs, and comparison of results with packs, as text and as JSON values."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ __all__ = ["judgement_as_dict", "packs_text", "packs_total"]
 
 
 def packs_total(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Return totals over packs: packs, cases, and pairs of instruction and neighbour.
+    """Return totals over conformance packs: number of packs, cases, and pairs of instruction and neighbour.
 
     Each row is of one pack, with the keys ``file``, ``instruction``, ``arch``, ``cases``, ``candidates``,
     ``told_apart``, ``missed``, ``same`` and ``alike``.
@@ -21,7 +21,7 @@ def packs_total(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def packs_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return one line per pack, the neighbours that it does not distinguish, and the totals."""
+    """Return a text with one line per conformance pack, the neighbours that it does not distinguish, and totals."""
     lines = []
     for row in rows:
         lines.append(
@@ -42,7 +42,7 @@ def packs_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def judgement_as_dict(pack: Pack, judgement: Judgement) -> dict[str, object]:
-    """Return the comparison of results with a pack as JSON values."""
+    """Return the comparison of results with a conformance pack as JSON values."""
     fmt, first = pack.file.instruction.d, judgement.first
     place = None
     if first:

@@ -1,4 +1,4 @@
-"""Diagrams of datapaths: the unit, the array of units behind streams, and the three tops."""
+"""Block diagrams of datapaths: the unit, the array of units with its streams, and the three top modules."""
 
 from collections.abc import Callable
 
@@ -10,13 +10,13 @@ from .unit import draw_unit
 __all__ = ["TOPS", "datapath"]
 
 _LEFT = 14
-#: Rows or columns that are drawn. If there are more, dots stand between the first ones and the last one.
+#: Maximum number of rows or columns that are drawn. In a larger array, dots are drawn before the last one.
 _MOST = 4
 _UNIT, _PITCH_X, _PITCH_Y = (112, 44), 140, 66
 
 
 def _draw_core(config: CoreConfig, theme: Theme) -> Diagram:
-    """Draw an array: the logic that exists once for each row or column, and the units."""
+    """Draw an array of units: the logic of each row, the logic of each column, and the units."""
     rows, columns = _shown(config.rows), _shown(config.columns)
     grid, top = 250.0, 170.0
     width, height = grid + len(columns) * _PITCH_X + 20, top + len(rows) * _PITCH_Y + 60
@@ -43,7 +43,7 @@ def _draw_core(config: CoreConfig, theme: Theme) -> Diagram:
 
 
 def _shown(count: int) -> list[int | None]:
-    """Return the indices of the rows or columns to draw; None marks a gap."""
+    """Return the indices of the rows or columns to draw; None is a gap for those not drawn."""
     return [*range(count)] if count <= _MOST else [*range(_MOST - 2), None, count - 1]
 
 
@@ -79,12 +79,12 @@ _DRAWINGS: dict[str, Callable[[CoreConfig, Theme], Diagram]] = {
     "warpgroup": draw_warpgroup,
     "tcgen05": draw_tcgen05,
 }
-#: Datapaths that can be drawn.
+#: Names of the datapath modules that can be drawn.
 TOPS = tuple(_DRAWINGS)
 
 
 def datapath(config: CoreConfig | str, top: str = "unit", theme: Theme = Theme.AUTO) -> Diagram:
-    """Draw a datapath; the picture shows itself in a notebook.
+    """Draw a datapath as a block diagram, which a notebook displays.
 
     Parameters
     ----------

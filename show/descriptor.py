@@ -25,30 +25,30 @@ __all__ = ["ExplainedDescriptor", "explained_descriptor"]
 
 _HEXADECIMAL = re.compile(r"0[xX]([0-9a-fA-F_']+)[uUlL]*")
 _FAMILIES = ("wgmma", "tcgen05")
-#: Maximum number of readings of an instruction descriptor that are printed.
+#: Maximum number of possible meanings of an instruction descriptor that are printed.
 _MOST_READINGS = 12
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ExplainedDescriptor:
-    """Decoded fields of a descriptor, their meaning and their problems."""
+    """Decoded fields of a descriptor, with their meanings and problems."""
 
     value: int
-    bits: int  #: Width: 64 for a matrix descriptor, 32 for an instruction descriptor
+    bits: int  #: Width in bits: 64 for a matrix descriptor, 32 for an instruction descriptor
     title: str  #: Kind of the descriptor, as a heading
     fields: tuple[DescriptorField, ...]
-    notes: tuple[str, ...]  #: Meanings of several fields together
-    problems: tuple[str, ...]  #: Problems of several fields together
+    notes: tuple[str, ...]  #: Meanings that follow from several fields together
+    problems: tuple[str, ...]  #: Problems that follow from several fields together
 
     @property
     def every_problem(self) -> list[str]:
-        """Problems of single fields, then of fields together."""
+        """All problems: first those of single fields, then those of several fields together."""
         wrong = [field for field in self.fields if field.problem]
         single = [f"bit{'s' * (one.width > 1)} {_bits(one)}, {one.name}: {one.problem}" for one in wrong]
         return [*single, *self.problems]
 
     def as_dict(self) -> dict[str, object]:
-        """Return the explanation as JSON data."""
+        """Return the explanation of the descriptor as JSON data."""
         return {
             "descriptor": f"{self.value:#0{self.bits // 4 + 2}x}",
             "of": self.title,
@@ -75,7 +75,7 @@ def _bits(field: DescriptorField) -> str:
 
 
 def explained_descriptor(text: str, operand: str | None = None, major: str | None = None) -> ExplainedDescriptor | None:
-    """Explain a text that begins with a hexadecimal number; return None for any other text.
+    """Explain a descriptor, given as text that begins with a hexadecimal number; return None for any other text.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def _matrix(value: int, rest: str, operand: str | None, major: str | None) -> Ex
             }
             notes += [f"{name}: fits" for name, wrong in verdicts.items() if not wrong]
         lines = [f"{name}: {problem}" for name, wrong in verdicts.items() for problem in wrong]
-        if all(verdicts.values()):  # the operand and major are unknown, so the descriptor is valid if it fits any
+        if all(verdicts.values()):  # operand and major may be unknown; valid if one combination fits
             problems = lines
         else:
             notes += lines
@@ -138,7 +138,7 @@ def _matrix(value: int, rest: str, operand: str | None, major: str | None) -> Ex
 
 
 def _tile_problems(subject: Subject, operand: str, tile: SharedTile) -> list[str]:
-    """Return the reasons why an operand does not fit a tile; empty if it fits."""
+    """Return the reasons why a tile in shared memory does not fit an operand; empty if it fits."""
     shape, d = tile_shape(subject.instruction, operand, subject.opcode), tile.descriptor
     try:
         check_tile(subject.instruction, subject.opcode, shape.fmt, d.swizzle.name, tile.major)

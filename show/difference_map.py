@@ -1,4 +1,4 @@
-"""Map of the outputs that differ from a correct product: as text and as a picture."""
+"""Map of the outputs of a matrix product that differ from the correct product, as text and as a picture."""
 
 import importlib
 from dataclasses import dataclass
@@ -11,27 +11,27 @@ from ..infra.figures import drawn, sheet
 
 __all__ = ["DifferenceMap"]
 
-#: Most rows and columns of cells, in text and in a picture.
+#: Maximum numbers of rows and columns of cells, in text and in a picture.
 _TEXT, _PICTURE = (32, 64), (64, 64)
-#: Letters of a cell: none of its outputs differs, some, at least half, all.
+#: Letter of a cell by the share of its outputs that differ: none, some, at least half, all.
 _LETTERS = ".-+#"
 _COLOURS = ("#eef3f7", "#f6c48f", "#e8833a", "#b3261e")
 _MEANINGS = ("none differs", "some differ", "at least half differ", "all differ")
 #: Sizes of the picture in inches.
 _CELL, _LEFT, _TOP, _RIGHT, _BOTTOM = 0.13, 0.85, 0.95, 0.4, 0.55
 _LEAST_WIDTH = 7.5
-#: Rows or columns between two labels, at least, in cells.
+#: Minimum number of rows or columns of cells between two labels.
 _LABELLED = 8
 
 
 @dataclass(frozen=True, eq=False)
 class DifferenceMap:
-    """Outputs that differ, in blocks of a power of two rows and columns."""
+    """Map of differing outputs in cells; rows and columns per cell are powers of two."""
 
     differing: NDArray[np.bool_]  #: Shape (M, N)
 
     def _cells(self, most: tuple[int, int]) -> tuple[NDArray[np.intp], tuple[int, int]]:
-        """Return the level of each cell, 0 to 3, and the rows and columns of a cell."""
+        """Return the level of each cell (0: no output differs; 3: all differ), and the rows and columns per cell."""
         shape = self.differing.shape
         height, width = (
             next(1 << power for power in range(40) if -(-length // (1 << power)) <= count)
@@ -62,7 +62,7 @@ class DifferenceMap:
         return "\n".join(lines)
 
     def svg(self, title: str) -> bytes:
-        """Draw the map with a title.
+        """Draw the map of differing outputs as a picture with a title.
 
         Raises
         ------
@@ -97,7 +97,7 @@ class DifferenceMap:
 
 
 def _wrapped(text: str, letters: int) -> list[str]:
-    """Break a text into lines of at most `letters` letters."""
+    """Break a text into lines of at most `letters` characters."""
     lines = [""]
     for word in text.split():
         joined = f"{lines[-1]} {word}".strip()

@@ -18,27 +18,27 @@ __all__ = ["EVIDENCE_LEVELS", "instruction_rows", "instructions_as_dicts", "mark
 
 @dataclass(frozen=True, kw_only=True)
 class _Row:
-    """A row of the table of instructions."""
+    """A row of the table of modelled instructions."""
 
-    #: Text of each cell of the row.
+    #: Text of the first cells of the row.
     name: str
     shapes: str
     types: str
-    #: Instructions of the row, with opcodes of ``tcgen05``; all have the same architectures and sparsity. M and N do
-    #: not affect the evidence, so one of each is listed.
+    #: Instructions of the row, with opcodes of ``tcgen05``; all have the same architectures and sparsity. The evidence
+    #: does not depend on M and N, so only one M and N is listed.
     instructions: tuple[tuple[Opcode | None, Instruction], ...]
-    spelled: tuple[str, ...]  #: Names of the instructions
+    spelled: tuple[str, ...]  #: Names of the instructions in PTX syntax
 
     @property
     def sparsity(self) -> str:
-        """Sparsity structure of A, or ``dense``."""
+        """Sparsity structure of A such as ``2:4``, or ``dense``."""
         granularity = self.instructions[0][1].granularity
         return granularity.name if granularity else "dense"
 
 
-#: Maximum characters per line.
+#: Maximum number of characters per printed line.
 _WIDTH = 100
-#: One sentence about each level of evidence.
+#: Meaning of each level of evidence, one sentence per level.
 EVIDENCE_LEVELS = [f"{level.value.capitalize()}: {level.meaning}." for level in Evidence]
 
 
@@ -49,7 +49,7 @@ def _spellings() -> Iterator[tuple[Opcode | None, Instruction, dict[str, object]
 
 
 def _tcgen05_spellings() -> Iterator[tuple[Opcode | None, Instruction, dict[str, object]]]:
-    """Yield PTX opcodes followed by shape and types of the instruction descriptor in brackets; `n` lists all N."""
+    """Yield opcodes of ``tcgen05`` with shape and types of the instruction descriptor in brackets; `n` lists all N."""
     for opcode in every_opcode():
         for i in instructions_of_opcode(opcode):
             if i.n == opcode.columns[0]:
@@ -58,7 +58,7 @@ def _tcgen05_spellings() -> Iterator[tuple[Opcode | None, Instruction, dict[str,
 
 
 def _cells(instructions: Sequence[tuple[Opcode | None, Instruction]], absent: str) -> dict[str, str]:
-    """Return the evidence of some instructions per architecture, with the number of each level if levels differ."""
+    """Return the level of evidence of instructions by architecture, with counts if the levels differ."""
     cells = {}
     for arch in ARCHITECTURES:
         counts = Counter(evidence(i, arch, opcode=opcode) for opcode, i in instructions if arch in i.architectures)
@@ -92,7 +92,7 @@ def _row(row: Variant) -> _Row:
 
 
 def _shapes(opcodes: Sequence[Opcode]) -> str:
-    """Format M, N and K of opcodes that differ only in the number of CTAs or of block scales."""
+    """Return the shapes of opcodes that differ only in the number of CTAs or of block scales, as text."""
     words = {}
     for opcode in opcodes:
         rows = ", ".join(f"m{m}nNk{opcode.k}" for m in opcode.rows)
@@ -128,14 +128,14 @@ def _tcgen05_rows() -> Iterator[_Row]:
 def _matches(
     i: Instruction, names: Iterable[str], words: "Counter[str]", arch: str | None, sparse: bool | None
 ) -> bool:
-    """Return whether an instruction is selected by its names, its architectures and its sparsity."""
+    """Return whether an instruction has all the words, the architecture and the sparsity."""
     if sparse is not None and bool(i.sparse) != sparse:
         return False
     return (arch is None or target_named(arch).has(i)) and any(has_words(name, words) for name in names)
 
 
 def instructions_as_dicts(words: "Counter[str]", arch: str | None, sparse: bool | None) -> list[dict[str, object]]:
-    """Return every instruction that :func:`instruction_rows` selects, with its evidence, as JSON values."""
+    """Return the instructions that :func:`instruction_rows` selects, each with its evidence, as JSON values."""
     return [
         entry | {"evidence": _cells([(opcode, i)], "")}
         for opcode, i, entry in chain(_spellings(), _tcgen05_spellings())
@@ -144,7 +144,7 @@ def instructions_as_dicts(words: "Counter[str]", arch: str | None, sparse: bool 
 
 
 def instruction_rows(words: "Counter[str]", arch: str | None, sparse: bool | None) -> list[_Row]:
-    """Return the rows of instructions with all the words, of one architecture or any, and sparse or dense or any A."""
+    """Return the table rows of instructions with all the words; None accepts any architecture or sparsity."""
     return [row for row in _rows() if _matches(row.instructions[0][1], row.spelled, words, arch, sparse)]
 
 
@@ -153,7 +153,7 @@ def _rows() -> Iterator[_Row]:
 
 
 def text_table(rows: Iterable[_Row], arch: str | None) -> str:
-    """Return the table for a terminal: instruction, shapes, types, and architectures by evidence."""
+    """Return the table of instructions as text: instruction, shapes, types, and architectures by evidence."""
     lines = []
     for row in rows:
         levels: dict[str, list[str]] = {}
@@ -170,7 +170,7 @@ def text_table(rows: Iterable[_Row], arch: str | None) -> str:
 
 
 def markdown_table(rows: Iterable[_Row] | None = None) -> str:
-    """Return rows (default: all) in Markdown: one line per row of the PTX syntax, one column per architecture."""
+    """Return table rows (default: all) in Markdown, with one column per architecture."""
     lines = [
         f"| instruction | shapes | types | A is | {' | '.join(ARCHITECTURES)} |",
         f"|{'---|' * (4 + len(ARCHITECTURES))}",

@@ -1,4 +1,4 @@
-"""The layout of an instruction as one object: placement of its operands, and numerics of an architecture."""
+"""Layout of an instruction: placement of its operands, and its numerics on an architecture."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -28,20 +28,20 @@ _ARCH = "sm_90"
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Layout:
-    """Lane, register and bits of each element of an instruction; prints itself, and draws itself in a notebook."""
+    """Lane, register and bits of each element of an instruction, with conversion to text, JSON and SVG."""
 
     subject: Subject
-    arch: str  #: Architecture whose numerics are shown
+    arch: str  #: Architecture that determines the numerics
     selector: int = 0
-    #: The only operand to show: ``a``, ``b``, ``c``, ``d``, ``metadata``, ``scale_a`` or ``scale_b``.
+    #: Operand to show, None for all: ``a``, ``b``, ``c``, ``d``, ``metadata``, ``scale_a`` or ``scale_b``.
     operand: str | None = None
     choice: Choice = field(default_factory=Choice)
-    tiles: Mapping[str, SharedTile] = field(default_factory=dict)  #: Chosen tiles of ``a`` and ``b`` in shared memory
-    pasted: PastedInstruction | None = None  #: The pasted line, with the roles of its operands
+    tiles: Mapping[str, SharedTile] = field(default_factory=dict)  #: Tiles of ``a`` and ``b`` in shared memory
+    pasted: PastedInstruction | None = None  #: The line of PTX as the user wrote it, with the roles of its operands
 
     @cached_property
     def placements(self) -> Placements:
-        """Placements of the shown operands; raise an `OperandError` if the selector or the operand does not exist."""
+        """Placements of the operands to show; raise an `OperandError` if the selector or the operand does not exist."""
         i = self.subject.instruction
         checked_selector(self.selector, i)
         every = placements(i, self.selector, self.subject.opcode, self.tiles)
@@ -51,11 +51,11 @@ class Layout:
 
     @cached_property
     def numerics(self) -> dict[str, object]:
-        """Numerics on the architecture; raise an `InstructionError` if it does not have the instruction."""
+        """Numerics of the instruction; raise an `InstructionError` if the architecture does not have it."""
         return numerics_as_dict(self.subject, self.arch)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the layout as JSON data, with the place of every element."""
+        """Return the layout as JSON data, with the position of every element."""
         i, shown = self.subject.instruction, self.placements
         alone = len({place.operand for place in shown.operands}) == 1
         places: list[OperandPlacement] = []
@@ -75,7 +75,7 @@ class Layout:
         }
 
     def as_svg(self) -> bytes:
-        """Return a picture of the operands as grids above one k axis. `choice` selects whole operands here.
+        """Return a picture of the operands as SVG: grids above a common k axis. `choice` selects whole operands only.
 
         Chosen tiles of shared memory are drawn as lines of 128 bytes.
 
@@ -104,18 +104,18 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True)
 class TileChoice:
-    """Placement of operands in shared memory; None stands for offsets without gaps."""
+    """Placement of operands in shared memory; offsets of None mean tiles without gaps."""
 
     swizzle: str = "none"  #: Name of the swizzle, a key of :data:`~sptc.isa.memory.SWIZZLES`
     major: str = "k"  #: ``k`` or ``mn``
-    #: Fields of the descriptor, in bytes.
+    #: Fields of the matrix descriptor, in bytes.
     leading_offset: int | None = None
     stride_offset: int | None = None
     start: int = 0
     base_offset: int = 0
 
     def tiles(self, subject: Subject, operand: str | None) -> dict[str, SharedTile]:
-        """Return the tiles of A and B, or of one of them; raise an `OperandError` if they cannot be read."""
+        """Return the tiles of A and B in shared memory, or of one; raise an `OperandError` for unreadable tiles."""
         if operand not in (None, "a", "b"):
             raise OperandError(f"only a and b can be in shared memory, not {operand}")
         offsets = self.leading_offset, self.stride_offset
@@ -182,12 +182,12 @@ def layout(
         tiles=tiles.tiles(subject, operand) if tiles else {},
         pasted=pasted,
     )
-    _ = result.placements, result.numerics  # raises errors about arguments now, not when the layout is printed
+    _ = result.placements, result.numerics  # raises errors about arguments immediately, not when the layout is printed
     return result
 
 
 def _only(found: Placements, operand: str, instruction: str) -> Placements:
-    """Return the maps of one operand; C has the maps of D."""
+    """Return the placement of one operand only; C has the placement of D."""
     name = "d" if operand == "c" else operand
     kept = tuple(place for place in found.operands if place.operand == name)
     unknown = {key: reason for key, reason in found.unknown.items() if key.split()[0] == name}

@@ -1,4 +1,4 @@
-"""The selection of elements that a layout shows: those of one row, one lane, one byte, one element, or all."""
+"""Selection of the elements that a layout shows: one row, lane, byte or element, or all elements."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,20 +14,20 @@ __all__ = ["Choice", "by_word"]
 
 @dataclass(frozen=True)
 class Choice:
-    """Filter of elements; None chooses all."""
+    """Filter of the elements of an operand; a field of None accepts every element."""
 
-    row: int | None = None  #: Row of A, C, D, the metadata or the scales of A
-    lane: int | None = None  #: Thread of the warp or warpgroup, or lane of tensor memory
+    row: int | None = None  #: Row index of A, C, D, the metadata or the scales of A
+    lane: int | None = None  #: Index of a thread in the warp or warpgroup, or of a lane of tensor memory
     byte: int | None = None  #: Address of a byte of shared memory
-    element: tuple[int, int] | None = None  #: Indices of an element, in the order of the operand
+    element: tuple[int, int] | None = None  #: Both indices of an element, in the order of its operand
 
     @property
     def everything(self) -> bool:
-        """Whether all elements are chosen."""
+        """Whether the filter accepts all elements."""
         return (self.row, self.lane, self.byte, self.element) == (None,) * 4
 
     def of(self, place: OperandPlacement) -> NDArray[np.bool_]:
-        """Return a mask of the chosen elements; all False for an operand without such a row or lane."""
+        """Return a mask of the chosen elements, all False if the operand has no such row or lane."""
         chosen = np.ones(place.shape, np.bool_)
         if self.row is not None:
             chosen &= np.arange(place.shape[0])[:, None] == (self.row if place.indices[0] == "row" else -1)
@@ -42,7 +42,7 @@ class Choice:
         return chosen
 
     def keep(self, found: Placements) -> Placements:
-        """Return the operands that have a chosen element; raise an `OperandError` if there are none."""
+        """Return the operands with at least one chosen element; raise an `OperandError` if there are none."""
         if self.everything:
             return found
         kept = tuple(place for place in found.operands if self.of(place).any())
@@ -54,7 +54,7 @@ class Choice:
         return Placements(kept, found.unknown)
 
     def lines(self, place: OperandPlacement) -> Iterator[str]:
-        """Yield one line for each lane and word: its chosen elements, lowest bits first."""
+        """Yield one line of text for each lane and word that has chosen elements, lowest bits first."""
         for (lane, word), entries in sorted(by_word(place, self.of(place)).items()):
             where = f"{place.memory.word} {word}"
             if place.memory is not Memory.SHARED:
@@ -64,7 +64,7 @@ class Choice:
 
 
 def by_word(place: OperandPlacement, chosen: NDArray[np.bool_]) -> dict[tuple[int, int], list[tuple[int, int, int]]]:
-    """Return (low bit, row, column) of the chosen elements by lane and word, lowest bits first."""
+    """Return (lowest bit, row, column) of the chosen elements by lane and word, lowest bits first."""
     words: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
     for row, column in np.argwhere(chosen).tolist():
         at = row, column

@@ -1,4 +1,4 @@
-"""The picture of a layout: a grid for each operand, above one common k axis."""
+"""Picture of a layout: a grid for each operand, above one common k axis."""
 
 import importlib
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from .layout_text import name_of, span
 
 __all__ = ["layout_as_svg"]
 
-#: Maximum rows and columns of a matrix that are drawn; the pattern repeats after them.
+#: Maximum numbers of rows and columns of a matrix that are drawn; the pattern repeats after them.
 _MOST_ROWS = 16
 _MOST_COLUMNS = 16
 _INDICES_ALONG_K = ("k", "stored", "chunk")
@@ -26,7 +26,7 @@ _GAP = 0.55
 _WORD_WIDTH = 0.86
 _TITLE_HEIGHT = 0.72
 _LEAST_WIDTH = 9.5
-#: Minimum width of an element, in inches, to print its lowest bit, or its lowest and highest bit, above it.
+#: Minimum width of an element, in inches, for a label with its lowest bit, and for one with its range of bits.
 _ROOM_FOR_A_NUMBER = 0.14
 _ROOM_FOR_A_RANGE = 0.3
 _UNIT_BYTES = 16
@@ -40,37 +40,37 @@ _COLOURS = ("#cfe2f3", "#fce5cd", "#d9ead3", "#ead1dc", "#fff2cc", "#d0e0e3", "#
 
 @dataclass(frozen=True)
 class _Cell:
-    """Rectangle in a row of the grid."""
+    """A rectangle in the grid: adjacent elements of one row in the same register or word."""
 
-    #: First and last column of the matrix.
+    #: First and last matrix column of the rectangle.
     first: int
     last: int
-    label: str  #: Name of the register or word that holds these elements
-    colour: int  #: Index into the colours
-    meaning: str  #: Meaning of the colour in the legend; empty without a legend
+    label: str  #: Name of the register or word that holds the elements
+    colour: int  #: Index of the colour in the list of colours
+    meaning: str  #: Meaning of the colour in the legend; empty for a colour without legend
 
 
 @dataclass(frozen=True)
 class _Panel:
-    """Grid of one operand, with k from left to right."""
+    """Grid of one operand, with k increasing from left to right."""
 
     heading: str  #: Title above the grid
-    down: str  #: Name of the row index of the matrix
+    down: str  #: Name of the matrix index that increases downwards
     rows: list[list[_Cell]]  #: Cells of each row, from the top
     #: Header lines above the grid, each a list of (first column, end, text).
     headers: list[list[tuple[float, float, str]]]
-    dividers: list[float]  #: Columns with a tick between elements of the same word
+    dividers: list[float]  #: Columns at which a tick separates elements of the same word
     scale: float  #: Width of a column in inches
     legend: list[tuple[int, str]]  #: Colours of the cells, and their meaning
 
     @property
     def height(self) -> float:
-        """Height in inches, with heading, headers and legend."""
+        """Height of the grid in inches, with title, header lines and legend."""
         return 2 * _HEADER_HEIGHT + len(self.headers) * _HEADER_HEIGHT + len(self.rows) * _CELL_HEIGHT + _GAP
 
 
 def layout_as_svg(i: Instruction, title: str, found: Placements, selector: int) -> bytes:
-    """Draw the placement of the operands as SVG, without block scales. The heading of the metadata has the selector.
+    """Draw the placement of the operands as SVG, except block scales; the sparsity selector is in a heading.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def _columns(panel: _Panel) -> int:
 
 
 def _panel(place: OperandPlacement, i: Instruction, selector: int) -> _Panel:
-    """Lay out one operand. B is transposed, so that its k axis is below that of A."""
+    """Return the grid of one operand. B is transposed, so that its k axis is aligned with the k axis of A."""
     turned = place.indices[0] in _INDICES_ALONG_K
     down, across = place.indices[::-1] if turned else place.indices
     lanes, words, low_bits = (part.T if turned else part for part in (place.lanes, place.words, place.low_bits))
@@ -120,7 +120,7 @@ def _panel(place: OperandPlacement, i: Instruction, selector: int) -> _Panel:
         ]
         for row in range(rows)
     ]
-    # In a sparse instruction a register of A spans twice the k of a register of B; equal k must have equal widths.
+    # A register of a sparse A covers twice the k range of a register of B. Equal k ranges must have equal widths.
     logical = {"k": 1, "stored": 2, "chunk": i.granularity.logical if i.granularity else 1}.get(across, 0)
     scale = logical * _WORD_WIDTH * i.container_bits / 32 if logical else _WORD_WIDTH / per_word
     headers: list[list[tuple[float, float, str]]] = []
@@ -138,7 +138,7 @@ def _panel(place: OperandPlacement, i: Instruction, selector: int) -> _Panel:
             else:
                 text = f"bits {bits[0]}, {bits[1]} \u2026 {bits[per_word - 1]}"
                 headers.append([(x, x + per_word, text) for x in words_of_row])
-    named = [cell for row in grid for cell in row if cell.meaning]  # the first cell of a colour gives its meaning
+    named = [cell for row in grid for cell in row if cell.meaning]  # the first cell of each colour defines its meaning
     return _Panel(
         heading=_heading(place, i, selector, (rows, columns), lanes.shape, per_word),
         down=down,
@@ -165,7 +165,7 @@ def _cell(place: OperandPlacement, lane: int, word: int, low_bit: int, first: in
 
 
 def _windows(columns: int, i: Instruction, nibbles: bool) -> list[tuple[float, float, str]]:
-    """Return a header with the range of logical k of each chunk."""
+    """Return a header line with the range of k of each chunk."""
     assert i.granularity
     logical, width = i.granularity.logical, 1 if nibbles else i.granularity.stored
     return [
@@ -217,7 +217,7 @@ def _draw_panel(axes: Any, panel: _Panel, top: float) -> None:
             size = _font(cell.label, width)
             axes.text(left + width / 2, middle, cell.label, fontsize=size, ha="center", va="center", zorder=3)
     for divider in panel.dividers:
-        # Short ticks instead of lines, since a label may span the elements of a word.
+        # Short ticks instead of full lines, because a label may span several elements.
         x = _LEFT + divider * panel.scale
         axes.plot([x, x], [y - _HEADER_HEIGHT * 0.15, y], color="#444", lw=0.5)
     x = _LEFT
@@ -229,5 +229,5 @@ def _draw_panel(axes: Any, panel: _Panel, top: float) -> None:
 
 
 def _font(text: str, inches: float, most: float = 7) -> float:
-    """Return the largest font size in points that fits; a letter is about 0.62 of the font size wide."""
+    """Return the largest font size in points at which a text fits; a character is about 0.62 of the size wide."""
     return min(most, 72 * inches * 0.92 / (0.62 * max(1, len(text))))

@@ -1,4 +1,4 @@
-"""The text of a layout: grids of lanes and registers, formulas, numerics."""
+"""Layout of an instruction as text: grids of lanes and registers, formulas, numerics."""
 
 import re
 import textwrap
@@ -19,7 +19,7 @@ __all__ = ["layout_as_text", "name_of", "numerics_as_dict", "span"]
 
 _WIDTH = 118
 _QUAD = 4
-#: Registers that are printed in full; a formula describes the others.
+#: Maximum number of registers that are printed in full; a formula describes all others.
 _LISTED = 4
 _METHODS = {
     Method.FUSED: "L products and the accumulator are aligned, cut F bits below the largest exponent, summed exactly "
@@ -40,7 +40,7 @@ def name_of(place: OperandPlacement) -> str:
 
 
 def span(first: int, last: int, high_first: bool = False) -> str:
-    """Format a range as ``3`` or ``0:3``; ranges of bits have the highest bit first."""
+    """Format a range of integers as ``3`` or ``0:3``; ranges of bits have the highest bit first."""
     if first == last:
         return str(first)
     return f"{last}:{first}" if high_first else f"{first}:{last}"
@@ -140,7 +140,7 @@ def _operand(place: OperandPlacement, i: Instruction, selector: int, choice: Cho
 
 
 def _corners(place: OperandPlacement) -> list[str]:
-    """Format the places of the first and last elements of the matrix."""
+    """Format the positions of the first and the last elements of the matrix."""
     last = place.shape[0] - 1, place.shape[1] - 1
     spots = dict.fromkeys([(0, 0), (0, min(1, last[1])), (min(1, last[0]), 0), (min(8, last[0]), 0), last])
     cells = []
@@ -179,7 +179,7 @@ def _by_register(place: OperandPlacement) -> list[str]:
 
 
 def _one_register(place: OperandPlacement) -> list[str]:
-    """Format the lanes that hold metadata or scales: bits, row, and chunks or blocks."""
+    """Format the lanes that hold metadata or block scales, with bits, row, and chunks or blocks."""
     words = by_word(place, place.lanes < WARP_LANES)
     cells = []
     for lane in sorted({lane for lane, _ in words}):
@@ -207,7 +207,7 @@ def _grid(cells: Sequence[str], columns: int = _QUAD) -> list[str]:
 
 
 def _side_by_side(blocks: Sequence[Sequence[str]]) -> list[str]:
-    """Place blocks of equal height side by side, as many in a row as fit."""
+    """Place blocks of text of equal height side by side, as many in a line as fit."""
     width = max(len(line) for block in blocks for line in block)
     fit = max(1, (_WIDTH + 3) // (width + 5))
     return [

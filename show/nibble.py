@@ -1,4 +1,4 @@
-"""The text of ``sptc explain --nibble``: legality, selection, multiplexers and producers of one metadata nibble."""
+"""Explanation of one metadata nibble: legality, selected elements, multiplexers, and software that writes it."""
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -19,9 +19,9 @@ _CUTLASS = "CUTLASS compressor of sm_90, sm_100 and sm_120"
 _CUTEDSL = "CuTeDSL sparse_utils"
 _MUX = ("mux4", "mux3")
 _EVERY = (_PYTORCH, _CUTLASS, _CUTEDSL)
-#: Nibbles that CuTeDSL writes, read from its source: for an empty chunk, and for one nonzero at element 0, 1, 2 or 3.
+#: Nibbles that CuTeDSL writes for an empty chunk and for one nonzero at element 0, 1, 2 or 3, from its source code.
 _OF_CUTEDSL = (0b1110, (0b1100, 0b1101, 0b1110, 0b1110))
-#: (nibble, content of the chunk of four, software) of the cases that the tables of single nonzeros do not contain.
+#: Nibble, content of the chunk of four, and software, for cases that the tables of single nonzeros lack.
 _APART = (
     (0b0100, "no nonzero, tf32", _CUTLASS),
     (0b0000, "three or four nonzeros, which is illegal", f"{_CUTEDSL} on a GPU"),
@@ -29,7 +29,7 @@ _APART = (
 
 
 def _lone() -> Iterator[tuple[int, str, str]]:
-    """Yield (nibble, content, producer) for chunks of four with one nonzero element or none."""
+    """Yield nibble, content of the chunk and software for chunks of four with one nonzero element or none."""
     records = {_PYTORCH: PRODUCERS["pytorch"], _CUTLASS: PRODUCERS["cutlass3"]}
     tables = {name: (record.empty, record.single) for name, record in records.items()}
     for name, (empty, single) in (tables | {_CUTEDSL: _OF_CUTEDSL}).items():
@@ -42,7 +42,7 @@ def _lone() -> Iterator[tuple[int, str, str]]:
 
 @lru_cache(maxsize=1)
 def _users() -> dict[tuple[str, str], list[Instruction]]:
-    """Group the sparse instructions by rule and granularity."""
+    """Return the sparse instructions by metadata rule and granularity."""
     groups: dict[tuple[str, str], list[Instruction]] = {}
     of_tcgen05 = (next(instructions_of(opcode)) for opcode in every_opcode())
     for i in [*every_instruction(), *of_tcgen05]:
@@ -52,7 +52,7 @@ def _users() -> dict[tuple[str, str], list[Instruction]]:
 
 
 def _named(instructions: Iterable[Instruction]) -> str:
-    """List instructions by opcode and type of A."""
+    """Return instructions as text: opcodes, each with its types of A."""
     types: dict[str, dict[str, None]] = {}
     for i in instructions:
         opcode = {"mma": f"mma.{i.sparse}", "wgmma": "wgmma.sp", "tcgen05": "tcgen05.mma.sp"}[i.family]
@@ -62,7 +62,7 @@ def _named(instructions: Iterable[Instruction]) -> str:
 
 
 def _selected(value: int, granularity: str) -> str:
-    """Describe which elements of B the stored elements of A are multiplied with; c is the chunk."""
+    """Return which element of B each stored element of A is multiplied by, as text; c is the chunk index."""
     if granularity == "1:2":
         if value in WHOLE_ELEMENT_NIBBLES:
             return f"stored 0 <- k 2c+{value >> 3}"
@@ -78,7 +78,7 @@ def _selected(value: int, granularity: str) -> str:
 
 
 def _multiplexers(value: int, rule: str, mux: str) -> str:
-    """Describe which unit of the chunk each of the two multiplexers reads."""
+    """Return which unit of the chunk each of the two multiplexers reads, as text."""
     i0, i1 = indices(value)
     slots = [0, 1]
     swaps = mux == "mux3" and rule == "plain" and swap_for_mux3(value)
@@ -93,7 +93,7 @@ def _multiplexers(value: int, rule: str, mux: str) -> str:
 
 
 def _producers(value: int) -> list[tuple[str, str]]:
-    """Return (content of the chunk, software) for each case in which software writes this nibble."""
+    """Return content of the chunk and software for each case in which software writes the nibble."""
     cases = []
     i0, i1 = indices(value)
     if i0 < i1:
@@ -139,7 +139,7 @@ def nibble_as_dict(value: int) -> dict[str, Any]:
 
 
 def nibble_text(value: int) -> str:
-    """Return the data of :func:`nibble_as_dict` as text."""
+    """Return the explanation of a nibble from :func:`nibble_as_dict` as text."""
     description = nibble_as_dict(value)
     i0, i1 = description["indices"]
     lines = [

@@ -14,7 +14,7 @@ __all__ = ["by_instruction", "first_mismatch", "mismatch_text", "outcomes_as_dic
 
 
 def by_instruction(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
-    """Return one row per instruction and architecture: tiles, outputs, mismatches, cycles and evidence."""
+    """Return a row per instruction and architecture with tiles, outputs, mismatches, cycles and evidence."""
     groups: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         groups[outcome.name, outcome.arch].append(outcome)
@@ -33,25 +33,25 @@ def by_instruction(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
 
 
 def _simulated_cycles(group: list[Outcome]) -> dict[str, int]:
-    """Return the cycles of all tiles on a simulated top; an empty dict for other back ends."""
+    """Return the cycles that a simulated top takes for all tiles; an empty dict for other back ends."""
     counts = [outcome.cycles for outcome in group if outcome.cycles is not None]
     return {"simulated_cycles": sum(counts)} if counts else {}
 
 
 def _by_place(group: list[Outcome], arch: str, cycles: Callable[[Instruction, str, str], Cycles | None]) -> object:
-    """Return the cycles of an instruction; a dict by location of A if files have both locations."""
+    """Return the cycles of an instruction, as a dict by location of A if the files have both locations."""
     places = {outcome.a_from or "registers": outcome.instruction for outcome in group}
     counts = {a_from: cycles(instruction, arch, a_from) for a_from, instruction in places.items()}
     return dict(sorted(counts.items())) if len(counts) > 1 else next(iter(counts.values()))
 
 
 def _hardware(instruction: Instruction, arch: str, a_from: str) -> Cycles | None:
-    """Return the cycles of an instruction on the hardware of its architecture's preset."""
+    """Return the cycles of an instruction on the hardware of this package, preset of the architecture."""
     return modelled(PRESETS[PRESET_OF_ARCHITECTURE[arch]], instruction, arch, a_from)
 
 
 def _silicon(instruction: Instruction, arch: str, a_from: str) -> Cycles | None:
-    """Return the cycles of an instruction on silicon, None if they were not measured."""
+    """Return the cycles of an instruction on a real GPU; None if they were not measured."""
     measured = timing(instruction, arch, a_from)
     return Cycles(measured.interval, measured.latency) if measured else None
 
@@ -72,7 +72,7 @@ def _total(outcomes: Sequence[Outcome]) -> dict[str, int]:
 
 
 def first_mismatch(outcomes: Iterable[Outcome]) -> dict[str, object] | None:
-    """Return the first mismatch as JSON values, None if there is none."""
+    """Return the first mismatch as JSON values; None without a mismatch."""
     for outcome in outcomes:
         if first := outcome.first:
             beside_d = first.cta is not None
@@ -97,13 +97,13 @@ def first_mismatch(outcomes: Iterable[Outcome]) -> dict[str, object] | None:
 
 
 def outcomes_as_dict(outcomes: Sequence[Outcome], files: int) -> dict[str, object]:
-    """Return rows, totals and first mismatch of the results of some files; cycles are dataclasses."""
+    """Return the results of replayed files: rows by instruction, totals and first mismatch; cycles are dataclasses."""
     total = {"files": files, **_total(outcomes)}
     return {"instructions": by_instruction(outcomes), "total": total, "first_mismatch": first_mismatch(outcomes)}
 
 
 def outcomes_text(outcomes: Sequence[Outcome], files: int, limit: int | None) -> str:
-    """Return a table with one line per instruction, the total and the first mismatch.
+    """Return the results of replayed files as a table by instruction, with totals and the first mismatch.
 
     `limit` is the number of random tiles that were replayed of each file; None if all were.
     """
@@ -131,7 +131,7 @@ def outcomes_text(outcomes: Sequence[Outcome], files: int, limit: int | None) ->
 
 
 def mismatch_text(first: Mapping[str, object] | None, limit: int | None) -> str:
-    """Return the result of :func:`first_mismatch` as one line, an empty string for None."""
+    """Return the first mismatch, a result of :func:`first_mismatch`, as one line of text; empty for None."""
     if first is None:
         return ""
     place = f"column {first['column']}" if "column" in first else f"flag of chunk {first['chunk']}"

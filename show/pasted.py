@@ -1,4 +1,4 @@
-"""A line of PTX as pasted by a user: its instruction, and the roles of its operands, as text and as JSON data."""
+"""A line of PTX from a user: its instruction and the roles of its operands, as text and as JSON data."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,22 +10,22 @@ from ..isa.pasted_line import OperandRole, PastedLine, operand_roles, paste
 
 __all__ = ["PastedInstruction", "read_line"]
 
-#: Width in characters above which lists of registers are shortened.
+#: Maximum width of a list of registers in characters; longer lists are shortened.
 _WIDTH = 44
 
 
 @dataclass(frozen=True, kw_only=True)
 class PastedInstruction:
-    """Instruction of a line, with the roles of its operands."""
+    """Instruction of a line of PTX, with the roles of its operands."""
 
     subject: Subject
     line: PastedLine
     roles: tuple[OperandRole, ...]
-    selector: int | None  #: Sparsity selector; None if the line does not give a constant
-    notes: tuple[str, ...]  #: Notes on missing operands, and on words that were added
+    selector: int | None  #: Sparsity selector; None if the line has none or one that is not constant
+    notes: tuple[str, ...]  #: Notes about missing operands and about words that were added to the name
 
     def as_dict(self) -> dict[str, object]:
-        """Return the roles as JSON data."""
+        """Return the roles of the operands as JSON data."""
         return {
             "predicate": self.line.predicate or None,
             "operands": [vars(role) for role in self.roles],
@@ -79,7 +79,7 @@ def _value(roles: Sequence[OperandRole], names: tuple[str, ...]) -> int | None:
 
 
 def _descriptor_problems(roles: Sequence[OperandRole], family: str) -> Iterator[str]:
-    """Yield the problems of matrix descriptors that are constants."""
+    """Yield the problems of matrix descriptors that the line gives as constants."""
     for role in roles:
         if role.role in ("a-desc", "b-desc") and role.value is not None:
             for field in shared_fields(role.value, family):
@@ -88,7 +88,7 @@ def _descriptor_problems(roles: Sequence[OperandRole], family: str) -> Iterator[
 
 
 def _shortened(text: str) -> str:
-    """Shorten a long list of registers to its first two and its last."""
+    """Shorten a long list of registers to its first two registers and its last one."""
     parts = [part.strip() for part in text.strip("{}").split(",")]
     if len(text) <= _WIDTH or not text.startswith("{") or len(parts) <= 3:
         return text

@@ -1,4 +1,4 @@
-"""Presets of the datapath and the figures that follow from a configuration, as tables."""
+"""Presets of the datapath, and figures derived from a configuration, as tables."""
 
 from dataclasses import asdict
 
@@ -9,7 +9,7 @@ __all__ = ["figures_table", "presets_table"]
 
 
 def presets_table() -> str:
-    """Return one line per preset: units, bytes per step, alignment bits, multiplexers, latency and formats."""
+    """Return a table of presets: units, bytes per step, alignment bits, multiplexers, latency and formats."""
     lines = [f"{'preset':13}  {'units':>5}  {'step':>5}  {'F':>8}  mux   {'latency':>7}  formats"]
     for name, config in PRESETS.items():
         alignments = [config.alignment_bits]
@@ -26,7 +26,7 @@ def presets_table() -> str:
 
 
 def figures_table(config: CoreConfig) -> str:
-    """Return the fields of a configuration, and widths, latencies and products per cycle that follow from them."""
+    """Return the fields of a configuration, and derived widths, latencies and products per cycle."""
     widths = Widths(config)
     fields = asdict(config).items()
     rows = [(name, (" ".join(value) or "none") if isinstance(value, tuple) else value) for name, value in fields]

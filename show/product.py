@@ -1,4 +1,4 @@
-"""Report of ``sptc gemm``: agreement of the back ends, cycles of the hardware, and errors."""
+"""Report of a matrix product by ``sptc gemm``: agreement of back ends, cycles of the hardware, and errors."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -17,7 +17,7 @@ __all__ = ["product_report", "product_text"]
 
 
 def product_report(problem: Problem, blocks: Iterable[Block]) -> dict[str, Any]:
-    """Return the report of a product as JSON values, from all of its blocks in any order."""
+    """Return the report of a matrix product as JSON values; `blocks` are all blocks of the product in any order."""
     done: list[Block] = sorted(blocks, key=lambda block: block.index)
     way, i, (m, n, k) = problem.way, problem.way.parsed, problem.shape
     products = m * n * k
@@ -43,7 +43,7 @@ def product_report(problem: Problem, blocks: Iterable[Block]) -> dict[str, Any]:
 
 
 def _cycles(problem: Problem, i: Instruction) -> dict[str, Any]:
-    """Return the cycles of the array with a full pipeline, and the share of multipliers with useful products."""
+    """Return the cycles of the array with a full pipeline, and the share of multipliers that compute kept products."""
     config = PRESETS[PRESET_OF_ARCHITECTURE[problem.way.arch]]
     if problem.numerics or not config.holds(i) or numerics(i, problem.way.arch).method is Method.EMULATED:
         return {"cycles": None, "utilisation": None}
@@ -55,7 +55,7 @@ def _cycles(problem: Problem, i: Instruction) -> dict[str, Any]:
 
 
 def product_text(report: Mapping[str, Any], way: Way) -> str:
-    """Return the result of :func:`product_report` as text."""
+    """Return the report of a matrix product, a result of :func:`product_report`, as text."""
     rows, columns, k = report["shape"]
     first, *others = report["backends"]
     lines = [f"{rows} x {columns} x {k}: {way}"]

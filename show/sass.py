@@ -1,4 +1,4 @@
-"""PTX instructions that a SASS instruction implements, as text and as JSON data."""
+"""PTX instructions that compile to a given SASS instruction, as text and as JSON data."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from ..isa.sass import SOURCE, Implementation, implementations, sass_name
 
 __all__ = ["MachineInstruction", "machine_instruction"]
 
-#: Maximum number of PTX instructions that are printed if the name fits several.
+#: Maximum number of PTX instructions to print if several match.
 _LISTED = 40
 _MEMORY = (
     "the name says neither shape, types nor sparsity: they are in the instruction descriptor, idesc; a block-scaled "
@@ -19,13 +19,13 @@ _MEMORY = (
 
 @dataclass(frozen=True, repr=False)
 class MachineInstruction:
-    """A name of a SASS instruction, with the PTX instructions that it implements."""
+    """A name of a SASS instruction, with the PTX instructions that compile to it."""
 
-    name: str  #: Name as the user wrote it
+    name: str  #: SASS name as the user wrote it
     implemented: tuple[Implementation, ...]  #: Never empty
 
     def as_dict(self) -> dict[str, object]:
-        """Return the PTX instructions as JSON data."""
+        """Return the SASS name and its PTX instructions as JSON data."""
         return {"sass": self.name, "implements": [vars(one) for one in self.implemented], "source": SOURCE}
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ def _listed(heading: str, implemented: Sequence[Implementation]) -> list[str]:
 
 
 def machine_instruction(text: str, arch: str | None = None) -> MachineInstruction | None:
-    """Return the PTX instructions of a SASS name or of a line of a disassembly; None for any other text.
+    """Return the PTX instructions of a SASS name or a line of disassembly; None for any other text.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The picture of one step of a trace: each value beside the part of the datapath that computes it."""
+"""Picture of one step of a trace: each value is drawn at the part of the datapath that computes it."""
 
 from textwrap import wrap
 
@@ -15,7 +15,7 @@ _TOP, _ROW, _PITCH = 92, 22, 25
 
 
 def draw_step(traced: TracedOutput, number: int = 0, theme: Theme = Theme.AUTO) -> Diagram:
-    """Draw the values of one step in a diagram of the datapath; the picture shows itself in a notebook.
+    """Draw the values of one step in a diagram of the datapath, which a notebook displays.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def draw_step(traced: TracedOutput, number: int = 0, theme: Theme = Theme.AUTO) 
 
 
 class _StepDrawing(Stages):
-    """Drawing with one row for each product and a last row for the accumulator."""
+    """Drawing of one step, with one row per product and a last row for the accumulator."""
 
     def __init__(self, title: str, trace: OutputTrace, number: int, theme: Theme) -> None:
         self.trace, self.step = trace, trace.steps[number]
@@ -65,7 +65,7 @@ class _StepDrawing(Stages):
         self.stage("multiply", top, _ROW, [as_decimal(product.value)], "logic", size=10)
 
     def _draw_terms(self) -> None:
-        """Draw each term beside its products, and the accumulator in the last row."""
+        """Draw each term next to its products, and the accumulator in the last row."""
         rows = {product.element: row for row, product in enumerate(self.step.products)}
         of_c = len(rows)
         code = as_code(self.step.c, self.trace.instruction.c.bits)

@@ -1,4 +1,4 @@
-"""The picture of a tile in shared memory: lines of 128 bytes, and the elements of each unit of 16 bytes."""
+"""Picture of a tile in shared memory: lines of 128 bytes, and the elements in each unit of 16 bytes."""
 
 import importlib
 from typing import Any
@@ -13,9 +13,9 @@ from .layout_text import name_of, span
 
 __all__ = ["tiles_as_svg"]
 
-#: Bytes of a line: all banks of shared memory once.
+#: Bytes of a line of the picture, which covers all banks of shared memory once.
 _LINE = 128
-#: Maximum number of lines that are drawn of each tile; the pattern repeats after them.
+#: Maximum number of lines drawn per tile; the pattern repeats after them.
 _MOST_LINES = 32
 #: Sizes of the parts of the picture in inches.
 _UNIT_WIDTH, _LINE_HEIGHT, _LEFT, _TOP, _GAP = 1.12, 0.24, 0.8, 0.55, 0.75
@@ -24,7 +24,7 @@ _EMPTY = "#f3f3f3"
 
 
 def tiles_as_svg(title: str, places: tuple[OperandPlacement, ...]) -> bytes:
-    """Draw tiles of shared memory as SVG, a panel for each.
+    """Draw tiles of shared memory as SVG, one panel per tile.
 
     A cell is a unit of 16 bytes, with the elements it holds; its colour is the row of the swizzle pattern, so that a
     row of the matrix (of k if MN-major) keeps its colour.
@@ -67,16 +67,16 @@ def tiles_as_svg(title: str, places: tuple[OperandPlacement, ...]) -> bytes:
 
 
 def _lines(units: dict[int, tuple[str, int]]) -> list[int]:
-    """Return the first lines of memory that contain a unit of the tile."""
+    """Return the first lines of shared memory that contain a part of the tile."""
     return sorted({unit * UNIT_BYTES // _LINE for unit in units})[:_MOST_LINES]
 
 
 def _units(place: OperandPlacement) -> dict[int, tuple[str, int]]:
-    """Return label and colour of each unit of memory that holds an element."""
+    """Return label and colour of each unit of 16 bytes that holds an element."""
     assert place.tile
     last = place.words + (place.low_bits + place.bits - 1) // 8
     rows, columns = np.indices(place.shape)
-    # The other index of the matrix: all elements of a unit have the same value of it.
+    # Index that is constant within a unit of 16 bytes; it determines the colour.
     across = place.indices.index("k") if place.operand == "b" else 1 - place.indices.index("row")
     outer = (rows, columns)[1 - across if place.tile.major == "k" else across]
     entries: dict[int, list[tuple[int, int, int]]] = {}

@@ -1,4 +1,4 @@
-"""Cycles of instructions on silicon, as tables, as JSON values and as a plot."""
+"""Cycles of instructions on a real GPU, as tables, JSON values and a plot."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,27 +16,27 @@ from ..isa.timing import A_PLACES, LAWS, Resource, Source, Timing, tcgen05_timin
 
 __all__ = ["ARCHITECTURE", "Row", "plot_rates", "product_table", "timing_rows", "timing_table"]
 
-#: Architecture for which cycles of mma and wgmma were measured.
+#: Architecture on which the cycles of mma and wgmma were measured.
 ARCHITECTURE = "sm_90"
-#: Values of N of ``wgmma`` in the list of all kinds.
+#: Values of N for which ``wgmma`` is listed if no instruction is given.
 _LISTED = (8, 32, 64, 128, 256)
-#: Values of N of ``tcgen05`` in that list, and its kinds; other kinds differ only in products per cycle.
+#: Values of N and kinds for which ``tcgen05`` is listed then; kinds differ only in products per cycle.
 _LISTED_TCGEN05 = (64, 128, 256)
 _LISTED_KINDS = (("f16", "bf16"), ("i8", "s8"), ("mxf4", "e2m1"))
 
 
 @dataclass(frozen=True)
 class Row:
-    """Timing of an instruction with A in one place."""
+    """Timing of an instruction with A in one location."""
 
-    text: str  #: The instruction in PTX syntax
+    text: str  #: Instruction in PTX syntax
     instruction: Instruction
-    a_from: str  #: Location of A: a key of the timing laws, such as ``registers`` or ``shared``
-    timing: Timing  #: Interval, latency and the resource that limits them
+    a_from: str  #: Location of A, a key of the timing laws such as ``registers`` or ``shared``
+    timing: Timing  #: Interval and latency in cycles, and the limiting resource
     arch: str  #: Target
 
     def as_dict(self) -> dict[str, object]:
-        """Return the row as JSON values."""
+        """Return the timing as JSON values."""
         i, cycles = self.instruction, self.timing
         return {
             "instruction": self.text,
@@ -55,17 +55,17 @@ class Row:
 
     @property
     def is_listed(self) -> bool:
-        """Whether the list of all kinds of instructions contains this row."""
+        """Whether the timing is in the list that is printed if no instruction is given."""
         i = self.instruction
         plain = not i.satfinite and i.a == i.b and i.d.name in ("f32", "s32") and i.a.name not in ("e5m2", "u8")
         if i.family == "tcgen05":
             return plain and (i.kind, i.a.name) in _LISTED_KINDS and i.n in _LISTED_TCGEN05
-        twin = i.sparse == "sp::ordered_metadata" and not i.kind  # has the same cycles as the form without it
+        twin = i.sparse == "sp::ordered_metadata" and not i.kind  # has the same cycles as plain ``sp``
         return plain and not twin and (i.family == "mma" or i.n in _LISTED)
 
 
 def timing_rows(text: str | None, arch: str | None) -> Iterator[Row]:
-    """Yield the timing of an instruction, or of all of a target, by the place of A.
+    """Yield the timing of an instruction, or of all instructions of a target, for each location of A.
 
     The default is sm_90, or the first architecture that has the instruction.
     """
@@ -105,7 +105,7 @@ def _tcgen05_rows(instructions: Iterable[tuple[Opcode, Instruction]], name: str)
 
 
 def timing_table(rows: Sequence[Row]) -> str:
-    """Return one line per row."""
+    """Return the timing of instructions as a table."""
     width = max(len(row.text) for row in rows)
     lines = [
         f"{'instruction':{width}}  {'A from':9} {'interval':>8} {'latency':>8} {'kept MAC':>8}  bound by       known"
@@ -126,7 +126,7 @@ def _cycles(number: float) -> str:
 
 
 def product_table(instructions: Sequence[Instruction], timings: Sequence[ProductTiming]) -> str:
-    """Return the estimated cycles of a product by a sparse instruction and its dense twin, or by a dense one alone."""
+    """Return a table of the estimated cycles of a product with a sparse instruction and the corresponding dense one."""
     width = max(len(str(i)) for i in instructions)
     lines = [f"{'instruction':{width}} {'cycles':>10} {'waves':>6} {'multiplying':>12} {'storing':>10}  bound by"]
     for i, cycles in zip(instructions, timings, strict=True):
@@ -140,14 +140,14 @@ def product_table(instructions: Sequence[Instruction], timings: Sequence[Product
     return "\n".join(lines)
 
 
-#: Data of the plot: instruction by sparsity, N and K; markers of resources; values of N.
+#: Data of the plot: instruction by sparsity, N and K; marker of each limiting resource; values of N.
 _PLOTTED = "wgmma.mma_async{}.sync.aligned.m64n{}k{}.f32.f16.f16"
 _MARKERS = {Resource.TENSOR_CORE: "o", Resource.SHARED_MEMORY: "s", Resource.REGISTER_FILE: "^"}
 _COLUMNS = range(8, 257, 8)
 
 
 def plot_rates(path: Path) -> None:
-    """Draw kept MACs per cycle of a tensor core over N: f16, sparse and dense, A in registers and in shared memory.
+    """Plot kept MACs per cycle of a tensor core over N, for f16, sparse and dense, A in registers and shared memory.
 
     Errors are those of :func:`~sptc.infra.figures.picture`.
     """

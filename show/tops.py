@@ -1,4 +1,4 @@
-"""Diagrams of the tops: warp, warpgroup, and the tensor cores of a CTA."""
+"""Block diagrams of the top modules: warp, warpgroup, and the tensor cores of a CTA."""
 
 from ..infra.diagram import Diagram, Theme
 from ..isa.timing import SHARED_BYTES
@@ -11,12 +11,12 @@ from ..rtl.warp import LANES, REGISTERS
 __all__ = ["draw_tcgen05", "draw_warp", "draw_warpgroup"]
 
 _LEFT = 14
-#: Number of columns of tensor memory.
+#: Number of tensor memory columns.
 _TENSOR_COLUMNS = 512
 
 
 def draw_warp(config: CoreConfig, theme: Theme) -> Diagram:
-    """Draw a warp: registers, the multiplexer that selects a block of operands, the array, and the results."""
+    """Draw a warp: registers, the multiplexer that selects operands of the array, the array, and the results."""
     config.require_warp()
     words = f"{config.rows} x {config.columns} units; {WARP_ROWS} x {WARP_COLUMNS} outputs take {config.warp_blocks} "
     words += "cycles a step of K"
@@ -43,7 +43,7 @@ def draw_warp(config: CoreConfig, theme: Theme) -> Diagram:
 
 
 def draw_warpgroup(config: CoreConfig, theme: Theme) -> Diagram:
-    """Draw the four tensor cores of a warpgroup."""
+    """Draw a warpgroup: its four tensor cores."""
     config.require_warp()
     top, pitch, height = 96.0, 84.0, 64.0
     bottom = top + WARPS * pitch
@@ -74,7 +74,7 @@ def draw_warpgroup(config: CoreConfig, theme: Theme) -> Diagram:
 
 
 def _boxes_of_fetch(picture: Diagram, top: float, bottom: float) -> None:
-    """Draw the operand supply: shared memory, its one port, and the instructions with A."""
+    """Draw the operand supply of a warpgroup: shared memory, its single port, and the stored instructions with A."""
     picture.box((_LEFT, top, 130, 140), ["shared memory", "one port,", f"{SHARED_BYTES} bytes a cycle"], "operand")
     picture.arrow((_LEFT + 130, top + 70), (210, top + 70))
     picture.box((210, top, 210, 140), ["operand fetch", "a core matrix a cycle, B first", "two panels of B"], "logic")
@@ -92,7 +92,7 @@ def _boxes_of_fetch(picture: Diagram, top: float, bottom: float) -> None:
 
 
 def draw_tcgen05(config: CoreConfig, theme: Theme) -> Diagram:
-    """Draw the tensor cores of a CTA: both memories, the logic that reads them, and the eight arrays."""
+    """Draw the tensor cores of a CTA: tensor memory and shared memory, the logic that reads them, and eight arrays."""
     config.require_warp()
     words = f"{ARRAYS} arrays of {config.rows} x {config.columns} units; a panel of eight columns of B takes each "
     words += f"{config.warp_blocks} cycles"

@@ -1,4 +1,4 @@
-"""The diagram of a unit: its stages from left to right, their widths, and the pipeline registers between them."""
+"""Block diagram of a unit: stages from left to right, their widths, and the pipeline registers between them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from ..rtl.widths import Widths
 __all__ = ["HEADS", "Stages", "draw_unit"]
 
 _WIDTH = 1000
-#: Left edge and width of the column of each stage; the key is its title.
+#: Left edge and width of the column of each stage, by stage title.
 HEADS: dict[str, tuple[float, float]] = {
     "operands": (14, 90),
     "select": (136, 112),
@@ -30,7 +30,7 @@ HEADS: dict[str, tuple[float, float]] = {
     "round": (806, 104),
     "result": (936, 52),
 }
-#: Horizontal position of each pipeline register; that of cut ``align`` is inside the sum.
+#: Horizontal position of each pipeline register, by cut; the register of cut ``align`` is inside the sum.
 _CUT_PLACES = {
     "select": 276,
     "product": 424,
@@ -48,20 +48,20 @@ _RESULTS = {"F32": "f32 toward zero", "E8M13": "f32 of 13 bits", "F16": "f16 to 
 
 @dataclass(frozen=True)
 class _Lane:
-    """A group of slots that have the same hardware."""
+    """A group of slots with identical hardware."""
 
     slots: int
-    slot: Slot  #: The first slot of the group
+    slot: Slot  #: First slot of the group
 
 
 def _right_of(column: str) -> float:
-    """Return the horizontal position of the right edge of a stage's column."""
+    """Return the horizontal position of the right edge of the column of a stage."""
     left, width = HEADS[column]
     return left + width
 
 
 class Stages(Diagram):
-    """A diagram with a title, a line of text below it, and a column for each stage with its name above."""
+    """Diagram with a title, a line of text, and a column per stage with the stage name above it."""
 
     def __init__(self, title: str, words: str, height: float, theme: Theme) -> None:
         super().__init__(_WIDTH, height, title, words, theme)
@@ -70,17 +70,17 @@ class Stages(Diagram):
             self.text(left + width / 2, 76, name, size=13, kind="strong")
 
     def draw_cuts(self, config: CoreConfig, bottom: float) -> None:
-        """Draw the pipeline registers down to `bottom`, each labelled with the cycle that ends there."""
+        """Draw the pipeline registers from the top to `bottom`, each labelled with the number of the cycle it ends."""
         for cycle, cut in enumerate(config.cuts, 1):
             self.register(_CUT_PLACES[cut], 62, bottom + 6, f"cycle {cycle}")
 
     def stage(self, column: str, top: float, height: float, lines: Sequence[str], fill: str, **style: Any) -> None:
-        """Draw a box over the width of a column."""
+        """Draw a box with the width of the column of a stage."""
         left, width = HEADS[column]
         self.box((left, top, width, height), lines, fill, **style)
 
     def connect(self, source: str, target: str, y: float) -> None:
-        """Draw an arrow from the right edge of one column to the left edge of another."""
+        """Draw an arrow from the right edge of one column to the left edge of another column."""
         self.arrow((_right_of(source), y), (HEADS[target][0], y))
 
 
@@ -90,7 +90,7 @@ def draw_unit(config: CoreConfig, theme: Theme) -> Diagram:
 
 
 class _UnitDrawing(Stages):
-    """Drawing with a row for each kind of slot, then the accumulator, groups of 4-bit products, and exponents."""
+    """Drawing of a unit: a row per kind of slot, then accumulator, groups of 4-bit products, and exponents."""
 
     def __init__(self, config: CoreConfig, theme: Theme) -> None:
         self.config, self.widths = config, Widths(config)
@@ -112,7 +112,7 @@ class _UnitDrawing(Stages):
             self._draw_exponents(_place(rows - 1))
 
     def _draw_operands(self) -> None:
-        """Draw A, B and the multiplexers, with a bus from each to the slots."""
+        """Draw the operands A and B and the multiplexers, with a bus from each to the slots."""
         config, (left, width) = self.config, HEADS["operands"]
         height = _place(len(self.lanes)) - _GAP - _TOP
         of_b, bits = height * 0.6, 8 * config.step_bytes
@@ -143,7 +143,7 @@ class _UnitDrawing(Stages):
         self.multiplexer((left, _TOP, width, height), [*words, f"{nibbles} nibbles", "of metadata"])
 
     def _draw_lane(self, lane: _Lane, top: float) -> None:
-        """Draw one kind of slot: its multipliers, and its shifters or the pass-through of its products."""
+        """Draw one kind of slot: its multipliers, and its shifters, or a bypass for products that are not aligned."""
         slot, middle = lane.slot, top + _ROW / 2
         words = [f"{lane.slots} x ({slot.significand_bits} x {slot.significand_bits} bits)"]
         words += wrap(" ".join(map(str, slot.elements)), 23)
@@ -173,7 +173,7 @@ class _UnitDrawing(Stages):
         self.connect(last, "reduce", middle)
 
     def _draw_groups(self, top: float) -> None:
-        """Draw the sums of groups of 16 products of 4-bit elements, scaled or not."""
+        """Draw the sums of groups of 16 products of 4-bit elements, with or without block scales."""
         widths, middle, left = self.widths, top + _ROW / 2, HEADS["align"][0]
         bits = SCALED_GROUP_BITS if widths.scaled_groups else GROUP_SUM_BITS
         words = [f"{widths.groups} groups of {BLOCK_GROUP}", f"4-bit products, {bits} bits"]
@@ -188,7 +188,7 @@ class _UnitDrawing(Stages):
         self.connect("align", "reduce", middle)
 
     def _draw_exponents(self, top: float) -> None:
-        """Draw the largest exponent and the signals that bypass the sum."""
+        """Draw the logic of the largest exponent, and the signals that bypass the sum."""
         middle, right = top + _ROW / 2, _right_of("multiply")
         words = ["e_max", f"largest of {self.widths.float_slots} exponents,", "of C's and e_zero"]
         words += ["(block scales offset these)"] if "ue8m0" in self.config.scales else []
@@ -212,12 +212,12 @@ class _UnitDrawing(Stages):
         self.text(left + width / 2, around - 9, "headroom, NaN, infinities", size=10, kind="quiet")
 
     def _rounding(self, bottom: float) -> tuple[float, float]:
-        """Return the top and bottom edge of the rounding box."""
+        """Return the top and bottom edge of the box for rounding."""
         middle = (_TOP + bottom - (_ROW + _GAP) * self.widths.floating) / 2
         return middle - 60, middle + 60
 
     def _draw_sum(self, bottom: float) -> None:
-        """Draw the sum, its rounding and the result."""
+        """Draw the sum, the rounding and the result of a unit."""
         widths = self.widths
         terms = self.config.term_slots + widths.groups + 1
         words = ["exact sum", f"{terms} terms", "carry-save tree", f"adder, {widths.total_bits} bits"]
@@ -234,7 +234,7 @@ class _UnitDrawing(Stages):
 
 
 def _lanes(widths: Widths) -> Iterator[_Lane]:
-    """Yield the kinds of slots in order, each with the number of slots built alike."""
+    """Yield the groups of identical slots in order, each with its number of slots."""
 
     def kind(slot: Slot) -> tuple[object, ...]:
         return tuple(map(str, slot.elements)), slot.significand_bits, slot.term_bits

@@ -1,4 +1,4 @@
-"""The base class of all register files, and the reader of their ``.npz`` archives."""
+"""Base class of all register files, and reader of their ``.npz`` archives."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection
@@ -22,18 +22,18 @@ __all__ = ["Archive", "Recorded", "Replayable", "load"]
 _ARRAY_MAGIC = b"\x93NUMPY"
 _REFUSAL = "is not a readable .npz register file"
 _COUNTS = {2: "two", 4: "four"}
-#: Most names of arrays in a message.
+#: Maximum number of array names in an error message.
 _MOST_NAMES = 40
 _File = TypeVar("_File", bound="Recorded")
 
 
 class Recorded(ABC):
-    """Base of the dataclasses that a replay takes: one instruction, a batch of operands and, if known, the result."""
+    """Base of recordings that can be replayed: one instruction, a batch of operands, and the result if known."""
 
     instruction: Instruction  #: Instruction with shape and types
     arch: str
     d: NDArray | None  #: Expected result of :meth:`run`; None if unknown
-    #: Names of the fields whose first axis is the case; the first of them is never None.
+    #: Names of the fields whose first axis is the case index; the first named field is never None.
     case_fields: ClassVar[tuple[str, ...]]
 
     @property
@@ -43,7 +43,7 @@ class Recorded(ABC):
 
     @property
     def a_from(self) -> str | None:
-        """Location of A, ``"registers"`` or ``"shared"``; None where the result does not depend on it."""
+        """Location of A, ``"registers"`` or ``"shared"``; None if the result does not depend on it."""
         return None
 
     @property
@@ -53,29 +53,29 @@ class Recorded(ABC):
 
     @property
     def cases(self) -> int:
-        """Number of tiles, or of dot products."""
+        """Number of cases: tiles of an instruction, or dot products."""
         return len(getattr(self, self.case_fields[0]))
 
     @property
     @abstractmethod
     def before(self) -> NDArray:
-        """Array in the shape of the result of :meth:`run`, with the values before the instruction."""
+        """Values of the result registers before the instruction, in the shape of the result of :meth:`run`."""
 
     def take(self: _File, cases: NDArray[np.intp] | slice) -> _File:
-        """Return the same file with only some of its cases."""
+        """Return a copy of the file with a selection of its cases."""
         file: Any = self
         arrays = {name: getattr(self, name) for name in self.case_fields}
         return replace(file, **{name: array[cases] for name, array in arrays.items() if array is not None})
 
     def assuming(self: _File, arch: str | None, metadata: str | None) -> _File:
-        """Return the same file for another architecture or policy; None keeps that of the file."""
+        """Return the same file for another architecture or metadata policy; None keeps the value of the file."""
         file: Any = self
         options = {"arch": arch, "metadata": metadata}
         return replace(file, **{name: value for name, value in options.items() if value and hasattr(self, name)})
 
     @abstractmethod
     def run(self, backend: str | Backend = "golden") -> NDArray:
-        """Compute the results on a back end; the first axis is the case.
+        """Compute the results of all cases on a back end; the first axis is the case index.
 
         Raise an `Error` if the operands are wrong, the architecture lacks the instruction, or the back end cannot
         compute it.
@@ -83,7 +83,7 @@ class Recorded(ABC):
 
     @abstractmethod
     def matrix(self, result: NDArray) -> NDArray:
-        """Return the codes of D in a result of :meth:`run`, shape (cases, m, n)."""
+        """Return the codes of D from a result of :meth:`run`, shape (cases, m, n)."""
 
     def beside(self, result: NDArray) -> NDArray[np.uint32]:
         """Return the tensor memory of a result with the bits of D zeroed, shape (cases, CTAs, lanes, columns)."""
@@ -91,7 +91,7 @@ class Recorded(ABC):
 
 
 class Replayable(Recorded):
-    """Base of register files in an archive; each subclass documents its own content."""
+    """Base class of register files that are stored in an archive."""
 
     @abstractmethod
     def contents(self) -> dict[str, Any]:
@@ -100,14 +100,14 @@ class Replayable(Recorded):
 
 @dataclass(frozen=True, eq=False)
 class Archive:
-    """Arrays by key, with checks whose errors name the file in one sentence."""
+    """Arrays of an archive by key, with checks whose error messages name the file."""
 
     path: str
     arrays: dict[str, NDArray[Any]]
-    names: tuple[str, ...] = ()  #: Everything that the file holds, also what was not read
+    names: tuple[str, ...] = ()  #: All keys of the file, including keys whose arrays were not read
 
     def require(self, keys: list[str]) -> None:
-        """Raise for the first key that is missing."""
+        """Raise a `FileError` for the first of these keys that the archive lacks."""
         for key in keys:
             if key not in self.arrays:
                 held = sorted({*self.names, *self.arrays})
@@ -116,12 +116,12 @@ class Archive:
                 raise FileError(f"{self.path} lacks the key {key!r}; it holds {names or 'nothing'}{more}")
 
     def refuse(self, key: str, expected: str) -> FileError:
-        """Return the error for a key with a wrong value; `expected` describes a right one."""
+        """Return the error for a key with a wrong value; `expected` describes a correct value."""
         value = self.arrays[key]
         return FileError(f"{self.path}: {key} must be {expected}, not {value.dtype} of shape {value.shape}")
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """Return a 0-d integer, or `default` if the key is missing; raise if there is no default."""
+        """Return a scalar integer, or `default` if the key is missing; raise a `FileError` if both are missing."""
         return int(self._checked(key, default, (), "iu", "a 0-d integer"))
 
     def string(self, key: str, default: str) -> str:
@@ -129,26 +129,26 @@ class Archive:
         return str(self._checked(key, default, (), "U", "a 0-d string"))
 
     def integers(self, key: str, default: tuple[int, ...]) -> tuple[int, ...]:
-        """Return a tuple of integers, as many as in the default."""
+        """Return a tuple of integers, which must have the length of the default."""
         value = self._checked(key, default, (len(default),), "iu", f"{_COUNTS[len(default)]} integers")
         return tuple(int(number) for number in value)
 
     def flag(self, key: str, default: bool) -> bool:
-        """Return a 0-d array that holds 0 or 1 as a bool."""
+        """Return a scalar of 0 or 1 as a bool."""
         value = self.arrays.get(key, np.array(default))
         if value.ndim or value.dtype.kind not in "biu" or value not in (0, 1):
             raise FileError(f"{self.refuse(key, '0 or 1')}: {value!s:.20}")
         return bool(value)
 
     def _checked(self, key: str, default: object, shape: tuple[int, ...], kinds: str, expected: str) -> NDArray[Any]:
-        """Return an array, or `default` if it is missing; raise unless it has the shape and one of the dtype kinds."""
+        """Return an array, or `default` if it is missing; raise a `FileError` for a wrong shape or dtype."""
         value = self.arrays.get(key, np.array(default))
         if value.shape != shape or value.dtype.kind not in kinds:
             raise self.refuse(key, expected)
         return value
 
     def policy(self) -> str:
-        """Return the policy for undefined nibbles."""
+        """Return the policy for undefined metadata nibbles."""
         metadata = self.string("metadata", "strict")
         if metadata not in METADATA_POLICIES:
             policies = " or ".join(map(repr, METADATA_POLICIES))
@@ -156,7 +156,7 @@ class Archive:
         return metadata
 
     def count_cases(self, counts: dict[str, int]) -> int:
-        """Return the number of cases; raise unless it is positive and equal in all arrays."""
+        """Return the number of cases; raise a `FileError` unless all arrays have the same positive number."""
         if not min(counts.values()):
             raise FileError(f"{self.path} holds no cases")
         if len(set(counts.values())) > 1:
@@ -166,7 +166,7 @@ class Archive:
 
 
 def load(path: str | Path, keys: Collection[str] = KEYS) -> Archive:
-    """Read the arrays with these keys of an ``.npz`` file, by default those of a register file; others are left alone.
+    """Read the arrays with these keys from an ``.npz`` file; by default the keys of a register file.
 
     Raise a `FileError` if the file is missing, unreadable or truncated, or an array is larger than the budget
     (:func:`~sptc.infra.reading.read_arrays`).
@@ -174,7 +174,7 @@ def load(path: str | Path, keys: Collection[str] = KEYS) -> Archive:
     path = Path(path)
     try:
         exists = path.exists()
-    except OSError:  # the name exceeds the limit of the file system
+    except OSError:  # the name is longer than the file system allows
         exists = False
     if not exists:
         raise FileError(f"{path} does not exist")

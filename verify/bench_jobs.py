@@ -1,4 +1,4 @@
-"""Work for the benches: jobs of a warpgroup from register files of ``wgmma``, and random programs of CTAs."""
+"""Random work for testbenches: jobs of a warpgroup from register files of ``wgmma``, and programs of CTAs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 _UNIT_BYTES = 16
-#: Shared memory, and the longest swizzle pattern, in units of 16 bytes.
+#: Size of shared memory and of the longest swizzle pattern, in units of 16 bytes.
 _UNITS, _PATTERN_UNITS = 1 << ADDRESS_BITS, 64
 _WARPS = 4
 #: One in this number of random instructions has more than four panels of B.
@@ -83,7 +83,7 @@ def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Gen
     for case in range(file.cases):
         a_descriptor = rng.integers(1 << 63) if file.a_descriptor is None else file.a_descriptor[case]
         a_registers, metadata = [], []
-        accumulators, results = (np.zeros(i.n // WARP_COLUMNS, object) for _ in range(2))  # bits of all panels
+        accumulators, results = (np.zeros(i.n // WARP_COLUMNS, object) for _ in range(2))  # the bits of all panels
         for warp in range(_WARPS):
             lanes, rows = (slice(size * warp, size * (warp + 1)) for size in (WARP_LANES, WARP_ROWS))
             a = rng.integers(0, 1 << 32, (WARP_LANES, REGISTERS)) if file.a is None else file.a[case, lanes]
@@ -109,7 +109,7 @@ def warpgroup_jobs_of(file: RegisterFile, config: CoreConfig, rng: np.random.Gen
 
 
 def random_warpgroup_jobs(config: CoreConfig, rng: np.random.Generator) -> Iterator[Job]:
-    """Yield random jobs of a warpgroup without end, alternating between the halves of shared memory.
+    """Yield an endless sequence of random jobs of a warpgroup, alternating between the halves of shared memory.
 
     Two instructions may be in flight; the half of an address tells which of them reads it.
     """
@@ -123,7 +123,7 @@ def random_warpgroup_jobs(config: CoreConfig, rng: np.random.Generator) -> Itera
 
 
 def _random_files(config: CoreConfig, rng: np.random.Generator) -> Iterator[RegisterFile]:
-    """Yield random register files of one case: every instruction of the datapath, any nibble; most have n <= 32."""
+    """Yield random one-case register files of a datapath, with any nibble; most instructions have n <= 32."""
     supported = [i for i in every_instruction("wgmma") if config.holds(i)]
     short, long = ([i for i in supported if (i.n > 4 * PANEL_ROWS) == is_long] for is_long in (False, True))
     while True:
@@ -143,21 +143,21 @@ def _random_files(config: CoreConfig, rng: np.random.Generator) -> Iterator[Regi
 
 
 def _moved(descriptor: int, base: int) -> Any:
-    """Return a descriptor with its start address moved by `base` units."""
+    """Return a matrix descriptor with its start address moved by `base` units of 16 bytes."""
     fields = descriptor_layout().from_bits(descriptor)
     start = (fields.start + base) % _UNITS
     return descriptor_layout().const({name: fields[name] for name, _ in descriptor_layout()} | {"start": start})
 
 
 def _reads(file: RegisterFile, rows: int) -> int:
-    """Return the number of core-matrix reads: those of B, and those of `rows` rows of A unless A is in registers."""
+    """Return the number of core matrices that are read: all of B, and `rows` rows of A if A is in shared memory."""
     i = file.instruction
     elements = i.n * i.k + (rows * i.stored_k if file.a is None else 0)
     return elements * i.container_bits // 8 // (_UNIT_BYTES * PANEL_ROWS)
 
 
 def _panels(registers: NDArray[np.uint32], n: int, rng: np.random.Generator | None) -> list[NDArray[np.uint32]]:
-    """Cut a warp's accumulator into panels of 32 lanes x 4 registers; unused ones hold noise, or zero without `rng`."""
+    """Cut a warp's accumulator into panels of 32 lanes x 4 registers; unused ones are random, or 0 without `rng`."""
     used = registers.reshape(WARP_LANES, n // WARP_COLUMNS, -1).swapaxes(0, 1)
     shape = (len(used), WARP_LANES, REGISTERS)
     panels = np.zeros(shape, np.uint32) if rng is None else rng.integers(0, 1 << 32, shape, dtype=np.uint32)
@@ -165,29 +165,29 @@ def _panels(registers: NDArray[np.uint32], n: int, rng: np.random.Generator | No
     return list(panels)
 
 
-#: Columns of tensor memory: D in the lower ones, all other operands in the upper ones, equal in all four partitions.
+#: Number of tensor memory columns for D (lower columns) and for the other operands (upper columns).
 _D_COLUMNS, _OPERAND_COLUMNS = 256, 256
 _SHARED_BYTES = 1 << 18
 _OPERANDS, _SCALES = ("a", "b", "d", "e"), ("scale_a", "scale_b")
 _SWIZZLES = ["none", "32B", "64B", "128B"]
-#: Panels of A over all rows, and shared-memory reads of each; columns of A, and of the block scales of 128 rows.
+#: Panels of A over all rows, shared-memory reads per panel, columns of A, and columns of the scales of 128 rows.
 _A_PANELS, _A_READS, _A_COLUMNS, _SCALE_COLUMNS = LANES // 8, 2, 8, 4
-#: Panels of B whose block scales share a column.
+#: Number of panels of B that have their block scales in the same column of tensor memory.
 _SCALED_PANELS = 4
 
 
 @dataclass(frozen=True, eq=False)
 class CtaInstruction:
-    """An instruction with its arguments, in the forms of the Python function and of the hardware."""
+    """An instruction with its arguments, both for the Python function and for the hardware."""
 
     opcode: Opcode
-    descriptor: InstructionDescriptor  #: Instruction descriptor, decoded
-    arguments: dict[str, Any]  #: Arguments of :func:`sptc.tcgen05_mma`, except the memories
-    command: CtaCommand  #: Command for the hardware top
+    descriptor: InstructionDescriptor  #: Decoded instruction descriptor
+    arguments: dict[str, Any]  #: All arguments of :func:`sptc.tcgen05_mma` except the memories
+    command: CtaCommand  #: Command for the top module of the hardware
 
     @property
     def placement(self) -> Placement:
-        """Places of the operands in each CTA."""
+        """Placement of the operands in each CTA."""
         operands = {name: self.arguments[name] for name in _OPERANDS if name in self.arguments}
         scales = {name: self.arguments.get(name) for name in _SCALES}
         return placement_of(self.opcode, self.descriptor, operands, scales, None)
@@ -195,7 +195,7 @@ class CtaInstruction:
     def run(
         self, tensor: NDArray[np.uint32], shared: NDArray[np.uint8], backend: str | Backend = "golden"
     ) -> NDArray[np.uint32]:
-        """Return tensor memory after the instruction; memories as for :func:`sptc.tcgen05_mma`."""
+        """Return tensor memory after the instruction; both memories are arrays as for :func:`sptc.tcgen05_mma`."""
         return tcgen05_mma(**self.arguments, tmem=tensor, smem=shared, backend=backend, metadata="silicon")
 
 
@@ -251,7 +251,7 @@ def random_instruction(
 def random_work(
     config: CoreConfig, opcodes: list[Opcode], instructions: int, rng: np.random.Generator, widest: int = 64
 ) -> CtaWork:
-    """Return random work of one CTA; a part of the instructions, drawn from `opcodes`, runs on a pair with another CTA.
+    """Return random work of one CTA; `opcodes` may include instructions that run on a pair of CTAs.
 
     Commits follow some of them, at times many in a row; the last task is a commit. An instruction has at most `widest`
     columns.
@@ -273,7 +273,7 @@ def random_work(
 
 
 def echoing_program(config: CoreConfig, instructions: int, rng: np.random.Generator, widest: int = 32) -> CtaProgram:
-    """Return random work of a pair of CTAs, alone and together, with the results of arrays that echo their operands.
+    """Return random instructions of a CTA pair, with results of arrays that output their operands instead of sums.
 
     Other parameters and commits as for :func:`random_work`.
     """
@@ -308,7 +308,7 @@ def _task(
     before: NDArray[np.uint32],
     peer_shared: NDArray[np.uint8],
 ) -> CtaTask:
-    """Return the task of one CTA of a pair for an instruction after which its tensor memory is `after`."""
+    """Return the task of one CTA of a pair for one instruction; `after` is its tensor memory after the instruction."""
     i, pair = instruction.descriptor.instruction, instruction.opcode.cta_group == 2
     fields = instruction.command.fields | {"odd": cta}
     half, count = i.d.bits == 16, i.n // WARP_COLUMNS

@@ -43,17 +43,17 @@ __all__ = [
 ]
 
 _COVERAGE = "coverage.json"
-#: Seconds between two writes of coverage.
+#: Minimum interval in seconds between two writes of the coverage file.
 _INTERVAL = 1.0
-#: Numbers of shards, counts and seeds in a journal are below it.
+#: Exclusive upper bound of shard numbers, counts and seeds in a journal.
 _MOST = 1 << 63
 
 
 @dataclass
 class Totals:
-    """Counts for one pair of formats on one datapath, or for the whole campaign."""
+    """Numbers of shards, outputs and mismatches of one pair of formats on one datapath, or of the whole campaign."""
 
-    #: Shards finished, outputs compared, outputs that differ.
+    #: Numbers of finished shards, of compared outputs, and of differing outputs.
     shards: int = 0
     outputs: int = 0
     mismatches: int = 0
@@ -66,7 +66,7 @@ class Totals:
 
 
 def parameters(plan: Plan, sample: bool, version: str) -> dict[str, Any]:
-    """Return the parameters that determine the results of a campaign, by the names of its options."""
+    """Return the parameters that determine the results of a campaign, by option name."""
     return {
         "version": version,
         "seed": plan.seed,
@@ -93,7 +93,7 @@ class StateFolder:
         self._written = time.monotonic()
         task = self._journal.task
         try:
-            if (path / _COVERAGE).is_symlink():  # it would be written where the link leads
+            if (path / _COVERAGE).is_symlink():  # a symbolic link would be followed when the file is written
                 self._journal.require_plain([_COVERAGE])
             if task is not None and not (isinstance(task, dict) and _is_count(task.get("seed"))):
                 raise self.damaged()
@@ -103,7 +103,7 @@ class StateFolder:
         self.parameters: dict[str, Any] | None = task
 
     def begin(self, requested: Mapping[str, Any]) -> None:
-        """Enter the parameters of a new campaign; raise a `FileError` that names those of another one in the folder."""
+        """Store the parameters of a new campaign; raise a `FileError` if the folder holds another campaign."""
         if self.parameters is None:
             self._journal.begin(requested)
             self.parameters = dict(requested)
@@ -127,18 +127,18 @@ class StateFolder:
         return self._journal.damaged(index)
 
     def coverage(self) -> Coverage | None:
-        """Return the coverage in the folder, or None."""
+        """Return the coverage that is stored in the folder, or None."""
         path = self.path / _COVERAGE
         return Coverage.read(path) if path.exists() else None
 
     def add(self, index: int, record: Mapping[str, Any], coverage: Coverage | None) -> None:
-        """Enter the record of a finished shard; with coverage, entries are written once a second."""
+        """Store the record of a finished shard; in a campaign with coverage, records are written once per second."""
         self._waiting[index] = record
         if coverage is None or time.monotonic() > self._written + _INTERVAL:
             self.write(coverage)
 
     def write(self, coverage: Coverage | None) -> None:
-        """Write coverage and the waiting entries; raise a `FileError` if that fails, as on a full disk."""
+        """Write coverage and the pending shard records; raise a `FileError` if writing fails, as on a full disk."""
         if coverage:
             coverage.write(self.path / _COVERAGE)
         self._journal.write(self._waiting)
@@ -146,13 +146,13 @@ class StateFolder:
         self._written = time.monotonic()
 
     def close(self) -> None:
-        """Release the folder for other processes."""
+        """Release the lock of the folder, so that other processes can use it."""
         self._journal.close()
 
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Delay Ctrl-C until the counts in memory and the coverage file are consistent; the journal needs no protection."""
+    """Delay Ctrl-C until the counts in memory agree with the coverage file; the journal needs no such protection."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -171,7 +171,7 @@ def _is_count(value: object) -> bool:
 
 
 def _is_shard(index: int, record: Mapping[str, Any]) -> bool:
-    """Return whether the record of a shard has values of the right types."""
+    """Return whether all values in the record of a shard have the right types."""
     a_from, instruction = record.get("a_from", 0), record.get("instruction")
     known = a_from is None or a_from in ("registers", "shared") if isinstance(a_from, str | None) else False
     return known and isinstance(instruction, str) and _is_count(index) and _is_count(record.get("mismatches"))
@@ -182,7 +182,7 @@ def _spell(value: object) -> str:
 
 
 class Record:
-    """The finished shards of a campaign; entries in its folder are counted first. With `sample`, coverage is sampled.
+    """Results of the finished shards of a campaign; shards that are already stored in the folder are counted first.
 
     Attributes
     ----------
@@ -220,12 +220,12 @@ class Record:
 
     @property
     def reached(self) -> tuple[int, int]:
-        """Return the number of bins reached and of reachable bins."""
+        """Return the number of coverage bins that were hit, and the number of reachable bins."""
         groups = list(self.coverage or ())
         return sum(group.reached for group in groups), sum(group.reachable for group in groups)
 
     def add(self, result: ShardResult) -> None:
-        """Enter a finished shard, which must not be entered yet."""
+        """Add the result of a finished shard, which must not be in the record yet."""
         shard = result.shard
         assert shard.index not in self
         with _uninterrupted():
@@ -245,7 +245,7 @@ class Record:
                 self.folder.add(shard.index, record, self.coverage)
 
     def flush(self) -> None:
-        """Write the entries that the folder does not have yet."""
+        """Write the shard records that are not in the folder yet."""
         if self.folder:
             with _uninterrupted():
                 self.folder.write(self.coverage)
@@ -264,7 +264,7 @@ class Record:
             self._first += 1
 
     def _merge(self, result: ShardResult) -> int:
-        """Add the hits of a shard; return the number of bins hit for the first time."""
+        """Add the coverage hits of a shard; return the number of bins that were hit for the first time."""
         assert self.coverage is not None
         new = 0
         for key, (places, hits) in (result.hits or {}).items():
@@ -275,13 +275,13 @@ class Record:
         return new
 
     def expect(self, coverage: Coverage) -> None:
-        """Add the groups of a datapath without hits; see :func:`~sptc.verify.shards.empty_coverage`."""
+        """Add the coverage groups of a datapath with all hits zero, from :func:`~sptc.verify.shards.empty_coverage`."""
         assert self.coverage is not None
         self.coverage = self.coverage.merge(coverage)
 
 
 def campaign_record(record: Record, about: Mapping[str, str]) -> bytes:
-    """Return the counts of a campaign by form, as :mod:`sptc.isa.evidence` reads them: JSON, compressed with gzip.
+    """Return the counts of a campaign by instruction form as compressed JSON, which :mod:`sptc.isa.evidence` reads.
 
     It has `about` (version, GPU and date of the comparison), architecture, seed, and tiles of a shard; and by
     instruction and location of A the shards, tiles, outputs and mismatches. The plan of the record is of one
@@ -299,7 +299,7 @@ def campaign_record(record: Record, about: Mapping[str, str]) -> bytes:
 
 
 def prepare(record: Record, pool: Pool, here: bool) -> None:
-    """Prepare back ends for all datapaths before the workers start, and return the empty coverage groups.
+    """Prepare back ends for all datapaths before the workers start, and add empty coverage groups to the record.
 
     Unless the workers run `here`, on this machine, they compile a datapath when they first need it.
     """
@@ -316,13 +316,13 @@ def prepare(record: Record, pool: Pool, here: bool) -> None:
 
 
 def make_ready(backends: Sequence[str], arch: str) -> None:
-    """Prepare several back ends for an architecture."""
+    """Prepare several back ends for an architecture, so that later calls need not compile anything."""
     for name in backends:
         backend(name).make_ready(arch)
 
 
 def unfinished(record: Record, *, shards: int | None = None, outputs: int | None = None) -> Iterator[Shard]:
-    """Yield the unfinished shards of a campaign, in order; with `shards`, only of that many first shards of the plan.
+    """Yield the unfinished shards of a campaign in order; `shards` limits them to the first shards of the plan.
 
     With `outputs`, stop once the yielded shards and the finished ones before them compare this number of outputs.
     """
@@ -342,7 +342,7 @@ def run(
     seconds: float | None = None,
     finished: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run shards until none is left, time is up, or one has a mismatch; the shards then running are still collected.
+    """Run shards until none is left, time is up, or a shard has a mismatch; shards already running are still collected.
 
     After a number of seconds no shard is started. `finished` is called after shards have finished, and at intervals.
     Raise a `WorkError` if a shard cannot be run, and a `PoolError` if the cluster is lost.
@@ -363,6 +363,6 @@ def run(
 
 
 def reproducer(shard: Shard, pool: Pool) -> Reproducer | None:
-    """Reduce the mismatch of a shard on the back end that showed it; None if it does not reproduce."""
+    """Reduce the mismatch of a shard on the back end with the mismatch; None if the mismatch does not reproduce."""
     [reproduced] = chain.from_iterable(pool.run(reproduce, [(shard,)]))
     return reproduced

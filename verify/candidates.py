@@ -1,4 +1,4 @@
-"""Candidate tiles of conformance packs: random ones, and directed ones on which the neighbours of a model differ."""
+"""Candidate tiles of conformance packs: random tiles, and directed tiles on which wrong models give other results."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,24 +16,25 @@ from .stimulus import Given, scaled_matrices
 
 __all__ = ["Candidates", "draw_candidates", "least_matrices"]
 
-#: Tiles with any nibble, and directed tiles, per tile of a random distribution; few of them are chosen for a pack.
+#: Number of directed tiles, and of tiles with undefined nibbles, per tile of each random distribution.
 _SHARE = 3
-#: Distribution of tiles with any nibble, by whether A is an integer. Values are ordinary, so that a wrong mux shows.
+#: Distribution of tiles with undefined nibbles, for integers (True) and floats (False). Values are ordinary, so that a
+#: wrong mux changes the result.
 _PLAIN = {True: "uniform", False: "mid"}
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """A batch of candidate tiles."""
+    """A batch of candidate tiles for conformance packs."""
 
-    given: Given  #: Operands of the candidate tiles
+    given: Given  #: Operands of the tiles
     any_nibble: bool = False  #: Whether the metadata also has undefined nibbles
 
 
 def draw_candidates(
     instruction: Instruction, numerics: Numerics, rng: np.random.Generator, cases: int
 ) -> Iterator[Candidates]:
-    """Yield batches of tiles: one batch for each distribution, with `cases` tiles if the distribution is random.
+    """Yield a batch of candidate tiles for each distribution; random distributions have `cases` tiles each.
 
     `numerics` are the parameters of the right model.
     """
@@ -57,7 +58,7 @@ def draw_candidates(
 def _with_metadata(
     i: Instruction, matrices: MatrixOperands, rng: np.random.Generator, any_nibble: bool = False
 ) -> Candidates:
-    """Draw nibbles where the caller gives none, and legal nibbles for the next sparsity selector."""
+    """Draw metadata nibbles if the matrices have none, and legal nibbles for the next sparsity selector."""
     if i.rule is None:
         return Candidates(Given(matrices))
     legal = np.array(sorted(i.rule.legal), np.uint8)
@@ -70,16 +71,16 @@ def _with_metadata(
 
 
 def _cancelled(i: Instruction, numerics: Numerics, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Draw two neighbouring products that cancel and set the largest exponent; others lie near the last bit kept."""
+    """Draw two adjacent products that cancel and set the largest exponent; others are near the last kept bit."""
     draft = Draft(i, cases, rng)
     low, high = np.add(exponents_of(i.a), exponents_of(i.b)).tolist()
     largest = rng.integers(min(max(low + numerics.alignment_bits // 2, -120), high), high, cases, endpoint=True)
     pairs = i.stored_k // 2
-    rows = i.k // pairs  # B of each pair of products
+    rows = i.k // pairs  # rows of B per pair of products
     places = rng.permuted(np.tile(np.arange(pairs), (cases, 1)), axis=1)
     for number in range(min(pairs, 5)):
-        # The first pair cancels. The exponents of the others are near the last bit that is kept beside the first. Both
-        # products of a pair have the same B.
+        # The first pair cancels. The exponents of the other pairs are near the last bit that alignment keeps when the
+        # first pair sets the largest exponent. Both products of a pair have the same B.
         distance = rng.integers(-6, 6, cases, endpoint=True)
         products = np.clip(largest if number == 0 else largest - numerics.alignment_bits + distance, low, high)
         exponents_a, exponents_b = factor_exponents(i, products, products // 2)
@@ -101,18 +102,18 @@ def _cancelled(i: Instruction, numerics: Numerics, rng: np.random.Generator, cas
 
 
 def _scaled_down(i: Instruction, numerics: Numerics, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Draw ordinary products, scaled down to e_zero and to the last bit kept there; the accumulator is zero."""
+    """Draw ordinary products scaled to exponents near e_zero and near the last kept bit; the accumulator is zero."""
     assert i.scale_format
     assert i.scale_size
     matrices = scaled_matrices(i, "zeros" if numerics.method is Method.GROUPED else "mid", cases, rng)
     large = scaled_matrices(i, "huge", cases, rng)
     last = numerics.zero_exponent - numerics.alignment_bits
     least = i.d.minimum_exponent - i.d.fraction_bits
-    if numerics.method is Method.GROUPED:  # each group is near the last bit of a result or kept
+    if numerics.method is Method.GROUPED:  # each group sum is near the last bit of the result or near the last kept bit
         near = np.where(rng.random((cases, 1, i.scale_size)) < 0.5, least, last)
         exponents = near + rng.integers(-3, 6, near.shape)
     else:
-        # Some products must have bits below the last one kept, and their sum must reach the last bit of a result.
+        # Some products need bits below the last kept bit, and their sum must reach the last bit of the result.
         lowest = max(last - 12, least - i.a.maximum_exponent - i.b.maximum_exponent - i.stored_k.bit_length())
         least_product = exponents_of(i.a)[0] + exponents_of(i.b)[0]
         exponents = rng.integers(lowest, min(last - least_product, least + 25), (cases, 1, 1), endpoint=True)
@@ -120,8 +121,8 @@ def _scaled_down(i: Instruction, numerics: Numerics, rng: np.random.Generator, c
     exponents_b = exponents - exponents // 2 + rng.integers(-1, 1, (cases, i.n, i.scale_size), endpoint=True)
     signs = 1 << i.low_bit(i.a) + i.a.bits - 1, 1 << i.low_bit(i.b) + i.b.bits - 1
     a, b = (codes & ~codes.dtype.type(sign) for codes, sign in zip((matrices.a, matrices.b), signs, strict=True))
-    # A sum of narrow formats reaches the last bit of a result only if large products of one sign add up and alignment
-    # cuts only small ones.
+    # A sum of products in narrow formats reaches the last bit of a result only if large products of one sign add up and
+    # alignment truncates only small products.
     alike, share = rng.random((cases, 1, 1)) < 0.5, rng.random((cases, 1, 1))
     a, b = (
         np.where(rng.random(codes.shape) < share, larger & ~larger.dtype.type(sign), codes)
@@ -138,7 +139,7 @@ def _scaled_down(i: Instruction, numerics: Numerics, rng: np.random.Generator, c
 
 
 def _far_scales(i: Instruction, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Draw block scales at both ends of ue4m3: one group's sum cancels, alone or with C, and other groups lose bits.
+    """Draw block scales at both ends of ue4m3: the sum of one group cancels, alone or with C; other groups lose bits.
 
     The largest scales are 2**8 each and the least 2**-6: with F = 35, the last bit of the other products, 2**-20, is
     half of the last bit kept.
@@ -172,16 +173,16 @@ def _scale_codes(fmt: Format, exponents: Codes) -> NDArray[np.uint8]:
     return (clipped + fmt.bias << fmt.fraction_bits).astype(np.uint8)
 
 
-#: Largest exponent of the second product below the smallest subnormal of D, and number of exponents.
+#: Number of exponents of the second product, and the distance of the smallest one below the smallest subnormal of D.
 _BELOW, _EXPONENTS = 25, 32
 #: Exponents of the first product, relative to the smallest subnormal of D.
 _FIRST = (-1, 0, 1)
-#: Kinds of tiles, in turn: each exponent of the first product, no first product, and no product.
+#: Number of kinds of tiles: one per exponent of the first product, one without it, and one without any product.
 _TURNS = len(_FIRST) + 2
 
 
 def least_matrices(instruction: Instruction, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Return tiles of floats near e_zero and near zero: values that decide the result of sums that almost vanish.
+    """Return tiles of floats near e_zero and near zero, which expose wrong handling of sums near zero.
 
     A row of A has two products, both powers of two: one near the least subnormal number of D, and one from above to
     below the last bit that any alignment keeps. In every fifth tile both are zero. Accumulators are zeros of either
@@ -197,7 +198,7 @@ def least_matrices(instruction: Instruction, rng: np.random.Generator, cases: in
     draft.a[:] = draft.sign_bits(i.a, *draft.a.shape)
     draft.b[:] = draft.sign_bits(i.b, *draft.b.shape)
 
-    # All products of one chunk have the same B, whichever unit the nibble selects.
+    # All products of one chunk have the same B, whichever unit of B the nibble selects.
     chunks = i.chunks if i.sparse else i.stored_k
     stored, rows = i.stored_k // chunks, i.k // chunks
     places = rng.permuted(np.tile(np.arange(chunks), (cases, 1)), axis=1)
@@ -217,7 +218,7 @@ def _powers(draft: Draft, fmt: Format, exponents: Codes, shape: tuple[int, ...])
 
 
 def _accumulators(draft: Draft) -> Codes:
-    """Draw zeros, subnormal numbers with fractions at either end of their range, and the least normal number."""
+    """Draw accumulators: zeros, subnormal numbers with fractions near either end, and the least normal number."""
     fmt, shape = draft.instruction.c, draft.c.shape
     one = 1 << fmt.fraction_bits
     bodies = np.where(

@@ -1,4 +1,4 @@
-"""Conformance packs: for one instruction, a few cases that distinguish the right model from wrong ones.
+"""Conformance packs: for one instruction, a few cases that distinguish the right model from wrong models.
 
 A pack is a register file (:mod:`sptc.verify.register_file`) whose D comes from the golden model. It has one more key,
 ``conformance``: JSON with the neighbours that it tells apart and in which outputs, those that cannot be told apart and
@@ -44,21 +44,21 @@ __all__ = [
 MOST_CASES = 256
 #: Number of cases in which a neighbour should differ from the right model, and from each other neighbour.
 _CASES_FROM_RIGHT, _CASES_FROM_OTHERS = 3, 1
-#: Number of outputs that are drawn at once for each distribution, and maximum number of their tiles.
+#: Number of outputs drawn per distribution in each round, and maximum number of tiles for them.
 _OUTPUTS, _TILES = 1024, 8
-#: Columns of the candidate tiles; a wider instruction gets the columns of several tiles.
+#: Columns of a candidate tile; an instruction with larger N gets the columns of several tiles.
 _COLUMNS = 8
-#: Maximum rounds of candidates, to distinguish neighbours from the right model and from each other.
+#: Maximum rounds of candidate tiles: to distinguish neighbours from the right model, and from each other.
 _ROUNDS, _ROUNDS_FOR_OTHERS = 24, 2
 _KEY = "conformance"
 
 
 @dataclass(frozen=True)
 class Apart:
-    """Number of outputs in which one neighbour differs from the right model in a pack."""
+    """Differences of one neighbour from the right model in the cases of a pack."""
 
-    name: str  #: Name of the neighbour
-    outputs: tuple[int, ...]  #: Number of differing outputs in each case
+    name: str  #: Name of the neighbour, such as "F = 24"
+    outputs: tuple[int, ...]  #: Number of differing outputs in each case of the pack
     digest: str  #: SHA-256 of all outputs of the neighbour
 
 
@@ -68,20 +68,20 @@ class Pack:
 
     file: Replayable  #: Operands with the D of the right model
     seed: int
-    candidates: int  #: Number of tiles among which the cases were chosen
-    neighbours: tuple[Apart, ...]  #: Every neighbour that may differ, including those that do not differ in any case
-    same: dict[str, str]  #: Neighbours that give the right result for all operands, and the reason
+    candidates: int  #: Number of candidate tiles from which the cases were chosen
+    neighbours: tuple[Apart, ...]  #: Neighbours that may differ from the right model, also those that differ in no case
+    same: dict[str, str]  #: Neighbours that give the right result for all operands, each with the reason
     #: Groups of neighbours with equal results, which the pack does not distinguish.
     alike: tuple[tuple[str, ...], ...]
 
     @property
     def told_apart(self) -> tuple[str, ...]:
-        """Neighbours that differ in at least one output."""
+        """Names of the neighbours that differ from the right model in at least one output."""
         return tuple(neighbour.name for neighbour in self.neighbours if any(neighbour.outputs))
 
     @property
     def missed(self) -> dict[str, str]:
-        """Neighbours that no candidate distinguishes from the right model, with a sentence that says so."""
+        """Neighbours that no candidate tile distinguishes from the right model, each with a message."""
         sentence = f"not told apart by {self.candidates} candidates"
         return {neighbour.name: sentence for neighbour in self.neighbours if not any(neighbour.outputs)}
 
@@ -89,7 +89,7 @@ class Pack:
 def choose_pack(
     subject: Subject, arch: str, seed: int, *, rows: int | None = None, sparsity_selector: int | None = None
 ) -> Pack:
-    """Draw candidates, and choose a few cases that distinguish the right model and its neighbours from each other.
+    """Draw candidate tiles, and choose a few cases that distinguish the right model and its neighbours from each other.
 
     Instruction, architecture, seed and the options decide the pack.
 
@@ -127,7 +127,7 @@ def choose_pack(
 
 
 class _Choice:
-    """Cases chosen among all candidates so far, with their operands."""
+    """Cases chosen so far among all candidate tiles, with their operands."""
 
     def __init__(self, models: Sequence[Model]) -> None:
         self._models = models
@@ -142,12 +142,12 @@ class _Choice:
         self.seen = 0
 
     def tells_neighbours(self, *, from_others: bool) -> bool:
-        """Return whether enough cases distinguish each neighbour from the right model and, if asked, from others."""
+        """Return whether enough cases distinguish each neighbour from the right model and, on request, from others."""
         met = (self._outputs > 0).sum(axis=1) >= self._required
         return bool(self._outputs.shape[1]) and bool(met.all() if from_others else met[self._from_right].all())
 
     def consider(self, operands: Given, any_nibble: bool) -> None:
-        """Choose again, among the cases chosen so far and new ones.
+        """Choose cases again, from the cases chosen so far and from new candidate tiles.
 
         Cases with undefined nibbles count only for neighbours with another mux; defined nibbles must tell all others.
         """
@@ -162,9 +162,9 @@ class _Choice:
         self.operands, self._outputs = pool.take(chosen), outputs[:, chosen]
 
     def _covering(self, outputs: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Choose cases greedily: add the case that distinguishes most pairs until none helps; choose at least one."""
+        """Choose cases greedily: repeatedly add the case that distinguishes most pairs of models, until none helps."""
         tells, chosen = outputs > 0, [int(outputs.sum(axis=0).argmax())]
-        weights = np.minimum(outputs, 8) / (8 * (outputs.shape[1] + 1))  # prefers more differing outputs among equals
+        weights = np.minimum(outputs, 8) / (8 * (outputs.shape[1] + 1))  # ties: more differing outputs first
         while len(chosen) < MOST_CASES:
             met = tells[:, chosen].sum(axis=1)
             helped = (tells & (met < self._required)[:, None]).sum(axis=0)
@@ -176,13 +176,13 @@ class _Choice:
 
 
 def _described(file: Replayable, seed: int, candidates: int) -> Pack:
-    """Return the pack of a register file with D, after comparison with the results of its neighbours.
+    """Return the conformance pack of a register file with D, after comparison with the results of the neighbours.
 
     Raise an `Error` if the file cannot be computed; if its D is not the result of the right model; or if it uses a
     placement or negation that packs do not have.
     """
     assert file.d is not None
-    if (file.run() != file.d).any():  # run() also raises errors for invalid operands
+    if (file.run() != file.d).any():  # run() raises errors for invalid operands
         raise FileError(f"the D of a pack of {file.name} is not what the model of {file.arch} computes")
     operands, expected = given_of(file), file.matrix(file.d)
     if (right_model(file.instruction, file.arch).multiply(operands) != expected).any():
@@ -204,7 +204,7 @@ def _described(file: Replayable, seed: int, candidates: int) -> Pack:
 
 
 def write_pack(path: Path, pack: Pack) -> None:
-    """Write a pack; equal packs give equal bytes. Raise a `FileError` if the file cannot be written."""
+    """Write a conformance pack; equal packs give equal bytes. Raise a `FileError` if writing fails."""
     register_file.write(path, pack.file, **{_KEY: json.dumps(_manifest(pack))})
 
 
@@ -221,7 +221,7 @@ def _manifest(pack: Pack) -> dict[str, object]:
 
 
 def read_pack(path: Path) -> Pack:
-    """Read a pack and compute the results of its neighbours again.
+    """Read a conformance pack and compute the results of its neighbours again.
 
     Raise a `FileError` if it is no register file or no pack, or its operands, D or neighbours differ from those
     written; and an `InstructionError` if its instruction does not parse.
@@ -252,26 +252,26 @@ _WORD_BITS = 32
 
 @dataclass(frozen=True)
 class Judgement:
-    """Comparison of results with the right model and its neighbours."""
+    """Comparison of given results with those of the right model and of its neighbours."""
 
-    #: Outputs compared, and those that differ from D.
+    #: Number of compared outputs, and number of outputs that differ from D.
     outputs: int
     differing: int
-    first: Mismatch | None  #: First output that differs
-    beside: int  #: Words of tensor memory that differ outside D
-    explained_by: tuple[str, ...]  #: Neighbours that reproduce every output, if outputs differ from D
-    #: Neighbour that reproduces the most outputs, if these are more than the right model reproduces; else empty.
+    first: Mismatch | None  #: First output that differs from D; None if all are equal
+    beside: int  #: Number of words of tensor memory outside D that differ
+    explained_by: tuple[str, ...]  #: Neighbours that reproduce all outputs, if any output differs from D
+    #: Neighbour that reproduces the most outputs, if it reproduces more than the right model does; else empty.
     nearest: str
-    explained: int  #: Outputs that `nearest` reproduces, or else the right model
+    explained: int  #: Number of outputs that `nearest` reproduces, or the right model if `nearest` is empty
 
     @property
     def right(self) -> bool:
-        """Whether all results are right."""
+        """Whether all results equal those of the right model."""
         return not self.differing and not self.beside
 
 
 def judge(pack: Pack, results: NDArray[np.uint32]) -> Judgement:
-    """Compare results, registers or tensor memory of the shape of D, with D and the results of the neighbours."""
+    """Compare results with D and with the results of the neighbours; `results` are registers or tensor memory."""
     file = pack.file
     assert file.d is not None
     computed, expected = file.matrix(results), file.matrix(file.d)
@@ -300,7 +300,7 @@ def judge(pack: Pack, results: NDArray[np.uint32]) -> Judgement:
 
 
 def read_results(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint32]:
-    """Read results: key ``D`` of an ``.npz``, a JSON list of words, or hexadecimal words, one on each line.
+    """Read results: key ``D`` of an ``.npz``, a JSON list of words, or hexadecimal words, one per line.
 
     `shape` is that of D in the pack. A list may be nested like it or flat; lines are in C order. Raise a `FileError` if
     the file has another format, or another number of words.

@@ -1,4 +1,4 @@
-"""Directed operands: tiles with values that random tiles rarely have, so that coverage closes in seconds.
+"""Directed operands: tiles with values that random tiles rarely contain, so that few tiles reach full coverage.
 
 A recipe, drawn at random, fills the arrays of codes of each tile, a draft. Most recipes put a single product into each
 row of A, with known place and exponent, and choose the accumulator of each output relative to it.
@@ -23,7 +23,7 @@ Codes = NDArray[np.int64]
 
 
 class Draft:
-    """Codes of the tiles of one recipe. Initially all are zero, nibbles are legal and scales are one."""
+    """Element codes of the tiles of one recipe. Initially all codes are zero, nibbles are legal and scales are one."""
 
     def __init__(self, instruction: Instruction, tiles: int, rng: np.random.Generator) -> None:
         i = instruction
@@ -38,12 +38,12 @@ class Draft:
         self.scale_b: Codes = np.full((tiles, i.n, i.scale_size or 0), one)
 
     def one_of(self, choices: NDArray | list[int], *shape: int) -> Codes:
-        """Draw an array of the given shape from a list of choices."""
+        """Draw an array of the given shape with elements from a list of choices."""
         array = np.asarray(choices, np.int64)
         return array[self.rng.integers(0, len(array), shape)]
 
     def signs(self, *shape: int) -> NDArray[np.bool_]:
-        """Draw random signs; True is negative."""
+        """Draw random signs; True means negative."""
         return self.rng.random(shape) < 0.5
 
     def sign_bits(self, fmt: Format, *shape: int) -> Codes:
@@ -51,7 +51,7 @@ class Draft:
         return self.signs(*shape).astype(np.int64) << fmt.bits - 1
 
     def fractions(self, fmt: Format, *shape: int) -> Codes:
-        """Draw random fractions."""
+        """Draw random fraction fields of a format."""
         return self.rng.integers(0, 1 << fmt.fraction_bits, shape)
 
     def put(self, slots: Codes, codes: Codes) -> None:
@@ -59,12 +59,12 @@ class Draft:
         np.put_along_axis(self.a, slots[..., None], codes[..., None], axis=2)
 
     def put_rows_of_b(self, first: Codes, count: int, codes: Codes) -> None:
-        """Write `codes`, shape (tiles, 1, n), into `count` rows of B from row `first`, shape (tiles, 1), on."""
+        """Write `codes`, shape (tiles, 1, n), into `count` consecutive rows of B, for each tile from row `first`."""
         rows = (first + np.arange(count))[..., None]
         np.put_along_axis(self.b, rows, np.broadcast_to(codes, (self.tiles, count, self.b.shape[2])), axis=1)
 
     def products(self, exponents: Codes, exact: bool | NDArray[np.bool_]) -> tuple[Codes, Codes, Codes]:
-        """Fill B and the scales so that the products of each tile have exponents near `exponents`, shape (tiles,).
+        """Fill B and the block scales so that the products of each tile have exponents near those in `exponents`.
 
         Where `exact`, elements of B are powers of two, else their fractions are random. Returns three arrays of shape
         (tiles,): the exponent for A, the exponent of the product, and the exponent that enters the maximum.
@@ -86,13 +86,13 @@ class Draft:
         return a, value, largest
 
     def accumulators(self, exponents: Codes, fractions: Codes) -> None:
-        """Fill C, shape (tiles, m, n), with these exponents and fractions and random signs."""
+        """Fill the accumulators C, shape (tiles, m, n), with these exponents and fractions and with random signs."""
         fmt = self.instruction.c
         clipped = np.clip(exponents, *exponents_of(fmt))
         self.c[:] = power_code(fmt, clipped, fractions, self.signs(*self.c.shape))
 
     def matrices(self) -> MatrixOperands:
-        """Return the tiles as matrices; container bits beside a code are random."""
+        """Return the tiles as matrices; container bits that do not belong to a code are random."""
         i = self.instruction
         scaled = i.scale_format is not None
         return MatrixOperands(
@@ -117,14 +117,14 @@ def exponents_of(fmt: Format) -> tuple[int, int]:
 
 
 def factor_exponents(instruction: Instruction, products: Codes, b: Codes) -> tuple[Codes, Codes]:
-    """Return exponents of A and B, those near `b`, whose sums come as near to `products` as the formats can."""
+    """Return exponents of A (computed) and B (near `b`) with sums as close to `products` as the formats allow."""
     range_a, range_b = exponents_of(instruction.a), exponents_of(instruction.b)
     a = np.clip(products - np.clip(b, *range_b), *range_a)
     return a, np.clip(products - a, *range_b)
 
 
 def power_code(fmt: Format, exponent: Codes, fraction: Codes | int, negative: NDArray[np.bool_]) -> Codes:
-    """Return finite codes; an exponent below the normal range gives a subnormal power of two."""
+    """Return codes of finite numbers; exponents below the normal range give subnormal powers of two."""
     normal = exponent >= fmt.minimum_exponent
     field = np.where(normal, exponent + fmt.bias, 0) << fmt.fraction_bits
     below = 1 << np.clip(exponent - fmt.minimum_exponent + fmt.fraction_bits, 0, fmt.fraction_bits)
@@ -134,9 +134,9 @@ def power_code(fmt: Format, exponent: Codes, fraction: Codes | int, negative: ND
     return body | negative.astype(np.int64) << fmt.bits - 1
 
 
-#: Selects the first two units of a chunk; every rule defines this nibble.
+#: Nibble that selects the first two units of a chunk; every metadata rule defines it.
 _FIRST_UNITS = nibble(0, 1)
-#: Largest difference of exponents between accumulator and largest product, by container width: more than any F.
+#: Largest tested difference between the exponents of accumulator and largest product, by container width in bits.
 _SPAN = {4: 50, 8: 30, 16: 30, 32: 30}
 _MOST, _LEAST = 2**31 - 1, -(2**31)
 
@@ -149,7 +149,7 @@ def _range(instruction: Instruction) -> tuple[int, int]:
 
 
 def _distances(draft: Draft) -> None:
-    """One product in each row; accumulators at every distance above and below it in exponent."""
+    """One product per row; accumulator exponents at every distance above and below that of the product."""
     i, rng = draft.instruction, draft.rng
     exponents_a, _, largest = draft.products(rng.integers(*_range(i), draft.tiles, endpoint=True), exact=False)
     rows = (draft.tiles, i.m)
@@ -163,7 +163,7 @@ def _distances(draft: Draft) -> None:
 
 
 def _edges(draft: Draft) -> None:
-    """Accumulators with fractions of nearly all zeros or all ones; products of a few quarters of their last bit."""
+    """Accumulators with fractions of nearly all zeros or ones; the product is a few quarters of their last bit."""
     i, rng = draft.instruction, draft.rng
     fmt = i.c
     kept = (
@@ -193,7 +193,7 @@ def _edges(draft: Draft) -> None:
 
 
 def _cancellations(draft: Draft) -> None:
-    """Two neighbouring products that cancel; accumulators that are zero, or below the bits that alignment keeps."""
+    """Two adjacent products that cancel; the accumulator is zero or below the bits that alignment keeps."""
     i, rng = draft.instruction, draft.rng
     exponents_a, _, largest = draft.products(rng.integers(*_range(i), draft.tiles, endpoint=True), exact=False)
     draft.b[:] = draft.b[:, :1]
@@ -208,7 +208,7 @@ def _cancellations(draft: Draft) -> None:
 
 
 def _least(draft: Draft) -> None:
-    """One product in each row near the last bit kept below e_zero; no other term raises the exponent."""
+    """One product per row near the last kept bit below e_zero; no other term raises the largest exponent."""
     i, rng = draft.instruction, draft.rng
     low, high = (-50, -12) if i.d.name == "f16" else (-175, -115)
     exponents_a, _, _ = draft.products(rng.integers(low, high, draft.tiles), exact=draft.signs(draft.tiles))
@@ -219,14 +219,14 @@ def _least(draft: Draft) -> None:
 
 
 def _zeros(draft: Draft) -> None:
-    """Products that are zeros of either sign or all -0; accumulators zero or subnormal; some NaN scales."""
+    """All products are zero, of either sign or all -0; accumulators are zero or subnormal; some scales are NaN."""
     i, rng = draft.instruction, draft.rng
     draft.products(rng.integers(*_range(i), draft.tiles, endpoint=True), exact=False)
     draft.b &= ~(1 << i.b.bits - 1)
     draft.a |= 1 << i.a.bits - 1
     mixed = draft.signs(draft.tiles)[:, None, None]
     draft.a ^= (draft.signs(*draft.a.shape) & mixed).astype(np.int64) << i.a.bits - 1
-    last = i.c.fraction_bits - 13 if i.c.name == "f32" else 0  # last one of 13 fraction bits
+    last = i.c.fraction_bits - 13 if i.c.name == "f32" else 0  # last of 13 fraction bits
     ends = draft.one_of([0, 0, 1, 1 << last, (1 << i.c.fraction_bits) - 1], *draft.c.shape)
     anything = draft.fractions(i.c, *draft.c.shape)
     draft.c[:] = np.where(rng.random(draft.c.shape) < 0.75, ends, anything)
@@ -238,7 +238,7 @@ def _zeros(draft: Draft) -> None:
 
 
 def _special(draft: Draft) -> None:
-    """At most one NaN or Inf per row of A, column of B and accumulator, so that few results have two; some zeros."""
+    """At most one NaN or Inf per row of A, per column of B and per accumulator, so that few outputs have two."""
     i, rng = draft.instruction, draft.rng
     draft.a[:] = random_codes(i.a, "zeros" if rng.integers(2) else "narrow", draft.a.shape, rng)
     draft.b[:] = random_codes(i.b, "zeros" if rng.integers(2) else "narrow", draft.b.shape, rng)
@@ -253,7 +253,7 @@ def _special(draft: Draft) -> None:
 
 
 def _unselected(draft: Draft) -> None:
-    """NaN and Inf in rows of B that no nibble selects."""
+    """Rows of B that no nibble selects have NaN and Inf; the other elements are ordinary."""
     i, rng = draft.instruction, draft.rng
     draft.a[:] = random_codes(i.a, "mid", draft.a.shape, rng)
     draft.b[:] = random_codes(i.b, "mid", draft.b.shape, rng)
@@ -266,7 +266,7 @@ def _unselected(draft: Draft) -> None:
 
 
 def _scales(draft: Draft) -> None:
-    """Scales of every kind; a few NaN, each the only one in its row or column."""
+    """Scales over the whole range; a few are NaN, at most one per row of A or column of B."""
     i, rng = draft.instruction, draft.rng
     assert i.scale_format
     draft.a[:] = random_codes(i.a, "zeros", draft.a.shape, rng)
@@ -286,7 +286,7 @@ def _scales(draft: Draft) -> None:
 
 
 def _integers(draft: Draft) -> None:
-    """Rows and columns of one extreme value that may change halfway; sums at a limit of s32 or one beyond it."""
+    """Rows and columns of one extreme value that may change at half of K; sums are a limit of s32 or one beyond it."""
     i, rng = draft.instruction, draft.rng
     total = np.zeros(draft.c.shape, np.int64)
     half_a, half_b = i.stored_k // 2, i.k // 2
@@ -305,7 +305,7 @@ def _integers(draft: Draft) -> None:
 
 
 def _extremes(draft: Draft, fmt: Format, rows: int) -> tuple[Codes, Codes]:
-    """Return two values for each row, one for each half of K, from the ends of the range."""
+    """Return two extreme values of the format for each row, one for each half of K."""
     low, high = (-(1 << fmt.bits - 1), (1 << fmt.bits - 1) - 1) if fmt.signed else (0, (1 << fmt.bits) - 1)
     first = draft.one_of([low, high], draft.tiles, rows)
     turned = draft.one_of([low, high, 0], draft.tiles, rows)
@@ -313,7 +313,7 @@ def _extremes(draft: Draft, fmt: Format, rows: int) -> tuple[Codes, Codes]:
 
 
 def _put_one_a_row(draft: Draft, matrix: Codes, rows: NDArray[np.bool_], codes: Codes) -> None:
-    """Put a code at a random place in each of the chosen rows, in place."""
+    """Put one code at a random position into each of the chosen rows, in place."""
     tiles, lines = np.nonzero(rows)
     matrix[tiles, lines, draft.rng.integers(0, matrix.shape[2], len(codes))] = codes
 
@@ -324,7 +324,7 @@ def _nan_codes(fmt: Format) -> list[int]:
 
 
 def _special_codes(draft: Draft, fmt: Format, count: int) -> Codes:
-    """Draw NaN and Inf of either sign; the largest number in a format without these."""
+    """Draw NaN and Inf of either sign; formats without NaN and Inf get their largest number."""
     top = (1 << fmt.exponent_bits) - 1 << fmt.fraction_bits
     ones = top | (1 << fmt.fraction_bits) - 1
     bodies = {Specials.IEEE: [top, top, ones, top | 1], Specials.NAN: [ones], Specials.NONE: [ones]}[fmt.specials]
@@ -339,7 +339,7 @@ def _recipes(instruction: Instruction) -> list[Callable[[Draft], None]]:
 
 
 def _drafted(instruction: Instruction, rng: np.random.Generator, cases: int) -> Draft:
-    """Draw a recipe for each tile and return the codes of all tiles."""
+    """Draw a recipe for each tile, and return the element codes of all tiles."""
     all_tiles = Draft(instruction, cases, rng)
     recipes = _recipes(instruction)
     drawn = rng.integers(0, len(recipes), cases)
@@ -354,7 +354,7 @@ def _drafted(instruction: Instruction, rng: np.random.Generator, cases: int) -> 
 
 
 def directed_matrices(instruction: Instruction, rng: np.random.Generator, cases: int) -> MatrixOperands:
-    """Return directed tiles of any instruction as matrices; a hundred use every recipe several times.
+    """Return directed tiles of any instruction as matrices; a hundred tiles use every recipe several times.
 
     The first tile also has the stored dot products that the instruction can compute: the first in row 0 and column 0,
     the next in row 1 and column 1, and so on.

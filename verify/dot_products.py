@@ -1,4 +1,4 @@
-"""Archives of dot products that others recorded on GPUs of several generations.
+"""Archives of dot products recorded elsewhere, on GPUs of several generations.
 
 Keys: ``sets``, a JSON table with the GPU, architecture, instruction and array names of each set; and the arrays of
 codes it names: ``a``, ``b`` [dot product, element], ``c``, ``d`` [dot product], and if the instruction has them
@@ -32,18 +32,18 @@ _FIELDS = ("gpu", "arch", "instruction")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DotProducts(Recorded):
-    """A set of dot products; each is one output of an instruction."""
+    """A set of recorded dot products; each one is an output of an instruction."""
 
     case_fields = ("d", "a", "b", "c", "nibbles", "scale_a", "scale_b")
 
-    gpu: str  #: GPU on which the set was recorded
+    gpu: str  #: Name of the GPU on which the set was recorded
     arch: str
     instruction: Instruction
-    opcode: Opcode | None = None  #: Opcode of an instruction of ``tcgen05``
-    #: First elements of a dot product in their containers, shape (cases, elements); the rest up to K are zero.
+    opcode: Opcode | None = None  #: Opcode of a ``tcgen05`` instruction; None for others
+    #: Stored first elements of each dot product, in containers, shape (cases, elements); elements up to K are zero.
     a: NDArray
     b: NDArray
-    #: Codes of the accumulators and of the recorded results, shape (cases, 1, 1).
+    #: Codes of the accumulators (`c`) and of the recorded results (`d`), shape (cases, 1, 1).
     c: NDArray
     d: NDArray
     nibbles: NDArray[np.uint8] | None = None  #: Metadata nibbles, shape (cases, chunks)
@@ -63,11 +63,11 @@ class DotProducts(Recorded):
 
     @property
     def before(self) -> NDArray:
-        """The accumulators before the instruction."""
+        """Accumulators before the instruction."""
         return self.c
 
     def run(self, backend: str | Backend = "golden") -> NDArray:
-        """Compute the results on a back end, shape (cases, 1, 1)."""
+        """Compute the results of all dot products on a back end, shape (cases, 1, 1)."""
         i = self.instruction
         require_architecture(i, self.arch)
         a = np.pad(self.a, ((0, 0), (0, i.stored_k - self.a.shape[1])))
@@ -79,12 +79,12 @@ class DotProducts(Recorded):
         return backend_named(backend).multiply(i, self.arch, operands).d
 
     def matrix(self, result: NDArray) -> NDArray:
-        """Return the result unchanged: it consists of codes of D."""
+        """Return the result unchanged: its values are already codes of D."""
         return result
 
 
 def read(path: str | Path) -> list[DotProducts]:
-    """Return the sets of an ``.npz`` file: the arrays that its table `sets` names.
+    """Return the sets of dot products of an ``.npz`` file, which its table `sets` lists.
 
     Raise a `FileError` if the file cannot be read, a key is missing or arrays do not fit together, and an
     `InstructionError` if an instruction does not parse.
@@ -128,13 +128,13 @@ def _set(archive: Archive, number: int, row: dict[str, object]) -> DotProducts:
 
 
 def _columns(i: Instruction) -> dict[str, int | None]:
-    """Return the arrays of a set, and the maximum length of their second axis; None for arrays without one."""
+    """Return the maximum length of the second axis of each array of a set; None for arrays without a second axis."""
     columns: dict[str, int | None] = {"a": i.stored_k, "b": i.k, "c": None, "d": None}
     columns |= {"nibbles": i.chunks} if i.sparse else {}
     return columns | dict.fromkeys(("scale_a", "scale_b"), i.scale_size) if i.scale_size else columns
 
 
 def shipped_dot_products() -> Iterator[Path]:
-    """Yield the archives that ship with the package."""
+    """Yield the paths of the archives that ship with the package."""
     with resources.as_file(resources.files("sptc") / "recordings" / "elsewhere") as folder:
         yield from sorted(folder.glob("*.npz"))

@@ -1,4 +1,4 @@
-"""Find the first step of an output at which another design, given its result, can have differed from the model."""
+"""Find the first step at which another design, given its result for an output, can have differed from the model."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,13 +14,13 @@ from .trace import OutputTrace
 
 __all__ = ["first_possible_step"]
 
-#: Accumulators per call of the golden model, and codes that are tried on each side of the change of sign.
+#: Accumulators per call of the golden model, and number of codes that are tried on each side of the crossing.
 _POINTS, _WINDOW = 1024, 2048
 _Tail = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
 
 def first_possible_step(golden: OutputTrace, operands: MatrixOperands, d: int, changed: Numerics | None = None) -> int:
-    """Return the index of the first step whose result alone, if it were another one, could lead to the code `d`.
+    """Return the index of the first step at which another partial result could lead to the final code `d`.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def first_possible_step(golden: OutputTrace, operands: MatrixOperands, d: int, c
     i, last = golden.instruction, len(golden.steps) - 1
     parameters = changed or numerics(i, golden.arch)
     if parameters.method is Method.EMULATED:
-        return 0  # C is added behind all steps
+        return 0  # C is added after all steps
     for index in range(last):
         tail = _tail(golden, operands, index, parameters)
         if _reaches(tail, d, i.d.bits):
@@ -51,7 +51,7 @@ def first_possible_step(golden: OutputTrace, operands: MatrixOperands, d: int, c
 
 
 def _tail(golden: OutputTrace, operands: MatrixOperands, index: int, parameters: Numerics) -> _Tail:
-    """Return the function from accumulators behind a step to the results of the instruction, as codes.
+    """Return a function that computes results of the instruction, as codes, from accumulator codes after a step.
 
     Products of zeros take no part in a sum, and the accumulator of a step is unchanged by a step of such products.
     """
@@ -74,11 +74,11 @@ def _tail(golden: OutputTrace, operands: MatrixOperands, index: int, parameters:
 
 
 def _reaches(tail: _Tail, d: int, bits: int) -> bool:
-    """Return whether some accumulator leads to a result."""
+    """Return whether any accumulator code leads to the result `d`."""
     sign = 1 << bits - 1
     infinity = 0x7F800000 if bits == 32 else 0x7C00
 
-    def codes_of(ranks: NDArray[np.int64]) -> NDArray[np.int64]:  # ranks have the order of the numbers
+    def codes_of(ranks: NDArray[np.int64]) -> NDArray[np.int64]:  # ranks are ordered like the numbers
         return np.where(ranks < 0, sign - 1 - ranks, ranks)
 
     def ranks_of(codes: NDArray[np.int64]) -> NDArray[np.int64]:

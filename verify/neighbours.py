@@ -26,13 +26,13 @@ __all__ = ["Model", "neighbours_of", "right_model", "same_alignment", "same_floo
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A model of one instruction: the right model or a neighbour."""
+    """A model of one instruction: the right model, or a model that is wrong in one parameter or rule."""
 
-    name: str  #: Difference from the right model, for example "F = 24"; unique among the neighbours of an instruction
+    name: str  #: Name: the difference from the right model, such as "F = 24"
     instruction: Instruction  #: Instruction that this model computes
     numerics: Numerics  #: Numerics parameters of this model
     mux: str  #: Multiplexers of this model, ``mux4`` or ``mux3``
-    alter: Callable[[Given], MatrixOperands] = attrgetter("matrices")  #: Changes the operands before the multiplication
+    alter: Callable[[Given], MatrixOperands] = attrgetter("matrices")  #: Change of the operands before the product
     same: str = ""  #: Reason why this model gives the right result for all operands; empty if it may differ
 
     def multiply(self, operands: Given) -> NDArray:
@@ -61,7 +61,7 @@ def neighbours_of(instruction: Instruction, arch: str) -> tuple[Model, ...]:
 
 
 def _integer_neighbours(right: Model, arch: str) -> Iterator[Model]:
-    """Yield models with other results for sums beyond 32 bits; exact sums have no other parameter."""
+    """Yield models that wrap or clamp integer sums otherwise; exact sums depend on no other parameter."""
     i = right.instruction
     this, other = ("clamped", "wrapped") if i.satfinite else ("wrapped", "clamped")
     yield replace(right, name=f"sums {other}", instruction=replace(i, satfinite=not i.satfinite))
@@ -75,7 +75,7 @@ def _integer_neighbours(right: Model, arch: str) -> Iterator[Model]:
 
 
 def _float_neighbours(right: Model, arch: str) -> Iterator[Model]:
-    """Yield models with another F, alignment rounding, L, e_zero, result rounding, open rule or method."""
+    """Yield models of a float instruction, each with one other numerics parameter, open rule or method."""
     i, p = right.instruction, right.numerics
     changes: tuple[tuple[str, str, Iterable[Any], Callable[..., str]], ...] = (
         ("alignment_bits", "F = {}", (p.alignment_bits - 1, p.alignment_bits + 1), same_alignment),
@@ -97,7 +97,7 @@ def _float_neighbours(right: Model, arch: str) -> Iterator[Model]:
     yield from _method_neighbours(right, arch)
 
 
-#: Roundings by type of the result.
+#: Rounding modes of neighbours, by type of the result.
 _ROUNDINGS = {
     "f32": (Rounding.RZ_F32, Rounding.RNE_F32, Rounding.RZ_E8M13, Rounding.RNE_E8M13),
     "f16": (Rounding.RNE_F16, Rounding.RZ_F16),
@@ -105,7 +105,7 @@ _ROUNDINGS = {
 
 
 def _method_neighbours(right: Model, arch: str) -> Iterator[Model]:
-    """Yield a model with emulated fp8 if the hardware has native fp8, or the reverse."""
+    """Yield a model with emulated fp8 if the architecture computes fp8 natively, and the reverse."""
     i, p, datapath = right.instruction, right.numerics, DATAPATHS[arch]
     if p.method is Method.EMULATED:
         bits = datapath.fp8_alignment_bits
@@ -127,7 +127,7 @@ _SWAPPED = np.array([nibble(*reversed(indices(value))) for value in range(16)], 
 
 
 def _metadata_neighbours(right: Model) -> Iterator[Model]:
-    """Yield models with other multiplexers, or with metadata from another register or in another order."""
+    """Yield models with other multiplexers, or that read metadata from another register or in another order."""
     i = right.instruction
     if not i.sparse:
         return
@@ -151,7 +151,7 @@ def _metadata_neighbours(right: Model) -> Iterator[Model]:
 
 
 def _scale_neighbours(right: Model) -> Iterator[Model]:
-    """Yield models in which block scales are one."""
+    """Yield models that ignore the block scales of A, of B or of both."""
     fmt = right.instruction.scale_format
     if fmt is None:
         return
@@ -167,12 +167,12 @@ def _scale_neighbours(right: Model) -> Iterator[Model]:
 
 @dataclass(frozen=True)
 class _Exponents:
-    """Bounds on the exponents of one kind of finite nonzero term."""
+    """Bounds of the exponents of all finite nonzero terms of one kind."""
 
-    #: Smallest and largest exponent that the maximum of exponents takes into account.
+    #: Smallest and largest exponent of a term, as used for the largest exponent of a sum.
     least: int
     largest: int
-    last: int  #: Every bit of every term has at least the weight ``2**last``
+    last: int  #: Exponent of the lowest possible bit of any term: its weight is ``2**last``
 
 
 def _number_exponents(fmt: Format) -> _Exponents:
@@ -180,13 +180,13 @@ def _number_exponents(fmt: Format) -> _Exponents:
 
 
 def _widened(fmt: Format) -> _Exponents:
-    """Return the bounds of a format's numbers in f16, where most of its subnormal numbers become normal."""
+    """Return the exponent bounds of a format after conversion to f16, where most subnormal numbers become normal."""
     exponents = _number_exponents(fmt)
     return replace(exponents, least=max(exponents.last, FORMATS["f16"].minimum_exponent))
 
 
 def _term_exponents(instruction: Instruction, numerics: Numerics) -> _Exponents:
-    """Return the bounds of products, or of scaled groups of products."""
+    """Return the exponent bounds of products, or of scaled groups of products."""
     emulated = numerics.method is Method.EMULATED
     a, b = (_widened(fmt) if emulated else _number_exponents(fmt) for fmt in (instruction.a, instruction.b))
     least, largest, last = a.least + b.least, a.largest + b.largest, a.last + b.last
@@ -199,8 +199,8 @@ def _term_exponents(instruction: Instruction, numerics: Numerics) -> _Exponents:
 
 
 def same_steps(instruction: Instruction, one: Numerics, other: Numerics) -> str:
-    """Return why two step lengths cut K in the same way; empty if they do not."""
-    # emulation sums even and odd pairs separately: each is half of the stored elements
+    """Return the reason why two step lengths divide K into equal steps; empty if the steps differ."""
+    # emulation sums even and odd pairs of elements separately, half of the stored elements each
     kept = instruction.stored_k // (2 if one.method is Method.EMULATED else 1)
     if min(one.step, other.step) < kept:
         return ""
@@ -208,7 +208,7 @@ def same_steps(instruction: Instruction, one: Numerics, other: Numerics) -> str:
 
 
 def same_alignment(instruction: Instruction, one: Numerics, other: Numerics) -> str:
-    """Return why alignment with neither of two F drops a bit; empty if it may."""
+    """Return the reason why alignment truncates no bit with either value of F; empty if it may truncate one."""
     kinds = (_term_exponents(instruction, one), _number_exponents(instruction.c))
     grid = max(bounds.largest for bounds in kinds) - min(one.alignment_bits, other.alignment_bits)
     last = min(bounds.last for bounds in kinds)
@@ -218,7 +218,7 @@ def same_alignment(instruction: Instruction, one: Numerics, other: Numerics) -> 
 
 
 def same_floor(instruction: Instruction, one: Numerics, other: Numerics) -> str:
-    """Return why no result depends on which of two values e_zero has; empty if one may.
+    """Return the reason why both values of e_zero give the same results; empty if results may differ.
 
     e_zero matters only where all nonzero terms have smaller exponents and one of them has a bit that it drops.
     """

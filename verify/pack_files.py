@@ -1,4 +1,4 @@
-"""Convert the operands of any instruction to a register file and back, to write and read conformance packs."""
+"""Conversion between matrices and register files of any instruction, to write and read conformance packs."""
 
 import re
 from collections.abc import Iterator
@@ -33,12 +33,12 @@ __all__ = [
 
 
 def file_stem(name: str) -> str:
-    """Return the name of an instruction as a name for a file or folder, without suffix."""
+    """Return the name of an instruction in a form that is valid as a name of a file or folder."""
     return re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-")
 
 
 def every_subject(arch: str) -> Iterator[Subject]:
-    """Yield the instructions of a target; of ``tcgen05``, those of the least N with documented operand places."""
+    """Yield the instructions of a target; for ``tcgen05``, only the smallest N with documented operand placement."""
     target = target_named(arch)
     for i in every_instruction():
         if target.has(i):
@@ -53,7 +53,7 @@ def every_subject(arch: str) -> Iterator[Subject]:
 
 
 def require_placed(subject: Subject, arch: str) -> str:
-    """Return the architecture whose numerics an instruction has; raise unless a pack of it can be made.
+    """Return the architecture with the numerics of an instruction; raise an error if no pack of it can be made.
 
     An `InstructionError` says that the architecture does not have the instruction, an `OperandError` that no public
     source states the place of all operands, or that the instruction shifts A.
@@ -67,7 +67,7 @@ def require_placed(subject: Subject, arch: str) -> str:
 
 
 def _can_be_placed(opcode: Opcode, instruction: Instruction) -> bool:
-    """Return whether the placement of all operands is documented."""
+    """Return whether the placement of all operands of an instruction is documented."""
     try:
         arrangement(opcode, instruction)
     except OperandError:
@@ -78,7 +78,7 @@ def _can_be_placed(opcode: Opcode, instruction: Instruction) -> bool:
 def file_of(
     subject: Subject, arch: str, operands: Given, rng: np.random.Generator, sparsity_selector: int
 ) -> RegisterFile | TensorMemoryFile:
-    """Return a register file with these operands, without D, with metadata policy ``silicon``.
+    """Return a register file with these operands, without D and with metadata policy ``silicon``.
 
     `rng` draws the same properties as for :func:`~sptc.verify.stimulus.matrices_file`. Raise an `OperandError` if no
     public source states the place of all operands.
@@ -95,7 +95,7 @@ def file_of(
 
 
 def given_of(file: Replayable) -> Given:
-    """Return the operands of a register file that :func:`file_of` made.
+    """Return the operands of a register file that has the form of a result of :func:`file_of`.
 
     Raise a `FileError` for any other file: other places of operands, negated products, or D not added.
     """
@@ -139,7 +139,7 @@ def _of_tensor_memory(file: TensorMemoryFile) -> Given:
 
 
 def _elsewhere(where: Arrangement) -> TensorMap:
-    """Return lanes and bits of the metadata that the next sparsity selector reads."""
+    """Return tensor memory lanes and bits of the metadata that the next sparsity selector reads."""
     i = where.instruction
     following = (where.sparsity_selector + 1) % i.sparsity_selectors
     return metadata_map(layout_for(where.opcode, i.m), i, following, where.addresses["e"])

@@ -1,4 +1,4 @@
-"""Packs that run on a GPU without this package, and the comparison of their results with the model.
+"""Conformance packs that run on a GPU without this package, and comparison of their results with the model.
 
 :mod:`sptc.gpu.recorder` is the file that runs there. A row is an instruction with one sparsity selector; its operands
 are a conformance pack of few rows of A, so that all of an architecture fit into a file.
@@ -35,7 +35,7 @@ from .tensor_memory_file import TensorMemoryFile
 
 __all__ = ["Row", "RowJudgement", "judge_record", "read_record", "rows_of", "rules_decided", "script", "subjects_of"]
 
-#: Distinct rows of A in a ``tcgen05`` instruction; the other rows repeat them.
+#: Number of distinct rows of A for a ``tcgen05`` instruction; all other rows repeat them.
 _ROWS = 16
 _WARP_CTA = 128
 _OPERANDS = ("a", "b", "c", "e", "scale_a", "scale_b")
@@ -43,20 +43,20 @@ _OPERANDS = ("a", "b", "c", "e", "scale_a", "scale_b")
 
 @dataclass(frozen=True)
 class Row:
-    """A row of such a pack: an instruction and a sparsity selector."""
+    """A row of a file that records a GPU: one instruction with one sparsity selector."""
 
     subject: Subject
     sparsity_selector: int
 
     def choose(self, name: str, seed: int) -> Pack:
-        """Return the conformance pack of the row for a target."""
+        """Return the conformance pack of this instruction and sparsity selector for a target."""
         rows = _ROWS if self.subject.opcode else None
         arch, selector = same_numerics(name), self.sparsity_selector
         return choose_pack(self.subject, arch, seed, rows=rows, sparsity_selector=selector)
 
 
 def subjects_of(name: str) -> Iterator[Subject]:
-    """Yield the instructions of a target: ``wgmma`` only with the smallest N, ``tcgen05`` only with the largest M.
+    """Yield the instructions of a target to run: ``wgmma`` with the smallest N, ``tcgen05`` with the largest M.
 
     Pairs of CTAs and ``.ws`` place operands otherwise and compute alike: of these, only the first types of A and B of
     each kind and result.
@@ -73,7 +73,7 @@ def subjects_of(name: str) -> Iterator[Subject]:
 
 
 def rows_of(name: str, instructions: Sequence[str] = ()) -> list[Row]:
-    """Return the rows of a target, or those of some instructions: each with every sparsity selector.
+    """Return the rows of a target, or of the given instructions: one row for each sparsity selector.
 
     Raise an `InstructionError` if the target does not have an instruction.
     """
@@ -84,12 +84,12 @@ def rows_of(name: str, instructions: Sequence[str] = ()) -> list[Row]:
 
 
 def _selectors(i: Instruction) -> int:
-    """Return the number of selectors to run; for ``tcgen05`` only the first two are documented."""
+    """Return the number of sparsity selectors to run; for ``tcgen05``, only the first two are documented."""
     return min(i.sparsity_selectors, 2) if i.family == "tcgen05" else i.sparsity_selectors
 
 
 def script(name: str, seed: int, rows: Sequence[Row], packs: Iterable[Pack]) -> str:
-    """Return the Python file that runs the packs of these rows on a GPU of a target."""
+    """Return the text of a Python file that runs the packs of these rows on a GPU of a target."""
     manifest: dict[str, Any] = {"target": name, "sptc": __version__, "seed": seed, "kernels": [], "rows": []}
     major, minor = divmod(int(target(name).strip("sm_a")), 10)
     manifest["capabilities"] = [f"{major}.{minor}"]
@@ -121,7 +121,7 @@ def _digest(arrays: Iterable[NDArray[Any]]) -> str:
 
 
 def _launch(file: Replayable, name: str) -> tuple[dict[str, Any], str, dict[str, NDArray[Any]]]:
-    """Return the kernel that runs a register file, its launch parameters, and its operands as memory contents."""
+    """Return the launch parameters of a register file, the text of its kernel, and its operands as memory contents."""
     if isinstance(file, TensorMemoryFile):
         return _tensor_launch(file, name)
     assert isinstance(file, RegisterFile)
@@ -169,12 +169,12 @@ def _tensor_launch(file: TensorMemoryFile, name: str) -> tuple[dict[str, Any], s
 
 
 def _ranges(tmem: NDArray[np.uint32], first: list[int]) -> NDArray[np.uint32]:
-    """Return some ranges of columns of tensor memory, shape (CTA, range, lane, column)."""
+    """Return the tensor memory columns of ranges that begin at these columns, shape (CTA, range, lane, column)."""
     return np.stack([tmem[..., column : column + RANGE] for column in first], axis=1)
 
 
 def _words(file: Replayable, result: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return the words that the kernel writes for a result of the instruction."""
+    """Return the words of a result in the order in which the kernel writes them."""
     if isinstance(file, TensorMemoryFile):
         d_ranges, _ = ranges_of(file.addresses, file.instruction.n)
         result = _ranges(result.reshape(-1, LANES, COLUMNS), d_ranges)
@@ -182,7 +182,7 @@ def _words(file: Replayable, result: NDArray[np.uint32]) -> NDArray[np.uint32]:
 
 
 def _result(file: Replayable, words: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return the result for words that the kernel wrote: the inverse of :func:`_words`."""
+    """Return the result of an instruction from the words that the kernel wrote: the inverse of :func:`_words`."""
     assert file.d is not None
     if not isinstance(file, TensorMemoryFile):
         return words.reshape(file.d.shape)
@@ -195,22 +195,22 @@ def _result(file: Replayable, words: NDArray[np.uint32]) -> NDArray[np.uint32]:
 
 @dataclass(frozen=True)
 class RowJudgement:
-    """Comparison of one row of a record with the model."""
+    """Comparison of the results of one instruction and sparsity selector on a GPU with the model."""
 
     row: Row
     pack: Pack
-    error: str  #: Why the GPU did not run the row; empty if it did
+    error: str  #: Reason why the GPU did not run the row; empty if it ran
     as_modelled: bool
-    judgement: Judgement | None  #: Comparison with the neighbours, if the results differ and all are present
+    judgement: Judgement | None  #: Comparison with the neighbours, if the record contains all results and they differ
 
     @property
     def explained_by(self) -> tuple[str, ...]:
-        """Neighbours that reproduce all results of the row."""
+        """Names of the neighbours that reproduce all results of the row."""
         return self.judgement.explained_by if self.judgement else ()
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Read the results that :mod:`sptc.gpu.recorder` wrote; raise a `FileError` for any other file."""
+    """Read the file that :mod:`sptc.gpu.recorder` wrote on a GPU; raise a `FileError` for any other file."""
     record = parse_json(read_text(path, "is no text"), f"{path}:", "is no JSON")
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise FileError(f"{path} is no record: `sptc gpu pack` writes a file that writes one")
@@ -229,7 +229,7 @@ def read_record(path: Path) -> dict[str, Any]:
 def judge_record(
     path: Path, record: dict[str, Any], choose: Callable[[str, int, list[Row]], Iterable[Pack]]
 ) -> Iterator[RowJudgement]:
-    """Yield the comparison of each row with the model.
+    """Yield the comparison of each recorded instruction and sparsity selector with the model.
 
     Parameters
     ----------
@@ -275,7 +275,7 @@ def _judged(path: Path, row: Row, held: dict[str, Any], pack: Pack, name: str) -
 
 
 def rules_decided(judged: Sequence[RowJudgement]) -> dict[str, dict[str, int]]:
-    """Return, for each open rule, the rows that decide it, by the value of the rule that they support."""
+    """Return, for each open rule, the number of rows that support each value of the rule."""
     decided = {}
     for key, rule in OPEN_RULES.items():
         telling = [row for row in judged if rule.name in row.pack.told_apart and not row.error]

@@ -1,4 +1,4 @@
-"""Register files: one instruction, a batch of operands and, if known, the result, in an ``.npz``.
+"""Register files: one instruction, a batch of operands and, if known, the result, stored as ``.npz``.
 
 Register files of ``tcgen05`` hold tensor memory: see :mod:`sptc.verify.tensor_memory_file`. All others have these keys:
 
@@ -49,29 +49,29 @@ _DEFAULT_ARCH = "sm_90"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RegisterFile(Replayable):
-    """Contents of a register file; see the module for the meaning of the fields."""
+    """Contents of a register file of ``mma`` or ``wgmma``; the description of the module explains the fields."""
 
     case_fields = ("c", "a", "b", "d", "e", "scale_a", "scale_b", "a_descriptor", "b_descriptor")
 
     instruction: Instruction
     sparsity_selector: int  #: Sparsity selector; 0 for a dense instruction
-    #: Operands; the first axis is the case. `a` is None where a descriptor addresses A.
+    #: Operands as registers; the first axis is the case. `a` is None if a descriptor addresses A.
     a: Registers | None = None
     b: Registers
     c: Registers
     e: Registers | None = None  #: Metadata registers, shape (cases, threads)
     d: Registers | None = None  #: Known result
     arch: str = _DEFAULT_ARCH
-    metadata: str = "strict"  #: Policy for undefined nibbles, as in :func:`sptc.mma`
-    #: Block scale data, shape (cases, 32).
+    metadata: str = "strict"  #: Policy for undefined metadata nibbles, as in :func:`sptc.mma`
+    #: Registers with the block scales, shape (cases, 32).
     scale_a: Registers | None = None
     scale_b: Registers | None = None
-    scale_ids: tuple[int, int, int, int] = (0, 0, 0, 0)  #: Byte ids and thread ids: byte_a, thread_a, byte_b, thread_b
+    scale_ids: tuple[int, int, int, int] = (0, 0, 0, 0)  #: byte_a, thread_a, byte_b, thread_b
     #: Shared-memory descriptors of A and B for ``wgmma``, shape (cases,).
     a_descriptor: NDArray[np.uint64] | None = None
     b_descriptor: NDArray[np.uint64] | None = None
-    scale_d: bool = True  #: Whether ``wgmma`` adds the old D
-    #: Factors 1 or -1 of A and B (negation), as in :func:`sptc.wgmma`.
+    scale_d: bool = True  #: Whether ``wgmma`` adds the accumulator
+    #: Factors of A and of B, each 1 or -1, as in :func:`sptc.wgmma`.
     imm_scale: tuple[int, int] = (1, 1)
     imm_trans: tuple[int, int] = (0, 0)
     recorded: str = ""  #: Place and date of the recording of D
@@ -85,12 +85,12 @@ class RegisterFile(Replayable):
 
     @property
     def before(self) -> Registers:
-        """The accumulator before the instruction."""
+        """Accumulator registers before the instruction."""
         return self.c
 
     @property
     def shared_maps(self) -> dict[str, SharedMap]:
-        """Shared-memory placement of the operands that descriptors address, by name, for the first case."""
+        """Shared-memory placement of the operands with a descriptor, by name, as the first case has them."""
         maps = {}
         for name, descriptors, transposed in zip(
             "ab", (self.a_descriptor, self.b_descriptor), self.imm_trans, strict=True
@@ -101,7 +101,7 @@ class RegisterFile(Replayable):
         return maps
 
     def run(self, backend: str | Backend = "golden") -> Registers:
-        """Compute D on a back end."""
+        """Compute D of all cases on a back end."""
         if self.instruction.family == "wgmma":
             return self._run_wgmma(backend)
         assert self.a is not None
@@ -121,7 +121,7 @@ class RegisterFile(Replayable):
         )
 
     def _run_wgmma(self, backend: str | Backend) -> Registers:
-        """Compute D; each call computes all cases that share a pair of descriptors."""
+        """Compute D of ``wgmma``; one call computes all cases with equal descriptors."""
         assert self.b_descriptor is not None
         pairs = np.stack([self.b_descriptor if x is None else x for x in (self.a_descriptor, self.b_descriptor)], 1)
         distinct, indices = np.unique(pairs, axis=0, return_inverse=True)
@@ -151,7 +151,7 @@ class RegisterFile(Replayable):
         return d
 
     def matrix(self, result: Registers) -> NDArray:
-        """Return the codes of D in accumulator registers, shape (cases, m, n)."""
+        """Return the codes of D from accumulator registers, shape (cases, m, n)."""
         return from_registers(result, accumulator_fragment(self.instruction))
 
     def contents(self) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def read(path: str | Path) -> Replayable:
 
 
 def interpret(archive: Archive) -> Replayable:
-    """Return the register file in an archive; errors as for :func:`read`."""
+    """Return the register file in an archive; raise the errors of :func:`read`."""
     try:
         archive = replace(archive, arrays=register_keys(archive.arrays))
     except OperandError as error:
@@ -268,7 +268,7 @@ def shipped() -> Iterator[Path]:
 
 
 def manifest() -> str:
-    """Return the manifest of the shipped recordings, the source of the labels of evidence.
+    """Return the manifest of the shipped recordings, from which the levels of evidence are derived.
 
     It is JSON, one file a line: the instruction of each file, by architecture and location of A.
     """

@@ -1,4 +1,4 @@
-"""Replay of recordings on a back end, compared with the recorded result, the golden model and the metadata rule."""
+"""Replay of recordings on a back end, with comparison to the recorded D, the golden model and the metadata rule."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -22,20 +22,20 @@ __all__ = ["Mismatch", "Outcome", "as_number", "compare", "flags_and_rules", "re
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A difference between computed and expected values: an output, a word of tensor memory outside D, or a flag."""
+    """A difference between a computed and an expected value of an output, of a word outside D, or of a flag."""
 
     #: Position of the output: case, row and column; for a word outside D, its case, lane and column.
     case: int
     row: int
     column: int
-    #: Codes from the back end and from the reference. In a word beside D, the bits of D are 0.
+    #: Codes from the back end and from the reference. In a word of tensor memory outside D, bits of D are zero.
     computed: int
     expected: int
-    #: Reference that differs: ``"recorded"`` D; ``"golden model"``; ``"before the instruction"``, for a changed word
-    #: outside D; or ``"metadata rule"``, for a flag.
+    #: Reference from which the code differs: the ``"recorded"`` D; the ``"golden model"``; ``"before the
+    #: instruction"``, for a changed word outside D; or the ``"metadata rule"``, for a flag.
     reference: str
-    cta: int | None = None  #: CTA whose tensor memory holds a word beside D; None for an output
-    is_flag: bool = False  #: Whether this is the flag of undefined metadata of a chunk; `column` is then the chunk
+    cta: int | None = None  #: CTA that has the word of tensor memory outside D; None for an output
+    is_flag: bool = False  #: Whether the difference is in a flag of undefined metadata; `column` is then the chunk
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,16 @@ class Outcome:
     name: str  #: Name of the instruction
     instruction: Instruction  #: Instruction with shape and types
     arch: str  #: Architecture whose numerics were applied
-    a_from: str | None  #: Location of A, as in the file
+    a_from: str | None  #: Location of A, ``"registers"`` or ``"shared"``; None if it does not matter
     evidence: Evidence  #: Level of evidence for the model of this form
-    #: Counts: tiles computed; outputs compared with the recording, the golden model or both (0 if with neither);
-    #: differences, which are outputs, words of tensor memory outside D, and flags.
+    #: Numbers of computed tiles; of outputs compared with the recording or the golden model; and of differences in
+    #: outputs, in words of tensor memory outside D, and in flags.
     tiles: int
     outputs: int
     mismatches: int
-    flags: int  #: Flags of undefined metadata compared with the rule, one for each chunk
-    first: Mismatch | None  #: First difference; its case is an index into the tiles that were run
-    #: Clock cycles of all tiles on a simulated top, as counted in :class:`~sptc.isa.operands.Product`; None from other
+    flags: int  #: Number of flags of undefined metadata compared with the rule, one per chunk
+    first: Mismatch | None  #: First difference; its case is an index into the computed tiles
+    #: Clock cycles that a simulated top takes for all tiles, as in :class:`~sptc.isa.operands.Product`; None from other
     #: back ends.
     cycles: int | None = None
 
@@ -76,7 +76,7 @@ def replay(
     limit: int | None = None,
     seed: int = 0,
 ) -> list[Outcome]:
-    """Compute the cases of an archive; compare with its D and, on another back end, with the golden model.
+    """Compute the cases of a recording and compare D with the recorded D and with the golden model.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def _replayed(path: Path, file: Recorded, backend: str) -> Outcome:
 
 
 def compare(computed: NDArray, references: Iterable[tuple[str, NDArray]]) -> tuple[int, Mismatch | None]:
-    """Return the number of elements that differ from any reference, and the first difference.
+    """Return the number of elements that differ from any of the references, and the first difference.
 
     All arrays have the shape (cases, rows, columns), or (cases, CTAs, lanes, columns) for words beside D.
     """
@@ -159,7 +159,7 @@ def compare(computed: NDArray, references: Iterable[tuple[str, NDArray]]) -> tup
 
 
 def flags_and_rules(products: Sequence[Product], cases: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return the raised flags and the required flags of consecutive tiles, each of shape (cases, rows, chunks).
+    """Return the flags of undefined metadata that were raised and that the rule requires, by case, row and chunk.
 
     The last axis holds the chunks of all steps of a product. A back end without flags gives no chunks. Each case of the
     register file may be several tiles.

@@ -1,4 +1,4 @@
-"""Read the files that a regression leaves in a folder; recognise each by its content, not by its name."""
+"""Read the result files of a regression from a folder; the kind of a file is recognised by its content."""
 
 import json
 import os
@@ -20,27 +20,27 @@ __all__ = ["Area", "Case", "Fault", "Figure", "Findings", "Proof", "Suite", "rea
 class Case:
     """One test."""
 
-    #: File or topic of the test, with dots, and name of the test in it.
+    #: File or topic of the test with dots (`group`), and name of the test in this file (`name`).
     group: str
     name: str
     seconds: float = 0.0  #: Duration
-    #: Failure message, or reason of the skip; both None if it passed.
+    #: Failure message, and reason why the test was skipped; both are None if the test passed.
     failure: str | None = None
     skipped: str | None = None
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Tests of one run."""
+    """Tests of one run of a test runner."""
 
     name: str  #: Name of the test runner
     cases: tuple[Case, ...]  #: Tests in the order of the file
-    seeds: tuple[str, ...] = ()  #: Values of the properties named ``seed``
+    seeds: tuple[str, ...] = ()  #: Seeds of the run: the values of the properties named ``seed``
 
 
 def read_suites(data: bytes, path: Path) -> list[Suite]:
-    """Return the suites of a file; raise a `FileError` that names `path` if its content, `data`, is no JUnit XML."""
-    if b"<!DOCTYPE" in data:  # JUnit XML needs no document type, whose entities can expand without bound
+    """Return the test suites in `data`, the content of the file `path`; raise a `FileError` if it is no JUnit XML."""
+    if b"<!DOCTYPE" in data:  # entities of a document type can expand without bound; JUnit XML has none
         raise FileError(f"{path} is no JUnit XML (it declares a document type)")
     try:
         root = ElementTree.fromstring(data)
@@ -83,10 +83,10 @@ def _seconds(text: str) -> float:
     return value
 
 
-#: Maximum size of a file in bytes; coverage of all datapaths takes one hundredth of it.
+#: Maximum size of a file in bytes, a hundred times the size of the coverage of all datapaths.
 _LARGEST = 1 << 26
 _MOST_TESTS = 100_000
-#: Name of the suites that ``sptc prove --junit`` writes.
+#: Name of the test suites that ``sptc prove --junit`` writes.
 _PROOFS = "sptc prove"
 _FIGURE = {"name", "unit", "value"}
 
@@ -95,16 +95,16 @@ _FIGURE = {"name", "unit", "value"}
 class Fault:
     """A fault injected into the hardware, as ``benchmarks/faults.py`` stores it."""
 
-    #: Datapath and top module of the fault.
+    #: Datapath and top module into which the fault was injected.
     preset: str
     top: str
     command: str  #: Yosys command that injected the fault
-    verdict: str  #: Outcome: ``killed``, ``equivalent``, or the reason why the fault is neither
+    verdict: str  #: ``killed``, ``equivalent``, or the reason why the fault is neither
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One row of a benchmark."""
+    """One measured figure of a benchmark."""
 
     name: str
     unit: str
@@ -116,9 +116,9 @@ class Proof:
     """Result of ``sptc prove`` for one property."""
 
     name: str  #: Name of the property, and bit widths of the proof
-    result: str  #: Result, ``proved`` or another
+    result: str  #: ``proved``, or the reason why the property is not proved
     seconds: float  #: Duration
-    problem: str = ""  #: Details of a result other than ``proved``
+    problem: str = ""  #: Details if the property is not proved
 
 
 @dataclass(frozen=True)
@@ -126,32 +126,32 @@ class Area:
     """Result of ``sptc area`` for one datapath."""
 
     name: str  #: Datapath
-    units: dict[str, str]  #: Unit of each quantity that was measured
-    parts: dict[str, dict[str, float]]  #: Amount of each quantity, by part
-    sparsity: dict[str, float]  #: Increase of the unit by sparsity, in per cent
+    units: dict[str, str]  #: Unit of each measured quantity
+    parts: dict[str, dict[str, float]]  #: Value of each quantity, by part of the datapath
+    sparsity: dict[str, float]  #: Increase that sparsity causes in a unit, by quantity, in per cent
 
 
 @dataclass
 class Findings:
-    """Everything read from a folder."""
+    """All results that were read from a folder."""
 
     folder: Path
-    cases: list[Case] = field(default_factory=list)  #: Tests of every kind except proofs
-    seeds: set[str] = field(default_factory=set)  #: Seeds that the files name
-    #: Coverage of all files, merged.
+    cases: list[Case] = field(default_factory=list)  #: Tests of all kinds, without proofs
+    seeds: set[str] = field(default_factory=set)  #: Seeds of all runs in the files
+    #: Functional coverage, merged from all files.
     coverage: Coverage = field(default_factory=Coverage)
     code: CodeCoverage = field(default_factory=lambda: CodeCoverage({}))
-    faults: dict[tuple[str, str, int], Fault] = field(default_factory=dict)  #: Faults by datapath, top and number
-    figures: list[Figure] = field(default_factory=list)  #: Rows of all benchmarks
+    faults: dict[tuple[str, str, int], Fault] = field(default_factory=dict)  #: Faults by datapath, top and fault number
+    figures: list[Figure] = field(default_factory=list)  #: Measured figures of all benchmarks
     proofs: dict[str, Proof] = field(default_factory=dict)  #: Proofs by name of the property
-    areas: list[Area] = field(default_factory=list)  #: Areas in the order of the files
-    #: Names of files in the folder, each with its kind, or with the reason why it was not read.
+    areas: list[Area] = field(default_factory=list)  #: Areas of datapaths, in the order of the files
+    #: Files that were read, each with its kind, and files that were skipped, each with the reason.
     read: list[tuple[str, str]] = field(default_factory=list)
     passed_over: list[tuple[str, str]] = field(default_factory=list)
     _outcomes: dict[str, list[Case]] = field(default_factory=dict)
 
     def add(self, path: Path) -> None:
-        """Read a file, or record the reason why it is skipped."""
+        """Read a result file; if it cannot be read, record the reason."""
         name = str(path.relative_to(self.folder))
         try:
             kind = self._taken(path)
@@ -163,7 +163,7 @@ class Findings:
             (self.read if kind else self.passed_over).append((name, kind or "of no kind that is read"))
 
     def _taken(self, path: Path) -> str:
-        """Read a file and return the kind of its content; empty if the kind is unknown."""
+        """Read a result file and return the kind of its content; empty if the kind is unknown."""
         if CodeCoverage.is_one(path):
             self.code = self.code.merge(CodeCoverage.read(path))
             return "coverage that Verilator counted"
@@ -191,7 +191,7 @@ class Findings:
         return ""
 
     def _kinds(self) -> Iterator[tuple[set[str], Callable[[dict[str, Any], Path], None], str]]:
-        """Yield the kinds of JSON object: their keys, the method that reads them, and a name."""
+        """Yield the known kinds of JSON object: required keys, method that reads the object, and name of the kind."""
         yield {"kind", "groups"}, self._take_coverage, "functional coverage"
         yield {"proofs", "proved", "failed"}, self._take_proofs, "proofs"
         yield {"configuration", "unit", "units", "array"}, self._take_area, "area"
@@ -217,7 +217,7 @@ class Findings:
             self._prove(proof)
 
     def _prove(self, proof: Proof) -> None:
-        """Store a proof; a failed one takes precedence over another one of the same name."""
+        """Store a proof; of two proofs of the same property, a failed one is kept."""
         if proof.name not in self.proofs or not self.proofs[proof.name].problem:
             self.proofs[proof.name] = proof
 
@@ -241,7 +241,7 @@ class Findings:
         self.areas.append(Area(_text(content["configuration"]["name"]), units, known, sparsity))
 
     def _take_campaign(self, content: dict[str, Any], path: Path) -> None:
-        """Read only the seed; the test results come from the JUnit XML."""
+        """Read the seed of a campaign; the results of its tests are read from JUnit XML instead."""
         self.seeds.add(str(_number(content["seed"])))
 
     def _take_outcome(self, content: dict[str, Any], path: Path) -> None:
@@ -256,7 +256,7 @@ class Findings:
         self.seeds.add(str(seed))
 
     def settle(self) -> None:
-        """Add outcomes of test files without JUnit XML, and of test processes that failed."""
+        """Add the results of test files that have no JUnit XML, and of test processes that failed."""
         known = {case.group for case in self.cases}
         broken = {case.group for case in self.cases if case.failure is not None}
         for group, cases in self._outcomes.items():
@@ -264,10 +264,10 @@ class Findings:
                 self.cases += [case for case in cases if case.failure is not None or group not in known]
 
     def _take_faults(self, lines: bytes) -> str:
-        """Read the outcomes; a later line replaces an earlier one of the same fault."""
-        faults = {}  # outcomes are added only if all lines can be read
+        """Read the outcomes of injected faults; a later line replaces an earlier line for the same fault."""
+        faults = {}  # add outcomes only if all lines can be read
         for line in lines.splitlines():
-            if line.rstrip().endswith(b"]"):  # the last line may be incomplete
+            if line.rstrip().endswith(b"]"):  # an interrupted run leaves an incomplete last line
                 for row in json.loads(line):
                     preset, top, command, verdict = (_text(row[key]) for key in ("preset", "top", "command", "verdict"))
                     faults[preset, top, int(_number(row["number"]))] = Fault(preset, top, command, verdict)
@@ -276,7 +276,7 @@ class Findings:
 
 
 def read_findings(folder: Path) -> Findings:
-    """Read a folder that ``make regression`` leaves, or any other with such files, and its subfolders.
+    """Read the results in a folder and its subfolders, such as the folder that ``make regression`` writes.
 
     Raise a `FileError` if it is no folder, cannot be listed, or holds no file for a report.
     """
@@ -290,7 +290,7 @@ def read_findings(folder: Path) -> Findings:
 
     try:
         paths = [Path(place) / name for place, _, names in os.walk(folder, onerror=refuse) for name in names]
-    except ValueError as error:  # the name is not a valid path
+    except ValueError as error:  # the name of the folder is not a valid path
         raise FileError(f"{folder} cannot be read ({error})") from None
     for path in sorted(paths):
         findings.add(path)

@@ -1,4 +1,4 @@
-"""The HTML page of a regression: tests, coverage, faults, proofs and area, and which results are missing.
+"""HTML page with the results of a regression: tests, coverage, faults, proofs, area, and missing results.
 
 The page is the template ``report_page.html`` beside this file, filled with the findings. All text that is not markup is
 escaped, so that names and messages cannot inject any.
@@ -16,15 +16,15 @@ from .report_files import Area, Case, Findings
 
 __all__ = ["report_page"]
 
-#: Maximum entries of a list, and maximum characters of a message.
+#: Maximum number of entries of a list on the page, and maximum length of a message in characters.
 _MOST, _LONGEST = 200, 20_000
 _SLOWEST = 25
-#: Unit of the counts of ``benchmarks/faults.py`` in benchmark rows.
+#: Unit of the benchmark rows in which ``benchmarks/faults.py`` reports the share of detected faults.
 _KILLED = "% killed"
 
 
 def report_page(findings: Findings) -> bytes:
-    """Return the page as HTML, rendered from the findings alone."""
+    """Return the report of a regression as an HTML page."""
     environment = Environment(
         autoescape=True,
         finalize=_printable,
@@ -53,7 +53,7 @@ def report_page(findings: Findings) -> bytes:
 
 
 def _printable(value: object) -> object:
-    """Return a value as text for the page: unprintable characters are spelled out, markup is kept."""
+    """Return a value as text for the page, with unprintable characters written as escapes; markup is kept."""
     if hasattr(value, "__html__"):
         return value
     return "".join(letter if letter.isprintable() or letter in "\n\t" else repr(letter)[1:-1] for letter in str(value))
@@ -64,14 +64,14 @@ def _shortened(text: str) -> str:
 
 
 def _share(part: int, whole: int) -> str:
-    """Return a share in per cent; 100 only if it is complete."""
+    """Return a share in per cent; it is 100 only if both numbers are equal."""
     if not whole:
         return "-"
     return "100 %" if part == whole else f"{min(100 * part / whole, 99.99):.2f} %"
 
 
 def _tiles(findings: Findings, content: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield name, verdict class and verdict of each section; the verdict is empty if results are missing."""
+    """Yield name, colour class and verdict of each section; the verdict is empty if results are missing."""
 
     def state(right: bool) -> str:
         return "good" if right else "bad"
@@ -94,7 +94,7 @@ def _tiles(findings: Findings, content: dict[str, Any]) -> Iterator[tuple[str, s
 
 
 def _counts(cases: Sequence[Case]) -> tuple[int, int, int, str]:
-    """Return the numbers of passed, failed and skipped tests, and their total time."""
+    """Return the numbers of passed, failed and skipped tests, and their total time in seconds as text."""
     failed = sum(case.failure is not None for case in cases)
     skipped = sum(case.skipped is not None for case in cases)
     return len(cases) - failed - skipped, failed, skipped, f"{sum(case.seconds for case in cases):.1f}"
@@ -157,7 +157,7 @@ def _proofs(findings: Findings) -> dict[str, Any]:
 
 
 def _area(area: Area) -> tuple[str, list[str], list[tuple[str, ...]], str]:
-    """Return the name of a datapath, its table of areas, and the overhead of sparsity."""
+    """Return the name of a datapath, the table of its areas, and the overhead of sparsity."""
     rows = [
         (part, *(f"{amounts[name]:,.1f}" if name in amounts else "-" for name in area.units))
         for part, amounts in area.parts.items()

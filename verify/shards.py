@@ -1,4 +1,4 @@
-"""Shards of a campaign: independent comparisons of hardware with the golden model, each given by a seed and an index.
+"""Shards of a campaign: independent comparisons of hardware with the golden model, each set by seed and index.
 
 The plan repeats a rotation over all pairs of formats of all datapaths, in which the datapaths alternate. Each rotation
 takes the next instruction of each pair; after all instructions of a pair, it takes the next distribution.
@@ -49,24 +49,24 @@ __all__ = [
 
 #: Default back end to compare with the golden model.
 DEFAULT_BACKEND = "rtl"
-#: Tiles of a shard: enough that scheduling costs little, few enough to take a fraction of a second.
+#: Default number of tiles per shard: scheduling costs little, and a shard takes a fraction of a second.
 DEFAULT_TILES = 256
 _DIRECTED = "directed"
-#: Distribution of tiles near e_zero; only recordings use it, not campaigns.
+#: Distribution with values near e_zero, which recordings use and campaigns do not.
 LEAST = "least"
 _MATRICES = {_DIRECTED: directed_matrices, LEAST: least_matrices}
-#: Number of directed steps that run with a shard if coverage is sampled.
+#: Number of directed steps that a shard adds if coverage is sampled.
 _DIRECTED_STEPS = 1024
-#: Lock of the compiled unit and its observers, which only one thread may use; workers of a cluster may have several.
+#: Lock of the compiled unit, which only one thread may use; a worker of a cluster may have several threads.
 _ENGINE = threading.RLock()
 
-#: Bins that a shard hit, by group: flat indices and hit counts.
+#: Coverage bins that a shard hit, by group: flat bin indices and hit counts.
 Hits = dict[tuple[str, str], tuple[NDArray[np.intp], NDArray[np.int64]]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """A number of tiles of one instruction, with operands of one distribution."""
+    """Tiles of one instruction that are compared together, with operands of one distribution."""
 
     #: Seed of the campaign, and index of the shard; together they determine the operands.
     seed: int
@@ -76,38 +76,38 @@ class Shard:
     #: Distribution of operands: one of :func:`~sptc.sim.benches.random_operands.distributions`, ``"directed"`` or
     #: :data:`LEAST`.
     distribution: str
-    any_nibble: bool  #: Draw metadata from all sixteen nibbles, not only from legal ones
-    tiles: int  #: Number of tiles in the shard
+    any_nibble: bool  #: Whether metadata has all sixteen nibbles, not only legal ones
+    tiles: int  #: Number of tiles
     backends: tuple[str, ...] = (DEFAULT_BACKEND,)  #: Back ends that are compared with the golden model
 
     @property
     def preset(self) -> str:
-        """Name of the datapath."""
+        """Name of the datapath preset."""
         return PRESET_OF_ARCHITECTURE[self.arch]
 
     @property
     def pair(self) -> str:
-        """Pair of formats, as :func:`pair_of` names it."""
+        """Formats of A, B and D, kind and block scales of the instruction, as one name."""
         return pair_of(self.instruction)
 
     @property
     def outputs(self) -> int:
-        """Number of outputs compared."""
+        """Number of outputs that are compared."""
         return self.tiles * self.instruction.m * self.instruction.n
 
 
 @dataclass(frozen=True)
 class ShardResult:
-    """Result of a shard."""
+    """Result of comparing one shard."""
 
     shard: Shard
-    mismatches: int  #: Number of differing outputs and flags on the first back end that differs from the golden model
-    a_from: str | None = None  #: Location of A, as in :class:`~sptc.verify.archive.Recorded`
-    hits: Hits | None = None  #: Bins hit, if coverage was sampled
+    mismatches: int  #: Number of outputs and flags that differ on the first back end that differs from the golden model
+    a_from: str | None = None  #: Location of A, ``"registers"`` or ``"shared"``
+    hits: Hits | None = None  #: Coverage bins that were hit; None if coverage was not sampled
 
 
 def pair_of(instruction: Instruction) -> str:
-    """Return the name of a pair: formats, kind and block scales."""
+    """Return a name for the formats, the kind and the block scales of an instruction."""
     i = instruction
     scales = f"{i.scale_size}X {i.scale_format.name}" if i.scale_format else ""
     return " ".join(filter(None, (f"{i.a.name} x {i.b.name} to {i.d.name}", i.kind, scales)))
@@ -119,7 +119,7 @@ def _distributions(instruction: Instruction) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Place:
-    """One pair of formats on one datapath: its instructions, each with the architectures that have it."""
+    """Instructions with the same formats on one datapath, each with the architectures that have it."""
 
     preset: str
     instructions: tuple[tuple[Instruction, tuple[str, ...]], ...]
@@ -131,18 +131,18 @@ class _Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The endless sequence of shards of a campaign.
+    """The sequence of all shards of a campaign, which has no end.
 
     Raise an `InstructionError` if an instruction does not parse, or no architecture has it; or an architecture has none
     of the instructions.
     """
 
     seed: int  #: Seed of the campaign
-    architectures: tuple[str, ...] = ()  #: Architectures; empty: all that have an instruction
-    instructions: tuple[str, ...] = ()  #: Instructions; empty: every ``mma``, and every ``wgmma`` with n = 8
+    architectures: tuple[str, ...] = ()  #: Architectures to test; empty for all with a chosen instruction
+    instructions: tuple[str, ...] = ()  #: Instructions to test; empty for every ``mma``, and every ``wgmma`` with n = 8
     tiles: int = DEFAULT_TILES  #: Number of tiles per shard
     backends: tuple[str, ...] = (DEFAULT_BACKEND,)  #: Back ends that are compared with the golden model
-    #: Accept ``wgmma`` with every n; without `instructions`, use every ``mma`` and every ``wgmma``.
+    #: Whether `instructions` may name ``wgmma`` with any n; if `instructions` is empty, all of them are used.
     every_n: bool = False
 
     def __post_init__(self) -> None:
@@ -171,7 +171,7 @@ class Plan:
                 if arch in i.architectures:
                     pairs = presets.setdefault(PRESET_OF_ARCHITECTURE[arch], {})
                     pairs.setdefault(pair_of(i), {}).setdefault(i, []).append(arch)
-        # Interleave datapaths evenly, so that those with few pairs run as early and as regularly as those with many.
+        # Interleave datapaths evenly: datapaths with few pairs of formats run as early and as regularly as others.
         spread = []
         for preset, pairs in presets.items():
             for number, instructions in enumerate(pairs.values()):
@@ -181,16 +181,16 @@ class Plan:
 
     @property
     def lap(self) -> int:
-        """Number of shards in which every datapath, pair of formats, instruction and distribution occurs."""
+        """Number of consecutive shards that contain every datapath, pair of formats, instruction and distribution."""
         return len(self._places) * max(place.visits for place in self._places)
 
     @property
     def datapaths(self) -> list[str]:
-        """One architecture for each datapath of the plan."""
+        """One architecture of each datapath in the plan."""
         return list({place.preset: place.instructions[0][1][0] for place in self._places}.values())
 
     def shard(self, index: int) -> Shard:
-        """Return the shard with an index of 0 or more."""
+        """Return the shard with this index, 0 or more."""
         rotation, number = divmod(index, len(self._places))
         place = self._places[number]
         lap, visit = divmod(rotation, place.visits)
@@ -210,12 +210,12 @@ class Plan:
         )
 
     def shards(self) -> Iterator[Shard]:
-        """Yield all shards from index 0 on."""
+        """Yield all shards of the campaign, from index 0 on."""
         return map(self.shard, count())
 
 
 def draw(shard: Shard) -> RegisterFile:
-    """Draw the operands of a shard."""
+    """Draw the operands of a shard as a register file."""
     rng = np.random.default_rng([shard.seed, shard.index])
     i = shard.instruction
     sparsity_selector = int(rng.integers(i.sparsity_selectors))
@@ -230,7 +230,7 @@ def draw(shard: Shard) -> RegisterFile:
 
 
 def both(file: RegisterFile, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> tuple[NDArray, NDArray]:
-    """Compute a register file; return the codes of hardware and golden model, each of shape (cases, m, n + chunks).
+    """Return the results of hardware and golden model for a register file, with flags: shape (cases, m, n + chunks).
 
     After the n results of a row follow the flags of its chunks, 1 for undefined metadata: as hardware raises them, and
     as the rule requires. A back end without flags has none. With several back ends, the codes are those of the first
@@ -252,18 +252,18 @@ def both(file: RegisterFile, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> tu
 
 @lru_cache(maxsize=16)
 def _sampler(preset: str) -> StepCoverage:
-    """Return the coverage sampler of this process; it has no hits between shards."""
+    """Return the coverage sampler of this process; its hits are cleared after each shard."""
     return StepCoverage(PRESETS[preset])
 
 
 def empty_coverage(preset: str) -> Coverage:
-    """Return the coverage groups of a datapath without hits."""
+    """Return the coverage groups of a datapath, with all hits zero."""
     with _ENGINE:
         return _sampler(preset).coverage
 
 
 def run_shard(shard: Shard, sample: bool) -> ShardResult:
-    """Run a shard on hardware and golden model, and sample coverage on request.
+    """Compute a shard on hardware and golden model, compare results, and sample coverage on request.
 
     With coverage, directed steps that no instruction gives run too. A wrong result of one is a contradicted bin.
     """
@@ -285,12 +285,12 @@ def run_shard(shard: Shard, sample: bool) -> ShardResult:
 
 
 def steps_beside(shard: Shard) -> NDArray[np.uint32]:
-    """Return the directed steps of a shard with coverage, shape (count, words)."""
+    """Return the directed steps that a shard adds if coverage is sampled, shape (count, words)."""
     rng = np.random.default_rng([shard.seed, shard.index, _DIRECTED_STEPS])
     return directed_steps(PRESETS[shard.preset], rng, _DIRECTED_STEPS)
 
 
 def _hits(coverage: Coverage) -> Hits:
-    """Return the bins that were hit, of each group with any."""
+    """Return the bins that were hit, for each coverage group with hits."""
     flat = {group.key: group.hits.reshape(-1) for group in coverage}
     return {key: (np.flatnonzero(hits), hits[np.flatnonzero(hits)]) for key, hits in flat.items() if hits.any()}

@@ -1,4 +1,4 @@
-"""Reduce a mismatch to one tile, in which all parts of the operands that the mismatch does not need are zero."""
+"""Reduction of a mismatch to one tile in which all unnecessary parts of the operands are zero."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,15 +16,15 @@ from .shards import DEFAULT_BACKEND, Shard, both, draw
 __all__ = ["Reproducer", "atoms", "reproduce", "shrink"]
 
 _WORD_BITS = 32
-#: Passes over all parts. Clearing one part can make another one superfluous, but a third pass rarely helps.
+#: Maximum number of passes. Clearing one part can make another one unnecessary; a third pass rarely helps.
 _PASSES = 3
 
 
 @dataclass(frozen=True, eq=False)
 class Reproducer:
-    """The reduced form of a mismatch."""
+    """A mismatch, reduced to as few tiles and nonzero operands as possible."""
 
-    #: A tile that shows the mismatch, or a few if it depends on earlier tiles; D is the result of the golden model.
+    #: One tile that shows the mismatch, or a few if earlier tiles matter. D is the result of the golden model.
     file: RegisterFile
     mismatch: Mismatch  #: First difference between hardware and golden model
 
@@ -33,9 +33,9 @@ class Reproducer:
 class Atoms:
     """Parts of an operand that can be cleared one by one."""
 
-    name: str  #: Operand, as a field of the register file
-    words: NDArray[np.intp]  #: Index of the word that contains each part, shape (count,)
-    #: Position of the part in that word, and its value when cleared, shape (count,).
+    name: str  #: Name of the field of the register file that holds the operand
+    words: NDArray[np.intp]  #: Index of the 32-bit word that contains each part, shape (count,)
+    #: Bit mask of each part in its word, and value of these bits when the part is cleared, shape (count,).
     masks: NDArray[np.uint32]
     values: NDArray[np.uint32]
 
@@ -43,11 +43,11 @@ class Atoms:
         return len(self.words)
 
     def take(self, which: slice | NDArray[np.bool_]) -> "Atoms":
-        """Return only some of the parts."""
+        """Return a selection of the parts."""
         return Atoms(self.name, self.words[which], self.masks[which], self.values[which])
 
     def cleared(self, file: RegisterFile) -> RegisterFile:
-        """Return the file with all these parts cleared in every case."""
+        """Return the register file with these parts cleared in every case."""
         array = getattr(file, self.name).copy()
         keep, put = np.zeros((2, array[0].size), np.uint32)
         np.bitwise_or.at(keep, self.words, self.masks)
@@ -59,7 +59,7 @@ class Atoms:
 
 
 def atoms(file: RegisterFile, row: int, column: int) -> Iterator[Atoms]:
-    """Yield the parts that can be cleared, least important for the output in `row` and `column` first.
+    """Yield the parts of all operands that can be cleared, in increasing importance for the output.
 
     First come bits that the instruction does not read, then other rows and columns, then its own.
     """
@@ -79,7 +79,7 @@ def atoms(file: RegisterFile, row: int, column: int) -> Iterator[Atoms]:
     yield from (operand.take(needed) for operand, needed in parts)
 
 
-#: Parts: operand, words, lowest bits, width and cleared value; and a mask of the parts that the output depends on.
+#: Parts of an operand: field, words, lowest bits, width, cleared value, and mask of parts that affect the output.
 _Part = tuple[str, NDArray[np.intp], NDArray[np.intp], int, int, NDArray[np.bool_]]
 
 
@@ -107,7 +107,7 @@ def _parts(file: RegisterFile, row: int, column: int) -> Iterator[_Part]:
 
 
 def _places(fragment: Fragment) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return word and lowest bit of every element of a matrix."""
+    """Return the word index and the lowest bit of every element of a matrix."""
     bit = fragment.positions * fragment.element_bits
     return bit // _WORD_BITS, bit % _WORD_BITS
 
@@ -123,7 +123,7 @@ def _fails(file: RegisterFile, backends: Sequence[str] = (DEFAULT_BACKEND,)) -> 
 
 
 def shrink(file: RegisterFile, row: int, column: int, fails: Callable[[RegisterFile], bool] = _fails) -> RegisterFile:
-    """Clear everything that a mismatch does not need, first the parts on which the output does not depend.
+    """Clear all parts of the operands that a mismatch does not need, first those on which the output does not depend.
 
     `fails` returns whether a register file still shows the mismatch.
     """
@@ -149,13 +149,13 @@ def shrink(file: RegisterFile, row: int, column: int, fails: Callable[[RegisterF
 
 
 def reproduce(shard: Shard) -> Reproducer | None:
-    """Find the mismatch of a shard again and reduce it; None if hardware and golden model agree."""
+    """Compute a shard again and reduce its mismatch; None if hardware and golden model agree."""
     file, backends = draw(shard), shard.backends
     mismatch = _mismatch(file, backends)
     if mismatch is None:
         return None
     case, row, column = mismatch.case, mismatch.row, mismatch.column
-    # Use the tile alone if it fails alone, else with as few of the preceding tiles as needed.
+    # Use the tile alone if it shows the mismatch alone, else with as few of the preceding tiles as needed.
     count = 1
     while count <= case and not _fails(file.take(slice(case + 1 - count, case + 1)), backends):
         count *= 2

@@ -1,4 +1,4 @@
-"""Random operands: matrices of tiles, and register files of them in registers and, for ``wgmma``, shared memory."""
+"""Random operands: matrices, and register files that place them in registers and, for ``wgmma``, shared memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -37,24 +37,24 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """Operands of an instruction."""
+    """Operands of a batch of tiles, as matrices."""
 
     matrices: MatrixOperands  #: Operands as matrices of codes
-    #: Nibbles that the next sparsity selector reads from the same registers or tensor memory. None if the instruction
+    #: Metadata nibbles for the next sparsity selector in the same registers or tensor memory. None if the instruction
     #: has only one selector or no metadata.
     elsewhere: NDArray[np.uint8] | None = None
 
     @property
     def cases(self) -> int:
-        """Number of tiles."""
+        """Number of tiles of the batch."""
         return len(self.matrices.c)
 
     def take(self, cases: NDArray[np.intp]) -> "Given":
-        """Return only some of the tiles."""
+        """Return a selection of the tiles."""
         return Given(self.matrices.take(cases), None if self.elsewhere is None else self.elsewhere[cases])
 
     def repeated(self, m: int) -> "Given":
-        """Return tiles of `m` rows, which repeat the rows of each tile."""
+        """Return tiles of `m` rows, made by repeating the rows of each tile."""
 
         def rows(array: NDArray | None) -> Any:
             return None if array is None else np.tile(array, (1, m // array.shape[1], 1))
@@ -64,7 +64,7 @@ class Given:
         return Given(replace(matrices, **changed), rows(self.elsewhere))
 
     def widened(self, n: int) -> "Given":
-        """Return tiles of `n` columns; the columns of the following cases extend those of each case."""
+        """Return tiles of `n` columns, made by appending the columns of the following tiles to each tile."""
         width = self.matrices.c.shape[2]
         turns = [self.take((np.arange(self.cases) + turn) % self.cases).matrices for turn in range(-(-n // width))]
         b, c = (np.concatenate([getattr(turn, name) for turn in turns], axis=2)[..., :n] for name in ("b", "c"))
@@ -75,7 +75,7 @@ class Given:
 
 
 def joined(parts: Sequence[Given]) -> Given:
-    """Concatenate several batches of tiles."""
+    """Concatenate several batches of tiles into one batch."""
 
     def concatenated(arrays: list[Any]) -> NDArray | None:
         return None if arrays[0] is None else np.concatenate(arrays)
@@ -96,7 +96,7 @@ def random_register_file(
     any_nibble: bool = False,
     spread: bool = False,
 ) -> RegisterFile:
-    """Return random tiles of an ``mma`` or ``wgmma``, with metadata policy ``silicon``.
+    """Return a register file of random tiles of an ``mma`` or ``wgmma``, with metadata policy ``silicon``.
 
     Parameters are those of :func:`~sptc.sim.benches.random_operands.random_operands`; `spread` is that of
     :func:`~sptc.operands.images.random_image`, which places the operands of ``wgmma``.
@@ -123,7 +123,7 @@ def matrices_file(
     *,
     sparsity_selector: int = 0,
 ) -> RegisterFile:
-    """Return a register file of matrices for an ``mma`` or ``wgmma``, with metadata policy ``silicon``.
+    """Return a register file with these matrices for an ``mma`` or ``wgmma``, with metadata policy ``silicon``.
 
     `rng` draws the bits beside metadata and scales in their registers, byte and thread ids, and for ``wgmma`` the same
     properties as in :func:`random_register_file`.
@@ -136,7 +136,7 @@ def matrices_file(
 
 
 def further_file(file: RegisterFile, matrices: MatrixOperands, rng: np.random.Generator) -> RegisterFile:
-    """Return a register file of other matrices, in the same memory layout as `file`, a result of :func:`matrices_file`.
+    """Return a register file with other matrices in the memory layout of `file`, a result of :func:`matrices_file`.
 
     It has the selector, ids, descriptors and immediates of `file`, and no D. `rng` draws the bits beside the matrices.
     """
@@ -157,7 +157,7 @@ def further_file(file: RegisterFile, matrices: MatrixOperands, rng: np.random.Ge
 
 
 def _case_descriptors(descriptors: dict[str, int], cases: int) -> dict[str, Any]:
-    """Return the descriptors for every case, under the names of their fields in a register file."""
+    """Return the descriptors of A and B for every case, by field of a register file."""
     return {f"{name}_descriptor": np.full(cases, value, np.uint64) for name, value in descriptors.items()}
 
 
@@ -181,7 +181,7 @@ def _mma_registers(instruction: Instruction, matrices: MatrixOperands) -> dict[s
 def _packed_scales(
     instruction: Instruction, matrices: MatrixOperands, rng: np.random.Generator, ids: tuple[int, ...] | None = None
 ) -> dict[str, Any]:
-    """Return the block scales as fields of a register file; without `ids`, byte and thread ids are drawn."""
+    """Return the block scales as fields of a register file; byte and thread ids are random unless `ids` is given."""
     if instruction.scale_size is None:
         return {}
     fields: dict[str, Any] = {"scale_ids": ()}
@@ -212,7 +212,7 @@ def _wgmma_file(
     rng: np.random.Generator,
     spread: bool = False,
 ) -> RegisterFile:
-    """Return a register file of matrices for ``wgmma``, with metadata policy ``silicon``.
+    """Return a register file with these matrices for ``wgmma``, with metadata policy ``silicon``.
 
     The generator draws whether A is in registers, places of operands in shared memory, imm-scale and scale-d.
     """
@@ -237,16 +237,16 @@ def _wgmma_file(
     )
 
 
-#: Kinds of nibbles to draw, each with the metadata policy that accepts them.
+#: Sets of metadata nibbles to draw from, each with the metadata policy that accepts all of them.
 NIBBLES = {"legal": "strict", "software": "software", "all": "silicon"}
-#: Share of chunks with zeros and nibble 0x0, which libraries write as padding.
+#: Share of chunks with stored zeros and nibble 0x0, as libraries write for empty chunks.
 _EMPTY_CHUNKS = 0.25
-#: Distributions that also apply to block scales. Others draw no NaN scales, which would hide the products.
+#: Distributions that also apply to block scales. Under all others scales are never NaN, which would hide the products.
 _SCALE_DISTRIBUTIONS = ("wide", "bits")
 
 
 def drawn_distributions(instruction: Instruction, distribution: str | None) -> tuple[str, ...]:
-    """Return the distributions of tiles 0, 1, ... in turn. None stands for all distributions that fit the instruction.
+    """Return the distributions to cycle through: the given one, or for None all that fit the instruction.
 
     Raise an `OperandError` if the distribution does not fit the instruction.
     """
@@ -261,7 +261,7 @@ def drawn_distributions(instruction: Instruction, distribution: str | None) -> t
 def draw_tiles(
     instruction: Instruction, names: tuple[str, ...], nibbles: str, tiles: int, rng: np.random.Generator, first: int = 0
 ) -> Given:
-    """Draw tiles with numbers from `first` on, which decide their distributions among `names`.
+    """Draw consecutive tiles; the number of a tile, from `first` on, selects its distribution from `names`.
 
     `names` is a result of :func:`drawn_distributions`, `nibbles` a key of :data:`NIBBLES`.
     """
@@ -273,7 +273,7 @@ def draw_tiles(
 
 
 def scaled_matrices(i: Instruction, distribution: str, cases: int, rng: np.random.Generator) -> MatrixOperands:
-    """Draw the operands of tiles, block scales included, without metadata."""
+    """Draw the operands of tiles, including block scales, but without metadata."""
     container = CONTAINERS[i.container_bits]
     a, b, c = random_matrices(i, distribution, cases, rng)
     matrices = MatrixOperands(a.astype(container), b.astype(container), c.astype(CONTAINERS[i.c.bits]))
@@ -297,11 +297,11 @@ def _with_metadata(i: Instruction, matrices: MatrixOperands, nibbles: str, rng: 
         assert i.granularity
         empty = rng.random(shape) < _EMPTY_CHUNKS
         drawn[empty] = 0
-        # Only the value becomes zero: sign and unused container bits are kept.
+        # Only the magnitude becomes zero: the sign bit and unused container bits are kept.
         magnitude = (1 << i.a.bits - (0 if i.a.is_integer else 1)) - 1
         zeros = matrices.a & ~matrices.a.dtype.type(magnitude << i.low_bit(i.a))
         is_zero = empty.repeat(i.granularity.stored, axis=-1)
         matrices = replace(matrices, a=np.where(is_zero, zeros, matrices.a))
-    # In register files of mma and wgmma, random bits stand where another selector would read.
+    # For mma and wgmma, register files have random bits in place of the metadata of other selectors.
     has_other_selectors = i.family == "tcgen05" and i.sparsity_selectors > 1
     return Given(replace(matrices, nibbles=drawn), elsewhere if has_other_selectors else None)

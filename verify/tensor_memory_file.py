@@ -33,37 +33,37 @@ _ADDRESSES = ("d", "a", "b")
 _SCALES = ("scale_a", "scale_b")
 _MASKS = "disable_output_lane"
 _COLUMN_MASK = "zero_column_mask"
-#: For each memory image: its key, its attribute, its type, and its axes after those of cases and CTAs.
+#: Key of each memory image in the archive: attribute, type, and axes after those of cases and CTAs.
 _IMAGES = {"tmem": ("tmem", np.uint32, (LANES, COLUMNS)), "smem": ("smem", np.uint8, (None,)),
            "D": ("d", np.uint32, (LANES, COLUMNS))}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TensorMemoryFile(Replayable):
-    """Contents of a register file of ``tcgen05.mma``."""
+    """Contents of a register file of ``tcgen05.mma``: descriptors, addresses and memory images."""
 
     case_fields = ("tmem", "smem", "d")
 
     opcode: Opcode
     idesc: int  #: Instruction descriptor
-    #: Addresses of ``d``, ``a``, ``b`` and, if present, of ``e``, ``scale_a`` and ``scale_b``: addresses in tensor
-    #: memory or descriptors, as in :func:`sptc.tcgen05_mma`.
+    #: Addresses of ``d``, ``a``, ``b`` and, if present, ``e``, ``scale_a`` and ``scale_b``: tensor memory addresses or
+    #: matrix descriptors, as in :func:`sptc.tcgen05_mma`.
     addresses: dict[str, int]
     tmem: NDArray[np.uint32]  #: Tensor memory before the instruction, shape (cases, 128, 512) or (cases, 2, 128, 512)
     smem: NDArray[np.uint8]  #: Shared memory, shape (cases, bytes) or (cases, 2, bytes)
-    d: NDArray[np.uint32] | None = None  #: Tensor memory after the instruction if known, shape of `tmem`
-    enable_input_d: bool = True  #: Whether the old D is added
-    scale_input_d: int = 0  #: Exponent by which the old D is scaled down
-    #: Mask of the lanes of D that keep their content, as in :func:`sptc.tcgen05_mma`.
+    d: NDArray[np.uint32] | None = None  #: Tensor memory after the instruction, in the shape of `tmem`; None if unknown
+    enable_input_d: bool = True  #: Whether the instruction adds the previous D
+    scale_input_d: int = 0  #: Exponent e of the factor 2**-e of the previous D
+    #: Mask of the tensor memory lanes that keep their content instead of D, as in :func:`sptc.tcgen05_mma`.
     disable_output_lane: tuple[int, ...] | None = None
-    #: Which columns of B are zero, and the shift of the columns, as in :func:`sptc.tcgen05_mma`.
+    #: Mask of the columns of B that are taken as zero, and shift of its columns, as in :func:`sptc.tcgen05_mma`.
     zero_column_mask: int | None = None
     arch: str = _DEFAULT_ARCH
-    metadata: str = "strict"  #: Policy for undefined nibbles, as in :func:`sptc.tcgen05_mma`
+    metadata: str = "strict"  #: Policy for undefined metadata nibbles, as in :func:`sptc.tcgen05_mma`
 
     @cached_property
     def instruction(self) -> Instruction:  # type: ignore[override]  # computed once; nobody assigns it
-        """Shape and types, from the instruction descriptor."""
+        """Instruction with the shape and types that its instruction descriptor states."""
         return decode_instruction_descriptor(self.opcode, self.idesc).instruction
 
     @property
@@ -78,7 +78,7 @@ class TensorMemoryFile(Replayable):
 
     @property
     def before(self) -> NDArray[np.uint32]:
-        """Tensor memory before the instruction, except that ``.ashift`` has already shifted A."""
+        """Tensor memory before the instruction, but with A shifted for an instruction with ``.ashift``."""
         if not self.opcode.shifts_a:
             return self.tmem
         shifted = self.tmem.copy()
@@ -87,7 +87,7 @@ class TensorMemoryFile(Replayable):
 
     def run(self, backend: str | Backend = "golden") -> NDArray[np.uint32]:
         """Compute the tensor memory after the instruction on a back end."""
-        axis = self.opcode.cta_group - 1  # axis of the cases: here before the CTA axis, there behind it
+        axis = self.opcode.cta_group - 1  # axis of the cases as an argument
         result = tcgen05_mma(
             str(self.opcode),
             np.moveaxis(self.tmem, 0, axis),
@@ -110,12 +110,12 @@ class TensorMemoryFile(Replayable):
         return np.moveaxis(result, axis, 0)
 
     def matrix(self, result: NDArray[np.uint32]) -> NDArray:
-        """Return the codes of D in a tensor memory, shape (cases, m, n)."""
+        """Return the codes of D from tensor memory, shape (cases, m, n)."""
         i = self.instruction
         return gather_tensor(result.reshape(-1, LANES, COLUMNS), self._place_of_d).reshape(len(result), i.m, i.n)
 
     def beside(self, result: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        """Return tensor memory with the bits of D zeroed, shape (cases, CTAs, 128, 512)."""
+        """Return tensor memory with all bits of D set to zero, shape (cases, CTAs, 128, 512)."""
         place = self._place_of_d
         mask = np.full((LANES, COLUMNS), 0xFFFFFFFF, np.uint32)
         mask[place.lanes, place.columns] ^= np.uint32((1 << place.element_bits) - 1)
@@ -148,7 +148,7 @@ class TensorMemoryFile(Replayable):
 
 
 def interpret(archive: Archive) -> TensorMemoryFile:
-    """Return the register file in an archive of a ``tcgen05.mma``; errors are those of any register file."""
+    """Return the register file in an archive of a ``tcgen05.mma``; raise the same errors as for any register file."""
     opcode = parse_opcode(archive.string("instruction", ""))
     addresses = [*_ADDRESSES, *(("e",) if opcode.sparse else ()), *(_SCALES if opcode.scale_size else ())]
     archive.require(["idesc", "smem", "tmem", *addresses])
@@ -179,6 +179,6 @@ def interpret(archive: Archive) -> TensorMemoryFile:
         metadata=archive.policy(),
         **images,
     )
-    if arch != file.arch:  # a target may lack instructions of the architecture whose numerics it has
+    if arch != file.arch:  # a target may lack an instruction of the architecture with the same numerics
         require_target(file.instruction, arch)
     return file

@@ -1,4 +1,4 @@
-"""SystemVerilog testbenches that drive an emitted top with vectors from files, for Icarus Verilog and Verilator.
+"""SystemVerilog testbenches that apply vectors from files to an emitted top, for Icarus Verilog and Verilator.
 
 A testbench is the template ``testbench.sv.jinja`` beside this file, filled with names and widths.
 Icarus 11 supports neither array parameters nor ``break``, and its random numbers differ from those of Verilator.
@@ -16,14 +16,14 @@ from .vector_levels import Table
 
 __all__ = ["BENCH", "bench_files"]
 
-#: Name of the testbench file and of its module.
+#: Name of the testbench module and of its file.
 BENCH = "tb"
 _UNITS = "units.vlt"
 _OPTIONS = "--binary --timing -Wno-fatal -Wno-lint -CFLAGS -std=gnu++20 -MAKEFLAGS CFG_CXXFLAGS_PCH_I=-include"
 
 
 def bench_files(config: CoreConfig, top: str, tables: Sequence[Table], seed: int) -> dict[str, str]:
-    """Return the files of a testbench by name: the emitted top, and the bench that drives it.
+    """Return the text of each file of a testbench by name: the emitted top, and the testbench for it.
 
     `top` is ``unit``, ``row`` or ``warp``. The tables are those of the inputs and of the expected outputs, in files of
     their names. The seed decides the random gaps and stalls.

@@ -1,4 +1,4 @@
-"""Cycles of an instruction on a datapath; for the cycles of silicon see :mod:`sptc.isa.timing`."""
+"""Cycles of an instruction on a datapath of this package; for a real GPU, see :mod:`sptc.isa.timing`."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ __all__ = ["Cycles", "modelled", "of_warpgroup", "step_count"]
 
 @dataclass(frozen=True)
 class Cycles:
-    """Cycles of one instruction on a datapath."""
+    """Cycles of one instruction on a datapath of this package."""
 
     #: Interval between independent instructions, and latency from operands to result, in cycles.
     interval: float
@@ -22,7 +22,7 @@ class Cycles:
 
 
 def modelled(config: CoreConfig, instruction: Instruction, arch: str, a_from: str = "registers") -> Cycles | None:
-    """Return the cycles that the hardware takes; None for an instruction that it does not execute directly.
+    """Return the cycles of an instruction on a datapath; None if the hardware does not execute it directly.
 
     An ``mma`` runs on a :class:`~sptc.rtl.warp.Warp` of the datapath; a ``wgmma``, with A in ``"registers"`` or
     ``"shared"``, on :class:`~sptc.rtl.warpgroup.Warpgroup`, whose arrays have the rate of silicon.
@@ -38,7 +38,7 @@ def modelled(config: CoreConfig, instruction: Instruction, arch: str, a_from: st
 
 
 def of_warpgroup(instruction: Instruction, a_from: str) -> Cycles:
-    """Return the cycles of a ``wgmma`` on :class:`~sptc.rtl.warpgroup.Warpgroup`, with the interval of the timing law.
+    """Return the cycles of a ``wgmma`` on :class:`~sptc.rtl.warpgroup.Warpgroup`; its interval equals the timing law.
 
     A is in ``"registers"`` or ``"shared"``.
     """

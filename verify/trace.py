@@ -1,4 +1,4 @@
-"""The trace of one output, step by step and term by term, as a record and as text.
+"""Trace of the computation of one output, step by step and term by term, as a record and as text.
 
 Golden model and hardware fill the same record: :mod:`sptc.verify.trace_golden` from arrays of the golden model,
 :mod:`sptc.verify.trace_hardware` from signals of the hardware. Where a special value decides a step, neither trace has
@@ -40,45 +40,46 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Product:
-    """One product: a stored element of A and the element of B that metadata selects."""
+    """One product of a trace: a stored element of A times the element of B that metadata selects."""
 
     element: int  #: Index of the stored element in the row of A
-    #: Metadata chunk and nibble that select the row of B; None for a dense instruction.
+    #: Index of the metadata chunk and its nibble, which selects the row of B; None for a dense instruction.
     chunk: int | None
     nibble: int | None
-    #: Row of B that the multiplexers deliver. For a tf32 combined of two, its halves, counted from the low half of row
-    #: 0. ``none`` where they deliver nothing.
+    #: Row of B that the multiplexers select. For a tf32 from two different elements, the 16-bit halves, counted from
+    #: the low half of row 0. ``none`` if no row is selected.
     selected: str
-    #: Codes of both factors in the formats of the instruction.
+    #: Codes of the elements of A and B in the formats of the instruction.
     a: int
     b: int
-    value: float | int  #: Exact product, without block scales; NaN and Inf under IEEE rules
+    value: float | int  #: Exact product without block scales; NaN and Inf follow IEEE rules
 
 
 @dataclass(frozen=True, kw_only=True)
 class Term:
-    """One term of the sum: a product, a scaled group of products, or the accumulator."""
+    """One term of a traced sum: a product, a scaled group of products, or the accumulator."""
 
-    elements: tuple[int, ...]  #: Indices of the stored elements of its products; empty for the accumulator
-    value: float | int  #: Value of the term, with block scales
-    exponent: int | None  #: Exponent, not normalised; None if the term does not participate in the largest exponent
-    #: Right shift in the alignment. It is at most F + 2, where nothing is left of a product. None without an exponent.
+    elements: tuple[int, ...]  #: Indices of the stored elements of A in this term; empty for the accumulator
+    value: float | int  #: Value of the term, including block scales
+    exponent: int | None  #: Exponent before normalisation; None if the largest exponent does not depend on this term
+    #: Right shift in the alignment, at most F + 2, by which all bits of a product are lost. None without an exponent.
     shift: int | None
-    kept: int | None  #: Value after the alignment, in units of the last bit kept
-    cut: float | None  #: Value that alignment truncated, in the same units: less than one
+    kept: int | None  #: Value after alignment, in units of the last kept bit
+    cut: float | None  #: Truncated part of the value, less than one, in units of the last kept bit
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One step: products that are summed together, with an accumulator."""
+    """One step of a trace: products that are summed together with the accumulator."""
 
     c: int  #: Code of the accumulator before the step
     products: tuple[Product, ...]  #: Products in the order of the stored elements
-    #: Terms in the same order, then the accumulator. For integers only the accumulator, as products are not aligned.
+    #: Terms in the order of their elements, then the accumulator; integers are not aligned and have only the
+    #: accumulator.
     terms: tuple[Term, ...]
-    e_max: int | None  #: Largest exponent, or e_zero; None for integers and where a special value decides
-    alignment_bits: int | None  #: Bits kept below `e_max` (F)
-    #: Exact sum of the kept values, in units of the last bit kept; None where a special value decides.
+    e_max: int | None  #: Largest exponent, or e_zero; None for integers and if NaN or Inf decides the result
+    alignment_bits: int | None  #: Number of bits kept below `e_max` (F)
+    #: Exact sum of the aligned values, in units of the last kept bit; None if NaN or Inf decides the result.
     total: int | None
     rounding: str  #: Name of the rounding mode
     d: int  #: Code of the result of the step
@@ -92,26 +93,26 @@ class OutputTrace:
     arch: str  #: Architecture whose numerics apply
     model: str  #: Source of the trace: ``golden model`` or ``hardware``
     steps: tuple[Step, ...]
-    added: int | None  #: Code of C if a separate addition adds it after the steps (emulated fp8 and 4-bit integers)
+    added: int | None  #: Code of C if it is added separately after the steps (emulated fp8 and 4-bit integers)
     d: int  #: Code of the output after all steps
 
 
 @dataclass(frozen=True)
 class FileResult:
-    """The recorded result of an output, and the first step from which it can differ."""
+    """The recorded result of an output, and the first step that can have caused a difference."""
 
     d: int  #: Recorded code of the output
-    #: Index of the first step whose result alone could lead to `d`; None if `d` is that of the golden model.
+    #: Index of the first step at which another partial result could lead to `d`; None if `d` equals the golden model.
     first_step: int | None
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A field in which two traces differ, with both values."""
+    """A field that differs between two traces, with both values."""
 
     #: Path of field names and indices in the trace, for example ``("steps", 0, "terms", 3, "shift")``.
     place: tuple[str | int, ...]
-    #: Values of the field in both traces.
+    #: Values of the differing field in both traces.
     one: object
     other: object
 
@@ -121,7 +122,7 @@ class Difference:
 
 
 def integer_step(products: tuple[Product, ...], c: int, total: int, d: int, i: Instruction) -> Step:
-    """Return the only step of an integer instruction: its sum is exact, so that no product is aligned."""
+    """Return the single step of the trace of an integer instruction; its sum is exact, without alignment."""
     value = int(as_number(c, i.c))
     return Step(
         c=c,
@@ -136,24 +137,24 @@ def integer_step(products: tuple[Product, ...], c: int, total: int, d: int, i: I
 
 
 def special_term(elements: tuple[int, ...]) -> Term:
-    """Return a term of a step whose result a NaN or Inf determines: it has no value and no alignment."""
+    """Return a term without value and alignment, for a step with a result that NaN or Inf determines."""
     return Term(elements=elements, value=float("nan"), exponent=None, shift=None, kept=None, cut=None)
 
 
 def selected_halves(low: int | None, high: int | None) -> str:
-    """Return :attr:`Product.selected` of a tf32 from two 16-bit halves; a half that no multiplexer delivers is None."""
+    """Return :attr:`Product.selected` of a tf32 from its two 16-bit halves; None is a half that is not selected."""
     if low is not None and high == low + 1 and low % 2 == 0:
         return str(low // 2)
     return " and ".join("none" if half is None else f"half {half}" for half in (low, high))
 
 
 def first_difference(one: OutputTrace, other: OutputTrace) -> Difference | None:
-    """Return the first field in which two traces differ, in the order of the datapath; None if they are equal."""
+    """Return the first field, in the order of the datapath, in which two traces differ; None if they are equal."""
     last = (one.added, one.d), (other.added, other.d)
     return next(chain(_differences(one.steps, other.steps, ("steps",)), _differences(*last, ("last",))), None)
 
 
-#: Fields of each record in the order of the datapath.
+#: Names of the fields of each trace record, in the order of the datapath.
 _ORDER = {
     Step: ("c", "products", "e_max", "alignment_bits", "terms", "total", "rounding", "d"),
     Product: ("element", "chunk", "nibble", "selected", "a", "b", "value"),
@@ -210,7 +211,7 @@ _FILE = " <- the D of the file could differ from here on"
 
 
 def trace_as_text(title: str, golden: OutputTrace, hardware: OutputTrace | None, file: FileResult | None = None) -> str:
-    """Return a table for each step of the golden model, with the values of the hardware where they differ."""
+    """Return a trace as text: a table for each step of the golden model, with hardware values that differ."""
     lines = [title, _verdict(golden, hardware), *file_verdict(golden, file)]
     for heading, rows, ending in _tables(golden, hardware, file):
         widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
@@ -223,7 +224,7 @@ def trace_as_text(title: str, golden: OutputTrace, hardware: OutputTrace | None,
 
 
 def trace_as_html(title: str, golden: OutputTrace, hardware: OutputTrace | None, file: FileResult | None = None) -> str:
-    """Return the same tables as HTML."""
+    """Return a trace as HTML: a table for each step of the golden model, with hardware values that differ."""
     verdicts = "<br>".join(escape(line) for line in (_verdict(golden, hardware), *file_verdict(golden, file)))
     parts = [f"<p><b>{escape(title)}</b><br>{verdicts}</p>"]
     for heading, (header, *rows), ending in _tables(golden, hardware, file):
@@ -251,7 +252,7 @@ def _verdict(golden: OutputTrace, hardware: OutputTrace | None) -> str:
 
 
 def file_verdict(golden: OutputTrace, file: FileResult | None) -> list[str]:
-    """Return the line that compares the recorded result with the golden model's; none without a recorded result."""
+    """Return a sentence that compares recorded result and golden model; empty without a recorded result."""
     if file is None:
         return []
     if file.first_step is None:
@@ -264,7 +265,7 @@ def file_verdict(golden: OutputTrace, file: FileResult | None) -> list[str]:
 def _tables(
     golden: OutputTrace, hardware: OutputTrace | None, file: FileResult | None
 ) -> Iterator[tuple[str, list[tuple[str, ...]], list[str]]]:
-    """Yield heading, table rows and closing lines of each step."""
+    """Yield the heading, the table rows and the closing lines of each step of a trace."""
     difference = first_difference(golden, hardware) if hardware else None
     pairs = list(zip_longest(golden.steps, hardware.steps if hardware else ()))
     for number, (step, other) in enumerate(pairs):
@@ -292,7 +293,7 @@ def _rows(
 ) -> Iterator[tuple[str, ...]]:
     """Yield the table rows of a step: products with their alignment, then groups, then the accumulator."""
     yield (*_HEADER, "hardware" if other else "")
-    is_single = len(step.terms) == len(step.products) + 1  # each product is a term, there are no groups
+    is_single = len(step.terms) == len(step.products) + 1  # each product is a term of its own: no groups
     products = zip_longest(step.products, other.products if other else ())
     terms = list(zip_longest(step.terms, other.terms if other else ()))
     for number, (product, other_product) in enumerate(products):
@@ -338,7 +339,7 @@ def _hardware_field(name: str, step: Step, other: Step | None, place: tuple[str 
 
 
 def _differing_fields(one: Product | Term | None, other: Product | Term | None) -> dict[str, tuple[object, object]]:
-    """Return the fields in which two records differ, with both values."""
+    """Return the fields in which a record of the golden model and one of the hardware differ, with both values."""
     if one is None or other is None:
         return {}
     pairs = {name: (value, getattr(other, name)) for name, value in vars(one).items()}
@@ -346,7 +347,7 @@ def _differing_fields(one: Product | Term | None, other: Product | Term | None) 
 
 
 def _hardware_values(pairs: dict[str, tuple[object, object]], is_first: bool) -> str:
-    """Return the values of the hardware that differ."""
+    """Return the hardware values that differ from the golden model, as text."""
     values = "; ".join(f"{name} {hardware}" for name, (golden, hardware) in pairs.items() if golden != hardware)
     return (values or _EQUAL) + (_FIRST if is_first else "")
 
@@ -370,7 +371,7 @@ def as_decimal(value: float | int) -> str:
 
 
 def as_code(code: int, bits: int) -> str:
-    """Format a code in hexadecimal, with the digits of its width."""
+    """Format an element or accumulator code as a hexadecimal number with as many digits as its width needs."""
     return f"0x{code:0{bits // 4}x}"
 
 

@@ -1,4 +1,4 @@
-"""Trace an output of the golden model, from the arrays of its intermediate values."""
+"""Trace of an output of the golden model, from the arrays of its intermediate values."""
 
 from collections.abc import Iterator
 
@@ -27,7 +27,7 @@ __all__ = ["golden_traces"]
 def golden_traces(
     instruction: Instruction, arch: str, operands: MatrixOperands, changed: Numerics | None = None
 ) -> Iterator[OutputTrace]:
-    """Yield the trace of every output, tile by tile and row by row, with the numerics of an architecture, or others.
+    """Yield the trace of every output by tile, row and column, with the numerics of an architecture or with others.
 
     The tiles have any number of rows and columns; K is that of one instruction.
     """
@@ -74,7 +74,7 @@ def _metadata(i: Instruction, nibbles: NDArray[np.uint8] | None, element: int) -
 
 
 def _selected(i: Instruction, arch: str, nibbles: NDArray[np.uint8] | None) -> list[str]:
-    """Return, for each stored element of a row, the row of B that it is multiplied with."""
+    """Return the row of B that each stored element of a row of A is multiplied by."""
     if i.granularity is None or i.rule is None or nibbles is None:
         return [str(k) for k in range(i.k)]
     mux = MUX_OF_ARCHITECTURE[arch]
@@ -91,7 +91,7 @@ def _selected(i: Instruction, arch: str, nibbles: NDArray[np.uint8] | None) -> l
 
 
 def _products(step: GoldenStep, i: Instruction) -> NDArray:
-    """Return the products of a step, shape (products, rows, n): exact values, NaN or Inf."""
+    """Return the exact products of a step, NaN and Inf included, shape (products, rows, n)."""
     if i.a.is_integer:
         a, b = decode_integer(step.a, i.a), decode_integer(step.b, i.b)
         return a.astype(np.int64) * b.astype(np.int64)
@@ -122,7 +122,7 @@ def _float_step(
 
 
 def _terms(products: tuple[Product, ...], parameters: Numerics, trace: Trace, place: tuple[int, int]) -> Iterator[Term]:
-    """Yield the aligned terms: products, or groups of products, then the accumulator."""
+    """Yield the aligned terms of a step: products or groups of products, then the accumulator."""
     size = BLOCK_GROUP if parameters.method is Method.GROUPED else 1
     count = len(products) // size
     names = [tuple(product.element for product in products[size * g : size * (g + 1)]) for g in range(count)]

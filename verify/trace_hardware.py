@@ -1,4 +1,4 @@
-"""Trace an output of the hardware, from its signals in Amaranth's simulator."""
+"""Trace of an output of the hardware, from its signals in Amaranth's simulator."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ _ROUNDINGS = {"F32": "RZ-f32", "E8M13": "RZ-E8M13", "F16": "RNE-f16"}
 def hardware_traces(
     instruction: Instruction, arch: str, operands: MatrixOperands, row: WatchedRow | None = None
 ) -> Iterator[OutputTrace]:
-    """Yield the trace of every output, tile by tile and row by row, as an architecture's datapath computes it.
+    """Yield the trace of every output by tile, row and column, as the datapath of an architecture computes it.
 
     Operands are those of :func:`~sptc.verify.trace_golden.golden_traces`. `row` is the datapath, if it is already
     built. Raise a `BackendError` if the datapath lacks a format.
@@ -70,7 +70,7 @@ def hardware_traces(
 
 
 def _places(i: Instruction, part: Instruction, odd: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the stored elements and the rows of B that one part of an emulated instruction uses."""
+    """Return the stored elements and the rows of B that belong to one part of an emulated instruction."""
     elements, rows = np.arange(i.stored_k), np.arange(i.k)
     if part is i:
         return elements, rows
@@ -80,7 +80,7 @@ def _places(i: Instruction, part: Instruction, odd: int) -> tuple[NDArray[np.int
 
 
 def _merged(steps: Sequence[Step], c: int, i: Instruction, d: int, emulated: bool) -> Step:
-    """Merge the steps of an integer instruction into one; the order of an exact sum does not matter."""
+    """Merge the steps of an integer instruction into one, because the order of an exact sum is irrelevant."""
     total = steps[-1].total
     assert total is not None
     products = sorted((product for step in steps for product in step.products), key=lambda product: product.element)
@@ -89,17 +89,17 @@ def _merged(steps: Sequence[Step], c: int, i: Instruction, d: int, emulated: boo
 
 @dataclass(frozen=True, eq=False)
 class _View:
-    """Interpreter of the hardware's signals in one step of one output."""
+    """Conversion of the hardware's signals in one step of one output to the record of the step."""
 
     config: CoreConfig
-    #: Traced instruction, and executed instruction: a part of an emulation, else the same.
+    #: Traced instruction, and executed instruction, which differs if the hardware emulates the traced one in parts.
     instruction: Instruction
     part: Instruction
     signals: Signals
-    #: Stored element and row of B of `instruction`, by index in `part`.
+    #: Indices of the stored elements and of the rows of B of `instruction`, by their index in `part`.
     elements: NDArray[np.intp]
     rows: NDArray[np.intp]
-    first: int  #: First stored element of `part` in this step
+    first: int  #: Index of the first stored element of `part` in this step
 
     @cached_property
     def _elements(self) -> tuple[Element, Element]:
@@ -123,12 +123,12 @@ class _View:
 
     @property
     def _groups(self) -> int:
-        """Number of scaled groups; 0 unless elements are packed e2m1."""
+        """Number of groups of products with common block scales; 0 unless elements are packed e2m1."""
         return self._count // BLOCK_GROUP if self._elements[0].packed_float else 0
 
     @property
     def _count(self) -> int:
-        """Number of products of the step."""
+        """Number of products in the step."""
         return min(self.config.slots_of(self._elements[0]), self.part.stored_k - self.first)
 
     @property
@@ -143,15 +143,15 @@ class _View:
 
     @cached_property
     def _e_max(self) -> int:
-        """Largest exponent, without the bias of the datapath."""
+        """Largest exponent of the step, after subtraction of the bias of the datapath."""
         place = ("unit.align", "e_max") if self._widths.scaled_groups else ("unit.multiply", "o__e_max")
         return self.signals.signed(*place) - self._offset
 
     def step(self) -> Step:
-        """Return the record of the step."""
+        """Return the trace record of the step."""
         rounding = self.signals.word("unit.multiply", "control.result")
         total = self.signals.signed("unit.reduce.adder", "total")
-        elements = list(self.elements)  # in the order of the stored elements of the part
+        elements = list(self.elements)  # in the order of the stored elements
         pairs = sorted(
             ((self._element(slot), slot) for slot in range(self._count)), key=lambda pair: elements.index(pair[0])
         )
@@ -171,13 +171,13 @@ class _View:
         return slot * self.part.container_bits // 8
 
     def _lane(self, byte: int) -> tuple[int, int]:
-        """Return the decoder lane of a stored byte, and which of the chunk's two stored units holds the byte."""
+        """Return the lane of the metadata decoder for a stored byte, and the index of its unit in the chunk."""
         unit = 2 if self.part.wide else 1
         chunk, kept = byte // (2 * unit), byte // unit % 2
         return (2 * chunk if self.part.wide and self.config.interleaved else chunk), kept
 
     def _element(self, slot: int) -> int:
-        """Return the stored element in a slot; if the decoder swaps the two units, the element of the other slot."""
+        """Return the index of the stored element in a slot, after a swap of the two stored units by the decoder."""
         byte = self._byte(slot)
         lane, kept = self._lane(byte)
         if self.config.mux == "mux3" and self.signals.unsigned(f"decode.metadata{lane}", "swap"):
@@ -187,7 +187,7 @@ class _View:
         return int(self.elements[self.first + slot])
 
     def _source(self, byte: int) -> int | None:
-        """Return the byte of the column of B that a stored byte is multiplied with; None if nothing is delivered."""
+        """Return the index of the byte of B that a stored byte is multiplied by; None if no byte is selected."""
         place = selected_byte(self.config, byte, wide=self.part.wide)
         size = 2 if self.config.always_wide or self.config.interleaved else 1
         parts = 2 if self.config.interleaved else 1
@@ -201,7 +201,7 @@ class _View:
 
     def _selected(self, slot: int) -> str:
         bits, byte = self.part.container_bits, self._byte(slot)
-        before = self.first * (2 if self.part.sparse else 1) * bits // 8  # bytes of B in the steps before this one
+        before = self.first * (2 if self.part.sparse else 1) * bits // 8  # bytes of B in all earlier steps
         if bits == 32:
             sources = (self._source(byte), self._source(byte + 2))
             return selected_halves(*(None if source is None else (source + before) // 2 for source in sources))
@@ -243,7 +243,7 @@ class _View:
         if not self._floating:
             return significand
         sign = -1 if self.signals.unsigned(component, "product__sign") else 1
-        if self._groups:  # in units of a quarter: both factors are in units of a half
+        if self._groups:  # in units of 1/4: both factors are in units of 1/2
             return sign * significand / 4
         if self.signals.unsigned(component, "product__nan"):
             return float("nan")
@@ -285,7 +285,7 @@ class _View:
     def _aligned(self, slot: int, elements: tuple[int, ...]) -> Term:
         component, place = f"unit.multiply.multiply{slot}", self._widths.slots[slot]
         exponent = self.signals.unsigned(component, "product__exponent") - self._offset
-        value = float(np.ldexp(self._value(slot), self._biases - self._offset))  # an instruction with block scales
+        value = float(np.ldexp(self._value(slot), self._biases - self._offset))  # only instructions with block scales
         zero = self.signals.unsigned(component, "product__zero")
         shift = self.signals.unsigned(f"unit.align.align{slot}", "shift_amount")
         kept = self.signals.signed("unit.align", f"o__addends__terms__{slot}", place.term_bits)

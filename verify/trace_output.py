@@ -1,4 +1,4 @@
-"""The trace of an output of a register file, from the golden model and optionally from the hardware.
+"""Trace of one output of a register file by the golden model and, on request, by the hardware.
 
 It prints itself as tables, and draws itself as a picture: the bits of every term over one axis of bit positions.
 """
@@ -47,39 +47,39 @@ __all__ = ["TracedOutput", "trace", "trace_as_svg", "trace_chain"]
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TracedOutput:
-    """Trace of one output of an instruction; prints itself, and draws itself in a notebook."""
+    """Trace of one output of an instruction, with conversion to text, JSON, HTML and SVG."""
 
     name: str  #: Instruction with all options that decide its result
-    #: Case, row and column of the output.
+    #: Case index, row and column of the output.
     case: int
     row: int
     column: int
     golden: OutputTrace  #: Trace of the golden model
-    hardware: OutputTrace | None  #: Trace of the hardware, if requested
-    file: FileResult | None = None  #: Result that the file holds, if it has D
-    #: Meaning of `case`: tile of a file, or instruction of a chain along K.
+    hardware: OutputTrace | None  #: Trace of the hardware; None if not requested
+    file: FileResult | None = None  #: Result in the register file; None if the file has no D
+    #: Word for `case` in the title: "case" for a tile of a file, "instruction" for an instruction along K.
     counted: str = "case"
-    #: Numerics of the golden model, if they are not those of the architecture.
+    #: Numerics parameters of the golden model, if they differ from those of the architecture.
     numerics: Numerics | None = None
 
     @cached_property
     def difference(self) -> Difference | None:
-        """First field in which both traces differ; None if they are equal or there is only one."""
+        """First field in which the traces of golden model and hardware differ; None if equal or without hardware."""
         return first_difference(self.golden, self.hardware) if self.hardware else None
 
     @property
     def agrees(self) -> bool:
-        """Whether golden model, hardware and file agree, as far as they are there."""
+        """Whether golden model, hardware and recorded result agree; missing ones are ignored."""
         return self.difference is None and (self.file is None or self.file.first_step is None)
 
     @property
     def title(self) -> str:
-        """Title: instruction, architecture and place of the output."""
+        """Title of the trace: instruction, architecture, and position of the output."""
         place = f"{self.counted} {self.case}, row {self.row}, column {self.column}"
         return f"{self.name} on {self.golden.arch}{_changes(self.numerics)}: {place}"
 
     def as_dict(self) -> dict[str, object]:
-        """Return the traces as JSON data."""
+        """Return all traces of the output as JSON data."""
         return {
             "name": self.name,
             "case": self.case,
@@ -97,7 +97,7 @@ class TracedOutput:
         }
 
     def as_svg(self) -> bytes:
-        """Return a picture of the bits of every term, as SVG; raise a `BackendError` if matplotlib is not installed."""
+        """Return a picture of the bits of every term as SVG; raise a `BackendError` if matplotlib is not installed."""
         return trace_as_svg(self.title, self.golden, self.hardware, self.file)
 
     def __str__(self) -> str:
@@ -114,7 +114,7 @@ class TracedOutput:
 
 
 def _changes(numerics: Numerics | None) -> str:
-    """Return the parameters of changed numerics as words of a title."""
+    """Return changed numerics parameters as text for a title."""
     return f" with L = {numerics.step}, F = {numerics.alignment_bits}, {numerics.rounding.value}" if numerics else ""
 
 
@@ -127,7 +127,7 @@ def trace(
     hardware: bool = True,
     numerics: Numerics | None = None,
 ) -> TracedOutput:
-    """Trace one output of a register file: by the golden model and, on request, the hardware.
+    """Trace one output of a register file with the golden model and, on request, with the hardware.
 
     If the file has D, its value is compared with the golden model's.
 
@@ -183,7 +183,7 @@ def trace_chain(
     hardware: bool = True,
     numerics: Numerics | None = None,
 ) -> Iterator[TracedOutput]:
-    """Trace one output of a product, instruction by instruction along K; each D is the C of the next.
+    """Trace one output of a matrix product: a trace for each instruction along K, chained through the accumulator.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ def trace_chain(
 
 
 def _operands(file: Recorded, row: int, column: int) -> MatrixOperands:
-    """Return the operands of one output as a register file of one case passes them to a back end."""
+    """Return the operands of one output of a register file with one case."""
     recorder = Recorder(backend("golden"))
     file.run(recorder)
     if len(recorder.operands) != 1:
@@ -245,17 +245,17 @@ def _operands(file: Recorded, row: int, column: int) -> MatrixOperands:
 
 #: Sizes of the parts of the picture in inches.
 _CELL, _LEFT, _RIGHT, _TOP, _GAP = 0.17, 2.1, 1.2, 0.6, 0.75
-#: Most bit positions drawn below the last bit kept.
+#: Maximum number of bit positions drawn below the last kept bit.
 _BELOW = 16
 _KEPT, _CUT, _SUM, _ROUNDED = "#cfe2f3", "#eeeeee", "#d9ead3", "#fff2cc"
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A row of the picture: a number drawn as bits, with text on both sides."""
+    """A row of a trace picture: a number drawn as bits, with text on both sides."""
 
     label: str  #: Text before the bits
-    value: Fraction  #: Value in units of the last bit kept
+    value: Fraction  #: Value in units of the last kept bit
     colour: str  #: Colour of the kept bits
     note: str  #: Text after the bits
 
@@ -263,7 +263,7 @@ class _Row:
 def trace_as_svg(
     title: str, golden: OutputTrace, hardware: OutputTrace | None, file: FileResult | None = None
 ) -> bytes:
-    """Draw each step of the golden model as SVG: terms, their sum and the result, bit by bit.
+    """Draw each step of a golden model trace as SVG: terms, sum and result, bit by bit.
 
     The first difference to the hardware and the result of the file are written below. Raise a `BackendError` if
     matplotlib is not installed.
@@ -301,7 +301,7 @@ def _verdict(golden: OutputTrace, hardware: OutputTrace | None) -> str:
 
 
 def _rows(trace: OutputTrace, step: Step) -> Iterator[_Row]:
-    """Yield the rows of a step, in units of the last bit kept; integers in units of one."""
+    """Yield the rows of the picture of a step, with values in units of the last kept bit, or of 1 for integers."""
     if step.total is None:
         return
     unit = Fraction(2) ** ((step.e_max or 0) - (step.alignment_bits or 0))
@@ -322,14 +322,14 @@ def _rows(trace: OutputTrace, step: Step) -> Iterator[_Row]:
 
 
 def _span(step: Step, rows: list[_Row]) -> tuple[int, int]:
-    """Return the drawn bit positions: one above the highest, and the lowest."""
+    """Return the range of bit positions to draw: one above the highest bit, and the lowest."""
     high = max([int(abs(row.value)).bit_length() for row in rows], default=1) + 1
     below = max([_lowest(row.value) for row in rows], default=0) if step.e_max is not None else 0
     return high, -min(below, _BELOW)
 
 
 def _lowest(value: Fraction) -> int:
-    """Return the number of binary places after the point; the value is a sum of powers of two."""
+    """Return the number of binary digits after the point of an exact value."""
     return value.denominator.bit_length() - 1
 
 

@@ -1,4 +1,4 @@
-"""Test vectors at each level: registers and memory, the streams of a warp, or the ports of a row or unit."""
+"""Test vectors of each level: registers and memory, the streams of a warp, or the ports of a row or unit."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -34,35 +34,35 @@ __all__ = [
     "top_vectors",
 ]
 
-#: Levels of vectors: registers and memory, or the ports of the top module with the name of the level.
+#: Levels of test vectors: ``registers`` (and memory), or the top module with these ports.
 LEVELS = ("registers", "warp", "row", "unit")
-#: Ports by level, and the names of their vectors.
+#: Ports of the top module of each level, by name of the vectors.
 _PORTS = {
     "warp": {"operands": "i__payload", "result": "o__payload"},
     "row": {"step": "step", "result": "result"},
     "unit": {"step": "step", "result": "result"},
 }
-#: Operands of a register file in the order of the instruction, then the result, with their attributes.
+#: Names of the operands and of the result in instruction order, with their attributes of a register file.
 _OPERANDS = {"A": "a", "B": "b", "C": "c", "E": "e", "scale_a": "scale_a", "scale_b": "scale_b", "D": "d"}
 _WORD = 32
 
 File = RegisterFile | TensorMemoryFile
 Arrays = dict[str, NDArray[np.uint32]]
-#: Array of words by case, names of its axes, and meaning of a word.
+#: Words of an operand by case, names of the axes, and description of a word.
 _Words = tuple[NDArray[np.uint32], tuple[str, ...], str]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Vectors of one kind: an operand, or the payloads of a port."""
+    """Description of the vectors of one operand, or of one port."""
 
     name: str
-    expected: bool  #: Whether the vectors are expected results, not inputs
+    expected: bool  #: Whether the vectors are expected results; otherwise they are inputs
     bits: int  #: Width of each vector in bits
     shape: tuple[int, ...]  #: Number of vectors along each axis
     axes: tuple[str, ...]
-    meaning: tuple[str, ...]  #: Lines of text that describe the bits
-    port: str = ""  #: Port of the emitted module, or empty
+    meaning: tuple[str, ...]  #: Text lines that describe the bits of a vector
+    port: str = ""  #: Port of the emitted module; empty at level ``registers``
 
     @property
     def words(self) -> int:
@@ -71,45 +71,45 @@ class Table:
 
     @property
     def count(self) -> int:
-        """Number of vectors."""
+        """Number of vectors in the table."""
         return int(np.prod(self.shape))
 
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """All vectors of a request, computed in independent blocks."""
+    """All test vectors of a request, computed block by block."""
 
     tables: tuple[Table, ...]
-    immediates: dict[str, Any]  #: Options that decide the instruction beside its operands
-    file: Callable[[int], File] | None  #: Returns the register file of a block; only at level ``registers``
-    block: Callable[[int], Arrays]  #: Returns the vectors of a block by table name: uint32, shape (vectors, words)
+    immediates: dict[str, Any]  #: Values of the instruction other than operands, such as the sparsity selector
+    file: Callable[[int], File] | None  #: Register file of a block; None unless ``registers``
+    block: Callable[[int], Arrays]  #: Vectors of a block by table name, shape (vectors, words)
     blocks: int
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """Random tiles in blocks; each block has its own random stream."""
+    """Random tiles, drawn block by block; each block has its own random number generator."""
 
     instruction: Instruction
     distribution: str | None  #: Distribution of the operands; None cycles through all that fit the instruction
-    nibbles: str  #: Nibbles to draw, a key of :data:`~sptc.verify.stimulus.NIBBLES`
-    #: Number of tiles, in total and in each block.
+    nibbles: str  #: Set of metadata nibbles, a key of :data:`~sptc.verify.stimulus.NIBBLES`
+    #: Number of tiles in total, and in each block.
     tiles: int
     block_tiles: int
-    seed: int  #: Seed from which all tiles are drawn
+    seed: int  #: Seed of the random numbers of all tiles
 
     @property
     def blocks(self) -> int:
-        """Number of blocks."""
+        """Number of blocks of tiles."""
         return -(-self.tiles // self.block_tiles)
 
     def sample(self) -> tuple[Given, np.random.Generator]:
-        """Return a tile for properties that all tiles share, and a random stream for them."""
+        """Return one tile, and a random number generator for the properties that all tiles share."""
         rng = np.random.default_rng(np.random.SeedSequence(self.seed))
         return self._draw(1, 0, rng), rng
 
     def block(self, number: int) -> tuple[Given, np.random.Generator]:
-        """Return the tiles of a block, and a random stream for its other properties."""
+        """Return the tiles of a block, and a random number generator for all other properties of the block."""
         rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(number,)))
         first = number * self.block_tiles
         return self._draw(min(self.block_tiles, self.tiles - first), first, rng), rng
@@ -120,7 +120,7 @@ class Drawn:
 
 
 def register_vectors(subject: Subject, arch: str, drawn: Drawn, backend: str) -> Vectors:
-    """Return vectors of registers and memory, with D of the back end.
+    """Return vectors of registers and memory, with D as a back end computes it.
 
     The seed of the tiles also decides the selector, the places of operands, and the bits beside them. Raise an
     `OperandError` if no public source states the place of all operands.
@@ -151,7 +151,7 @@ def register_vectors(subject: Subject, arch: str, drawn: Drawn, backend: str) ->
 
 
 def file_vectors(file: File, backend: str) -> Vectors:
-    """Return vectors of the tiles of a register file, with D of the back end instead of that of the file."""
+    """Return vectors from the tiles of a register file; a back end computes D, and the D of the file is not used."""
     file = replace(file, d=file.run(backend))
     arrays = {name: array.reshape(-1, 1) for name, (array, _, _) in tables_of(file).items()}
     tables = tuple(
@@ -162,7 +162,7 @@ def file_vectors(file: File, backend: str) -> Vectors:
 
 
 def tables_of(file: File) -> dict[str, _Words]:
-    """Return operands and result of a register file: words by case, names of the axes, and meaning of the words.
+    """Return the words of each operand and of the result of a register file, with axis names and description.
 
     For tensor memory, an operand is the columns that it takes; all other columns are zero.
     """
@@ -200,7 +200,7 @@ def _tensor_memory_tables(file: TensorMemoryFile) -> dict[str, _Words]:
 
 
 def _immediates(file: File) -> dict[str, Any]:
-    """Return the values of a register file other than arrays, and the descriptors, which all tiles share."""
+    """Return all values of a register file except arrays, and the descriptors, which are equal in all tiles."""
     immediates: dict[str, Any] = {}
     for name, value in file.contents().items():
         if name in ("instruction", "arch") or (isinstance(value, np.ndarray) and value.ndim > 1):
@@ -210,14 +210,14 @@ def _immediates(file: File) -> dict[str, Any]:
 
 
 def joined(files: list[File]) -> File:
-    """Concatenate the tiles of register files that differ only in their arrays."""
+    """Concatenate the tiles of register files that are equal except for their arrays."""
     names = [name for name in files[0].case_fields if getattr(files[0], name) is not None]
     arrays: dict[str, Any] = {name: np.concatenate([getattr(file, name) for file in files]) for name in names}
     return replace(files[0], **arrays)
 
 
 def top_vectors(level: str, config: CoreConfig, subject: Subject, arch: str, drawn: Drawn) -> Vectors:
-    """Return vectors of the inputs and outputs of a top: level ``warp``, ``row`` or ``unit`` of a datapath.
+    """Return vectors for the inputs and outputs of a top module: ``warp``, ``row`` or ``unit``.
 
     Raise an `Error` if the top does not compute the instruction.
     """

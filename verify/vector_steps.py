@@ -1,4 +1,4 @@
-"""Vectors for the ports of a unit, row or warp, with results that the golden model computes for the datapath."""
+"""Vectors for the ports of a unit, row or warp, with results that the golden model computes."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,13 +29,13 @@ from .register_file import RegisterFile
 __all__ = ["datapath_numerics", "directed_steps", "step_vectors", "vector_bits", "warp_vectors"]
 
 _BITS = 32
-#: Mask of the rule field of a control word, after a shift to bit 0.
+#: Mask of the rule field of a control word that was shifted to bit 0.
 _RULE = 7
-#: Supported step lengths in bytes: with these, metadata fills whole words and the golden model's sums are exact.
+#: Supported step lengths in bytes, at which metadata fills whole words and the golden model's sums are exact.
 _STEP_BYTES = (16, 32)
-#: Number of alignment bits beyond the largest F of any architecture for which the golden model is still exact.
+#: Number of alignment bits above the largest F of all architectures up to which the golden model is exact.
 _MORE_ALIGNMENT = 1
-#: Input layout and output layout of each top.
+#: Layouts of inputs and outputs by top module.
 _LAYOUTS = {
     "unit": (unit_step_layout, lambda config: unit_result_layout()),
     "row": (row_step_layout, row_result_layout),
@@ -45,13 +45,13 @@ _Vectors = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 
 
 def vector_bits(config: CoreConfig, top: str) -> tuple[int, int]:
-    """Return the input and output bits of a ``unit``, ``row`` or ``warp``."""
+    """Return the number of input bits and output bits of a ``unit``, ``row`` or ``warp``."""
     inputs, outputs = (layout(config).size for layout in _LAYOUTS[top])
     return inputs, outputs
 
 
 def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -> Numerics:
-    """Return the numerics of an instruction on a datapath; the architecture determines only the method.
+    """Return the numerics parameters of an instruction on a datapath; the architecture determines only the method.
 
     Raise an `OperandError` if the datapath does not execute the instruction directly, or the golden model does not
     support the datapath.
@@ -93,7 +93,7 @@ def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -
 def step_vectors(
     config: CoreConfig, instruction: Instruction, parameters: Numerics, matrices: MatrixOperands, top: str
 ) -> _Vectors:
-    """Return the inputs and results of a ``unit`` or a ``row`` for tiles, shape (vectors, words).
+    """Return the inputs and the results of a ``unit`` or ``row`` for tiles, each of shape (vectors, words).
 
     They are ordered by tile, row, column and step. The result of a step is the accumulator of the next step of its
     output. `parameters` is the result of :func:`datapath_numerics`.
@@ -114,18 +114,18 @@ def step_vectors(
         return _decoded(config, instruction, inputs), outputs
     rule = control_word(config, instruction, True) >> control_layout()["rule"].offset & _RULE
     flags = undefined_chunks(config, instruction, inputs[:, words.metadata], rule, True)
-    outputs[:, 1] |= (flags << np.uint64(1)).astype(np.uint32)  # bits above D: flags, and the overflow of an integer
+    outputs[:, 1] |= (flags << np.uint64(1)).astype(np.uint32)  # bits above D: overflow of an integer, then flags
     return inputs, outputs
 
 
 def _results(
     config: CoreConfig, instruction: Instruction, parameters: Numerics, matrices: MatrixOperands
 ) -> Iterator[NDArray[np.uint64]]:
-    """Yield the result words of each step along K, without flags."""
+    """Yield the result words of each step along K, without flags of undefined metadata."""
     count = step_count(config, instruction)
     scale_size = instruction.scale_size and max(1, instruction.scale_size // count)
     part = replace(instruction, k=instruction.k // count, scale_size=scale_size, satfinite=False)
-    # Several steps may share a scale.
+    # One block scale may apply to several steps.
     repeats = (scale_size or 0) * count // (instruction.scale_size or 1)
     scale_a, scale_b = (
         None if scale is None else scale.repeat(repeats, axis=2) for scale in (matrices.scale_a, matrices.scale_b)
@@ -144,7 +144,7 @@ def _results(
 
 
 def _decoded(config: CoreConfig, instruction: Instruction, steps: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return row steps as inputs of the unit: metadata decoded, and A swapped for 3:1 multiplexers."""
+    """Convert inputs of a row to inputs of a unit: decode metadata, and swap elements of A for 3:1 multiplexers."""
     words = step_words(config)
     a, b, rest = steps[:, words.a], steps[:, words.b], steps[:, words.c.start :]
     if not config.sparse:
@@ -162,7 +162,7 @@ def _decoded(config: CoreConfig, instruction: Instruction, steps: NDArray[np.uin
 
 
 def _select(nibble: int, rule: str, mux: str) -> int:
-    """Return the one-hot selects of both stored slots of a chunk after any swap; zero where no mux reaches the unit."""
+    """Return one-hot mux selects of both stored slots of a chunk, after any swap; 0 if no mux reaches the unit."""
     slots = list(zip(indices(nibble), reachable(nibble, rule, mux), strict=True))
     if mux == "mux3" and rule == "plain" and swap_for_mux3(nibble):
         slots.reverse()
@@ -172,7 +172,7 @@ def _select(nibble: int, rule: str, mux: str) -> int:
 def warp_vectors(
     config: CoreConfig, parameters: Numerics, file: RegisterFile, matrices: MatrixOperands, rng: np.random.Generator
 ) -> _Vectors:
-    """Return the stream payloads of a warp for tiles: operands and results, shape (tiles, words).
+    """Return the payloads of a warp's operand and result streams for tiles, each of shape (tiles, words).
 
     `parameters` is the result of :func:`datapath_numerics`; `matrices` are in the registers of `file`. `rng` draws
     registers and fields that the instruction does not read.
@@ -195,7 +195,7 @@ def warp_vectors(
         "scale_size": (i.scale_size or 1).bit_length() - 1,
         **dict(zip(("byte_a", "thread_a", "byte_b", "thread_b"), ids, strict=True)),
     }
-    # fields other than registers are in the last word, which they fill only in part
+    # the other fields fill a part of the last word
     last = _BITS * (inputs.shape[1] - 1)
     inputs[:, -1] = sum(value << layout[name].offset - last for name, value in fields.items())
     outputs = np.zeros((cases, -(-result_layout.size // _BITS)), np.uint32)
@@ -206,7 +206,7 @@ def warp_vectors(
 
 
 def _warp_flags(instruction: Instruction, matrices: MatrixOperands) -> NDArray[np.uint32]:
-    """Return the flags of undefined nibbles, 16 bits for each row."""
+    """Return the flags of undefined metadata nibbles, 16 bits for each row."""
     flags = np.zeros((len(matrices.a), ROWS), np.uint16)
     if instruction.rule:
         assert matrices.nibbles is not None
@@ -220,7 +220,7 @@ _RUN = 16
 
 
 def directed_steps(config: CoreConfig, rng: np.random.Generator, count: int) -> NDArray[np.uint32]:
-    """Return steps for :meth:`sptc.sim.engine.engine.Engine.push`, with every operation of a datapath in turn.
+    """Return random steps for :meth:`sptc.sim.engine.engine.Engine.push` that use each operation of a datapath in turn.
 
     Operands, nibbles, scales and accumulators are random bits; B and nibbles have the order of a unit's inputs. Any
     rule occurs with any formats, also where no instruction combines them. One step in eight is dense. Half of the
@@ -258,7 +258,7 @@ def _control(operation: Operation, rng: np.random.Generator) -> int:
 
 
 def _nibbles(operation: Operation, control: int, rng: np.random.Generator, count: int) -> NDArray[np.uint32]:
-    """Return metadata words in the order of a unit's inputs; dense steps have a fixed nibble."""
+    """Return metadata words in the order of a unit's inputs; a dense step has a constant nibble."""
     chunks = operation.config.chunks
     nibbles = rng.integers(0, 16, (count, chunks), dtype=np.uint32)
     if control >> control_layout()["sparse"].offset & 1:
@@ -272,12 +272,12 @@ def _nibbles(operation: Operation, control: int, rng: np.random.Generator, count
 
 
 def _pass_on(steps: NDArray[np.uint32], operation: Operation, rng: np.random.Generator) -> None:
-    """Replace half of the accumulators by values just beyond 32 bits, in place."""
+    """Replace half of the integer accumulators, in place, by values slightly beyond 32 bits."""
     words = step_words(operation.config)
     size = len(steps)
     beyond = rng.integers(0, 1 << int(rng.integers(1, 17)), size)
     signed = operation.a.format.signed or operation.b.format.signed
-    high = (rng.random(size) < 0.5) | (not signed)  # sums of unsigned products cannot be below the range
+    high = (rng.random(size) < 0.5) | (not signed)  # sums of unsigned products cannot be negative
     accumulators = np.where(high, (1 << 31) + beyond, (1 << 31) - 1 - beyond).astype(np.uint32)
     passed = rng.random(size) < 0.5
     steps[:, words.c.start] = np.where(passed, accumulators, steps[:, words.c.start])

@@ -1,4 +1,4 @@
-"""Seeded operands of an instruction with expected results, for the testbench of another design.
+"""Test vectors for another design: random operands of an instruction from a seed, with expected results.
 
 They are written as register files and arrays, $readmemh files, JSON, or SystemVerilog includes.
 """
@@ -53,28 +53,28 @@ __all__ = [
 ]
 
 FORMATS = ("npz", "hex", "json", "svh")
-#: Maximum words of a format that is a single file built in memory; text takes more memory than arrays.
+#: Maximum number of words in formats with a single file, which is built in memory; text takes more memory.
 _MOST_WORDS = {"npz": 1 << 28, "json": 1 << 24, "svh": 1 << 24}
-#: The four hexadecimal digits of every 16-bit number, as they are written.
+#: The four hexadecimal digits of every 16-bit number, as text.
 _DIGITS = np.frombuffer("".join(f"{number:04x}" for number in range(1 << 16)).encode(), "<u4")
 _T = TypeVar("_T")
 
 
 class Folder:
-    """Output folder whose files appear together once all are written; `digests` has SHA-256 and size by name."""
+    """Output folder; files appear together after all are written. `digests` has SHA-256 and size of each file."""
 
     def __init__(self, path: Path, stack: ExitStack) -> None:
         self.digests: dict[str, dict[str, Any]] = {}
         self._path, self._stack = path, stack
 
     def open(self, name: str) -> "_Digested":
-        """Open a file for writing."""
+        """Open a file of the folder for writing."""
         file = _Digested(self._stack.enter_context(whole_file(self._path / name)))
         self._stack.callback(self._enter, name, file)
         return file
 
     def write(self, name: str, text: str) -> None:
-        """Write a whole file."""
+        """Write a file of the folder from a text."""
         self.open(name).write(text.encode())
 
     def _enter(self, name: str, file: "_Digested") -> None:
@@ -83,13 +83,13 @@ class Folder:
     @classmethod
     @contextmanager
     def filled(cls, path: Path) -> Iterator["Folder"]:
-        """Open a folder for writing; at the end all files are put in place, or none if an error occurred."""
+        """Open a folder for writing; at the end all files appear in it, or none if an error occurred."""
         with ExitStack() as stack:
             yield cls(path, stack)
 
 
 class _Digested:
-    """A file with the digest of the data written to it."""
+    """A file that computes a digest of all data written to it."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.digest, self.size = hashlib.sha256(), 0
@@ -102,7 +102,7 @@ class _Digested:
 
 
 def hex_lines(vectors: NDArray[np.uint32], bits: int) -> memoryview:
-    """Return vectors, shape (count, words), as hexadecimal lines with the digits that the bits take."""
+    """Return vectors, shape (count, words), as lines of hexadecimal digits; `bits` is the width of a vector."""
     digits, halves = -(-bits // 4), -(-bits // 16)
     words = np.ascontiguousarray(vectors, "<u4").view("<u2")
     lines = np.full((len(vectors), 4 * halves + 1), ord("\n"), np.uint8)
@@ -113,7 +113,7 @@ def hex_lines(vectors: NDArray[np.uint32], bits: int) -> memoryview:
 
 
 def write_format(name: str, folder: Folder, vectors: Vectors, facts: dict[str, Any]) -> None:
-    """Write vectors in one of :data:`FORMATS`; their blocks are computed here.
+    """Compute all vectors and write them in one of the formats in :data:`FORMATS`.
 
     `facts` describe the vectors, for the header of a file. Raise an `OperandError` if the vectors have too many words
     for the format.
@@ -141,7 +141,7 @@ def _write_hex(folder: Folder, vectors: Vectors, facts: dict[str, Any]) -> None:
 
 
 def _in_order(compute: Callable[[int], _T], count: int) -> Iterator[_T]:
-    """Yield ``compute(0)``, ``compute(1)``, ... in order, computed by one thread per core, a few ahead."""
+    """Yield ``compute(0)``, ``compute(1)``, ... in order; one thread per core computes a few values in advance."""
     with ThreadPoolExecutor(cores()) as pool:
         ahead = deque(pool.submit(compute, number) for number in range(min(count, cores() + 1)))
         try:
@@ -200,39 +200,39 @@ def _words(array: NDArray[np.uint32], table: Table) -> list[str]:
 _WRITERS = {"npz": _write_npz, "hex": _write_hex, "json": _write_json, "svh": _write_svh}
 
 
-#: Name of the manifest, the file that describes the others.
+#: Name of the manifest, which describes all other files of the folder.
 MANIFEST = "manifest.json"
-#: Outputs, or words of tensor memory, that are computed at once.
+#: Maximum number of outputs, or of tensor memory words, in a block of tiles.
 _AT_ONCE = 1 << 20
 _TENSOR_MEMORY_WORDS = 1 << 16
-#: Back ends for the expected results.
+#: Back ends that can compute the expected results.
 BACKENDS = ("golden", "native")
 
 
 @dataclass(frozen=True, kw_only=True)
 class VectorRequest:
-    """A request of vectors, checked at construction; raise an `Error` if no such vectors exist."""
+    """A request for test vectors; construction raises an `Error` if they cannot be made."""
 
-    instruction: str  #: PTX opcode; for ``tcgen05`` followed by shape and types in brackets
-    arch: str  #: Architecture that has the instruction
-    tiles: int  #: Number of tiles, at least one; each is one instruction
-    seed: int = 0  #: Seed; equal requests give equal bytes
+    instruction: str  #: PTX opcode; ``tcgen05`` is followed by shape and types in brackets
+    arch: str  #: Architecture with the instruction
+    tiles: int  #: Number of tiles, at least one, each with the operands of one instruction
+    seed: int = 0  #: Seed of the random numbers; equal requests give equal bytes
     format: str = "npz"  #: File format: ``npz``, ``hex``, ``json`` or ``svh``
-    #: ``registers``: content of registers and memory; ``warp``: streams of the emitted warp; ``row``, ``unit``: steps
-    #: of these tops.
+    #: Interface of the vectors. ``registers``: registers and memory; ``warp``: streams of the emitted warp; ``row``,
+    #: ``unit``: steps of the emitted row or unit.
     level: str = "registers"
-    config: CoreConfig | None = None  #: Datapath for the other levels; None at level ``registers``
-    #: Distribution, one of :func:`~sptc.sim.benches.random_operands.distributions`; None cycles through all that fit.
+    config: CoreConfig | None = None  #: Datapath of levels ``warp``, ``row`` and ``unit``; None at level ``registers``
+    #: Distribution, one of :func:`~sptc.sim.benches.random_operands.distributions`; None: each that fits, in turn.
     distribution: str | None = None
-    #: ``legal``; ``software``: also 0x0 for stored zeros, as libraries write it; ``all`` sixteen.
+    #: Metadata nibbles: ``legal``; ``software``, with 0x0 for stored zeros as libraries write it; or ``all`` sixteen.
     nibbles: str = "legal"
-    #: Back end of the results at level ``registers``: ``golden``, or ``native`` with the same bits, which is several
-    #: times as fast. The other levels use the golden model.
+    #: Back end that computes the results of level ``registers``: ``golden``, or ``native``, which gives the same bits
+    #: several times as fast. The other levels use the golden model.
     backend: str = "golden"
-    #: Register file whose tiles are written instead of random ones, at level ``registers``; it has the instruction,
-    #: architecture and number of tiles of the request.
+    #: Register file with the tiles to write at level ``registers``; None for random tiles. Instruction, architecture
+    #: and number of tiles equal those of the request.
     file: File | None = None
-    bench: bool = False  #: Also write the Verilog of the top and a testbench for it, in format ``hex``
+    bench: bool = False  #: Whether to write the Verilog of the top and a testbench for it; only in format ``hex``
 
     def __post_init__(self) -> None:
         choices = {"format": FORMATS, "level": LEVELS, "nibbles": tuple(NIBBLES), "backend": BACKENDS}
@@ -264,7 +264,7 @@ class VectorRequest:
 
 
 def write_vectors(request: VectorRequest, folder: Path) -> dict[str, Any]:
-    """Write vectors and their manifest to a folder, which is created if missing; return the manifest.
+    """Write vectors and their manifest to a folder, which is created if missing, and return the manifest.
 
     Files of the same names are replaced after all new ones are written, the manifest last. It has the request, the
     shape and meaning of each table, SHA-256 and size of each file, and ``sha256``, the :func:`content_digest` of the
@@ -282,7 +282,7 @@ def write_vectors(request: VectorRequest, folder: Path) -> dict[str, Any]:
                 for name, text in bench_files(request.config, request.level, vectors.tables, request.seed).items():
                     files.write(name, text)
             write_format(request.format, files, vectors, facts)
-            (folder / MANIFEST).unlink(missing_ok=True)  # the old manifest describes files that are now replaced
+            (folder / MANIFEST).unlink(missing_ok=True)  # the old manifest describes replaced files
     except OSError as error:
         raise FileError(f"{folder} cannot be made a folder of vectors ({error.strerror or error})") from None
     manifest = {**facts, "files": dict(sorted(files.digests.items()))}

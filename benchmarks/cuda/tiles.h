@@ -1,4 +1,4 @@
-// Copies of tiles to shared memory, shared by the kernels of this folder.
+// Asynchronous copies of tiles to shared memory, for the kernels in this folder.
 
 #include <cstdint>
 
@@ -12,10 +12,10 @@ __device__ void copy16(uint32_t to, const void* from) {
 
 __device__ void commit_copies() { asm volatile("cp.async.commit_group;"); }
 
-// Wait until only the newest group of copies is pending.
+// Wait until at most the newest group of copies is pending.
 __device__ void wait_for_copies() { asm volatile("cp.async.wait_group 1;" ::: "memory"); }
 
-// Copy ROWS rows of BYTES bytes, PITCH bytes apart, in chunks of 16 bytes to the offsets from place(row, chunk).
+// Copy ROWS rows of BYTES bytes, which are PITCH bytes apart, in chunks of 16 bytes to the offsets place(row, chunk).
 template <int ROWS, int BYTES, int THREADS, typename Place>
 __device__ void copy_tile(uint32_t tile, const uint8_t* from, int pitch, Place place) {
     for (int i = threadIdx.x; i < ROWS * BYTES / 16; i += THREADS) {
