@@ -222,11 +222,13 @@ def main() -> None:
     """Run the benchmark."""
     parser = options(__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--liberty", type=Path, nargs="+", required=True, metavar="FILE", help="standard cells")
-    parser.add_argument("--seeds", type=int, default=5, metavar="N", help="input orders to synthesise each with")
+    parser.add_argument(
+        "--seeds", type=int, default=5, metavar="N", help="number of random input orders, each of which is synthesised"
+    )
     parser.add_argument("--page", action="store_true", help="also write the tables of docs/guides/area.md")
     chosen = parser.parse_args()
     if chosen.small and chosen.page:
-        parser.error("--small measures nothing for docs/guides/area.md")
+        parser.error("--page cannot be combined with --small")
     if chosen.seeds < 1:
         parser.error("--seeds must be at least 1")
     units, arrays = (SMALL_UNITS, SMALL_ARRAYS) if chosen.small else (UNITS, ARRAYS)

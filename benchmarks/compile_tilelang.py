@@ -238,7 +238,7 @@ def main() -> None:
     """Compile all chosen kernels, and write PTX and launch of each."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("file", type=Path, metavar="FILE.npz")
-    parser.add_argument("--only", default="", help="compile only cases whose name contains this")
+    parser.add_argument("--only", default="", help="compile only kernels with this text in the name")
     chosen = parser.parse_args()
     records: dict[str, np.ndarray] = {}
     for seed, case in enumerate(CASES):

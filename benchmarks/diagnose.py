@@ -47,7 +47,7 @@ class Outcome:
 
     task: Task
     seconds: float
-    failure: str  #: The printed verdict if it is wrong, else empty
+    failure: str  #: Text of the diagnosis if it is wrong; empty if it is right
 
 
 def flipped(rng: Random, case: Case) -> Case:
@@ -126,7 +126,7 @@ def main() -> int:
     for group, count in zip(GROUPS, (300, 200, 60, 30), strict=True):
         parser.add_argument(f"--{group}", type=int, default=count)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=1, help="processes (default %(default)s)")
+    parser.add_argument("--jobs", type=int, default=1, help="number of processes (default %(default)s)")
     parser.add_argument("--only", nargs="*", default=[*PLANTED], metavar="NAME", help="names of faults to plant")
     words = parser.parse_args()
     if words.small:

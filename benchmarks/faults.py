@@ -248,7 +248,7 @@ def run(size: Size, seed: int, jobs: int, folder: Path) -> tuple[list[Outcome], 
             seconds += taken
             keep(outcomes)
         pending = [o for o in found.values() if o.verdict == "survived"]
-        pending.sort(key=lambda outcome: outcome.top != "components")  # components first: their proofs are easier
+        pending.sort(key=lambda outcome: outcome.top != "components")  # start with components, whose proofs are easier
         proofs = [pool.submit(prove, o, folders[o.preset, o.top], size.timeout) for o in pending]
         for proof in tqdm(as_completed(proofs), total=len(proofs), unit="proof", disable=None):
             keep([proof.result()])
@@ -258,12 +258,21 @@ def run(size: Size, seed: int, jobs: int, folder: Path) -> tuple[list[Outcome], 
 def main() -> int:
     """Inject faults, prove survivors and print figures; return 1 if the share of killed faults is below its bound."""
     parser = options(__doc__)
-    parser.add_argument("--faults", type=int, help=f"faults to draw (default {FULL.faults})")
-    parser.add_argument("--presets", nargs="+", choices=PRESETS, help=f"datapaths (default {' '.join(FULL.presets)})")
-    parser.add_argument("--tops", nargs="+", choices=FULL.items, help="only these tops, with their share of the faults")
+    parser.add_argument("--faults", type=int, help=f"number of faults to inject (default {FULL.faults})")
+    parser.add_argument(
+        "--presets", nargs="+", choices=PRESETS, help=f"datapaths to test (default {' '.join(FULL.presets)})"
+    )
+    parser.add_argument(
+        "--tops",
+        nargs="+",
+        choices=FULL.items,
+        help="inject faults only into these top modules, each with its share of all faults",
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of faults and vectors (default %(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="number of processes (default %(default)s)")
-    parser.add_argument("--folder", type=Path, default=Path("build/faults"), help="folder (default %(default)s)")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("build/faults"), help="folder of stored outcomes (default %(default)s)"
+    )
     chosen = parser.parse_args()
     size = SMALL if chosen.small else FULL
     tops = chosen.tops or size.items

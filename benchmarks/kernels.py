@@ -119,7 +119,7 @@ def measure(name: str, size: int, repeats: int) -> list[Row]:
 def main() -> None:
     """Measure the kernels and print the rows, or compile the kernels."""
     parser = options(__doc__)
-    parser.add_argument("--size", type=int, default=512, help="m, n and k of the product (512)")
+    parser.add_argument("--size", type=int, default=512, help="M, N and K of the product (default 512)")
     parser.add_argument("--once", action="store_true", help="run the first kernel once, with a progress bar")
     parser.add_argument("--compile", type=Path, metavar="FILE.npz", help="compile the kernels without measuring")
     chosen = parser.parse_args()

@@ -100,14 +100,18 @@ def rows(torch: Any, name: str, shape: tuple[int, int, int], operands: str, seco
 def main() -> int:
     """Measure products and print the speed-ups; return 2 if PyTorch, cuSPARSELt or a GPU is missing."""
     parser = options(__doc__)
-    parser.add_argument("--along-k", action="store_true", help="vary only K, for few shapes, with zeros")
+    parser.add_argument(
+        "--along-k",
+        action="store_true",
+        help="measure only products with varied K, for few M and N, with operands of zeros",
+    )
     chosen = parser.parse_args()
     try:
         import torch
     except ImportError:
         torch = None
     if torch is None or not torch.cuda.is_available() or not torch.backends.cusparselt.is_available():
-        print("this needs PyTorch with cuSPARSELt and an NVIDIA GPU", file=sys.stderr)
+        print("this benchmark needs PyTorch with cuSPARSELt and an NVIDIA GPU", file=sys.stderr)
         return 2
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}", file=sys.stderr)
     cubes = [((size, size, size), operands) for size in SIZES for operands in ("normal", "zeros")]

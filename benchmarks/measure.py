@@ -44,7 +44,9 @@ def options(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", action="store_true", help="print JSON rows {name, unit, value}")
     parser.add_argument(
-        "--small", action="store_true", help="run once with small sizes, as a test of the script; figures mean nothing"
+        "--small",
+        action="store_true",
+        help="run once with small sizes, as a test of the script; the figures are meaningless",
     )
     return parser
 

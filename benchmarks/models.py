@@ -8,9 +8,13 @@ called, never copied. The first difference of each row is printed with its opera
 from measure import options
 
 parser = options(__doc__)
-parser.add_argument("--outputs", type=int, default=100_000, metavar="N", help="outputs per row (default %(default)s)")
+parser.add_argument(
+    "--outputs", type=int, default=100_000, metavar="N", help="number of outputs per instruction (default %(default)s)"
+)
 parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the operands (default %(default)s)")
-parser.add_argument("--words", nargs="*", default=[], metavar="WORD", help="only rows whose names have these words")
+parser.add_argument(
+    "--words", nargs="*", default=[], metavar="WORD", help="compare only instructions with these words in their names"
+)
 OPTIONS = parser.parse_args()
 
 import importlib.util  # noqa: E402
@@ -31,7 +35,7 @@ from sptc.verify.candidates import draw_candidates  # noqa: E402
 
 for package in ("mmasim", "torch"):
     if importlib.util.find_spec(package) is None:
-        sys.exit("this needs the extra 'oracle' (pip install -e '.[oracle]')")
+        sys.exit("this benchmark needs the extra 'oracle' (pip install -e '.[oracle]')")
 
 from oracle import expected_of, oracle_of  # noqa: E402
 

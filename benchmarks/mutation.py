@@ -113,11 +113,19 @@ def main() -> None:
     parser.add_argument(
         "--rooms", nargs="+", choices=ROOMS, default=ROOMS, metavar="ROOM", help="subpackages to mutate"
     )
-    parser.add_argument("--mutants", type=int, default=100, metavar="N", help="mutants (default %(default)s: an hour)")
-    parser.add_argument("--seed", type=int, default=secrets.randbelow(2**31), help="seed (default: a random one)")
+    parser.add_argument(
+        "--mutants",
+        type=int,
+        default=100,
+        metavar="N",
+        help="number of mutants (default %(default)s, which take about an hour)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=secrets.randbelow(2**31), help="seed of the random numbers (default: random)"
+    )
     chosen = parser.parse_args()
     if find_spec("cosmic_ray") is None:
-        print("this needs cosmic-ray: install it with `pip install -e .[mutation]`", file=sys.stderr)
+        print("this benchmark needs cosmic-ray: install it with `pip install -e .[mutation]`", file=sys.stderr)
         sys.exit(2)
     print(f"--seed {chosen.seed}", file=sys.stderr)
     files = sorted(path.relative_to(ROOT) for room in chosen.rooms for path in (ROOT / room).rglob("*.py"))

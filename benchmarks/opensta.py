@@ -102,7 +102,7 @@ def main() -> None:
     parser.add_argument("--opensta", default="sta", metavar="PROGRAM", help="path of OpenSTA (default sta)")
     chosen = parser.parse_args()
     if not shutil.which(chosen.opensta):
-        parser.error(f"this needs OpenSTA, and there is no program {chosen.opensta}")
+        parser.error(f"this benchmark needs OpenSTA, but there is no program {chosen.opensta}")
     try:
         library = Library.read(*chosen.liberty)
         netlist = mapped_row(CONFIG, library, by_module=False)

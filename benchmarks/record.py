@@ -47,10 +47,12 @@ def recorded(name: str) -> dict[str, Any]:
 def main() -> None:
     """Run the chosen benchmarks, and write the results of each benchmark when it ends."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"any of {', '.join(NAMES)} (default: all)")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"benchmarks to run, any of {', '.join(NAMES)} (default: all)"
+    )
     names = parser.parse_args().names or NAMES
     if unknown := [name for name in names if name not in NAMES]:
-        parser.error(f"there is no {unknown[0]}; there are {', '.join(NAMES)}")
+        parser.error(f"there is no benchmark {unknown[0]}; the benchmarks are {', '.join(NAMES)}")
     for name in tqdm(names, unit="benchmark", disable=None):
         results = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else {}
         results[name] = recorded(name)

@@ -33,7 +33,7 @@ def tool(name: str) -> str:
     folders = [Path(folder) / "cu13/bin" for folder in (spec.submodule_search_locations if spec else None) or ()]
     tool_path = next((str(path / name) for path in folders if (path / name).exists()), shutil.which(name))
     if not tool_path:
-        print(f"this needs {name}", file=sys.stderr)
+        print(f"this benchmark needs {name} of the CUDA toolkit", file=sys.stderr)
         sys.exit(2)
     return tool_path
 
@@ -114,7 +114,9 @@ def measured(arch: str, folder: Path, most: int) -> Iterator[tuple[str, list[str
 def main() -> None:
     """Compare the SASS names of all instructions, print the rows, and write the table if files are given."""
     parser = options(__doc__)
-    parser.add_argument("--write", type=Path, metavar="FILE.csv", help="file for architectures, names, instructions")
+    parser.add_argument(
+        "--write", type=Path, metavar="FILE.csv", help="write architectures, SASS names and instructions to this file"
+    )
     arguments = parser.parse_args()
     rows, table = [], {}
     with tempfile.TemporaryDirectory() as folder:

@@ -56,7 +56,9 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     parser.add_argument("--by-stage", dest="stage", action="store_true", help="also measure each stage of the unit")
     parser.add_argument(
-        "--warpgroup", action="store_true", help="also measure the parts of a warpgroup: four arrays and their fetch"
+        "--warpgroup",
+        action="store_true",
+        help="also measure the parts of a warpgroup: four arrays and their operand fetch",
     )
     parser.add_argument(
         "--by-format",

@@ -38,9 +38,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "campaign",
         help="compare hardware and golden model on random operands until a limit or a mismatch",
         description="Compare the hardware with the golden model on seeded random shards, on all cores. Consecutive "
-        "shards cover every pair of formats of every datapath. Each pass takes the next instruction and operand "
-        "distribution of the pair. Without a limit, the campaign ends when each has been used once. At the first "
-        "mismatch, stop and write a register file with one tile that shows it.",
+        "shards cover every pair of formats of every datapath. Each pass takes the next instruction and "
+        "operand distribution of each pair. Without a limit, the campaign ends when every instruction and "
+        "distribution has been used once. At the first mismatch, stop and write a register file with one "
+        "tile that shows it.",
     )
     add(parser, "arch", nargs="+", default=[], help="architectures to test (default: all)")
     add(
@@ -49,7 +50,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         nargs="+",
         choices=[*dict.fromkeys(PRESET_OF_ARCHITECTURE.values())],
         default=[],
-        help="datapaths to test: adds the architectures that each preset models",
+        help="presets of datapaths to test, with all architectures that each preset models",
     )
     add(add_limits(parser), "scheduler")
     add(
@@ -68,9 +69,13 @@ def add_limits(parser: argparse.ArgumentParser) -> "argparse._MutuallyExclusiveG
     """Add the options that all campaign commands share; return the option group that contains ``--jobs``."""
     add(parser, "instruction", nargs="+", default=[], help="instructions to test, in PTX syntax (default: all)")
     limit = parser.add_mutually_exclusive_group()
-    limit.add_argument("--seconds", type=positive, metavar="S", help="start no shard after S seconds of this run")
-    limit.add_argument("--outputs", type=integer(1), metavar="N", help="stop after N outputs in total")
-    limit.add_argument("--shards", type=integer(1), metavar="N", help="stop after N shards in total")
+    limit.add_argument("--seconds", type=positive, metavar="S", help="start no new shard after S seconds of this run")
+    limit.add_argument(
+        "--outputs", type=integer(1), metavar="N", help="stop after N outputs, including those of earlier runs"
+    )
+    limit.add_argument(
+        "--shards", type=integer(1), metavar="N", help="stop after N shards, including those of earlier runs"
+    )
     limit.add_argument("--only", type=integer(0), metavar="INDEX", help="run only the shard with this index")
     add(parser, "tiles", default=DEFAULT_TILES, note=" per shard (default %(default)s)")
     add(parser, "seed", note=" (default: random, and printed)")
@@ -171,7 +176,7 @@ class _Run:
         print(self._as_json(interrupted) if self.options.json else self._as_text())
         report(self.options, self._checks(), self.record.plan.seed)
         if interrupted:
-            kept = f"; what is done is kept in {self.options.state}" if self.options.state else ""
+            kept = f"; finished shards are stored in {self.options.state}" if self.options.state else ""
             print(f"{' '.join(self.command)}: interrupted{kept}", file=sys.stderr)
             return 130
         return int(self.record.failed is not None or bool(self._contradicted()))

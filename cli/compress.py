@@ -33,9 +33,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "compress",
         help="convert a matrix to structured-sparse values and metadata, or back",
         description="Read a matrix from a .npy, .npz, .safetensors or .pt file and compress it to stored values and "
-        "metadata. The matrix must already be sparse, unless --prune is given. --format quantises the stored values. "
-        "--to chooses the software whose file format is written. With --from, read such a file instead of a dense "
-        "matrix. With --expand, write the dense matrix. Without --output, only print the summary.",
+        "metadata. The matrix must already be sparse, unless --prune is given. --format quantises the "
+        "stored values. --to chooses the file format, by the software that reads it. With --from, read a "
+        "compressed matrix instead of a dense one. With --expand, write the dense matrix. Without "
+        "--output, only print the summary.",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="matrix to read")
     add(parser, "tensor")
@@ -71,7 +72,9 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
     layout = parser.add_argument_group("software formats")
     names = (*SOFTWARE_FORMATS, *_ALIASES)
     others = ", ".join(f"{other} is {name}" for other, name in _ALIASES.items())
-    layout.add_argument("--from", type=_format, choices=names, dest="source", help="FILE is compressed, in this format")
+    layout.add_argument(
+        "--from", type=_format, choices=names, dest="source", help="format of FILE, if FILE is a compressed matrix"
+    )
     target = layout.add_mutually_exclusive_group()
     target.add_argument("--to", type=_format, choices=names, help=f"format to write (default natural; {others})")
     target.add_argument("--expand", action="store_true", help="write the dense matrix, quantised values as float32")

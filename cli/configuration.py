@@ -44,11 +44,11 @@ def add_datapath(parser: argparse.ArgumentParser, default: str | None = None, *,
     )
     base = group.add_mutually_exclusive_group()
     if several:
-        add(base, "preset", nargs="+", help="presets (default: all); fields can be changed only of a single preset")
+        add(base, "preset", nargs="+", help="presets (default: all); options that change fields need a single preset")
     else:
         add(base, "preset", note=f" (default {default})" if default else "")
     base.add_argument(
-        "--config", type=Path, metavar="FILE", help="JSON object with the fields that `sptc presets --json` prints"
+        "--config", type=Path, metavar="FILE", help="JSON file with a configuration, as `sptc config --json` prints it"
     )
     add(group, "formats")
     group.add_argument("--scales", type=words, metavar="LIST", help="comma-separated block scale formats")
@@ -97,7 +97,7 @@ def datapaths(options: argparse.Namespace) -> list[CoreConfig] | None:
     """
     names, changed = options.preset or [], bool(_changes(options) or options.products)
     if len(names) > 1 and changed:
-        raise Error("fields can be changed only of a single preset: give --preset one name")
+        raise Error("fields can be changed only for one preset: give --preset a single name")
     if not changed and not options.config:
         return [PRESETS[name] for name in dict.fromkeys(names)] or None
     return [datapath(argparse.Namespace(**vars(options) | {"preset": names[0] if names else None}))]
@@ -110,7 +110,7 @@ def _changes(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def read_configuration(path: Path) -> CoreConfig:
-    """Read a datapath configuration from JSON in the form that ``sptc presets --json`` prints.
+    """Read a datapath configuration from JSON in the form that ``sptc config --json`` prints.
 
     The file holds an object whose keys are fields of :class:`~sptc.rtl.config.CoreConfig`. Fields with a default may be
     missing. If `name` is missing, the datapath is named after the file, with underscores for characters that no name

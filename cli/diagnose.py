@@ -19,12 +19,13 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parser of ``sptc diagnose`` to the command line."""
     parser = commands.add_parser(
         "diagnose",
-        help="say what went wrong with a product: which outputs differ, and the fault that explains them",
-        description="Search for the way of summation that gives every bit of Y = A B and, if none does, for a fault: "
-        "outputs in other places, operands read from other places or of another type, wrong metadata or scales, "
-        "slices of K that are missing or added twice, accumulators that are not cleared or not kept, and results that "
-        "are rounded otherwise. Print the verdict and a map of the outputs that differ. A fault explains a product "
-        "only if it gives every bit. Exit status 0: the product is correct or explained. 1: it is not.",
+        help="find the fault that explains a wrong matrix product, and the outputs that differ",
+        description="Search for the method of summation that gives every bit of Y = A B. If none does, search for a "
+        "fault: outputs in other places, operands read from other places or of another type, wrong "
+        "metadata or scales, slices of K that are missing or added twice, accumulators that are not "
+        "cleared or not kept, and results that are rounded otherwise. Print the verdict and a map of the "
+        "outputs that differ. A fault explains a product only if it gives every bit. Exit status 0: the "
+        "product is correct or explained. 1: it is not.",
     )
     add_search_options(parser)
     add(parser, "svg", help="draw the map of the outputs that differ (extra: area)")

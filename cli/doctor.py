@@ -49,8 +49,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "doctor",
         help="list installed and missing packages, and the command that installs the missing ones",
         description="Print the versions of the package and of its dependencies, with the install line for what is "
-        "missing; compilers and simulators on the PATH; and the cache folder. The exit status is 0 if the base "
-        "works: its dependencies are there and the golden model computes a tile.",
+        "missing; compilers and simulators on the PATH; and the cache folder. The exit status is 0 if the "
+        "base package works: its dependencies are installed and the golden model computes a tile.",
     )
     add(parser, "json")
     parser.set_defaults(execute=_execute)

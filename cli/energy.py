@@ -75,8 +75,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "--operands",
         type=_distributions,
         metavar="LIST",
-        help=f"comma-separated distributions of A and B: {', '.join(DISTRIBUTIONS)}, or a share of zeros among "
-        f"normally distributed numbers, e.g. 25%% (default: {','.join(_DISTRIBUTIONS)})",
+        help=f"comma-separated distributions of the values of A and B: {', '.join(DISTRIBUTIONS)}, or a share of zeros "
+        f"among normally distributed numbers, e.g. 25%% (default: {','.join(_DISTRIBUTIONS)})",
     )
     add_matrices(parser)
     add_transpose(parser)
@@ -133,7 +133,7 @@ def _distributions(text: str) -> tuple[str, ...]:
     for word in words(text):
         if word not in DISTRIBUTIONS and share_of_zeros(word) is None:
             known = ", ".join(DISTRIBUTIONS)
-            raise argparse.ArgumentTypeError(f"must be among {known}, or a share of zeros as 25%, not {word!r}")
+            raise argparse.ArgumentTypeError(f"must be among {known}, or a share of zeros such as 25%, not {word!r}")
     return words(text)
 
 

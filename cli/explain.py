@@ -27,7 +27,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parser of ``sptc explain`` to the command line."""
     parser = commands.add_parser(
         "explain",
-        help="explain an instruction, a line of PTX, a name of SASS, a descriptor or a metadata nibble",
+        help="explain an instruction, a line of PTX, a SASS name, a descriptor or a metadata nibble",
         description="Print which lane, register and bits hold each element of A, B, C, D and the metadata of an "
         "instruction. Print the numerics with which an architecture computes it. With --nibble, print instead which "
         "elements one metadata nibble selects.",
@@ -37,16 +37,19 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         nargs="*",
         default=[],
         metavar="INSTRUCTION",
-        help="mma, wgmma or tcgen05 in PTX syntax, with its operands or without; some of its words, e.g. "
-        "`m16n8k32 f16`; a name of SASS, e.g. HMMA.SP.16832.F32; or a descriptor in hexadecimal, alone or before an "
-        "instruction. After tcgen05, the shape and types of the instruction descriptor may follow in brackets, e.g. "
-        "'tcgen05.mma.sp.cta_group::1.kind::f16 (m128n64k32.f32.f16.f16)'",
+        help="instruction (mma, wgmma or tcgen05) in PTX syntax, with or without operands; some words of its name, "
+        "e.g. `m16n8k32 f16`; a name of SASS, e.g. HMMA.SP.16832.F32; or a descriptor in hexadecimal, alone or "
+        "before an instruction. After tcgen05, the shape and types of the instruction descriptor may follow in "
+        "brackets, e.g. 'tcgen05.mma.sp.cta_group::1.kind::f16 (m128n64k32.f32.f16.f16)'",
     )
     add(parser, "selector", type=int)
     add(parser, "arch", note=" (default: sm_90, or the first that has the instruction)")
     parser.add_argument("--operand", choices=_OPERANDS, help="print only this operand")
     parser.add_argument(
-        "--row", type=integer(0), metavar="N", help="print only this row of D, and of operands with the same rows"
+        "--row",
+        type=integer(0),
+        metavar="N",
+        help="print only this row of D and of all operands that have the rows of D",
     )
     parser.add_argument(
         "--lane", type=integer(0), metavar="N", help="print only this thread, or this lane of tensor memory"
@@ -61,7 +64,12 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         help="print only this element, e.g. row and stored column of A, k and n of B",
     )
     _add_tile_options(parser)
-    parser.add_argument("--nibble", type=_nibble, metavar="N", help="explain this nibble instead, e.g. 0b0110 or 6")
+    parser.add_argument(
+        "--nibble",
+        type=_nibble,
+        metavar="N",
+        help="explain this metadata nibble instead of an instruction, e.g. 0b0110 or 6",
+    )
     add(parser, "svg", help="draw the layouts (extra: area)")
     add(parser, "json", note="; it lists every element")
     parser.set_defaults(execute=_execute)
@@ -108,8 +116,10 @@ def _add_tile_options(parser: argparse.ArgumentParser) -> None:
         "With one of these options, A and B of wgmma and tcgen05 are shown in shared memory, as a matrix descriptor "
         "with these fields places them.",
     )
-    tiles.add_argument("--swizzle", choices=SWIZZLES, help="swizzle (default none)")
-    tiles.add_argument("--major", choices=MAJORS, help="dimension along which neighbours are adjacent (default k)")
+    tiles.add_argument("--swizzle", choices=SWIZZLES, help="swizzle mode (default none)")
+    tiles.add_argument(
+        "--major", choices=MAJORS, help="dimension along which elements are adjacent in memory (default k)"
+    )
     for name, words in (("lbo", "leading"), ("sbo", "stride")):
         text = f"{words} byte offset (default: that of a tile without gaps)"
         tiles.add_argument(f"--{name}", type=_number, metavar="BYTES", help=text)
@@ -152,6 +162,6 @@ def _execute(options: argparse.Namespace) -> int:
         write_whole(options.svg, selected.as_svg())
     _, added = completed_name(text)
     if added and not options.json:
-        print(f"{added} is missing in the text; every such instruction has it")
+        print(f"{added} is missing in the name of the instruction and was added")
     print(json.dumps(selected.as_dict()) if options.json else selected)
     return 0

@@ -116,7 +116,7 @@ def add_epilogue_options(parser: argparse.ArgumentParser, title: str) -> None:
     """Add the options of the epilogue as a group of options with this title."""
     group = parser.add_argument_group(title)
     group.add_argument(
-        "--alpha", type=number, default=1.0, metavar="X", help="factor of the product (default %(default)g)"
+        "--alpha", type=number, default=1.0, metavar="X", help="factor of the matrix product (default %(default)g)"
     )
     group.add_argument("--beta", type=number, metavar="X", help="factor of C; beta C is added to the product")
     for name, meaning in _MEANINGS.items():

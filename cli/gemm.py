@@ -60,16 +60,18 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parser of ``sptc gemm`` to the command line."""
     parser = commands.add_parser(
         "gemm",
-        help="multiply a sparse matrix by a dense one, in any way of summation, on any back end",
-        description="Multiply a structured-sparse A by B, block by block and on all cores, as a kernel would that sums "
-        "along K in the chosen way. By default, instructions are chained along K. The bits equal those of sptc.gemm in "
-        "Python, which takes the same options. Report whether the back ends agree in every bit, the errors against "
-        "float64, and the cycles of the hardware. With --output, the same command resumes an interrupted product.",
+        help="multiply a sparse matrix by a dense one, with any method of summation, on any back end",
+        description="Multiply a structured-sparse A by B, block by block and on all cores, like a kernel with the "
+        "chosen method of summation along K. By default, instructions are chained along K. The bits equal "
+        "those of sptc.gemm in Python, which takes the same options. Report whether the back ends agree "
+        "in every bit, the errors against float64, and the cycles of the hardware. With --output, the "
+        "same command resumes an interrupted product.",
         epilog="Matrices hold numbers or codes. Numbers are rounded to the format. Codes are integers as wide as the "
-        "format's container; codes of tf32 are float32, whose low bits are dropped. Numbers are divided by scales "
-        "first if the format has block scales, or if it is an integer format and they are not integers. The epilogue "
-        "then applies to sums in scaled units. --c without --beta sets the first accumulator. Errors include the "
-        "epilogue and the last rounding. Without an epilogue they are in the units of A and B.",
+        "format's container; codes of tf32 are float32, whose low bits are dropped. Numbers are divided by "
+        "scales first if the format has block scales, or if it is an integer format and the numbers are not "
+        "integers. The epilogue then applies to sums in scaled units. --c without --beta sets the first "
+        "accumulator. Errors include the epilogue and the last rounding. Without an epilogue, errors are in "
+        "the units of A and B.",
     )
     _add_matrices(parser)
     _add_way(parser)
@@ -82,7 +84,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         nargs="+",
         choices=BACKENDS,
         default=[],
-        help="back ends, which must agree (default: golden rtl; with other numerics golden)",
+        help="back ends, all of which must give the same bits (default: golden rtl; golden only, with other numerics)",
     )
     parser.add_argument(
         "--compare-dense", action="store_true", help="also report the error of the dense instruction with A unpruned"
@@ -102,7 +104,11 @@ def _add_matrices(parser: argparse.ArgumentParser) -> None:
     add_matrices(parser)
     add_transpose(parser)
     parser.add_argument(
-        "--random", nargs=3, type=integer(1), metavar=("M", "N", "K"), help="generate a pruned A and B instead"
+        "--random",
+        nargs=3,
+        type=integer(1),
+        metavar=("M", "N", "K"),
+        help="generate random matrices, A pruned, instead of reading files",
     )
     add(parser, "seed", default=0, note=" of --random (default %(default)s)")
     add(parser.add_mutually_exclusive_group(), "prune", "check")
@@ -141,32 +147,42 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
         "--promote",
         type=integer(0),
         metavar="N",
-        help="instructions after which a partial sum is added to f32 registers",
+        help="number of instructions after which a partial sum is added to f32 registers",
     )
     group.add_argument(
-        "--tile", type=integer(1), metavar="N", help="instructions per K tile; slices begin and end at tile boundaries"
+        "--tile",
+        type=integer(1),
+        metavar="N",
+        help="number of instructions per K tile; slices begin and end at tile boundaries",
     )
-    group.add_argument("--cut", choices=CUTS, help="assignment of tiles to slices")
+    group.add_argument("--cut", choices=CUTS, help="assignment of K tiles to slices")
     group.add_argument("--workspace", choices=_ROUNDED, help="type to which the result of a slice is rounded")
     group.add_argument("--running", choices=_ROUNDED, help="type to which each running sum of slices is rounded")
     group.add_argument("--swapped", action="store_true", help="make B the sparse factor: compute B^T A^T")
     group.add_argument("--result", choices=RESULTS, help="round D to this type (default f32; s32 for integers)")
     group.add_argument("--rounding", choices=("RNE", "RZ"), help="rounding mode of --result")
-    group.add_argument("--group-scaling", choices=GROUP_SCALINGS, help="arithmetic of --group-scale-a and -b")
-    group.add_argument("--scale-order", choices=SCALE_ORDERS, help="order of the multiplications by --scale-a and -b")
+    group.add_argument(
+        "--group-scaling", choices=GROUP_SCALINGS, help="arithmetic of --group-scale-a and --group-scale-b"
+    )
+    group.add_argument(
+        "--scale-order", choices=SCALE_ORDERS, help="order of the multiplications by --scale-a and --scale-b"
+    )
     for name in "ab":
         group.add_argument(
             f"--convert-{name}", choices=CONVERSIONS[1:], help=f"round f32 numbers of {name.upper()} to tf32 first"
         )
     group.add_argument(
-        "--way", type=Path, metavar="FILE.json", help="read the whole way from the output of `sptc identify --json`"
+        "--way",
+        type=Path,
+        metavar="FILE.json",
+        help="read the method of summation from the output of `sptc identify --json`",
     )
     parser.set_defaults(**_WAY_WORDS)
 
 
 def _execute(options: argparse.Namespace) -> int:
     if bool(options.random) == bool(options.a or options.b) or (options.a is None) != (options.b is None):
-        raise OperandError("give A and B with --a and --b, or the shape of random ones with --random")
+        raise OperandError("give the files of A and B with --a and --b, or the shape of random matrices with --random")
     if options.output and options.output.suffix != ".npy":
         raise FileError(f"{options.output} must end in .npy")
     if options.beta is not None and not options.c:
@@ -183,7 +199,7 @@ def _execute(options: argparse.Namespace) -> int:
         try:
             _compute(options, problem, folder)
         except KeyboardInterrupt:
-            kept = f"; what is done is kept in {folder.path}" if options.output else ""
+            kept = f"; finished blocks are stored in {folder.path}" if options.output else ""
             print(f"sptc gemm: interrupted{kept}", file=sys.stderr)
             return 130
         way = problem.way
@@ -278,7 +294,7 @@ def _prepared(options: argparse.Namespace, way: Way, folder: ProductFolder, chan
         try:
             matrices = generate(folder.path, tuple(options.random), options.seed)
         except OSError as error:
-            raise FileError(f"{folder.path} cannot hold the operands ({error.strerror})") from None
+            raise FileError(f"the operands cannot be written to {folder.path} ({error.strerror})") from None
     else:
         matrices = sources(options)
     choices = Choices(options.prune or bool(options.random), options.producer, options.nan)
@@ -310,4 +326,4 @@ def _compute(options: argparse.Namespace, problem: Problem, folder: ProductFolde
                     folder.add(block)
                 bar.update(len(folder.done) - bar.n)
         except WorkError as error:
-            raise Error(f"a block {error.reason}") from error
+            raise Error(f"a block of the product {error.reason}") from error

@@ -84,10 +84,10 @@ def _add_measurements(actions: "argparse._SubParsersAction[Any]") -> None:
     cycles = actions.add_parser(
         "cycles",
         help="count the cycles that instructions take",
-        description="Repeat instructions on one SM and count the cycles from one instruction to the next. Loops differ "
-        "in the number of warps, in whether groups overlap, in the place of A (registers or shared memory) and in the "
-        "swizzle. Further loops run wgmma and mma together. Operands are zero. For emulated instructions they are "
-        "created anew each time.",
+        description="Repeat instructions on one SM and count the cycles from one instruction to the next. Loops "
+        "differ in the number of warps, in whether groups overlap, in the location of A (registers or "
+        "shared memory) and in the swizzle. Further loops run wgmma and mma together. Operands are zero. "
+        "For emulated instructions, operands are computed again before each instruction.",
     )
     add(
         cycles,

@@ -23,9 +23,10 @@ def add_actions(actions: "argparse._SubParsersAction[Any]") -> None:
     """Add the subcommands ``pack`` and ``judge`` to the parser of ``sptc gpu``."""
     pack = actions.add_parser(
         "pack",
-        help="write one file that records a GPU on a machine without sptc",
-        description="Write a Python file with the conformance packs of all instructions of a GPU. It needs a driver "
-        "and Python with numpy. It runs them and writes one file of results for `sptc gpu judge`, of at most 5 MB.",
+        help="write a script that records a GPU on a machine without sptc",
+        description="Write a Python file with the conformance packs of all instructions of a GPU. The Python file "
+        "needs a GPU driver and numpy. It runs the packs and writes their results, at most 5 MB, for "
+        "`sptc gpu judge`.",
     )
     add(pack, "instruction", nargs="+", default=[], help="instructions to run (default: all of the target)")
     pack.add_argument("--arch", required=True, choices=sorted(TARGETS), metavar="ARCH", help="target, e.g. sm_100")
@@ -36,12 +37,14 @@ def add_actions(actions: "argparse._SubParsersAction[Any]") -> None:
 
     judge = actions.add_parser(
         "judge",
-        help="compare the results of such a file with the model, instruction by instruction",
-        description="Compare the results that a file of `sptc gpu pack` wrote with the model. Name the neighbours of "
-        "the model that give the results of a row which differs. Exit status 0: every row is as modelled. 1: a row "
-        "differs or was not run.",
+        help="compare the results of a script of `sptc gpu pack` with the model",
+        description="Compare the results that a script of `sptc gpu pack` wrote with the model. A row is one "
+        "instruction with one sparsity selector. If a row differs, name the neighbours of the model that "
+        "give its results. Exit status 0: every row is as modelled. 1: a row differs or was not run.",
     )
-    judge.add_argument("results", type=Path, metavar="RESULTS.json", help="file that record.py wrote")
+    judge.add_argument(
+        "results", type=Path, metavar="RESULTS.json", help="file of results that the script of `sptc gpu pack` wrote"
+    )
     add(judge, "jobs", "json")
     judge.set_defaults(execute=_judge)
 

@@ -20,7 +20,11 @@ _TOPS = ("unit", "row", "core", "warp", "warpgroup", "warpgroups", "tcgen05")
 
 def add_parsers(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parsers of ``sptc presets``, ``config``, ``ports`` and ``verilog`` to the command line."""
-    presets = commands.add_parser("presets", help="list the presets", description="List the presets: named datapaths.")
+    presets = commands.add_parser(
+        "presets",
+        help="list the datapath presets",
+        description="List the presets, which are named datapath configurations.",
+    )
     add(presets, "json")
     presets.set_defaults(execute=_presets)
     config = commands.add_parser(

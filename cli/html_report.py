@@ -32,5 +32,5 @@ def _execute(options: argparse.Namespace) -> int:
     findings = read_findings(options.folder)
     write_whole(options.output, report_page(findings))
     if options.output != STANDARD_OUTPUT:
-        print(f"{options.output}: of {len(findings.read)} files; {len(findings.passed_over)} passed over")
+        print(f"{options.output}: results of {len(findings.read)} files; {len(findings.passed_over)} files skipped")
     return 0

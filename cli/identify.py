@@ -34,14 +34,15 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parser of ``sptc identify`` to the command line."""
     parser = commands.add_parser(
         "identify",
-        help="find the way of summation that reproduces every bit of a product",
-        description="Search for the way of summation along K that gives every bit of Y = A B. Ways differ in the "
-        "instruction, the slices of K and the order of their addition, stream-K, the promotion of partial sums, the "
-        "arithmetic of scales, the conversion of f32 numbers to tf32, and the rounding of the result. If a way is "
-        "found, print how many outputs distinguish it from the next best. If not, print the nearest way and the last "
-        "instructions of the first output that differs. Matrices hold numbers or codes (uint8, uint16). With --probe, "
-        "write input matrices for a kernel on which the ways differ most. Exit status 0: a way gives every bit. 1: "
-        "none does.",
+        help="find the method of summation that reproduces every bit of a matrix product",
+        description="Search for the method of summation along K that gives every bit of Y = A B. Methods differ in "
+        "the instruction, the slices of K and the order of their addition, stream-K, the promotion of "
+        "partial sums, the arithmetic of scales, the conversion of f32 numbers to tf32, and the rounding "
+        "of the result. If a method gives every bit, print how many outputs distinguish it from the next "
+        "best method. Otherwise, print the nearest method and the last instructions of the first output "
+        "that differs. Matrices hold numbers or codes (uint8, uint16). With --probe, write input matrices "
+        "for a kernel on which the methods differ most. Exit status 0: a method gives every bit. 1: none "
+        "does.",
     )
     add_search_options(parser)
     probing = parser.add_argument_group("probe of a kernel")
@@ -75,10 +76,10 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
         "--workers",
         type=integer(1),
         metavar="N",
-        help="thread blocks of a stream-K kernel, if known (default: the SM counts of GPUs of --arch)",
+        help="number of thread blocks of a stream-K kernel, if known (default: the SM counts of GPUs of --arch)",
     )
     parser.add_argument(
-        "--promote", type=integer(0), metavar="N", help="instructions per promoted partial sum, if known"
+        "--promote", type=integer(0), metavar="N", help="number of instructions per promoted partial sum, if known"
     )
     add_numerics(parser)
     add_scale_options(parser)

@@ -20,15 +20,21 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parser of ``sptc kernel`` to the command line."""
     parser = commands.add_parser(
         "kernel",
-        help="run a compiled kernel (PTX) on the model, or show what it consists of",
-        description="Run a kernel that Triton, CUDA or another compiler wrote as PTX, with tensor-core instructions "
-        "executed by a back end of this package; or show its tensor-core instructions, copies and barriers, and what "
-        "is not modelled.",
+        help="run a compiled PTX kernel on the model, or list its instructions, copies and barriers",
+        description="Run a kernel that Triton, CUDA or another compiler wrote as PTX: a back end of this package "
+        "executes its tensor-core instructions. Or list the tensor-core instructions, copies and barriers "
+        "of a kernel, and everything that is not modelled.",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     run = actions.add_parser("run", help="run a kernel on arrays")
     run.add_argument("ptx", type=Path, metavar="K.ptx", help="PTX module")
-    run.add_argument("--launch", type=Path, required=True, metavar="LAUNCH.json", help="grid, arrays and arguments")
+    run.add_argument(
+        "--launch",
+        type=Path,
+        required=True,
+        metavar="LAUNCH.json",
+        help="JSON file with grid, arrays and arguments of the launch",
+    )
     add(run, "arch", default="sm_90", note=" (default %(default)s)")
     add(run, "backend", choices=BACKENDS, default="native", note=" of tensor-core instructions (default %(default)s)")
     run.add_argument("--limit", type=integer(1), metavar="N", help="stop after N thread instructions")

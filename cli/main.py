@@ -129,7 +129,7 @@ def command_parser() -> argparse.ArgumentParser:
         prog="sptc", description="Bit-exact models of sparse tensor cores, checked against recordings of real GPUs."
     )
     parser.add_argument("--version", action="version", version=f"sptc {__version__}")
-    parser.add_argument(_DEBUG, action="store_true", help="if the program has a defect, show its traceback")
+    parser.add_argument(_DEBUG, action="store_true", help="show the traceback of an unexpected error")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run.add_parser(commands)
     campaign.add_parser(commands)
@@ -217,7 +217,7 @@ def _run(words: Sequence[str]) -> int:
     """Parse the command line, check that no two outputs have the same path, and execute the command."""
     parser = command_parser()
     if word := next((word for word in words if not _can_be_passed(word)), None):
-        parser.error(f"{word!r}: an argument cannot hold a NUL or a surrogate that stands for no byte")
+        parser.error(f"{word!r}: an argument cannot contain a NUL or an unpaired surrogate")
     if not words:
         parser.print_help()
         return 0

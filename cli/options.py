@@ -124,13 +124,17 @@ _SHARED: dict[str, dict[str, Any]] = {
         "help": "colours of a block diagram; auto follows the viewer's system (default %(default)s)",
     },
     # Execution
-    "jobs": {"type": _processes, "metavar": "N", "help": "processes (default: one per core)"},
+    "jobs": {"type": _processes, "metavar": "N", "help": "number of processes (default: one per core)"},
     "scheduler": {"metavar": "ADDRESS", "help": "run on the Dask cluster of this scheduler (extra: dask)"},
     "seed": {"type": integer(0), "metavar": "N", "help": "seed of the random numbers"},
     "tiles": {"type": integer(1), "metavar": "N", "help": "number of random tiles"},
     "backend": {"help": "back end that computes the results"},
     # Instructions
-    "arch": {"type": architecture, "metavar": "ARCH", "help": "architecture or target of PTX whose numerics apply"},
+    "arch": {
+        "type": architecture,
+        "metavar": "ARCH",
+        "help": "architecture or PTX target that determines the numerics",
+    },
     "instruction": {"metavar": "TEXT", "help": "instruction in PTX syntax, or words such as 'm16n8k32 f16 f32'"},
     "selector": {"type": integer(0), "metavar": "N", "help": "sparsity selector (default 0)"},
     "distribution": {"metavar": "NAME", "help": "distribution of the operands (default: all that apply, in turn)"},
@@ -145,9 +149,9 @@ _SHARED: dict[str, dict[str, Any]] = {
     "fp8_alignment": {
         "type": integer(0),
         "metavar": "F",
-        "help": "the same of 8-bit floats where the datapath adds them natively",
+        "help": "alignment bits of 8-bit floats, if the datapath adds them natively",
     },
-    "products": {"type": integer(1), "metavar": "N", "help": "kept products that are added in one step"},
+    "products": {"type": integer(1), "metavar": "N", "help": "number of kept products that are added in one step"},
     "step_bytes": {"type": integer(1), "metavar": "N", "help": "bytes of stored A per unit and cycle"},
     "top": {"help": "module of the datapath"},
     "mux": {"choices": MUXES, "help": "operand multiplexers of the units"},
@@ -174,8 +178,8 @@ _SHARED: dict[str, dict[str, Any]] = {
     # Matrices
     "tensor": {"metavar": "NAME", "help": "tensor to read, if the file holds several"},
     "format": {"choices": FORMATS, "help": "number format"},
-    "prune": _switch("keep the largest magnitudes of A, drop the others"),
-    "check": _switch("refuse an A that is not sparse (the default)"),
+    "prune": _switch("keep the largest magnitudes in each chunk of A and set the others to zero"),
+    "check": _switch("fail if A does not have the sparsity structure (default)"),
     "producer": {
         "choices": PRODUCERS,
         "help": "software whose metadata to write for chunks with few non-zeros",
@@ -212,7 +216,8 @@ def add_numerics(parser: argparse.ArgumentParser) -> None:
     """Add the options for changed numerics parameters, which :func:`changed_numerics` reads."""
     group = parser.add_argument_group(
         "other numerics than those of the architecture",
-        "What a datapath with other parameters would compute; for the golden model and libsptc (back end native).",
+        "Compute the results of a datapath with other parameters. Only back ends golden and native support these "
+        "options.",
     )
     add(group, *_NUMERICS)
 

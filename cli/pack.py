@@ -31,10 +31,11 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     """Add the parser of ``sptc pack`` to the command line."""
     parser = commands.add_parser(
         "pack",
-        help="write conformance packs: few cases that tell the right model from wrong ones",
-        description="Write one conformance pack per instruction and architecture. A pack is a register file of few "
-        "cases. They distinguish the right model from its neighbours, models that are wrong in one point. `sptc judge` "
-        "checks the results that another model computes for a pack.",
+        help="write conformance packs: a few cases that distinguish the right model from wrong models",
+        description="Write one conformance pack per instruction and architecture. A pack is a register file with a "
+        "few cases that distinguish the right model from its neighbours. A neighbour is a model that is "
+        "wrong in one parameter or rule. `sptc judge` checks the results that another model computes for "
+        "a pack.",
     )
     parser.add_argument("instruction", nargs="+", metavar="INSTRUCTION", help=INSTRUCTIONS)
     add(
@@ -75,14 +76,14 @@ def write_packs(options: argparse.Namespace, instructions: Sequence[str]) -> int
     folder: Path = options.output
     if folder.suffix == ".npz":
         if len(subjects) > 1:
-            raise FileError(f"{folder} holds one pack, not {len(subjects)}; name a folder")
+            raise FileError(f"{folder} can hold only one pack, not {len(subjects)}: name a folder")
         paths = [folder]
         require_writable(folder)
     else:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise FileError(f"{folder} cannot be made a folder ({error.strerror})") from None
+            raise FileError(f"the folder {folder} cannot be created ({error.strerror})") from None
         paths = [folder / f"{file_stem(name)}.{arch}.npz" for name, arch in subjects]
     jobs = [_Job(name, arch, options.seed, path) for (name, arch), path in zip(subjects, paths, strict=True)]
     rows = list(_written(jobs, options.jobs or cores()))
@@ -96,7 +97,7 @@ def _subjects(instructions: Sequence[str], architectures: Sequence[str] | None) 
     """Yield the instruction and the architecture of each conformance pack to write."""
     if ALL in instructions:
         if len(instructions) > 1:
-            raise InstructionError("'all' already names every instruction: leave out the others")
+            raise InstructionError("'all' already includes every instruction: leave out the others")
         for arch in architectures or ARCHITECTURES:
             for subject in every_subject(arch):
                 yield subject.name, same_numerics(arch)

@@ -86,7 +86,7 @@ def _execute(options: argparse.Namespace) -> int:
         try:
             options.trace.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise FileError(f"{options.trace} cannot be created as a folder ({error.strerror})") from None
+            raise FileError(f"the folder {options.trace} cannot be created ({error.strerror})") from None
     record = _Recorder(options.record, proofs) if options.record else None
     table, rows, checks = Table(proofs), {}, []
     show = _print_nothing if options.json else _print_line

@@ -26,14 +26,14 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help=".npy, .npz, .safetensors or .pt file to read")
     add(parser, "tensor")
     parser.add_argument(
-        "--to", choices=("rows", "128x4"), required=True, help="layout to write; FILE has the other one"
+        "--to", choices=("rows", "128x4"), required=True, help="layout to write; FILE has the other layout"
     )
     parser.add_argument(
         "--shape",
         type=integer(1, 1 << 32),
         nargs=2,
         metavar=("ROWS", "SCALES"),
-        help="with --to rows: rows, and scales per row, without the padding",
+        help="with --to rows: number of rows, and of scales per row, without padding",
     )
     add(parser, "output", help=".safetensors or .npz file to write")
     add(parser, "json")
@@ -42,7 +42,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def _execute(options: argparse.Namespace) -> int:
     if (options.to == "rows") != (options.shape is not None):
-        raise OperandError("--to rows needs --shape, and --to 128x4 takes the shape of the file")
+        raise OperandError("--to rows needs --shape; --to 128x4 cannot be combined with --shape")
     if options.output:
         check_output(options.output)
     file = open_tensors(options.file)

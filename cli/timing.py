@@ -23,11 +23,12 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "timing",
         help="print the cycles of instructions on silicon, and the resource that limits them",
         description="Print the cycles of sparse and dense mma and wgmma on the tensor cores of an H200, by a formula "
-        "that reproduces the measurements. The columns are: the interval from one instruction to the next in cycles, "
-        "for mma on one of the four tensor cores of an SM, for wgmma on all four; the latency in cycles; the kept MACs "
-        "per cycle of one tensor core; the resource that limits the interval; the evidence. For dense tcgen05 the "
-        "formula reproduces measurements that others made on a B200. For sparse tcgen05 it is a model. The rates of "
-        "mma on other architectures are those of NVIDIA's white papers, without latencies.",
+        "that reproduces the measurements. The columns are: the interval from one instruction to the next "
+        "in cycles, for mma on one of the four tensor cores of an SM, for wgmma on all four; the latency "
+        "in cycles; the kept MACs per cycle of one tensor core; the resource that limits the interval; "
+        "the evidence. For dense tcgen05 the formula reproduces measurements that others made on a B200. "
+        "For sparse tcgen05 it is a model. The rates of mma on other architectures come from NVIDIA's "
+        "white papers, which have no latencies.",
     )
     parser.add_argument(
         "instruction",
@@ -45,8 +46,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         nargs=3,
         type=integer(1),
         metavar=("M", "N", "K"),
-        help="estimate the cycles of a kernel that computes this product with wgmma INSTRUCTION on all SMs of an H200, "
-        "sparse and dense",
+        help="estimate the cycles of a kernel that computes a product of this size with wgmma INSTRUCTION on all SMs "
+        "of an H200, sparse and dense",
     )
     parser.add_argument(
         "--tile", type=_tile, metavar="ROWSxCOLUMNS", help="with --product: output tile of a CTA (default 128x256)"

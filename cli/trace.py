@@ -43,12 +43,12 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         description="Print the computation of one output of one instruction: elements selected by metadata, products, "
         "exponents, shift amounts, truncated bits, the sum, and its rounding. Print it from the golden model and from "
         "the signals of the hardware. If the file has D, compare its value with both, and mark the first step from "
-        "which it could differ. The exit status is 1 if the three are not equal.",
+        "which it could differ. The exit status is 1 if golden model, hardware and file are not equal.",
     )
     parser.add_argument(
         "source",
         metavar="FILE.npz|INSTRUCTION",
-        help="register file, or instruction: traces a random tile, or with --a and --b their product",
+        help="register file; or instruction, for a random tile or the product of --a and --b",
     )
     parser.add_argument(
         "--case",
@@ -71,7 +71,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--golden-only",
         action="store_true",
-        help="use the golden model only, as with other numerics; build no simulation",
+        help="use only the golden model, without a simulation of the hardware (implied by other numerics)",
     )
     add(parser, "svg", help="draw the bits of every term (extra: area)")
     parser.add_argument(

@@ -41,8 +41,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "instruction",
         nargs="*",
         metavar="INSTRUCTION",
-        help="instruction in PTX syntax, for tcgen05 with shape and types in brackets, or a register file FILE.npz "
-        "whose tiles are written instead of random ones; several are written to subfolders of --output",
+        help="instruction in PTX syntax (tcgen05 with shape and types in brackets), or register file FILE.npz with "
+        "the tiles to write instead of random ones; several arguments are written to subfolders of --output",
     )
     add(parser, "tiles", note=" (default 1)")
     parser.add_argument(
@@ -161,7 +161,7 @@ def _request(text: str, options: argparse.Namespace) -> VectorRequest:
 def _request_of_file(path: str, options: argparse.Namespace, choices: dict[str, Any]) -> VectorRequest:
     """Return the request for test vectors from the tiles of a register file."""
     if superfluous := _first_present(options, ("tiles", "distribution", "nibbles", "arch", "bench", *DATAPATH_OPTIONS)):
-        raise OperandError(f"{superfluous} is about random tiles and cannot be combined with FILE.npz")
+        raise OperandError(f"{superfluous} applies only to random tiles and cannot be combined with FILE.npz")
     file = read(path)
     assert isinstance(file, RegisterFile | TensorMemoryFile)
     return VectorRequest(

@@ -172,7 +172,7 @@ def layout(
     require_target(subject.instruction, chosen, subject.opcode)
     written = pasted.selector if pasted else None
     if None not in (selector, written) and selector != written:
-        raise OperandError(f"the line has the selector {written}, which contradicts {selector}")
+        raise OperandError(f"the line has sparsity selector {written}, which contradicts selector {selector}")
     result = Layout(
         subject=subject,
         arch=chosen,

@@ -55,7 +55,7 @@ def read_line(text: str) -> PastedInstruction | None:
     line = paste(text)
     if line is None:
         return None
-    notes = [f"{line.added} is missing in the line; every such instruction has it"] if line.added else []
+    notes = [f"{line.added} is missing in the line of PTX and was added"] if line.added else []
     subject = subject_of_line(line)
     i, opcode = subject.instruction, subject.opcode
     roles = operand_roles(line, i, opcode)

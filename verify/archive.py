@@ -48,7 +48,7 @@ class Recorded(ABC):
 
     @property
     def evidence(self) -> Evidence:
-        """Level of evidence for the model of this form."""
+        """Level of evidence that the model of this instruction matches a GPU."""
         return evidence(self.instruction, self.arch, self.a_from)
 
     @property

@@ -164,7 +164,7 @@ class _Choice:
     def _covering(self, outputs: NDArray[np.int64]) -> NDArray[np.intp]:
         """Choose cases greedily: repeatedly add the case that distinguishes most pairs of models, until none helps."""
         tells, chosen = outputs > 0, [int(outputs.sum(axis=0).argmax())]
-        weights = np.minimum(outputs, 8) / (8 * (outputs.shape[1] + 1))  # ties: more differing outputs first
+        weights = np.minimum(outputs, 8) / (8 * (outputs.shape[1] + 1))  # in a tie, more differing outputs
         while len(chosen) < MOST_CASES:
             met = tells[:, chosen].sum(axis=1)
             helped = (tells & (met < self._required)[:, None]).sum(axis=0)
@@ -183,10 +183,12 @@ def _described(file: Replayable, seed: int, candidates: int) -> Pack:
     """
     assert file.d is not None
     if (file.run() != file.d).any():  # run() raises errors for invalid operands
-        raise FileError(f"the D of a pack of {file.name} is not what the model of {file.arch} computes")
+        raise FileError(f"D in the pack of {file.name} is not the result of the model of {file.arch}")
     operands, expected = given_of(file), file.matrix(file.d)
     if (right_model(file.instruction, file.arch).multiply(operands) != expected).any():
-        raise FileError(f"a pack of {file.name} has none of its options")
+        raise FileError(
+            f"a conformance pack of {file.name} must not use options that change the result, such as disabled lanes"
+        )
     differences, same = [], {}
     groups: dict[str, list[str]] = {}
     for neighbour in neighbours_of(file.instruction, file.arch):
@@ -233,7 +235,7 @@ def read_pack(path: Path) -> Pack:
     manifest = manifest if isinstance(manifest, dict) else {}
     seed, candidates = manifest.get("seed"), manifest.get("candidates")
     if not isinstance(seed, int) or not isinstance(candidates, int):
-        raise FileError(f"{path}: {_KEY} must say the seed and the number of candidates")
+        raise FileError(f"{path}: {_KEY} must contain the integers seed and candidates")
     if file.d is None:
         raise FileError(f"{path} lacks the key 'D'")
     try:
@@ -242,7 +244,7 @@ def read_pack(path: Path) -> Pack:
         raise FileError(f"{path}: {error}") from None
     if _manifest(pack)["neighbours"] != manifest.get("neighbours"):
         raise FileError(
-            f"{path} was changed, or written by another version: its operands do not give the neighbours it names"
+            f"{path} was changed or written by another version of sptc: its list of neighbours is not the computed one"
         )
     return pack
 
@@ -317,7 +319,7 @@ def read_results(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint32]:
     text = read_text(path, "is no .npz, no JSON and no hexadecimal words").strip()
     words = _listed(path, text) if text.startswith("[") else _lines(path, text)
     if words.shape not in (shape, (int(np.prod(shape)),)):
-        raise FileError(f"{path} must hold {int(np.prod(shape))} words, as the pack has of shape {shape}, "
+        raise FileError(f"{path} must hold {int(np.prod(shape))} words of shape {shape}, as D in the pack, "
                         f"not {words.size} of shape {words.shape}")  # fmt: skip
     return words.reshape(shape)
 

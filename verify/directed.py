@@ -226,7 +226,7 @@ def _zeros(draft: Draft) -> None:
     draft.a |= 1 << i.a.bits - 1
     mixed = draft.signs(draft.tiles)[:, None, None]
     draft.a ^= (draft.signs(*draft.a.shape) & mixed).astype(np.int64) << i.a.bits - 1
-    last = i.c.fraction_bits - 13 if i.c.name == "f32" else 0  # last of 13 fraction bits
+    last = i.c.fraction_bits - 13 if i.c.name == "f32" else 0  # last one of 13 kept fraction bits
     ends = draft.one_of([0, 0, 1, 1 << last, (1 << i.c.fraction_bits) - 1], *draft.c.shape)
     anything = draft.fractions(i.c, *draft.c.shape)
     draft.c[:] = np.where(rng.random(draft.c.shape) < 0.75, ends, anything)

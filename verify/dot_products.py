@@ -58,7 +58,7 @@ class DotProducts(Recorded):
 
     @property
     def evidence(self) -> Evidence:
-        """Level of evidence for the model of this form."""
+        """Level of evidence that the model of this instruction matches a GPU."""
         return evidence(self.instruction, self.arch, opcode=self.opcode)
 
     @property
@@ -93,7 +93,7 @@ def read(path: str | Path) -> list[DotProducts]:
     archive.require(["sets"])
     table = parse_json(archive.string("sets", ""), f"{archive.path}:", "sets is no JSON")
     if not isinstance(table, list) or not table or not all(isinstance(row, dict) for row in table):
-        raise FileError(f"{archive.path}: sets must be a list of tables")
+        raise FileError(f"{archive.path}: the key sets must be a JSON list of objects")
     archive = load(path, {key for row in table for key in row.values() if isinstance(key, str)})
     return [_set(archive, number, row) for number, row in enumerate(table)]
 

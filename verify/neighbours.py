@@ -32,7 +32,8 @@ class Model:
     instruction: Instruction  #: Instruction that this model computes
     numerics: Numerics  #: Numerics parameters of this model
     mux: str  #: Multiplexers of this model, ``mux4`` or ``mux3``
-    alter: Callable[[Given], MatrixOperands] = attrgetter("matrices")  #: Change of the operands before the product
+    #: Function that changes the operands before the multiplication; the default changes nothing.
+    alter: Callable[[Given], MatrixOperands] = attrgetter("matrices")
     same: str = ""  #: Reason why this model gives the right result for all operands; empty if it may differ
 
     def multiply(self, operands: Given) -> NDArray:

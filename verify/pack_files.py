@@ -60,7 +60,9 @@ def require_placed(subject: Subject, arch: str) -> str:
     """
     numerics_of = require_target(subject.instruction, arch, subject.opcode)
     if subject.opcode and subject.opcode.shifts_a:
-        raise OperandError(f"{subject.opcode} shifts A behind the multiplication, and no pack is about that")
+        raise OperandError(
+            f"no conformance pack can be made for {subject.opcode}, which shifts A after the multiplication"
+        )
     if subject.opcode:
         arrangement(subject.opcode, subject.instruction)
     return numerics_of
@@ -104,7 +106,7 @@ def given_of(file: Replayable) -> Given:
     assert isinstance(file, RegisterFile)
     i = file.instruction
     if not file.scale_d or file.imm_scale != (1, 1):
-        raise FileError(f"a pack of {i} adds D and negates nothing")
+        raise FileError(f"a conformance pack of {i} needs scale_d 1 and imm_scale 1, 1")
     matrices = _of_wgmma(file) if i.family == "wgmma" else _of_mma(file)
     elsewhere = None
     if file.e is not None and i.sparsity_selectors > 1:
@@ -150,7 +152,7 @@ def _arrangement_of(file: TensorMemoryFile) -> Arrangement:
         expected = arrangement(file.opcode, file.instruction, sparsity_selector)
         if (file.idesc, file.addresses) == (expected.idesc, expected.addresses):
             return expected
-    raise FileError(f"a pack of {file.name} has its operands at other addresses")
+    raise FileError(f"the operands of {file.name} are not at the addresses that conformance packs use")
 
 
 def _of_mma(file: RegisterFile) -> MatrixOperands:
@@ -163,7 +165,7 @@ def _of_wgmma(file: RegisterFile) -> MatrixOperands:
     i, smem = file.instruction, np.ascontiguousarray(file.b).view(np.uint8)
     for name, descriptors in (("a", file.a_descriptor), ("b", file.b_descriptor)):
         if descriptors is not None and (descriptors != descriptors[0]).any():
-            raise FileError(f"a pack of {i} has one descriptor of {name}")
+            raise FileError(f"a conformance pack of {i} needs the same descriptor of {name.upper()} in all cases")
     shared = {name: gather_shared(smem, where) for name, where in file.shared_maps.items()}
     return MatrixOperands(
         shared["a"] if file.a is None else from_registers(file.a, a_fragment(i)),

@@ -213,16 +213,16 @@ def read_record(path: Path) -> dict[str, Any]:
     """Read the file that :mod:`sptc.gpu.recorder` wrote on a GPU; raise a `FileError` for any other file."""
     record = parse_json(read_text(path, "is no text"), f"{path}:", "is no JSON")
     if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise FileError(f"{path} is no record: `sptc gpu pack` writes a file that writes one")
+        raise FileError(f"{path} is no record of a GPU: the script that `sptc gpu pack` writes makes such records")
     kinds = {"target": str, "seed": int, "sptc": str, "gpu": dict, "rows": list}
     for key, kind in kinds.items():
         if not isinstance(record.get(key), kind):
-            raise FileError(f"{path}: {key} is missing or wrong")
+            raise FileError(f"{path}: the field {key} is missing or has the wrong type")
     if record["target"] not in TARGETS or not all(
         isinstance(row, dict) and isinstance(row.get("name"), str) and isinstance(row.get("selector"), int)
         for row in record["rows"]
     ):
-        raise FileError(f"{path}: its target or a row is wrong")
+        raise FileError(f"{path}: the target is unknown, or a row has no name or selector")
     return record
 
 
@@ -257,7 +257,7 @@ def _judged(path: Path, row: Row, held: dict[str, Any], pack: Pack, name: str) -
     file = pack.file
     assert file.d is not None
     if held.get("operands") != _digest(_launch(file, name)[2].values()):
-        raise FileError(f"{path}: {row.subject.name} has other operands; it is of another version of sptc")
+        raise FileError(f"{path}: the operands of {row.subject.name} are those of another version of sptc")
     if "error" in held:
         return RowJudgement(row, pack, str(held["error"]), False, None)
     expected = _words(file, file.d)
@@ -266,9 +266,9 @@ def _judged(path: Path, row: Row, held: dict[str, Any], pack: Pack, name: str) -
     try:
         words = np.frombuffer(zlib.decompress(base64.b64decode(held["d"], validate=True)), np.uint32)
     except (ValueError, zlib.error, TypeError):
-        raise FileError(f"{path}: the words of {row.subject.name} are damaged") from None
+        raise FileError(f"{path}: the recorded results of {row.subject.name} are damaged") from None
     if _digest([words]) != held.get("sha256") or words.size != expected.size:
-        raise FileError(f"{path}: the words of {row.subject.name} are damaged")
+        raise FileError(f"{path}: the recorded results of {row.subject.name} are damaged")
     if (words == expected).all():
         return RowJudgement(row, pack, "", True, None)
     return RowJudgement(row, pack, "", False, judge(pack, _result(file, words)))

@@ -66,7 +66,8 @@ class RegisterFile(Replayable):
     #: Registers with the block scales, shape (cases, 32).
     scale_a: Registers | None = None
     scale_b: Registers | None = None
-    scale_ids: tuple[int, int, int, int] = (0, 0, 0, 0)  #: byte_a, thread_a, byte_b, thread_b
+    #: Byte ids and thread ids of the block scales: byte_a, thread_a, byte_b, thread_b.
+    scale_ids: tuple[int, int, int, int] = (0, 0, 0, 0)
     #: Shared-memory descriptors of A and B for ``wgmma``, shape (cases,).
     a_descriptor: NDArray[np.uint64] | None = None
     b_descriptor: NDArray[np.uint64] | None = None
@@ -208,7 +209,9 @@ def _interpret(archive: Archive) -> RegisterFile:
         by_descriptor = instruction.family == "wgmma" and "a_descriptor" in contents
         required += ["a_descriptor"] if by_descriptor else ["A"]
         if by_descriptor and "A" in contents:
-            raise FileError(f"{path} holds A and a_descriptor; one of them says where A is")
+            raise FileError(
+                f"{path} has the keys A and a_descriptor, but A can only be in registers or in shared memory"
+            )
     archive.require(required)
 
     arrays: dict[str, Any] = {}
@@ -218,7 +221,9 @@ def _interpret(archive: Archive) -> RegisterFile:
             axes = 2 if key in ("E", "scale_a", "scale_b") or (key == "B" and instruction.family == "wgmma") else 3
             if value.dtype != np.uint32 or value.ndim != axes:
                 names = "[case, thread, register]" if axes == 3 else "[case, word]" if key == "B" else "[case, thread]"
-                raise FileError(f"{archive.refuse(key, 'a uint32 array with a leading case axis')}; wanted {names}")
+                raise FileError(
+                    f"{archive.refuse(key, 'a uint32 array with a leading case axis')}; its axes must be {names}"
+                )
             arrays[name] = value
     cases = archive.count_cases({key: len(arrays[name]) for key, name in _KEYS.items() if name in arrays})
     if "d" in arrays and arrays["d"].shape != arrays["c"].shape:

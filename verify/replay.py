@@ -47,7 +47,7 @@ class Outcome:
     instruction: Instruction  #: Instruction with shape and types
     arch: str  #: Architecture whose numerics were applied
     a_from: str | None  #: Location of A, ``"registers"`` or ``"shared"``; None if it does not matter
-    evidence: Evidence  #: Level of evidence for the model of this form
+    evidence: Evidence  #: Level of evidence for the model of the instruction
     #: Numbers of computed tiles; of outputs compared with the recording or the golden model; and of differences in
     #: outputs, in words of tensor memory outside D, and in flags.
     tiles: int

@@ -79,7 +79,7 @@ def _case(element: ElementTree.Element) -> Case:
 def _seconds(text: str) -> float:
     value = float(text)
     if not 0 <= value < float("inf"):
-        raise ValueError(f"a time of {text}")
+        raise ValueError(f"the time is {text}")
     return value
 
 
@@ -248,7 +248,7 @@ class Findings:
         group = _text(content["file"]).removesuffix(".py").replace("/", ".")
         seconds, passed, seed = (_number(content[name]) for name in ("seconds", "passed", "seed"))
         if not 0 <= passed <= _MOST_TESTS:
-            raise ValueError("no number of tests")
+            raise ValueError("the number of passed tests is {passed}")
         cases = [Case(group, f"test {number}", seconds / passed) for number in range(int(passed))]
         cases += [Case(group, _text(name), failure="") for name in content["failed"]]
         cases += [Case(group, name, skipped=_text(reason)) for name, reason in content["skipped"].items()]
@@ -296,7 +296,7 @@ def read_findings(folder: Path) -> Findings:
         findings.add(path)
     findings.settle()
     if not findings.read:
-        raise FileError(f"{folder} holds no file that a report could be made of, of {len(paths)} that lie there")
+        raise FileError(f"{folder} has {len(paths)} files, but none with results of a regression")
     return findings
 
 

@@ -1,4 +1,4 @@
-"""Shards of a campaign: independent comparisons of hardware with the golden model, each set by seed and index.
+"""Shards of a campaign: independent comparisons of hardware with the golden model, given by seed and index.
 
 The plan repeats a rotation over all pairs of formats of all datapaths, in which the datapaths alternate. Each rotation
 takes the next instruction of each pair; after all instructions of a pair, it takes the next distribution.

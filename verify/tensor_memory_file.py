@@ -73,7 +73,7 @@ class TensorMemoryFile(Replayable):
 
     @property
     def evidence(self) -> Evidence:
-        """Level of evidence for the model of this form."""
+        """Level of evidence that the model of this instruction matches a GPU."""
         return evidence(self.instruction, self.arch, opcode=self.opcode)
 
     @property
@@ -87,7 +87,8 @@ class TensorMemoryFile(Replayable):
 
     def run(self, backend: str | Backend = "golden") -> NDArray[np.uint32]:
         """Compute the tensor memory after the instruction on a back end."""
-        axis = self.opcode.cta_group - 1  # axis of the cases as an argument
+        # As arguments, memories have the CTA axis before the case axis.
+        axis = self.opcode.cta_group - 1
         result = tcgen05_mma(
             str(self.opcode),
             np.moveaxis(self.tmem, 0, axis),

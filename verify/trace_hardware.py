@@ -151,7 +151,7 @@ class _View:
         """Return the trace record of the step."""
         rounding = self.signals.word("unit.multiply", "control.result")
         total = self.signals.signed("unit.reduce.adder", "total")
-        elements = list(self.elements)  # in the order of the stored elements
+        elements = list(self.elements)  # sorted like the stored elements of A
         pairs = sorted(
             ((self._element(slot), slot) for slot in range(self._count)), key=lambda pair: elements.index(pair[0])
         )
@@ -285,7 +285,7 @@ class _View:
     def _aligned(self, slot: int, elements: tuple[int, ...]) -> Term:
         component, place = f"unit.multiply.multiply{slot}", self._widths.slots[slot]
         exponent = self.signals.unsigned(component, "product__exponent") - self._offset
-        value = float(np.ldexp(self._value(slot), self._biases - self._offset))  # only instructions with block scales
+        value = float(np.ldexp(self._value(slot), self._biases - self._offset))  # with block scales, if any
         zero = self.signals.unsigned(component, "product__zero")
         shift = self.signals.unsigned(f"unit.align.align{slot}", "shift_amount")
         kept = self.signals.signed("unit.align", f"o__addends__terms__{slot}", place.term_bits)

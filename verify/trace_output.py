@@ -153,7 +153,7 @@ def trace(
     i = recorded.instruction
     for name, number, count in (("case", case, recorded.cases), ("row", row, i.m), ("column", column, i.n)):
         if not 0 <= number < count:
-            raise OperandError(f"{name} must be 0 to {count - 1}, as the register file has it, not {number}")
+            raise OperandError(f"{name} must be 0 to {count - 1} in this register file, not {number}")
     operands = _operands(recorded.take(slice(case, case + 1)), row, column)
     [golden] = golden_traces(i, recorded.arch, operands, numerics)
     traces = hardware_traces(i, recorded.arch, operands) if hardware else iter(())
@@ -212,7 +212,10 @@ def trace_chain(
     c = operands.c
     for number, step in enumerate(operands.steps(i)):
         if number and i.c is not i.d:
-            raise OperandError(f"{i} makes {i.d.name} of C of {i.c.name}, and cannot be chained along K")
+            raise OperandError(
+                f"{i}: accumulator type {i.c.name} and result type {i.d.name} differ, so instructions cannot be "
+                "chained along K"
+            )
         one = replace(step, c=c)
         [golden] = golden_traces(i, arch, one, numerics)
         other = next(hardware_traces(i, arch, one, watched)) if watched else None
@@ -234,7 +237,7 @@ def _operands(file: Recorded, row: int, column: int) -> MatrixOperands:
     recorder = Recorder(backend("golden"))
     file.run(recorder)
     if len(recorder.operands) != 1:
-        raise Error(f"{file.name} is computed in {len(recorder.operands)} parts, and none can be traced")
+        raise Error(f"{file.name} cannot be traced, because it is computed in {len(recorder.operands)} parts")
     operands = recorder.operands[0]
     tile, row = divmod(row, operands.c.shape[1])  # for a CTA pair, `row` counts the rows of both CTAs
     one = operands.take(slice(tile, tile + 1), slice(row, row + 1))
@@ -254,10 +257,10 @@ _KEPT, _CUT, _SUM, _ROUNDED = "#cfe2f3", "#eeeeee", "#d9ead3", "#fff2cc"
 class _Row:
     """A row of a trace picture: a number drawn as bits, with text on both sides."""
 
-    label: str  #: Text before the bits
+    label: str  #: Text to the left of the drawn bits
     value: Fraction  #: Value in units of the last kept bit
     colour: str  #: Colour of the kept bits
-    note: str  #: Text after the bits
+    note: str  #: Text to the right of the drawn bits
 
 
 def trace_as_svg(

@@ -229,7 +229,7 @@ def top_vectors(level: str, config: CoreConfig, subject: Subject, arch: str, dra
     if level == "warp":
         config.require_warp()
         if i.family != "mma" or i.m != WARP_ROWS:
-            raise OperandError(f"a warp computes instructions of mma of shape m16n8, not {i}")
+            raise OperandError(f"level 'warp' supports only mma of shape m16n8, not {i}")
         operands, rng = drawn.sample()
         immediates = {"selector": int(rng.integers(i.sparsity_selectors))}
         sample = file_of(subject, arch, operands, rng, immediates["selector"])

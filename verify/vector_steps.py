@@ -58,12 +58,14 @@ def datapath_numerics(config: CoreConfig, instruction: Instruction, arch: str) -
     """
     arch_numerics = numerics(instruction, arch)
     if not config.holds(instruction):
-        raise OperandError(f"the datapath {config.name} does not hold the formats of {instruction}")
+        raise OperandError(f"the datapath {config.name} does not support the formats of {instruction}")
     if arch_numerics.method is Method.EMULATED:
-        raise OperandError(f"{instruction} is no instruction of the datapath of {arch}: others emulate it")
+        raise OperandError(
+            f"the datapath of {arch} emulates {instruction} with other instructions, which have vectors of their own"
+        )
     if config.step_bytes not in _STEP_BYTES:
         steps = " or ".join(map(str, _STEP_BYTES))
-        raise OperandError(f"vectors are of datapaths with steps of {steps} bytes, not {config.step_bytes}")
+        raise OperandError(f"vectors need a datapath with steps of {steps} bytes, not {config.step_bytes}")
     step = config.step_bytes * 8 // instruction.container_bits
     if arch_numerics.method is Method.INTEGER:
         return replace(arch_numerics, step=step)

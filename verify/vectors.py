@@ -120,7 +120,9 @@ def write_format(name: str, folder: Folder, vectors: Vectors, facts: dict[str, A
     """
     most, words = _MOST_WORDS.get(name), sum(table.count * table.words for table in vectors.tables)
     if most is not None and words > most:
-        raise OperandError(f"{words} words are too many for {name}, which takes {most}; hex takes any number")
+        raise OperandError(
+            f"{words} words are too many for format {name}, which can have {most}; format hex has no limit"
+        )
     _WRITERS[name](folder, vectors, facts)
 
 
@@ -241,7 +243,9 @@ class VectorRequest:
             if value not in accepted:
                 raise OperandError(f"{name} must be {' or '.join(map(repr, accepted))}, not {value!r}")
         if self.file and self.level != "registers":
-            raise OperandError(f"the tiles of a file are written at level 'registers', not {self.level!r}")
+            raise OperandError(
+                f"the tiles of a register file can be written only at level 'registers', not {self.level!r}"
+            )
         if self.tiles < 1 or self.seed < 0:
             raise OperandError(f"tiles must be 1 or more and the seed 0 or more, not {self.tiles} and {self.seed}")
         subject = self.subject
@@ -255,7 +259,7 @@ class VectorRequest:
         if self.level != "registers" and self.backend != BACKENDS[0]:
             raise OperandError(f"level {self.level!r} is computed by the golden model, not by {self.backend!r}")
         if self.bench and (self.level == "registers" or self.format != "hex"):
-            raise OperandError("a bench is of a level that is a top, warp, row or unit, in format hex")
+            raise OperandError("a testbench needs level 'warp', 'row' or 'unit' and format 'hex'")
 
     @property
     def subject(self) -> Subject:
@@ -271,7 +275,7 @@ def write_vectors(request: VectorRequest, folder: Path) -> dict[str, Any]:
     rest. Raise an `Error` if no such vectors exist, or they cannot be written.
     """
     if folder == STANDARD_OUTPUT:
-        raise FileError("vectors are several files and take a folder, not standard output")
+        raise FileError("vectors are several files and cannot be written to standard output: name a folder")
     vectors = _vectors(request)
     facts = _facts(request, vectors)
     try:
@@ -284,7 +288,7 @@ def write_vectors(request: VectorRequest, folder: Path) -> dict[str, Any]:
             write_format(request.format, files, vectors, facts)
             (folder / MANIFEST).unlink(missing_ok=True)  # the old manifest describes replaced files
     except OSError as error:
-        raise FileError(f"{folder} cannot be made a folder of vectors ({error.strerror or error})") from None
+        raise FileError(f"vectors cannot be written to {folder} ({error.strerror or error})") from None
     manifest = {**facts, "files": dict(sorted(files.digests.items()))}
     manifest["sha256"] = content_digest(manifest)
     write_whole(folder / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())

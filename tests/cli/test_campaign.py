@@ -288,7 +288,7 @@ def test_an_interrupted_campaign_resumes(
         _, errors = process.communicate(timeout=30)
         assert process.returncode == (130 if sign == signal.SIGINT else -signal.SIGKILL)
         if sign == signal.SIGINT:
-            assert errors == f"sptc campaign: interrupted; what is done is kept in {tmp_path}\n"
+            assert errors == f"sptc campaign: interrupted; finished shards are stored in {tmp_path}\n"
         assert workers
         until(lambda workers=workers: not any(map(alive, workers)), 5)
         assert len(records(tmp_path)) < 400

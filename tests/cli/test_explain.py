@@ -117,7 +117,7 @@ def test_a_line_with_operands(cli: CommandLine) -> None:
     assert [operand["role"] for operand in found["line"]["operands"]] == ["d", "a", "b", "c", "e", "f"]
     assert found["line"]["predicate"] == "%p1"
     cli.text(line, "--selector", 1, "--lane", 3)
-    cli.refuses(line, "--selector", 0, message="the line has the selector 1, which contradicts 0")
+    cli.refuses(line, "--selector", 0, message="the line has sparsity selector 1, which contradicts selector 0")
     cli.refuses(line.replace(", 0x1", ""), message="f of mma... is missing; its operands are d, a, b, c, e, f")
 
 
@@ -127,7 +127,7 @@ def test_a_line_with_descriptors(cli: CommandLine) -> None:
     text = cli.text(f"{wide} {{{accumulators}}}, %rd1, %rd2, %r1, 1, p, 1, 1, 0, 1;")
     assert "  d            {%f0, %f1, ... %f127}  C and D, 64 x 256 of f32: 128 registers of each thread\n" in text
     assert "  imm-trans-b  1                      1 if B is MN-major" in text
-    assert ".sync.aligned is missing in the line; every such instruction has it\n" in text
+    assert ".sync.aligned is missing in the line of PTX and was added\n" in text
     line = f"{TCGEN05} [%r1], %rd1, %rd2, [%r2], %r3, p;"
     assert "shape and types are in the register idesc; the layout is that of m128n8k32.f16.f16.f16." in cli.text(line)
     text = cli.text(line.replace("%r3", "0x08100015"))
@@ -141,7 +141,7 @@ def test_a_line_with_descriptors(cli: CommandLine) -> None:
 
 def test_an_opcode_without_the_usual_qualifiers(cli: CommandLine) -> None:
     text = cli.text("mma.sp.m16n8k32.f32.f16.f16.f32")
-    assert text.startswith(f".sync.aligned.row.col is missing in the text; every such instruction has it\n{F16}\n")
+    assert text.startswith(f".sync.aligned.row.col is missing in the name of the instruction and was added\n{F16}\n")
     cli.refuses(F16.replace("row.col", "row.row"), message="'.row.row' in ... is not accepted")
 
 
@@ -209,7 +209,7 @@ def test_tiles_of_shared_memory(cli: CommandLine) -> None:
         ((WGMMA, "--sbo", 8), "must be a multiple of 16 bytes"),
         ((WGMMA, "--sbo", "x"), "must be a number of 0 or more, such as 128 or 0x80, not 'x'"),
         ((WGMMA, "--element", "3"), "must be two indices such as 3,5, not '3'"),
-        ((WGMMA, "--major", "mn", "--byte", 1 << 20), "no operand has an element of byte 1048576"),
+        ((WGMMA, "--major", "mn", "--byte", 1 << 20), "no operand has an element at byte 1048576"),
         ((WGMMA, "--byte", 3, "--svg", "x.svg"), "--svg draws whole operands"),
     ):
         cli.refuses(*bad, message=message)
@@ -387,8 +387,8 @@ def test_bad_input(cli: CommandLine) -> None:
         (["--nibble", "six"], "argument --nibble: must be a number from 0 to 15"),
         ([F16, "--nibble", "6"], "--nibble can be combined only with --json"),
         (["--lane", 3, "--nibble", "6"], "--nibble can be combined only with --json"),
-        ([F16, "--lane", 32], "no operand has an element of lane 32"),
-        ([F16, "--row", 16, "--lane", 1], "no operand has an element of row 16 and lane 1"),
+        ([F16, "--lane", 32], "no operand has an element at lane 32"),
+        ([F16, "--row", 16, "--lane", 1], "no operand has an element at row 16 and lane 1"),
         ([F16, "--row", 1, "--svg", "x.svg"], "--svg draws whole operands: leave out --row, --lane"),
         (["m16n8k32", "f17"], "f17"),
         ([MXF4, "--operand", "scale_a", "--svg", "x.svg"], "there is nothing to draw: scales have no picture"),

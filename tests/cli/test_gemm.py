@@ -103,8 +103,8 @@ def test_other_numerics(rng: np.random.Generator, cli: CommandLine) -> None:
 def test_what_is_wrong(monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
     for words, message in (
-        ([], "give A and B with --a and --b, or the shape of random ones with --random"),
-        (["--a", "x.npy"], "give A and B with --a and --b, or the shape of random ones with --random"),
+        ([], "give the files of A and B with --a and --b"),
+        (["--a", "x.npy"], "give the files of A and B with --a and --b"),
         ([*RANDOM, "--output", "d.npz"], "d.npz must end in .npy"),
         ([*RANDOM, "--format", "e2m1"], "sm_90 has no sparse instruction for e2m1"),
         ([*RANDOM, "--scales", "ue8m0"], "sm_90 has no sparse instruction for f16 with block scales of ue8m0"),
@@ -334,7 +334,7 @@ def test_a_way_resumes(matrices: dict[str, np.ndarray], cli: CommandLine, monkey
         patch.setattr(ProductFolder, "add", interrupted)
         assert cli.status(*words) == 130
     kept = Path("d.npy.partial").absolute()
-    assert cli.capsys.readouterr().err == f"sptc gemm: interrupted; what is done is kept in {kept}\n"
+    assert cli.capsys.readouterr().err == f"sptc gemm: interrupted; finished blocks are stored in {kept}\n"
     assert not Path("d.npy").exists()
     for other, message in (
         (["--split-k", "3,5"], "split_k [2, 6], not [3, 5]"),

@@ -199,7 +199,7 @@ def test_what_cannot_be_reported(cli: CommandLine) -> None:
     for place, message in (
         ("missing", "cannot be read (No such file or directory)"),
         ("file", "cannot be read (Not a directory)"),
-        ("empty", "holds no file that a report could be made of"),
+        ("empty", "files, but none with results of a regression"),
     ):
         cli.refuses(place, "-o", "page", message=message)
     Path("empty/x").write_text(TESTS)

@@ -47,7 +47,7 @@ def test_a_long_word_is_cut(cli: CommandLine) -> None:
 def test_what_no_word_can_hold(cli: CommandLine) -> None:
     """No shell gives such a word, but a caller of ``main`` may."""
     for word in ("a\0b", "\ud800.STATE"):
-        cli.refuses("campaign", "--state", word, message="an argument cannot hold a NUL or a surrogate")
+        cli.refuses("campaign", "--state", word, message="an argument cannot contain a NUL or an unpaired surrogate")
 
 
 def test_memory_that_is_not_there(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

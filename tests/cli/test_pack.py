@@ -60,10 +60,10 @@ def test_the_former_name_of_pack(cli: CommandLine) -> None:
 
 def test_bad_words_of_pack(cli: CommandLine) -> None:
     for words, message in (
-        ([F16, "-o", "x.npz"], "holds one pack, not 6"),
+        ([F16, "-o", "x.npz"], "can hold only one pack, not 6"),
         ([F16, "-o", "none/x.npz", "--arch", "sm_90"], "cannot be written"),
-        ([F16, "-o", "/dev/null/packs"], "cannot be made a folder"),
-        (["all", F16, "-o", "."], "'all' already names every instruction"),
+        ([F16, "-o", "/dev/null/packs"], "the folder /dev/null/packs cannot be created"),
+        (["all", F16, "-o", "."], "'all' already includes every instruction"),
     ):
         cli.refuses(*words, message=message)
 

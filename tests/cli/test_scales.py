@@ -22,7 +22,7 @@ def test_there_and_back(cli: CommandLine, rng: np.random.Generator) -> None:
     assert text == "blocks.npz: 130 rows of 6 scales, 780 bytes row by row, written to back.npz\n"
     np.testing.assert_array_equal(open_tensors(Path("back.npz")).get("scales"), scales)
     cli.refuses("scales.npy", "--to", "rows", message="--to rows needs --shape")
-    cli.refuses("scales.npy", "--to", "128x4", "--shape", 1, 1, message="takes the shape of the file")
+    cli.refuses("scales.npy", "--to", "128x4", "--shape", 1, 1, message="--to 128x4 cannot be combined with --shape")
     cli.refuses("scales.npy", "--to", "rows", "--shape", 128, 4, message="take 512 bytes, not 780 uint8")
 
 

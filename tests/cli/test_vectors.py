@@ -131,9 +131,9 @@ def test_the_tiles_of_a_file(cli: CommandLine, seed: int) -> None:
         MANIFEST,
     ]
     cli.refuses(
-        "tile.npz", "--tiles", 2, "-o", "x", message="--tiles is about random tiles and cannot be combined with"
+        "tile.npz", "--tiles", 2, "-o", "x", message="--tiles applies only to random tiles and cannot be combined with"
     )
-    cli.refuses("tile.npz", "--level", "unit", "-o", "x", message="written at level 'registers', not 'unit'")
+    cli.refuses("tile.npz", "--level", "unit", "-o", "x", message="written only at level 'registers', not 'unit'")
 
 
 def test_several_instructions_in_folders(cli: CommandLine) -> None:
@@ -168,13 +168,13 @@ def test_bad_input_is_one_sentence(cli: CommandLine) -> None:
     Path("file").write_text("something\n")
     for words, message in (
         ([F32], "--output FOLDER is required"),
-        ([F32, "-o", "-"], "take a folder, not standard output"),
-        ([F32, "-o", "file"], "cannot be made a folder"),
+        ([F32, "-o", "-"], "cannot be written to standard output: name a folder"),
+        ([F32, "-o", "file"], "vectors cannot be written to file"),
         ([F32, "--pack", F32, "-o", "new"], "INSTRUCTION cannot be combined with --pack"),
         ([F32, "--jobs", "2", "-o", "new"], "--jobs needs --pack or --check"),
         ([F32, "--preset", "tiny", "-o", "new"], "--preset needs --level warp, row or unit"),
         ([F32, "-o", "new", "--arch", "sm_80", "sm_90"], "for one architecture"),
-        ([F32, "--level", "unit", "--bench", "-o", "new"], "in format hex"),
+        ([F32, "--level", "unit", "--bench", "-o", "new"], "and format 'hex'"),
         (["--tiles", "3", "-o", "new"], "INSTRUCTION is required"),
         (["--pack", F32, "--mux", "mux3", "-o", "new"], "--mux cannot be combined with --pack"),
     ):

@@ -206,7 +206,7 @@ def test_what_there_is_not() -> None:
         layout("m16n8k32")
     with pytest.raises(OperandError, match="selector"):
         layout(WORDS, selector=2)
-    with pytest.raises(OperandError, match="no operand has an element of row 16"):
+    with pytest.raises(OperandError, match="no operand has an element at row 16"):
         layout(WORDS, row=16)
     with pytest.raises(ConfigError, match=r"^preset must be one of ampere, .*, not 'volta'$"):
         datapath("volta")

@@ -144,15 +144,15 @@ Members = dict[str, np.ndarray]
 #: What is changed of the arrays of a pack, and what is said of it.
 CHANGES: list[tuple[Callable[[Members], Members], str]] = [
     (lambda m: {key: m[key][:-1] for key in "ABCDE"}, "was changed"),
-    (lambda m: {"A": with_first(m["A"], int(m["A"][0, 0, 0]) ^ 1 << 14)}, "the D of a pack of mma.sp.* is not what"),
+    (lambda m: {"A": with_first(m["A"], int(m["A"][0, 0, 0]) ^ 1 << 14)}, "D in the pack of .* is not the result"),
     # An accumulator that is not a number: neither D nor any neighbour changes in count.
-    (lambda m: {"C": with_first(m["C"], 0x7FC00000)}, "the D of a pack of mma.sp.* is not what"),
-    (lambda m: {"D": with_first(m["D"], int(m["D"][0, 0, 0]) ^ 1)}, "the D of a pack of mma.sp.* is not what"),
+    (lambda m: {"C": with_first(m["C"], 0x7FC00000)}, "D in the pack of .* is not the result"),
+    (lambda m: {"D": with_first(m["D"], int(m["D"][0, 0, 0]) ^ 1)}, "D in the pack of .* is not the result"),
     (lambda m: {"conformance": np.array(str(m["conformance"]).replace("F = 24", "F = 23"))}, "was changed"),
     (lambda m: {"conformance": with_another_digest(str(m["conformance"]))}, "was changed"),
     (lambda m: {"A": m["A"][:, :, :-1]}, "a of mma.sp.* must be|a must be"),
     (lambda m: {"selector": np.array(7)}, "selector"),
-    (lambda m: {"conformance": np.array("[]")}, "must say the seed"),
+    (lambda m: {"conformance": np.array("[]")}, "must contain the integers seed"),
 ]
 
 

@@ -104,8 +104,8 @@ SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 BAD: list[tuple[Any, dict[str, np.ndarray], str]] = [
     ("[", ARRAYS, r"sets is no JSON$"),
     ("[" * 100_000, ARRAYS, r"sets is no JSON$"),
-    ("{}", ARRAYS, r"sets must be a list of tables$"),
-    ("[]", ARRAYS, r"sets must be a list of tables$"),
+    ("{}", ARRAYS, r"sets must be a JSON list of objects$"),
+    ("[]", ARRAYS, r"sets must be a JSON list of objects$"),
     ([ROW | {"gpu": 3}], ARRAYS, r"set 0 has no gpu$"),
     ([ROW | {"a": "x"}], ARRAYS, r"lacks the key 'x'"),
     ([ROW | {"instruction": SPARSE}], ARRAYS, r"do not fit together: a \(3, 8\)"),

@@ -91,7 +91,7 @@ def test_what_has_no_pack() -> None:
 
 
 def test_files_of_others_are_refused(tensor_memory_file: object, rng: np.random.Generator) -> None:
-    with pytest.raises(FileError, match="at other addresses"):
+    with pytest.raises(FileError, match="are not at the addresses"):
         given_of(tensor_memory_file("tcgen05.mma.sp.cta_group::1.kind::f16", rng))  # type: ignore[operator]
     subject = Subject(subject_named(WGMMA).instruction)
     drawn = next(draw_candidates(subject.instruction, right_model(subject.instruction, "sm_90").numerics, rng, 2))
@@ -101,5 +101,5 @@ def test_files_of_others_are_refused(tensor_memory_file: object, rng: np.random.
     other = file.b_descriptor + np.arange(len(file.c), dtype=np.uint64)
     changed = {"scale_d": False, "imm_scale": (1, -1), "b_descriptor": other}
     for name, value in changed.items():
-        with pytest.raises(FileError, match="a pack of"):
+        with pytest.raises(FileError, match="a conformance pack of"):
             given_of(RegisterFile(**{**vars(file), name: value}))

@@ -177,12 +177,12 @@ def test_what_does_not_run_and_what_is_no_record(
         module.record(module.PACK, Device(None, capability="9.0"))
     results = module.record(module.PACK, Device(Neighbour("")))
     for change, message in (
-        ({"format": "x"}, "is no record"),
-        ({"rows": 3}, "rows is missing or wrong"),
-        ({"target": "sm_75"}, "its target or a row is wrong"),
-        ({"seed": 1}, "has other operands"),
-        ({"rows": [results["rows"][0] | {"d": "AAAA"}]}, "the words of .* are damaged"),
-        ({"rows": [results["rows"][0] | {"sha256": "0"}]}, "the words of .* are damaged"),
+        ({"format": "x"}, "is no record of a GPU"),
+        ({"rows": 3}, "rows is missing or has the wrong type"),
+        ({"target": "sm_75"}, "the target is unknown, or a row has no name or selector"),
+        ({"seed": 1}, "are those of another version of sptc"),
+        ({"rows": [results["rows"][0] | {"d": "AAAA"}]}, "the recorded results of .* are damaged"),
+        ({"rows": [results["rows"][0] | {"sha256": "0"}]}, "the recorded results of .* are damaged"),
     ):
         with pytest.raises(FileError, match=message):
             judged(path, results | change)

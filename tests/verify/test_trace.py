@@ -232,7 +232,7 @@ def test_outputs_of_tensor_memory(rng: np.random.Generator) -> None:
 def test_outputs_that_are_not_there(tmp_path: Path) -> None:
     path = recorded(r"mma\.m16n8k16\.f16\..*")
     for place in ((99, 0, 0), (0, 16, 0), (0, 0, 8), (-1, 0, 0)):
-        with pytest.raises(OperandError, match=r"must be 0 to \d+, as the register file has it, not"):
+        with pytest.raises(OperandError, match=r"must be 0 to \d+ in this register file, not"):
             trace(path, *place, hardware=False)
     with pytest.raises(Error, match="does not exist"):
         trace(tmp_path / "none.npz")

@@ -298,16 +298,16 @@ def test_bad_requests_are_refused_and_leave_nothing(tmp_path: Path) -> None:
         ({"distribution": "uniform"}, "distribution must be one of narrow, mid"),
         ({"level": "warp"}, "level 'warp' takes a datapath"),
         ({"config": TINY}, "level 'registers' takes no datapath"),
-        ({"bench": True}, "a bench is of a level that is a top"),
+        ({"bench": True}, "a testbench needs level 'warp', 'row' or 'unit'"),
         ({"backend": "rtl"}, "backend must be 'golden' or 'native'"),
         ({"level": "unit", "config": TINY, "backend": "native"}, "is computed by the golden model"),
         ({"arch": "sm_100", "text": WGMMA}, "sm_90"),
-        ({"text": WGMMA, "level": "warp", "config": PRESETS["hopper"]}, "a warp computes instructions of mma"),
+        ({"text": WGMMA, "level": "warp", "config": PRESETS["hopper"]}, "level 'warp' supports only mma"),
         ({"text": TCGEN05, "arch": "sm_100", "level": "unit", "config": TINY, "distribution": "?"}, "distribution"),
         ({"text": "mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32", "level": "unit",
-          "config": PRESETS["hopper"]}, "others emulate it"),
+          "config": PRESETS["hopper"]}, "with other instructions"),
         ({"text": "mma.sp.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "level": "unit", "config": TINY},
-         "does not hold the formats"),
+         "does not support the formats"),
         ({"level": "unit", "config": replace(TINY, alignment_bits=30)}, "keeps at most 26 bits"),
         ({"level": "unit", "config": replace(TINY, step_bytes=24)}, "steps of 16 or 32 bytes, not 24"),
     ):  # fmt: skip
@@ -316,7 +316,7 @@ def test_bad_requests_are_refused_and_leave_nothing(tmp_path: Path) -> None:
         assert message in str(caught.value)
         assert "\n" not in str(caught.value)
         assert not (tmp_path / "new").exists()
-    with pytest.raises(Error, match="hex takes any number"):
+    with pytest.raises(Error, match="format hex has no limit"):
         write_vectors(request(tiles=200_000, format="svh"), tmp_path / "new")
 
 
