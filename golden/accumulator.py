@@ -9,12 +9,12 @@ __all__ = ["accumulator_exponents", "decode_accumulator", "encode_accumulator", 
 
 
 def decode_accumulator(codes: NDArray) -> NDArray[np.float32]:
-    """Return the values of f16 codes (uint16) or f32 codes (uint32)."""
+    """Decode accumulator codes, f16 (uint16) or f32 (uint32), to float32 values."""
     return codes.view(np.float16).astype(np.float32) if codes.dtype == np.uint16 else codes.view(np.float32)
 
 
 def encode_accumulator(values: NDArray[np.float32], dtype: np.dtype) -> NDArray:
-    """Encode results; every NaN becomes the canonical one."""
+    """Encode results as f16 or f32 codes; every NaN becomes the canonical NaN."""
     if dtype == np.uint16:
         with np.errstate(over="ignore"):
             codes = values.astype(np.float16).view(np.uint16)
@@ -23,20 +23,20 @@ def encode_accumulator(values: NDArray[np.float32], dtype: np.dtype) -> NDArray:
 
 
 def finite_part(c: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return c with 0 in place of NaN and Inf; `c` itself if it has none."""
+    """Return the accumulator `c` with 0 in place of NaN and Inf; `c` itself if all its elements are finite."""
     finite = np.isfinite(c)
     return c if finite.all() else np.where(finite, c, np.float32(0))
 
 
 def accumulator_exponents(c: NDArray[np.float32], fmt: Format, zero_exponent: int) -> NDArray[np.int32]:
-    """Return the exponents of c: the minimum exponent of `fmt` for subnormals, `zero_exponent` for zero."""
+    """Return the exponents of accumulators: `fmt.minimum_exponent` for subnormals, `zero_exponent` for zero."""
     biased = (c.view(np.int32) >> np.int32(23)) & np.int32(0xFF)
     exponents = np.maximum(biased - 127, fmt.minimum_exponent)
     return np.where(c == 0, np.int32(zero_exponent), exponents)
 
 
 def scale_accumulator(codes: NDArray, fmt: Format, exponent: int) -> tuple[NDArray, NDArray[np.bool_]]:
-    """Multiply f16 or f32 codes by ``2**-exponent``, 1 to 15; return the result, and a mask of certain elements.
+    """Multiply f16 or f32 codes by ``2**-exponent``, 1 to 15; return the codes, and a mask of certain results.
 
     An element is uncertain if operand or result is subnormal: no source says whether the datapath normalises or rounds
     it. Zeros, Infs and NaNs are unchanged and certain.

@@ -13,7 +13,7 @@ __all__ = ["NARROW", "WIDE", "Precision", "Scales", "Terms", "decode", "decode_s
 
 @dataclass(frozen=True, eq=False)
 class Precision:
-    """The numpy types that hold values and exponents exactly."""
+    """numpy types that hold the values and exponents of operands exactly."""
 
     value: np.dtype  #: Type that holds every product of two operands exactly
     exponent: np.dtype  #: Type that holds the sum of two exponents
@@ -36,18 +36,18 @@ def precision_for(*formats: Format) -> Precision:
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """Decoded operands, elementwise."""
+    """Decoded operands: value, exponent and class of each element."""
 
-    values: NDArray  #: Signed values in `Precision.value`; 0 for NaN and Inf
-    #: Exponents of the significands in `Precision.exponent`, not normalised for subnormals; `Precision.zero_exponent`
-    #: for zero, NaN and Inf.
+    values: NDArray  #: Signed operand values of type `Precision.value`; 0 for NaN and Inf
+    #: Exponents of the significands, of type `Precision.exponent`, not normalised for subnormals;
+    #: `Precision.zero_exponent` for zero, NaN and Inf.
     exponents: NDArray
     #: Class of each operand: NaN, +-Inf, 0 or +-1 (finite); None if every operand is finite. IEEE products and sums of
     #: classes give the special results.
     classes: NDArray[np.float32] | None
 
     def take(self, rows: NDArray[np.intp]) -> "Terms":
-        """Gather along the first axis."""
+        """Return the terms at the given indices of the first axis."""
         classes = None if self.classes is None else self.classes.take(rows, axis=0)
         return Terms(self.values.take(rows, axis=0), self.exponents.take(rows, axis=0), classes)
 
@@ -60,15 +60,15 @@ class Terms:
 
 @dataclass(frozen=True, eq=False)
 class Scales:
-    """Block scales of a step: the scale of A times the scale of B, for each group of products."""
+    """Block scales of a step: the product of a scale of A and a scale of B, for each group of products."""
 
-    #: Product of the significands, shape (groups, ...); NaN where a scale is NaN.
+    #: Product of the significands of both scales, shape (groups, ...); NaN where a scale is NaN.
     significands: NDArray[np.float64]
-    exponents: NDArray[np.int32]  #: Sum of the exponents, shape (groups, ...)
+    exponents: NDArray[np.int32]  #: Sum of the exponents of both scales, shape (groups, ...)
 
     @property
     def nan(self) -> NDArray[np.bool_]:
-        """Mask of the elements where the scale of any group is NaN."""
+        """Mask of the outputs for which a block scale of any group is NaN."""
         return np.asarray(np.isnan(self.significands).any(axis=0), np.bool_)
 
 
@@ -128,7 +128,7 @@ def decode(codes: NDArray, fmt: Format, precision: Precision, low_bit: int = 0) 
 
 
 def decode_scale(codes: NDArray[np.uint8], fmt: Format) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Decode block scales into significand (NaN for a NaN scale) and exponent, subnormals not re-normalised."""
+    """Decode block scales to significands (NaN for a NaN scale) and exponents; subnormals are not normalised."""
     _, significand, exponent, classes = _fields(fmt)
     significands = np.where(np.isnan(classes), np.nan, significand / (1 << fmt.fraction_bits))
     meaningful = codes & ((1 << fmt.bits) - 1)

@@ -35,12 +35,12 @@ def _f16_codes(fmt: Format) -> NDArray[np.uint16]:
     assert terms.classes is not None
     values = np.where(np.isfinite(terms.classes), terms.values, terms.classes)
     codes = values.astype(np.float16).view(np.uint16)
-    codes[0x80] = 0x8000  # decoded values contain no -0
+    codes[0x80] = 0x8000  # code of -0, which no decoded value contains
     return codes
 
 
 def even_and_odd_pairs(slots: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Split the kept slots of an instruction into bytes 0, 1 and bytes 2, 3 of each register."""
+    """Split the kept slots of an fp8 instruction into those in bytes 0, 1 and those in bytes 2, 3 of each register."""
     odd = (slots >> 1 & 1).astype(bool)
     return slots[~odd], slots[odd]
 
@@ -53,7 +53,7 @@ def emulated_instruction(
     precision: Precision,
     traces: list[Trace] | None = None,
 ) -> NDArray[np.float32]:
-    """Compute the steps from a zero accumulator, then add C as IEEE f32, rounded to nearest even.
+    """Compute the f16 steps from a zero accumulator, then add C in IEEE f32, rounded to nearest even.
 
     Steps and the other parameters are as :func:`fused_step` takes them; C and the result are f32 of shape (rows, n).
     f16 results are f16 numbers in f32: rounding the f32 sum to f16 equals rounding the exact sum, since 24 bits

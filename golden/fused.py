@@ -49,7 +49,7 @@ def fused_step(
     traces : list of Trace, optional
         List to which the trace of the step is appended.
     """
-    # NaN and Inf bypass the sum
+    # NaN and Inf operands bypass the sum
     special = special_values(a, b, c, scales)
     finite_c = c if special is None else finite_part(c)
 
@@ -64,7 +64,7 @@ def fused_step(
 
     # Exact products in units of the last bit kept, 2**(e_max - F)
     shift = np.int32(numerics.alignment_bits) - e_max
-    aligned = np.multiply(a.values, b.values, out=b.values)  # in place: a new array would exceed the cache
+    aligned = np.multiply(a.values, b.values, out=b.values)  # in place, since a new array would exceed the cache
     negative = aligned < 0 if numerics.alignment is Alignment.DOWN else None
     aligned *= power_of_two(shift + scale_exponents, precision.value)
     c_aligned = finite_c * power_of_two(shift, WIDE.value)

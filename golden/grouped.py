@@ -47,12 +47,12 @@ def grouped_step(
     traces : list of Trace, optional
         List to which the trace of the step is appended.
     """
-    # NaN and Inf bypass the sum
+    # NaN and Inf operands bypass the sum
     special = special_values(a, b, c, scales)
     finite_c = c if special is None else finite_part(c)
 
-    # e_max = max(exponents of the groups, exp(c), e_zero). A group that merely cancels to zero counts in the maximum;
-    # one without a non-zero product does not.
+    # e_max = max(exponents of the groups, exp(c), e_zero). A group whose sum cancels to zero counts in the maximum; a
+    # group without a non-zero product does not.
     products = (a.values * b.values).reshape(-1, BLOCK_GROUP, *c.shape)
     significands = np.where(np.isnan(scales.significands), 0, scales.significands)
     participates = (products != 0).any(axis=1) & (significands != 0)

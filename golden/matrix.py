@@ -27,7 +27,7 @@ _BLOCK_OUTPUTS = 8192
 
 
 def multiply(instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:
-    """Return D = A B + C, bit for bit as a chain of the instruction computes it, with type and shape of C.
+    """Return D = A B + C, bit for bit as a chain of the instruction along K computes it, in type and shape of C.
 
     The k of the instruction must divide K. Each k columns are one instruction, whose result is the accumulator of the
     next; m and n of the matrices are free. The numerics are those of `arch`. Any metadata is allowed: the model selects
@@ -60,7 +60,7 @@ def multiply_by(instruction: Instruction, parameters: Numerics, mux: str, operan
 def traced(
     instruction: Instruction, arch: str, operands: MatrixOperands, changed: Numerics | None = None
 ) -> tuple[NDArray, list[Step]]:
-    """Return D, and the steps in order with a trace of each; parameters are those of :func:`multiply`.
+    """Return D, and all steps in order with their traces; the parameters are those of :func:`multiply`.
 
     `changed` are other numerics than those of the architecture.
 
@@ -85,7 +85,7 @@ def _float_chain(
     operands: MatrixOperands,
     traces: list[Trace] | None = None,
 ) -> NDArray:
-    """Return D of a chain of float instructions along K; traced values are exact, so they use the wide precision."""
+    """Return D of a chain of float instructions along K; with `traces`, in wide precision, so that traces are exact."""
     a_codes, b_codes, rows = select(instruction, mux, operands)
     a_format, b_format = instruction.a, instruction.b
     if parameters.method is Method.EMULATED:
@@ -115,7 +115,7 @@ def _float_chain(
 
 
 def _steps(instruction: Instruction, parameters: Numerics, stored_k: int) -> Iterator[list[NDArray[np.intp]]]:
-    """Yield, for each instruction of the chain, the indices of the stored elements of its steps; integers have one."""
+    """Yield the steps of each instruction of a chain, as indices of stored elements of A; integers have one step."""
     length = instruction.stored_k if parameters.method is Method.INTEGER else parameters.step
     for first in range(0, stored_k, instruction.stored_k):
         slots = np.arange(first, first + instruction.stored_k)
@@ -124,7 +124,7 @@ def _steps(instruction: Instruction, parameters: Numerics, stored_k: int) -> Ite
 
 
 def _scales(instruction: Instruction, operands: MatrixOperands, slots: NDArray[np.intp]) -> Scales:
-    """Return the block scales at these stored elements of A, shape (slots, rows, n)."""
+    """Return the block scales for given stored elements of A, shape (slots, rows, n)."""
     assert instruction.scale_format
     assert instruction.span
     assert operands.scale_a is not None

@@ -32,7 +32,7 @@ def round_terms(
 
 
 def toward_zero_f32(exact: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Truncate to f32, subnormals kept; 2**128 and beyond gives Inf."""
+    """Truncate exact sums to f32, subnormals included; 2**128 and beyond gives Inf."""
     with np.errstate(over="ignore"):
         rounded = exact.astype(np.float32)
     magnitude = np.abs(exact)
@@ -44,7 +44,7 @@ def toward_zero_f32(exact: NDArray[np.float64]) -> NDArray[np.float32]:
 
 
 def _toward_zero_f16(exact: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Truncate to f16, subnormals kept; 2**16 and beyond gives Inf."""
+    """Truncate exact sums to f16, subnormals included; 2**16 and beyond gives Inf."""
     with np.errstate(over="ignore"):
         rounded = exact.astype(np.float16)
     magnitude = np.abs(exact)
@@ -55,14 +55,14 @@ def _toward_zero_f16(exact: NDArray[np.float64]) -> NDArray[np.float32]:
 
 
 def _nearest_e8m13(exact: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Round to nearest even with 14 significant bits, fewer for subnormals of f32."""
+    """Round exact sums to nearest even with 14 significant bits, fewer for subnormals of f32."""
     last = np.maximum(np.frexp(exact)[1] - 1, -126) - 13
     with np.errstate(over="ignore"):
         return np.ldexp(np.rint(np.ldexp(exact, -last)), last).astype(np.float32) + np.float32(0)
 
 
 def round_sum(exact: NDArray[np.float64], rounding: Rounding) -> NDArray[np.float32]:
-    """Round finite exact sums, with any rounding except ``EXACT``, to float32; f16 results are f16 numbers in f32."""
+    """Round finite exact sums to float32 by any rounding except ``EXACT``; f16 results are f16 numbers in f32."""
     if rounding in (Rounding.RNE_F16, Rounding.RNE_F32):
         with np.errstate(over="ignore"):
             nearest = exact.astype(np.float16) if rounding is Rounding.RNE_F16 else exact

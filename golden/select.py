@@ -1,4 +1,4 @@
-"""Selection by metadata: the B operand that each stored element of A is multiplied by."""
+"""Selection by metadata: the operand of B for each stored element of A."""
 
 from functools import lru_cache
 
@@ -11,12 +11,12 @@ from ..isa.operands import MatrixOperands
 
 __all__ = ["WHOLE_ELEMENT_NIBBLES", "kept_rows", "select", "undelivered"]
 
-#: The two tf32 nibbles that select one whole element: units (0, 1) or (2, 3) of the chunk, each half an element.
+#: The two tf32 nibbles that select a whole element: units (0, 1) or (2, 3) of the chunk; a unit is half an element.
 WHOLE_ELEMENT_NIBBLES = (0b0100, 0b1110)
 
 
 def select(instruction: Instruction, mux: str, operands: MatrixOperands) -> tuple[NDArray, NDArray, NDArray[np.intp]]:
-    """Return the stored elements of A, candidates from B, and the candidate that each stored element selects.
+    """Return the stored elements of A, candidate elements of B, and the candidate that each stored element selects.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def select(instruction: Instruction, mux: str, operands: MatrixOperands) -> tupl
 
 
 def kept_rows(nibbles: NDArray[np.uint8], granularity: Granularity) -> NDArray[np.intp]:
-    """Return the logical row of B that every stored element selects, shape (..., chunks * granularity.stored).
+    """Return the logical row of B that each stored element of A selects, shape (..., chunks * granularity.stored).
 
     The nibbles have the shape (..., chunks). For 1:2 the result has a meaning only for the two nibbles that select a
     whole element.
@@ -96,7 +96,7 @@ def undelivered(nibbles: NDArray[np.uint8], granularity: Granularity, rule: str,
 
 
 def _spliced_elements(b: NDArray[np.uint32], mux: str) -> NDArray[np.uint32]:
-    """Return the element of B that each of the sixteen nibbles selects from each tf32 chunk.
+    """Return the tf32 element of B that each of the sixteen nibbles selects from each chunk.
 
     The hardware selects units of 16 bits: the low half of the selected element is unit i0 of the chunk, the high half
     is unit i1 (measured on an H200 for all sixteen nibbles). A half that a 3:1 multiplexer does not reach is zero. B

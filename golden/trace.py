@@ -10,21 +10,21 @@ __all__ = ["Step", "Trace"]
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Values of the arithmetic of one step.
+    """Intermediate values of the arithmetic of one step.
 
     A term is a product, or a scaled group of 16 products. Arrays have the shape of the accumulator; arrays of terms
     have an axis of terms in front. A term that is zero, NaN or Inf does not participate in the maximum of the
     exponents; a group whose sum cancels to zero does.
     """
 
-    #: Exponents of the terms, not normalised, with those of block scales, shape (terms, ...); meaningless unless the
-    #: term participates.
+    #: Exponents of the terms, not normalised, plus exponents of block scales, shape (terms, ...); valid only for terms
+    #: that participate.
     exponents: NDArray[np.int32]
     #: Mask of terms that participate in the maximum of the exponents, shape (terms, ...).
     participates: NDArray[np.bool_]
-    #: Exponents of the accumulator; meaningless unless it participates.
+    #: Exponents of the accumulator; valid only if the accumulator participates in the maximum.
     c_exponents: NDArray[np.int32]
-    #: Largest of these exponents and e_zero, to which all terms are aligned.
+    #: Largest exponent of terms, accumulator and e_zero (e_max), to which all terms are aligned.
     e_max: NDArray[np.int32]
     #: Terms, shape (terms, ...), and accumulator in units of the last bit kept, 2**(e_max - F), before truncation.
     #: Exact, except that :data:`~sptc.golden.decode.NARROW` terms below 2**-126 of a unit may be inexact or zero.
@@ -33,8 +33,8 @@ class Trace:
     #: Terms and accumulator truncated toward zero; the terms are int32 or float.
     truncated: NDArray
     c_truncated: NDArray[np.float64]
-    total: NDArray[np.float64]  #: Exact sum of the truncated terms and accumulator, in units of 1
-    #: NaN or Inf where operands, scales or the accumulator require it, finite elsewhere.
+    total: NDArray[np.float64]  #: Exact sum of the truncated terms and accumulator, as a value
+    #: NaN or Inf for outputs where operands, scales or the accumulator require it, else finite.
     special: NDArray[np.float32]
     #: New accumulator: `special` where it is NaN or Inf, the rounded `total` elsewhere.
     result: NDArray[np.float32]
@@ -52,12 +52,12 @@ class Trace:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One step of an instruction: its operands and its trace."""
+    """One step of an instruction: codes of the operands, and trace of the arithmetic."""
 
-    #: Indices of the stored elements of A, in the order of the terms, shape (products,).
+    #: Indices of the stored elements of A in this step, in the order of the terms, shape (products,).
     elements: NDArray[np.intp]
-    #: Codes that are multiplied, in the formats of the instruction, as unsigned integers of shape (products, rows, 1)
-    #: and (products, rows, n).
+    #: Codes of A and of the selected elements of B, in the formats of the instruction, as unsigned integers of shape
+    #: (products, rows, 1) and (products, rows, n).
     a: NDArray
     b: NDArray
     trace: Trace | None  #: Trace of the step; None for integers, which are not aligned

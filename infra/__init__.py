@@ -1,1 +1,1 @@
-"""Infrastructure that knows nothing of tensor cores: process pools, journals, files, the cache, external tools."""
+"""General infrastructure, independent of tensor cores: process pools, journals, files, the cache, external tools."""

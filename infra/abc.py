@@ -1,4 +1,4 @@
-"""ABC in a separate process: it decides properties of and-inverter graphs."""
+"""Run ABC in a separate process to decide properties of and-inverter graphs."""
 
 import ctypes
 import importlib.util
@@ -19,13 +19,13 @@ _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def end_with_parent() -> None:
-    """Have this process killed when its parent ends for any reason. For ``preexec_fn``; effective on Linux only."""
+    """Have this process killed when its parent process ends. For ``preexec_fn``; effective on Linux only."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def run_abc(folder: Path, graph: str, commands: str, seconds: float | None) -> str:
-    """Run ABC on a graph and return its output.
+    """Run ABC on an and-inverter graph and return its output.
 
     `graph` is the name of an AIGER file in `folder`, and `commands` are separated by semicolons. Constraints are folded
     into the outputs of the graph; uninitialised registers may hold any value. Raise a `BackendError` if ABC is not
@@ -38,7 +38,7 @@ def run_abc(folder: Path, graph: str, commands: str, seconds: float | None) -> s
     program = Path(yosys.origin).parent / "yosys-abc"
     words = [str(program), "-q", f"read_aiger {graph}; logic; undc; strash; zero; fold; {commands}"]
     try:
-        done = subprocess.run(  # a search may take hours, and its parent may be killed meanwhile
+        done = subprocess.run(  # ABC ends with its parent, since a search may take hours
             words, cwd=folder, capture_output=True, text=True, check=False, timeout=seconds,
             preexec_fn=limited(end_with_parent),
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The user's cache of build results and measurements. A file is used only if no other user could have written it."""
+"""Cache of build results and measurements. A file is used only if no other user could have written it."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ from .reading import read_bytes
 
 __all__ = ["built", "cache_folder", "is_built", "recall", "store"]
 
-#: Files that are loaded or linked: they are checked before they are used.
+#: Suffixes of compiled files, which are checked before they are loaded or linked.
 _COMPILED = (".so", ".o")
 
 
@@ -30,7 +30,7 @@ def cache_folder() -> Path:
 
 
 def is_built(name: str) -> bool:
-    """Return whether the cache has a file, so that :func:`built` would not build it."""
+    """Return whether the cache has a file, so that :func:`built` would not build it again."""
     try:
         return (cache_folder() / name).exists()
     except OSError:
@@ -38,7 +38,7 @@ def is_built(name: str) -> bool:
 
 
 def built(name: str, build: Callable[[Path], None]) -> Path:
-    """Return the path of a file of the cache. A missing file is built, by one process at a time.
+    """Return the path of a file in the cache. One process builds a missing file; others wait for it.
 
     `name` must identify everything that the content depends on, and `build` creates the file atomically. If the cache
     cannot be written, the file is built in a temporary folder of this process. A truncated library, or one for another
@@ -75,7 +75,7 @@ def _build_once(path: Path, build: Callable[[Path], None]) -> None:
 
 
 def _is_usable(path: Path) -> bool:
-    """Return whether a file exists and, if it is compiled, is whole."""
+    """Return whether a file exists and, if it is a compiled file, is complete."""
     if path.suffix not in _COMPILED:
         return path.exists()
     try:
@@ -89,7 +89,7 @@ def _is_usable(path: Path) -> bool:
 
 
 def recall(name: str) -> bytes | None:
-    """Return the bytes that :func:`store` stored under a name; None if there are none.
+    """Return the bytes that :func:`store` stored under a name, or None if there are none.
 
     Errors are those of :func:`require_private`.
     """
@@ -102,7 +102,7 @@ def recall(name: str) -> bytes | None:
 
 
 def store(name: str, data: bytes) -> None:
-    """Store bytes under a name, a path in the cache; do nothing if the cache cannot be written."""
+    """Store bytes under a name, which is a path in the cache; do nothing if the cache cannot be written."""
     path = cache_folder() / name
     with suppress(OSError, FileError):
         _make_private(path.parent)

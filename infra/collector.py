@@ -1,4 +1,4 @@
-"""Suspension of Python's garbage collector where it is slow or harmful."""
+"""Suspend Python's garbage collector where it is slow or harmful."""
 
 import gc
 from collections.abc import Iterator

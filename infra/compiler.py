@@ -1,4 +1,4 @@
-"""The C++ compiler of this machine, and a runner for it and other build tools."""
+"""Find and run the C++ compiler of this machine, and run other build tools."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ WARNINGS = ("-Wall", "-Wextra", "-Werror")
 
 
 def cxx_compiler() -> str:
-    """Return the path of the C++ compiler: ``$CXX``, or the first known one on the path; a `BackendError` if none."""
+    """Return the path of the C++ compiler, ``$CXX`` or a known one; raise a `BackendError` if there is none."""
     for name in (os.environ.get("CXX"), "g++", "c++", "clang++"):
         if name and (path := shutil.which(name)):
             return path
@@ -25,14 +25,14 @@ def cxx_compiler() -> str:
 
 
 def compiler_stamp() -> tuple[str, int, int]:
-    """Return path, size and modification time of the compiler, a key that changes when it is updated."""
+    """Return path, size and modification time of the C++ compiler; they change when the compiler is updated."""
     compiler = cxx_compiler()
     stamp = Path(compiler).resolve().stat()
     return compiler, stamp.st_size, stamp.st_mtime_ns
 
 
 def progress(message: str) -> None:
-    """Replace the progress line on a terminal; an empty message clears it."""
+    """Replace the progress line on a terminal, or clear it if the message is empty."""
     if sys.stderr.isatty():
         print(f"\r\033[K{message}", end="", file=sys.stderr, flush=True)
 
@@ -53,7 +53,7 @@ def run_tool(
 
 
 def compile_shared(sources: Mapping[str, str], library: Path, options: Sequence[str], built: str) -> None:
-    """Compile C++ files, given as text by name, to a shared library; headers are only included.
+    """Compile C++ files, given as text by file name, to a shared library; headers are only included.
 
     The library is built in a scratch folder beside its path and moved there when complete. `built` names the product in
     error messages. Raise a `BackendError` if there is no compiler, or it fails.

@@ -12,7 +12,7 @@ __all__ = ["FILLS", "Diagram", "Theme"]
 class Theme(Enum):
     """Colour theme of a diagram."""
 
-    AUTO = "auto"  #: follows the setting of the reader's system
+    AUTO = "auto"  #: light or dark, by the setting of the reader's system
     LIGHT = "light"
     DARK = "dark"
 
@@ -39,7 +39,7 @@ _STACK = 4
 
 
 class Diagram:
-    """An SVG drawing. Later shapes are on top of earlier ones.
+    """An SVG drawing. Shapes drawn later cover shapes drawn earlier.
 
     Parameters
     ----------
@@ -67,12 +67,12 @@ class Diagram:
         self._add("text", place | {"class": kind}).text = xml_text(words)
 
     def heading(self, x: float, title: str, words: str) -> None:
-        """Draw a title and a line of text at the top. A long title has smaller letters."""
+        """Draw a title and a line of text at the top of the diagram. A long title has smaller letters."""
         self.text(x, 24, title, size=min(16, 1.6 * self._width / max(1, len(title))), anchor="start", kind="strong")
         self.text(x, 46, words, size=12, anchor="start", kind="quiet")
 
     def lines(self, x: float, y: float, lines: Sequence[str], *, size: float = 11) -> None:
-        """Draw lines of text centred at a point; the first of several is bold."""
+        """Draw lines of text centred at a point; if there are several, the first is bold."""
         for number, words in enumerate(lines):
             place = y + (number - (len(lines) - 1) / 2) * size * _LINE_HEIGHT
             self.text(x, place, words, size=size, kind="strong" if number == 0 and len(lines) > 1 else "text")
@@ -86,7 +86,7 @@ class Diagram:
         copies: int = 1,
         size: float = 11,
     ) -> None:
-        """Draw a box at (left, top, width, height) with centred lines, and up to two boxes behind it for its copies."""
+        """Draw a box at (left, top, width, height) with centred lines; for copies, draw up to two boxes behind it."""
         x, y, width, height = at
         for shift in range(_STACK * min(copies - 1, 2), -1, -_STACK):
             place = {"x": x + shift, "y": y - shift, "width": width, "height": height, "rx": 3}
@@ -104,7 +104,7 @@ class Diagram:
         self.lines(x + width / 2, y + height / 2, lines, size=size)
 
     def arrow(self, *points: tuple[float, float], head: bool = True, kind: str = "line") -> None:
-        """Draw a line through points, with an arrowhead at its end."""
+        """Draw a line through points, with an arrowhead at the last point."""
         self._add("polyline", {"points": _points(points), "class": kind})
         if head:
             (x, y), (before_x, before_y) = points[-1], points[-2]
@@ -118,7 +118,7 @@ class Diagram:
         self.text(x, bottom + 10, label, size=10, kind="mark")
 
     def svg(self) -> bytes:
-        """Return the content of the SVG file."""
+        """Return the diagram as the content of an SVG file."""
         ElementTree.indent(self._root, " ")
         return ElementTree.tostring(self._root) + b"\n"
 

@@ -1,18 +1,18 @@
-"""Names that are checked, and foreign text made safe for the language that it is written into."""
+"""Check names, and escape text for Verilog, C++, XML, plots and workflow messages."""
 
 import re
 
 __all__ = ["NAME", "annotation", "comment", "fitted_name", "one_line", "plot_text", "verilog_name", "xml_text"]
 
-#: Name of a configuration: it appears in module names, comments, titles and messages.
+#: Pattern of a configuration name, which appears in module names, comments, titles and messages.
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-#: Characters that XML 1.0 cannot hold, not even as references.
+#: Pattern of characters that XML 1.0 cannot represent, not even as references.
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def fitted_name(text: str) -> str:
-    """Return a text as a :data:`NAME`: other characters become underscores, and it is cut off after 64."""
+    """Return a text as a valid :data:`NAME`: other characters become underscores, and the length is cut to 64."""
     name = re.sub(r"[^A-Za-z0-9_-]", "_", text)
     return (name if NAME.match(name) else f"_{name}")[:64]
 
@@ -23,13 +23,13 @@ def one_line(text: object) -> str:
 
 
 def comment(text: object) -> str:
-    """Return a text for a ``//`` comment of Verilog, SystemVerilog or C++, where a backslash would join lines."""
+    """Return a text for a ``//`` comment of Verilog, SystemVerilog or C++, where a final backslash would join lines."""
     line = one_line(text).rstrip()
     return f"{line}." if line.endswith("\\") else line
 
 
 def verilog_name(text: str) -> str:
-    """Return an identifier of Verilog; with characters other than those of a name it is an escaped identifier.
+    """Return a text as a Verilog identifier; it is escaped if it has other characters than letters, digits and ``_``.
 
     Raises
     ------
@@ -44,16 +44,16 @@ def verilog_name(text: str) -> str:
 
 
 def xml_text(text: str) -> str:
-    """Return a text with question marks for what XML cannot hold; the XML library escapes the rest."""
+    """Replace characters that XML cannot represent by question marks; the XML library escapes all others."""
     return _NOT_XML.sub("?", text)
 
 
 def plot_text(text: str) -> str:
-    """Return a text for matplotlib's SVG, where dollars would begin mathematics."""
+    """Escape a text for matplotlib, where text between dollar signs would be mathematics."""
     return one_line(text).replace("$", r"\$")
 
 
 def annotation(text: str, *, title: bool = False) -> str:
-    """Return a text for the message of a GitHub workflow command, or for its title."""
+    """Escape a text for the message or the title of a GitHub workflow command."""
     escaped = "%0A".join(one_line(line) for line in text.replace("%", "%25").replace("\r\n", "\n").split("\n"))
     return escaped.replace(":", "%3A").replace(",", "%2C") if title else escaped

@@ -1,4 +1,4 @@
-"""Pictures by matplotlib as reproducible SVG. matplotlib is imported when a picture is drawn."""
+"""Figures by matplotlib as reproducible SVG. matplotlib is imported only when a figure is drawn."""
 
 import importlib
 import importlib.util
@@ -14,7 +14,7 @@ from .installation import install_line
 
 __all__ = ["check_plotting", "drawn", "figure", "picture", "sheet"]
 
-#: A fixed salt makes the bytes reproducible; text is stored as text, not as outlines.
+#: Settings for reproducible SVG: ids have a fixed salt, and text is stored as text, not as outlines.
 _STYLE = {"svg.hashsalt": "sptc", "svg.fonttype": "none"}
 
 
@@ -26,7 +26,7 @@ def check_plotting() -> None:
 
 @contextmanager
 def figure(width: float, height: float, **style: object) -> Iterator[Any]:
-    """Yield a figure of this size in inches, in the style of all pictures; `style` are further rcParams of matplotlib.
+    """Yield a figure of a given size in inches in the common style; `style` holds further rcParams of matplotlib.
 
     Raise a `BackendError` if matplotlib is not installed.
     """
@@ -38,7 +38,7 @@ def figure(width: float, height: float, **style: object) -> Iterator[Any]:
 
 
 def drawn(figure: Any) -> bytes:
-    """Return a figure as SVG with reproducible bytes. Call it inside the context of :func:`figure`."""
+    """Return a figure as SVG with reproducible bytes. Call this inside the context of :func:`figure`."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()
@@ -46,7 +46,7 @@ def drawn(figure: Any) -> bytes:
 
 @contextmanager
 def picture(path: Path, width: float, height: float) -> Iterator[Any]:
-    """Yield axes of this size in inches to draw on, and write them as an SVG file at the end of the context.
+    """Yield axes of a given size in inches, and write the figure as an SVG file at the end of the context.
 
     Raise a `BackendError` if matplotlib is not installed, and a `FileError` if the file cannot be written.
     """

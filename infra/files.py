@@ -15,26 +15,26 @@ from ..errors import FileError
 
 __all__ = ["STANDARD_OUTPUT", "move_whole", "require_writable", "whole_file", "write_whole"]
 
-#: Word for standard output.
+#: Path that stands for standard output.
 STANDARD_OUTPUT = Path("-")
 _WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file as :func:`whole_file` does, whole or not at all, even if other processes write it too."""
+    """Write a file by the rules of :func:`whole_file`, even if other processes write the same file."""
     with whole_file(path) as file:
         file.write(data)
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for writing that is created, or replaces an older one, at the end of the context.
+    """Open a file for writing; at the end of the context it is created, or replaces an older file, in one step.
 
     A symbolic link is followed. A device, a pipe or a socket is written directly and never replaced; ``-`` is standard
     output. The permissions of an older file are kept; a read-only one is not replaced. Raise a `FileError` if the file
     cannot be written.
     """
-    sys.stdout.flush()  # the path may lead to standard output
+    sys.stdout.flush()  # flush first, since the path may lead to standard output
     if path == STANDARD_OUTPUT:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -53,7 +53,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def move_whole(source: Path, path: Path) -> None:
-    """Move a file to `path`, by the rules and with the error of :func:`whole_file`.
+    """Move a file to `path`, with the rules and errors of :func:`whole_file`.
 
     It is copied if `path` is not a plain file, or leads to another file system.
     """
@@ -74,7 +74,7 @@ def move_whole(source: Path, path: Path) -> None:
 
 
 def require_writable(path: Path) -> None:
-    """Raise a `FileError` if a file cannot be written, before the work that produces its content."""
+    """Raise a `FileError` if a file cannot be written; call this before the work that produces the content."""
     if path == STANDARD_OUTPUT:
         return
     with _named(path):
@@ -87,7 +87,7 @@ def require_writable(path: Path) -> None:
 
 
 def _opened_to_append(path: Path) -> int:
-    """Open a device, a pipe or a socket for writing; say so on standard error if a pipe has no reader yet, and wait."""
+    """Open a device, pipe or socket for writing; if a pipe has no reader, report this on standard error and wait."""
     flags = os.O_WRONLY | os.O_APPEND
     try:
         descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
@@ -102,7 +102,7 @@ def _opened_to_append(path: Path) -> int:
 
 
 def _require_replaceable(target: Path) -> None:
-    """Raise a `PermissionError` if a file exists and is read-only. Replacing it needs only rights on its folder."""
+    """Raise a `PermissionError` for an existing read-only file, which rights on its folder would allow to replace."""
     if target.exists() and not (target.stat().st_mode & _WRITABLE and os.access(target, os.W_OK)):
         raise PermissionError(errno.EACCES, "it is read-only")
 
@@ -131,7 +131,7 @@ def _named(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _part_of(path: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield the path of a temporary file beside the target, and the target with links followed; remove the former."""
+    """Yield the paths of a temporary file and of its target (links followed); remove the temporary file at the end."""
     if not path.name:
         raise FileError(f"{path} cannot be written (it is a folder)")
     target = path.resolve() if path.is_symlink() else path

@@ -1,4 +1,4 @@
-"""The dependencies of this package: which are installed, and the pip command that installs the missing ones."""
+"""Dependencies of this package: installed versions, and the pip command that installs missing packages."""
 
 import importlib.metadata
 import re
@@ -16,7 +16,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 
 def install_line(extra: str = "") -> str:
-    """Return the pip command that installs the package, with an extra if given, into the environment of this Python.
+    """Return the pip command that installs this package, with an extra if given, for the running Python.
 
     For a checkout it is an editable install of its path; for a wheel, an install by name.
     """
@@ -30,22 +30,22 @@ def install_line(extra: str = "") -> str:
 
 @dataclass(frozen=True)
 class Requirement:
-    """A package that this package depends on."""
+    """Dependency of this package: name, supported versions and installed version."""
 
     name: str
-    wanted: str  #: Versions that are supported, such as ``<0.6,>=0.5.10``
-    installed: str | None  #: Installed version; None if there is none
+    wanted: str  #: Supported versions, such as ``<0.6,>=0.5.10``
+    installed: str | None  #: Installed version; None if the dependency is not installed
 
     @property
     def fits(self) -> bool:
-        """Whether a version that works is installed."""
+        """Whether a supported version of the dependency is installed."""
         return self.installed is not None and all(
             _compares(self.installed, one) for one in self.wanted.split(",") if one
         )
 
 
 def requirements(extra: str = "") -> list[Requirement]:
-    """Return the packages that an extra needs, with those of the extras that it includes.
+    """Return the dependencies of an extra, and of the extras that it includes.
 
     Parameters
     ----------
@@ -98,6 +98,6 @@ def _compares(version: str, condition: str) -> bool:
 
 
 def _release(version: str) -> list[int]:
-    """Return the leading numbers of a version."""
+    """Return the leading numeric parts of a version, such as 0, 5, 10."""
     leading = re.match(r"\d+(\.\d+)*", version)
     return [int(part) for part in leading.group().split(".")] if leading else []

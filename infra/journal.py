@@ -1,4 +1,4 @@
-"""Journal of long work in a folder: stores the task and the finished entries, so that the work can be resumed.
+"""Journal folder of long-running work: stores the task and the finished entries, so that the work can be resumed.
 
 An SQLite database holds both. Each write is atomic, even if the writer is killed.
 """
@@ -15,18 +15,18 @@ from ..errors import FileError
 
 __all__ = ["Journal"]
 
-#: Tables and their columns. A database with anything else is refused: a view can be an endless computation.
+#: Tables of the database and their columns. Other content is refused, since a view can be an endless computation.
 _TABLES = {"task": "(content TEXT NOT NULL)", "entries": "(number INTEGER PRIMARY KEY, content TEXT NOT NULL)"}
-#: Largest file of a database in bytes, and largest task or entry.
+#: Maximum size of a database file in bytes, and of a task or entry.
 _MOST_BYTES, _LONGEST = 1 << 30, 1 << 26
-#: Steps of SQLite's machine between two calls of the progress handler, and most calls of one query: minutes.
+#: SQLite steps between two calls of the progress handler, and maximum number of calls of one query (minutes).
 _STEPS, _MOST_CALLS = 1_000_000, 10_000
-#: Rows that are read at once.
+#: Number of rows that are read at once.
 _ROWS = 1_000
 
 
 class Journal:
-    """A journal folder, locked by one process at a time. Other processes can read the database meanwhile.
+    """A journal folder, locked by one process at a time. Other processes can still read its database.
 
     The folder is created if it does not exist. `file` is its database, for example ``campaign.db`` for the kind of work
     ``campaign``, with table ``task`` with at most one row, and table ``entries``, both as JSON. `task` is that task,
@@ -61,7 +61,7 @@ class Journal:
         return [f"{self.kind}.lock", *(f"{self.file.name}{suffix}" for suffix in ("", "-wal", "-shm", "-journal"))]
 
     def require_plain(self, names: Collection[str]) -> None:
-        """Raise a `FileError` if one of these names in the folder is a link, a pipe or a device, or too large."""
+        """Raise a `FileError` if a given file in the folder is a link, a pipe or a device, or is too large."""
         for name in sorted(names):
             status = (self.path / name).lstat()
             if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
@@ -74,8 +74,8 @@ class Journal:
 
     def _open(self) -> None:
         try:
-            # SQLite's lock belongs to this process only: it ends with the process, and forked workers do not inherit
-            # it. They would inherit that of filelock on Python 3.10.
+            # The lock of SQLite ends with the process, and forked workers do not inherit it. They would inherit the
+            # lock of filelock on Python 3.10.
             self._lock = sqlite3.connect(self.path / f"{self.kind}.lock", timeout=0, isolation_level=None)
             self._lock.execute("PRAGMA journal_mode = OFF")
             self._lock.execute("BEGIN EXCLUSIVE")
@@ -103,19 +103,19 @@ class Journal:
             raise self.damaged() from None
 
     def _check_schema(self) -> None:
-        """Refuse a database that has anything but the two tables."""
+        """Raise a `FileError` if the database has anything but the two expected tables."""
         expected = {("table", name, f"CREATE TABLE {name} {columns}") for name, columns in _TABLES.items()}
         assert self._database
         if any(row not in expected for row in self._database.execute("SELECT type, name, sql FROM sqlite_master")):
             raise self.damaged()
 
     def _takes_too_long(self) -> bool:
-        """Count the calls of this handler, and end a query that takes minutes."""
+        """Progress handler of SQLite: count its calls, and end a query that takes minutes."""
         self._calls += 1
         return self._calls > _MOST_CALLS
 
     def damaged(self, entry: object = None) -> FileError:
-        """Return the error for a database, or one of its entries, that has the wrong content."""
+        """Return the error for a damaged database, or for a damaged entry of the database."""
         return FileError(f"{self.file} is damaged" if entry is None else f"entry {entry} of {self.file} is damaged")
 
     def _select(self, query: str) -> Iterator[Any]:
@@ -139,7 +139,7 @@ class Journal:
             raise self.damaged() from None
 
     def begin(self, task: object) -> None:
-        """Store the task, as JSON values, and delete all entries; raise a `FileError` if the disk is full."""
+        """Store the task as JSON, and delete all entries; raise a `FileError` if the disk is full."""
         text = json.dumps(task)
         self._write(
             ("DELETE FROM task", [()]), ("DELETE FROM entries", [()]), ("INSERT INTO task VALUES (?)", [(text,)])
@@ -147,7 +147,7 @@ class Journal:
         self.task = json.loads(text)
 
     def entries(self) -> Iterator[tuple[int, Any]]:
-        """Yield number and JSON value of each entry, in the order of numbers; raise a `FileError` if one is damaged."""
+        """Yield number and JSON value of each entry in ascending order; raise a `FileError` for a damaged entry."""
         for number, content in self._select("SELECT number, content FROM entries ORDER BY number"):
             try:
                 yield number, json.loads(content)
@@ -155,7 +155,7 @@ class Journal:
                 raise self.damaged(number) from None
 
     def write(self, entries: Mapping[int, object]) -> None:
-        """Write entries by number, all or none, in place of older ones; errors as for :meth:`begin`."""
+        """Write entries by number, all or none, and replace older ones; errors as for :meth:`begin`."""
         rows = [(number, json.dumps(value)) for number, value in entries.items()]
         self._write(("INSERT OR REPLACE INTO entries VALUES (?, ?)", rows))
 

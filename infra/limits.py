@@ -1,4 +1,4 @@
-"""Limits of memory and time for tools in processes of their own."""
+"""Limits of memory and time for tools that run as separate processes."""
 
 import math
 import os
@@ -10,9 +10,9 @@ from ..errors import Error
 
 __all__ = ["LONGEST_RUN", "limited", "memory_failure"]
 
-#: Environment variable with the memory that each process of a tool may take, in GiB, and its default.
+#: Environment variable with the memory limit of each process of a tool in GiB, and its default.
 _VARIABLE, _DEFAULT = "SPTC_TOOL_GIB", 16.0
-#: Most seconds of a run of a tool that has no other limit.
+#: Time limit in seconds for the run of a tool without another limit.
 LONGEST_RUN = 4 * 3600.0
 _SIGNS = ("bad_alloc", "out of memory", "Out of memory", "MemoryError", "annot allocate")
 
@@ -29,7 +29,7 @@ def _gib() -> float:
 
 
 def limited(before: Callable[[], None] = lambda: None) -> Callable[[], None]:
-    """Return a function for ``preexec_fn`` that calls `before` and bounds the memory of the process and its children.
+    """Return a function for ``preexec_fn`` that calls `before` and limits the memory of the process and its children.
 
     Effective on Linux only. Raise an `Error` if the environment variable ``SPTC_TOOL_GIB`` holds no number above 0.
     """
@@ -48,7 +48,7 @@ def limited(before: Callable[[], None] = lambda: None) -> Callable[[], None]:
 
 
 def memory_failure(tool: str, done: "subprocess.CompletedProcess[str]") -> str:
-    """Return a sentence if a failed process says that it lacks memory, else an empty string."""
+    """Return a sentence if the output of a failed process reports a lack of memory, else an empty string."""
     if not any(sign in done.stdout + done.stderr for sign in _SIGNS):
         return ""
     return f"{tool} ran out of memory: it may take {_gib():g} GiB, and {_VARIABLE} sets another limit"

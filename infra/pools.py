@@ -34,21 +34,23 @@ __all__ = ["Pool", "PoolError", "WorkError", "cluster_pool", "cores", "local_poo
 #: Number of dead workers after which a work item is abandoned.
 _DEATHS = 3
 _KILLS = "killed its worker three times"
-#: Time limits in seconds: for a scheduler to answer and get a worker, and for a cluster without workers to get one.
+#: Time limits in seconds: for a scheduler to answer and get a worker, and for a cluster that lost all workers to get
+#: one.
 _PATIENCE = 5
 _ABSENCE = 10
 #: Maximum wait of one `Pool.collect`, in seconds.
 _GLANCE = 0.5
-#: Before Python 3.11.5 an executor waits for ever for dead workers to read data that does not fit into a pipe.
+#: Whether Python is older than 3.11.5, where an executor waits forever for dead workers to read data that does not fit
+#: into a pipe.
 _HOLDS_ON = sys.version_info < (3, 11, 5)
 
 
 class PoolError(Error):
-    """Workers cannot be reached, or were lost."""
+    """Error for workers that cannot be reached, or were lost."""
 
 
 class WorkError(PoolError):
-    """A work item failed, or its workers died.
+    """Error for a work item that failed, or whose workers died.
 
     Attributes
     ----------
@@ -64,8 +66,8 @@ class WorkError(PoolError):
         self.reason = reason
 
 
-# pebble's pool names the work whose worker died, but breaks if a worker is killed while it fetches work. So it is not
-# used here.
+# pebble's pool names the work item whose worker died, but breaks if a worker is killed while it fetches work. Therefore
+# this module does not use pebble.
 @dataclass(eq=False)
 class _Job:
     work: Callable[..., Any]
@@ -120,12 +122,12 @@ class Pool:
 
     @property
     def accepts(self) -> bool:
-        """Whether more work may be submitted: not while it is unknown which item broke the executor."""
+        """Whether more work may be submitted: there is room, and no work item is suspected of breaking the executor."""
         quarantine = self._broken or self._suspects or any(job.deaths for job in self._flying.values())
         return not quarantine and len(self._flying) < self.places
 
     def submit(self, work: Callable[..., Any], *arguments: object) -> None:
-        """Submit a function of a module and its arguments, all of which must be picklable."""
+        """Submit a function defined in a module and its arguments, all of which must be picklable."""
         self._start(_Job(work, arguments))
 
     def _start(self, job: _Job) -> None:
@@ -136,7 +138,7 @@ class Pool:
             self._broken = True
 
     def run(self, work: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[list[Any]]:
-        """Submit a function with many arguments, as many at a time as accepted; yield the results of :meth:`collect`.
+        """Submit a function for each tuple of arguments as capacity permits; yield the results of :meth:`collect`.
 
         The arguments may come from a generator, which can end at any time. The work then in flight is still collected.
         """
@@ -203,7 +205,7 @@ class Pool:
         return results
 
     def let_go(self) -> None:
-        """Drop the work of dead workers, for which older Python versions would wait for ever.
+        """Drop the work of dead workers, for which older Python versions would wait forever.
 
         No future may be cancelled here: an executor that finds a cancelled future while it breaks does not clean up.
         """
@@ -222,7 +224,7 @@ class Pool:
 
 
 def _begin_worker() -> None:
-    """Set up a worker: it ignores interrupts, and ends when its parent ends, even if that was killed."""
+    """Set up a worker process: it ignores interrupts, and ends when its parent ends, even if the parent was killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent
@@ -271,8 +273,8 @@ def cluster_pool(address: str) -> Iterator[Pool]:
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     failure = ""
     try:
-        # A deadlock: a client that failed to connect waits, when it is collected, for a lock that the constructor of
-        # another client holds.
+        # Collect garbage first, against a deadlock: a client that failed to connect waits, when it is collected, for a
+        # lock that the constructor of another client holds.
         gc.collect()
         with uncollected():
             client = distributed.Client(address, timeout=_PATIENCE, set_as_default=False)

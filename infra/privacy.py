@@ -1,4 +1,4 @@
-"""Checks that no other user could have written a file: its owner and mode, and those of all that leads to it."""
+"""Check by owner and mode that no other user could have written a file, or a folder or link on its path."""
 
 import os
 import stat
@@ -11,7 +11,7 @@ __all__ = ["WRITABLE_BY_OTHERS", "require_private", "require_private_file"]
 
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _REMEDY = "remove it, or name another folder in SPTC_CACHE"
-#: Most symbolic links on a path, as in Linux.
+#: Maximum number of symbolic links on a path, as in Linux.
 _MOST_LINKS = 40
 
 
@@ -25,7 +25,7 @@ def require_private(path: Path) -> None:
     for place, is_last in _walked(path):
         try:
             status = place.lstat()
-        except OSError:  # nothing can be read or written there
+        except OSError:  # missing or inaccessible, so nothing can be read or written there
             return
         if not is_last and not stat.S_ISDIR(status.st_mode) and not stat.S_ISLNK(status.st_mode):
             return
@@ -37,7 +37,7 @@ def require_private(path: Path) -> None:
 
 
 def require_private_file(place: Path, status: os.stat_result) -> None:
-    """Raise a `BackendError` if by its status another user could have written a file or folder."""
+    """Raise a `BackendError` if owner or mode in `status` allow another user to write a file or folder."""
     if not hasattr(os, "geteuid"):
         return
     _require_owner(place, status)
@@ -52,7 +52,7 @@ def _require_owner(place: Path, status: os.stat_result) -> None:
 
 
 def _walked(path: Path) -> Iterator[tuple[Path, bool]]:
-    """Yield every folder and link below the root that leads to a path, and the path; and whether it is the last."""
+    """Yield every folder and link on a path, and the path itself, each with a flag for the last one."""
     place, *left = map(Path, path.absolute().parts)
     links = 0
     while left:

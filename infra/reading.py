@@ -23,19 +23,19 @@ from ..errors import FileError, shown
 
 __all__ = ["ArrayFiles", "opened", "parse_json", "read_array", "read_arrays", "read_bytes", "read_json", "read_text"]
 
-#: Maximum size of a text file in bytes; the largest liberty files have a tenth of it.
+#: Maximum size of a text file in bytes; the largest liberty files have a tenth of this size.
 TEXT_BYTES = 1 << 29
-#: Environment variable with the budget in GiB for the arrays that are read from one archive, and its default. Arrays
-#: of other files are mapped and take no memory before they are used.
+#: Environment variable with the memory budget in GiB for the arrays that are read from one archive, and its default.
+#: Arrays of ``.npy`` files are mapped and take no memory before they are used.
 BUDGET, BUDGET_GIB = "SPTC_ARCHIVE_GIB", 1.0
 _SUFFIX = ".npy"
-#: Largest header of an array, in bytes, and most axes, which numpy 1 can hold.
+#: Maximum size of an array's header in bytes, and maximum number of axes that numpy 1 supports.
 _HEADER_BYTES, _MOST_AXES = 1 << 16, 32
-#: Most bytes of an array for each byte in the archive; deflate reaches 1,032.
+#: Maximum bytes of an array for each byte in the archive; deflate reaches 1,032.
 _MOST_EXPANSION = 1_100
-#: Largest directory of an archive, in bytes: 100,000 members.
+#: Maximum size of an archive's directory in bytes, for 100,000 members.
 _DIRECTORY_BYTES = 1 << 23
-#: End records of a zip archive: signature and size.
+#: End records of a zip archive: signature, and size in bytes.
 _END, _END_64 = (b"PK\5\6", 22), (b"PK\6\6", 56)
 _LOCATOR_64 = (b"PK\6\7", 20)
 
@@ -52,7 +52,7 @@ def opened(path: Path, refusal: str = "cannot be read") -> Iterator[BinaryIO]:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except OSError as error:
         raise FileError(f"{path} {refusal} ({error.strerror})") from None
-    except ValueError as error:  # a name that is not valid for a file
+    except ValueError as error:  # the path is not valid as a file name
         raise FileError(f"{path} {refusal} ({error})") from None
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
@@ -67,7 +67,7 @@ def opened(path: Path, refusal: str = "cannot be read") -> Iterator[BinaryIO]:
 
 
 def read_bytes(path: Path, limit: int = TEXT_BYTES) -> bytes:
-    """Return the content of a file; errors as :func:`opened`, and a `FileError` if it has more than `limit` bytes."""
+    """Return the bytes of a file; errors as :func:`opened`, and a `FileError` if it has more than `limit` bytes."""
     with opened(path) as file:
         data = file.read(limit + 1)
     if len(data) > limit:
@@ -92,7 +92,7 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(text: str | bytes, source: str, refusal: str = "is not JSON") -> Any:
-    """Return the value of JSON text; `source` and `refusal` are subject and predicate of the error message.
+    """Return the value of JSON text; `source` and `refusal` are subject and predicate of an error message.
 
     Raise a `FileError` if the text is not JSON, nests too deeply, or has numbers of thousands of digits.
     """
@@ -113,18 +113,18 @@ class _Layout:
 
     @property
     def bytes(self) -> int:
-        """Size of the whole file."""
+        """Size of the whole ``.npy`` file in bytes."""
         return self.offset + math.prod(self.shape) * self.dtype.itemsize
 
 
 def _layout(file: IO[bytes]) -> _Layout:
-    """Read the header of an ``.npy`` file; raise for pickles."""
+    """Read the header of an ``.npy`` file; raise a `ValueError` for pickles and unsupported headers."""
     version = np.lib.format.read_magic(file)
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if version not in readers:
         raise ValueError(f"version {version[0]}.{version[1]} of the format")
     start, length = file.tell(), file.read(2 * version[0])
-    if int.from_bytes(length, "little") > _HEADER_BYTES:  # numpy would read it before it looks at its length
+    if int.from_bytes(length, "little") > _HEADER_BYTES:  # numpy would read a header of any length
         raise ValueError(f"its header has {int.from_bytes(length, 'little')} bytes")
     file.seek(start)
     shape, fortran, dtype = readers[version](file)
@@ -139,7 +139,7 @@ def _layout(file: IO[bytes]) -> _Layout:
 
 @contextmanager
 def _refused(path: Path, refusal: str) -> Iterator[None]:
-    """Turn every error into a `FileError`: a damaged file raises many errors of zip, zlib, tokenize and numpy."""
+    """Turn every error into a `FileError`: a damaged file causes many errors of zip, zlib, tokenize and numpy."""
     try:
         yield
     except FileError:
@@ -152,7 +152,7 @@ def _refused(path: Path, refusal: str) -> Iterator[None]:
 
 
 def _budget() -> int:
-    """Return the budget for the arrays of an archive in bytes."""
+    """Return the memory budget for the arrays of an archive, in bytes."""
     word = os.environ.get(BUDGET, "")
     try:
         gib = float(word or BUDGET_GIB)
@@ -164,7 +164,7 @@ def _budget() -> int:
 
 
 class ArrayFiles:
-    """Arrays of an open ``.npz`` archive. An array is read only if its size is the one in its header.
+    """Arrays of an open ``.npz`` archive. An array is read only if its size agrees with its header.
 
     All that is read takes at most 1 GiB, or what :data:`BUDGET` says. Members that nobody reads do not count.
 
@@ -189,7 +189,7 @@ class ArrayFiles:
         self.names = tuple(member.filename.removesuffix(_SUFFIX) for member in members)
 
     def read(self, name: str) -> NDArray:
-        """Return an array."""
+        """Return the array with a given name."""
         member = self._archive.getinfo(name + _SUFFIX)
         if member.file_size > _MOST_EXPANSION * max(member.compress_size, 1):
             raise ValueError(f"{shown(member.filename)} is more than {_MOST_EXPANSION} times its compressed size")
@@ -208,7 +208,7 @@ class ArrayFiles:
 
 @contextmanager
 def read_arrays(path: Path, refusal: str, unreadable: str = "cannot be read") -> Iterator[ArrayFiles]:
-    """Open an ``.npz`` for reading.
+    """Open an ``.npz`` archive for reading its arrays.
 
     Raise a `FileError`, also inside the context: as :func:`opened`; or if the file is not an ``.npz``, is damaged, or
     has arrays of another size than their headers claim, or larger than the budget of :class:`ArrayFiles`. `refusal` is
@@ -222,7 +222,7 @@ def read_arrays(path: Path, refusal: str, unreadable: str = "cannot be read") ->
 
 
 def _check_end(file: BinaryIO) -> None:
-    """Check that a file ends as a zip archive without a comment does, and that its directory is not too large."""
+    """Check that a file ends like a zip archive without comment, and that the archive's directory is not too large."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - sum(length for _, length in (_END_64, _LOCATOR_64, _END))))
     tail = file.read()

@@ -1,4 +1,4 @@
-"""A digest of Python sources that depends on their code only, not on comments, docstrings or layout."""
+"""Digest of Python sources that depends on their code only, not on comments, docstrings or layout."""
 
 import hashlib
 import io
@@ -14,15 +14,15 @@ __all__ = ["code_digest", "code_of"]
 _WRITTEN = Path(__file__).read_bytes()
 #: Tokens after which a string on a line of its own is a docstring.
 _STATEMENT_STARTS = frozenset({tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT})
-#: Tokens of layout and comments, which are ignored.
+#: Tokens of layout and comments, which the digest ignores.
 _IGNORED = frozenset({tokenize.COMMENT, tokenize.NL, tokenize.ENCODING})
-#: Since Python 3.12 a formatted string is several tokens. It counts as one here, as in earlier versions.
+#: From Python 3.12 on, a formatted string is several tokens. It counts as one token here, as in earlier versions.
 _STRING_BEGINS = getattr(tokenize, "FSTRING_START", None)
 _STRING_ENDS = getattr(tokenize, "FSTRING_END", None)
 
 
 def code_of(source: str) -> list[str]:
-    """Return the tokens of a Python source without comments, docstrings and layout, the same in every Python version.
+    """Return the tokens of a Python source without comments, docstrings and layout, equal in every Python version.
 
     Raise a `SyntaxError` or `tokenize.TokenError` if the source cannot be parsed.
     """
@@ -31,7 +31,7 @@ def code_of(source: str) -> list[str]:
     for token, following in zip(tokens, [*tokens[1:], None], strict=True):
         ends_line = following is None or following.type in (tokenize.NEWLINE, tokenize.ENDMARKER)
         if token.type == tokenize.STRING and previous in _STATEMENT_STARTS and ends_line:
-            continue  # `previous` stays, so that the end of this line is ignored as well
+            continue  # `previous` is unchanged, so that the end of this line is ignored too
         if not (token.type == tokenize.NEWLINE and previous in _STATEMENT_STARTS):
             is_layout = token.type in (tokenize.INDENT, tokenize.DEDENT, tokenize.NEWLINE)
             code.append(tokenize.tok_name[token.type] if is_layout else token.string)
@@ -56,7 +56,7 @@ def _tokens(source: str) -> Iterator[tokenize.TokenInfo]:
 
 
 def code_digest(paths: Iterable[Path], *others: str) -> str:
-    """Return a digest, 16 hexadecimal digits, of the code of files, their names, and other strings.
+    """Return a digest, 16 hexadecimal digits, of the code of files, of their names, and of further strings.
 
     All bytes count of a file that is not Python; other strings are, for example, versions of packages. Tokenising a
     hundred files takes seconds: the digest is cached under a hash of the file contents.

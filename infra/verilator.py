@@ -15,7 +15,7 @@ from .installation import install_line
 
 __all__ = ["OPTIMISATION", "compile_library", "toolchain", "verilator_root"]
 
-#: Options of the C++ compiler for long simulations on the machine that builds the model.
+#: Options of the C++ compiler for long simulations on the machine that compiles the model.
 OPTIMISATION = ("-O3", "-march=native")
 #: Name of the compiled library in error messages.
 _BUILT = "the simulation model"
@@ -33,7 +33,7 @@ _VERILATE = (
 )
 _DEFINES = ("-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TRACE=0", "-DVM_TIMING=0")
 _RUNTIME = ("verilated", "verilated_threads")
-#: C++ flags for Verilator's runtime: the time-critical code is in headers, and is compiled with the model instead.
+#: C++ options for Verilator's runtime. Its time-critical code is in headers and is compiled with the model.
 _RUNTIME_OPTIMISATION = ("-O1",)
 #: Source text before the drivers: it defines a function that Verilator's runtime calls.
 _PREAMBLE = "double sc_time_stamp() { return 0; }\n"
@@ -48,7 +48,7 @@ def verilator_root() -> Path:
 
 
 def toolchain() -> str:
-    """Return a key of everything that compiled code depends on: Verilator version, compiler, and CPU flags.
+    """Return a key of everything that compiled code depends on: Verilator version, compiler and CPU flags.
 
     Raise a `BackendError` if Verilator or a compiler is missing.
     """
@@ -60,7 +60,7 @@ def toolchain() -> str:
 
 
 def _runtime() -> Path:
-    """Return Verilator's runtime as one object file. It is cached: compiling it takes longer than a small design."""
+    """Return Verilator's runtime as one cached object file; compiling it takes longer than a small design."""
     words = repr((toolchain(), _DEFINES, _RUNTIME_OPTIMISATION))
     return built(f"runtime-{hashlib.sha256(words.encode()).hexdigest()[:24]}.o", _build_runtime)
 
@@ -108,7 +108,7 @@ def compile_library(
         progress(f"building {top}: compiling")
         for name, text in sources.items():
             (folder / name).write_text(text, encoding="utf-8")
-        # One translation unit, so that the headers are parsed once.
+        # All code is one translation unit, so that the headers are parsed once.
         parts = [f"#include <{path.name}>\n" for path in sorted((folder / "model").glob("*.cpp"))]
         drivers = [f'#include "{name}"\n' for name in sources if name.endswith(".cpp")]
         (folder / "whole.cpp").write_text("".join([*parts, _PREAMBLE, *drivers]), encoding="utf-8")
@@ -119,7 +119,7 @@ def compile_library(
 
 
 def _compile(words: list[str], folder: Path, optimisation: Sequence[str]) -> None:
-    # System headers are exempt from warnings. `-isystem` exempts Verilator's headers and the generated model too.
+    # Warnings are off in system headers; `-isystem` makes Verilator's headers and the generated model system headers.
     include = verilator_root() / "include"
     command = [cxx_compiler(), "-std=c++17", *optimisation, "-fPIC", *_DEFINES]
     folders = [word for place in (include, include / "vltstd", "model") for word in ("-isystem", str(place))]

@@ -1,4 +1,4 @@
-"""Yosys in a separate process, for fault injection, proofs and synthesis."""
+"""Run Yosys in a separate process, for fault injection, proofs and synthesis."""
 
 import importlib.util
 import os
@@ -33,7 +33,7 @@ def run_yosys(folder: Path, script: str, timeout: float = LONGEST_RUN) -> str:
     with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".ys", encoding="utf-8") as file:
         file.write(script)
         file.flush()
-        environment = {**os.environ, "TMPDIR": str(folder.absolute())}  # folder for temporary files of ABC
+        environment = {**os.environ, "TMPDIR": str(folder.absolute())}  # folder for ABC's temporary files
         command = [sys.executable, "-c", _PROGRAM, Path(file.name).name]
         try:
             done = subprocess.run(

@@ -1,4 +1,4 @@
-"""PTX targets: the architecture whose numerics each target has, and the instructions that it lacks."""
+"""PTX targets such as sm_90a: modelled architecture with the same numerics, and unsupported instructions."""
 
 import re
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ __all__ = ["TARGETS", "Target", "kind_word", "require_target", "same_numerics", 
 
 @dataclass(frozen=True)
 class Target:
-    """A target of the PTX assembler.
+    """Target of the PTX assembler, such as ``sm_90a``.
 
     Notes
     -----
@@ -25,35 +25,35 @@ class Target:
     """
 
     name: str  #: PTX name
-    #: Architecture whose numerics the target has, one of :data:`~sptc.isa.variants.ARCHITECTURES`.
+    #: Modelled architecture with the numerics of the target, one of :data:`~sptc.isa.variants.ARCHITECTURES`.
     arch: str
     #: Whether code for this target runs only on the chip of `arch`. If not, recordings of that chip are no evidence.
     same_chip: bool = True
-    #: Instructions of `arch` that the target lacks, as :func:`kind_word` names them.
+    #: Instructions of `arch` that the target does not support, as :func:`kind_word` names them.
     lacks: frozenset[str] = frozenset()
 
     def has(self, instruction: Instruction) -> bool:
-        """Return whether the target has an instruction."""
+        """Return whether the target supports an instruction."""
         return self.arch in instruction.architectures and kind_word(instruction) not in self.lacks
 
     @property
     def is_family(self) -> bool:
-        """Whether it is a family target, whose code runs on later chips of the family too."""
+        """Whether the target is a family target (suffix ``f``), whose code also runs on later chips of the family."""
         return self.name.endswith("f")
 
 
 def kind_word(instruction: Instruction) -> str:
-    """Return the name of family, sparsity and kind of an instruction, for example ``tcgen05.sp.mxf4``."""
+    """Return family, sparsity and kind of an instruction as one word, for example ``tcgen05.sp.mxf4``."""
     return ".".join([instruction.family, *(["sp"] if instruction.sparse else []), instruction.kind])
 
 
 _INTEGERS = frozenset({"tcgen05.i8", "tcgen05.sp.i8"})
-#: Instructions that no family target has: assemblers accept them only for a target of one chip (suffix ``a``).
+#: Instructions that no family target supports: assemblers accept them only for a target of one chip (suffix ``a``).
 _OF_ONE_CHIP = _INTEGERS | {"tcgen05.sp.mxf4", "tcgen05.sp.mxf4nvf4", "mma.sp.mxf4", "mma.sp.mxf4nvf4"}
 
 
 def _chip(name: str, arch: str, lacks: frozenset[str] = frozenset()) -> tuple[Target, Target, Target]:
-    """Return the targets of a chip: without a suffix, its own (``a``), and its family (``f``)."""
+    """Return the three targets of a chip: without suffix, chip-specific (suffix ``a``), and family (suffix ``f``)."""
     same = name == arch
     family = frozenset(word for word in _OF_ONE_CHIP if word.startswith("mma") == (arch == "sm_120"))
     return (
@@ -63,8 +63,9 @@ def _chip(name: str, arch: str, lacks: frozenset[str] = frozenset()) -> tuple[Ta
     )
 
 
-#: Every name that is accepted as an architecture. Without a suffix, a name stands for the chip. sm_101 is the former
-#: name of sm_110. The tensor cores of sm_87 (Orin) have the rates of sm_80, and CUTLASS gives them its instructions.
+#: PTX targets by name, which is accepted as an architecture. A name without suffix stands for the chip. sm_101 is the
+#: former name of sm_110. The tensor cores of sm_87 (Orin) have the rates of sm_80, and CUTLASS uses instructions of
+#: sm_80 for them.
 TARGETS = {
     target.name: target
     for target in (
@@ -85,7 +86,7 @@ _EARLIER = tuple(f"sm_{number}" for number in (50, 52, 53, 60, 61, 62, 70, 72, 7
 
 
 def target_named(name: str) -> Target:
-    """Return the target with a name.
+    """Return the PTX target with a given name.
 
     Raises
     ------
@@ -102,18 +103,18 @@ def target_named(name: str) -> Target:
 
 
 def _spelled(name: str) -> str:
-    """Return a name with the prefix of PTX, for example ``sm_90a`` for ``SM90a`` or ``compute_90a``."""
+    """Return a target name in the spelling of PTX, for example ``sm_90a`` for ``SM90a`` or ``compute_90a``."""
     match = re.fullmatch(r"(?:sm|compute)?[_-]?(\d{2,3}\w?)", name[:20].strip().lower())
     return f"sm_{match[1]}" if match else ""
 
 
 def same_numerics(name: str) -> str:
-    """Return the architecture whose numerics a target has; an unknown name is returned as it is and rejected later."""
+    """Return the architecture with the numerics of a target; unknown names are returned as they are."""
     return TARGETS[name].arch if is_word_of(name, TARGETS) else name
 
 
 def require_target(instruction: Instruction, name: str, opcode: Opcode | None = None) -> str:
-    """Return the architecture whose numerics an instruction has on a target.
+    """Check that a target supports an instruction; return the architecture with the numerics of the target.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Decode matrix and instruction descriptors field by field, valid or not: meaning and problem of each field."""
+"""Decode matrix and instruction descriptors field by field, also invalid ones: meaning and error of each field."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 _RESERVED = "reserved"
-#: Fields of a matrix descriptor that both families share: name, lowest bit, width.
+#: Fields that the matrix descriptors of ``wgmma`` and ``tcgen05`` share: name, lowest bit, width in bits.
 _OFFSETS = (("start address", 0, 14), ("leading byte offset", 16, 14), ("stride byte offset", 32, 14))
 _BASE_OFFSET = ("base offset", 49, 3)
 _TITLES = {
@@ -47,23 +47,23 @@ _TITLES = {
 
 @dataclass(frozen=True, kw_only=True)
 class DescriptorField:
-    """Bits of a descriptor."""
+    """One field of a matrix or instruction descriptor."""
 
     name: str
     low: int  #: Lowest bit
     width: int  #: Number of bits of the field
     value: int
-    meaning: str = ""  #: Meaning of the value; empty for reserved bits
-    problem: str = ""  #: Problem of the value; empty if there is none
+    meaning: str = ""  #: Meaning of the field's value in words; empty for reserved bits
+    problem: str = ""  #: Error in the field's value in words; empty if there is none
 
 
 def encoded(fields: Sequence[DescriptorField]) -> int:
-    """Return the descriptor with these fields."""
+    """Return the descriptor value that consists of the given fields."""
     return sum(field.value << field.low for field in fields)
 
 
 def _partition(value: int, bits: int, places: Mapping[str, tuple[int, int]]) -> Iterator[DescriptorField]:
-    """Yield the fields of a value from bit 0 on, and the reserved bits between them, without meanings."""
+    """Yield the fields of a descriptor value from bit 0 on, and the reserved bits between them, without meanings."""
     start = 0
     for name, (low, width) in [*sorted(places.items(), key=lambda item: item[1]), ("", (bits, 0))]:
         if gap := low - start:
@@ -76,7 +76,7 @@ def _partition(value: int, bits: int, places: Mapping[str, tuple[int, int]]) -> 
 
 
 def family_of(value: int) -> str:
-    """Return the family with such matrix descriptors: ``tcgen05`` if bits 48:46 are 0b001, else ``wgmma``."""
+    """Return the family of a matrix descriptor: ``tcgen05`` if bits 48:46 are 0b001, else ``wgmma``."""
     return "tcgen05" if value >> 46 & 7 == GENERATIONS["tcgen05"].fixed_value else "wgmma"
 
 
@@ -116,7 +116,7 @@ def _with(field: DescriptorField, meaning: str, problem: str) -> DescriptorField
 
 
 def _shared_meaning(field: DescriptorField, swizzle: str | None, known: Mapping[int, str]) -> tuple[str, str]:
-    """Return the meaning and the problem of a field of a matrix descriptor."""
+    """Return meaning and error of a field of a matrix descriptor; the error is empty if the value is valid."""
     name, value = field.name, field.value
     if name in ("start address", "leading byte offset", "stride byte offset"):
         return f"{value * UNIT_BYTES} bytes", ""
@@ -135,7 +135,7 @@ def _shared_meaning(field: DescriptorField, swizzle: str | None, known: Mapping[
 
 
 def offset_notes(descriptor: SharedDescriptor, major: str) -> tuple[str, str]:
-    """Return the meaning of the offsets for a major, and their problem; empty if there is none."""
+    """Describe the offsets of a matrix descriptor for a major; return the meaning, and the error or an empty text."""
     swizzle = descriptor.swizzle
     rows, units = ("rows (columns of B)", "k") if major == "k" else ("k", "rows (columns of B)")
     size = swizzle.pattern_rows * swizzle.row_bytes
@@ -181,7 +181,7 @@ def instruction_fields(value: int, opcode: Opcode) -> tuple[DescriptorField, ...
 
 
 def _instruction_meaning(field: DescriptorField, opcode: Opcode) -> tuple[str, str]:
-    """Return the meaning and the problem of a field of an instruction descriptor."""
+    """Return meaning and error of a field of an instruction descriptor; the error is empty if the value is valid."""
     kind, name, value = KINDS[opcode.kind], field.name, field.value
     if name in "abd" or name == "scale_type":
         tables = {"d": kind.accumulators, "scale_type": kind.scale_types.get(opcode.scale_size or 0, {})}
@@ -215,7 +215,7 @@ def _instruction_meaning(field: DescriptorField, opcode: Opcode) -> tuple[str, s
 
 
 def readings(value: int) -> Iterator[tuple[Opcode, str]]:
-    """Yield every opcode that accepts an instruction descriptor, with the shape and types that it decodes to."""
+    """Yield every opcode that accepts an instruction descriptor, with the shape and types that are encoded."""
     for opcode in every_opcode():
         try:
             yield opcode, decode_instruction_descriptor(opcode, value).instruction.shape_and_types
@@ -224,7 +224,7 @@ def readings(value: int) -> Iterator[tuple[Opcode, str]]:
 
 
 def decoded_or_none(value: int, family: str) -> SharedDescriptor | None:
-    """Return a decoded matrix descriptor; None if it is not valid."""
+    """Return a decoded matrix descriptor, or None for an invalid descriptor."""
     try:
         return decode_descriptor(value, family)
     except OperandError:

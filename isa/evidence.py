@@ -1,4 +1,4 @@
-"""Evidence for the model of each instruction, and the recordings and publications that hold it."""
+"""Evidence for the model of each instruction: its level, and the files with recordings or published results."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ __all__ = ["Evidence", "Form", "Source", "evidence", "form_of", "forms_of", "sou
 
 
 class Evidence(Enum):
-    """Level of evidence for the model of an instruction, strongest first."""
+    """Level of evidence that the model of an instruction is bit-exact, strongest first."""
 
     RECORDED = "recorded"
     MEASURED = "measured"
@@ -28,7 +28,7 @@ class Evidence(Enum):
 
     @property
     def meaning(self) -> str:
-        """The level in one sentence."""
+        """Explanation of the evidence level in one sentence."""
         return _MEANINGS[self]
 
 
@@ -48,25 +48,26 @@ _MEANINGS = {
 
 @dataclass(frozen=True)
 class Form:
-    """What evidence is for: an instruction on an architecture, with the location of A."""
+    """Combination of instruction, architecture and location of A to which evidence refers."""
 
-    #: PTX text. For ``tcgen05``, the opcode with K and types in brackets: M and N only place operands.
+    #: PTX text of the instruction. For ``tcgen05``, the opcode with K and types in brackets: M and N only place
+    #: operands.
     instruction: str
     arch: str  #: Architecture of the GPU that executed the instruction
-    #: ``"shared"`` if A was read through a shared-memory descriptor, ``"registers"`` otherwise.
+    #: Location of A: ``"shared"`` if A was read through a shared-memory descriptor, ``"registers"`` otherwise.
     a_from: str = "registers"
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file that contains evidence."""
+    """File of recordings or published results, with the level of evidence that it supports."""
 
     level: Evidence  #: Level of evidence that the file supports
-    file: str  #: Path of the file in the folder of recordings
+    file: str  #: Path of the file relative to ``recordings/``
 
 
 def form_of(instruction: Instruction, arch: str, a_from: str | None, opcode: Opcode | None = None) -> Form:
-    """Return the form of an instruction; `a_from` None means registers.
+    """Return the evidence key of an instruction; if `a_from` is None, A is in registers.
 
     Without `opcode`, an instruction of ``tcgen05`` stands for all its opcodes, and has the evidence of none.
     """
@@ -79,13 +80,13 @@ def form_of(instruction: Instruction, arch: str, a_from: str | None, opcode: Opc
 
 
 def forms_of(instruction: Instruction, arch: str, opcode: Opcode | None = None) -> tuple[Form, ...]:
-    """Return the forms of an instruction: two for ``wgmma``, by the place of A, otherwise one."""
+    """Return the evidence keys of an instruction: for ``wgmma``, one for each location of A; otherwise one."""
     places = ("registers", "shared") if instruction.family == "wgmma" else ("registers",)
     return tuple(form_of(instruction, arch, place, opcode) for place in places)
 
 
 def sources(form: Form) -> tuple[Source, ...]:
-    """Return the files with evidence for a form, strongest first; none if it is only modelled."""
+    """Return the files with evidence for an evidence key, strongest first; none if the form is only modelled."""
     return _sources().get(form, ())
 
 
@@ -119,13 +120,13 @@ def evidence(instruction: Instruction, arch: str, a_from: str | None = None, opc
 
 
 def weakest(levels: Iterable[Evidence]) -> Evidence:
-    """Return the weakest of several levels."""
+    """Return the weakest of several levels of evidence."""
     return max(levels, key=list(Evidence).index)
 
 
 @lru_cache(maxsize=1)
 def _sources() -> dict[Form, tuple[Source, ...]]:
-    """Return the files of every form that has evidence, strongest first."""
+    """Return the files with evidence, strongest first, by instruction, architecture and location of A."""
     by_form: dict[Form, list[Source]] = {}
     for form, source in (*_recorded(), *_measured(), *_recorded_elsewhere()):
         if source not in by_form.setdefault(form, []):
@@ -134,7 +135,7 @@ def _sources() -> dict[Form, tuple[Source, ...]]:
 
 
 def _folder() -> Any:
-    from importlib import resources  # imported here, as gzip below: `import sptc` does not need it
+    from importlib import resources  # imported here and not at the top, as is gzip below: `import sptc` needs neither
 
     return resources.files("sptc") / "recordings"
 

@@ -7,46 +7,46 @@ __all__ = ["FORMATS", "Format", "Specials", "low_bit"]
 
 
 class Specials(Enum):
-    """Which of the highest codes of a format encode Inf or NaN."""
+    """Encoding of Inf and NaN in the highest codes of a number format."""
 
-    IEEE = "ieee"  #: top exponent: fraction 0 is Inf, anything else NaN
+    IEEE = "ieee"  #: largest exponent field: fraction 0 is Inf, any other fraction is NaN
     NAN = "nan"  #: the all-ones magnitude is NaN; there is no Inf
     NONE = "none"  #: every code is a finite number
 
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """One number format.
+    """Number format of operands, accumulators or block scales.
 
     Source: PTX ISA, alternate floating-point data formats; OCP MX v1.0; measured on an H200 for tf32 (a NaN whose
     fraction is non-zero only in the 13 dropped bits becomes Inf).
     """
 
     name: str  #: PTX type name without the dot
-    signed: bool  #: The code has a sign bit (float) or is a two's complement (integer)
-    #: Field widths; an integer has no exponent and counts its magnitude bits as fraction.
+    signed: bool  #: Whether codes have a sign bit (floats) or are two's complement (integers)
+    #: Widths of exponent and fraction in bits. An integer has no exponent; its magnitude bits count as fraction.
     exponent_bits: int = 0
     fraction_bits: int
     bias: int = 0  #: Bias of the exponent; 0 for integers
-    specials: Specials = Specials.NONE  #: Which codes are Inf and NaN
-    #: Exponent field 0 means zero and subnormals. False for ue8m0, whose code 0 is 2**-127.
+    specials: Specials = Specials.NONE  #: Encoding of Inf and NaN
+    #: Whether exponent field 0 encodes zero and subnormals. False for ue8m0, in which code 0 is 2**-127.
     subnormals: bool = True
-    #: Low bits of the register container that the hardware drops: 13 for tf32.
+    #: Number of low bits of the register container that the hardware drops: 13 for tf32, otherwise 0.
     ignored_low_bits: int = 0
 
     @property
     def is_integer(self) -> bool:
-        """Whether the codes are plain integers."""
+        """Whether the number format is an integer format."""
         return self.exponent_bits == 0
 
     @property
     def bits(self) -> int:
-        """Width of a code: sign, exponent and fraction."""
+        """Width of a code in bits: sign, exponent and fraction."""
         return int(self.signed) + self.exponent_bits + self.fraction_bits
 
     @property
     def container_bits(self) -> int:
-        """Width of the register container: the code and the ignored low bits (32 for tf32)."""
+        """Width of the register container in bits: the code and the ignored low bits (32 for tf32)."""
         return self.bits + self.ignored_low_bits
 
     @property
@@ -56,7 +56,7 @@ class Format:
 
     @property
     def maximum_exponent(self) -> int:
-        """Exponent of the largest finite number."""
+        """Exponent of the largest finite number of the format."""
         top = (1 << self.exponent_bits) - 1
         if self.specials is Specials.IEEE or (self.specials is Specials.NAN and self.fraction_bits == 0):
             top -= 1
@@ -64,7 +64,7 @@ class Format:
 
     @property
     def maximum(self) -> float:
-        """Largest finite value."""
+        """Largest finite value of the format."""
         if self.is_integer:
             return float((1 << self.fraction_bits) - 1)
         fraction = (1 << self.fraction_bits) - 1
@@ -85,7 +85,7 @@ def _float(name: str, exponent_bits: int, fraction_bits: int, specials: Specials
     )
 
 
-#: Every format by its PTX name.
+#: Number formats by PTX type name.
 FORMATS: dict[str, Format] = {
     record.name: record
     for record in (

@@ -1,4 +1,4 @@
-"""Placement of operands in the registers of threads: index maps, no values.
+"""Index maps of operands in the registers of threads; the maps contain no operand values.
 
 One formula serves every shape (PTX ISA 9.7.14.5 and 9.7.14.6.2; confirmed on an H200 for every sm_90 shape, type and
 selector). Notation: ``g = lane >> 2``, ``t = lane & 3``; a 32-bit register holds ``E`` elements, low bits first. For
@@ -33,21 +33,21 @@ WARP_LANES = 32
 class Fragment:
     """Map of a matrix to the registers of threads."""
 
-    #: Matrix coordinates of element j of register r of thread l, shape (threads, registers, E).
+    #: Matrix row and column of element j of register r of thread l, shape (threads, registers, E).
     rows: Index
     columns: Index
     shape: tuple[int, int]  #: Matrix shape
-    #: Width of an element; element j sits at bits ``[j * element_bits, (j + 1) * element_bits)``.
+    #: Width of an element in bits; element j of a register is in bits ``[j * element_bits, (j + 1) * element_bits)``.
     element_bits: int
 
     @property
     def registers(self) -> int:
-        """Registers per thread."""
+        """Number of registers per thread."""
         return self.rows.shape[1]
 
     @cached_property
     def positions(self) -> Index:
-        """Flat position ``(thread * registers + register) * E + j`` of every matrix element, shape `shape`."""
+        """Flat position ``(thread * registers + register) * E + j`` of each element, in the shape of the matrix."""
         positions = np.empty(self.shape, np.intp)
         positions[self.rows, self.columns] = np.arange(self.rows.size).reshape(self.rows.shape)
         return positions
@@ -70,7 +70,7 @@ def _fragment(rows: Index, columns: Index, shape: tuple[int, int], element_bits:
 
 @lru_cache(maxsize=256)
 def a_fragment(instruction: Instruction) -> Fragment:
-    """Map A: rows of A and *stored* columns, K/2 of them for a sparse instruction.
+    """Return the register map of A: rows of A and *stored* columns (K/2 for a sparse instruction).
 
     It is the dense fragment of K/2, applied to the compressed matrix. For wgmma it is the fragment of A in registers.
     """
@@ -85,7 +85,7 @@ def a_fragment(instruction: Instruction) -> Fragment:
 
 @lru_cache(maxsize=256)
 def b_fragment(instruction: Instruction) -> Fragment:
-    """Map B of ``mma``: logical rows k and columns n. wgmma reads B from shared memory instead."""
+    """Return the register map of B of ``mma``: rows k, columns n. ``wgmma`` reads B from shared memory instead."""
     if instruction.family != "mma":
         raise ValueError(f"B of {instruction} is not held in registers")
     bits = instruction.container_bits
@@ -96,7 +96,7 @@ def b_fragment(instruction: Instruction) -> Fragment:
 
 @lru_cache(maxsize=256)
 def accumulator_fragment(instruction: Instruction) -> Fragment:
-    """Map C and D. They share one map: their types are equal in every instruction covered."""
+    """Return the register map that C and D share: they have the same type in every modelled instruction."""
     bits = instruction.d.bits
     per_register = 32 // bits
     registers = instruction.m * instruction.n // (per_register * instruction.threads)
@@ -111,17 +111,17 @@ def accumulator_fragment(instruction: Instruction) -> Fragment:
 class MetadataMap:
     """Map of the metadata nibbles to register bits."""
 
-    #: Thread whose metadata register holds the nibble, and lowest bit of the nibble in that register; shape (m,
+    #: Thread of each metadata nibble, and lowest bit of the nibble in the thread's metadata register; shape (m,
     #: chunks).
     lanes: Index
     low_bits: Index
-    #: Always None: a thread has one metadata register. (The map of tensor memory has columns.)
+    #: Always None, since a thread has one metadata register. Only maps of tensor memory have columns.
     columns: None = None
 
 
 @lru_cache(maxsize=512)
 def metadata_map(instruction: Instruction, sparsity_selector: int) -> MetadataMap:
-    """Map the metadata operand of a sparse instruction; the selector is below ``instruction.sparsity_selectors``.
+    """Return the register map of the metadata; the selector is below ``instruction.sparsity_selectors``.
 
     A selected lane holds four chunks of each of two rows if elements have 16 bits or more; otherwise it holds eight
     chunks of one row. The bits of other lanes are ignored.
@@ -145,14 +145,14 @@ def metadata_map(instruction: Instruction, sparsity_selector: int) -> MetadataMa
 class ScaleMap:
     """Map of the block scales of one operand to register bytes."""
 
-    #: Thread whose scale register holds the scale, and byte of that register; shape (m or n, scale_size).
+    #: Thread of each block scale, and byte of the scale in the thread's scale register; shape (m or n, scale_size).
     lanes: Index
     bytes: Index
 
 
 @lru_cache(maxsize=256)
 def scale_map(instruction: Instruction, operand: str, byte_id: int, thread_id: int) -> ScaleMap:
-    """Map the block scales of operand ``"a"`` or ``"b"``.
+    """Return the register map of the block scales of operand ``"a"`` or ``"b"``.
 
     `byte_id` is the first byte: 0 to 3 for 1X, 0 or 2 for 2X, 0 for 4X. `thread_id` is thread pair 0 or 1 for A, thread
     0 to 3 for B.

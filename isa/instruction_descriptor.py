@@ -15,7 +15,7 @@ __all__ = [
     "m_unit",
 ]
 
-#: Fields of the descriptor: low bit and width (PTX ISA, instruction descriptor; one table for each group of kinds).
+#: Descriptor fields: lowest bit, width in bits (PTX ISA, instruction descriptor; one table for each group of kinds).
 _PLAIN = {"sparsity_selector": (0, 2), "sparse": (2, 1), "saturate": (3, 1), "d": (4, 2), "a": (7, 3), "b": (10, 3),
           "negate_a": (13, 1), "negate_b": (14, 1), "transpose_a": (15, 1), "transpose_b": (16, 1),
           "n": (17, 6), "m": (24, 5), "max_shift": (30, 2)}  # fmt: skip
@@ -27,24 +27,24 @@ _PACKED = {**_SCALED, "b": (10, 2), "k": (31, 1)}
 
 @dataclass(frozen=True, kw_only=True)
 class InstructionDescriptor:
-    """A decoded instruction descriptor."""
+    """A decoded instruction descriptor of ``tcgen05.mma``."""
 
-    #: Shape, types and saturation, combined with the kind and scale size of the opcode.
+    #: Instruction with the shape, types and saturation of the descriptor, and the kind and scale size of the opcode.
     instruction: Instruction
     sparsity_selector: int = 0
-    #: Negate the elements of A and of B.
+    #: Whether the elements of A and of B are negated.
     negate_a: bool = False
     negate_b: bool = False
     #: Whether A and B are MN-major in shared memory.
     transpose_a: bool = False
     transpose_b: bool = False
-    #: Byte of the tensor-memory word that holds the first block scale.
+    #: Byte (0 to 3) of the tensor-memory word that holds the first block scale of A and of B.
     scale_id_a: int = 0
     scale_id_b: int = 0
     max_shift: int = 0  #: Maximum shift of B when it is reused with ``.ws``: 0, 8, 16 or 32 columns
 
 
-#: Maximum shifts of B in columns, by code.
+#: Maximum shift of B in columns, indexed by the code in the instruction descriptor.
 MAX_SHIFTS = (0, 8, 16, 32)
 
 
@@ -89,7 +89,7 @@ def decode_instruction_descriptor(opcode: Opcode, idesc: int) -> InstructionDesc
 
 
 def _check_form(opcode: Opcode, fields: dict[str, int], where: str) -> None:
-    """Raise if the bits of sparsity, K or saturation do not fit the opcode."""
+    """Raise if the sparsity, K or saturation field of an instruction descriptor contradicts the opcode."""
     if opcode.sparse and not fields["sparse"]:
         raise OperandError(f"{where} is of a dense instruction; bit 2 must be 1 for '.sp'")
     if fields["sparse"] and not opcode.sparse:
@@ -149,18 +149,18 @@ def encode_instruction_descriptor(opcode: Opcode, descriptor: InstructionDescrip
 
 
 def descriptor_fields(opcode: Opcode) -> dict[str, tuple[int, int]]:
-    """Return low bit and width of each field in the descriptor of an opcode."""
+    """Return lowest bit and width in bits of each field of an opcode's instruction descriptor."""
     kind = KINDS[opcode.kind]
     return _PLAIN if not kind.scales else _SCALED if kind.transposes else _PACKED
 
 
 def m_unit(opcode: Opcode) -> int:
-    """Return the number of rows per unit of the M field."""
+    """Return the number of matrix rows that one unit of the M field stands for."""
     return 128 if KINDS[opcode.kind].scales else 16
 
 
 def _check_fields(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> None:
-    """Raise for values that the fields have no code for."""
+    """Raise for a shape, type or shift that an instruction descriptor cannot encode."""
     kind, instruction = KINDS[opcode.kind], descriptor.instruction
     a, b, d = instruction.a.name, instruction.b.name, instruction.d.name
     for role, name, table in (("A", a, kind.types), ("B", b, kind.types), ("D", d, kind.accumulators)):
@@ -181,7 +181,7 @@ def _check_fields(opcode: Opcode, descriptor: InstructionDescriptor, where: str)
 
 
 def _check(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> None:
-    """Raise for values that the fields can hold but the instruction does not have."""
+    """Raise for a shape, type or option that a descriptor can encode but the instruction does not support."""
     kind, instruction = KINDS[opcode.kind], descriptor.instruction
     a, b, n = instruction.a, instruction.b, instruction.n
     for name, value, accepted in (("M", instruction.m, opcode.rows), ("N", n, opcode.columns)):
@@ -218,7 +218,7 @@ def _check(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> Non
 
 
 def _numbers(choices: tuple[int, ...]) -> str:
-    """Return accepted numbers as text; a long sequence with equal steps as first, last and step."""
+    """Return accepted numbers as text for a message; a long sequence with equal steps as first, last and step."""
     step = choices[-1] - choices[-2] if len(choices) > 1 else 0
     if len(choices) > 5 and choices == tuple(range(choices[0], choices[-1] + 1, step)):
         return f"{choices[0]} to {choices[-1]} in steps of {step}"

@@ -27,24 +27,24 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Instruction:
-    """One instruction, parsed and checked."""
+    """Parsed and checked PTX instruction."""
 
     family: str  #: Instruction family: ``mma``, ``wgmma`` or ``tcgen05``
-    sparse: str  #: The ``.sp`` variant as written, empty for a dense instruction
-    #: Logical shape; of all CTAs together for tcgen05.
+    sparse: str  #: ``.sp`` qualifier as written; empty for a dense instruction
+    #: Logical shape M, N and K; for tcgen05, of all CTAs together.
     m: int
     n: int
     k: int
-    #: Element formats. wgmma and tcgen05 accumulate into D, so there `c` equals `d`.
+    #: Number formats of A, B, C and D. wgmma and tcgen05 accumulate into D, so their `c` equals `d`.
     a: Format
     b: Format
     c: Format
     d: Format
-    kind: str  #: ``.kind::`` name; empty without one
-    satfinite: bool  #: Integer results are clamped instead of wrapped
-    scale_size: int | None  #: N of ``.scale_vec::NX``, with defaults applied; None without block scaling
+    kind: str  #: Name after ``.kind::``; empty without this qualifier
+    satfinite: bool  #: Whether integer results are clamped instead of wrapped
+    scale_size: int | None  #: N of ``.scale_vec::NX`` or its default; None without block scales
     scale_format: Format | None  #: Format of the block scales
-    architectures: tuple[str, ...]  #: Architectures that have the instruction
+    architectures: tuple[str, ...]  #: Architectures that support the instruction
 
     @property
     def shape(self) -> str:
@@ -74,14 +74,14 @@ class Instruction:
 
     @property
     def granularity(self) -> Granularity | None:
-        """Sparsity pattern; None for a dense instruction."""
+        """Sparsity pattern of A; None for a dense instruction."""
         if not self.sparse:
             return None
         return GRANULARITIES[{4: "4:8", 32: "1:2"}.get(self.container_bits, "2:4")]
 
     @property
     def rule(self) -> Rule | None:
-        """Which metadata nibbles are defined; None for a dense instruction."""
+        """Rule for legal metadata nibbles; None for a dense instruction."""
         if not self.sparse:
             return None
         if self.a.name == "tf32":
@@ -92,22 +92,22 @@ class Instruction:
 
     @property
     def stored_k(self) -> int:
-        """Stored columns of A: K/2 if sparse, K if dense."""
+        """Number of stored columns of A: K/2 for a sparse instruction, K for a dense one."""
         return self.k // 2 if self.sparse else self.k
 
     @property
     def chunks(self) -> int:
-        """Metadata nibbles per row of A; 0 for a dense instruction."""
+        """Number of metadata nibbles per row of A; 0 for a dense instruction."""
         return self.k // self.granularity.logical if self.granularity else 0
 
     @property
     def chunk_bytes(self) -> int:
-        """Bytes of stored A per nibble: two units of 16 or 8 bits; 0 for a dense instruction."""
+        """Bytes of stored A per metadata nibble: two units of 16 or 8 bits; 0 for a dense instruction."""
         return self.granularity.stored * self.container_bits // 8 if self.granularity else 0
 
     @property
     def sparsity_selectors(self) -> int:
-        """Number of valid sparsity selectors, which begin at 0.
+        """Number of valid sparsity selectors, counted from 0.
 
         The metadata registers of a quad hold 32 nibbles for its two rows of A; the selector picks the lanes that are
         read. For tcgen05 with 8 chunks a row, PTX names four selectors; only for the first two is it known which
@@ -117,17 +117,17 @@ class Instruction:
 
     @property
     def threads(self) -> int:
-        """Threads that hold the operands in registers: 32, 128 for wgmma, none for tcgen05."""
+        """Number of threads that hold the operands in registers: 32 for mma, 128 for wgmma, 0 for tcgen05."""
         return {"mma": 32, "wgmma": 128, "tcgen05": 0}[self.family]
 
     @property
     def span(self) -> int | None:
-        """Logical columns along K that share one block scale; None without block scaling."""
+        """Number of logical columns along K that share one block scale; None without block scaling."""
         return self.k // self.scale_size if self.scale_size else None
 
     @property
     def shape_and_types(self) -> str:
-        """Shape and types, which ``tcgen05`` takes from its descriptor, for example ``m128n8k32.f32.f16.f16``."""
+        """Shape and types, for example ``m128n8k32.f32.f16.f16``; ``tcgen05`` has them in a descriptor."""
         words = [self.shape, *(["satfinite"] if self.satfinite else []), self.d.name, self.a.name, self.b.name]
         return ".".join([*words, *([self.scale_format.name] if self.scale_format else [])])
 
@@ -265,14 +265,14 @@ def _operand_types(words: _Words) -> tuple[str, str, str, str, str]:
 
 
 class _Candidates:
-    """Variants of a family that match all qualifiers checked so far."""
+    """Rows of the PTX syntax table that match all qualifiers checked so far."""
 
     def __init__(self, words: _Words) -> None:
         self.rows: list[Variant] = [row for row in VARIANTS if row.family == words.family]
         self._text = words.text
 
     def narrow(self, part: str, value: object, accepted: Callable[[Variant], Sequence[object]]) -> None:
-        """Keep the variants that accept `value`; raise if there is none."""
+        """Keep the table rows that accept `value`; raise if no row does."""
         kept = [row for row in self.rows if value in accepted(row)]
         if not kept:
             choices = list(dict.fromkeys(_spell(choice) for row in self.rows for choice in accepted(row)))
@@ -344,12 +344,12 @@ def _spell(value: object) -> str:
 
 
 def one_of(choices: Sequence[str]) -> str:
-    """Return choices as text for a message: ``x, y or z``."""
+    """Return accepted choices as text for a message: ``x, y or z``."""
     return choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"
 
 
 def _scale_size(row: Variant, word: str, stype: str, text: str) -> int | None:
-    """Check ``.scale_vec`` and the scale type against `row`; return the size that applies."""
+    """Check ``.scale_vec`` and the scale type against a row of the syntax table; return the number of block scales."""
     if not row.scales:
         return None
     kind = f"'.kind::{row.kind}'"
@@ -365,7 +365,7 @@ def _scale_size(row: Variant, word: str, stype: str, text: str) -> int | None:
 
 
 def instructions_of(row: Variant) -> Iterator[Instruction]:
-    """Yield every instruction of one row of :data:`VARIANTS`, with and without ``.satfinite``."""
+    """Yield every instruction of one row of the syntax table :data:`VARIANTS`, with and without ``.satfinite``."""
     choices = product(
         row.sparse,
         row.shapes,
@@ -378,14 +378,14 @@ def instructions_of(row: Variant) -> Iterator[Instruction]:
 
 
 def every_instruction(family: str | None = None) -> Iterator[Instruction]:
-    """Yield every instruction of :data:`VARIANTS`, or of one family."""
+    """Yield every modelled ``mma`` and ``wgmma`` instruction, or only those of one family."""
     for row in VARIANTS:
         if family in (None, row.family):
             yield from instructions_of(row)
 
 
 def require_architecture(instruction: Instruction, arch: str) -> None:
-    """Raise an `InstructionError` unless `arch` has `instruction`; the message names the architectures that have it."""
+    """Raise an `InstructionError` unless `arch` supports `instruction`; the message names architectures that do."""
     if not is_word_of(arch, ARCHITECTURES):
         raise InstructionError(
             f"{shown(arch)} is no known architecture; expected {one_of([*map(repr, ARCHITECTURES)])}."
@@ -395,6 +395,6 @@ def require_architecture(instruction: Instruction, arch: str) -> None:
 
 
 def lacking(name: str, instruction: Instruction, having: Sequence[str]) -> InstructionError:
-    """Return the error for an instruction that an architecture or target lacks; it names those that have it."""
+    """Return the error for an instruction that an architecture or target lacks; it names those that support it."""
     verb = "has" if len(having) == 1 else "have"
     return InstructionError(f"{name} does not have {instruction}; {', '.join(having)} {verb} it.")

@@ -19,9 +19,9 @@ __all__ = ["ProductTiming", "Tile", "dense_twin", "product_timing"]
 _SMS = 132
 _ROWS, _COLUMNS = 64, 8
 _MOST_COLUMNS = 256
-#: Bytes of metadata per row of A and instruction.
+#: Bytes of metadata per row of A and per instruction.
 _METADATA_BYTES = 4
-#: Fitted: fixed cycles of a kernel; bytes per cycle into the shared memory of an SM; bytes of results per cycle.
+#: Fitted constants: fixed cycles of a kernel; bytes per cycle into the shared memory of an SM; result bytes per cycle.
 _LAUNCH, _FILL, _STORE = 8000, 300, 2180
 
 
@@ -29,9 +29,9 @@ _LAUNCH, _FILL, _STORE = 8000, 300, 2180
 class Tile:
     """Tile of D that one CTA computes, in elements."""
 
-    #: Rows, a multiple of 64. Each 64 rows have a warpgroup; the warpgroups share the tensor cores of an SM.
+    #: Number of rows, a multiple of 64. A warpgroup computes 64 rows; all warpgroups share the tensor cores of an SM.
     rows: int = 128
-    columns: int = 256  #: Columns, a multiple of 8. One instruction computes up to 256 of them.
+    columns: int = 256  #: Number of columns, a multiple of 8. One instruction computes at most 256.
 
     def __post_init__(self) -> None:
         if self.rows <= 0 or self.rows % _ROWS or self.columns <= 0 or self.columns % _COLUMNS:
@@ -44,23 +44,23 @@ class Tile:
 class ProductTiming:
     """Timing of a matrix product in cycles of the SM clock."""
 
-    cycles: int  #: Whole kernel
-    waves: int  #: Tiles that each SM computes one after another
-    #: Cycles in which tiles are multiplied, and in which results are written; the rest of `cycles` is constant.
+    cycles: int  #: Cycles of the whole kernel
+    waves: int  #: Number of tiles that each SM computes one after another
+    #: Cycles for multiplying tiles, and cycles for writing results; the rest of `cycles` is constant.
     multiplying: int
     storing: int
     bound_by: str  #: Resource that limits the rate: ``"tensor core"`` or ``"shared memory"``
 
 
 def dense_twin(instruction: Instruction) -> Instruction:
-    """Return the dense instruction of the same types with as many bytes of stored A."""
+    """Return the dense instruction with the same types and the same number of stored columns of A."""
     return replace(instruction, sparse="", k=instruction.stored_k)
 
 
 def product_timing(
     instruction: Instruction, shape: tuple[int, int, int], tile: Tile | None = None, result_bytes: int | None = None
 ) -> ProductTiming:
-    """Return the timing of a matrix product by a ``wgmma``; raise an `InstructionError` unless it is one of sm_90.
+    """Return the timing of a product by ``wgmma`` on sm_90; raise an `InstructionError` for any other instruction.
 
     The shape is M, N and K. The tile, by default 128 x 256 as in cuSPARSELt, determines N; that of the instruction is
     ignored. `result_bytes` is the size of an element of D in memory, by default that of the accumulator.

@@ -10,7 +10,7 @@ from .names import resolve
 
 __all__ = ["WgmmaSequence"]
 
-#: Limit above the number of registers of any operand.
+#: Upper bound on the number of registers of an operand.
 _MOST_REGISTERS = 256
 
 
@@ -26,10 +26,10 @@ class _Use:
 
 @dataclass
 class _Group:
-    """Register and buffer accesses of a group: the multiplications that one wait completes together."""
+    """Register and buffer accesses of a group: the multiplications between two ``wgmma.commit_group``."""
 
     registers: dict[Hashable, _Use] = field(default_factory=dict)
-    buffers: dict[Hashable, _Use] = field(default_factory=dict)  # buffers that the multiplication names
+    buffers: dict[Hashable, _Use] = field(default_factory=dict)  # shared-memory buffers that the multiplications read
 
 
 class WgmmaSequence:
@@ -62,8 +62,8 @@ class WgmmaSequence:
     def __init__(self) -> None:
         self._calls = 0
         self._fenced = False
-        self._used: dict[Hashable, _Use] = {}  # registers written since the last fence
-        self._unfenced: dict[Hashable, _Use] = {}  # buffers of shared memory written since the last proxy fence
+        self._used: dict[Hashable, _Use] = {}  # registers accessed since the last wgmma.fence
+        self._unfenced: dict[Hashable, _Use] = {}  # buffers of shared memory written since the last fence.proxy.async
         self._open = _Group()
         self._committed: list[_Group] = []
 
@@ -98,12 +98,12 @@ class WgmmaSequence:
         self._access("buffer", "written", buffers)
 
     def fence_proxy(self) -> None:
-        """Issue ``fence.proxy.async``: later multiplications see all writes to shared memory before it."""
+        """Issue ``fence.proxy.async``: later multiplications see all earlier writes to shared memory."""
         self._calls += 1
         self._unfenced.clear()
 
     def fence(self) -> None:
-        """Issue ``wgmma.fence``: later multiplications see all register writes before it."""
+        """Issue ``wgmma.fence``: later multiplications see all earlier register writes."""
         self._calls += 1
         self._fenced = True
         self._used.clear()
@@ -177,13 +177,13 @@ class WgmmaSequence:
         self._open.buffers |= dict.fromkeys(buffers or (), _Use(self._calls, "read"))
 
     def commit_group(self) -> None:
-        """Issue ``wgmma.commit_group``: the multiplications since the last one become a group, which may be empty."""
+        """Issue ``wgmma.commit_group``: multiplications since the previous commit form a group, which may be empty."""
         self._calls += 1
         self._committed.append(self._open)
         self._open = _Group()
 
     def wait_group(self, pending: int) -> None:
-        """Issue ``wgmma.wait_group N`` with N = `pending`: all groups except the last N are finished.
+        """Issue ``wgmma.wait_group N`` with N = `pending`: all groups except the latest N are finished afterwards.
 
         Raises
         ------
@@ -224,7 +224,7 @@ class WgmmaSequence:
 
 
 def _names(operand: str, given: Iterable[Hashable]) -> list[Hashable]:
-    """Return the names of an operand, at most `_MOST_REGISTERS` + 1 of them, since the iterable may be endless."""
+    """Return the register or buffer names of an operand, at most `_MOST_REGISTERS` + 1: the iterable may be endless."""
     kind = "buffer" if operand == "shared" else "register"
     try:
         names = list(islice(given, _MOST_REGISTERS + 1))

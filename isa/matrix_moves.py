@@ -1,4 +1,4 @@
-"""``ldmatrix`` and ``stmatrix``: their forms, and the map between registers and rows of shared memory.
+"""``ldmatrix`` and ``stmatrix``: syntax, and index maps between registers and rows of shared memory.
 
 Every form moves rows of 16 bytes; one lane supplies the address of each row. Notation: ``g = lane >> 2``,
 ``t = lane & 3``. Sources, by shape:
@@ -31,7 +31,7 @@ from .text import parser
 __all__ = ["ROW_BYTES", "MatrixMove", "MatrixMoveMap", "every_matrix_move", "matrix_move_map", "parse_matrix_move"]
 
 Index = NDArray[np.intp]
-#: Bytes of one row, and its alignment.
+#: Size and alignment of one matrix row in shared memory, in bytes.
 ROW_BYTES = 16
 
 #: Syntax of PTX ISA 9: opcode, shape, types, numbers of matrices, without or with ``.trans``.
@@ -54,39 +54,39 @@ _TYPES = ("b16", "b8", "b8x16", "b6x16_p32", "b4x16_p64")
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixMove:
-    """One form of ``ldmatrix`` or ``stmatrix``, parsed and checked."""
+    """Parsed and checked ``ldmatrix`` or ``stmatrix`` instruction."""
 
     opcode: str  #: Opcode, ``ldmatrix`` or ``stmatrix``
     shape: str  #: Shape qualifier of one matrix, for example ``m8n8``
-    matrices: int  #: Number of matrices that are moved
-    transposed: bool  #: A row of memory is a column of the matrix in the registers
-    element: str  #: Type in the registers: ``b16``, ``b8`` or ``b8x16``
-    #: Padded format in memory, ``b6x16_p32`` or ``b4x16_p64``; empty if memory and registers have the same format.
+    matrices: int  #: Number of matrices that the instruction moves
+    transposed: bool  #: Whether a row of memory is a column of the matrix in the registers
+    element: str  #: Element type in the registers: ``b16``, ``b8`` or ``b8x16``
+    #: Padded element type in memory, ``b6x16_p32`` or ``b4x16_p64``; empty if memory and registers have the same type.
     source: str
 
     @property
     def element_bits(self) -> int:
-        """Bits of an element in memory: 16, 8, 6 or 4."""
+        """Width of an element in memory in bits: 16, 8, 6 or 4."""
         return {"": self.container_bits, "b6x16_p32": 6, "b4x16_p64": 4}[self.source]
 
     @property
     def container_bits(self) -> int:
-        """Container width of an element in a register: 16 or 8."""
+        """Container width of an element in a register in bits: 16 or 8."""
         return 16 if self.element == "b16" else 8
 
     @property
     def rows(self) -> int:
-        """Rows of memory that hold one matrix."""
+        """Number of rows of memory that hold one matrix."""
         return 16 if self.shape == "m16n16" else 8
 
     @property
     def row_elements(self) -> int:
-        """Elements of one row of memory."""
+        """Number of elements in one row of memory."""
         return 8 * ROW_BYTES // self.container_bits
 
     @property
     def registers(self) -> int:
-        """Registers per thread."""
+        """Number of registers per thread."""
         return self.matrices * self.rows // 8
 
     def __str__(self) -> str:
@@ -98,7 +98,7 @@ class MatrixMove:
 
 
 def every_matrix_move() -> tuple[MatrixMove, ...]:
-    """Return every form of the two instructions."""
+    """Return every modelled form of ``ldmatrix`` and ``stmatrix``."""
     return tuple(
         MatrixMove(
             opcode=opcode,
@@ -180,7 +180,7 @@ def parse_matrix_move(text: str) -> MatrixMove:
 class MatrixMoveMap:
     """Map of register elements to elements of shared memory, and the lanes that supply the row addresses."""
 
-    #: Matrix, row of memory within it, and element of that row, of element j of register r of thread l; shape (32,
+    #: Position in memory of element j of register r of thread l: matrix, row, and element of the row; shape (32,
     #: registers, E).
     matrices: Index
     rows: Index
@@ -190,13 +190,13 @@ class MatrixMoveMap:
     row_low_bits: Index
     #: Lowest bit of the element in its register, shape (E,). Bits of the container above the element are zero.
     register_low_bits: Index
-    #: Lane that supplies the address of the row, shape (matrices, rows). Addresses of other lanes are ignored.
+    #: Lane that supplies the address of each row, shape (matrices, rows). Addresses of other lanes are ignored.
     address_lanes: Index
 
 
 @lru_cache(maxsize=64)
 def matrix_move_map(move: MatrixMove) -> MatrixMoveMap:
-    """Map the registers of a form to the rows of memory.
+    """Return the map between the registers of an ``ldmatrix`` or ``stmatrix`` and the rows of memory.
 
     A row of a padded format holds 16 elements from its low bit on, and padding above them: six-bit elements take 12
     bytes, four-bit elements 8 bytes (PTX ISA 9.7.14.5.15). The order of bits, and the place of an element in the low

@@ -1,4 +1,4 @@
-"""Shared-memory matrix descriptors, and the addresses of the elements they describe: index maps, no values.
+"""Shared-memory matrix descriptors, and index maps from operand elements to byte addresses.
 
 A 64-bit matrix descriptor gives the placement of an operand of ``wgmma`` or ``tcgen05.mma`` in shared memory. It places
 *units* of 16 bytes; :class:`Swizzle` then permutes the units.
@@ -31,7 +31,7 @@ __all__ = [
 
 Index = NDArray[np.intp]
 
-#: Bytes of a unit, which descriptors and swizzles move as a whole.
+#: Size of a unit in bytes; descriptors and swizzles move whole units.
 UNIT_BYTES = 16
 _FIELD_BITS = 14
 _FIELD_MASK = (1 << _FIELD_BITS) - 1
@@ -50,18 +50,18 @@ class Swizzle:
     """
 
     name: str  #: PTX name
-    row_bytes: int  #: Width of the pattern in bytes; one unit without swizzle
+    row_bytes: int  #: Width of the swizzle pattern in bytes; one unit without swizzle
     atom_bytes: int = UNIT_BYTES  #: Granularity of the permutation in bytes
-    #: Rows of the pattern; the stride offset leads from one pattern to the next.
+    #: Number of rows of the swizzle pattern; the stride offset leads from one pattern to the next.
     pattern_rows: int = 8
 
     @property
     def units(self) -> int:
-        """Units per row of the pattern."""
+        """Number of 16-byte units per row of the swizzle pattern."""
         return self.row_bytes // UNIT_BYTES
 
     def apply(self, address: Any, base_offset: Any = 0) -> Any:
-        """Permute a byte address, or an array of them."""
+        """Apply the swizzle to a byte address, or to an array of byte addresses."""
         return address ^ (((address >> 7) - base_offset) & self.row_bytes // self.atom_bytes - 1) * self.atom_bytes
 
 
@@ -111,11 +111,11 @@ class SharedDescriptor:
     stride_offset: int
     #: Row of banks, modulo 8, at which the swizzle pattern starts; 0 if it starts at its natural boundary.
     base_offset: int
-    swizzle: Swizzle  #: Swizzle: the permutation of the units
+    swizzle: Swizzle  #: Swizzle mode: the permutation of 16-byte units
 
 
 def decode_descriptor(value: int, family: str = "wgmma") -> SharedDescriptor:
-    """Split a descriptor of 64 bits of ``"wgmma"`` or ``"tcgen05"``, whose formats differ, into its fields.
+    """Decode a 64-bit matrix descriptor of ``"wgmma"`` or ``"tcgen05"``; the two families have different formats.
 
     Raise an `OperandError` if it is not a 64-bit number, sets a reserved bit, or has an undefined fixed field or
     swizzle mode.
@@ -163,7 +163,7 @@ def encode_descriptor(
     base_offset: int = 0,
     family: str = "wgmma",
 ) -> int:
-    """Build a descriptor, the inverse of :func:`decode_descriptor`.
+    """Encode a matrix descriptor, the inverse of :func:`decode_descriptor`.
 
     Parameters
     ----------
@@ -205,23 +205,23 @@ def encode_descriptor(
 
 @dataclass(frozen=True, eq=False)
 class SharedMap:
-    """Map of a matrix to shared memory."""
+    """Map of matrix elements to bytes and bits of shared memory."""
 
-    #: Byte that holds the lowest bit of the element, and position of that bit in the byte (0 for whole bytes); shape
+    #: Byte that holds the lowest bit of each element, and position of this bit in the byte (0 for whole bytes); shape
     #: (mn, k).
     addresses: Index
     low_bits: Index
     element_bits: int
 
     def first_beyond(self, size: int) -> int | None:
-        """Return the lowest byte address at or above `size` that an element occupies; None if there is none."""
+        """Return the lowest byte address at or above `size` that an element occupies; else None."""
         last = self.addresses + (self.low_bits + self.element_bits - 1) // 8
         beyond = last >= size
         return max(size, int(self.addresses[beyond].min())) if beyond.any() else None
 
 
 def unit_address(descriptor: SharedDescriptor, outer: Any, unit: Any, major: str) -> Any:
-    """Return the byte address of a unit, an integer or an array of integers.
+    """Return the byte address of a 16-byte unit of an operand, as an integer or an array of integers.
 
     `outer` is the row or column of the operand if `major` is ``"k"``, otherwise its k; `unit` is the index of the unit
     along the other dimension.
@@ -244,7 +244,7 @@ def unit_address(descriptor: SharedDescriptor, outer: Any, unit: Any, major: str
 def shared_map(
     descriptor: SharedDescriptor, mn: int, k: int, element_bits: int, *, major: str = "k", unit_elements: int = 0
 ) -> SharedMap:
-    """Map an operand in shared memory.
+    """Return the map of an operand to shared memory.
 
     Parameters
     ----------
@@ -280,7 +280,7 @@ def shared_map(
 def operand_map(
     instruction: Instruction, operand: str, descriptor: SharedDescriptor, *, transposed: bool = False
 ) -> SharedMap:
-    """Map A, whose stored columns are mapped, or B of a ``wgmma``: shape (m, stored k) or (n, k).
+    """Return the shared-memory map of A, shape (m, stored k), or of B, shape (n, k), of a ``wgmma``.
 
     With `transposed`, imm-trans, the operand is MN-major instead of K-major.
     """

@@ -29,19 +29,19 @@ __all__ = [
 ]
 
 UNITS_PER_CHUNK = 4
-#: Width of a unit in bits for elements of 16 or 32 bits; for narrower elements it is 8.
+#: Width of a metadata unit in bits for elements of 16 or 32 bits; the unit of narrower elements has 8 bits.
 _WIDE_UNIT_BITS = 16
 
 
 @dataclass(frozen=True)
 class Granularity:
-    """Sparsity pattern: of every `logical` neighbouring elements of a row of A, `stored` are stored.
+    """Sparsity pattern: `stored` of every `logical` neighbouring elements of a row of A are stored.
 
     Source: PTX ISA 9.7.14.6.1. For 1:2 (tf32) a unit is half an element, for 4:8 a pair of elements.
     """
 
-    name: str  #: Name: ``1:2``, ``2:4`` or ``4:8`` (pair-wise)
-    #: Stored elements and logical columns of A per chunk, that is per nibble.
+    name: str  #: Name of the pattern: ``1:2``, ``2:4`` or ``4:8`` (pair-wise)
+    #: Stored elements and logical columns of A per chunk; each chunk has one metadata nibble.
     stored: int
     logical: int
 
@@ -53,11 +53,11 @@ GRANULARITIES: dict[str, Granularity] = {
 
 @dataclass(frozen=True)
 class Rule:
-    """Set of metadata nibbles that an instruction defines."""
+    """Rule for metadata: the set of legal nibbles of a group of instructions."""
 
     name: str  #: Name of the rule, a key in :data:`RULES`
-    legal: frozenset[int]  #: Nibbles that the rule defines
-    meaning: str  #: The rule as a phrase for messages
+    legal: frozenset[int]  #: Metadata nibbles that are legal under the rule
+    meaning: str  #: Rule in words, as part of a message
     source: str  #: PTX section that states the rule
 
 
@@ -65,12 +65,12 @@ Nibble = TypeVar("Nibble", int, NDArray)
 
 
 def indices(value: Nibble) -> tuple[Nibble, Nibble]:
-    """Split a nibble, or an array of them, into its unit indices ``(i0, i1)``."""
+    """Split a metadata nibble, or an array of nibbles, into its unit indices ``(i0, i1)``."""
     return value & 3, value >> 2
 
 
 def nibble(i0: int, i1: int) -> int:
-    """Join two unit indices into a nibble."""
+    """Join two unit indices into a metadata nibble."""
     return i0 | i1 << 2
 
 
@@ -91,7 +91,7 @@ def join_nibbles(nibbles: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def swap_for_mux3(value: int) -> bool:
-    """Return whether the two stored elements of a plain nibble are swapped before two 3:1 multiplexers.
+    """Return whether the two stored elements of a plain metadata nibble are swapped in front of two 3:1 multiplexers.
 
     The multiplexer of slot 0 reaches units 0 to 2, that of slot 1 units 1 to 3. Swapping the stored elements together
     with their indices turns the twelve plain nibbles into the seven that the pair can serve.
@@ -102,7 +102,7 @@ def swap_for_mux3(value: int) -> bool:
     return bool(n0 & ~n3 | n1 & ~n2)
 
 
-#: Multiplexers of a chunk on each architecture: ``mux4`` is two 4:1 multiplexers, ``mux3`` two 3:1 multiplexers.
+#: Multiplexers per chunk, by architecture: ``mux4`` is two 4:1 multiplexers, ``mux3`` two 3:1 multiplexers.
 MUX_OF_ARCHITECTURE = {
     "sm_80": "mux4",
     "sm_86": "mux4",
@@ -114,7 +114,7 @@ MUX_OF_ARCHITECTURE = {
 
 
 def reachable(value: int, rule: str, mux: str) -> tuple[bool, bool]:
-    """Return whether stored slots 0 and 1 get a unit from the multiplexers; a slot without one is multiplied by zero.
+    """Return whether the multiplexers deliver a unit to stored slots 0 and 1; without it, a slot is multiplied by 0.
 
     Every nibble that `rule` defines delivers both units. An undefined nibble may select a unit that a 3:1 multiplexer
     does not reach: unit 3 for slot 0, unit 0 for slot 1. Modelled: inferred from the seven nibbles of tcgen05, not

@@ -1,4 +1,4 @@
-"""Names of instructions: exact names, names with qualifiers left out, pasted lines, and words that identify one."""
+"""Find instructions by exact name, name with qualifiers left out, pasted PTX line, or search words."""
 
 import re
 from collections import Counter
@@ -27,30 +27,30 @@ __all__ = [
     "subject_of_line",
 ]
 
-#: Architecture whose instructions are preferred where several compute the same from the same places.
+#: Architecture that is preferred if several instructions have the same operands, places and numerics.
 _PREFERRED = "sm_90"
-#: Rows of a list of fitting instructions at most; more than these help nobody to choose.
+#: Maximum number of rows in a list of matching instructions.
 _MOST_ROWS = 100
-#: An opcode without operands, with or without a shape in brackets.
+#: Pattern of an opcode without operands, with or without shape and types in brackets.
 _OPCODE = re.compile(r"(?:mma|wgmma|tcgen05)\.[^\s,]+(?: \([^\s,]*\))?\s*;?$")
 _WORD = re.compile(r"[^.\s();,]+")
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Instruction, with its opcode if it is a ``tcgen05``."""
+    """Instruction; for ``tcgen05``, together with its PTX opcode."""
 
-    instruction: Instruction  #: Shape and types
+    instruction: Instruction  #: Instruction with shape and types
     opcode: Opcode | None = None  #: PTX opcode of a ``tcgen05`` instruction
 
     @property
     def name(self) -> str:
-        """Name of the instruction; for ``tcgen05``, the opcode with shape and types of the descriptor in brackets."""
+        """Name of the instruction; for ``tcgen05``, the opcode with shape and types in brackets."""
         return f"{self.opcode} ({self.instruction.shape_and_types})" if self.opcode else str(self.instruction)
 
 
 def subject_named(text: str) -> Subject:
-    """Return the instruction with an exact name, as :attr:`Subject.name` gives it, or raise an `InstructionError`.
+    """Return the instruction with an exact name (:attr:`Subject.name`), or raise an `InstructionError`.
 
     A ``tcgen05`` opcode without shape and types stands for its instruction with the largest M and smallest N.
     """
@@ -61,7 +61,7 @@ def subject_named(text: str) -> Subject:
 
 
 def resolve(text: str, arch: str | None = None, *, family: str | None = None, product: bool = False) -> Subject:
-    """Return the instruction that a text names.
+    """Return the instruction that a name, a PTX line or search words identify.
 
     The text is, in the order in which it is tried: an exact name, as for :func:`subject_named`; a line of PTX with
     operands; a name without qualifiers that every instruction has (``.sync.aligned``, ``.row.col``, and
@@ -96,7 +96,7 @@ def resolve(text: str, arch: str | None = None, *, family: str | None = None, pr
 
 
 def _without_fit(text: str) -> InstructionError:
-    """Return the error for words that no instruction has."""
+    """Return the error for search words that match no instruction."""
     known = {word for _, words in _every_subject().values() for word in words}
     unknown = [word for word in _WORD.findall(text) if word not in known]
     near = get_close_matches(unknown[0], known, 1) if unknown else []
@@ -107,12 +107,12 @@ def _without_fit(text: str) -> InstructionError:
 
 
 def in_registers(text: str, arch: str | None = None) -> Instruction:
-    """Return the ``mma`` or ``wgmma`` that a text names; raise an `InstructionError` as :func:`resolve` does."""
+    """Return the ``mma`` or ``wgmma`` that a text identifies; raise an `InstructionError` as :func:`resolve` does."""
     return parse(resolve(text, arch).name)  # refuses tcgen05
 
 
 def _resolved(text: str, arch: str | None, family: str | None, product: bool, error: InstructionError) -> Subject:
-    """Return what a text names that is no exact name; raise `error` if nothing has its words."""
+    """Return the instruction of a PTX line, incomplete name or search words; raise `error` if none matches."""
     if line := paste(text):
         return subject_of_line(line)
     if _OPCODE.match(plain := text.strip()):
@@ -136,14 +136,14 @@ def _resolved(text: str, arch: str | None, family: str | None, product: bool, er
 
 
 def completed_name(text: str) -> tuple[str, str]:
-    """Add to a name the qualifiers that every instruction has; return it with what was added."""
+    """Add the qualifiers that every instruction has to an incomplete name; return the name and the added qualifiers."""
     plain = text.strip()
     return completed(plain.removesuffix(";").rstrip()) if _OPCODE.match(plain) else (text, "")
 
 
 @lru_cache(maxsize=256)
 def _fits(text: str, target: Target | None, family: str | None, product: bool) -> tuple[Subject, ...]:
-    """Return the instructions with the words of a text, the preferred first."""
+    """Return the instructions that match all search words of a text, preferred ones first."""
     words = Counter(_WORD.findall(text))
     fits = [subject for subject, its_words in _every_subject().values() if words and words <= its_words]
     if product:
@@ -181,7 +181,7 @@ def _law(i: Instruction, arch: str) -> Numerics:
 
 
 def subject_of_line(line: PastedLine) -> Subject:
-    """Return the instruction of a pasted line; of ``tcgen05``, that of a constant instruction descriptor.
+    """Return the instruction of a PTX line; for ``tcgen05``, a constant instruction descriptor gives shape and types.
 
     Raises
     ------
@@ -200,7 +200,7 @@ def subject_of_line(line: PastedLine) -> Subject:
 
 
 def forms_named(text: str, arch: str | None = None) -> list[Subject]:
-    """Return the instruction that a text names; for a ``tcgen05`` opcode alone, one shape of all its types.
+    """Return the instruction that a text identifies; for a ``tcgen05`` opcode alone, one instruction for each type.
 
     Raise an `InstructionError` as for :func:`resolve`.
     """
@@ -213,19 +213,19 @@ def forms_named(text: str, arch: str | None = None) -> list[Subject]:
 
 
 def _words_of(text: str) -> Counter[str]:
-    """Return the search words of a name: its qualifiers and, for those with ``::``, also their parts."""
+    """Return the search words of an instruction name: its qualifiers, and also the parts of qualifiers with ``::``."""
     words = _WORD.findall(text)
     return Counter([*words, *(part for word in words if "::" in word for part in word.split("::"))])
 
 
 def has_words(name: str, words: Counter[str]) -> bool:
-    """Return whether an instruction has all the words, as often as they are counted."""
+    """Return whether an instruction name has all the search words, repeated words included."""
     return words <= _words_of(name)
 
 
 @cache
 def _every_subject() -> dict[str, tuple[Subject, Counter[str]]]:
-    """Return every instruction with its words, by its name."""
+    """Return every modelled instruction and its search words, by instruction name."""
     subjects = [Subject(i) for i in every_instruction()]
     subjects += [Subject(i, opcode) for opcode in every_opcode() for i in instructions_of(opcode)]
     return {
@@ -234,7 +234,7 @@ def _every_subject() -> dict[str, tuple[Subject, Counter[str]]]:
 
 
 def nearest_name(text: str) -> str | None:
-    """Return the name of the instruction that is nearest to a text; None if none has more than half of its words."""
+    """Return the name of the instruction nearest to a text; None if no instruction has more than half of its words."""
     words = _words_of(text)
     common = {name: (words & others).total() for name, (_, others) in _every_subject().items()}
     far = {name: words.total() + _every_subject()[name][1].total() - 2 * count for name, count in common.items()}
@@ -245,7 +245,7 @@ def nearest_name(text: str) -> str | None:
 
 
 def _qualifiers(subject: Subject) -> dict[str, str]:
-    """Return the cells of an instruction by the heading of their column."""
+    """Return the table cells that describe an instruction, by column heading."""
     i, opcode = subject.instruction, subject.opcode
     return {
         "family": i.family,
@@ -266,7 +266,7 @@ def _qualifiers(subject: Subject) -> dict[str, str]:
 
 
 def _rows(subjects: Sequence[Subject]) -> tuple[list[str], list[tuple[list[str], str]]]:
-    """Return the qualifiers in which instructions differ, and the cells and name of each.
+    """Return the column headings in which instructions differ, and the cells and name of each instruction.
 
     Instructions that differ only in N are one row, with the values of N, and with ``n*`` in the name.
     """
@@ -289,7 +289,7 @@ def _rows(subjects: Sequence[Subject]) -> tuple[list[str], list[tuple[list[str],
 
 
 def _table(columns: Sequence[str], rows: Sequence[tuple[Sequence[str], str]]) -> Iterator[str]:
-    """Yield the lines of a numbered list, with one column for each qualifier in which the rows differ."""
+    """Yield the lines of a numbered list of instructions, with a column for each qualifier in which they differ."""
     lines = [(*columns, "instruction"), *((*cells, name) for cells, name in rows[:_MOST_ROWS])]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     number_width = len(str(len(lines)))

@@ -29,39 +29,39 @@ __all__ = [
     "zero_exponent_for",
 ]
 
-#: Kept products of a group of kinds mxf4 and mxf4nvf4, which are summed exactly before the block scales are applied.
+#: Kept products per group of kinds mxf4 and mxf4nvf4; a group is summed exactly before the block scales are applied.
 BLOCK_GROUP = 16
-#: e_zero that never takes effect, since no nonzero term has a smaller exponent: -28 - 254, that of the smallest product
-#: of e5m2 elements with ue8m0 scales.
+#: Value of e_zero that has no effect: -28 - 254, the exponent of the smallest product of e5m2 elements with ue8m0
+#: scales. No nonzero term has a smaller exponent.
 NO_FLOOR = -282
 
 
 class Method(Enum):
-    """Equation that defines a result."""
+    """Method by which an instruction computes a result from products and accumulator."""
 
-    FUSED = "fused"  #: T-FDPA over the kept products of a step
-    GROUPED = "grouped"  #: T-FDPA over groups of 16 products, each with its own block scales
+    FUSED = "fused"  #: T-FDPA (truncated fused dot-product-add) of the kept products of a step
+    GROUPED = "grouped"  #: T-FDPA of groups of 16 products, each group with its own block scales
     EMULATED = "emulated"  #: two T-FDPA steps from zero over even and odd slot pairs, then an IEEE addition of C
-    INTEGER = "integer"  #: exact sum, then one clamp or wrap
+    INTEGER = "integer"  #: exact sum of the products and C, then one clamp or wrap
 
 
 class Alignment(Enum):
-    """Rounding of an aligned term to its last bit kept, ``2**(E - F)``."""
+    """Rounding of an aligned term to the last bit kept, ``2**(e_max - F)``."""
 
-    TOWARD_ZERO = "toward zero"  #: bits below the last one kept are dropped from the magnitude
-    # No architecture uses these: they define neighbours, models that are wrong in one parameter.
-    DOWN = "down"  #: bits below the last one kept are dropped from the two's complement
+    TOWARD_ZERO = "toward zero"  #: bits below the last bit kept are dropped from the magnitude
+    # No architecture uses the following values: they define test models that are wrong in one parameter.
+    DOWN = "down"  #: bits below the last bit kept are dropped from the two's complement
     NEAREST = "to the nearest"  #: round to nearest even
 
 
 class Rounding(Enum):
-    """Rounding of the exact sum of a step to a result."""
+    """Rounding of the exact sum of a step to the result."""
 
     RZ_F32 = "RZ-f32"  #: truncation to f32; overflow gives Inf
     RZ_E8M13 = "RZ-E8M13"  #: truncation to 13 fraction bits, stored in an f32
     RNE_F16 = "RNE-f16"  #: round to nearest even in f16
     EXACT = "exact"  #: integers
-    # No architecture uses these: they define neighbours, models that are wrong in one parameter.
+    # No architecture uses the following values: they define test models that are wrong in one parameter.
     RNE_F32 = "RNE-f32"  #: round to nearest even in f32
     RNE_E8M13 = "RNE-E8M13"  #: round to nearest even with 13 fraction bits, stored in an f32
     RZ_F16 = "RZ-f16"  #: truncation to f16; 2**16 and beyond gives Inf
@@ -73,22 +73,22 @@ class Numerics:
 
     method: Method
     step: int  #: Kept products per step (L). K is cut into contiguous, ascending groups of L.
-    alignment_bits: int = 0  #: Bits kept below the largest exponent (F)
-    zero_exponent: int = 0  #: Floor of the largest exponent (e_zero), the exponent of a zero term
+    alignment_bits: int = 0  #: Number of bits kept below the largest exponent (F)
+    zero_exponent: int = 0  #: Minimum of the largest exponent (e_zero), and exponent of a zero term
     rounding: Rounding  #: Rounding of the sum of each step
-    alignment: Alignment = Alignment.TOWARD_ZERO  #: Rounding of each term to the bits kept
-    #: Products of method grouped that are summed exactly before a sum is truncated: 16; or 4, if the largest product
+    alignment: Alignment = Alignment.TOWARD_ZERO  #: Rounding of each aligned term to the bits kept
+    #: Products that method ``GROUPED`` sums exactly before truncation: 16 or 4. The value 4 applies only if a product
     #: has a larger exponent than the accumulator, which then does not count in the largest exponent.
     group: int = BLOCK_GROUP
     source: str
 
     @property
     def rounds_to_half(self) -> bool:
-        """Whether results are f16."""
+        """Whether results are rounded to f16."""
         return self.rounding in _HALF
 
     def replace(self, *, products: int | None = None, **changes: Any) -> "Numerics":
-        """Return numerics that differ in some fields, to ask what a datapath with other parameters would compute.
+        """Return numerics with some fields changed, to compute results of a datapath with other parameters.
 
         Parameters
         ----------
@@ -128,7 +128,7 @@ class Numerics:
                 raise OperandError(f"{name} must be one of {words}, not {shown(value)}")
             changes[name] = accepted[name][word]
         floor, bits = self.zero_exponent + self.alignment_bits, changes.get("alignment_bits", self.alignment_bits)
-        # With native fp8, which has a smaller F than the datapath, the floor is that of the datapath.
+        # Native fp8 has a smaller F than the datapath, but the exponent floor of the datapath.
         if "zero_exponent" not in changes and floor == zero_exponent_for(0, half_result=half, grouped=grouped):
             changes["zero_exponent"] = floor - bits
         return replace(self, **changes, source=f"changed from: {self.source}")
@@ -140,27 +140,28 @@ _HALF = (Rounding.RNE_F16, Rounding.RZ_F16)
 
 @dataclass(frozen=True, kw_only=True)
 class OpenRule:
-    """A parameter on which public models of sm_100 and sm_120 differ, and which no public result decides."""
+    """Numerics parameter on which public models of sm_100 and sm_120 differ, and which no public result decides."""
 
-    name: str  #: The alternative as a phrase
+    name: str  #: Description of the alternative value
     field: str  #: Name of the field of :class:`Numerics` that differs
-    alternative: int  #: Value of the field in the other model
-    evidence: str  #: Evidence for either value
+    alternative: int  #: Value of the field in the alternative model
+    evidence: str  #: Published evidence for the built value and for the alternative
 
     def applies(self, instruction: Instruction, parameters: Numerics) -> bool:
-        """Return whether the rule applies to an instruction with these parameters."""
+        """Return whether the open parameter affects an instruction with these numerics."""
         if self.field == "group":
             return instruction.scale_format is not None and instruction.scale_format.name == "ue4m3"
         return parameters.method is Method.FUSED
 
     def change(self, instruction: Instruction, parameters: Numerics) -> Numerics:
-        """Return the parameters with the alternative, or as they are if the rule does not apply."""
+        """Return the numerics with the alternative value, or unchanged if the rule does not apply."""
         if not self.applies(instruction, parameters):
             return parameters
         return replace(parameters, **{self.field: self.alternative})  # type: ignore[arg-type]
 
 
-#: Rules that a recording of a Blackwell GPU would decide, by keyword. The built value is that of :func:`numerics`.
+#: Open numerics parameters by keyword; a recording of a Blackwell GPU would decide them. :func:`numerics` uses the
+#: built value.
 OPEN_RULES = {
     "floor": OpenRule(
         name="no floor of the largest exponent",
@@ -187,11 +188,11 @@ _EMULATION = "machine code of the CUDA 13.0 assembler: unpacked to f16, two f16 
 
 @dataclass(frozen=True)
 class Datapath:
-    """Parameters that all instructions of an architecture share."""
+    """Numerics parameters that all instructions of an architecture share."""
 
     step_bytes: int  #: Bytes of stored A per step, the same for every element type
-    alignment_bits: int  #: Bits kept below the largest exponent (F)
-    fp8_alignment_bits: int  #: Bits kept below the largest exponent by native fp8
+    alignment_bits: int  #: Number of bits kept below the largest exponent (F)
+    fp8_alignment_bits: int  #: Number of bits kept below the largest exponent by native fp8
 
 
 #: Datapath of each architecture. Without native fp8, `fp8_alignment_bits` equals `alignment_bits`.
@@ -203,14 +204,14 @@ DATAPATHS = {
     "sm_100": Datapath(32, 25, 25),
     "sm_120": Datapath(32, 25, 25),
 }
-#: Bits kept below the largest exponent for kinds mxf4 and mxf4nvf4.
+#: Number of bits kept below the largest exponent (F) for kinds mxf4 and mxf4nvf4.
 BLOCK_ALIGNMENT_BITS = 35
 
 
 def zero_exponent_for(
     alignment_bits: int, *, half_result: bool = False, grouped: bool = False, floor: bool = True
 ) -> int:
-    """Return e_zero of a datapath with F = `alignment_bits`, for f16 results or for groups with block scales.
+    """Return the exponent floor e_zero for F = `alignment_bits`; it differs for f16 results and for scaled groups.
 
     Without `floor`, return an exponent that is below none of the terms. Groups keep their floor, which all models have.
     """
@@ -261,7 +262,7 @@ def _built(instruction: Instruction, arch: str) -> Numerics:
     rounding = Rounding.RNE_F16 if half_result else Rounding.RZ_F32
     method = Method.FUSED
     alignment_bits = datapath.alignment_bits
-    # e_zero depends on the F of the datapath, not on the smaller F of fp8.
+    # e_zero depends on the F of the datapath, not on the smaller F of native fp8.
     zero_exponent = zero_exponent_for(alignment_bits, half_result=half_result)
     if instruction.container_bits == 8:
         # On sm_90 and sm_100 only `wgmma` and `tcgen05.mma` have fp8 in hardware: `mma` emulates it.

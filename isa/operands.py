@@ -19,62 +19,62 @@ class Immediates:
     """Immediate operands of an ``mma`` or ``wgmma``."""
 
     sparsity_selector: int = 0
-    #: Block-scaled kinds: byte_a, thread_a, byte_b, thread_b.
+    #: Byte and thread ids of block scales: byte_a, thread_a, byte_b, thread_b.
     scale_ids: tuple[int, int, int, int] = (0, 0, 0, 0)
-    a_in_registers: bool = True  #: ``wgmma``: A is read from registers, not from shared memory
-    scale_d: bool = True  #: ``wgmma``: the old D is added to the product
-    #: ``wgmma``: options of A and B, as in :func:`sptc.wgmma`.
+    a_in_registers: bool = True  #: ``wgmma``: whether A is read from registers, not from shared memory
+    scale_d: bool = True  #: ``wgmma``: whether the old D is added to the product
+    #: ``wgmma``: sign (1 or -1) and transposition (0 or 1) of A and B, as in :func:`sptc.wgmma`.
     imm_scale: tuple[int, int] = (1, 1)
     imm_trans: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOperands:
-    """A batch of operands in registers and shared memory, for a back end that executes the instruction from there."""
+    """Batch of operands as contents of registers and shared memory, for a back end that reads operands from there."""
 
-    #: ``a``, ``b``, ``c`` (uint32, shape (cases, threads, registers)), and if the instruction has them ``e``,
-    #: ``scale_a``, ``scale_b`` (uint32, shape (cases, threads)). For ``wgmma``, `b` is the image of shared memory
-    #: (uint8, shape (cases, bytes)), and `a` is missing if A is in shared memory too.
+    #: Register contents by operand: ``a``, ``b``, ``c`` (uint32, shape (cases, threads, registers)), and if the
+    #: instruction has them ``e``, ``scale_a``, ``scale_b`` (uint32, shape (cases, threads)). For ``wgmma``, `b` is the
+    #: image of shared memory (uint8, shape (cases, bytes)), and `a` is missing if A is in shared memory too.
     arrays: dict[str, NDArray[Any]]
     immediates: Immediates = field(default_factory=Immediates)
-    descriptors: tuple[int, int] = (0, 0)  #: ``wgmma``: matrix descriptors of A and B in the image
+    descriptors: tuple[int, int] = (0, 0)  #: ``wgmma``: matrix descriptors of A and B in shared memory
 
 
 @dataclass(frozen=True, eq=False)
 class TensorMemoryOperands:
-    """A batch of ``tcgen05.mma`` operands in tensor and shared memory, for a back end that executes it from there."""
+    """Batch of ``tcgen05.mma`` operands as contents of tensor and shared memory, for back ends that read them there."""
 
     opcode: Opcode
     descriptor: InstructionDescriptor  #: Decoded instruction descriptor
-    #: Addresses in tensor memory and descriptors of shared memory: ``a``, ``b``, ``d``, and if the instruction has them
-    #: ``e``, ``scale_a`` and ``scale_b``.
+    #: Tensor-memory addresses and shared-memory descriptors by operand: ``a``, ``b``, ``d``, and if the instruction has
+    #: them ``e``, ``scale_a`` and ``scale_b``.
     addresses: dict[str, int]
     tmem: NDArray[np.uint32]  #: Tensor memory before the instruction, shape (cases, CTAs, 128, 512)
     smem: NDArray[np.uint8]  #: Shared memory, shape (cases, CTAs, bytes)
-    enable_input_d: bool = True  #: The old D is added to the product
-    #: Other arguments of :func:`sptc.tcgen05_mma` that are set and change the result, by name.
+    enable_input_d: bool = True  #: Whether the old D is added to the product
+    #: Names of further :func:`sptc.tcgen05_mma` arguments that are set and change the result.
     options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class MatrixOperands:
-    """A batch of matrices of codes, the operands that every back end takes."""
+    """Batch of operand matrices as codes, which every back end accepts."""
 
-    #: Stored elements of A as uint8, uint16 or uint32, shape (batch, m, stored K), one per container (4-bit elements in
-    #: the low half of a byte).
+    #: Codes of the stored elements of A as uint8, uint16 or uint32, shape (batch, m, stored K), one per container
+    #: (4-bit elements in the low half of a byte).
     a: NDArray
-    b: NDArray  #: Same type as `a`, shape (batch, K, n)
+    b: NDArray  #: Codes of B, of the same type as `a`, shape (batch, K, n)
     c: NDArray  #: Accumulator codes as uint16 or uint32, shape (batch, m, n)
-    #: Metadata of a sparse instruction, shape (batch, m, K / chunk width). Every value from 0 to 15 is allowed.
+    #: Metadata nibbles of a sparse instruction, shape (batch, m, K / chunk width). Every value from 0 to 15 is allowed.
     nibbles: NDArray[np.uint8] | None = None
-    #: Block scales, shapes (batch, m, K / span) and (batch, n, K / span).
+    #: Block scales of A, shape (batch, m, K / span), and of B, shape (batch, n, K / span).
     scale_a: NDArray[np.uint8] | None = None
     scale_b: NDArray[np.uint8] | None = None
     #: Register and memory contents that the matrices were gathered from; None if there are none.
     held: HeldOperands | TensorMemoryOperands | None = None
 
     def take(self, tiles: slice | NDArray[np.intp], rows: slice = slice(None)) -> "MatrixOperands":
-        """Return part of the batch, with part of the rows of A, C, metadata and scales of A; slices give views."""
+        """Return part of the batch, with part of the rows of A, C, metadata and scales of A; slices return views."""
         return MatrixOperands(
             self.a[tiles, rows],
             self.b[tiles],
@@ -85,7 +85,7 @@ class MatrixOperands:
         )
 
     def steps(self, instruction: Instruction) -> Iterator["MatrixOperands"]:
-        """Yield the operands of each instruction of a chain along K; all have the `c` of the first."""
+        """Yield the operands of each instruction of a chain along K; each has the `c` of the first instruction."""
         if self.b.shape[1] == instruction.k:
             yield self
             return
@@ -109,12 +109,11 @@ class MatrixOperands:
 class StepFlags:
     """Undefined-metadata flags that the hardware raised in one step of a product."""
 
-    #: Instruction that the datapath executed: for an emulated instruction, one of those that emulate it.
+    #: Instruction that the datapath executed; for an emulated instruction, an instruction of the emulation.
     instruction: Instruction
-    #: Metadata of the step, shape (tiles, m, chunks); None for a dense instruction.
+    #: Metadata nibbles of the step, shape (tiles, m, chunks); None for a dense instruction.
     nibbles: NDArray[np.uint8] | None
-    #: Chunks whose nibble the rule of the instruction does not define, as the hardware flags them; shape (tiles, m,
-    #: chunks).
+    #: Mask of the chunks with an undefined metadata nibble, as flagged by the hardware; shape (tiles, m, chunks).
     illegal: NDArray[np.bool_]
 
 
@@ -124,10 +123,10 @@ class Product:
 
     #: Result codes in the format of the accumulator, uint16 or uint32, shape (batch, m, n).
     d: NDArray
-    #: Flags of each step, in the order of execution; None from a back end that raises no flags.
+    #: Undefined-metadata flags of each step, in the order of execution; None from a back end that raises no flags.
     flags: tuple[StepFlags, ...] | None = None
-    #: Clock cycles from the first instruction that a top accepts to its last result. If a top starts from reset several
-    #: times, the sum of all runs. None from a back end that does not simulate a top.
+    #: Clock cycles from the first instruction that a top-level module accepts to its last result, summed over all runs
+    #: from reset. None from a back end that does not simulate a top-level module.
     cycles: int | None = None
     #: Tensor memory after the instruction, shape (cases, CTAs, 128, 512), from a back end that executes
     #: :class:`TensorMemoryOperands`.

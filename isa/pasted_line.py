@@ -14,13 +14,13 @@ from .tcgen05 import Opcode, parse_shaped
 
 __all__ = ["OperandRole", "PastedLine", "completed", "constant", "operand_roles", "paste"]
 
-#: A wgmma with 128 accumulators and long names of registers has about 3,000 characters.
+#: Maximum characters of a line; a wgmma with 128 accumulators and long register names has about 3,000.
 _LONGEST_TEXT = 20_000
 _OPCODE = re.compile(r"(?<![\w.])@?(?:wgmma\.mma_async|tcgen05\.mma|mma)(?:\s*\.[A-Za-z_][\w:]*)+")
 _SHAPE_AND_TYPES = re.compile(r"\s*\((m\d+n\d+k\d+[\w.]*)\)")
 _PREDICATE = re.compile(r"@\s*(!?)\s*([%$\w]+)\s*$")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-#: Quotes and escapes in a C string or a log file.
+#: Pattern of quotes and escapes in a C string or a log file.
 _QUOTING = re.compile(r"\\[ntr]|\\|\"|'|`")
 _OPENING, _CLOSING = "{[(", "}])"
 _ELLIPSIS = re.compile(r"\.\.\.|…|[\w>]\s*(?:-|\.\.)\s*[%$\w<]")
@@ -28,32 +28,32 @@ _ELLIPSIS = re.compile(r"\.\.\.|…|[\w>]\s*(?:-|\.\.)\s*[%$\w<]")
 
 @dataclass(frozen=True)
 class OperandRole:
-    """Operand of a line, with its role in the instruction."""
+    """Operand of a PTX line, with its role in the instruction."""
 
     role: str  #: Name of the operand in PTX, for example ``d``, ``a-desc`` or ``sp-sel``
     text: str  #: Text of the operand as written
     meaning: str  #: Role of the operand in words
-    value: int | None = None  #: Value of a constant; None for a register
+    value: int | None = None  #: Value of a constant operand; None for a register
 
 
 @dataclass(frozen=True)
 class PastedLine:
-    """Instruction and operands of a line."""
+    """Instruction and operands of a PTX line."""
 
     opcode: str  #: Opcode with all qualifiers
-    shape_and_types: str  #: Shape and types in brackets behind a ``tcgen05`` opcode; empty without them
-    operands: tuple[str, ...]  #: Operands, outer brackets included
-    predicate: str = ""  #: Predicate as written, with a leading ``!`` if negated; empty without one
-    added: str = ""  #: Qualifiers that were missing in the text and were added
+    shape_and_types: str  #: Shape and types in brackets after a ``tcgen05`` opcode; empty if absent
+    operands: tuple[str, ...]  #: Operands as written, outer brackets included
+    predicate: str = ""  #: Predicate register as written, with a leading ``!`` if negated; empty if absent
+    added: str = ""  #: Qualifiers that the text lacked and that were added
 
     @property
     def name(self) -> str:
-        """Opcode, with shape and types in brackets if the text has them."""
+        """Instruction name: the opcode, with shape and types in brackets if the text has them."""
         return f"{self.opcode} ({self.shape_and_types})" if self.shape_and_types else self.opcode
 
 
 def paste(text: str) -> PastedLine | None:
-    """Split a line into opcode and operands; return None if the text has no instruction with operands.
+    """Split a PTX line into opcode and operands; return None if the text has no instruction with operands.
 
     Comments, quotes, escapes of C strings, outer braces, and text around the instruction are ignored.
 
@@ -87,7 +87,7 @@ def paste(text: str) -> PastedLine | None:
 
 
 def _operands(text: str) -> tuple[list[str], str]:
-    """Return the operands at the start of a text, and the rest of the text."""
+    """Return the operands at the start of a text, and the text after the operands."""
     operands, start, open_brackets, end = [], 0, "", len(text)
     for place, letter in enumerate(text):
         if letter in _OPENING:
@@ -117,7 +117,7 @@ def _operands(text: str) -> tuple[list[str], str]:
 
 
 def completed(opcode: str) -> tuple[str, str]:
-    """Add the qualifiers that all modelled instructions of a family have, if they are missing in the text.
+    """Add the qualifiers that all modelled instructions of a family have to an opcode that lacks them.
 
     A ``tcgen05`` opcode with its shape in brackets gets the first ``.cta_group`` that has the shape.
 
@@ -141,7 +141,7 @@ def completed(opcode: str) -> tuple[str, str]:
 
 
 def _with_cta_group(text: str) -> tuple[str, str]:
-    """Add ``.cta_group::1``, or ``.cta_group::2`` if only that has the shape, to an opcode with a shape in brackets."""
+    """Add ``.cta_group::1``, or ``.cta_group::2`` if only a CTA pair supports the shape in brackets, to an opcode."""
     if "(" not in text or ".cta_group" in text:
         return text, ""
     for added in (".cta_group::1", ".cta_group::2"):
@@ -156,17 +156,17 @@ def _with_cta_group(text: str) -> tuple[str, str]:
 
 @dataclass
 class _Reader:
-    """Operands that have no role yet."""
+    """Assigns roles to the operands of a PTX line, one after another."""
 
     name: str
     left: list[str]
-    order: str  #: All roles in order, for messages
+    order: str  #: Names of all roles in order, for messages
     roles: list[OperandRole] = field(default_factory=list)
 
     def take(
         self, role: str, meaning: str, *, registers: int = 0, accepted: tuple[int, ...] | None = None
     ) -> int | None:
-        """Give the next operand a role; check its number of registers, or its value if it is a constant."""
+        """Assign a role to the next operand; check its number of registers, or its value if it is a constant."""
         if not self.left:
             raise InstructionError(f"{role} of {self.name} is missing; its operands are {self.order}")
         text = self.left.pop(0)
@@ -180,7 +180,7 @@ class _Reader:
         return value
 
     def end(self) -> tuple[OperandRole, ...]:
-        """Return all roles; raise if an operand is left over."""
+        """Return the operands with their roles; raise if the line has more operands than roles."""
         if self.left:
             raise InstructionError(
                 f"{shown(', '.join(self.left))} is superfluous: the operands of {self.name} are {self.order}"
@@ -202,7 +202,7 @@ def constant(text: str) -> int | None:
 
 
 def _check_registers(text: str, role: str, expected: int, name: str) -> None:
-    """Raise if an operand in braces has another number of registers. An ellipsis stands for any number."""
+    """Raise if an operand in braces has a wrong number of registers. An ellipsis stands for any number."""
     inner = text.removeprefix("{").removesuffix("}").strip()
     if text[:1] != "{" or _ELLIPSIS.search(inner):
         return
@@ -212,7 +212,7 @@ def _check_registers(text: str, role: str, expected: int, name: str) -> None:
 
 
 def operand_roles(line: PastedLine, i: Instruction, opcode: Opcode | None = None) -> tuple[OperandRole, ...]:
-    """Return the role of each operand of a line.
+    """Return the role of each operand of a PTX line.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ def _mma_roles(line: PastedLine, i: Instruction) -> tuple[OperandRole, ...]:
 
 
 def _check_ids(role: OperandRole, i: Instruction, threads: int) -> None:
-    """Raise if a byte id or thread id is missing or out of range."""
+    """Raise if a byte id or thread id of block scales is missing or out of range."""
     parts = role.text.strip("{}").split(",")
     if not role.text.startswith("{") or len(parts) != 2:
         raise InstructionError(f"{role.role} of {i} must be two numbers in braces, not {role.text}")

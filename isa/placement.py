@@ -1,4 +1,4 @@
-"""Placement of every operand of an instruction: maps of registers, shared memory and tensor memory in one form."""
+"""Placement of every operand of an instruction in registers, shared memory and tensor memory, as uniform records."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,40 +33,40 @@ class Memory(Enum):
 
     @property
     def word(self) -> str:
-        """Name of an addressed word: register of a lane, byte of shared memory, column of tensor memory."""
+        """Addressed unit of the memory: register of a thread, byte of shared memory, or column of tensor memory."""
         return {"registers": "register", "shared memory": "byte", "tensor memory": "column"}[self.value]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OperandPlacement:
-    """Placement of one operand.
+    """Placement of one operand, as index arrays and as formulas.
 
     Source: as for the maps in :mod:`sptc.isa.fragments`, :mod:`sptc.isa.memory` and :mod:`sptc.isa.tensor_memory`.
     """
 
-    #: ``a`` (stored A), ``b``, ``d`` (also the placement of C), ``metadata``, ``scale_a`` or ``scale_b``.
+    #: Operand: ``a`` (stored A), ``b``, ``d`` (also the placement of C), ``metadata``, ``scale_a`` or ``scale_b``.
     operand: str
     memory: Memory
     indices: tuple[str, str]  #: Names of the two coordinates of the matrix, such as row and k
-    #: Thread of the warp or warpgroup, or lane of tensor memory; 0 in shared memory. Shape of the matrix.
+    #: Thread in the warp or warpgroup, or lane of tensor memory, of each element; 0 in shared memory.
     lanes: Index
-    #: Register of the thread, column of tensor memory, or byte of shared memory. Shape of the matrix.
+    #: Register of the thread, column of tensor memory, or byte of shared memory, of each element.
     words: Index
-    low_bits: Index  #: Lowest bit of the element in that word. Shape of the matrix.
-    bits: int  #: Width of the container of an element
-    #: Lowest bit and width of the value in the container; the other bits are ignored.
+    low_bits: Index  #: Lowest bit of each element in its register, column or byte
+    bits: int  #: Width of an element's container in bits
+    #: Lowest bit and width of the value in its container, in bits; other bits of the container are ignored.
     value_low_bit: int
     value_bits: int
-    #: The map as Python expressions. Matrices in registers: each coordinate, from warp w, ``g = lane >> 2``,
-    #: ``t = lane & 3``, register r and element j of the register. Metadata, scales and other memories: lane, word and
-    #: low bit, from the coordinates and the selector f.
+    #: Placement as Python expressions. Matrices in registers: matrix coordinates, from warp w, ``g = lane >> 2``, ``t =
+    #: lane & 3``, register r and element j of the register. Metadata, scales and other memories: lane, word and low
+    #: bit, from the matrix coordinates and the selector f.
     formulas: Mapping[str, str]
-    notes: tuple[str, ...] = ()  #: Other conditions for the placement, in words
-    tile: SharedTile | None = None  #: Tile of shared memory, if the caller chose one
+    notes: tuple[str, ...] = ()  #: Further conditions on the placement, in words
+    tile: SharedTile | None = None  #: Tile in shared memory, if the caller chose one
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of the matrix."""
+        """Shape of the operand matrix."""
         rows, columns = self.words.shape
         return rows, columns
 
@@ -75,9 +75,10 @@ class OperandPlacement:
 class Placements:
     """Placement of all operands of an instruction."""
 
-    #: In the order A, metadata, B, D, scales. A has two entries if it may be in either of two memories.
+    #: Placements in the order A, metadata, B, D, scales. A has two entries if the instruction can read it from two
+    #: memories.
     operands: tuple[OperandPlacement, ...]
-    #: Operands without a placement, and the reason.
+    #: Reasons by operand, for operands without a known placement.
     unknown: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -143,7 +144,7 @@ def _in_registers(i: Instruction, sparsity_selector: int, tiles: Mapping[str, Sh
 
 
 def _packed(elements: int, register: str) -> str:
-    """Return the formula of a fragment's coordinate along K."""
+    """Return the formula for the K coordinate of a fragment's element."""
     return f"t + 4*{register}" if elements == 1 else f"{elements}*(t + 4*{register}) + j"
 
 
@@ -333,14 +334,14 @@ def _of_tensor_map(
 
 
 def _of_scales(index: str, lines: int, parts: int) -> tuple[str, str, str]:
-    """Return the formulas of lane, column and low bit of the scales of `parts` times `lines` lines."""
+    """Return the formulas for lane, column and low bit of block scales, in `parts` parts of `lines` rows or columns."""
     if parts == 1:
         return f"{index} % 32", f"{index}//32", "8*block"
     return f"{128 // parts}*({index}//{lines}) + {index} % 32", f"{index} % {lines}//32", "8*block"
 
 
 def _of_accumulator(layout: Layout, n: int, lane: str) -> tuple[str, str, str]:
-    """Return the formulas of lane, column and low bit of D."""
+    """Return the formulas for lane, column and low bit of D in tensor memory."""
     if layout.column_parts == 1:
         return lane, "n", "0"
     width = n // layout.column_parts

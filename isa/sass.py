@@ -22,9 +22,9 @@ __all__ = ["SOURCE", "Implementation", "implementations", "sass_name", "sass_of"
 SOURCE = "measured: ptxas and nvdisasm of CUDA 13.5, on every instruction of this package"
 _NAME = re.compile(r"(?<![\w.])(?:UTC[HIQO]MMA|[HIQO]G?MMA)(?:\.[A-Z0-9][A-Z0-9x_]*)*(?![\w.])")
 _NOT_MODELLED = {"DMMA": "f64", "BMMA": "b1", "DGMMA": "f64", "BGMMA": "b1"}
-#: Architectures that execute ``mma`` with eight rows by instructions with sixteen.
+#: Architectures that execute an ``mma`` with eight rows by a machine instruction with sixteen rows.
 _SIXTEEN_ROWS = ("sm_100", "sm_120")
-#: Architectures that have no instructions for 4-bit integers.
+#: Architectures without machine instructions for 4-bit integers.
 _EIGHT_BITS = ("sm_90", "sm_100", "sm_120")
 
 
@@ -33,14 +33,14 @@ class Implementation:
     """PTX instruction that a machine instruction implements."""
 
     sass: str  #: Name of the machine instruction
-    instruction: str  #: PTX text; of ``tcgen05``, the opcode
-    #: Number of machine instructions of this name that execute the PTX instruction.
+    instruction: str  #: PTX text of the instruction; for ``tcgen05``, its opcode
+    #: Number of machine instructions with this name that execute the PTX instruction.
     count: int
     architectures: tuple[str, ...]
 
 
 def sass_of(i: Instruction, arch: str) -> tuple[str, int]:
-    """Return the name of the machine instruction that executes an ``mma`` or ``wgmma``, and how many there are.
+    """Return name and number of the machine instructions that execute an ``mma`` or ``wgmma``.
 
     Two of them, with conversions and additions around them, emulate fp8 by f16, and 4-bit by 8-bit integers.
 
@@ -75,7 +75,7 @@ def _words(i: Instruction, shape: str) -> list[str]:
 
 
 def _types(i: Instruction) -> list[str]:
-    """Return types, saturation and scales in the form of the SASS name, which omits f16."""
+    """Return types, saturation and block scales as qualifiers of the SASS name, which omits f16."""
     if i.a.is_integer:
         return [i.a.name.upper(), i.b.name.upper(), *(["SAT"] if i.satfinite else [])]
     words = [i.d.name.upper()]
@@ -99,7 +99,7 @@ def sass_of_opcode(opcode: Opcode) -> str:
 
 @cache
 def _table() -> dict[str, tuple[Implementation, ...]]:
-    """Return the implementations by name of the machine instruction."""
+    """Return the PTX instructions that each machine instruction implements, by SASS name."""
     places: dict[tuple[str, str, int], list[str]] = {}
     for i in every_instruction():
         for arch in i.architectures:
@@ -114,7 +114,7 @@ def _table() -> dict[str, tuple[Implementation, ...]]:
 
 
 def sass_name(text: str) -> str | None:
-    """Return the name of a tensor-core instruction of SASS in a text, such as a line of a disassembly; or None.
+    """Return the first SASS name of a tensor-core instruction in a text, such as a line of a disassembly; else None.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def sass_name(text: str) -> str | None:
 
 
 def implementations(name: str) -> Iterator[Implementation]:
-    """Yield the PTX instructions of a machine instruction, or of all machine instructions that have its words.
+    """Yield the PTX instructions that a SASS name implements; an incomplete name stands for all names with its words.
 
     Parameters
     ----------

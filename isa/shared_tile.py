@@ -1,4 +1,4 @@
-"""A tile of A or B in shared memory, as a matrix descriptor addresses it: offsets, formulas and problems."""
+"""Tile of A or B in shared memory, as addressed by a matrix descriptor: offsets, formulas and checks."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ from .tcgen05 import KINDS, Opcode
 
 __all__ = ["MAJORS", "SharedTile", "TileShape", "check_tile", "packed_tile", "tile_shape"]
 
-#: Major of an operand by its name in messages.
+#: Text for the major of an operand in messages, by its short name.
 MAJORS = {"k": "K-major", "mn": "MN-major"}
-#: Bytes of shared memory that a CTA can have on sm_90 and sm_100.
+#: Maximum bytes of shared memory of a CTA on sm_90 and sm_100.
 _MOST_BYTES = 227 * 1024
 
 
@@ -34,13 +34,13 @@ class TileShape:
 
     operand: str  #: ``a`` or ``b``
     fmt: Format
-    mn: int  #: Rows of A or columns of B, of one CTA
-    k: int  #: Stored columns of A, or rows of B
+    mn: int  #: Number of rows of A or columns of B in one CTA
+    k: int  #: Number of stored columns of A, or of rows of B
     element_bits: int  #: Distance in bits from one element to the next inside a unit
     unit_elements: int  #: Number of elements in a unit of 16 bytes
 
     def map(self, tile: "SharedTile") -> SharedMap:
-        """Return the byte and bit of each element; shape (mn, k)."""
+        """Return the byte address and low bit of each element, shape (mn, k)."""
         return shared_map(
             tile.descriptor, self.mn, self.k, self.element_bits, major=tile.major, unit_elements=self.unit_elements
         )
@@ -48,13 +48,13 @@ class TileShape:
 
 @dataclass(frozen=True)
 class SharedTile:
-    """Placement of an operand in shared memory."""
+    """Placement of an operand in shared memory: matrix descriptor and major."""
 
     descriptor: SharedDescriptor
     major: str = "k"  #: ``k`` or ``mn``
 
     def formulas(self, shape: TileShape, inner: str, outer: str) -> dict[str, str]:
-        """Return byte and low bit of an element as Python expressions of two indices.
+        """Return the byte address and low bit of an element as Python expressions of two indices.
 
         Parameters
         ----------
@@ -85,7 +85,7 @@ class SharedTile:
         return formulas | ({"low bit": f"{bits}*({in_unit}) % 8"} if bits % 8 else {})
 
     def problems(self, shape: TileShape) -> Iterator[str]:
-        """Yield the problems of the offsets for an operand of this shape."""
+        """Yield messages about overlapping elements, or elements beyond shared memory, for an operand of this shape."""
         where = shape.map(self)
         name = shape.operand.upper()
         places = np.sort((where.addresses * 8 + where.low_bits).ravel())
@@ -96,7 +96,7 @@ class SharedTile:
 
 
 def tile_shape(i: Instruction, operand: str, opcode: Opcode | None = None) -> TileShape:
-    """Return the shape of A or B in shared memory, of one CTA.
+    """Return the shape of A or B in the shared memory of one CTA.
 
     Raises
     ------
@@ -122,7 +122,7 @@ def packed_tile(
     start: int = 0,
     base_offset: int = 0,
 ) -> SharedTile:
-    """Return the placement of A or B in shared memory with this swizzle and major.
+    """Return the placement of A or B in shared memory with a given swizzle and major.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def packed_tile(
 
 
 def _packed(swizzle: Swizzle, shape: TileShape, major: str) -> tuple[int, int]:
-    """Return leading and stride offset without gaps."""
+    """Return the leading and stride byte offsets that leave no gaps between patterns."""
     pattern = swizzle.pattern_rows * swizzle.row_bytes
     outer = shape.mn if major == "k" else shape.k
     column = -(-outer // swizzle.pattern_rows) * pattern

@@ -1,4 +1,4 @@
-"""Kinds, qualifiers and parser of ``tcgen05.mma``. Its shape and types are in an instruction descriptor."""
+"""Kinds, qualifiers and parser of ``tcgen05.mma``; the instruction descriptor holds shape and types."""
 
 import re
 from collections.abc import Iterator
@@ -30,20 +30,20 @@ _EITHER_SCALE = {"ue4m3": 0, "ue8m0": 1}
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """Types and options of one ``.kind::``.
+    """Types and options of one ``.kind::`` qualifier.
 
     Source: PTX ISA, tables of kinds and shapes, of transpose and negate, of ``scale_vectorsize``, and the syntax of
     ``tcgen05.mma`` and ``tcgen05.mma.sp``. The default number of block scales of mxf8f6f4: CUDA 13.0 assembler. That
     f16 and bf16 cannot be mixed: CUTLASS; PTX leaves it open.
     """
 
-    k: int  #: K of the sparse instruction; the dense one has half of it
+    k: int  #: K of the sparse instruction; the dense instruction has half of it
     types: dict[str, int]  #: Types of A and B and their codes in the instruction descriptor
     #: Types of D and their codes. The code of a block-scaled kind is unused: its descriptor has no such field.
     accumulators: dict[str, int]
-    #: Qualifiers that set the number of block scales, and that number; the empty string is the default.
+    #: Number of block scales by qualifier; the empty string stands for the default.
     scales: dict[str, int]
-    #: Types of block scales and their codes, by the number of block scales.
+    #: Types of block scales and their codes in the instruction descriptor, by the number of block scales.
     scale_types: dict[int, dict[str, int]]
     mixes: bool = True  #: Whether A and B may differ in type
     #: Whether the descriptor may transpose or negate operands.
@@ -95,7 +95,7 @@ class Opcode:
 
     kind: str  #: ``.kind::`` name, a key of :data:`KINDS`
     sparse: bool = True  #: ``.sp``
-    cta_group: int  #: CTAs that compute together: 1 or 2
+    cta_group: int  #: Number of CTAs that compute together: 1 or 2
     weight_stationary: bool = False  #: ``.ws``
     #: Qualifier that sets the number of block scales, as written; empty for the default or without block scaling.
     scale_word: str = ""
@@ -106,7 +106,7 @@ class Opcode:
 
     @property
     def scale_size(self) -> int | None:
-        """Block scales per row of A and per column of B; None without block scaling."""
+        """Number of block scales per row of A and per column of B; None without block scaling."""
         return KINDS[self.kind].scales.get(self.scale_word)
 
     @property
@@ -116,7 +116,7 @@ class Opcode:
 
     @property
     def selectors(self) -> int:
-        """Number of sparsity selectors that a descriptor may hold, counted from 0."""
+        """Number of sparsity selectors that an instruction descriptor may hold, counted from 0."""
         return 4 if self.sparse and self.kind in ("f16", "tf32") else 1
 
     @property
@@ -126,7 +126,7 @@ class Opcode:
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """Values of M that a descriptor may hold."""
+        """Values of M that an instruction descriptor may hold."""
         if self.weight_stationary:
             return 32, 64, 128
         largest = 128 * self.cta_group
@@ -136,7 +136,7 @@ class Opcode:
 
     @property
     def columns(self) -> tuple[int, ...]:
-        """Values of N that a descriptor may hold."""
+        """Values of N that an instruction descriptor may hold."""
         if self.weight_stationary:
             return (64, 128) if self.sparse else (64, 128, 256)
         if self.kind == "i8":
@@ -195,7 +195,7 @@ def parse_opcode(text: str) -> Opcode:
 
 
 def _by_role(words: list[str], text: str) -> dict[str, str]:
-    """Return the qualifiers by role; raise if ``.cta_group`` or ``.kind`` is missing."""
+    """Return the qualifiers by category; raise if ``.cta_group`` or ``.kind`` is missing."""
     qualifiers: dict[str, str] = {}
     for word in words:
         name = _role(word, text)
@@ -209,7 +209,7 @@ def _by_role(words: list[str], text: str) -> dict[str, str]:
 
 
 def _role(word: str, text: str) -> str:
-    """Return the name before ``::`` of a qualifier, for example ``kind`` of ``kind::f16``."""
+    """Return the category of a qualifier, for example ``kind`` for ``kind::f16``."""
     if word in ("sp", "block_scale", "ashift"):
         return word
     for prefix in ("cta_group", "kind"):
@@ -263,7 +263,7 @@ def _check_shift(kind: str, weight_stationary: bool, collector: str, text: str) 
 def build_instruction(
     opcode: Opcode, m: int, n: int, d: str, a: str, b: str, satfinite: bool = False, scale_type: str | None = None
 ) -> Instruction:
-    """Return the instruction of an opcode with a shape and types, which are not checked."""
+    """Build the instruction of an opcode with a given shape and types, which are not checked."""
     return Instruction(
         family="tcgen05",
         sparse="sp" if opcode.sparse else "",
@@ -283,7 +283,7 @@ def build_instruction(
 
 
 def instructions_of(opcode: Opcode) -> Iterator[Instruction]:
-    """Yield every instruction of an opcode: each shape and type that its descriptor may hold."""
+    """Yield every instruction of an opcode: each shape and type that its instruction descriptor may hold."""
     kind = KINDS[opcode.kind]
     for d, a, b in product(kind.accumulators, kind.types, kind.types):
         if (a != b and not kind.mixes) or (d, a) == ("f16", "bf16"):
@@ -295,7 +295,7 @@ def instructions_of(opcode: Opcode) -> Iterator[Instruction]:
 
 
 def every_opcode() -> Iterator[Opcode]:
-    """Yield every opcode without ``.collector`` and ``.ashift``, with one qualifier for each number of block scales."""
+    """Yield every opcode without ``.collector`` and ``.ashift``, one for each number of block scales."""
     choices = product((True, False), (False, True), KINDS.items(), (1, 2))
     for sparse, stationary, (name, kind), cta_group in choices:
         if not stationary or (cta_group == 1 and not kind.scales):

@@ -1,4 +1,4 @@
-"""Placement of ``tcgen05.mma`` operands in tensor memory: index maps, no values.
+"""Index maps of ``tcgen05.mma`` operands in tensor memory; the maps contain no operand values.
 
 Tensor memory of a CTA has 128 lanes of 512 columns of 32 bits; an address is ``lane << 16 | column``. The maps are of
 one CTA. With ``.cta_group::2`` each CTA holds its half of the rows by the same map, at the same addresses.
@@ -35,22 +35,22 @@ Index = NDArray[np.intp]
 LANES = 128
 COLUMNS = 512
 _WORD_BITS = 32
-#: Lanes of a partition, the part of tensor memory that one warp can access.
+#: Number of lanes in a partition, the part of tensor memory that one warp can access.
 PARTITION = 32
-#: Alignment of the first metadata column, in columns.
+#: Alignment of the first metadata column in tensor memory, in columns.
 METADATA_COLUMNS = 2
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Layout of D in tensor memory: maps rows to lanes, and columns to columns.
+    """Layout of D in tensor memory: map from rows and columns of D to lanes and columns of tensor memory.
 
     Source: PTX ISA, data path layout organization (table). Lanes and columns: CUTLASS ``tmem_frg`` and ``tmem_frg_ws``.
     Layout B belongs to dense instructions, E and G to ``.ws``.
     """
 
     name: str  #: Name of the layout in PTX, ``A`` to ``G``
-    rows: int  #: Rows of D in one CTA
+    rows: int  #: Number of rows of D in one CTA
     cta_group: int  #: Number of CTAs that share D
     #: Whether N is cut into parts that are stacked along the lanes, so that 32 or 64 rows fill all lanes.
     folded: bool = False
@@ -62,7 +62,7 @@ class Layout:
 
     @property
     def column_parts(self) -> int:
-        """Number of parts of N that are stacked along the lanes."""
+        """Number of parts into which N is cut and which are stacked along the lanes."""
         return LANES // self.rows if self.folded else 1
 
     @property
@@ -90,7 +90,7 @@ LAYOUTS: dict[str, Layout] = {
 
 
 def layout_for(opcode: Opcode, m: int) -> Layout:
-    """Return the layout of an instruction of `opcode` with M = `m`, the rows of all CTAs together."""
+    """Return the layout of D for an opcode and M = `m`, the rows of all CTAs together."""
     rows, ctas = m // opcode.cta_group, opcode.cta_group
     dense_pair = ctas == 2 and rows == 64 and not opcode.sparse
     key = (rows, ctas, rows < LANES and (opcode.weight_stationary or dense_pair))
@@ -104,7 +104,7 @@ def layout_for(opcode: Opcode, m: int) -> Layout:
 class TensorMap:
     """Map of a matrix to the tensor memory of a CTA."""
 
-    #: Lane, column, and lowest bit in the word of each element; shape of the matrix.
+    #: Lane, column, and lowest bit in its 32-bit word of each element, in the shape of the matrix.
     lanes: Index
     columns: Index
     low_bits: Index
@@ -114,11 +114,11 @@ class TensorMap:
 
     @property
     def fills_words(self) -> bool:
-        """Whether each element is a whole word."""
+        """Whether each element fills a 32-bit word."""
         return self.element_bits == _WORD_BITS
 
     def below_each_other(self, count: int) -> "TensorMap":
-        """Return the map of `count` matrices stacked along the rows, each in its own CTA at the same place."""
+        """Return the map of `count` matrices stacked along the rows, each at the same addresses of its own CTA."""
         lanes, columns, low_bits = (np.tile(part, (count, 1)) for part in (self.lanes, self.columns, self.low_bits))
         return TensorMap(lanes, columns, low_bits, self.element_bits, self.copies)
 
@@ -179,7 +179,7 @@ def _base(name: str, address: int, layout: Layout) -> tuple[int, int]:
 
 @lru_cache(maxsize=256)
 def accumulator_map(layout: Layout, n: int, element_bits: int, address: int) -> TensorMap:
-    """Map D, shape (rows, n): the rows of one CTA, and all columns; an element of 16 bits is in the low half of a word.
+    """Return the map of D, shape (rows of one CTA, n); an element of 16 bits is in the low half of a word.
 
     Raise an `OperandError` if the base address is misaligned or out of range, or D reaches beyond the last column.
 
@@ -195,7 +195,7 @@ def accumulator_map(layout: Layout, n: int, element_bits: int, address: int) -> 
 
 @lru_cache(maxsize=256)
 def a_map(layout: Layout, instruction: Instruction, address: int) -> TensorMap:
-    """Map A, shape (rows, stored K): the rows of one CTA, in the lanes of D, and the stored columns.
+    """Return the map of A, shape (rows of one CTA, stored K); a row of A is in the lane of the same row of D.
 
     The elements of the matrix are containers. A word holds several, the first in the low bits. Raise an `OperandError`
     if the base address is misaligned or out of range, A reaches beyond the last column, or no public source states the
@@ -225,7 +225,7 @@ def a_map(layout: Layout, instruction: Instruction, address: int) -> TensorMap:
 
 @lru_cache(maxsize=256)
 def metadata_map(layout: Layout, instruction: Instruction, sparsity_selector: int, address: int) -> TensorMap:
-    """Map the sparsity metadata, shape (rows, chunks): the nibbles of the rows of one CTA.
+    """Return the map of the metadata nibbles, shape (rows of one CTA, chunks).
 
     Elements of 16 bits or more have eight chunks per row: a word holds four chunks of each of two rows, and the
     selector picks the column. Narrower elements: each of two columns holds eight chunks of one row. With ``.ws`` and
@@ -255,7 +255,7 @@ def metadata_map(layout: Layout, instruction: Instruction, sparsity_selector: in
 
 @lru_cache(maxsize=256)
 def scale_map(name: str, lines: int, size: int, scale_id: int, address: int, parts: int = 1) -> TensorMap:
-    """Map the block scales of one operand, whose name is for messages: bytes, shape (lines, size).
+    """Return the map of the block scales of one operand, one byte each, shape (lines, size); messages quote `name`.
 
     Lines are rows of A in one CTA, or columns of B. `scale_id` is the byte of the word that holds the first scale. For
     B, `parts` is the number of parts of N in the layout of D; parts are stacked along the lanes, and each partition of

@@ -1,4 +1,4 @@
-"""Cycles of ``mma``, ``wgmma`` and ``tcgen05.mma`` on an SM: the interval, from the use of resources, and the latency.
+"""Timing of ``mma``, ``wgmma`` and ``tcgen05.mma`` on an SM: latency, and interval from the use of resources.
 
 The interval of an instruction is the time for which it occupies its busiest resource. Tensor cores of an SM take two
 columns of D per cycle. Shared memory delivers 128 bytes per cycle; B is read once for all tensor cores, and each CTA of
@@ -33,7 +33,7 @@ __all__ = [
     "timing",
 ]
 
-#: Architecture for which the laws of ``mma`` and ``wgmma`` were measured.
+#: Architecture on which the timing of ``mma`` and ``wgmma`` was measured.
 ARCHITECTURE = "sm_90"
 #: Memories that can hold A of ``tcgen05.mma``.
 A_PLACES = ("tensor", "shared")
@@ -41,12 +41,12 @@ A_PLACES = ("tensor", "shared")
 SHARED_BYTES = 128
 #: Number of tensor cores per SM.
 TENSOR_CORES = 4
-#: Bytes of a row of stored A of ``wgmma``, ``tcgen05.mma``, and an ``mma`` whose A takes four registers.
+#: Bytes per row of stored A, for ``wgmma``, ``tcgen05.mma``, and an ``mma`` with A in four registers.
 ROW_BYTES = 32
 _WARP_ROWS = 16
 #: Smallest N of ``wgmma``.
 _NARROWEST = 8
-#: Width of the narrowest element in hardware; narrower ones are emulated.
+#: Width of the narrowest element in hardware, in bits; narrower elements are emulated.
 _NARROWEST_BITS = 8
 
 
@@ -58,10 +58,10 @@ class RegisterCycles:
     than the tensor core needs. What the hardware does in these cycles is not known.
     """
 
-    dense: int = 13  #: Dense ``wgmma``
-    narrow: int = 16  #: Sparse ``wgmma`` with eight columns or with results of 16 bits
+    dense: int = 13  #: Cycles of a dense ``wgmma``
+    narrow: int = 16  #: Cycles of a sparse ``wgmma`` with eight columns or with results of 16 bits
     wide: int = 18  #: Cycles of all other sparse ``wgmma``
-    #: ``mma``, by (sparse, A has four registers instead of two).
+    #: Cycles of ``mma``, by (sparse, A in four registers instead of two).
     of_mma: Mapping[tuple[bool, bool], int] = field(
         default_factory=lambda: {(False, False): 4, (False, True): 6, (True, False): 6, (True, True): 8}
     )
@@ -72,57 +72,57 @@ class RegisterCycles:
 
 
 class Resource(Enum):
-    """Resource that can limit the rate of an instruction."""
+    """Hardware resource that can limit the rate of an instruction."""
 
     TENSOR_CORE = "tensor core"
     SHARED_MEMORY = "shared memory"
     REGISTER_FILE = "register file"
-    ISSUE = "issue"  #: issue of each instruction in a sequence that emulates another
+    ISSUE = "issue"  #: issue of the instructions in an emulation sequence
 
 
 class Source(Enum):
-    """Evidence for a timing."""
+    """Level of evidence for a timing."""
 
     MEASURED = "measured"
     MEASURED_ELSEWHERE = "measured by others"
     DATA_SHEET = "white paper"  #: derived from the rate that the manufacturer publishes
-    MODELLED = "modelled"  #: derived from the same law, for a form that nobody has measured
+    MODELLED = "modelled"  #: derived from a measured law, for a form that nobody has measured
 
 
 @dataclass(frozen=True)
 class Timing:
     """Timing of an instruction in cycles of the SM clock."""
 
-    #: Cycles from one instruction to the next that does not depend on it: ``mma`` on one tensor core, the others on all
-    #: four.
+    #: Cycles from one instruction to the next independent one: per tensor core for ``mma``, per SM (four tensor cores)
+    #: for ``wgmma`` and ``tcgen05.mma``.
     interval: float
-    #: Cycles, for ``mma``: from one instruction to the next that needs its result. For ``wgmma``: from the fence to the
-    #: end of the wait, for a group of one instruction; each further instruction of the group adds an interval. For
+    #: Latency in cycles. ``mma``: from one instruction to the next that needs its result. ``wgmma``: from the fence to
+    #: the end of the wait, for a group of one instruction; each further instruction of the group adds an interval.
     #: ``tcgen05.mma``: from the issue to the end of a wait for its mbarrier. NaN if no public source states it.
     latency: float
     bound_by: Resource  #: Resource that determines the interval
     kept_mac_per_cycle: float  #: Multiply-accumulates of kept elements per cycle and tensor core
     source: Source = Source.MEASURED
-    reference: str = ""  #: Document with the rate that the manufacturer publishes, or the assumption of a model
+    reference: str = ""  #: Title of the white paper with the rate, or the assumption of a model
 
 
 @dataclass(frozen=True, kw_only=True)
 class Law:
-    """Constants of the law for a family on an architecture.
+    """Constants of the timing law of an instruction family on an architecture.
 
     The latency is the time of the tensor cores, plus the sum of the other constants that apply.
     """
 
     arch: str
     recording: str  #: File of measurements in ``recordings/cycles/``
-    #: Latency extrapolated to N = 0, by variant: whether ``wgmma`` is sparse, or ``tcgen05.mma`` runs on a CTA pair.
+    #: Latency in cycles, extrapolated to N = 0; key: ``wgmma`` is sparse, or ``tcgen05.mma`` runs on a CTA pair.
     start: Mapping[bool, float]
-    integer: Mapping[bool, int]  #: Additional latency of integers, by variant
+    integer: Mapping[bool, int]  #: Additional latency of integers in cycles, by the key of `start`
     columns_per_cycle: int = 2  #: Columns of D that the tensor cores process per cycle
     shared_bytes: int = SHARED_BYTES  #: Bytes that shared memory delivers per cycle
 
 
-#: Law of each family whose operands come from shared memory. That of ``wgmma`` was measured on an H200, that of
+#: Timing law of each family with operands in shared memory. The law of ``wgmma`` was measured on an H200, the law of
 #: ``tcgen05.mma`` by others on a B200.
 LAWS = {
     "wgmma": Law(
@@ -138,21 +138,22 @@ LAWS = {
         integer={False: -1, True: -3},
     ),
 }
-#: Additional latency of ``wgmma`` with A in shared memory, by sparsity.
+#: Additional latency of ``wgmma`` with A in shared memory, in cycles; key: the ``wgmma`` is sparse.
 _WGMMA_SHARED = {False: 10, True: 9}
-#: N of ``wgmma``, by sparsity, above which float results add to the latency: they leave at 32 columns in 19 cycles,
-#: while tensor cores process 32 columns in 16 cycles.
+#: N of ``wgmma`` above which float results add to the latency; key: the ``wgmma`` is sparse. Results leave at 32
+#: columns in 19 cycles, while tensor cores process 32 columns in 16 cycles.
 _LATE = {False: 144, True: 112}
 _LATE_PER_COLUMN = 3 / 32
-#: Latency of ``mma``, by whether a row of A has `ROW_BYTES`; and of shapes with eight rows. Measured with ``wgmma``.
+#: Latency of ``mma`` in cycles; key: a row of A has `ROW_BYTES`. Then the latency of shapes with eight rows. Both were
+#: measured together with ``wgmma``.
 _MMA_LATENCIES = {False: 17, True: 24}
 _MMA_LATENCY_M8 = 14
-#: Additional latency of ``tcgen05.mma`` on a pair with 64 rows per CTA. With A in shared memory, the reads of A are
-#: added, and the reads of the part of B that precedes A (largest value).
+#: Additional latency of ``tcgen05.mma`` on a CTA pair with 64 rows per CTA, in cycles. With A in shared memory:
+#: additional cycles for reads of A, and for reads of the part of B that precedes A (largest value).
 _HALF_ROWS, _HALF_ROWS_SHARED, _FIRST_OF_B = 8, 3, 16
-#: Additional latency of ``tcgen05.mma`` with block scales, by whether one CTA has A in shared memory.
+#: Additional latency of ``tcgen05.mma`` with block scales, in cycles; key: a single CTA has A in shared memory.
 _SCALED = {True: 1, False: 3}
-#: Dense forms of ``tcgen05.mma`` that were measured: kind and types, and values of N.
+#: Dense forms of ``tcgen05.mma`` with published measurements: kind and types, and values of N.
 _MEASURED = {
     ("f16", "f32.bf16.bf16"),
     ("f8f6f4", "f32.e4m3.e4m3"),
@@ -162,13 +163,13 @@ _MEASURED = {
     ("mxf4", "f32.e2m1.e2m1.ue8m0"),
 }
 _MEASURED_COLUMNS = (64, 80, 96, 112, 128, 256)
-#: (interval, latency) of a sequence in cycles, by shape and types, without and with ``.satfinite``. Interval: from one
-#: instruction to the next on a tensor core that four warps share. Latency: the same of one warp whose instructions
-#: depend on each other. Ordered metadata takes as long as plain metadata, and all pairs of fp8 formats take the same
-#: time. Measured on an H100 with ``sptc gpu cycles`` (``recordings/cycles/sequences-h100-2026-11-25.csv``): new
-#: operands are computed before each instruction, so that it shares no work with the one before. A compiler interleaves
-#: such a sequence with the code around it: the figures hold for loops of eight instructions only. In loops of sixteen
-#: or more, sparse fp8 takes up to twice as long.
+#: Interval and latency in cycles of the sequences that emulate an ``mma`` on sm_90, by shape and types, without and
+#: with ``.satfinite``. Interval: from one emulated ``mma`` to the next on a tensor core that four warps share. Latency:
+#: the same for one warp with dependent instructions. Ordered metadata takes as long as plain metadata, and all pairs of
+#: fp8 formats take the same time. Measured on an H100 with ``sptc gpu cycles``
+#: (``recordings/cycles/sequences-h100-2026-11-25.csv``): new operands are computed before each instruction, so that it
+#: shares no work with the one before. A compiler interleaves such a sequence with the code around it: the figures hold
+#: for loops of eight instructions only. In loops of sixteen or more, sparse fp8 takes up to twice as long.
 _SEQUENCES: Mapping[str, tuple[tuple[float, float], ...]] = {
     "mma m16n8k16 f16 fp8": ((16.3, 20.1),),
     "mma m16n8k16 f32 fp8": ((20.7, 23.8),),
@@ -199,7 +200,7 @@ _SEQUENCES: Mapping[str, tuple[tuple[float, float], ...]] = {
 
 
 def is_sequence(instruction: Instruction, arch: str) -> bool:
-    """Return whether sm_90 executes an ``mma`` as a sequence of other instructions: fp8 and 4-bit integers."""
+    """Return whether sm_90 emulates an ``mma`` by a sequence of other instructions: fp8 and 4-bit integers."""
     if arch != ARCHITECTURE or instruction.family != "mma":
         return False
     return numerics(instruction, arch).method is Method.EMULATED or instruction.a.bits < _NARROWEST_BITS
@@ -226,7 +227,7 @@ def resource_cycles(i: Instruction, a_from: str, opcode: Opcode | None = None) -
 
 
 def timing(instruction: Instruction, arch: str, a_from: str = "registers") -> Timing | None:
-    """Return the timing of an ``mma`` or ``wgmma``; None if nothing was measured, as on all architectures but sm_90.
+    """Return the timing of an ``mma`` or ``wgmma``; None on architectures other than sm_90, which were not measured.
 
     A of a ``wgmma`` is in ``"registers"`` or ``"shared"`` memory. The timing of a sequence (:func:`is_sequence`) is
     that of a loop of its instructions.

@@ -7,7 +7,7 @@ from itertools import product
 
 __all__ = ["ARCHITECTURES", "VARIANTS", "Variant"]
 
-#: Architectures whose numerics are known.
+#: Architectures with known numerics.
 ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 _FP8_ARCHITECTURES = ARCHITECTURES[2:]
 
@@ -33,15 +33,15 @@ class Variant:
     shapes: tuple[str, ...]  #: Accepted shapes
     pairs: tuple[tuple[str, str], ...]  #: Accepted pairs of A and B types (atype, btype)
     accumulators: tuple[tuple[str, str], ...]  #: Accepted pairs of D and C types (dtype, ctype)
-    kind: str = ""  #: ``.kind::`` name; empty without one
-    #: Accepted (scale_vec size, stype) of a block-scaled kind.
+    kind: str = ""  #: Name after ``.kind::``; empty without this qualifier
+    #: Accepted pairs of ``.scale_vec`` size and scale type of a block-scaled kind.
     scales: tuple[tuple[int, str], ...] = ()
-    satfinite: bool = False  #: Whether ``.satfinite`` may be written
-    architectures: tuple[str, ...] = ARCHITECTURES  #: Architectures that have the instructions
+    satfinite: bool = False  #: Whether ``.satfinite`` is accepted
+    architectures: tuple[str, ...] = ARCHITECTURES  #: Architectures that support the instructions
 
     @property
     def default_scale_size(self) -> int | None:
-        """Size without ``.scale_vec``; None if ``.scale_vec`` is mandatory, because there are several sizes."""
+        """Number of block scales without ``.scale_vec``; None if there is a choice and ``.scale_vec`` is mandatory."""
         sizes = {size for size, _ in self.scales}
         return sizes.pop() if len(sizes) == 1 else None
 
@@ -60,7 +60,7 @@ _NVFP4_SCALES = ((2, "ue8m0"), (4, "ue4m3"), (4, "ue8m0"))
 
 
 def _wgmma(sparse: tuple[str, ...], k: Callable[[int], int]) -> tuple[Variant, ...]:
-    """Return the rows of ``wgmma`` for the sparse or the dense form; `k` maps stored K to K."""
+    """Return the rows of ``wgmma`` in the syntax table, sparse or dense; `k` maps stored K to K."""
 
     def m64(stored_k: int, columns: Sequence[int] = _WGMMA_N) -> tuple[str, ...]:
         return tuple(f"m64n{n}k{k(stored_k)}" for n in columns)
@@ -76,7 +76,7 @@ def _wgmma(sparse: tuple[str, ...], k: Callable[[int], int]) -> tuple[Variant, .
 
 
 def _mma(sparse: tuple[str, ...], k: Callable[[int], str]) -> tuple[Variant, ...]:
-    """Return the rows of ``mma`` that both the sparse and the dense form have; `k` maps stored K to the shape."""
+    """Return the rows of ``mma`` in the syntax table that exist sparse and dense; `k` maps stored K to the shape."""
     with_kind = partial(Variant, sparse=_ORDERED if any(sparse) else _DENSE, architectures=("sm_120",))
     return (
         Variant(sparse=sparse, shapes=(k(8), k(16)), pairs=_same("f16"), accumulators=_F16_OR_F32),

@@ -18,21 +18,22 @@ from .tensor_memory import Placement, gather
 
 __all__ = ["Arrangement", "arrangement"]
 
-#: First column of D, of the metadata and of the scales in tensor memory. D takes at most 256 columns, each other eight.
+#: First column of D, of the metadata and of the scales in tensor memory. D takes at most 256 columns, each other
+#: operand eight.
 _COLUMNS = {"d": 0, "e": 256, "scale_a": 264, "scale_b": 272}
 _CORE_MATRIX_ROWS = 8
 
 
 @dataclass(frozen=True, eq=False)
 class Arrangement:
-    """Placement of the operands of an instruction; A and B lie K-major in shared memory, without swizzle."""
+    """Placement of the operands of a ``tcgen05.mma``; A and B are K-major in shared memory, without swizzle."""
 
     opcode: Opcode  #: Without ``.ashift``
     instruction: Instruction
     sparsity_selector: int
-    #: Start of each operand: descriptors of A and B, and addresses in tensor memory.
+    #: Matrix descriptors of A and B, and tensor-memory addresses of the other operands, by name.
     addresses: dict[str, int]
-    placement: Placement  #: Maps of the operands to memory
+    placement: Placement  #: Index maps of the operands to memory
 
     @property
     def _descriptor(self) -> InstructionDescriptor:
@@ -44,7 +45,7 @@ class Arrangement:
         return encode_instruction_descriptor(self.opcode, self._descriptor)
 
     def images(self, matrices: MatrixOperands) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
-        """Return tensor memory and shared memory that hold the operands of a batch; all other bytes are zero.
+        """Return images of tensor memory and shared memory that hold a batch of operands; all other bytes are zero.
 
         The rows of the operands are those of all CTAs together. The memories have the shapes (batch, CTAs, 128, 512),
         uint32, and (batch, CTAs, bytes), uint8.
@@ -70,7 +71,7 @@ class Arrangement:
         return tmem, smem
 
     def put(self, tmem: NDArray[np.uint32], where: TensorMap, codes: NDArray) -> None:
-        """Write a matrix and its copies into zeroed places of `tmem`, in place; each CTA gets its share of the rows."""
+        """Write a matrix and its copies to zeroed places of `tmem` in place; each CTA gets its share of the rows."""
         batch, ctas = tmem.shape[:2]
         share = codes.reshape(batch * ctas, -1, codes.shape[2])
         flat, elements = tmem.reshape(batch * ctas, -1), np.uint32((1 << where.element_bits) - 1)
@@ -85,7 +86,7 @@ class Arrangement:
                 flat[:, ((where.lanes + copy) * COLUMNS + where.columns)[there]] |= words
 
     def matrices(self, tmem: NDArray[np.uint32], smem: NDArray[np.uint8]) -> MatrixOperands:
-        """Return the operands that images in this arrangement hold: the inverse of :meth:`images`."""
+        """Return the operands in images of tensor memory and shared memory: the inverse of :meth:`images`."""
         i, ctas, batch = self.instruction, self.opcode.cta_group, len(tmem)
         of_ctas = gather(self._descriptor, self.placement, tmem, smem)
 
@@ -101,7 +102,7 @@ class Arrangement:
 
 @lru_cache(maxsize=16)
 def arrangement(opcode: Opcode, instruction: Instruction, sparsity_selector: int = 0) -> Arrangement:
-    """Return the placement of the operands of an instruction of an opcode without ``.ashift``."""
+    """Return the placement of the operands of a ``tcgen05`` instruction; the opcode must not have ``.ashift``."""
     i, layout = instruction, layout_for(opcode, instruction.m)
     lines = {"a": layout.rows, "b": i.n // opcode.cta_group}
     depth = {"a": i.stored_k, "b": i.k}
@@ -139,5 +140,5 @@ def _bytes_of(where: Placement) -> int:
 
 
 def _shift(instruction: Instruction, fmt: Format, place: SharedMap) -> int:
-    """Return the number of bits below an element in its container that shared memory does not store."""
+    """Return the number of low bits of an element's container that shared memory does not store."""
     return instruction.low_bit(fmt) if place.element_bits < instruction.container_bits else 0

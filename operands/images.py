@@ -1,4 +1,4 @@
-"""Random shared-memory images for ``wgmma``: operands at any addresses that descriptors express, in random bits."""
+"""Random shared-memory images for ``wgmma``: operands at random addresses, surrounded by random bits."""
 
 from dataclasses import dataclass, replace
 
@@ -14,15 +14,15 @@ __all__ = ["Image", "Layout", "image", "random_image"]
 
 _SWIZZLES = ("none", "32B", "64B", "128B")
 _CORE_MATRIX_BYTES = 128
-#: Bytes after which every swizzle pattern repeats.
+#: Number of bytes after which every swizzle pattern repeats.
 _PATTERN_BYTES = 1024
-#: Maximum bytes of operands with wide gaps: the address space, less the rounding of addresses and sizes.
+#: Maximum size of operands with wide gaps, in bytes: the address space, less the rounding of addresses and sizes.
 _SPREAD_BYTES = (1 << 18) - 4 * _PATTERN_BYTES
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Placement of operands in shared memory.
+    """Placement of ``wgmma`` operands in shared memory.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Image:
-    """Operands in shared memory.
+    """Shared-memory images that contain ``wgmma`` operands.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Image:
 def random_image(
     instruction: Instruction, operands: dict[str, NDArray], rng: np.random.Generator, *, spread: bool = False
 ) -> Image:
-    """Place operands of a ``wgmma`` in images of random bits.
+    """Place operands of a ``wgmma`` at random addresses in shared-memory images of random bits.
 
     The containers of the operands in shared memory are ``"a"``, shape (cases, m, stored k), and ``"b"``, (cases, n, k).
     The generator draws swizzles, base offsets, leading and stride offsets, major-ness of 16-bit types, and the bits in
@@ -98,7 +98,7 @@ def _random_layout(
 
 
 def _places(instruction: Instruction, name: str, layout: Layout) -> NDArray[np.intp]:
-    """Return the address of every byte of an operand."""
+    """Return the shared-memory address of every byte of an operand."""
     descriptor = decode_descriptor(layout.descriptors[name])
     where = operand_map(instruction, name, descriptor, transposed=layout.transposed[name])
     return where.addresses[..., None] + np.arange(instruction.container_bits // 8)
@@ -118,8 +118,8 @@ def _offsets(
     """
     mn, k = shape
     inner, outer = (mn, k) if transposed else (k, mn)
-    units = -(-inner * instruction.container_bits // (8 * UNIT_BYTES) // swizzle.units)  # along the leading offset
-    patterns = -(-outer // 8)  # number of steps by the stride offset
+    units = -(-inner * instruction.container_bits // (8 * UNIT_BYTES) // swizzle.units)  # steps by the leading offset
+    patterns = -(-outer // 8)  # steps by the stride offset
     step = _CORE_MATRIX_BYTES * swizzle.units
     gap = UNIT_BYTES * int(rng.integers(8)) if rng.random() < 0.5 else 0
     stride_first = bool(rng.integers(2))

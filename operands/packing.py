@@ -1,4 +1,4 @@
-"""Operands of an instruction with leading batch axes, put into registers, shared memory and tensor memory."""
+"""Pack operands with leading batch axes into registers, shared memory and tensor memory."""
 
 from math import prod
 from typing import Any
@@ -26,7 +26,7 @@ __all__ = [
 
 #: Rows of a swizzle pattern in shared memory; consecutive rows are one swizzle width apart.
 _PATTERN_ROWS = 8
-#: Bytes after which every swizzle pattern repeats.
+#: Number of bytes after which every swizzle pattern repeats.
 _PATTERN_BYTES = 1024
 
 
@@ -40,14 +40,14 @@ def common_batch(shapes: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def matrices_to_registers(matrices: NDArray, fragment: Fragment) -> NDArray[np.uint32]:
-    """Return the registers of a batch of matrices."""
+    """Return the registers that hold a batch of matrices."""
     lead = matrices.shape[:-2]
     registers = to_registers(matrices.reshape(prod(lead), *matrices.shape[-2:]), fragment)
     return registers.reshape(*lead, *registers.shape[1:])
 
 
 def metadata_to_registers(i: Instruction, nibbles: NDArray[np.uint8], selector: int) -> NDArray[np.uint32]:
-    """Return register `e` of the threads, shape (..., threads); all other bits are zero."""
+    """Return the metadata register `e` of all threads, shape (..., threads); bits without metadata are zero."""
     lead = nibbles.shape[:-2]
     zeros = np.zeros((prod(lead), i.threads), np.uint32)
     return pack_nibbles(nibbles.reshape(-1, i.m, i.chunks), i, selector, zeros).reshape(*lead, i.threads)
@@ -56,7 +56,7 @@ def metadata_to_registers(i: Instruction, nibbles: NDArray[np.uint8], selector: 
 def scales_to_registers(
     i: Instruction, name: str, codes: NDArray[np.uint8], byte_id: int, thread_id: int
 ) -> tuple[NDArray[np.uint32], int, int]:
-    """Return the registers of block scales with their byte id and thread id; all other bytes are zero."""
+    """Return the registers of block scales, and their byte id and thread id; bytes without scales are zero."""
     lead = codes.shape[:-2]
     zeros = np.zeros((prod(lead), 32, 4), np.uint8)
     flat = codes.reshape(prod(lead), *codes.shape[-2:])
@@ -65,7 +65,7 @@ def scales_to_registers(
 
 
 def to_shared_memory(i: Instruction, operands: dict[str, NDArray], swizzle: str) -> dict[str, Any]:
-    """Return the descriptors and the shared memory of ``wgmma`` operands, K-major and consecutive."""
+    """Return descriptors and shared memory of ``wgmma`` operands, which are K-major and consecutive."""
     maps: dict[str, SharedMap] = {}
     descriptors: dict[str, Any] = {}
     row, end = SWIZZLES[swizzle].row_bytes, 0
@@ -91,7 +91,7 @@ def to_tensor_memory(
     nibbles: NDArray[np.uint8] | None,
     scales: dict[str, tuple[NDArray[np.uint8], int, int] | None],
 ) -> dict[str, Any]:
-    """Return the arguments of ``tcgen05.mma``."""
+    """Return operands as arguments of :func:`sptc.tcgen05_mma`, by name."""
     codes = {name: scale and scale[0] for name, scale in scales.items()}
     operands = {"a": a, "b": b, "c": c, "nibbles": nibbles, **codes}
     lead = common_batch({name: array.shape[:-2] for name, array in operands.items() if array is not None})

@@ -1,4 +1,4 @@
-"""Matrices of codes to registers and back, by the index maps of ``isa``."""
+"""Copy matrices of codes to registers and back, by the index maps of ``isa``."""
 
 from functools import lru_cache
 
@@ -22,13 +22,13 @@ __all__ = [
     "unpack_scales",
 ]
 
-#: numpy type that holds one element, by container width in bits.
+#: numpy type of one element, by container width in bits.
 CONTAINERS: dict[int, np.dtype] = {4: np.dtype("u1"), 8: np.dtype("u1"), 16: np.dtype("<u2"), 32: np.dtype("<u4")}
 
 
 @lru_cache(maxsize=256)
 def _wide(fragment: Fragment, tiles: tuple[int, int], by_columns: bool, to_registers: bool) -> tuple[str, NDArray]:
-    """Return how a matrix of tiles is copied: type of the longest runs of elements, and source index of each run.
+    """Return the copy pattern of a matrix of tiles: numpy type of the longest runs of elements, and source of each run.
 
     The source are registers, or with `to_registers` the matrix; see :func:`from_registers`.
     """
@@ -49,7 +49,7 @@ def _wide(fragment: Fragment, tiles: tuple[int, int], by_columns: bool, to_regis
 def from_registers(
     registers: NDArray[np.uint32], fragment: Fragment, tiles: tuple[int, int] = (1, 1), *, by_columns: bool = False
 ) -> NDArray:
-    """Gather a matrix, or one made of several tiles, from registers.
+    """Gather a matrix, or a matrix of several tiles, from registers.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def to_registers(matrix: NDArray, fragment: Fragment, tiles: tuple[int, int] = (
 
 
 def unpack_nibbles(e: NDArray[np.uint32], instruction: Instruction, sparsity_selector: int) -> NDArray[np.uint8]:
-    """Gather the metadata nibbles, shape (batch, m, chunks), from e, shape (batch, threads)."""
+    """Gather metadata nibbles, shape (batch, m, chunks), from metadata registers, shape (batch, threads)."""
     where = metadata_map(instruction, sparsity_selector)
     octets = np.ascontiguousarray(e).view(np.uint8).take(4 * where.lanes + (where.low_bits >> 3), axis=1)
     return (octets >> (where.low_bits & 7).astype(np.uint8)) & np.uint8(15)
@@ -124,7 +124,7 @@ def pack_nibbles(
 def random_nibbles(
     instruction: Instruction, tiles: int, rng: np.random.Generator, *, any_nibble: bool = False
 ) -> NDArray[np.uint8]:
-    """Draw random metadata, shape (tiles, m, chunks): nibbles legal under the instruction's rule, or any of sixteen."""
+    """Draw random metadata, shape (tiles, m, chunks): only legal nibbles of the instruction, or any of the sixteen."""
     assert instruction.rule
     legal = np.arange(16) if any_nibble else np.array(sorted(instruction.rule.legal))
     drawn = rng.integers(0, len(legal), (tiles, instruction.m, instruction.chunks))
@@ -147,7 +147,7 @@ def pack_scales(
 def unpack_scales(
     data: NDArray[np.uint32], instruction: Instruction, operand: str, byte_id: int, thread_id: int
 ) -> NDArray[np.uint8]:
-    """Gather the block scales of an operand, shape (batch, m or n, scales), from data, shape (batch, 32)."""
+    """Gather the block scales of an operand, shape (batch, m or n, scales), from registers, shape (batch, 32)."""
     where = scale_map(instruction, operand, byte_id, thread_id)
     return np.ascontiguousarray(data).view(np.uint8).take(4 * where.lanes + where.bytes, axis=1)
 

@@ -19,16 +19,16 @@ __all__ = ["Placement", "gather", "gather_tensor", "scatter_tensor", "shift_rows
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Placement of the operands of one instruction in each CTA."""
+    """Index maps of the operands of one ``tcgen05.mma`` in a CTA."""
 
-    d: TensorMap  #: Shape (rows of a CTA, n)
-    a: TensorMap | SharedMap  #: Stored A, shape (rows of a CTA, stored K)
-    b: SharedMap  #: Shape (columns of a CTA, K)
-    e: TensorMap | None = None  #: Metadata of a sparse instruction, shape (rows of a CTA, chunks)
-    #: Block scales, shapes (rows of a CTA, scales) and (n, scales).
+    d: TensorMap  #: Map of D, shape (rows of a CTA, n)
+    a: TensorMap | SharedMap  #: Map of stored A, shape (rows of a CTA, stored K)
+    b: SharedMap  #: Map of B, shape (columns of a CTA, K)
+    e: TensorMap | None = None  #: Map of the metadata nibbles, shape (rows of a CTA, chunks); None if dense
+    #: Maps of block scales of A, shape (rows of a CTA, scales), and of B, shape (n, scales).
     scale_a: TensorMap | None = None
     scale_b: TensorMap | None = None
-    zero_columns: NDArray[np.bool_] | None = None  #: Columns of B that are set to zero, shape (n,)
+    zero_columns: NDArray[np.bool_] | None = None  #: Mask of the columns of B that are set to zero, (n,)
 
 
 def _positions(where: TensorMap, copy: int = 0) -> NDArray[np.intp]:
@@ -36,7 +36,7 @@ def _positions(where: TensorMap, copy: int = 0) -> NDArray[np.intp]:
 
 
 def gather_tensor(tmem: NDArray[np.uint32], where: TensorMap, copy: int = 0) -> NDArray:
-    """Gather a matrix from tensor memory, shape (batch, 128, 512), or one of its copies, by its lane offset.
+    """Gather a matrix, or its copy at a lane offset, from tensor memory of shape (batch, 128, 512).
 
     There is one container of 8, 16 or 32 bits per element; 4-bit elements are in the low half of a byte.
     """
@@ -65,7 +65,7 @@ def scatter_tensor(
 
 
 def shift_rows(tmem: NDArray[np.uint32], where: TensorMap) -> None:
-    """Shift A by one row in place: each lane takes the content of the next one, except the last lane of a partition.
+    """Shift A by one row in place: each lane takes the content of the next, except the last lane of a partition.
 
     The images have the shape (..., 128, 512); the map is that of A, which takes all lanes.
 

@@ -1,4 +1,4 @@
-"""Operands of one instruction in a file, by the argument names of its function or the keys of a register file.
+"""Arrays of one instruction in a file, named as function arguments or as keys of a register file.
 
 Files that ``np.savez`` writes of :func:`sptc.pack`'s result have the names of the arguments of :func:`sptc.mma`,
 :func:`sptc.wgmma` or :func:`sptc.tcgen05_mma`, and any batch axes. Register files have capital letters for arrays, and
@@ -19,13 +19,13 @@ __all__ = ["KEYS", "family_of", "register_keys"]
 
 Arrays = dict[str, NDArray[Any]]
 
-#: Axes of each array after the case axis, by key.
+#: Number of axes of each array after the case axis, by key.
 _AXES = {"A": 2, "B": 2, "C": 2, "D": 2, "E": 1, "scale_a": 1, "scale_b": 1}
 _IMAGES = {"tmem": 2, "smem": 1, "D": 2}
 _CAPITALS = {"a": "A", "b": "B", "c": "C", "d": "D", "e": "E"}
 #: Pairs of ``wgmma`` arguments that a register file stores as one array, with their defaults.
 _PAIRS = {"imm_scale": 1, "imm_trans": 0}
-#: All arrays that a file of either kind may hold; others are not read.
+#: Names of all arrays that are read from a file; other arrays are ignored.
 KEYS = frozenset(
     [
         *("instruction", "selector", "arch", "metadata", "recorded", *"ABCDE", *"abcde", "smem", "tmem", "idesc"),
@@ -81,7 +81,7 @@ def register_keys(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
 
 
 def _renamed(arrays: Mapping[str, NDArray[Any]], names: Mapping[str, str]) -> Arrays:
-    """Return arrays under other names, by a table of names."""
+    """Rename arrays by a table of names."""
     for name, other in names.items():
         if name in arrays and other in arrays:
             raise OperandError(f"{name} and {other} are one operand, and both are present")
