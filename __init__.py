@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from .kernels.launch import run_kernel as run_kernel
     from .tensors.compressed import Compressed as Compressed
 
-#: Modules that are imported on first use, since few users multiply matrices. The package `gemm` is callable as a
+#: Modules that are imported on first use, to keep the import of the package fast. The package `gemm` is callable as a
 #: function.
 _LATER = {
     "gemm": (".gemm", ""),

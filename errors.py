@@ -27,47 +27,47 @@ class Error(ValueError):
 
 
 class InstructionError(Error):
-    """A PTX instruction that does not parse, or that an architecture does not have."""
+    """Error in a PTX instruction: it does not parse, or an architecture does not support it."""
 
-    text: str = ""  #: The text that does not parse; empty for other errors
-    choices: str = ""  #: Numbered list of the instructions that have the words of a text; empty for other errors
+    text: str = ""  #: Instruction text that does not parse; empty for other errors
+    choices: str = ""  #: Numbered list of the instructions that match the search words; empty for other errors
 
 
 class KernelError(Error):
-    """A kernel that cannot be read or executed, or that violates a rule of PTX; the error names the line."""
+    """Error in a kernel: it cannot be read or executed, or violates a rule of PTX; the message names the line."""
 
     @property
     def line(self) -> int | None:
-        """Line of the PTX text, from 1; None if the error has no line."""
+        """Line number in the PTX text, from 1; None if the error has no line."""
         match = re.match(r"(?:deadlock: .*? at )?line (\d+)", str(self))
         return int(match[1]) if match else None
 
 
 class OperandError(Error):
-    """An operand that is missing, superfluous, or of the wrong shape, type or range."""
+    """Error in an operand: it is missing, superfluous, or of the wrong shape, type or range."""
 
 
 class OrderError(Error):
-    """A call in an order that PTX leaves undefined."""
+    """Error in the order of ``wgmma`` calls: PTX leaves the result undefined."""
 
 
 class BackendError(Error):
-    """A back end or tool that does not exist, is not installed on this machine, or fails."""
+    """Error of a back end or tool: it does not exist, is not installed on this machine, or fails."""
 
 
 class FileError(Error):
-    """A file or folder that cannot be read or written, or that has the wrong content."""
+    """Error in a file or folder: it cannot be read or written, or has the wrong content."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NibblePlace:
     """Position of a metadata nibble: in the matrix, and in the register or tensor memory that holds it."""
 
-    batch: tuple[int, ...]  #: Index into the leading (batch) axes; empty without a batch
-    #: Row of A and chunk within that row.
+    batch: tuple[int, ...]  #: Index into the leading (batch) axes; empty if there is no batch
+    #: Row of A and chunk of the nibble within that row.
     row: int
     chunk: int
-    #: Thread whose metadata register holds the nibble, or lane of tensor memory; lowest bit of the nibble there.
+    #: Thread whose metadata register holds the nibble, or lane of tensor memory; and lowest bit of the nibble.
     lane: int
     low_bit: int
     column: int | None = None  #: Column of tensor memory; None if registers hold the metadata
@@ -80,7 +80,7 @@ class NibblePlace:
 
 
 class MetadataError(Error):
-    """A metadata nibble that the instruction declares undefined.
+    """Error for a metadata nibble that is undefined for the instruction.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ class MetadataError(Error):
         return MetadataError, (self._place, self.nibble, self.rule, self.meaning)
 
     def at(self, batch: tuple[int, ...]) -> "MetadataError":
-        """Return the same error at another batch index."""
+        """Return the same error with another batch index."""
         return MetadataError(replace(self._place, batch=batch), self.nibble, self.rule, self.meaning)
 
 
@@ -118,7 +118,7 @@ def shown(value: object) -> str:
     """Return the text of any value for an error message: one line, cut off after 100 characters."""
     try:
         text = _SHORT.repr(value)
-    except Exception:  # `__repr__` fails, or an integer has too many digits
+    except Exception:  # `__repr__` fails, or an integer has too many digits to print
         return f"a value of type {type(value).__name__}"
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST_VALUE else f"{line[:_LONGEST_VALUE]}..."

@@ -1,4 +1,4 @@
-"""Build steps that pyproject.toml cannot express: files that a wheel has in other folders, or compiled for a platform.
+"""Build steps that pyproject.toml cannot express: files from other folders, and a compiled library for one platform.
 
 With ``SPTC_LIBRARY=1`` a wheel brings libsptc and is for one platform. With ``SPTC_RECORDINGS=apart`` it lacks the
 recorded registers, which ``recordings/`` is a distribution of, and keeps what :mod:`sptc.isa.evidence` reads.
@@ -27,18 +27,18 @@ RECORDINGS_APART = os.environ.get("SPTC_RECORDINGS") == "apart"
 
 
 class Package(Distribution):
-    """Distribution with compiled files if it includes the library."""
+    """Distribution with compiled files if the wheel includes the C++ library."""
 
     def has_ext_modules(self) -> bool:
-        """Return whether the wheel is for one platform."""
+        """Return whether the wheel is for one platform, because it has compiled files."""
         return WITH_LIBRARY
 
 
 class BuildPython(build_py):
-    """Compiles the library into the package by its makefile, and omits the recordings."""
+    """Build step that compiles the C++ library into the package, and omits recordings if they are distributed apart."""
 
     def run(self) -> None:
-        """Copy modules and data files, and add the library."""
+        """Copy modules and data files, and add the compiled library."""
         super().run()
         package = Path(self.build_lib) / "sptc"
         if RECORDINGS_APART:
@@ -49,7 +49,7 @@ class BuildPython(build_py):
             folder = package / "native" / "lib"
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory() as scratch:
-                # The package itself generates one header, so the copied package writes the sources.
+                # The copied package writes the C++ sources, since the package itself generates one header.
                 words = [sys.executable, "-c", WRITE_SOURCES, str(package.parent.resolve()), scratch]
                 subprocess.run(words, cwd=scratch, check=True)
                 subprocess.run(["make", "--silent", "-j2", "build/libsptc.so"], cwd=scratch, check=True)
@@ -57,7 +57,7 @@ class BuildPython(build_py):
 
 
 class BuildWheel(bdist_wheel):
-    """Wheel for any version of Python, since the library does not use Python's C API."""
+    """Wheel for any version of Python, since the C++ library does not use Python's C API."""
 
     def get_tag(self) -> tuple[str, str, str]:
         """Return the tags of the wheel: Python version, ABI and platform."""
@@ -68,5 +68,5 @@ class BuildWheel(bdist_wheel):
 setup(
     distclass=Package,
     cmdclass={"build_py": BuildPython, "bdist_wheel": BuildWheel},
-    setup_requires=["numpy"] if WITH_LIBRARY else [],  # to generate the header of tables
+    setup_requires=["numpy"] if WITH_LIBRARY else [],  # needed to generate a header with tables
 )

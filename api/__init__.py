@@ -1,1 +1,1 @@
-"""Instructions as Python functions: operand checks, and the choice of a back end that computes them."""
+"""Instructions as Python functions: they check the operands and choose the back end that computes."""

@@ -1,4 +1,4 @@
-"""The table of back ends: the models, hardware and GPU that compute instructions, by name.
+"""Table of back ends by name: software models, simulated hardware and the GPU, which compute instructions.
 
 Each back end takes one frozen record of operands and returns one frozen record of results. No other module of the
 package distinguishes back ends by name.
@@ -21,10 +21,10 @@ __all__ = ["BACKENDS", "MODELS", "Backend", "backend", "with_numerics"]
 
 @runtime_checkable
 class Backend(Protocol):
-    """Protocol of a back end: it computes instructions."""
+    """Protocol that every back end implements."""
 
     def make_ready(self, arch: str) -> None:
-        """Do the slow work that an architecture needs once, such as compiling its hardware.
+        """Prepare the back end for an architecture; this is slow once, for example if hardware must be compiled.
 
         Raises
         ------
@@ -33,7 +33,7 @@ class Backend(Protocol):
         """
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Return D = A B + C, computed as a chain of the instruction along K.
+        """Return D = A B + C, computed by a chain of the instruction along K.
 
         Parameters
         ----------
@@ -64,7 +64,7 @@ class _Golden:
         pass
 
     def with_numerics(self, numerics: Numerics) -> "_Golden":
-        """Return a back end that computes a datapath with these numerics, for any architecture."""
+        """Return a back end that computes with the given numerics on any architecture."""
         return _Golden(numerics)
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
@@ -75,7 +75,8 @@ class _Golden:
         return Product(multiply_by(instruction, self._numerics, MUX_OF_ARCHITECTURE[arch], operands))
 
 
-#: Module of each back end inside the package, its class, and the arguments of the class; imported on first use.
+#: Module of each back end inside the package, its class, and the arguments of the class. Modules are imported on first
+#: use.
 _CLASSES = {
     "golden": ("api.backends", "_Golden"),
     "rtl": ("sim.engine.engine", "HardwareBackend", "verilator"),
@@ -86,7 +87,7 @@ _CLASSES = {
     "tcgen05": ("api.tops", "Tcgen05Backend"),
     "cuda": ("api.cuda", "CudaBackend"),
 }
-#: Names of all back ends, and of those that are software models. Models compute every architecture.
+#: Names of all back ends, and names of the back ends that model every architecture.
 BACKENDS = tuple(_CLASSES)
 MODELS = ("golden", "rtl", "pysim", "native")
 
@@ -99,7 +100,7 @@ def _made(name: str) -> Backend:
 
 
 def backend(name: str | Backend) -> Backend:
-    """Return the back end of a name.
+    """Return the back end with a given name.
 
     Parameters
     ----------
@@ -119,7 +120,7 @@ def backend(name: str | Backend) -> Backend:
 
 
 def with_numerics(computes: Backend, numerics: Numerics | None, instruction: Instruction | None, arch: str) -> Backend:
-    """Return a back end with other numerics of an instruction; unchanged if `numerics` is None.
+    """Return a back end that uses other numerics for an instruction; unchanged if `numerics` is None.
 
     Raises
     ------

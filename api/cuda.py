@@ -1,4 +1,4 @@
-"""Back end ``cuda``: runs the instruction on the GPU of this machine, on registers and shared memory."""
+"""Back end ``cuda``: runs instructions on the GPU of this machine, on registers and shared memory."""
 
 from ..errors import BackendError
 from ..gpu import device
@@ -12,13 +12,13 @@ __all__ = ["CudaBackend"]
 
 
 class CudaBackend:
-    """The GPU as a back end; see :class:`sptc.api.backends.Backend`."""
+    """Back end that uses the GPU; see :class:`sptc.api.backends.Backend`."""
 
     def make_ready(self, arch: str) -> None:
-        """Do nothing: kernels load fast, and a process that forks workers must not touch the GPU."""
+        """Do nothing, since kernels load fast, and a process that forks workers must not use the GPU."""
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Compute D with as many instructions as the matrices need."""
+        """Compute D on the GPU with as many instructions as the matrices need."""
         if instruction.family == "tcgen05":
             raise BackendError("back end 'cuda' executes mma and wgmma, not tcgen05.mma")
         return multiply_held(_execute, instruction, arch, operands)

@@ -1,4 +1,4 @@
-"""Operand checks that all instructions share, and the split of a batch into blocks."""
+"""Operand checks that all instructions share, and computation of a batch in blocks."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -30,34 +30,34 @@ __all__ = [
 Registers = NDArray[np.uint32]
 
 METADATA_POLICIES = ("strict", "software", "silicon")
-#: Number of tiles computed at once, which limits the memory of a call besides its operands and result.
+#: Number of tiles computed at once, which limits the memory that a call needs besides operands and result.
 _BLOCK_TILES = 1024
 
 
 class Places(Protocol):
-    """Lane, column and bit where each nibble was read, each of shape (m, chunks)."""
+    """Position of each metadata nibble in registers or tensor memory: lane, column and bit, of shape (m, chunks)."""
 
     @property
     def lanes(self) -> NDArray[np.intp]:
-        """Lane of registers or of tensor memory."""
+        """Lane of each nibble, in registers or in tensor memory."""
 
     @property
     def columns(self) -> NDArray[np.intp] | None:
-        """Column of tensor memory; None for registers."""
+        """Tensor-memory column of each nibble; None for registers."""
 
     @property
     def low_bits(self) -> NDArray[np.intp]:
-        """Lowest bit of the nibble."""
+        """Lowest bit of each nibble in its register or word."""
 
 
 def check_choice(name: str, value: str, accepted: Sequence[str], error: type[Exception]) -> None:
-    """Raise `error` unless `value` is one of the accepted words."""
+    """Raise `error` unless `value` is one of the accepted strings."""
     if not is_word_of(value, accepted):
         raise error(f"{name} must be {' or '.join(map(repr, accepted))}, not {shown(value)}")
 
 
 def describe(value: object) -> str:
-    """Name the type of a rejected operand, with the shape of an array."""
+    """Return the type of a rejected operand for a message; for an array, also its shape."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype} of shape {value.shape}"
     return type(value).__name__
@@ -77,7 +77,7 @@ def registers(name: str, value: object, tail: tuple[int, ...], instruction: Inst
 
 
 def checked_selector(selector: int, instruction: Instruction) -> int:
-    """Return the sparsity selector as a Python int, by which maps are cached. Raise unless the instruction has it."""
+    """Return the sparsity selector as a Python int, which can be a cache key. Raise if the instruction lacks it."""
     if not is_integer(selector):
         raise OperandError(f"the selector of {instruction} must be an int, not {type(selector).__name__}")
     if not 0 <= selector < instruction.sparsity_selectors:
@@ -89,7 +89,7 @@ def checked_selector(selector: int, instruction: Instruction) -> int:
 
 
 def checked_ids(name: str, byte_id: Any, thread_id: Any, i: Instruction) -> tuple[int, int]:
-    """Return byte id and thread id of block scales in registers as Python ints. Raise unless both are valid."""
+    """Return byte id and thread id of block scales in registers as Python ints. Raise if either is invalid."""
     assert i.scale_size
     byte_ids, threads = range(0, 4, i.scale_size), range(2 if name == "scale_a" else 4)
     for label, number, accepted in (("byte id", byte_id, byte_ids), ("thread id", thread_id, threads)):
@@ -100,7 +100,7 @@ def checked_ids(name: str, byte_id: Any, thread_id: Any, i: Instruction) -> tupl
 
 
 def check_image(smem: object, instruction: str, maps: Mapping[str, SharedMap]) -> NDArray[np.uint8]:
-    """Return a shared-memory image. Raise unless it is a uint8 array that holds every byte that `maps` address."""
+    """Return a shared-memory image. Raise unless it is a uint8 array with every byte that the operand maps address."""
     if not isinstance(smem, np.ndarray) or smem.dtype != np.uint8 or smem.ndim < 1:
         raise OperandError(f"smem of {instruction} must be a uint8 array of shape (..., bytes), not {describe(smem)}")
     for name, where in maps.items():
@@ -119,7 +119,7 @@ def check_metadata(
     places: Places,
     policy: str,
 ) -> None:
-    """Raise a `MetadataError` for the first nibble that the policy does not accept.
+    """Raise a `MetadataError` for the first nibble that the metadata policy does not accept.
 
     The policy is ``"strict"``, ``"software"`` or ``"silicon"``. The nibbles have the shape (batch, m, chunks); their
     places, where they were read, the shape (m, chunks). `stored` returns the stored elements of A, shape (batch, m,
@@ -162,7 +162,7 @@ def in_blocks(
     tails: Mapping[str, int] | None = None,
     block_tiles: int = _BLOCK_TILES,
 ) -> Registers:
-    """Broadcast the batch axes and compute the tiles in blocks, so that only one block is copied at a time.
+    """Broadcast the batch axes of operands and compute block by block, so that only one block is copied at a time.
 
     `tails` gives the number of axes behind the batch, by operand; by default those of registers.
     """
@@ -174,7 +174,7 @@ def in_blocks(
         listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise OperandError(f"the batch axes of the operands do not broadcast: {listed}") from None
     axes = batch or (1,)
-    # A broadcast operand is a view with stride 0; only one block of it is copied at a time.
+    # A broadcast operand is a view with stride 0; only one block is copied at a time.
     views = {
         name: np.broadcast_to(value, (*axes, *value.shape[len(shapes[name]) :])) for name, value in operands.items()
     }

@@ -1,4 +1,4 @@
-"""A back end that records the operands and products of another back end."""
+"""Back end that records the operands and products of another back end."""
 
 from ..isa.instructions import Instruction
 from ..isa.operands import MatrixOperands, Product
@@ -8,7 +8,7 @@ __all__ = ["Recorder"]
 
 
 class Recorder:
-    """Back end that passes operands to another one and records them; see :class:`sptc.api.backends.Backend`.
+    """Back end that passes operands to another back end and records them; see :class:`sptc.api.backends.Backend`.
 
     Parameters
     ----------
@@ -29,11 +29,11 @@ class Recorder:
         self.products: list[Product] = []
 
     def make_ready(self, arch: str) -> None:
-        """Compile or load the other back end, before it is used."""
+        """Compile or load the recorded back end before it is used."""
         self.computes.make_ready(arch)
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Return the product of the other back end."""
+        """Compute a product by the recorded back end; record operands and product."""
         product = self.computes.multiply(instruction, arch, operands)
         self.operands.append(operands)
         self.products.append(product)

@@ -1,4 +1,4 @@
-"""``tcgen05.mma`` as a function: it checks the operands once, before any back end computes them."""
+"""``tcgen05.mma`` as a Python function, which checks all operands before a back end computes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -42,9 +42,9 @@ from .operands import (
 
 __all__ = ["placement_of", "tcgen05_mma"]
 
-#: Bit 46 is set in every shared-memory descriptor, so a smaller number is a tensor-memory address.
+#: Smallest shared-memory descriptor: bit 46 is set in every descriptor. A smaller number is a tensor-memory address.
 _SMALLEST_DESCRIPTOR = 1 << 46
-#: Images computed at once; tensor memory of a CTA takes 256 KiB.
+#: Number of images computed at once; the tensor memory of a CTA takes 256 KiB.
 _BLOCK_IMAGES = 16
 
 
@@ -174,7 +174,7 @@ def tcgen05_mma(
 def _images(
     opcode: Opcode, placement: Placement, tmem: object, smem: object
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
-    """Check both memories; return them with the CTA axis of a pair behind the batch axes."""
+    """Check the images of tensor and shared memory; return them with the CTA axis of a pair behind the batch axes."""
     ctas = () if opcode.cta_group == 1 else (2,)
     is_image = isinstance(tmem, np.ndarray) and tmem.dtype == np.uint32 and tmem.shape[-2:] == (LANES, COLUMNS)
     if not isinstance(tmem, np.ndarray) or not is_image or tmem.shape[:-2][: len(ctas)] != ctas:
@@ -189,7 +189,7 @@ def _images(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Execution:
-    """One checked instruction, ready to run on any images."""
+    """One ``tcgen05.mma`` with checked operands, ready to run on memory images."""
 
     opcode: Opcode
     descriptor: InstructionDescriptor
@@ -203,7 +203,7 @@ class _Execution:
     disabled: NDArray[np.bool_] | None
 
     def run(self, block: dict[str, Any]) -> NDArray[np.uint32]:
-        """Execute the instruction on a block of images; return tensor memory after it."""
+        """Execute the instruction on a block of images; return tensor memory after the instruction."""
         opcode, instruction = self.opcode, self.descriptor.instruction
         batch = len(block["tmem"])
         tmem = block["tmem"].reshape(batch, opcode.cta_group, LANES, COLUMNS)
@@ -225,7 +225,7 @@ class _Execution:
         product = self.computes.multiply(instruction, self.arch, matrices)
         if product.tmem is not None:
             return product.tmem.reshape(block["tmem"].shape)
-        # PTX does not define the high half of a word whose low half takes an f16; this model keeps it.
+        # PTX does not define the high half of a word with an f16 in its low half; this model leaves it unchanged.
         result = np.array(tmem, order="C")
         scatter_tensor(result.reshape(-1, LANES, COLUMNS), self.placement.d, product.d, self.disabled)
         if opcode.shifts_a and isinstance(self.placement.a, TensorMap):
@@ -234,7 +234,7 @@ class _Execution:
 
     @property
     def _options(self) -> tuple[str, ...]:
-        """Names of the optional arguments in use."""
+        """Names of the optional arguments in use, such as ``scale_input_d``."""
         in_use = {
             "scale_input_d": self.scale_input_d != 0,
             "disable_output_lane": self.disabled is not None,
@@ -243,7 +243,7 @@ class _Execution:
         return tuple(name for name, used in in_use.items() if used)
 
     def _accumulator(self, c: NDArray) -> NDArray:
-        """Return the accumulator: the old D, the scaled D, or zero."""
+        """Return the accumulator input: the old D, the scaled old D, or zero."""
         if not self.enable_input_d:
             return np.zeros_like(c)
         if not self.scale_input_d:
@@ -298,7 +298,7 @@ def placement_of(
     scales: dict[str, int | None],
     zero_column_mask: int | None,
 ) -> Placement:
-    """Turn addresses and descriptors into maps of the operands.
+    """Return the memory maps of the operands for given addresses and descriptors.
 
     `operands` are the descriptors and addresses of `a`, `b`, `d`, and `e` for a sparse instruction; `scales` the
     addresses of `scale_a` and `scale_b`. The zero-column mask and the `OperandError` are those of :func:`tcgen05_mma`.
@@ -337,7 +337,7 @@ def placement_of(
 
 
 def _check_alignment(opcode: Opcode, layout: Layout, addresses: dict[str, int]) -> None:
-    """Raise unless all operands in tensor memory use the same half of the lanes, where a layout has halves."""
+    """Raise unless all operands in tensor memory start in one half of the lanes, if the layout of D uses halves."""
     if layout.half_lanes:
         lanes = {name: decode_address(address, name)[0] for name, address in addresses.items()}
         if len(set(lanes.values())) > 1:
@@ -357,7 +357,7 @@ def _column_mask(value: int | None, opcode: Opcode, descriptor: InstructionDescr
 def _shared(
     name: str, value: int, opcode: Opcode, descriptor: InstructionDescriptor, layout: Layout, shift: int = 0
 ) -> SharedMap:
-    """Map operand A or B in shared memory; for B, only the columns after the first `shift`."""
+    """Return the map of operand A or B in shared memory; for B, without the first `shift` columns."""
     i = descriptor.instruction
     if name == "a":
         fmt, lines, k, transposed = i.a, layout.rows, i.stored_k, descriptor.transpose_a
@@ -390,7 +390,7 @@ def _scales(
 
 
 def _check_copies(opcode: Opcode, placement: Placement, tmem: NDArray[np.uint32]) -> None:
-    """Raise unless the copies of an operand are equal; no source says which copy the hardware reads."""
+    """Raise unless all copies of an operand are equal; no public source states which copy the hardware reads."""
     for name in ("a", "e", "scale_a", "scale_b"):
         where = getattr(placement, name)
         for copy in where.copies[1:] if isinstance(where, TensorMap) else ():

@@ -1,4 +1,4 @@
-"""Whole matrices cut into tiles of an instruction and placed in registers and shared memory by the index maps."""
+"""Cut matrices into tiles of an instruction, and place the tiles in registers and shared memory by index maps."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ _CORE_MATRIX_ROWS = 8
 
 
 def multiply_held(execute: Execute, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-    """Compute D with a back end that executes instructions; large matrices take several instructions.
+    """Compute D by a function that executes one instruction; large matrices take several instructions.
 
     `execute` runs one instruction on each case of a batch. Operands that came from registers and shared memory are
     passed on unchanged. Other arguments are those of :meth:`~sptc.api.backends.Backend.multiply`.
@@ -41,13 +41,13 @@ def multiply_held(execute: Execute, instruction: Instruction, arch: str, operand
 
 
 def _all_of(values: Sequence[_Value | None]) -> tuple[_Value, ...] | None:
-    """Return all values, or None if one of them is None."""
+    """Return all values as a tuple, or None if one of the values is None."""
     present = tuple(value for value in values if value is not None)
     return present if len(present) == len(values) else None
 
 
 def _joined(of_batch: Sequence[tuple[StepFlags, ...] | None]) -> Iterator[StepFlags | None]:
-    """Concatenate the step flags of several matrices over all their tiles."""
+    """Yield the step flags of all matrices of a batch, concatenated over all tiles."""
     batch = _all_of(of_batch)
     if batch is None:
         yield None
@@ -58,7 +58,7 @@ def _joined(of_batch: Sequence[tuple[StepFlags, ...] | None]) -> Iterator[StepFl
 
 
 def _in_tiles(execute: Execute, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-    """Multiply the matrices of one case, padded with zeros to whole tiles."""
+    """Multiply the matrices of one batch element, padded with zeros to whole tiles."""
     (_, rows, columns), m, n = operands.c.shape, instruction.m, instruction.n
     down, across = -(-rows // m), -(-columns // n)
     tiles, accumulators = (down, across), accumulator_fragment(instruction)
@@ -69,7 +69,7 @@ def _in_tiles(execute: Execute, instruction: Instruction, arch: str, operands: M
         return filled.reshape(down, m, -1)
 
     def each_tile(part: NDArray, axis: int) -> NDArray:
-        """Repeat operands that all tiles of a row (or of a column) share."""
+        """Repeat an operand for all tiles of a row or of a column that share it."""
         whole = np.broadcast_to(np.expand_dims(part, axis), (*tiles, *part.shape[1:]))
         return whole.reshape(-1, *part.shape[1:])
 

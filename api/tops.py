@@ -1,4 +1,4 @@
-"""Back ends ``warp``, ``warpgroup`` and ``tcgen05``: simulate top modules of the hardware, with their cycles."""
+"""Back ends ``warp``, ``warpgroup`` and ``tcgen05``: simulate top-level modules of the hardware and count cycles."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ __all__ = ["RegisterBackend", "Tcgen05Backend"]
 
 
 class RegisterBackend:
-    """A top that takes operands from registers, ``warp`` or ``warpgroup``; see :class:`sptc.api.backends.Backend`.
+    """Back end of a top-level module with operands in registers: ``warp`` or ``warpgroup``.
 
     ``warp`` is the `Warp` of an architecture, which executes ``mma``; ``warpgroup`` the four tensor cores of an SM of
     sm_90, which execute ``wgmma`` and ``mma``.
@@ -32,7 +32,7 @@ class RegisterBackend:
         self._compile, self._execute = _TOPS[name]
 
     def make_ready(self, arch: str) -> None:
-        """Compile the top; raise a `BackendError` if the simulator or a compiler is missing."""
+        """Compile the top-level module; raise a `BackendError` if the simulator or a compiler is missing."""
         self._compile(arch)
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
@@ -64,7 +64,7 @@ def _on_warpgroup(instruction: Instruction, arch: str, operands: HeldOperands) -
     return Product(d, flags, cycles)
 
 
-#: A function that compiles a top module, and a function that executes an instruction on it.
+#: Functions by back end name: one compiles the top-level module, the other executes an instruction on it.
 _TOPS: dict[str, tuple[Callable[[str], object], Execute]] = {
     "warp": (warp_for, _on_warp),
     "warpgroup": (lambda arch: warpgroup(), _on_warpgroup),
@@ -72,7 +72,7 @@ _TOPS: dict[str, tuple[Callable[[str], object], Execute]] = {
 
 
 def _flags(instruction: Instruction, operands: HeldOperands, illegal: NDArray[np.bool_]) -> tuple[StepFlags, ...]:
-    """Return the flags, shape (cases, panels of B, m, 16), as one record of step flags for each panel."""
+    """Return the undefined-metadata flags, shape (cases, panels of B, m, 16), as one record for each panel."""
     if not instruction.rule:
         return ()
     nibbles = unpack_nibbles(operands.arrays["e"], instruction, operands.immediates.sparsity_selector)
@@ -85,14 +85,14 @@ def _panels(instruction: Instruction, nibbles: NDArray[np.uint8], illegal: NDArr
 
 
 class Tcgen05Backend:
-    """The `Tcgen05` top: the tensor cores of a CTA of sm_100, or of a pair, which execute ``tcgen05.mma``."""
+    """Back end of top-level module `Tcgen05`: tensor cores of a CTA or CTA pair of sm_100 execute ``tcgen05.mma``."""
 
     def make_ready(self, arch: str) -> None:
         """Compile the tensor cores; raise a `BackendError` if the simulator or a compiler is missing."""
         tcgen05()
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Execute the instruction on the memories of each case; the hardware is reset before each case."""
+        """Execute the instruction on the memory images of each case; the hardware is reset before each case."""
         if "tcgen05" not in tops_of(instruction, arch):
             raise refusal("tcgen05", instruction, arch)
         images = operands.held

@@ -1,4 +1,4 @@
-"""``mma`` and ``mma.sp`` as a function: it checks the operands once, before any back end computes them."""
+"""``mma`` and ``mma.sp`` as a Python function, which checks all operands before a back end computes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,9 +32,9 @@ from .operands import (
 
 __all__ = ["evidence", "mma", "mma_tiles", "numerics"]
 
-#: Accumulator tiles that models compute at once.
+#: Number of accumulator tiles that software models compute at once.
 _BLOCK_TILES = 1024
-#: Scale data, byte id and thread id of one operand.
+#: Type of a block-scale operand: scale data, byte id and thread id.
 ScaleOperand = tuple[Registers, int, int]
 
 
@@ -199,7 +199,7 @@ def mma_tiles(
     backend: str | Backend = "golden",
     metadata: str = "strict",
 ) -> Registers:
-    """Compute a product of several tiles, each by a chain of ``mma`` along K, as repeated calls of :func:`mma` would.
+    """Compute a product of several tiles by chains of ``mma`` along K, equal to repeated calls of :func:`mma`.
 
     Models compute all tiles of a warp as one product; other back ends execute one instruction after the other. Shapes
     of the operands are not checked.
@@ -269,7 +269,7 @@ def mma_tiles(
 
 
 def _chosen(text: str, arch: str, backend: str | Backend) -> tuple[Instruction, str, Backend]:
-    """Return the instruction, the architecture whose numerics it has, and the back end."""
+    """Return the instruction, the architecture with the numerics of the target, and the back end."""
     parsed = resolve(text, arch, family="mma").instruction
     if parsed.family != "mma":
         raise InstructionError(f"{parsed} is not an mma instruction; use sptc.wgmma.")
@@ -277,7 +277,7 @@ def _chosen(text: str, arch: str, backend: str | Backend) -> tuple[Instruction, 
 
 
 def _scale(name: str, value: ScaleOperand | None, instruction: Instruction) -> tuple[Registers, int, int] | None:
-    """Check one block-scale operand."""
+    """Check one block-scale operand of an ``mma``; return its data, byte id and thread id."""
     if instruction.scale_size is None:
         if value is not None:
             raise OperandError(f"{instruction} has no block scales and takes no {name}")

@@ -1,4 +1,4 @@
-"""``wgmma.mma_async`` as a function: it checks the operands once, before any back end computes them."""
+"""``wgmma.mma_async`` as a Python function, which checks all operands before a back end computes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -115,8 +115,8 @@ def wgmma(
         if parsed.sparse:
             nibbles = unpack_nibbles(block["e"], parsed, sparsity_selector)
             check_metadata(parsed, nibbles, lambda: stored, metadata_map(parsed, sparsity_selector), metadata)
-        # The sign of B is applied behind the mux, where an undefined nibble has combined halves of two tf32; measured
-        # on an H200.
+        # The sign of B is applied behind the mux, after an undefined nibble has combined halves of two tf32 elements;
+        # measured on an H200.
         if imm_scale_a != imm_scale_b:
             stored = stored ^ stored.dtype.type(1 << parsed.container_bits - 1)
         matrices = MatrixOperands(
@@ -141,7 +141,7 @@ def wgmma_chain(
     backend: str | Backend = "golden",
     **immediates: Any,
 ) -> Registers:
-    """Compute a series of dense ``wgmma`` with the same accumulators, as repeated calls of :func:`wgmma` would.
+    """Compute consecutive dense ``wgmma`` on the same accumulators, with the result of repeated calls of :func:`wgmma`.
 
     Models compute all as one product; other back ends execute each instruction.
 
@@ -198,7 +198,7 @@ def wgmma_chain(
 
 
 def _check_sparsity(instruction: Instruction, e: Registers | None, selector: int | None) -> int:
-    """Return the sparsity selector, 0 for a dense instruction. Raise where selector or metadata is missing or extra."""
+    """Return the sparsity selector, or 0 if dense. Raise if selector or metadata is missing or superfluous."""
     for name, value in (("metadata operand e", e), ("selector", selector)):
         if value is None and instruction.sparse:
             raise OperandError(f"{instruction} is sparse and requires the {name}")
@@ -215,7 +215,7 @@ def _immediates(
     imm_scale: tuple[int, int],
     imm_trans: tuple[int, int],
 ) -> Immediates:
-    """Check the immediates of the instruction and return them."""
+    """Check the immediate operands of a ``wgmma`` and return them."""
     if not isinstance(scale_d, (bool, np.bool_)):
         raise OperandError(f"scale_d of {instruction} must be True or False, not {shown(scale_d)}")
     for name, value in zip(("imm_scale_a", "imm_scale_b"), imm_scale, strict=True):

@@ -1,1 +1,1 @@
-"""Execute the instructions on a real GPU: kernels as PTX text, their launch, and measurements."""
+"""Execute instructions on a real GPU: kernels as PTX text, kernel launches, and measurements."""

@@ -20,17 +20,18 @@ __all__ = ["COLUMNS", "ELEMENTS", "Cycles", "arrangements", "beside_each_other",
 #: Iterations of a short and of a long run. Their difference cancels the time to start and to end a run.
 _TIMES = (64, 192)
 _RUNS = 5
-#: Tensor cores of an SM. Each serves a fourth of the warps.
+#: Number of tensor cores of an SM. Each tensor core serves a fourth of the warps.
 _TENSOR_CORES = 4
 _WARPGROUP = 4
 _LANES = 32
-#: Values of N of ``wgmma``; the largest N whose accumulators fit into the registers of three warpgroups; and N of a
-#: 128-byte pattern.
+#: Values of N of ``wgmma`` that are measured; the largest N whose accumulators fit into the registers of three
+#: warpgroups; and N of a 128-byte pattern.
 _SIZES = (8, 16, 24, 32, 40, 48, 64, 96, 128, 192, 256)
 _SMALL, _PATTERN = 128, 64
-#: Representative formats: others differ only in signedness or in the split between exponent and fraction.
+#: Representative element formats. Other formats differ only in signedness, or in the split between exponent and
+#: fraction.
 ELEMENTS = ("f16", "bf16", "tf32", "e4m3", "s8")
-#: Columns of the CSV table.
+#: Column names of the CSV table.
 COLUMNS = (
     *("instruction", "a_from", "swizzle", "a_transposed", "b_transposed", "warps", "accumulators", "operands", "group"),
     *("pending", "beside", "beside_warps", "cycles"),
@@ -42,14 +43,14 @@ class Cycles:
     """Measured cycles of one loop."""
 
     loop: Loop
-    beside: Loop | None  #: Loop that ran on further warps of the SM at the same time
-    #: Cycles from one instruction to the next on a tensor core; for ``wgmma``, which occupies all four, on the SM.
-    #: Infinite if the other loop left no issue slot.
+    beside: Loop | None  #: Loop that ran at the same time on other warps
+    #: Cycles from one instruction to the next on a tensor core; for ``wgmma``, which occupies all tensor cores, on the
+    #: SM. Infinite if the other loop left no issue slot.
     cycles: float
 
 
 def chosen(arch: str) -> Iterator[Instruction]:
-    """Yield the instructions to measure.
+    """Yield the instructions whose cycles are measured on an architecture.
 
     Instructions that differ only in signedness, clamping or fp8 format take the same cycles, unless they are emulated.
     """
@@ -60,7 +61,7 @@ def chosen(arch: str) -> Iterator[Instruction]:
 
 
 def arrangements(instruction: Instruction, arch: str) -> Iterator[Loop]:
-    """Yield loops that together measure the rate and the latency of an instruction.
+    """Yield loops that together measure the rate and the latency of one instruction.
 
     * ``mma``: one warp with dependent instructions; then more warps with eight accumulators each, on the same operands
       or on four sets of operands in turn.
@@ -95,7 +96,7 @@ def arrangements(instruction: Instruction, arch: str) -> Iterator[Loop]:
 
 
 def beside_each_other(instructions: Iterable[Instruction]) -> Iterator[tuple[Loop, Loop]]:
-    """Yield pairs of loops that run at the same time on different warps: ``wgmma.sp``, and ``mma`` (f16 to f32)."""
+    """Yield pairs of loops that run concurrently on different warps: ``wgmma.sp``, and ``mma`` (f16 to f32)."""
     selected = [i for i in instructions if i.a.name == "f16" and i.d.name == "f32"]
     warps = [i for i in selected if i.family == "mma" and i.stored_k * i.container_bits == 8 * _LANES]
     warps = [i for i in warps if i.sparse != "sp::ordered_metadata"]
@@ -105,7 +106,7 @@ def beside_each_other(instructions: Iterable[Instruction]) -> Iterator[tuple[Loo
 
 
 def measure(loop: Loop, beside: Loop | None = None) -> tuple[Cycles, ...]:
-    """Measure the cycles of a loop, and of another loop on further warps at the same time: medians of a few runs.
+    """Measure the cycles of a loop, and of a concurrent loop on other warps; return medians of a few runs.
 
     Raise a `BackendError` if there is no GPU, or it cannot run the loops.
     """
@@ -123,7 +124,7 @@ def measure(loop: Loop, beside: Loop | None = None) -> tuple[Cycles, ...]:
 
 
 def _runs(cupy: Any, text: str, warps: int) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Return the counts of each warp in a short and in a long run, for a few repetitions."""
+    """Return the cycle and iteration counts of each warp in a short and in a long run, for a few repetitions."""
     function = load_kernel(text, ENTRY)
     counts = cupy.zeros((warps, WORDS), cupy.uint64)
     results = cupy.zeros((warps, _LANES), cupy.uint32)
@@ -145,14 +146,14 @@ def _parts(loops: Sequence[Loop]) -> Iterator[slice]:
 
 
 def _slope(shorter: NDArray[np.float64], longer: NDArray[np.float64], part: slice, loop: Loop) -> float:
-    """Return the additional cycles of the long run per additional instruction of a tensor core."""
+    """Return the difference in cycles of the two runs, per additional instruction of a tensor core."""
     cycles, rounds = (longer[part] - shorter[part]).mean(axis=0)
     sharing = max(1, loop.warps // _TENSOR_CORES)
     return float(cycles / (rounds * loop.group * sharing)) if rounds else np.inf
 
 
 def table(about: str, found: Iterable[Cycles]) -> str:
-    """Return measurements as CSV: a line that describes the GPU, the names of :data:`COLUMNS`, and the rows."""
+    """Return measurements as CSV: a line that describes the GPU, the column names :data:`COLUMNS`, and the rows."""
 
     def row(one: Cycles) -> list[object]:
         loop, other = one.loop, one.beside

@@ -1,4 +1,4 @@
-"""The GPU of this machine, through CuPy: its properties, and the execution of one instruction."""
+"""Access to the GPU of this machine through CuPy: its properties, and the execution of one instruction."""
 
 import importlib
 import re
@@ -21,7 +21,7 @@ from .ptx import ENTRY, kernel
 __all__ = ["Device", "device", "execute", "load_cupy", "load_kernel"]
 
 Registers = NDArray[np.uint32]
-#: Threads per CTA. A CTA of ``wgmma`` is one warpgroup.
+#: Threads per CTA of a kernel. A CTA of ``wgmma`` is one warpgroup.
 _CTA_THREADS = 128
 _WORD_BYTES = 4
 _MODULE = Path("/proc/driver/nvidia/version")
@@ -29,7 +29,7 @@ _MODULE = Path("/proc/driver/nvidia/version")
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU that executes instructions."""
+    """Properties of a GPU that executes instructions."""
 
     name: str  #: Name of the GPU, as its driver reports it
     arch: str  #: Architecture of the GPU, one of :data:`~sptc.isa.variants.ARCHITECTURES`
@@ -39,7 +39,7 @@ class Device:
 
 @lru_cache(maxsize=1)
 def device() -> Device:
-    """Return CUDA's default GPU.
+    """Return the properties of CUDA's default GPU.
 
     Raise a `BackendError` if CuPy or a GPU is missing, or the GPU supports none of the instructions.
     """
@@ -49,7 +49,7 @@ def device() -> Device:
         cuda = cupy.cuda.runtime.driverGetVersion()
     except cupy.cuda.runtime.CUDARuntimeError as error:
         reason = str(error)
-    if reason:  # raised outside the handler: a chained CuPy error may not pass between processes
+    if reason:  # raised outside the handler, since a chained CuPy error may not be sent between processes
         raise BackendError(f"back end 'cuda' finds no NVIDIA GPU ({reason})")
     name, arch = properties["name"].decode(), f"sm_{properties['major']}{properties['minor']}"
     if arch not in ARCHITECTURES:
@@ -58,7 +58,7 @@ def device() -> Device:
 
 
 def execute(instruction: Instruction, arch: str, held: HeldOperands) -> Registers:
-    """Execute an ``mma`` or ``wgmma`` once for every case; return D, shape (cases, threads, registers).
+    """Execute an ``mma`` or ``wgmma`` once for each case; return D, shape (cases, threads, registers).
 
     `held` are registers, content of shared memory, descriptors and immediate operands. Raise an `InstructionError` if
     the GPU's architecture does not have the instruction; and a `BackendError` if there is no GPU, it has another
@@ -104,7 +104,7 @@ def _launch(
 
 
 def _words(image: NDArray[np.uint8]) -> tuple[Registers, int]:
-    """Return shared memory images as 32-bit words, padded, and the bytes per image."""
+    """Return shared-memory images as padded 32-bit words, and the number of bytes per image."""
     size = -(-image.shape[-1] // _WORD_BYTES) * _WORD_BYTES
     padded = np.zeros((len(image), size), np.uint8)
     padded[:, : image.shape[-1]] = image
@@ -127,7 +127,7 @@ def load_kernel(text: str, entry: str) -> Any:
 
 
 def _driver() -> str:
-    """Return the driver version that its kernel module reports."""
+    """Return the GPU driver version that the kernel module reports; empty if it is not available."""
     try:
         match = re.search(r" (\d+\.[\d.]+) ", _MODULE.read_text(encoding="utf-8"))
     except OSError:

@@ -24,31 +24,31 @@ from .tables import written
 
 __all__ = ["COLUMNS", "Energy", "Meter", "Work", "table", "works"]
 
-#: Columns of the CSV table.
+#: Column names of the CSV table.
 COLUMNS = (
     *("instruction", "a_from", "accumulators", "a", "b", "metadata", "sms", "clock_mhz", "temperature", "watts"),
     *("baseline_watts", "kept_mac_per_cycle_sm", "pj_per_kept_mac"),
 )
-#: Distributions for less important formats.
+#: Distributions that are measured for less important formats.
 _FEW = ("zeros", "normal", "bits")
 _LANES, _WARPGROUP, _WARPS = 32, 4, 8
-#: Iterations of a trial run that measures the time of one iteration; seconds between the start and the first reading.
+#: Iterations of a trial run that measures the time per iteration; seconds between start and first reading.
 _TRIAL, _SETTLING = 2000, 0.25
-#: Seconds within which a working counter must increase.
+#: Maximum seconds between two updates of a working energy counter.
 _LONGEST_STEP = 5.0
-#: Loops between two measurements of the baseline.
+#: Number of loops between two measurements of the baseline power.
 _BETWEEN = 6
 
 
 @dataclass(frozen=True)
 class Work:
-    """A loop whose energy is measured, with its operands."""
+    """A loop for an energy measurement, with the distributions of its operands."""
 
     loop: Loop
-    #: Distributions of A and B, from :data:`~sptc.gpu.distributions.DISTRIBUTIONS`.
+    #: Distributions of A and B, keys in :data:`~sptc.gpu.distributions.DISTRIBUTIONS`.
     a: str
     b: str
-    #: ``"random"`` (defined nibbles only) or ``"fixed"``; ignored for dense instructions.
+    #: Metadata: ``"random"`` (defined nibbles only) or ``"fixed"``; ignored for dense instructions.
     metadata: str = "random"
 
 
@@ -57,13 +57,13 @@ class Energy:
     """Measured energy of a loop."""
 
     work: Work
-    sms: int  #: Number of SMs in use
+    sms: int  #: Number of SMs that run the loop
     clock: float  #: SM clock in MHz, from the SM's own cycle counter
     temperature: int  #: Temperature of the GPU in degrees Celsius
-    #: Power of the whole GPU in W, during the loop and with sleeping warps.
+    #: Power of the whole GPU in W: during the loop, and as baseline with sleeping warps.
     watts: float
     baseline: float
-    rate: float  #: Kept products per cycle of an SM
+    rate: float  #: Number of kept products per cycle of an SM
 
     @property
     def picojoules(self) -> float:
@@ -72,7 +72,7 @@ class Energy:
 
 
 def works(arch: str) -> Iterator[Work]:
-    """Yield the loops that characterise the energy of the instructions of an architecture.
+    """Yield the loops that characterise the energy of an architecture's instructions.
 
     They vary format, distribution, sparse or dense, and accumulators of 16 or 32 bits; for ``wgmma`` also N and the
     place of A.
@@ -96,7 +96,7 @@ def works(arch: str) -> Iterator[Work]:
                 yield from (Work(loop, "normal", "zeros"), Work(loop, "zeros", "normal"))
 
 
-#: N of ``wgmma``; smaller N for f16 only.
+#: Values of N of ``wgmma`` that are measured; the smaller values for f16 only.
 _WIDEST, _NARROWER = 256, (8, 32, 64, 128)
 
 
@@ -112,7 +112,7 @@ def _is_chosen(i: Instruction) -> bool:
 
 
 class Meter:
-    """Runs loops on some SMs and measures the power of the GPU; each measurement takes a number of seconds.
+    """Runs loops on some SMs and measures the power of the GPU; each measurement takes a given number of seconds.
 
     The SMs in use, one CTA each, must be few enough that the GPU does not reach its power limit. Raise a `BackendError`
     if there is no GPU, its energy counter cannot be read, or it has fewer SMs.
@@ -127,14 +127,14 @@ class Meter:
         self._sms, self._seconds = sms, seconds
 
     def measure(self, works: Sequence[Work], rng: np.random.Generator) -> Iterator[Energy]:
-        """Measure loops, in order, and the baseline before, between and after them.
+        """Measure loops in order; measure the baseline power before, between and after the loops.
 
         The generator draws the operands. Raise a `BackendError` if the GPU cannot run a loop.
         """
         if not works:
             return
         idle = replace(works[0].loop, group=0)
-        self._run(works[0], rng)  # warm up: a cold GPU uses less power
+        self._run(works[0], rng)  # warm up, since a cold GPU uses less power
         before = self._run(replace(works[0], loop=idle), rng)
         for first in range(0, len(works), _BETWEEN):
             some = works[first : first + _BETWEEN]
@@ -178,7 +178,7 @@ class Meter:
         return _Run(watts, temperature, seconds, cycles, rounds)
 
     def _watts(self) -> float:
-        """Return the mean power in W over the next seconds, from one update of the counter to another."""
+        """Return the mean power in W over the next seconds, between two updates of the energy counter."""
         time.sleep(_SETTLING)
         first, begun = self._step()
         time.sleep(self._seconds - _SETTLING)
@@ -186,7 +186,7 @@ class Meter:
         return (last - first) / (ended - begun)
 
     def _step(self) -> tuple[float, float]:
-        """Wait for the next update of the counter; return its value and the time."""
+        """Wait for the next update of the energy counter; return its value in J and the time in seconds."""
         before, begun = self._counter.joules(), time.perf_counter()
         while (now := self._counter.joules()) == before:
             if time.perf_counter() - begun > _LONGEST_STEP:
@@ -197,7 +197,7 @@ class Meter:
 
 @dataclass(frozen=True)
 class _Run:
-    """Power and temperature of the GPU, and the time of a CTA by host events and by the SM clock."""
+    """Result of one run: power and temperature of the GPU, and time of a CTA by host events and by the SM clock."""
 
     watts: float
     temperature: int
@@ -207,13 +207,13 @@ class _Run:
 
 
 def _kept(loop: Loop) -> int:
-    """Return the kept products of one instruction on all warps of the SM."""
+    """Return the number of kept products of one instruction on all warps of the SM."""
     i = loop.instruction
     return i.m * i.n * i.stored_k * (loop.warps if i.family == "mma" else loop.warps // _WARPGROUP)
 
 
 def table(about: str, found: Iterable[Energy]) -> str:
-    """Return measurements as CSV: a line that describes the GPU, the names of :data:`COLUMNS`, and the rows."""
+    """Return measurements as CSV: a line that describes the GPU, the column names :data:`COLUMNS`, and the rows."""
 
     def row(one: Energy) -> list[object]:
         work, loop = one.work, one.work.loop

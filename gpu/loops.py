@@ -1,4 +1,4 @@
-"""Kernels that repeat an instruction and count its cycles, as PTX text.
+"""PTX text of kernels that repeat an instruction and count its cycles.
 
 The warps of a CTA, on one SM, repeat the instruction on their own accumulators. Operands and shared memory are zero,
 which does not affect the cycles, or are inputs of the kernel. Further warps may run another instruction until the first
@@ -16,11 +16,11 @@ from .ptx import VERSION, group, indented, target
 __all__ = ["ENTRY", "WORDS", "Loop", "given_words", "kernel"]
 
 ENTRY = "count_cycles"
-#: Words that each warp writes: its cycles and its iterations.
+#: Number of 64-bit words that each warp writes: its cycles and its iterations.
 WORDS = 2
-#: Metadata nibbles that every rule defines.
+#: Metadata word with nibbles that every rule defines.
 _LEGAL = "0x44444444"
-#: Alignment in bytes of the patterns of every swizzle.
+#: Alignment of the patterns of every swizzle, in bytes.
 _PATTERN_BYTES = 1024
 _LANES = 32
 
@@ -31,26 +31,27 @@ class Loop:
 
     instruction: Instruction  #: Instruction of family ``mma`` or ``wgmma``
     warps: int  #: Number of warps; for ``wgmma``, four per warpgroup
-    accumulators: int = 1  #: Independent accumulators of a warp, used in turn
-    #: ``mma``: sets of A and B registers that a warp uses in turn. Hardware may cache a set that is used repeatedly.
+    accumulators: int = 1  #: Number of independent accumulators of a warp, used in turn
+    #: ``mma``: number of sets of A and B registers that a warp uses in turn. Hardware may cache a set that is used
+    #: repeatedly.
     operands: int = 1
-    #: Instructions per iteration; for ``wgmma``, a commit group. 0: the warps sleep.
+    #: Number of instructions per iteration; for ``wgmma``, a commit group. 0: the warps sleep.
     group: int = 8
-    pending: int = 1  #: ``wgmma``: groups that may be in flight while the next is issued
-    a_from: str = "registers"  #: Place of A, ``"registers"`` or ``"shared"``
+    pending: int = 1  #: ``wgmma``: groups in flight while the next group is issued
+    a_from: str = "registers"  #: Location of A: ``"registers"`` or ``"shared"``
     #: Swizzle of operands in shared memory, a key of :data:`~sptc.isa.memory.SWIZZLES`.
     swizzle: str = "128B"
-    #: ``wgmma``: whether A and B in shared memory are MN-major.
+    #: ``wgmma``: whether A, and whether B, is MN-major in shared memory.
     transposed: tuple[int, int] = (0, 0)
-    #: ``mma``: an addition creates each operand anew before an instruction. Otherwise the assembler would convert the
-    #: operands of an emulated instruction only once for all iterations.
+    #: ``mma``: whether an addition recomputes each operand before an instruction. Otherwise the assembler would convert
+    #: the operands of an emulated instruction only once for all iterations.
     fresh: bool = False
     given: bool = False
     negated: bool = False
 
 
 def given_words(loop: Loop) -> tuple[int, int]:
-    """Return the sizes of a loop's operands in words: first in shared memory, then in registers of a thread.
+    """Return the sizes of a loop's operands in 32-bit words: in shared memory, and in registers of a thread.
 
     The registers are those of A and B of every set of operands, and metadata. Each register is stored for all threads
     before the next.
@@ -62,7 +63,7 @@ def given_words(loop: Loop) -> tuple[int, int]:
 
 
 def kernel(loops: Sequence[Loop], arch: str) -> str:
-    """Return the PTX of a kernel for the loops of the CTA's warps, in order: a module with the entry :data:`ENTRY`.
+    """Return a PTX module with entry :data:`ENTRY`, in which each loop runs on warps of its own.
 
     The first loop runs for the given number of iterations, the others until the first is done. The parameters of the
     entry: the address where each warp writes :data:`WORDS` 64-bit numbers, the address where each thread writes a word,
@@ -99,12 +100,12 @@ def kernel(loops: Sequence[Loop], arch: str) -> str:
 
 
 def _size(loops: Sequence[Loop]) -> int:
-    """Return the bytes of shared memory of a kernel."""
+    """Return the size of a kernel's shared memory in bytes."""
     return max(4 * _LANES * sum(loop.warps for loop in loops), *(_Image(loop).size for loop in loops))
 
 
 def _prologue(threads: int, size: int, given: bool) -> Iterator[str]:
-    """Clear or fill shared memory; compute the warp index, zeros, and the image's address in units of 16 bytes."""
+    """Yield code that fills shared memory, and computes the warp index and the image's address in 16-byte units."""
     yield "mov.u32 %thread, %tid.x;"
     yield "and.b32 %lane, %thread, 31;"
     yield "shr.u32 %warp, %thread, 5;"
@@ -139,7 +140,8 @@ def _prologue(threads: int, size: int, given: bool) -> Iterator[str]:
     yield "ld.volatile.shared.b32 %unknown, [finished];"
 
 
-#: A thread writes a combination of its results, so that they are not optimised away. A warp writes its counts.
+#: Code at the end of a kernel: a thread writes a combination of its results, so that they are not optimised away; a
+#: warp writes its counts.
 _EPILOGUE = (
     "done:",
     "ld.param.u64 %address, [results];",
@@ -161,7 +163,7 @@ _EPILOGUE = (
 
 
 class _Image:
-    """Operands in shared memory, as consecutive patterns; A first."""
+    """Layout of a loop's operands in shared memory, as consecutive swizzle patterns, A first."""
 
     def __init__(self, loop: Loop) -> None:
         self.descriptors: dict[str, int] = {}
@@ -188,7 +190,7 @@ class _Image:
 
 
 def _loop(loop: Loop, image: _Image, *, until_done: bool) -> Iterator[str]:
-    """Yield the code of a loop's warps; the clock is read before the first and after the last instruction."""
+    """Yield the code of a loop; it reads the clock before the first and after the last instruction."""
     wgmma = loop.instruction.family == "wgmma"
     count = accumulator_fragment(loop.instruction).registers
     yield "bar.sync 0;"
@@ -229,7 +231,7 @@ def _zeros(name: str, count: int) -> Iterator[str]:
 
 
 def _operand(loop: Loop, name: str, count: int, first: int) -> Iterator[str]:
-    """Yield code that loads the given operands, or small numbers whose values the assembler cannot know.
+    """Yield code that loads given operands, or that computes small numbers unknown to the assembler.
 
     The assembler could otherwise merge equal operands or remove zeros.
     """
@@ -280,7 +282,7 @@ def _mma(loop: Loop, number: int) -> str:
 
 
 def _anew(loop: Loop, number: int) -> Iterator[str]:
-    """Add zero to the operands of an instruction, in such a way that the assembler cannot remove the addition."""
+    """Yield code that adds zero to the operands of an instruction, in a form that the assembler cannot remove."""
     i, operand_set = loop.instruction, number % loop.operands
     names = [f"a{operand_set}_{index}" for index in range(a_fragment(i).registers)]
     names += [f"b{operand_set}_{index}" for index in range(b_fragment(i).registers)]

@@ -9,7 +9,7 @@ from .device import load_cupy
 __all__ = ["EnergyCounter"]
 
 _LIBRARY = "libnvidia-ml.so.1"
-_TEMPERATURE = 0  #: NVML's number of the sensor on the GPU die
+_TEMPERATURE = 0  #: NVML's index of the temperature sensor on the GPU die
 
 
 class EnergyCounter:
@@ -31,13 +31,13 @@ class EnergyCounter:
         self.joules()
 
     def joules(self) -> float:
-        """Return the energy since the driver was loaded, in J; the counter is updated every few milliseconds."""
+        """Return the energy in J since the driver was loaded; the counter is updated every few milliseconds."""
         energy = ctypes.c_ulonglong()
         self._call("DeviceGetTotalEnergyConsumption", self._device, ctypes.byref(energy))
         return energy.value / 1000
 
     def temperature(self) -> int:
-        """Return the temperature, in degrees Celsius."""
+        """Return the temperature of the GPU in degrees Celsius."""
         temperature = ctypes.c_uint()
         self._call("DeviceGetTemperature", self._device, _TEMPERATURE, ctypes.byref(temperature))
         return temperature.value

@@ -1,4 +1,4 @@
-"""Kernels that execute one instruction on registers loaded from memory, as PTX text.
+"""PTX text of kernels that execute one instruction on registers loaded from memory.
 
 The threads of a case load their registers, execute the instruction once, and store D. Arrays have the layout of
 :func:`sptc.mma` and :func:`sptc.wgmma`, one case after another. ``wgmma`` runs with one case per CTA: the case's image
@@ -26,32 +26,32 @@ __all__ = [
 ]
 
 ENTRY = "run"
-#: First PTX version that has the instructions (CUDA 12.8), and the version for an instruction that is newer.
+#: First PTX version with most of the instructions (CUDA 12.8), and the version with all of them.
 VERSION, _NEWEST_VERSION = "8.7", "9.1"
 _NEWEST_SCALES = 4
 _WORD_BYTES = 4
 #: Architectures with instructions that need an architecture-specific target (``sm_90a``).
 _SPECIFIC = ("sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121")
-#: First PTX version of a target that is newer than :data:`VERSION`.
+#: First PTX version of targets that are newer than :data:`VERSION`.
 _VERSIONS = {"sm_103a": "8.8", "sm_121a": "8.8", "sm_110a": "9.0"}
-#: Parameters that every kernel has.
+#: Parameters of every kernel, as PTX text.
 PARAMETERS = """\
   .param .u64 a, .param .u64 b, .param .u64 c, .param .u64 e, .param .u64 scale_a, .param .u64 scale_b, .param .u64 d,
   .param .u64 descriptor_a, .param .u64 descriptor_b, .param .u32 image_bytes, .param .u32 threads"""
 
 
 def target(arch: str) -> str:
-    """Return the assembler target of an architecture."""
+    """Return the assembler target of an architecture, for example ``sm_90a`` for ``sm_90``."""
     return f"{arch}a" if arch in _SPECIFIC else arch
 
 
 def version_and_target(name: str, least: str = VERSION) -> str:
-    """Return the first lines of a module for an assembler target; `least` is the lowest PTX version to state."""
+    """Return the first lines of a PTX module for an assembler target; `least` is the lowest PTX version to state."""
     return f".version {max(least, _VERSIONS.get(name, VERSION))}\n.target {name}"
 
 
 def kernel(instruction: Instruction, arch: str, immediates: Immediates) -> str:
-    """Return the PTX of a kernel for one instruction.
+    """Return the PTX text of a kernel for one instruction.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ done:
 
 
 def indented(lines: Iterable[str]) -> str:
-    """Join and indent the lines of a body; labels are not indented."""
+    """Join and indent the lines of a kernel body; labels are not indented."""
     return "\n".join(line if line.endswith(":") else f"  {line}" for line in lines)
 
 
@@ -110,7 +110,7 @@ def _thread() -> Iterator[str]:
 
 
 def _load(name: str, count: int) -> Iterator[str]:
-    """Load a thread's registers of one operand."""
+    """Yield code that loads the registers of one operand for each thread."""
     yield f".reg .b32 %{name}<{count}>;"
     yield from _address(name, count)
     for index in range(count):
@@ -182,7 +182,7 @@ def _warpgroup(instruction: Instruction, immediates: Immediates) -> Iterator[str
 
 
 def copied_image(threads: int) -> Iterator[str]:
-    """Copy the image of the CTA's case into shared memory, one word per thread and pass, for the async proxy."""
+    """Yield code that copies the CTA's image into shared memory, one word per thread and pass, for the async proxy."""
     yield ".reg .b32 %word, %shared;"
     yield "mov.u32 %first, image;"
     yield "ld.param.u32 %bytes, [image_bytes];"
@@ -206,7 +206,7 @@ def copied_image(threads: int) -> Iterator[str]:
 
 
 def moved_descriptors(names: tuple[str, ...]) -> Iterator[str]:
-    """Add the image's address to the start address of a descriptor, in units of 16 bytes."""
+    """Yield code that adds the image's address, in units of 16 bytes, to the start address of descriptors."""
     yield "shr.u32 %first, %first, 4;"
     yield "cvt.u64.u32 %start, %first;"
     for name in names:

@@ -33,30 +33,30 @@ FORMAT = "sptc gpu record 1"
 _MOST_BYTES = 5_000_000
 _MAJOR, _MINOR, _DYNAMIC_SHARED = 75, 76, 8
 _KERNEL_MODULE = Path("/proc/driver/nvidia/version")
-#: Operands whose addresses a kernel takes as parameters, in order; the address of D follows.
+#: Operands whose addresses are parameters of a kernel, in order; the address of D follows.
 _POINTERS = ("a", "b", "c", "e", "scale_a", "scale_b")
 
 
 class RecordError(Exception):
-    """The GPU does not run a kernel, or there is no GPU; one sentence."""
+    """Error in one sentence: the GPU does not run a kernel, or there is no GPU."""
 
 
 def packed(manifest: dict[str, Any], arrays: dict[str, Any]) -> str:
-    """Return kernels and operands as text."""
+    """Return kernels and operands as compressed text, which is called a pack."""
     file = io.BytesIO()
     np.savez(file, manifest=np.array(json.dumps(manifest)), **arrays)
     return base64.b85encode(lzma.compress(file.getvalue(), preset=9)).decode("ascii")
 
 
 def unpacked(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the manifest and the arrays of a pack."""
+    """Return the manifest and the arrays of a pack, the inverse of :func:`packed`."""
     with np.load(io.BytesIO(lzma.decompress(base64.b85decode(text)))) as archive:
         arrays = {name: archive[name] for name in archive.files}
     return json.loads(str(arrays.pop("manifest"))), arrays
 
 
 class Gpu:
-    """The first GPU, through the driver's own library."""
+    """The first GPU of this machine, accessed through the driver's own library."""
 
     def __init__(self) -> None:
         try:
@@ -132,7 +132,7 @@ class Gpu:
         return d
 
     def _copied(self, array: Any, held: list[ctypes.c_uint64]) -> ctypes.c_uint64:
-        """Copy an array to the GPU and return its address, 0 for None."""
+        """Copy an array to the GPU and return its address; return 0 for None."""
         place = ctypes.c_uint64()
         if array is not None:
             array = np.ascontiguousarray(array)
@@ -174,7 +174,7 @@ def record(text: str, gpu: Any, report: Callable[[str], None] | None = None) -> 
         if report:
             report(f"{number + 1} of {len(manifest['rows'])}")
     expected = [row.get("sha256") == wanted["sha256"] for row, wanted in zip(rows, manifest["rows"], strict=True)]
-    # rows that differ come first: their words show how
+    # rows with differences come first, since their words show the difference
     room = _MOST_BYTES - 1000 - sum(len(json.dumps(row)) + 4 for row in rows)
     for number in sorted(results, key=lambda number: (expected[number], number)):
         words = base64.b64encode(zlib.compress(results[number].tobytes(), 9)).decode("ascii")
@@ -190,7 +190,7 @@ def record(text: str, gpu: Any, report: Callable[[str], None] | None = None) -> 
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run as a command."""
+    """Run the recorder as a command; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("-o", "--output", default="results.json", help="file to write (default %(default)s)")
     options = parser.parse_args(arguments)

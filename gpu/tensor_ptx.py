@@ -1,4 +1,4 @@
-"""Kernel that executes one ``tcgen05.mma`` on images of tensor memory and shared memory, as PTX text.
+"""PTX text of a kernel that executes one ``tcgen05.mma`` on images of tensor memory and shared memory.
 
 A CTA computes a case, or a pair of CTAs does. It copies the image of shared memory, writes the given columns of tensor
 memory, multiplies, and stores the columns of D.
@@ -12,23 +12,23 @@ from .ptx import ENTRY, PARAMETERS, copied_image, group, indented, moved_descrip
 
 __all__ = ["RANGE", "ranges_of", "tensor_kernel"]
 
-#: Columns of tensor memory that one instruction loads or stores.
+#: Number of tensor-memory columns that one instruction loads or stores.
 RANGE = 8
-#: Columns of tensor memory; the kernel allocates all of them.
+#: Number of tensor-memory columns; the kernel allocates all of them.
 _COLUMNS = 512
 _RANGE_BYTES, _LANES, _WARP_LANES = 4 * RANGE, 128, 32
-#: Number of barrier tests, each of some microseconds, after which the kernel gives up and stores D as it is.
+#: Maximum number of barrier tests of some microseconds each; then the kernel gives up and stores D unchanged.
 _TRIES = 1 << 20
 
 
 def ranges_of(addresses: Mapping[str, int], n: int) -> tuple[list[int], list[int]]:
-    """Return the first columns of D, of the metadata and of the scales in tensor memory."""
+    """Return the first columns in tensor memory of D, and of the metadata and the scales."""
     d = [addresses["d"] + column for column in range(0, n, RANGE)]
     return d, [addresses[name] for name in ("e", "scale_a", "scale_b") if name in addresses]
 
 
 def tensor_kernel(opcode: Opcode, target: str, idesc: int, addresses: Mapping[str, int], n: int) -> str:
-    """Return the PTX of a kernel for one instruction.
+    """Return the PTX text of a kernel for one ``tcgen05.mma``.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def tensor_kernel(opcode: Opcode, target: str, idesc: int, addresses: Mapping[st
     barriers.
     """
     pair = opcode.cta_group == 2
-    if opcode.scale_size:  # newer spellings of sizes, and the default of sparse forms, need a newer PTX version
+    if opcode.scale_size:  # newer names of scale sizes, and the default of sparse forms, need a newer PTX version
         opcode = replace(opcode, scale_word=f"scale_vec::{opcode.scale_size}X")
     return f"""\
 {version_and_target(target)}
@@ -133,7 +133,7 @@ def _body(opcode: Opcode, idesc: int, addresses: Mapping[str, int], n: int) -> I
 
 
 def _meet(opcode: Opcode) -> Iterator[str]:
-    """Wait for all threads of the CTA, or of the pair, and order their accesses to tensor memory."""
+    """Yield code that waits for all threads of the CTA or pair, and orders their accesses to tensor memory."""
     yield "tcgen05.fence::before_thread_sync;"
     if opcode.cta_group == 2:
         yield from ("barrier.cluster.arrive.aligned;", "barrier.cluster.wait.aligned;")
@@ -143,7 +143,7 @@ def _meet(opcode: Opcode) -> Iterator[str]:
 
 
 def _range_place(name: str, number: int, count: int) -> Iterator[str]:
-    """Compute the addresses of the words that one thread loads or stores."""
+    """Yield code that computes the address of the words that a thread loads or stores."""
     yield f"mad.lo.u32 %offset, %cta, {count}, {number};"
     yield f"mad.lo.u32 %offset, %offset, {_LANES}, %local;"
     yield f"ld.param.u64 %address, [{name}];"

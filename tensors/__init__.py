@@ -1,4 +1,4 @@
-"""Tensors of software: compression to stored values and metadata, quantisation, and file formats."""
+"""Tensors of ML software: compression to stored values and metadata, quantisation, and file formats."""
 
 from .compressed import Compressed
 from .quantise import Quantised, quantise

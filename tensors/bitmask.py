@@ -1,4 +1,4 @@
-"""Unstructured bitmasks, as compressed-tensors writes them: the non-zero values, and one bit for every element."""
+"""Unstructured sparse matrices of compressed-tensors: the non-zero values, and a bitmask with one bit per element."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from ..errors import OperandError
 
 __all__ = ["BITMASK_PARTS", "dense_from_bitmask"]
 
-#: Names of the arrays of a checkpoint; the 2:4 format ``bitmask`` has no row offsets.
+#: Names of the arrays of a bitmask checkpoint; the 2:4 format ``bitmask`` has no row offsets.
 BITMASK_PARTS = ("compressed", "bitmask", "shape", "row_offsets")
 
 

@@ -1,4 +1,4 @@
-"""Blocks of rows, so that a matrix in a file is never converted to a wider type as a whole."""
+"""Split a matrix into blocks of rows, so that a matrix in a file is never converted to a wider type as a whole."""
 
 from collections.abc import Callable, Iterator
 
@@ -9,7 +9,7 @@ from ..errors import OperandError
 
 __all__ = ["BLOCK_ELEMENTS", "Progress", "check_matrix", "in_float64", "place", "row_blocks"]
 
-#: Callback ``progress(done, total)``; both count rows.
+#: Callback ``progress(done, total)``, which counts rows of a matrix.
 Progress = Callable[[int, int], None]
 
 BLOCK_ELEMENTS = 1 << 20
@@ -65,6 +65,6 @@ def in_float64(block: NDArray) -> NDArray[np.float64]:
 
 
 def place(found: NDArray[np.bool_], rows: slice) -> tuple[int, int]:
-    """Return row and column, in the whole matrix, of the first true element of a block."""
+    """Return row and column, in the whole matrix, of the first true element in a block of rows."""
     row, column = np.unravel_index(int(found.argmax()), found.shape)
     return rows.start + int(row), int(column)

@@ -21,7 +21,7 @@ from .sparsify import expand, sparsify
 
 __all__ = ["Checkpoint", "elements", "pack", "read_compressed", "write_compressed"]
 
-#: Type of numpy or ``ml_dtypes`` by format. Formats without a type are held as codes.
+#: Name of the numpy or ``ml_dtypes`` type by number format. Elements of other formats are stored as codes.
 _TYPES = {
     "f32": "float32",
     "f16": "float16",
@@ -37,15 +37,15 @@ _TYPES = {
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A compressed matrix, and the codes and scales of its stored values if these were quantised."""
+    """A compressed matrix; if its stored values are quantised, also their codes and scales."""
 
-    #: The matrix. Quantised values have the type of numpy or ``ml_dtypes`` of their format, or else are codes.
+    #: Compressed matrix. Quantised values have the numpy or ``ml_dtypes`` type of their format, or else are codes.
     compressed: Compressed
-    quantised: Quantised | None = None  #: Stored values of the matrix as codes with their scales
+    quantised: Quantised | None = None  #: Stored values of the matrix as codes with scales; None if not quantised
 
     @classmethod
     def of(cls, compressed: Compressed, quantised: Quantised) -> "Checkpoint":
-        """Return a matrix whose stored values are replaced by quantised ones."""
+        """Return a compressed matrix with its stored values replaced by quantised values."""
         return cls(replace(compressed, stored=elements(quantised)), quantised)
 
     def recompressed(self, producer: str) -> "Checkpoint":
@@ -60,14 +60,14 @@ class Checkpoint:
         return Checkpoint.of(codes, replace(self.quantised, codes=codes.stored))
 
     def values(self) -> Compressed:
-        """Return the matrix with the values of its codes, in float32."""
+        """Return the compressed matrix with dequantised values in float32."""
         if self.quantised is None:
             return self.compressed
         return replace(self.compressed, stored=self.quantised.dequantise())
 
 
 def elements(quantised: Quantised) -> NDArray:
-    """View codes in the type of numpy or ``ml_dtypes`` of their format, if there is one."""
+    """View codes in the numpy or ``ml_dtypes`` type of their format; return codes if there is no such type."""
     name = _TYPES.get(quantised.format.name)
     return quantised.codes.view(named_dtype(name)) if name else quantised.codes
 
@@ -104,7 +104,7 @@ def pack(checkpoint: Checkpoint, name: str, options: PackingOptions) -> tuple[di
         text["element_format"] = quantised.format.name
         if quantised.scales is not None:
             assert quantised.scale_format
-            blocked = fmt.scale_layout == "128x4" and quantised.scales.dtype != np.uint8  # bytes only, as kernels read
+            blocked = fmt.scale_layout == "128x4" and quantised.scales.dtype != np.uint8  # kernels read bytes in 128x4
             layout = options.scale_layout or ("rows" if blocked else fmt.scale_layout)
             arrays[fmt.scales] = SCALE_LAYOUTS[layout].pack(quantised.scales)
             text |= {"scale_format": quantised.scale_format.name, "block": str(quantised.block), "scale_layout": layout}
@@ -114,7 +114,7 @@ def pack(checkpoint: Checkpoint, name: str, options: PackingOptions) -> tuple[di
 
 
 def _check_marlin(quantised: Quantised | None, options: PackingOptions) -> None:
-    """Refuse numbers that a kernel of marlin_24 cannot read."""
+    """Raise an `OperandError` for values or scales that kernels of marlin_24 cannot read."""
     scales = quantised.scale_format.name if quantised and quantised.scale_format else "no scales"
     if not quantised or quantised.format.name not in ("s4", "s8") or scales != "f16":
         content = f"{quantised.format.name} with {scales}" if quantised else "numbers"
@@ -126,7 +126,7 @@ def _check_marlin(quantised: Quantised | None, options: PackingOptions) -> None:
 
 
 def write_compressed(path: Path, tensor: str, checkpoint: Checkpoint, name: str, options: PackingOptions) -> None:
-    """Write a matrix in a software format.
+    """Write a compressed matrix to a file in a software format.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def write_compressed(path: Path, tensor: str, checkpoint: Checkpoint, name: str,
         As for :func:`pack`.
     """
     arrays, text = pack(checkpoint, name, options)
-    if name == "ptx" and path.suffix == ".npz" and not tensor:  # same keys as in files of sptc.save
+    if name == "ptx" and path.suffix == ".npz" and not tensor:  # use the same keys as files of sptc.save
         arrays |= {"instruction": np.array(text["instruction"]), "selector": np.array(int(text["selector"]))}
     write_tensors(path, {f"{tensor}.{key}" if tensor else key: array for key, array in arrays.items()}, text)
 
@@ -150,7 +150,7 @@ def read_compressed(
     granularity: Granularity | None = None,
     options: PackingOptions | None = None,
 ) -> Checkpoint:
-    """Read a matrix from a software format.
+    """Read a compressed matrix from a file in a software format.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Compressed structured-sparse matrices, checks of their metadata, and errors of these checks."""
+"""Compressed structured-sparse matrices, checks of their metadata, and the errors of these checks."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Compressed:
-    """A structured-sparse matrix.
+    """A structured-sparse matrix as stored values and metadata nibbles.
 
     Raises
     ------
@@ -32,7 +32,7 @@ class Compressed:
         The shapes do not match, or a nibble is above 15.
     """
 
-    #: Kept elements, in the order of the indices in the nibbles; shape (rows, columns / 2).
+    #: Stored elements, in the order of the indices in the nibbles; shape (rows, columns / 2).
     stored: NDArray
     nibbles: NDArray[np.uint8]  #: Metadata nibbles, shape (rows, chunks)
     granularity: Granularity  #: Sparsity structure
@@ -51,22 +51,22 @@ class Compressed:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and logical columns."""
+        """Number of rows and of logical columns."""
         return self.nibbles.shape[0], self.nibbles.shape[1] * self.granularity.logical
 
 
 @dataclass(frozen=True)
 class Crowded:
-    """A chunk with too many non-zero units."""
+    """A chunk with more non-zero units than can be stored."""
 
-    #: Position of the first element of the chunk: row and column.
+    #: Row and column of the first element of the chunk.
     row: int
     column: int
-    count: int  #: Non-zero units of the chunk: elements, or pairs of elements for 4:8
+    count: int  #: Number of non-zero units in the chunk; a unit is an element, or a pair for 4:8
 
 
 class SparsityError(Error):
-    """A matrix does not have the requested sparsity structure.
+    """Error for a matrix that does not have the requested sparsity structure.
 
     Attributes
     ----------
@@ -89,12 +89,12 @@ class SparsityError(Error):
         )
 
     def __reduce__(self) -> tuple[type["SparsityError"], tuple[object, ...]]:
-        """Rebuild from the fields, so that worker processes can send it."""
+        """Rebuild the error from its fields, so that worker processes can send it."""
         return SparsityError, (self.granularity, self.total, self.chunks, self.first)
 
 
 class NibbleError(Error):
-    """A rule does not define a metadata nibble.
+    """Error for a metadata nibble that a rule does not define.
 
     Attributes
     ----------
@@ -112,19 +112,19 @@ class NibbleError(Error):
         )
 
     def __reduce__(self) -> tuple[type["NibbleError"], tuple[object, ...]]:
-        """Rebuild from the fields, so that worker processes can send it."""
+        """Rebuild the error from its fields, so that worker processes can send it."""
         return NibbleError, (self.row, self.chunk, self.nibble, self.rule)
 
 
 def structure(granularity: Granularity) -> tuple[int, int, int]:
-    """Return the number of units per chunk, of stored units per chunk, and of elements per unit."""
+    """Return the numbers of units per chunk, of stored units per chunk, and of elements per unit."""
     if granularity.stored == 1:
         return 2, 1, 1
     return UNITS_PER_CHUNK, 2, granularity.logical // UNITS_PER_CHUNK
 
 
 def natural_rule(granularity: Granularity) -> str:
-    """Return the most permissive rule with which a granularity is well defined: ``tf32`` or ``plain``."""
+    """Return the most permissive metadata rule that suits a granularity: ``tf32`` or ``plain``."""
     return "tf32" if granularity.stored == 1 else "plain"
 
 
@@ -146,7 +146,7 @@ def _illegal(compressed: Compressed, block: slice, rule: str, strict: bool) -> N
 
 
 def broken(compressed: Compressed, rule: str, *, strict: bool = True) -> int:
-    """Count the chunks whose nibble a rule leaves undefined.
+    """Count the chunks whose metadata nibble is undefined under a rule.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def short_chunks(compressed: Compressed) -> int:
 
 
 def check_nibbles(compressed: Compressed, rule: str | None = None, *, strict: bool = False) -> None:
-    """Check that a rule defines every nibble.
+    """Check that every metadata nibble is defined under a rule.
 
     Parameters
     ----------

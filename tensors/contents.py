@@ -16,12 +16,12 @@ from .sparsify import expand
 
 __all__ = ["contents", "difference"]
 
-#: Formats without text metadata, recognised by the names of their arrays.
+#: Formats without text metadata, which are recognised by the names of their arrays.
 _BY_NAME = ("marlin_24", "bitmask")
 
 
 def contents(path: Path) -> dict[str, Callable[[], NDArray]]:
-    """Return functions that read the dense values of the tensors of a file, by name.
+    """Return, by tensor name, functions that read the dense values of the tensors of a file.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def contents(path: Path) -> dict[str, Callable[[], NDArray]]:
 
 
 def _prefixes(file: TensorFile, keys: tuple[str, ...]) -> list[str]:
-    """Return the prefixes, with their dots, for which a file has all arrays of a format."""
+    """Return the name prefixes, with their dots, for which a file has all arrays of a format."""
     first = [name.removesuffix(keys[0]) for name in file.names if f".{name}".endswith(f".{keys[0]}")]
     return [prefix for prefix in first if all(prefix + key in file.names for key in keys)]
 
@@ -59,7 +59,7 @@ def _expanded(path: Path, name: str, prefix: str) -> NDArray:
 
 
 def difference(left: NDArray, right: NDArray) -> tuple[int, tuple[int, ...] | None]:
-    """Count the elements of two tensors that differ in value, and return the index of the first.
+    """Count the elements in which two tensors differ, and return the index of the first difference.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Placement of metadata nibbles in CUTLASS formats, as index maps."""
+"""Index maps of metadata nibbles in the memory layouts of CUTLASS."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,12 +18,12 @@ __all__ = [
     "swizzled_positions",
     "to_atoms",
 ]
-#: Logical columns of a nibble, by element width in bits.
+#: Logical columns per metadata nibble, by element width in bits.
 _CHUNK = {32: 2, 16: 4, 8: 4, 4: 8}
 
 
 def interleaved_positions(rows: int, columns: int, word_bits: int) -> NDArray[np.intp]:
-    """Map the words of row-major metadata to their positions in CUTLASS 2.x.
+    """Return the position in CUTLASS 2.x of each word of row-major metadata.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def interleaved_positions(rows: int, columns: int, word_bits: int) -> NDArray[np
 
 
 def swizzled_positions(row: NDArray[np.intp], column: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Map words whose rows are already reordered to their positions in ``ColumnMajorInterleaved<2>``.
+    """Return the position in ``ColumnMajorInterleaved<2>`` of each metadata word; rows are already reordered.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def swizzled_positions(row: NDArray[np.intp], column: NDArray[np.intp]) -> NDArr
         Position of every word.
     """
     rows = len(row)
-    # Within each 2 x 2 block of words, those at (even row, odd column) and (odd row, even column) are exchanged.
+    # In each 2 x 2 block of words, the words at (even row, odd column) and (odd row, even column) are exchanged.
     exchange = (row % 2 == 0).astype(int) * (column % 2) - (row % 2) * (column % 2 == 0)
     row, column = row + exchange, column - exchange
     return column // 2 * (2 * rows) + row * 2 + column % 2
@@ -80,23 +80,23 @@ def swizzled_positions(row: NDArray[np.intp], column: NDArray[np.intp]) -> NDArr
 
 @dataclass(frozen=True, eq=False)
 class Atom:
-    """Smallest contiguous block of metadata in CUTLASS 3 and 4."""
+    """Atom: the smallest contiguous block of metadata in CUTLASS 3 and 4."""
 
-    positions: NDArray[np.intp]  #: Index of the nibble of each chunk in the block, shape (rows, chunks)
+    positions: NDArray[np.intp]  #: Index of each chunk's nibble in the block, shape (rows, chunks)
 
     @property
     def rows(self) -> int:
-        """Rows of A in an atom."""
+        """Number of rows of A in an atom."""
         return self.positions.shape[0]
 
     @property
     def chunks(self) -> int:
-        """Chunks per row in an atom."""
+        """Number of chunks per row in an atom."""
         return self.positions.shape[1]
 
 
 def _atom(rows: int, columns: int, bits: int, strides: tuple[int, ...], half: int) -> Atom:
-    """Return an atom from the strides of the digits of the row (8, 2, rest) and of the chunk (half, 2, rest)."""
+    """Return an atom from the strides of the digits of the row (8, 2, rest) and of the column (half, 2, rest)."""
     m, k = np.arange(rows).reshape(-1, 1), np.arange(0, columns, _CHUNK[bits]).reshape(1, -1)
     m0, m1, m2, k0, k1, k2 = strides
     logical = m % 8 * m0 + m // 8 % 2 * m1 + m // 16 * m2 + k % half * k0 + k // half % 2 * k1 + k // (2 * half) * k2
@@ -107,7 +107,7 @@ def _atom(rows: int, columns: int, bits: int, strides: tuple[int, ...], half: in
 
 @lru_cache(maxsize=16)
 def atom_sm90(bits: int, tile_k: int) -> Atom:
-    """Return the atom of sm_90.
+    """Return the metadata atom of CUTLASS for sm_90.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def atom_sm90(bits: int, tile_k: int) -> Atom:
 
 @lru_cache(maxsize=8)
 def atom_sm100(bits: int) -> Atom:
-    """Return the atom of sm_100 and sm_120.
+    """Return the metadata atom of CUTLASS for sm_100 and sm_120.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def _row_major(rows: int, columns: int, bits: int) -> Atom:
 
 
 def to_atoms(nibbles: NDArray[np.uint8], atom: Atom) -> NDArray[np.uint8]:
-    """Arrange nibbles in whole atoms, atoms along M first, padded with zeros.
+    """Arrange metadata nibbles in whole atoms, atoms along M first, padded with zeros.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def to_atoms(nibbles: NDArray[np.uint8], atom: Atom) -> NDArray[np.uint8]:
 
 
 def from_atoms(octets: NDArray[np.uint8], atom: Atom, rows: int, chunks: int) -> NDArray[np.uint8]:
-    """Extract the nibbles of a matrix from whole atoms, the inverse of :func:`to_atoms`.
+    """Extract the metadata nibbles of a matrix from whole atoms, the inverse of :func:`to_atoms`.
 
     Parameters
     ----------

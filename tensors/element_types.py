@@ -1,4 +1,4 @@
-"""Element types by name, and optional packages that provide or read them."""
+"""Element types by name, and imports of optional packages that provide or read such types."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ __all__ = ["named_dtype", "needed"]
 
 
 def named_dtype(name: str) -> np.dtype:
-    """Return a type of numpy or ``ml_dtypes`` by its name.
+    """Return a numpy or ``ml_dtypes`` type by its name.
 
     Raises
     ------
@@ -29,7 +29,7 @@ def named_dtype(name: str) -> np.dtype:
 
 
 def needed(name: str, extra: str = "tensors") -> Any:
-    """Import an optional package that a file needs.
+    """Import an optional package that is needed for a file.
 
     Parameters
     ----------

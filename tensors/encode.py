@@ -75,7 +75,7 @@ def _refuse(bad: NDArray[np.bool_], values: NDArray, fmt: Format, first_row: int
 
 
 def _integers(values: NDArray[np.float64], fmt: Format, saturate: bool, first_row: int) -> NDArray[np.int64]:
-    """Round to integers in two's complement; clip to the range of the format or refuse values beyond it."""
+    """Round to integers in two's complement; clip values beyond the range of the format, or raise an error for them."""
     high = int(fmt.maximum)
     low = -high - 1 if fmt.signed else 0
     rounded = np.rint(values)
@@ -85,7 +85,7 @@ def _integers(values: NDArray[np.float64], fmt: Format, saturate: bool, first_ro
 
 
 def _magnitude_codes(magnitudes: NDArray[np.float64], fmt: Format) -> NDArray[np.int64]:
-    """Return the codes of magnitudes; an overflow gives a code above the largest finite one."""
+    """Return the codes of magnitudes; an overflow gives a code above the largest finite code."""
     magnitudes = np.minimum(magnitudes, 2.0 ** (fmt.maximum_exponent + 2))
     exponents = np.frexp(magnitudes)[1].astype(np.int64) - 1
     exponents = exponents.clip(fmt.minimum_exponent, fmt.maximum_exponent + 1)
@@ -96,7 +96,7 @@ def _magnitude_codes(magnitudes: NDArray[np.float64], fmt: Format) -> NDArray[np
         # The base is even, so even codes have even significands and rint() rounds ties to the even code. A carry out
         # of the significand increments the exponent.
         return base + np.rint(significands).astype(np.int64)
-    # Without fraction bits neither neighbour is even. IEEE 754 takes the larger.
+    # A format without fraction bits has no even neighbour; IEEE 754 takes the larger one.
     return base + (significands >= 1.5)
 
 
@@ -125,7 +125,7 @@ def decode_codes(codes: NDArray, fmt: Format) -> NDArray[np.float64]:
             numbers -= (numbers >> (fmt.bits - 1)) << fmt.bits
         return numbers.astype(np.float64)
     if fmt.name == "f32":
-        with np.errstate(invalid="ignore"):  # a signalling NaN becomes quiet
+        with np.errstate(invalid="ignore"):  # the conversion makes a signalling NaN quiet
             return np.ascontiguousarray(codes, "<u4").view("<f4").astype(np.float64)
     terms = decode(codes, fmt, precision_for(fmt), fmt.ignored_low_bits)
     values = terms.values.astype(np.float64)

@@ -21,11 +21,11 @@ from .pytorch import array_of, compressed_of, is_semi_structured, read_weights
 
 __all__ = ["SUFFIXES", "TensorFile", "check_output", "open_tensors", "read_matrix", "write_tensors"]
 
-#: Suffixes of files that can be written. ``.npy`` and ``.pt`` can only be read.
+#: Suffixes of files that can be written. Files with suffix ``.npy`` or ``.pt`` can only be read.
 SUFFIXES = (".safetensors", ".npz")
 
 _NO_WHOLE = "is no whole {} file"
-#: Type of numpy or ``ml_dtypes`` by safetensors type.
+#: Name of the numpy or ``ml_dtypes`` type by safetensors type.
 _SAFETENSORS_TYPES = {
     "F64": "float64",
     "F32": "float32",
@@ -43,28 +43,28 @@ _SAFETENSORS_TYPES = {
     "I8": "int8",
     "U8": "uint8",
 }
-#: Member of an ``.npz`` that holds the text metadata, as JSON.
+#: Name of the ``.npz`` member that holds the text metadata as JSON.
 _METADATA = "__metadata__"
-#: Key of the text metadata of an ``.npz`` with the types that ``.npz`` cannot hold, by tensor, as JSON.
+#: Metadata key in an ``.npz`` file: element types that ``.npz`` cannot express, by tensor, as JSON.
 _TYPES = "types"
 
 
 @dataclass(frozen=True, eq=False)
 class TensorFile:
-    """An open file of tensors. A tensor is read on demand."""
+    """An open file of tensors, which reads each tensor on demand."""
 
     path: Path
-    #: Names of its tensors. The tensor of an ``.npy`` file, and a single one in a ``.pt`` file, has the empty name.
+    #: Names of the tensors. The tensor of an ``.npy`` file, and a single tensor in a ``.pt`` file, has the empty name.
     names: tuple[str, ...]
     metadata: dict[str, str]  #: Text metadata of the file
     _read: Callable[[str], NDArray]
     #: Semi-structured tensors of a ``.pt`` file, by name; :meth:`get` returns them dense.
     compressed: Mapping[str, Callable[[], Compressed]] = field(default_factory=dict)
-    #: Names of matrices that the file holds as a bitmask with row offsets; :meth:`get` returns them dense.
+    #: Names of matrices that the file stores as a bitmask with row offsets; :meth:`get` returns them dense.
     bitmasks: tuple[str, ...] = ()
 
     def get(self, name: str) -> NDArray:
-        """Return a tensor, memory-mapped except from an ``.npz`` file or with strides from a ``.pt`` file.
+        """Return a tensor, memory-mapped unless it is in an ``.npz`` file or has strides in a ``.pt`` file.
 
         Raises
         ------
@@ -77,7 +77,7 @@ class TensorFile:
         return self._read(name)
 
     def only(self, word: str = "a name") -> str:
-        """Return the name of the only tensor.
+        """Return the name of the only tensor in the file.
 
         Parameters
         ----------
@@ -104,7 +104,7 @@ def _some(shown: "tuple[str, ...] | list[str]", total: int) -> str:
 
 
 def open_tensors(path: Path) -> TensorFile:
-    """Open a file for reading.
+    """Open a file of tensors for reading.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def _open_npy(path: Path) -> TensorFile:
 
 
 def _native(path: Path, array: NDArray) -> NDArray:
-    """Refuse untyped elements and convert the others to native byte order."""
+    """Convert elements to native byte order; raise a `FileError` for elements without a type."""
     if array.dtype.kind == "V" and array.dtype.names is None:
         raise FileError(
             f"{path} does not say which type its elements of {array.dtype.itemsize} bytes have: numpy's files have no "
@@ -174,14 +174,14 @@ def _open_npz(path: Path) -> TensorFile:
 
 def _open_safetensors(path: Path) -> TensorFile:
     safetensors = needed("safetensors")
-    with opened(path):  # open fails at once for a pipe, on which the library would block
+    with opened(path):  # fail at once for a pipe, on which the library would block
         pass
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
     except safetensors.SafetensorError as error:
         raise FileError(f"{path} is no whole .safetensors file ({error})") from None
-    # The library has checked the header and the size of the data. Mapping keeps large tensors out of memory.
+    # safetensors has checked the header and the size of the data. Mapping keeps large tensors out of memory.
     with path.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         header = json.loads(stream.read(length))
@@ -216,7 +216,7 @@ def _open_pt(path: Path) -> TensorFile:
 
 
 def _with_bitmasks(file: TensorFile) -> TensorFile:
-    """Return a file in which matrices of a bitmask with row offsets have one name, that of the dense matrix."""
+    """Return a file in which a matrix stored as a bitmask with row offsets appears as one dense matrix."""
     last = f".{BITMASK_PARTS[-1]}"
     whole = {name.removesuffix(last) for name in file.names if name.endswith(last)}
     parts = {name: tuple(f"{name}.{part}" for part in BITMASK_PARTS) for name in sorted(whole)}
@@ -271,7 +271,7 @@ def read_matrix(path: Path, name: str | None = None) -> NDArray:
 
 
 def check_output(path: Path) -> None:
-    """Check that a file can be written, before the result for it is computed.
+    """Check that a file can be written; call this before computing its content.
 
     Raises
     ------
@@ -287,7 +287,7 @@ def check_output(path: Path) -> None:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, NDArray], metadata: Mapping[str, str]) -> None:
-    """Write a file atomically: readers see the old file or the whole new one.
+    """Write a file of tensors atomically: readers see the old file or the complete new file.
 
     Parameters
     ----------

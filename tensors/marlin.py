@@ -1,4 +1,4 @@
-"""Placement of values, metadata and scales in marlin_24 checkpoints of vLLM.
+"""Memory layout of values, metadata and scales in marlin_24 checkpoints of vLLM.
 
 A weight (N, K) is compressed 2:4 along K; its codes are signed integers plus 8 or 128. Kernels read the values that a
 lane needs for ``mma.sp`` m16n8k32 as whole words, without ``ldmatrix``.
@@ -22,11 +22,11 @@ __all__ = [
     "unpack_marlin",
 ]
 
-#: Rows of W in a block, and stored columns.
+#: Size of a block of the weight: rows, and stored columns.
 _ROWS, _STORED = 64, 16
-#: Chunks per 16-bit metadata word.
+#: Number of chunks per 16-bit metadata word.
 _WORD = 4
-#: Order of the digits of :func:`_sizes` in memory, by element width; the last digit is in the low bits of a word.
+#: Memory order of the digits of :func:`_sizes`, by element width; the last digit is in the low bits of a word.
 _ORDERS = {
     4: ("step", "block", "group", "quad", "row", "low", "half", "high"),
     8: ("step", "block", "group", "quad", "row", "half", "low", "high"),
@@ -34,7 +34,7 @@ _ORDERS = {
 
 
 def _sizes(rows: int, stored: int) -> dict[str, int]:
-    """Return the digits of row n and stored column k in mixed radix, and the number of values of each digit.
+    """Return the mixed-radix digits of row n and stored column k, each with its number of values.
 
     n = 64 * block + 8 * group + 4 * half + row, and k = 16 * step + 8 * high + 2 * quad + low. Lane 4 * group + quad of
     a warp holds the element.
@@ -44,19 +44,19 @@ def _sizes(rows: int, stored: int) -> dict[str, int]:
 
 
 def _axes(bits: int) -> list[int]:
-    """Return the axis that each digit of a mixed-radix address indexes; :func:`_sizes` numbers the axes."""
+    """Return the axis of each digit of a memory address, in memory order; :func:`_sizes` numbers the axes."""
     return [[*_sizes(0, 0)].index(digit) for digit in _ORDERS[bits]]
 
 
 def _word_positions(rows: int, words: int) -> NDArray[np.intp]:
-    """Map metadata words of row-major metadata to their positions, shape (rows, words)."""
+    """Return the position in marlin_24 of each word of row-major metadata, shape (rows, words)."""
     n = np.arange(rows).reshape(-1, 1)
     row = n // _ROWS * _ROWS + n % 4 // 2 * 32 + n % 64 // 8 * 4 + n % 2 * 2 + n % 8 // 4
     return swizzled_positions(row, np.arange(words).reshape(1, -1))
 
 
 def marlin_bits(packed: NDArray, meta: NDArray) -> int:
-    """Return the width of the elements of a checkpoint, 4 or 8 bits.
+    """Return the width of the elements of a marlin_24 checkpoint: 4 or 8 bits.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def marlin_bits(packed: NDArray, meta: NDArray) -> int:
 
 
 def pack_marlin(stored: NDArray[np.uint8], nibbles: NDArray[np.uint8], bits: int) -> tuple[NDArray, NDArray]:
-    """Return the packed values and metadata of a compressed weight.
+    """Pack a compressed weight: return its values and metadata in the layout of marlin_24.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def pack_marlin(stored: NDArray[np.uint8], nibbles: NDArray[np.uint8], bits: int
 
 
 def unpack_marlin(packed: NDArray, meta: NDArray) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Return stored values and nibbles, the inverse of :func:`pack_marlin`.
+    """Return the stored values and nibbles of a weight, the inverse of :func:`pack_marlin`.
 
     Raises
     ------
@@ -132,13 +132,13 @@ def unpack_marlin(packed: NDArray, meta: NDArray) -> tuple[NDArray[np.uint8], ND
 
 
 def _scale_order(groups: int) -> NDArray[np.intp]:
-    """Return the row of W at each of 64 positions in memory; with one scale per row, rows keep their order."""
+    """Return the row of the weight at each of 64 memory positions; with one scale per row, rows keep their order."""
     position = np.arange(_ROWS)
     return position if groups == 1 else position // 8 * 8 + position % 2 * 4 + position % 8 // 2
 
 
 def to_marlin_scales(scales: NDArray) -> NDArray:
-    """Return the scales of a weight as the kernels read them.
+    """Return the scales of a weight in the layout that marlin_24 kernels read.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def to_marlin_scales(scales: NDArray) -> NDArray:
 
 
 def from_marlin_scales(packed: NDArray, rows: int, groups: int) -> NDArray:
-    """Return codes of the scales of shape (rows, groups), the inverse of :func:`to_marlin_scales`.
+    """Return the codes of scales, shape (rows, groups), the inverse of :func:`to_marlin_scales`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""PyTorch tensors: those of a running program, and those in ``.pt`` files, from which only tensors are loaded.
+"""PyTorch tensors of a running program or of a ``.pt`` file, from which only tensors are loaded.
 
 A ``.pt`` file is an archive with a pickle and the bytes of every storage. It is checked before PyTorch reads it
 (weights only). Its size must match its headers, and its pickle may only name the classes of tensors and of dictionaries
@@ -25,9 +25,9 @@ from .sparsify import expand
 
 __all__ = ["array_of", "compressed_of", "is_semi_structured", "is_tensor", "read_weights"]
 
-#: Types that PyTorch cannot convert to numpy.
+#: Element types that PyTorch cannot convert to numpy.
 _FOREIGN = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
-#: Names that the pickle of plain tensors uses, in addition to storages and element types.
+#: Allowed names in the pickle of plain tensors, in addition to storages and element types.
 _ALLOWED = {
     "collections OrderedDict",
     "torch Size",
@@ -38,7 +38,7 @@ _ALLOWED = {
     "torch.storage UntypedStorage",
 }
 _SEMI_STRUCTURED = ("SparseSemiStructuredTensorCUTLASS", "SparseSemiStructuredTensorCUSPARSELT")
-#: Names that the pickle of semi-structured tensors uses in addition.
+#: Further allowed names in the pickle of semi-structured tensors.
 _ALLOWED |= {
     "torch device",
     "torch._tensor _rebuild_from_type_v2",
@@ -46,16 +46,16 @@ _ALLOWED |= {
     "torch.serialization _get_layout",
     *(f"torch.sparse.semi_structured {name}" for name in _SEMI_STRUCTURED),
 }
-#: Tensors that a semi-structured tensor consists of.
+#: Attributes of a semi-structured tensor that hold plain tensors.
 _PARTS = ("packed", "meta", "packed_t", "meta_t", "compressed_swizzled_bitmask")
 _STORAGE_OR_TYPE = re.compile(r"[A-Za-z0-9]+Storage|bool|(u?int|b?float|complex)[0-9]+(_e[a-z0-9]+)?")
-#: Pickle opcodes that name or create objects and that PyTorch's own files do not use.
+#: Pickle opcodes that name or create objects; PyTorch's own files do not use them.
 _OTHER_MAKERS = {"STACK_GLOBAL", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4"}
 _PROGRAM_BYTES = 1 << 26
 
 
 def is_tensor(value: Any) -> bool:
-    """Return whether a value is a tensor, without importing PyTorch."""
+    """Return whether a value is a PyTorch tensor, without importing PyTorch."""
     modules = {kind.__module__.partition(".")[0] for kind in type(value).__mro__}
     return hasattr(value, "detach") and "torch" in modules
 
@@ -66,7 +66,7 @@ def is_semi_structured(value: Any) -> bool:
 
 
 def array_of(name: str, tensor: Any) -> NDArray:
-    """Return a tensor on any device as a dense array.
+    """Return a PyTorch tensor on any device as a dense numpy array.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def array_of(name: str, tensor: Any) -> NDArray:
         tensor = tensor.detach().cpu().contiguous()
         dtype = str(tensor.dtype).removeprefix("torch.")
         if dtype in _FOREIGN:
-            torch: Any = sys.modules["torch"]  # PyTorch is already imported if a tensor exists
+            torch: Any = sys.modules["torch"]  # if a tensor exists, PyTorch is already imported
             words: NDArray = tensor.view(torch.int16 if tensor.element_size() == 2 else torch.int8).numpy()
             return words.view(named_dtype(dtype))
         array: NDArray = tensor.numpy()
@@ -107,7 +107,7 @@ def array_of(name: str, tensor: Any) -> NDArray:
 
 
 def compressed_of(name: str, tensor: Any, *, transposed: bool = False) -> Compressed | NDArray:
-    """Return the compressed matrix of a semi-structured tensor.
+    """Return the compressed matrix of a semi-structured PyTorch tensor.
 
     Parameters
     ----------
@@ -150,11 +150,11 @@ def compressed_of(name: str, tensor: Any, *, transposed: bool = False) -> Compre
 
 
 def _expanded_by_cusparselt(name: str, tensor: Any) -> NDArray:
-    """Expand a tensor compressed by cuSPARSELt, on the GPU and by the library itself; return a dense array."""
+    """Expand a tensor that cuSPARSELt compressed, by the library and on its GPU; return a dense array."""
     own_class = type(tensor).__module__.partition(".")[0] == "torch"
     try:
         if own_class and tensor.device.type != "cuda":
-            raise TypeError  # otherwise PyTorch multiplies by a unit matrix of this size
+            raise TypeError  # without its GPU, PyTorch would multiply by a unit matrix of this size
         dense = tensor.to_dense()
     except (AttributeError, TypeError, RuntimeError):
         raise OperandError(
@@ -196,7 +196,7 @@ def read_weights(path: Path) -> dict[str, Any]:
                     raise ValueError(f"a tensor of shape {tuple(tensor.shape)} is not as large as it says")
         except (FileError, OSError):
             raise
-        except Exception as error:  # a damaged file raises any error of zip, pickle or PyTorch
+        except Exception as error:  # a damaged file can raise any error of zip, pickle or PyTorch
             reason = " ".join(str(error).split()).split(". ")[0] or type(error).__name__
             raise FileError(f"{path} is no whole .pt file ({reason})") from None
     if not tensors:
@@ -205,13 +205,13 @@ def read_weights(path: Path) -> dict[str, Any]:
 
 
 def _semi_structured_allowed(torch: Any) -> Any:
-    """Let PyTorch load the classes of semi-structured tensors; version 2.5 is the first that saves them."""
+    """Allow PyTorch to load classes of semi-structured tensors, which PyTorch saves since version 2.5."""
     kinds = [getattr(torch.sparse, name) for name in _SEMI_STRUCTURED if hasattr(torch.sparse, name)]
     return torch.serialization.safe_globals(kinds) if hasattr(torch.serialization, "safe_globals") else nullcontext()
 
 
 def _parts(tensor: Any, torch: Any) -> list[Any]:
-    """Return the plain tensors that a tensor consists of."""
+    """Return the plain tensors of which a tensor consists."""
     if not is_semi_structured(tensor):
         return [tensor]
     parts = [part for name in _PARTS if (part := getattr(tensor, name, None)) is not None]
@@ -221,7 +221,7 @@ def _parts(tensor: Any, torch: Any) -> list[Any]:
 
 
 def _check(path: Path, file: BinaryIO, size: int) -> set[int]:
-    """Refuse an archive that is too short, or whose pickle creates anything but tensors; return its sizes."""
+    """Raise an error if an archive is too short or its pickle creates other objects than tensors; return its sizes."""
     file.seek(0)
     if not zipfile.is_zipfile(file):
         raise ValueError("it is no zip archive, as PyTorch writes since version 1.6")
@@ -252,7 +252,7 @@ def _is_of_tensors(name: str) -> bool:
 
 
 def _tensors(held: Any, torch: Any) -> dict[str, Any]:
-    """Return the tensors of a loaded object; visit each dictionary once."""
+    """Return the tensors of a loaded object by name; visit each dictionary only once."""
     tensors: dict[str, Any] = {}
     waiting, seen = [("", held)], set()
     while waiting:

@@ -1,4 +1,4 @@
-"""Layouts of block scales in memory: row by row, in blocks of 128 x 4, and as the kernels of marlin_24 read them."""
+"""Memory layouts of block scales: row by row, in blocks of 128 x 4, and in the order of marlin_24 kernels."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ from .marlin import from_marlin_scales, to_marlin_scales
 
 __all__ = ["SCALE_LAYOUTS", "ScaleLayout", "from_scale_blocks", "to_scale_blocks"]
 
-#: Size of a block: rows, and scales per row.
+#: Size of a block in the 128 x 4 layout: rows, and scales per row.
 _HIGH, _WIDE = 128, 4
 
 
 @dataclass(frozen=True)
 class ScaleLayout:
-    """Order of block scales in memory."""
+    """Memory layout of block scales, with functions for packing and unpacking."""
 
     name: str  #: Name of the layout, a key in :data:`SCALE_LAYOUTS`
     meaning: str
-    #: ``pack(scales)`` arranges scales of shape (rows, scales per row).
+    #: Function ``pack(scales)``: arranges scales of shape (rows, scales per row) in this layout.
     pack: Callable[[NDArray], NDArray]
-    #: ``unpack(array, rows, scales per row)`` is the inverse.
+    #: Function ``unpack(array, rows, scales per row)``: the inverse of `pack`.
     unpack: Callable[[NDArray, int, int], NDArray]
     source: str  #: Document or source file that defines the layout
 
@@ -61,7 +61,7 @@ def to_scale_blocks(scales: NDArray) -> NDArray:
 
 
 def from_scale_blocks(blocks: NDArray, rows: int, columns: int) -> NDArray:
-    """Return block scales row by row, the inverse of :func:`to_scale_blocks`.
+    """Return block scales in row order, the inverse of :func:`to_scale_blocks`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Formats of stored values and metadata in software: one record per format, with packing and unpacking."""
+"""Memory formats that software uses for stored values and metadata: one record per format, with pack and unpack."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -32,14 +32,15 @@ _FOUR_BIT_TYPES = ("int4", "uint4", "float4_e2m1fn")
 
 @dataclass(frozen=True, kw_only=True)
 class PackingOptions:
-    """Options that only some formats use."""
+    """Packing options that only some software formats use."""
 
-    #: Format ``ptx``: instruction whose registers are filled (default: the largest ``mma.sp`` of the element width).
+    #: Option of format ``ptx``: instruction whose registers are filled (default: largest ``mma.sp`` of the element
+    #: width).
     instruction: Instruction | None = None
     sparsity_selector: int = 0  #: Option of format ``ptx``: sparsity selector
-    tile_k: int = 128  #: Format ``cutlass3-sm90``: K tile of the kernel, at most 128
-    bits: int | None = None  #: Format ``marlin_24``: width of an element, 4 or 8 (default: that of its type)
-    #: Layout of block scales to write, a key of :data:`sptc.tensors.scales.SCALE_LAYOUTS` (default: the format's).
+    tile_k: int = 128  #: Option of format ``cutlass3-sm90``: K tile of the kernel, at most 128
+    bits: int | None = None  #: Option of format ``marlin_24``: element width, 4 or 8 (default: by type)
+    #: Layout of block scales to write, a key of :data:`sptc.tensors.scales.SCALE_LAYOUTS` (default: by format).
     scale_layout: str | None = None
 
 
@@ -49,16 +50,16 @@ class SoftwareFormat:
 
     name: str  #: Name of the format, a key in :data:`SOFTWARE_FORMATS`
     meaning: str
-    tensors: tuple[str, ...]  #: Names of the format's arrays; scales are listed only if every file has them
-    #: ``pack(compressed, options)`` returns the arrays by name.
+    tensors: tuple[str, ...]  #: Names of the arrays of the format; scales are listed only if every file has them
+    #: Function ``pack(compressed, options)``: returns the arrays by name.
     pack: Callable[[Compressed, PackingOptions], Tensors]
-    #: ``unpack(arrays, granularity, options)`` returns the matrix. 4-bit elements are returned as uint8 codes, elements
-    #: of ``ptx`` as codes of the element's width.
+    #: Function ``unpack(arrays, granularity, options)``: returns the compressed matrix. 4-bit elements are uint8 codes,
+    #: elements of format ``ptx`` are codes of the element width.
     unpack: Callable[[Mapping[str, NDArray], Granularity, PackingOptions], Compressed]
     source: str  #: Document or source file that defines the layout
     scales: str = "scales"  #: Name of the array of block scales
     scale_layout: str = "rows"  #: Default layout of block scales, a key of :data:`sptc.tensors.scales.SCALE_LAYOUTS`
-    #: ``implied(arrays)`` returns the text metadata that the arrays of a foreign file imply.
+    #: Function ``implied(arrays)``: returns the text metadata that the arrays of a foreign file imply.
     implied: Callable[[Mapping[str, NDArray]], dict[str, str]] = field(default=lambda arrays: {})
 
 
@@ -78,7 +79,7 @@ def element_bits(dtype: np.dtype, granularity: Granularity) -> int:
 
 
 def default_instruction(bits: int, fmt: Format | None = None) -> Instruction:
-    """Return the largest ``mma.sp`` for elements of a width; `fmt` may be a 4-bit or 6-bit format in a byte."""
+    """Return the largest ``mma.sp`` for an element width; `fmt` may be a 4-bit or 6-bit format in a byte."""
     if bits == 8 and fmt is not None and fmt.bits < 8:
         kind = ".kind::f8f6f4.m16n8k64.row.col.f32."
         return parse(f"mma.sp::ordered_metadata.sync.aligned{kind}{fmt.name}.{fmt.name}.f32")
@@ -86,7 +87,7 @@ def default_instruction(bits: int, fmt: Format | None = None) -> Instruction:
 
 
 def _codes(stored: NDArray, bits: int) -> NDArray:
-    """View elements as unsigned codes, 4-bit ones in the low half of a byte."""
+    """View elements as unsigned codes; 4-bit codes are in the low half of a byte."""
     codes: NDArray = np.ascontiguousarray(stored).view(f"u{stored.dtype.itemsize}")
     if bits != 4:
         return codes
@@ -100,7 +101,7 @@ def _codes(stored: NDArray, bits: int) -> NDArray:
 
 
 def _values(stored: NDArray, bits: int) -> NDArray:
-    """Return elements as in memory: two 4-bit elements per byte, the low one first."""
+    """Return elements as stored in memory: two 4-bit elements per byte, the first in the low half."""
     if bits != 4:
         return stored
     codes = _codes(stored, bits)
@@ -119,7 +120,7 @@ def _unpack_values(values: NDArray, granularity: Granularity) -> NDArray:
 
 
 def _size(stored: NDArray, granularity: Granularity) -> tuple[int, int]:
-    """Return the number of rows, and of chunks per row."""
+    """Return the number of rows, and the number of chunks per row."""
     if stored.shape[1] % granularity.stored:
         raise OperandError(
             f"{granularity.name} stores a multiple of {granularity.stored} elements a row, not {stored.shape[1]}"
@@ -128,7 +129,7 @@ def _size(stored: NDArray, granularity: Granularity) -> tuple[int, int]:
 
 
 def _join(nibbles: NDArray[np.uint8], word_bits: int) -> NDArray:
-    """Join consecutive nibbles of a row into words, the lowest first."""
+    """Join consecutive metadata nibbles of a row into words, the first nibble in the lowest bits."""
     per_word = word_bits // 4
     if nibbles.shape[1] % per_word:
         raise OperandError(
@@ -139,7 +140,7 @@ def _join(nibbles: NDArray[np.uint8], word_bits: int) -> NDArray:
 
 
 def _split(words: NDArray, rows: int, chunks: int) -> NDArray[np.uint8]:
-    """Split words into nibbles, the inverse of :func:`_join`; signed words are read as bits."""
+    """Split words into metadata nibbles, the inverse of :func:`_join`; signed words are read as bits."""
     if words.dtype.kind not in "iu" or words.size * words.dtype.itemsize * 2 != rows * chunks:
         raise OperandError(
             f"{rows} rows of {chunks} nibbles take {rows * chunks // 2} bytes of metadata in integers, "
@@ -193,7 +194,7 @@ def _unpack_cutlass2(arrays: Mapping[str, NDArray], granularity: Granularity, op
 
 
 def _in_atoms(atom_of: Callable[[int, PackingOptions], Atom]) -> tuple[Callable, Callable]:
-    """Return `pack` and `unpack` for metadata in atoms; ``atom_of(bits, options)`` returns the atom."""
+    """Return `pack` and `unpack` for metadata in CUTLASS atoms; ``atom_of(bits, options)`` returns the atom."""
 
     def pack(compressed: Compressed, options: PackingOptions) -> Tensors:
         bits = element_bits(compressed.stored.dtype, compressed.granularity)
@@ -229,7 +230,7 @@ def _pack_ptx(compressed: Compressed, options: PackingOptions) -> Tensors:
     def tiles(matrix: NDArray) -> NDArray:
         return matrix.reshape(down, i.m, across, -1).swapaxes(1, 2).reshape(down * across, i.m, -1)
 
-    # tf32 is a float32 in memory and in registers. Only an unpacked e2m1 is shifted within its byte.
+    # A tf32 element is a float32 in memory and in registers. Only an unpacked e2m1 is shifted within its byte.
     codes = _codes(compressed.stored, bits) << (i.low_bit(i.a) if bits == 8 else 0)
     a = registers.to_registers(tiles(codes), a_fragment(i))
     others = np.zeros((down * across, i.threads), np.uint32)
@@ -277,7 +278,7 @@ def _pack_bitmask(compressed: Compressed, options: PackingOptions) -> Tensors:
     if (bad := equal & (pairs != 0).any(-1)).any():
         row, chunk = (int(part) for part in np.argwhere(bad)[0])
         raise NibbleError(row, chunk, int(compressed.nibbles[row, chunk]), "plain")
-    # The mask has no order and always has two bits set: an empty chunk keeps elements 0 and 1.
+    # The bitmask has no order and always has two bits set per chunk: an empty chunk keeps elements 0 and 1.
     i0, i1 = np.where(equal, 0, i0), np.where(equal, 1, i1)
     values = np.where((i0 > i1)[..., None], pairs[..., ::-1], pairs).reshape(compressed.stored.shape)
     kept = (np.arange(4) == i0[..., None]) | (np.arange(4) == i1[..., None])

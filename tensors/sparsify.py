@@ -1,4 +1,4 @@
-"""Compress dense matrices to stored values and metadata nibbles, and expand them.
+"""Compress dense matrices to stored values and metadata nibbles, and expand compressed matrices.
 
 A chunk of a row is split into units: elements for 1:2 and 2:4, pairs of elements for 4:8. A unit is zero if all of its
 elements are zero; -0.0 is zero.
@@ -27,16 +27,16 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Producer:
-    """Metadata that a software writes for chunks with fewer non-zero units than stored units."""
+    """Metadata that a certain software writes for chunks with fewer non-zero units than stored units."""
 
     name: str  #: Name of the producer, a key in :data:`PRODUCERS`
     empty: int  #: Nibble of a 2:4 or 4:8 chunk of four zero units
     #: Nibble of a chunk whose only non-zero unit is unit 0, 1, 2 or 3.
     single: tuple[int, int, int, int]
-    empty_of_two: int  #: Nibble of a 1:2 chunk of two zero units
-    #: True: stored units that are zero are written as +0. False: they are copied from the matrix and can be -0.0.
+    empty_of_two: int  #: Nibble of a 1:2 chunk in which both units are zero
+    #: Whether stored units that are zero are written as +0. If not, they are copied from the matrix and can be -0.0.
     clears: bool
-    source: str  #: Source code or document that shows these nibbles
+    source: str  #: Source code or document that shows the metadata of this software
 
 
 PRODUCERS: dict[str, Producer] = {
@@ -72,7 +72,7 @@ PRODUCERS: dict[str, Producer] = {
 
 @lru_cache(maxsize=8)
 def _nibbles_of(producer: str, units: int) -> NDArray[np.uint8]:
-    """Return a table of nibbles by set of non-zero units (bit u for unit u); 0 for sets that are too large."""
+    """Return a table of nibbles, indexed by the set of non-zero units (bit u for unit u); 0 for too large sets."""
     record, table = PRODUCERS[producer], np.zeros(1 << units, np.uint8)
     if units == 2:
         table[:3] = record.empty_of_two, 0b0100, 0b1110
@@ -86,7 +86,7 @@ def _nibbles_of(producer: str, units: int) -> NDArray[np.uint8]:
 
 
 def _largest(magnitudes: NDArray[np.float64], kept: int) -> NDArray[np.bool_]:
-    """Mark the `kept` largest values of the last axis; among equal values, those with the lower index."""
+    """Mark the `kept` largest values along the last axis; of equal values, the one with the lower index wins."""
     units = magnitudes.shape[-1]
     beaten = np.zeros(magnitudes.shape, np.uint8)
     for low in range(units):
@@ -98,7 +98,7 @@ def _largest(magnitudes: NDArray[np.float64], kept: int) -> NDArray[np.bool_]:
 
 
 def _unit_magnitudes(elements: NDArray[np.float64], granularity: Granularity) -> NDArray[np.float64]:
-    """Return the magnitude of every unit, shape (rows, chunks, units), from the elements."""
+    """Return the magnitude of every unit, shape (rows, chunks, units), from the magnitudes of the elements."""
     units, _, size = structure(granularity)
     magnitudes = elements.reshape(len(elements), -1, units, size)
     with np.errstate(over="ignore"):
@@ -106,7 +106,7 @@ def _unit_magnitudes(elements: NDArray[np.float64], granularity: Granularity) ->
 
 
 class _Crowds:
-    """Counts chunks with more non-zero units than stored units, and keeps the first ten."""
+    """Counts chunks with more non-zero units than stored units, and records the first ten."""
 
     def __init__(self, granularity: Granularity) -> None:
         self.granularity = granularity
@@ -131,7 +131,7 @@ class _Crowds:
 def _stored(
     dense: NDArray, present: NDArray[np.bool_], nibbles: NDArray[np.uint8], granularity: Granularity, producer: Producer
 ) -> NDArray:
-    """Return the elements that the nibbles select; with `producer.clears`, +0 for zero units."""
+    """Return the elements that the metadata selects; if `producer.clears`, zero units become +0."""
     where = kept_rows(nibbles, granularity)
     values = np.take_along_axis(dense, where, 1)
     if producer.clears:
@@ -228,7 +228,7 @@ def _granularity(granularity: Granularity | str) -> Granularity:
 def expand(
     compressed: Compressed, rule: str | None = None, *, strict: bool = False, progress: Progress | None = None
 ) -> NDArray:
-    """Return the dense matrix, the inverse of :func:`sparsify`.
+    """Return the dense matrix of a compressed matrix, the inverse of :func:`sparsify`.
 
     Parameters
     ----------

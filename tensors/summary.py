@@ -40,7 +40,7 @@ def checkpoint_summary(checkpoint: Checkpoint) -> dict[str, object]:
 
 
 def summary_text(summary: Mapping[str, Any]) -> str:
-    """Return a summary as text.
+    """Return a summary of a compressed matrix as text.
 
     Parameters
     ----------
