@@ -15,10 +15,10 @@ __all__ = ["NARROW", "WIDE", "Precision", "Scales", "Terms", "decode", "decode_s
 class Precision:
     """numpy types that hold the values and exponents of operands exactly."""
 
-    value: np.dtype  #: Type that holds every product of two operands exactly
-    exponent: np.dtype  #: Type that holds the sum of two exponents
-    #: Exponent of a zero operand. Twice this number fits `exponent`; this number plus the exponent of any operand is
-    #: below `lowest_product_exponent`.
+    value: np.dtype  #: numpy type that holds every product of two operands exactly
+    exponent: np.dtype  #: numpy type that holds the sum of two operand exponents
+    #: Exponent assigned to a zero operand. Twice this value fits the type `exponent`; this value plus any operand's
+    #: exponent is below `lowest_product_exponent`.
     zero_exponent: int
     lowest_product_exponent: int  #: Lower bound of the exponents of products of non-zero operands
 
@@ -30,7 +30,7 @@ WIDE = Precision(np.dtype(np.float64), np.dtype(np.int16), -8000, -300)
 
 
 def precision_for(*formats: Format) -> Precision:
-    """Return the narrowest precision that holds products of these formats exactly."""
+    """Return the narrowest precision that holds products of the given formats exactly."""
     return NARROW if all(fmt.exponent_bits <= 5 for fmt in formats) else WIDE
 
 

@@ -111,7 +111,7 @@ def store(name: str, data: bytes) -> None:
 
 
 def _make_private(folder: Path) -> None:
-    """Create a folder of the cache and its parents, accessible to this user only."""
+    """Create a cache folder and its parent folders, accessible to this user only."""
     for place in (*reversed(folder.parents), folder):
         if not place.exists():
             with suppress(FileExistsError):

@@ -24,7 +24,7 @@ _SEGMENT = struct.Struct("<II5Q8x")
 
 
 def load_library(path: Path, *, installed: bool = False) -> ctypes.CDLL:
-    """Load a shared library of the cache or of a folder of this process.
+    """Load a shared library of the cache, of the installed package, or of a temporary folder of this process.
 
     Parameters
     ----------

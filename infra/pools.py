@@ -81,7 +81,7 @@ class _Job:
 
 
 class Pool:
-    """Work items in flight on an executor, which is replaced if it breaks.
+    """Pool of work items in flight on an executor, which is replaced if it breaks.
 
     A broken executor does not tell which work killed a worker. So all work in flight is run again, one piece at a time,
     before more is accepted. Work is given up when its worker has died three times; the last two times it ran alone.
@@ -216,7 +216,7 @@ class Pool:
                 queue._reader.close()
 
     def close(self) -> None:
-        """Cancel the work that has not begun, and wait for the work that has."""
+        """Cancel work items that have not begun, and wait for work items that are running."""
         for future in self._flying:
             future.cancel()
         with suppress(BrokenExecutor):

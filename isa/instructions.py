@@ -162,7 +162,7 @@ _QUALIFIERS = {
 
 @dataclass
 class _Words:
-    """Qualifiers of one instruction by category. Their order in the text is free, as in the assembler."""
+    """Qualifiers of one instruction by category. In the text, their order is free, as in the assembler."""
 
     text: str
     family: str
@@ -251,7 +251,7 @@ def _check_block_scale(words: _Words, scaled: bool) -> None:
 
 
 def _operand_types(words: _Words) -> tuple[str, str, str, str, str]:
-    """Return the types of A, B, C, D and the block scales; the last is empty without block scaling."""
+    """Return the types of A, B, C, D and the block scales; the scale type is empty without block scaling."""
     family, block_scale = words.family, words.block_scale
     counts = {"mma": 5 if block_scale else 4, "wgmma": 3}
     if len(words.types) != counts[family]:

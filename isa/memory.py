@@ -37,7 +37,7 @@ _FIELD_BITS = 14
 _FIELD_MASK = (1 << _FIELD_BITS) - 1
 #: Descriptor bit of sm_103 that turns the leading offset into an absolute address.
 _ABSOLUTE = 1 << 52
-#: Bytes of shared memory that a descriptor can address.
+#: Number of bytes of shared memory that a descriptor can address.
 ADDRESS_SPACE = UNIT_BYTES << _FIELD_BITS
 
 
@@ -51,7 +51,7 @@ class Swizzle:
 
     name: str  #: PTX name
     row_bytes: int  #: Width of the swizzle pattern in bytes; one unit without swizzle
-    atom_bytes: int = UNIT_BYTES  #: Granularity of the permutation in bytes
+    atom_bytes: int = UNIT_BYTES  #: Granularity of the swizzle permutation in bytes
     #: Number of rows of the swizzle pattern; the stride offset leads from one pattern to the next.
     pattern_rows: int = 8
 
@@ -83,7 +83,7 @@ class _Generation:
 
     swizzle_bit: int
     swizzles: dict[int, str]
-    fixed_bit: int = 0  # Position and width of the bits that must hold `fixed_value`
+    fixed_bit: int = 0  # Lowest bit and width of the field that must hold `fixed_value`
     fixed_bits: int = 0
     fixed_value: int = 0
 

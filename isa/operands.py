@@ -70,7 +70,7 @@ class MatrixOperands:
     #: Block scales of A, shape (batch, m, K / span), and of B, shape (batch, n, K / span).
     scale_a: NDArray[np.uint8] | None = None
     scale_b: NDArray[np.uint8] | None = None
-    #: Register and memory contents that the matrices were gathered from; None if there are none.
+    #: Register and memory contents from which the matrices were gathered; None if there are none.
     held: HeldOperands | TensorMemoryOperands | None = None
 
     def take(self, tiles: slice | NDArray[np.intp], rows: slice = slice(None)) -> "MatrixOperands":

@@ -39,7 +39,8 @@ class Kind:
 
     k: int  #: K of the sparse instruction; the dense instruction has half of it
     types: dict[str, int]  #: Types of A and B and their codes in the instruction descriptor
-    #: Types of D and their codes. The code of a block-scaled kind is unused: its descriptor has no such field.
+    #: Types of D and their codes. The code of a block-scaled kind is unused: its descriptor has no field for the type
+    #: of D.
     accumulators: dict[str, int]
     #: Number of block scales by qualifier; the empty string stands for the default.
     scales: dict[str, int]

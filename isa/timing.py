@@ -60,7 +60,7 @@ class RegisterCycles:
 
     dense: int = 13  #: Cycles of a dense ``wgmma``
     narrow: int = 16  #: Cycles of a sparse ``wgmma`` with eight columns or with results of 16 bits
-    wide: int = 18  #: Cycles of all other sparse ``wgmma``
+    wide: int = 18  #: Cycles of a sparse ``wgmma`` with more columns and with results of 32 bits
     #: Cycles of ``mma``, by (sparse, A in four registers instead of two).
     of_mma: Mapping[tuple[bool, bool], int] = field(
         default_factory=lambda: {(False, False): 4, (False, True): 6, (True, False): 6, (True, True): 8}
@@ -100,7 +100,7 @@ class Timing:
     #: the end of the wait, for a group of one instruction; each further instruction of the group adds an interval.
     #: ``tcgen05.mma``: from the issue to the end of a wait for its mbarrier. NaN if no public source states it.
     latency: float
-    bound_by: Resource  #: Resource that determines the interval
+    bound_by: Resource  #: Hardware resource that determines the interval
     kept_mac_per_cycle: float  #: Multiply-accumulates of kept elements per cycle and tensor core
     source: Source = Source.MEASURED
     reference: str = ""  #: Title of the white paper with the rate, or the assumption of a model

@@ -30,7 +30,7 @@ class Producer:
     """Metadata that a certain software writes for chunks with fewer non-zero units than stored units."""
 
     name: str  #: Name of the producer, a key in :data:`PRODUCERS`
-    empty: int  #: Nibble of a 2:4 or 4:8 chunk of four zero units
+    empty: int  #: Nibble of a 2:4 or 4:8 chunk in which all units are zero
     #: Nibble of a chunk whose only non-zero unit is unit 0, 1, 2 or 3.
     single: tuple[int, int, int, int]
     empty_of_two: int  #: Nibble of a 1:2 chunk in which both units are zero
