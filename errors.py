@@ -106,7 +106,7 @@ class MetadataError(Error):
         super().__init__(f"undefined metadata at {place}: nibble 0b{nibble:04b} breaks the {rule} rule, {meaning}")
 
     def __reduce__(self) -> tuple[type["MetadataError"], tuple[object, ...]]:
-        """Rebuild from the fields, so that worker processes can pickle the error."""
+        """Rebuild the error from its fields, so that worker processes can pickle it."""
         return MetadataError, (self._place, self.nibble, self.rule, self.meaning)
 
     def at(self, batch: tuple[int, ...]) -> "MetadataError":

@@ -134,12 +134,12 @@ def with_numerics(computes: Backend, numerics: Numerics | None, instruction: Ins
     if not isinstance(numerics, Numerics):
         raise OperandError(f"numerics must be a record that sptc.numerics returned, not {shown(numerics)}")
     if instruction is None:
-        raise OperandError("numerics are those of one instruction: name it")
+        raise OperandError("numerics belong to one instruction, but no instruction is given")
     own, half = numerics_of(instruction, arch), instruction.d.name == "f16"
     is_longer = instruction.span is not None and numerics.step > own.step
     if own.method is not numerics.method or numerics.rounds_to_half != half or is_longer:
-        raise OperandError(f"{instruction} cannot have these numerics, which are those of another kind of instruction")
+        raise OperandError(f"{instruction} cannot have these numerics, which belong to another kind of instruction")
     if (change := getattr(computes, "with_numerics", None)) is None:
-        raise BackendError("this back end has the numerics of its architecture: with numerics, use golden or native")
+        raise BackendError("this back end cannot change its numerics: with numerics, use golden or native")
     changed: Backend = change(numerics)
     return changed

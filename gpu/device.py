@@ -67,7 +67,7 @@ def execute(instruction: Instruction, arch: str, held: HeldOperands) -> Register
     gpu = device()
     require_architecture(instruction, gpu.arch)
     if arch != gpu.arch:
-        raise BackendError(f"{arch} was asked for, but the GPU, {gpu.name}, is {gpu.arch}")
+        raise BackendError(f"the requested architecture is {arch}, but the GPU, {gpu.name}, is {gpu.arch}")
     cupy = load_cupy()
     arrays = {name: np.ascontiguousarray(array) for name, array in held.arrays.items()}
     image_bytes = 0
@@ -140,4 +140,4 @@ def load_cupy() -> Any:
     try:
         return importlib.import_module("cupy")
     except ImportError as error:
-        raise BackendError(f"back end 'cuda' needs CuPy, which extra 'cuda' brings ({error})") from None
+        raise BackendError(f"back end 'cuda' needs CuPy, which extra 'cuda' installs ({error})") from None

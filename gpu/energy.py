@@ -190,7 +190,7 @@ class Meter:
         before, begun = self._counter.joules(), time.perf_counter()
         while (now := self._counter.joules()) == before:
             if time.perf_counter() - begun > _LONGEST_STEP:
-                raise BackendError(f"the energy of the GPU, {self._gpu.name}, is not counted: its counter stands still")
+                raise BackendError(f"the energy counter of the GPU, {self._gpu.name}, does not increase")
             time.sleep(0.0005)
         return now, time.perf_counter()
 

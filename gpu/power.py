@@ -23,7 +23,7 @@ class EnergyCounter:
         try:
             self._library = ctypes.CDLL(_LIBRARY)
         except OSError as error:
-            raise BackendError(f"energy is read through {_LIBRARY}, which the driver brings ({error})") from None
+            raise BackendError(f"energy measurements need {_LIBRARY}, a part of the driver ({error})") from None
         self._device = ctypes.c_void_p()
         self._call("Init_v2")
         place = runtime.deviceGetPCIBusId(runtime.getDevice())
@@ -45,4 +45,4 @@ class EnergyCounter:
     def _call(self, name: str, *arguments: Any) -> None:
         status = getattr(self._library, f"nvml{name}")(*arguments)
         if status:
-            raise BackendError(f"the energy of the GPU cannot be read: nvml{name} says {status}")
+            raise BackendError(f"the energy of the GPU cannot be read: nvml{name} returned status {status}")

@@ -158,7 +158,7 @@ def record(text: str, gpu: Any, report: Callable[[str], None] | None = None) -> 
     manifest, arrays = unpacked(text)
     if gpu.capability not in manifest["capabilities"]:
         wanted = " or ".join(manifest["capabilities"])
-        raise RecordError(f"{gpu.name} has compute capability {gpu.capability}; these kernels are for {wanted}")
+        raise RecordError(f"{gpu.name} has compute capability {gpu.capability}; these kernels need {wanted}")
     rows: list[dict[str, Any]] = []
     results: dict[int, Any] = {}
     for number, row in enumerate(manifest["rows"]):

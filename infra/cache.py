@@ -68,7 +68,7 @@ def _build_once(path: Path, build: Callable[[Path], None]) -> None:
     with FileLock(path.with_suffix(".lock")):
         if not _is_usable(path):
             if path.exists():
-                print(f"sptc: {path} is truncated or of another machine: building it anew", file=sys.stderr)
+                print(f"sptc: {path} is truncated or for another machine: rebuilding it", file=sys.stderr)
                 path.unlink()
             build(path)
             _close(path)

@@ -94,7 +94,7 @@ def _opened_to_append(path: Path) -> int:
     except OSError as error:
         if error.errno != errno.ENXIO or not path.is_fifo():
             raise
-        print(f"sptc: {path} is a pipe without a reader: waiting for one", file=sys.stderr, flush=True)
+        print(f"sptc: {path} is a pipe without a reader: waiting for a reader", file=sys.stderr, flush=True)
         return os.open(path, flags)
     if hasattr(os, "O_NONBLOCK"):
         os.set_blocking(descriptor, True)

@@ -48,7 +48,7 @@ def load_library(path: Path, *, installed: bool = False) -> ctypes.CDLL:
         if not installed:
             require_private_file(path, os.fstat(descriptor))
         if not is_whole(descriptor):
-            raise BackendError(f"{path} cannot be loaded (it is truncated, or of another kind of machine)")
+            raise BackendError(f"{path} cannot be loaded (it is truncated, or for another kind of machine)")
         return ctypes.CDLL(_name_of(descriptor) if _DESCRIPTORS.is_dir() else str(path))
     except OSError as error:
         raise BackendError(f"{path} cannot be loaded ({error})") from None

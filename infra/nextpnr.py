@@ -24,7 +24,7 @@ PLACING = (*_DEVICE, "--freq", _MEGAHERTZ, "--timing-allow-fail", "--seed", "1")
 def nextpnr_version() -> str:
     """Return the version of nextpnr; raise a `BackendError` if it is not installed."""
     if importlib.util.find_spec(_PACKAGE) is None:
-        raise BackendError(f"placing needs nextpnr: install it with `{install_line('fpga')}`")
+        raise BackendError(f"place and route needs nextpnr: install it with `{install_line('fpga')}`")
     return importlib.metadata.version(_PACKAGE)
 
 

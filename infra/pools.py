@@ -268,7 +268,7 @@ def cluster_pool(address: str) -> Iterator[Pool]:
     try:
         distributed: Any = importlib.import_module("distributed")
     except ImportError:
-        raise PoolError(f"a scheduler needs Dask: install it with `{install_line('dask')}`") from None
+        raise PoolError(f"a cluster of workers needs Dask: install it with `{install_line('dask')}`") from None
     # Dask warns of lost workers and their replacement, which this pool handles.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     failure = ""

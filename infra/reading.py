@@ -122,14 +122,14 @@ def _layout(file: IO[bytes]) -> _Layout:
     version = np.lib.format.read_magic(file)
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if version not in readers:
-        raise ValueError(f"version {version[0]}.{version[1]} of the format")
+        raise ValueError(f"version {version[0]}.{version[1]} of the .npy format is not supported")
     start, length = file.tell(), file.read(2 * version[0])
     if int.from_bytes(length, "little") > _HEADER_BYTES:  # numpy would read a header of any length
-        raise ValueError(f"its header has {int.from_bytes(length, 'little')} bytes")
+        raise ValueError(f"its header of {int.from_bytes(length, 'little')} bytes is too long")
     file.seek(start)
     shape, fortran, dtype = readers[version](file)
     if len(shape) > _MOST_AXES:
-        raise ValueError(f"it has {len(shape)} axes")
+        raise ValueError(f"it has {len(shape)} axes, more than {_MOST_AXES}")
     if dtype.hasobject:
         raise ValueError("Object arrays cannot be loaded")
     if min(shape, default=0) < 0:
@@ -180,12 +180,12 @@ class ArrayFiles:
         seen: set[str] = set()
         for member in members:
             if not member.filename.endswith(_SUFFIX):
-                raise ValueError(f"{shown(member.filename)} is no array")
+                raise ValueError(f"its member {shown(member.filename)} is no array")
             if member.filename in seen:
                 raise ValueError(f"it holds {shown(member.filename)} twice")
             seen.add(member.filename)
         if members and all(member.header_offset for member in members):
-            raise ValueError("it has bytes before its first member")
+            raise ValueError("its archive has bytes before its first member")
         self.names = tuple(member.filename.removesuffix(_SUFFIX) for member in members)
 
     def read(self, name: str) -> NDArray:
@@ -195,12 +195,12 @@ class ArrayFiles:
             raise ValueError(f"{shown(member.filename)} is more than {_MOST_EXPANSION} times its compressed size")
         if member.file_size > self._left:
             raise ValueError(
-                f"its arrays take more than {_budget() / (1 << 30):g} GiB: set {BUDGET} to the GiB that they may take"
+                f"its arrays take more than {_budget() / (1 << 30):g} GiB: set {BUDGET} to another limit in GiB"
             )
         self._left -= member.file_size
         with self._archive.open(member) as file:
             if _layout(file).bytes != member.file_size:
-                raise ValueError(f"{shown(member.filename)} is not as large as it says")
+                raise ValueError(f"the size of {shown(member.filename)} differs from its header")
             file.seek(0)
             array: NDArray = np.lib.format.read_array(file, allow_pickle=False)
             return array
@@ -235,7 +235,7 @@ def _check_end(file: BinaryIO) -> None:
     if tail[-_END[1] - _LOCATOR_64[1] :].startswith(_LOCATOR_64[0]):
         directory = int.from_bytes(tail[40:48], "little") if tail.startswith(_END_64[0]) else size
     if directory > _DIRECTORY_BYTES:
-        raise ValueError(f"its directory has {directory} bytes")
+        raise ValueError(f"its archive directory of {directory} bytes is too large")
     file.seek(0)
 
 

@@ -84,7 +84,7 @@ def _renamed(arrays: Mapping[str, NDArray[Any]], names: Mapping[str, str]) -> Ar
     """Rename arrays by a table of names."""
     for name, other in names.items():
         if name in arrays and other in arrays:
-            raise OperandError(f"{name} and {other} are one operand, and both are present")
+            raise OperandError(f"{name} and {other} are names of the same operand, but both are present")
     return {names.get(name, name): array for name, array in arrays.items()}
 
 

@@ -40,7 +40,7 @@ def dense_from_bitmask(arrays: Mapping[str, NDArray]) -> NDArray:
     sizes = shape.ravel().tolist() if shape.dtype.kind in "iu" and shape.size == 2 else [0, 0]
     rows, columns = int(sizes[0]), int(sizes[1])
     if rows < 1 or columns < 1 or mask.shape != (rows, -(-columns // 8)) or mask.dtype.itemsize != 1:
-        raise OperandError(f"a bitmask {mask.dtype.name} {mask.shape} is not that of a matrix of shape {tuple(sizes)}")
+        raise OperandError(f"a bitmask {mask.dtype.name} {mask.shape} does not fit a matrix of shape {tuple(sizes)}")
     octets = np.ascontiguousarray(mask).view(np.uint8)
     bits = np.unpackbits(octets, axis=1, bitorder="little").view(bool)
     if bits[:, columns:].any():
@@ -48,9 +48,11 @@ def dense_from_bitmask(arrays: Mapping[str, NDArray]) -> NDArray:
     kept = bits[:, :columns]
     counts = kept.sum(1)
     if values.ndim != 1 or len(values) != counts.sum():
-        raise OperandError(f"the bitmask marks {counts.sum()} elements, not {values.size} of shape {values.shape}")
+        raise OperandError(
+            f"the bitmask marks {counts.sum()} elements, but there are {values.size} values of shape {values.shape}"
+        )
     if not np.array_equal(offsets.ravel(), np.cumsum(counts) - counts):
-        raise OperandError("the row offsets are not those of the bitmask")
+        raise OperandError("the row offsets do not match the bitmask")
     dense = np.zeros((rows, columns), values.dtype)
     dense[kept] = values
     return dense

@@ -99,12 +99,12 @@ def pack(checkpoint: Checkpoint, name: str, options: PackingOptions) -> tuple[di
     fmt = SOFTWARE_FORMATS[name]
     arrays = fmt.pack(compressed, options)
     if options.scale_layout and (quantised is None or quantised.scales is None):
-        raise OperandError("the matrix has no block scales whose layout could be chosen")
+        raise OperandError("a layout of block scales is given, but the matrix has no block scales")
     if quantised:
         text["element_format"] = quantised.format.name
         if quantised.scales is not None:
             assert quantised.scale_format
-            blocked = fmt.scale_layout == "128x4" and quantised.scales.dtype != np.uint8  # kernels read bytes in 128x4
+            blocked = fmt.scale_layout == "128x4" and quantised.scales.dtype != np.uint8  # 128x4 scales are bytes
             layout = options.scale_layout or ("rows" if blocked else fmt.scale_layout)
             arrays[fmt.scales] = SCALE_LAYOUTS[layout].pack(quantised.scales)
             text |= {"scale_format": quantised.scale_format.name, "block": str(quantised.block), "scale_layout": layout}
@@ -118,11 +118,11 @@ def _check_marlin(quantised: Quantised | None, options: PackingOptions) -> None:
     scales = quantised.scale_format.name if quantised and quantised.scale_format else "no scales"
     if not quantised or quantised.format.name not in ("s4", "s8") or scales != "f16":
         content = f"{quantised.format.name} with {scales}" if quantised else "numbers"
-        raise OperandError(f"marlin_24 holds s4 or s8 with f16 scales, of the recipes channel and group, not {content}")
+        raise OperandError(f"marlin_24 needs s4 or s8 with f16 scales, by recipe channel or group, not {content}")
     if quantised.block not in (64, quantised.codes.shape[1]):
-        raise OperandError(f"marlin_24 has a scale per row or per 64 stored values, not per {quantised.block}")
+        raise OperandError(f"marlin_24 needs a scale per row or per 64 stored values, not per {quantised.block}")
     if options.scale_layout not in (None, "marlin_24"):
-        raise OperandError("marlin_24 has one layout of scales")
+        raise OperandError(f"marlin_24 needs its own layout of scales, not {options.scale_layout}")
 
 
 def write_compressed(path: Path, tensor: str, checkpoint: Checkpoint, name: str, options: PackingOptions) -> None:
@@ -184,7 +184,7 @@ def read_compressed(
         whole = file.get(tensor or TensorFile.only(replace(file, names=file.bitmasks)))
         return Checkpoint(sparsify(whole, granularity or "2:4", producer=name))
     if text.get("software_format", name) != name:
-        raise FileError(f"{path} says that it is in the format {text['software_format']}, not {name}")
+        raise FileError(f"the metadata of {path} states the format {text['software_format']}, not {name}")
     prefix = _prefix(file, requested.tensors, tensor)
     arrays = {key: file.get(prefix + key) for key in requested.tensors}
     try:
@@ -247,7 +247,7 @@ def _quantised(
     tensor_scale = float(text["tensor_scale"]) if "tensor_scale" in text else None
     codes = stored.view(f"u{stored.dtype.itemsize}")
     if fmt.bits > 8 * codes.itemsize:
-        raise OperandError(f"elements of type {stored.dtype.name} are no codes of {fmt.name}")
+        raise OperandError(f"elements of type {stored.dtype.name} are too narrow for codes of {fmt.name}")
     if "scale_format" not in text:
         return Quantised(codes, fmt, tensor_scale=tensor_scale)
     block, scale_format = int(text["block"]), FORMATS[text["scale_format"]]

@@ -47,7 +47,7 @@ class Compressed:
                 f"{self.granularity.name}, not {self.stored.shape}"
             )
         if self.nibbles.dtype != np.uint8 or self.nibbles.max(initial=0) > 15:
-            raise OperandError("nibbles must be uint8 of 15 or less")
+            raise OperandError("nibbles must be uint8 and at most 15")
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -194,7 +194,9 @@ def check_nibbles(compressed: Compressed, rule: str | None = None, *, strict: bo
     rule = rule or natural
     _check_rule(rule)
     if not RULES[rule].legal <= RULES[natural].legal:
-        raise OperandError(f"{compressed.granularity.name} cannot follow the {rule} rule, only {natural}")
+        raise OperandError(
+            f"the {rule} rule accepts nibbles that {compressed.granularity.name} leaves undefined; use {natural}"
+        )
     for block in row_blocks(compressed.stored.shape):
         illegal = _illegal(compressed, block, rule, strict)
         if illegal.any():

@@ -37,7 +37,7 @@ def contents(path: Path) -> dict[str, Callable[[], NDArray]]:
     file = open_tensors(path)
     own = file.metadata.get("software_format")
     if own is not None and own not in SOFTWARE_FORMATS:
-        raise FileError(f"{path} is in no known format, but {shown(own)}")
+        raise FileError(f"the metadata of {path} states the unknown format {shown(own)}")
     readers: dict[str, Callable[[], NDArray]] = {}
     parts: set[str] = set()
     for name in [own] if own else _BY_NAME:

@@ -49,9 +49,11 @@ def interleaved_positions(rows: int, columns: int, word_bits: int) -> NDArray[np
     """
     group, interweave = (32, 4) if word_bits == 16 else (16, 2)
     if rows % group:
-        raise OperandError(f"CUTLASS 2.x needs rows in multiples of {group} here, not {rows}")
+        raise OperandError(
+            f"CUTLASS 2.x needs a multiple of {group} rows for {word_bits}-bit metadata words, not {rows}"
+        )
     if columns % 2:
-        raise OperandError(f"CUTLASS 2.x needs an even number of {word_bits}-bit metadata words a row, not {columns}")
+        raise OperandError(f"CUTLASS 2.x needs an even number of {word_bits}-bit metadata words per row, not {columns}")
     row, column = np.arange(rows).reshape(-1, 1), np.arange(columns).reshape(1, -1)
     return swizzled_positions(row // group * group + row % 8 * interweave + row % group // 8, column)
 
@@ -129,7 +131,7 @@ def atom_sm90(bits: int, tile_k: int) -> Atom:
         raise OperandError(f"CUTLASS has sparse kernels of sm_90 for 8, 16 and 32-bit elements, not {bits}-bit ones")
     block = 512 // bits
     if tile_k < block or tile_k % block or tile_k > 128:
-        raise OperandError(f"the K tile must be a multiple of {block} up to 128 here, not {tile_k}")
+        raise OperandError(f"the K tile of {bits}-bit elements must be a multiple of {block} up to 128, not {tile_k}")
     if bits == 8:
         return _row_major(64, tile_k, bits)
     half, blocks = block // 2, tile_k // block

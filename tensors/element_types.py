@@ -25,7 +25,7 @@ def named_dtype(name: str) -> np.dtype:
     try:
         return np.dtype(getattr(needed("ml_dtypes"), name))
     except (AttributeError, TypeError):
-        raise FileError(f"{name!r} is no type of elements") from None
+        raise FileError(f"{name!r} is not an element type of numpy or ml_dtypes") from None
 
 
 def needed(name: str, extra: str = "tensors") -> Any:

@@ -133,7 +133,8 @@ def compressed_of(name: str, tensor: Any, *, transposed: bool = False) -> Compre
     other = getattr(tensor, "packed" if transposed else "packed_t", None)
     if values is None and other is not None:
         raise OperandError(
-            f"{name} is compressed along its {'rows' if transposed else 'columns'}, which are not summed"
+            f"{name} is compressed along its {'rows' if transposed else 'columns'}, but the product is summed along "
+            f"the {'columns' if transposed else 'rows'}"
         )
     if values is None or metadata is None:
         raise OperandError(f"{name} is a semi-structured tensor without values and metadata")
@@ -193,7 +194,7 @@ def read_weights(path: Path) -> dict[str, Any]:
             tensors = _tensors(loaded, torch)
             for tensor in (part for whole in tensors.values() for part in _parts(whole, torch)):
                 if tensor.untyped_storage().nbytes() not in sizes or tensor.numel() * tensor.element_size() > size:
-                    raise ValueError(f"a tensor of shape {tuple(tensor.shape)} is not as large as it says")
+                    raise ValueError(f"the data of a tensor of shape {tuple(tensor.shape)} have another size")
         except (FileError, OSError):
             raise
         except Exception as error:  # a damaged file can raise any error of zip, pickle or PyTorch
@@ -216,7 +217,7 @@ def _parts(tensor: Any, torch: Any) -> list[Any]:
         return [tensor]
     parts = [part for name in _PARTS if (part := getattr(tensor, name, None)) is not None]
     if not parts or any(type(part) is not torch.Tensor for part in parts):
-        raise ValueError("a semi-structured tensor without its values")
+        raise ValueError("a semi-structured tensor lacks its values")
     return parts
 
 
@@ -224,20 +225,20 @@ def _check(path: Path, file: BinaryIO, size: int) -> set[int]:
     """Raise an error if an archive is too short or its pickle creates other objects than tensors; return its sizes."""
     file.seek(0)
     if not zipfile.is_zipfile(file):
-        raise ValueError("it is no zip archive, as PyTorch writes since version 1.6")
+        raise ValueError("it is not a zip archive, which PyTorch writes since version 1.6")
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
         if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-            raise ValueError("its members are compressed")
+            raise ValueError("the members of its archive are compressed")
         if sum(member.file_size for member in members) > size:
-            raise ValueError("its members take more than the file")
+            raise ValueError("the members of its archive are larger than the file")
         programs = [member for member in members if member.filename.rpartition("/")[2] == "data.pkl"]
         if len(programs) != 1 or programs[0].file_size > _PROGRAM_BYTES:
-            raise ValueError("it has not one data.pkl")
+            raise ValueError("its archive does not have exactly one data.pkl of accepted size")
         program = archive.read(programs[0])
     for opcode, argument, _ in pickletools.genops(program):
         if opcode.name in _OTHER_MAKERS:
-            raise ValueError(f"{opcode.name} in its pickle")
+            raise ValueError(f"its pickle has the opcode {opcode.name}, which is not accepted")
         if opcode.name == "GLOBAL" and not _is_of_tensors(str(argument)):
             raise FileError(
                 f"{path} holds an object that is no tensor, {'.'.join(str(argument).split())}: objects are not loaded; "

@@ -160,7 +160,7 @@ def quantise(
     fmt, chosen = _checked(fmt, recipe, saturate, nan)
     if block is not None:
         if not chosen.block or block < 1:
-            raise OperandError(f"the recipe {recipe} has no blocks of {block}")
+            raise OperandError(f"the recipe {recipe} does not accept the block size {block}")
         chosen = replace(chosen, block=block)
     check_matrix(values)
     return _SCHEMES[chosen.name](values, fmt, chosen, saturate, nan, progress)
@@ -177,7 +177,7 @@ def _checked(fmt: Format | str, recipe: str, saturate: bool, nan: str) -> tuple[
     if chosen.elements and fmt.name not in chosen.elements:
         raise OperandError(f"the recipe {recipe} is for {', '.join(chosen.elements)}, not {fmt.name}")
     if chosen.scale and not saturate:
-        raise OperandError(f"the recipe {recipe} always saturates")
+        raise OperandError(f"the recipe {recipe} always saturates; saturation cannot be turned off")
     if nan not in NAN_POLICIES:
         raise OperandError(f"the policy for NaN must be one of {', '.join(NAN_POLICIES)}, not {nan!r}")
     return fmt, chosen
@@ -211,7 +211,7 @@ def _tensor_scale(largest: float, divisor: float) -> float:
     with np.errstate(over="ignore", under="ignore"):
         scale = float(np.float32(largest / divisor))
     if not 0 < scale < np.inf:
-        raise OperandError(f"the scale of a matrix whose largest magnitude is {largest:g} is no float32")
+        raise OperandError(f"the scale of a matrix with largest magnitude {largest:g} exceeds the range of float32")
     return scale
 
 

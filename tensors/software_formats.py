@@ -96,7 +96,9 @@ def _codes(stored: NDArray, bits: int) -> NDArray:
     signed = stored.dtype.kind == "i"
     low, high = (-8, 7) if signed else (0, 15)
     if stored.dtype.kind not in "iu" or (stored < low).any() or (stored > high).any():
-        raise OperandError(f"elements of 4:8 must have 4 bits: {stored.dtype.name} elements are not {low} to {high}")
+        raise OperandError(
+            f"elements of 4:8 must fit into 4 bits: {stored.dtype.name} elements must be {low} to {high}"
+        )
     return codes & np.uint8(15)
 
 
@@ -123,7 +125,7 @@ def _size(stored: NDArray, granularity: Granularity) -> tuple[int, int]:
     """Return the number of rows, and the number of chunks per row."""
     if stored.shape[1] % granularity.stored:
         raise OperandError(
-            f"{granularity.name} stores a multiple of {granularity.stored} elements a row, not {stored.shape[1]}"
+            f"{granularity.name} stores a multiple of {granularity.stored} elements per row, not {stored.shape[1]}"
         )
     return stored.shape[0], stored.shape[1] // granularity.stored
 
@@ -186,7 +188,9 @@ def _unpack_cutlass2(arrays: Mapping[str, NDArray], granularity: Granularity, op
     rows, chunks = _size(stored, granularity)
     word_bits = _word_bits(element_bits(stored.dtype, granularity))
     if words.dtype.itemsize * 8 != word_bits:
-        raise OperandError(f"CUTLASS 2.x metadata must be words of {word_bits} bits here, not {words.dtype.name}")
+        raise OperandError(
+            f"CUTLASS 2.x metadata of {stored.dtype.name} must be words of {word_bits} bits, not {words.dtype.name}"
+        )
     if words.size * word_bits != rows * chunks * 4:
         raise OperandError(f"{rows} rows of {chunks} chunks do not fit metadata of shape {words.shape}")
     natural = words.ravel()[interleaved_positions(rows, chunks * 4 // word_bits, word_bits)]

@@ -110,7 +110,7 @@ def test_what_is_wrong(monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> Non
         ([*RANDOM, "--scales", "ue8m0"], "sm_90 has no sparse instruction for f16 with block scales of ue8m0"),
         ([*RANDOM, "--instruction", "mma.sp.x"], "'.x' in 'mma.sp.x.sync.aligned.row.col' is no part of mma; "),
         (["--a", "none.npy", "--b", "none.npy"], "none.npy cannot be read (No such file or directory)"),
-        ([*RANDOM, "--backend", "cuda", "--jobs", 1], "back end 'cuda' needs CuPy, which extra 'cuda' brings "),
+        ([*RANDOM, "--backend", "cuda", "--jobs", 1], "back end 'cuda' needs CuPy, which extra 'cuda' installs "),
     ):
         cli.refuses(*words, message=message)
 

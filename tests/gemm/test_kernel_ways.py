@@ -275,18 +275,18 @@ def test_other_numerics_of_registers_and_of_a_search(rng: Random) -> None:
     for given, message in (
         (
             {"backend": "pysim"},
-            r"^this back end has the numerics of its architecture: with numerics, use golden or nat",
+            r"^this back end cannot change its numerics: with numerics, use golden or nat",
         ),
         (
             {"instruction": INTEGER, "prune": True},
-            r"^wgmma.* cannot have these numerics, which are those of another kin",
+            r"^wgmma.* cannot have these numerics, which belong to another kind",
         ),
         ({"numerics": 17}, r"^numerics must be a record that sptc.numerics returned, not 17$"),
         ({"numerics": changed.replace(alignment="down"), "backend": "native"}, r"aligns toward zero only"),
     ):
         with pytest.raises(Error, match=message):
             sptc.gemm(np.sign(a), np.sign(b), **{**words, **given})
-    with pytest.raises(Error, match=r"^numerics are those of one instruction: name it$"):
+    with pytest.raises(Error, match=r"^numerics belong to one instruction, but no instruction is given$"):
         sptc.identify(a, b, y, format="tf32", dense=True, result="f32", numerics=changed)
     with pytest.raises(Error, match=r"^integers are summed exactly: their numerics have no other parameters$"):
         sptc.numerics("sm_90", INTEGER).replace(alignment_bits=12)

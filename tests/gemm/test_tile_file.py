@@ -95,7 +95,7 @@ def test_keys_in_either_case_and_no_case_axis(tmp_path: Path, rng: Random) -> No
         np.testing.assert_array_equal(again.pop("D"), d)
         assert_same(again, tile)
     np.savez(path, **tile, A=tile["a"])
-    with pytest.raises(FileError, match=r"tile\.npz: a and A are one operand, and both are present$"):
+    with pytest.raises(FileError, match=r"tile\.npz: a and A are names of the same operand, but both are present$"):
         read(path)
     np.savez(path, **{**tile, "c": np.stack([tile["c"]] * 2), "e": np.stack([tile["e"]] * 3)})
     with pytest.raises(FileError, match=r"tile\.npz: the batch axes of the operands do not broadcast: "):

@@ -60,7 +60,7 @@ def test_machines_that_cannot(machine: Callable, monkeypatch: pytest.MonkeyPatch
             "",
             r"^the GPU, Tesla T4, is sm_75; back end 'cuda' runs on sm_80, ",
         ),
-        (A100, "", r"^sm_90 was asked for, but the GPU, NVIDIA A100, is sm_80$"),
+        (A100, "", r"^the requested architecture is sm_90, but the GPU, NVIDIA A100, is sm_80$"),
         (H200, "CUDA_ERROR_UNSUPPORTED_PTX", r"CUDA 13\.0, does not run mma\.sp.*\(CUDA_ERROR_UNSUPPORTED_PTX\)"),
     ):
         machine(properties).refuses = refuses
@@ -68,7 +68,7 @@ def test_machines_that_cannot(machine: Callable, monkeypatch: pytest.MonkeyPatch
             run()
     machine()
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(sptc.BackendError, match=r"^back end 'cuda' needs CuPy, which extra 'cuda' brings "):
+    with pytest.raises(sptc.BackendError, match=r"^back end 'cuda' needs CuPy, which extra 'cuda' installs "):
         run()
 
 

@@ -151,6 +151,6 @@ def test_a_pipe_that_nobody_reads_yet(tmp_path: Path, capfd: pytest.CaptureFixtu
     said = ""
     while not said:
         said = capfd.readouterr().err
-    assert said == f"sptc: {pipe} is a pipe without a reader: waiting for one\n"
+    assert said == f"sptc: {pipe} is a pipe without a reader: waiting for a reader\n"
     assert pipe.read_bytes() == b"late"
     writer.join()

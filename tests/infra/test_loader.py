@@ -181,11 +181,11 @@ def test_damaged_libraries_are_made_anew(
         path = built("thing.so", written(whole))
         path.unlink()  # the file is mapped by this process, which would fail where it is cut off
         path.write_bytes(spoilt)
-        with pytest.raises(BackendError, match=r"cannot be loaded \(it is truncated, or of another kind of machine\)$"):
+        with pytest.raises(BackendError, match=r"cannot be loaded \(it is truncated, or for another kind of machine"):
             load_library(path)
         assert capsys.readouterr().err == ""
         assert number_of(built("thing.so", written(whole))) == 1
-        note = "sptc: .*thing.so is truncated or of another machine: building it anew\n"
+        note = "sptc: .*thing.so is truncated or for another machine: rebuilding it\n"
         assert re.fullmatch(note, capsys.readouterr().err)
 
 

@@ -166,7 +166,7 @@ def test_an_unreachable_scheduler(address: str, monkeypatch: pytest.MonkeyPatch)
 def test_without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with (
-        pytest.raises(PoolError, match=r"a scheduler needs Dask: install it with `.*\[dask\]'?`"),
+        pytest.raises(PoolError, match=r"a cluster of workers needs Dask: install it with `.*\[dask\]'?`"),
         cluster_pool("tcp://x:1"),
     ):
         pass

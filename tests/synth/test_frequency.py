@@ -66,4 +66,4 @@ def test_what_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 def test_without_nextpnr(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sptc.infra.nextpnr.importlib.util.find_spec", lambda name: None)
     assert main(WORDS) == 2
-    assert "placing needs nextpnr: install it with " in capsys.readouterr().err
+    assert "place and route needs nextpnr: install it with " in capsys.readouterr().err

@@ -124,9 +124,9 @@ def test_text_that_is_wrong(tmp_path: Path) -> None:
     tensors = {name: file.get(name) for name in file.names}
     assert file.metadata["element_format"] in FORMATS
     for change, message in (
-        ({"software_format": "cutlass2"}, "says that it is in the format cutlass2, not tilelang"),
+        ({"software_format": "cutlass2"}, "states the format cutlass2, not tilelang"),
         ({"granularity": "3:4"}, "its text metadata is not understood"),
-        ({"dtype": "nothing"}, "'nothing' is no type of elements"),
+        ({"dtype": "nothing"}, "'nothing' is not an element type"),
         ({"dtype": "float32"}, "elements of type float32 cannot be stored as float8_e4m3fn"),
         ({"element_format": "e9m9"}, "its text metadata is not understood"),
         ({"block": "many"}, "its text metadata is not understood"),

@@ -94,11 +94,11 @@ def test_interleaved(word_bits: int, rows: int) -> None:
 
 
 def test_what_there_is_not() -> None:
-    with pytest.raises(OperandError, match="rows in multiples of 32 here, not 16"):
+    with pytest.raises(OperandError, match="a multiple of 32 rows for 16-bit metadata words, not 16"):
         interleaved_positions(16, 2, 16)
-    with pytest.raises(OperandError, match="even number of 32-bit metadata words a row, not 3"):
+    with pytest.raises(OperandError, match="even number of 32-bit metadata words per row, not 3"):
         interleaved_positions(16, 3, 32)
     with pytest.raises(OperandError, match="not 4-bit ones"):
         atom_sm90(4, 128)
-    with pytest.raises(OperandError, match="multiple of 32 up to 128 here, not 48"):
+    with pytest.raises(OperandError, match="multiple of 32 up to 128, not 48"):
         atom_sm90(16, 48)

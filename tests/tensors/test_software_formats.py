@@ -170,10 +170,10 @@ def test_what_a_format_cannot_hold() -> None:
     for name, dtype, shape, granularity, message in (
         ("ptx", np.float16, (20, 64), "2:4", "multiples of 16 rows and 32 columns, not 20 x 64"),
         ("ptx", np.float32, (16, 64), "2:4", "2:4 is for elements of 8 or 16 bits, not float32"),
-        ("cutlass2", np.float16, (48, 64), "2:4", "rows in multiples of 32 here, not 48"),
-        ("cutlass2", np.float16, (32, 16), "2:4", "even number of 16-bit metadata words a row, not 1"),
+        ("cutlass2", np.float16, (48, 64), "2:4", "a multiple of 32 rows for 16-bit metadata words, not 48"),
+        ("cutlass2", np.float16, (32, 16), "2:4", "even number of 16-bit metadata words per row, not 1"),
         ("tilelang", np.int8, (4, 16), "2:4", "multiple of 8 chunks a row, not 4"),
-        ("tilelang", np.int8, (4, 64), "4:8", "elements of 4:8 must have 4 bits: int8 elements are not -8 to 7"),
+        ("tilelang", np.int8, (4, 64), "4:8", "elements of 4:8 must fit into 4 bits: int8 elements must be -8 to 7"),
         ("bitmask", np.float32, (4, 64), "1:2", "2 of 4 elements"),
         ("bitmask", np.int8, (4, 64), "4:8", "2 of 4 elements"),
         ("cutlass3-sm90", np.int8, (4, 64), "4:8", "not 4-bit ones"),

@@ -146,7 +146,7 @@ def test_undefined_nibbles() -> None:
     assert [broken(good, rule) for rule in ("plain", "ordered", "tcgen05")] == [1, 6, 6]
     with pytest.raises(OperandError, match="the rule must be one of plain, ordered"):
         expand(good, "none")
-    with pytest.raises(OperandError, match="1:2 cannot follow the plain rule, only tf32"):
+    with pytest.raises(OperandError, match="the plain rule accepts nibbles that 1:2 leaves undefined; use tf32"):
         expand(Compressed(np.ones((1, 1)), np.full((1, 1), 4, np.uint8), GRANULARITIES["1:2"]), "plain")
 
 

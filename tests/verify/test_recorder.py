@@ -173,7 +173,7 @@ def test_what_does_not_run_and_what_is_no_record(
     assert (row.error, row.as_modelled) == ("cuModuleLoadData: no", False)
     assert main(["gpu", "judge", str(path), "--jobs", "1"]) == 1
     assert "not run (cuModuleLoadData: no)\n0 of 1 rows as modelled" in capsys.readouterr().out
-    with pytest.raises(module.RecordError, match=r"compute capability 9\.0; these kernels are for 10\.0"):
+    with pytest.raises(module.RecordError, match=r"compute capability 9\.0; these kernels need 10\.0"):
         module.record(module.PACK, Device(None, capability="9.0"))
     results = module.record(module.PACK, Device(Neighbour("")))
     for change, message in (
