@@ -91,9 +91,9 @@ def decode_instruction_descriptor(opcode: Opcode, idesc: int) -> InstructionDesc
 def _check_form(opcode: Opcode, fields: dict[str, int], where: str) -> None:
     """Raise if the sparsity, K or saturation field of an instruction descriptor contradicts the opcode."""
     if opcode.sparse and not fields["sparse"]:
-        raise OperandError(f"{where} is of a dense instruction; bit 2 must be 1 for '.sp'")
+        raise OperandError(f"{where} describes a dense instruction; bit 2 must be 1 for '.sp'")
     if fields["sparse"] and not opcode.sparse:
-        raise OperandError(f"{where} is of a sparse instruction; bit 2 must be 0 without '.sp'")
+        raise OperandError(f"{where} describes a sparse instruction; bit 2 must be 0 without '.sp'")
     if fields.get("k"):
         reason = "which only dense instructions have" if opcode.sparse else "which is not covered"
         raise OperandError(f"{where} asks for K = 96, {reason}; bit 31 must be 0")
@@ -177,7 +177,7 @@ def _check_fields(opcode: Opcode, descriptor: InstructionDescriptor, where: str)
     same = build_instruction(opcode, instruction.m, instruction.n, d, a, b, instruction.satfinite, scale_type)
     scale_fits = scale.name in scale_types if scale else not scale_types
     if instruction != same or not scale_fits or (instruction.satfinite and opcode.kind != "i8"):
-        raise OperandError(f"{where} cannot hold {instruction}")
+        raise OperandError(f"{where} cannot encode {instruction}")
 
 
 def _check(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> None:
@@ -188,7 +188,7 @@ def _check(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> Non
         if value not in accepted:
             raise OperandError(f"{name} in {where} must be {_numbers(accepted)}, not {shown(value)}")
     if not kind.mixes and a != b:
-        raise OperandError(f"A and B in {where} must be of one type, not .{a.name} and .{b.name}")
+        raise OperandError(f"A and B in {where} must have the same type, not .{a.name} and .{b.name}")
     if instruction.d.name == "f16" and a.name == "bf16":
         raise OperandError(f"the type of D in {where} must be .f32 with .bf16, not .f16")
     for name, fmt, negated, transposed in (

@@ -197,7 +197,7 @@ def _sorted_words(text: str) -> _Words:
     for word in words:
         if word in _NOT_MODELLED:
             raise InstructionError(
-                f"'.{word}' in {text!r} is not modelled; of mma and wgmma, every form with .f64, .b1 or .m8n8k4 is not."
+                f"'.{word}' in {text!r} is not modelled; mma and wgmma are modelled without .f64, .b1 and .m8n8k4."
             )
         if word in ("sp", "sp::ordered_metadata"):
             sorted_words.take("sparse", word)
@@ -213,7 +213,7 @@ def _sorted_words(text: str) -> _Words:
             sorted_words.types.append(word)
         elif word in _QUALIFIERS[family]:
             if word in sorted_words.flags:
-                raise InstructionError(f"'.{word}' stands twice in {text!r}; once is expected.")
+                raise InstructionError(f"'.{word}' appears twice in {text!r}; once is expected.")
             sorted_words.flags.add(word)
         else:
             accepted = ", ".join(f".{qualifier}" for qualifier in _QUALIFIERS[family])
@@ -245,7 +245,7 @@ def _check_block_scale(words: _Words, scaled: bool) -> None:
     if (words.block_scale or words.scale_size) and not scaled:
         kinds = one_of(list(dict.fromkeys(f"'.kind::{row.kind}'" for row in VARIANTS if row.scales)))
         raise InstructionError(
-            f"'.{'block_scale' if words.block_scale else words.scale_size}' in {words.text!r} is not accepted there; "
+            f"'.{'block_scale' if words.block_scale else words.scale_size}' in {words.text!r} is not accepted; "
             f"it belongs to {kinds}."
         )
 
@@ -355,7 +355,7 @@ def _scale_size(row: Variant, word: str, stype: str, text: str) -> int | None:
     kind = f"'.kind::{row.kind}'"
     if not word and row.default_scale_size is None:
         sizes = one_of([f"'.scale_vec::{size}X'" for size in sorted({size for size, _ in row.scales})])
-        raise InstructionError(f"'.scale_vec' is missing in {text!r}; {kind} must say {sizes}.")
+        raise InstructionError(f"'.scale_vec' is missing in {text!r}; {kind} requires {sizes}.")
     for size, name in row.scales:
         if name == stype and (word == f"scale_vec::{size}X" or (not word and size == row.default_scale_size)):
             return size

@@ -36,7 +36,7 @@ class Tile:
     def __post_init__(self) -> None:
         if self.rows <= 0 or self.rows % _ROWS or self.columns <= 0 or self.columns % _COLUMNS:
             raise OperandError(
-                f"a tile has a multiple of {_ROWS} rows and one of {_COLUMNS} columns, not {self.rows}x{self.columns}"
+                f"a tile must have a multiple of {_ROWS} rows and of {_COLUMNS} columns, not {self.rows}x{self.columns}"
             )
 
 
@@ -66,7 +66,7 @@ def product_timing(
     ignored. `result_bytes` is the size of an element of D in memory, by default that of the accumulator.
     """
     if instruction.family != "wgmma" or ARCHITECTURE not in instruction.architectures:
-        raise InstructionError(f"cycles of a product are known of wgmma on {ARCHITECTURE}, not of {instruction}")
+        raise InstructionError(f"cycles of a product are known for wgmma on {ARCHITECTURE}, not for {instruction}")
     tile, (m, n, k) = tile or Tile(), shape
     parts = ceil(tile.columns / _MOST_COLUMNS)
     part = replace(instruction, n=_COLUMNS * ceil(tile.columns / parts / _COLUMNS))

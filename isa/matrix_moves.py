@@ -130,7 +130,7 @@ def _sort_words(opcode: str, words: list[str], text: str) -> dict[str, list[str]
             words = [choice for accepted in kinds.values() for choice in accepted if choice in known | {*_SPACES}]
             raise InstructionError(f"{'.' + word!r} in {text!r} is no part of {opcode}; expected {_listed(words)}.")
         if word in qualifiers[kind]:
-            raise InstructionError(f"'.{word}' stands twice in {text!r}; once is expected.")
+            raise InstructionError(f"'.{word}' appears twice in {text!r}; once is expected.")
         if qualifiers[kind] and kind in ("shape", "count", "space"):
             raise InstructionError(f"'.{word}' in {text!r} repeats '.{qualifiers[kind][0]}'; one is expected.")
         qualifiers[kind].append(word)

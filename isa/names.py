@@ -195,7 +195,7 @@ def subject_of_line(line: PastedLine) -> Subject:
         return subject
     decoded = decode_instruction_descriptor(subject.opcode, value).instruction
     if line.shape_and_types and decoded != subject.instruction:
-        raise InstructionError(f"idesc {value:#010x} is of {decoded.shape_and_types}, not {line.shape_and_types}")
+        raise InstructionError(f"idesc {value:#010x} describes {decoded.shape_and_types}, not {line.shape_and_types}")
     return Subject(decoded, subject.opcode)
 
 

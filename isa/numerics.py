@@ -107,7 +107,7 @@ class Numerics:
             The sums are integers, a field does not exist or cannot be changed, or a value is not accepted.
         """
         if self.method is Method.INTEGER:
-            raise OperandError("integers are summed exactly: their numerics have no other parameters")
+            raise OperandError("integer instructions sum exactly: their numerics have no parameters to change")
         changes |= {} if products is None else {"step": products}
         grouped, half = self.method is Method.GROUPED, self.rounds_to_half
         most = 1 + (BLOCK_ALIGNMENT_BITS if grouped else max(one.alignment_bits for one in DATAPATHS.values()))
@@ -121,7 +121,7 @@ class Numerics:
         }
         for name, value in changes.items():
             if name not in accepted:
-                raise OperandError(f"numerics have no field {shown(name)} to change, but {', '.join(accepted)}")
+                raise OperandError(f"{shown(name)} of numerics cannot be changed, only {', '.join(accepted)}")
             word = value.value if isinstance(value, Enum) else value
             if type(word) not in (int, str) or word not in accepted[name]:
                 words = ", ".join(map(str, accepted[name]))

@@ -97,7 +97,9 @@ def _operands(text: str) -> tuple[list[str], str]:
                 end = place
                 break
             if _CLOSING.index(letter) != _OPENING.index(open_brackets[-1]):
-                raise InstructionError(f"{letter!r} closes {open_brackets[-1]!r} in {shown(text[: place + 1].strip())}")
+                raise InstructionError(
+                    f"{letter!r} does not match {open_brackets[-1]!r} in {shown(text[: place + 1].strip())}"
+                )
             open_brackets = open_brackets[:-1]
         elif letter == ";" or (
             letter == ":" and not open_brackets

@@ -115,7 +115,7 @@ def placements(
     if instruction.family != "tcgen05":
         return Placements(tuple(_in_registers(instruction, sparsity_selector, tiles or {})))
     if opcode is None:
-        raise ValueError(f"the places of {instruction} depend on its opcode, which is missing")
+        raise ValueError(f"the placement of {instruction} depends on its opcode, which is missing")
     return _in_tensor_memory(instruction, sparsity_selector, opcode, tiles or {})
 
 

@@ -245,7 +245,7 @@ def _check_collector(collector: str, weight_stationary: bool, text: str) -> None
     if collector and collector.startswith("collector::a") == weight_stationary:
         buffers = "'.collector::b0' to '.collector::b3'" if weight_stationary else "'.collector::a'"
         form = "with '.ws'" if weight_stationary else "without '.ws'"
-        raise InstructionError(f"'.{collector}' in {text!r} is not accepted; {form} it is {buffers}.")
+        raise InstructionError(f"'.{collector}' in {text!r} is not accepted; {form} the collector is {buffers}.")
 
 
 def _check_shift(kind: str, weight_stationary: bool, collector: str, text: str) -> None:
@@ -256,7 +256,7 @@ def _check_shift(kind: str, weight_stationary: bool, collector: str, text: str) 
         raise InstructionError(f"'.ashift' in {text!r} is not accepted; it belongs to {kinds}.")
     if collector.endswith(("fill", "::use")):
         raise InstructionError(
-            f"'.{collector}' in {text!r} is not accepted; with '.ashift' it is '.collector::a::lastuse' or "
+            f"'.{collector}' in {text!r} is not accepted; with '.ashift' it must be '.collector::a::lastuse' or "
             f"'.collector::a::discard'."
         )
 

@@ -209,7 +209,7 @@ def a_map(layout: Layout, instruction: Instruction, address: int) -> TensorMap:
     if layout.name == "G" or (layout.name == "E" and bits != 16):
         raise OperandError(
             f"a of {instruction} must be in shared memory: no public source states where '.ws' with M = {layout.rows} "
-            f"wants elements of {bits} bits in tensor memory"
+            f"expects elements of {bits} bits in tensor memory"
         )
     if instruction.a.bits < bits == 8:
         raise OperandError(
@@ -270,8 +270,8 @@ def scale_map(name: str, lines: int, size: int, scale_id: int, address: int, par
         raise OperandError(f"{name} must start at lane 0 of tensor memory, not {lane}")
     if parts > 1 and lines % (parts * PARTITION):
         raise OperandError(
-            f"{name} must be of a multiple of {parts * PARTITION} columns, not {lines}: no public source states where "
-            f"the scales of fewer lie in layout B"
+            f"{name} must have a multiple of {parts * PARTITION} columns, not {lines}: no public source states where "
+            f"the scales of fewer columns are in layout B"
         )
     line, scale = np.arange(lines)[:, None], np.arange(size)[None, :]
     part, within = np.divmod(line, lines // parts)

@@ -106,7 +106,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (F16, {"instruction": f"{F16}.ashift"}, r"^a of .* must be in tensor memory, where '\.ashift' shifts it, not in"),
     (F16, {"e": None}, r"is sparse and requires the metadata operand e$"),
     (f"{DENSE}.kind::f16", {"e": E_AT}, r"is dense and takes no metadata operand e$"),
-    (f"{DENSE}.kind::f16", {"idesc": 1 << 2 | 1 << 4 | 2 << 17 | 8 << 24}, r"of a sparse instruction; bit 2 must be 0"),
+    (f"{DENSE}.kind::f16", {"idesc": 1 << 2 | 1 << 4 | 2 << 17 | 8 << 24}, r"a sparse instruction; bit 2 must be 0"),
     (F16, {"zero_column_mask": 0}, r"takes no zero_column_mask; it belongs to '\.ws'$"),
     (f"{WS}.kind::f16", {"zero_column_mask": 1 << 56}, r"by 1 columns, but the instruction descriptor allows 0$"),
     (F16, {"b": 1 << 46 | 1 << 52}, r"asks for an absolute leading address, which is not covered; bit 52 must be 0$"),
@@ -140,7 +140,7 @@ def test_refused(rng: Random) -> None:
     for text, flipped, message in (  # what no source states
         (F16, 1 << 1, r"^the selector of .* must be 0 or 1: no public source states which columns [23] picks$"),
         (f"{DENSE}.kind::mxf4.block_scale", 1 << 31, r"asks for K = 96, which is not covered; bit 31 must be 0$"),
-        (f"{DENSE2}.kind::mxf4.block_scale", 24 << 24, r"^scale_b must be of a multiple of 64 columns, not 16"),
+        (f"{DENSE2}.kind::mxf4.block_scale", 24 << 24, r"^scale_b must have a multiple of 64 columns, not 16"),
     ):
         given = case(text, rng, n=16)
         with pytest.raises(sptc.OperandError, match=message):

@@ -135,7 +135,7 @@ def test_a_line_with_descriptors(cli: CommandLine) -> None:
     assert "shown is f = 1" in text
     shaped = line.replace(TCGEN05, f"{TCGEN05} (m128n32k32.f32.f16.f16)")
     assert cli.text(shaped).startswith(f"{TCGEN05} (m128n32k32.f32.f16.f16)\n")
-    message = "idesc 0x08100014 is of m128n64k32.f32.f16.f16, not m128n32k32.f32.f16.f16"
+    message = "idesc 0x08100014 describes m128n64k32.f32.f16.f16, not m128n32k32.f32.f16.f16"
     cli.refuses(shaped.replace("%r3", "0x08100014"), message=message)
 
 

@@ -102,7 +102,9 @@ def test_waves_of_one_tile(tensor_memory_file: Make, rng: Random, tmp_path: Path
 def test_options(file: TensorMemoryFile, cli: CommandLine) -> None:
     """What is wrong with a file is found before there is a simulator that writes waves."""
     np.savez("file.npz", **file.contents() | {"idesc": 0})
-    cli.refuses("file.npz", "--waves", "tile.vcd", message="file.npz: ...is of a dense instruction; bit 2 must be 1")
+    cli.refuses(
+        "file.npz", "--waves", "tile.vcd", message="file.npz: ...describes a dense instruction; bit 2 must be 1"
+    )
     write(Path("file.npz"), file)
     Path("tile.vcd").mkdir()
     cli.refuses("file.npz", "--waves", "tile.vcd", message="tile.vcd cannot be written (Is a directory)")

@@ -91,7 +91,10 @@ def test_a_product(cli: CommandLine) -> None:
 def test_bad_words(cli: CommandLine) -> None:
     f16 = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
     for words, message in (
-        (["tcgen05.mma.ws.cta_group::1.kind::f16"], "no cycles are known: nobody has published any of '.ws'"),
+        (
+            ["tcgen05.mma.ws.cta_group::1.kind::f16"],
+            "no cycles are known for tcgen05.mma.ws.cta_group::1.kind::f16: nobody has published",
+        ),
         (["add.f32"], "'add' in 'add.f32' is no known opcode"),
         ([TEXT, "--arch", "sm_80"], "sm_80 does not have wgmma...; sm_90 has it"),
         (["--arch", "sm_80", "--svg", "x.svg"], "--svg draws only wgmma on sm_90; leave out --arch sm_80"),
@@ -99,6 +102,6 @@ def test_bad_words(cli: CommandLine) -> None:
         ([TEXT, "--tile", "64x64"], "--tile and --result-bytes need --product"),
         ([TEXT, "--product", "64", "64", "64", "--tile", "60x64"], "multiple of 64 rows"),
         ([TEXT, "--product", "64", "64", "64", "--tile", "wide"], "must be ROWSxCOLUMNS"),
-        ([f16, "--product", "8", "8", "8"], "known of wgmma"),
+        ([f16, "--product", "8", "8", "8"], "known for wgmma"),
     ):
         cli.refuses(*words, message=message)

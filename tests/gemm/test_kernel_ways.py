@@ -267,7 +267,10 @@ def test_other_numerics_of_registers_and_of_a_search(rng: Random) -> None:
         ({"alignment_bits": 17.0}, r"^alignment_bits must be one of 1, .*, 26, not 17.0$"),
         ({"products": 3}, r"^step must be one of 1, 2, 4, 8, 16, 32, 64, not 3$"),
         ({"rounding": "RNE-f16"}, r"^rounding must be one of RZ-f32, RZ-E8M13, RNE-f32, RNE-E8M13, not 'RNE-f16'$"),
-        ({"method": "fused"}, r"^numerics have no field 'method' to change, but step, alignment_bits, rounding, align"),
+        (
+            {"method": "fused"},
+            r"^'method' of numerics cannot be changed, only step, alignment_bits, rounding, align",
+        ),
     ):
         with pytest.raises(Error, match=message):
             changed.replace(**change)
@@ -288,5 +291,5 @@ def test_other_numerics_of_registers_and_of_a_search(rng: Random) -> None:
             sptc.gemm(np.sign(a), np.sign(b), **{**words, **given})
     with pytest.raises(Error, match=r"^numerics belong to one instruction, but no instruction is given$"):
         sptc.identify(a, b, y, format="tf32", dense=True, result="f32", numerics=changed)
-    with pytest.raises(Error, match=r"^integers are summed exactly: their numerics have no other parameters$"):
+    with pytest.raises(Error, match=r"^integer instructions sum exactly: their numerics have no parameters to change$"):
         sptc.numerics("sm_90", INTEGER).replace(alignment_bits=12)

@@ -219,7 +219,7 @@ def test_families_lack_sparse_4_bit_floats() -> None:
         require_target(next(instructions_of_opcode(sparse)), "sm_103f", sparse)
     assert require_target(next(instructions_of_opcode(dense)), "sm_103f", dense) == "sm_100"
     spelled = parse_opcode(f"{dense}.scale_vec::2X")
-    with pytest.raises(sptc.InstructionError, match=r"^sm_100f does not have '.scale_vec::2X' .*; it takes '.block32'"):
+    with pytest.raises(sptc.InstructionError, match=r"^sm_100f does not have '.scale_vec::2X' .*; use '.block32'"):
         require_target(next(instructions_of_opcode(spelled)), "sm_100f", spelled)
 
 
@@ -242,5 +242,5 @@ def test_dense_forms_that_are_not_modelled() -> None:
         "mma.sync.aligned.m8n8k4.col.row.f32.f16.f16.f32",
         "wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.and.popc",
     ):
-        with pytest.raises(sptc.InstructionError, match=r"is not modelled; of mma and wgmma, every form with \.f64, "):
+        with pytest.raises(sptc.InstructionError, match=r"is not modelled; mma and wgmma are modelled without \.f64, "):
             parse(text)

@@ -108,7 +108,7 @@ def _first(text: str, **wanted: object) -> tuple[Opcode, InstructionDescriptor]:
 
 # Text, type or shape looked for, bits flipped, and what the message says.
 REFUSED = [
-    (f"{SP}.kind::f16", {}, 1 << 2, r"is of a dense instruction; bit 2 must be 1 for '\.sp'$"),
+    (f"{SP}.kind::f16", {}, 1 << 2, r"describes a dense instruction; bit 2 must be 1 for '\.sp'$"),
     (f"{SP}.kind::f16", {}, 1 << 3, r"asks for saturation, which only '\.kind::i8' has; bit 3 must be 0$"),
     (f"{SP}.kind::mxf4.block_scale", {}, 1 << 31, r"asks for K = 96, which only dense instructions have"),
     *((f"{SP}.kind::f16", {}, 1 << bit, rf"sets the reserved bits {1 << bit:#x}$") for bit in (6, 23, 29)),
@@ -117,7 +117,7 @@ REFUSED = [
     (f"{SP}.kind::f16", {}, 2 << 4, r"the type of D in .* must be 0 \(\.f16\) or 1 \(\.f32\), not 2$"),
     (f"{SP}.kind::tf32", {}, 2 << 7, r"the type of A in .* must be 2 \(\.tf32\), not 0$"),
     (f"{SP}.kind::mxf4.block_scale", {}, 1 << 23, r"the type of the block scales in .* must be 1 \(\.ue8m0\), not 0$"),
-    (f"{SP}.kind::f16", {"d": "f32"}, 1 << 7, r"A and B in .* must be of one type, not \.bf16 and \.f16$"),
+    (f"{SP}.kind::f16", {"d": "f32"}, 1 << 7, r"A and B in .* must have the same type, not \.bf16 and \.f16$"),
     (f"{SP}.kind::f16", {"d": "f16"}, 1 << 7 | 1 << 10, r"the type of D in .* must be \.f32 with \.bf16, not \.f16$"),
     (f"{SP}.kind::f16", {"m": 128}, 16 << 24, r"M in .* must be 64 or 128, not 384$"),
     (f"{SP2}.kind::f16", {"m": 128}, 12 << 24, r"M in .* must be 128 or 256, not 64$"),
@@ -160,9 +160,9 @@ def test_the_encoder_refuses_what_no_value_means() -> None:
         (opcode, large, r"M in an instruction descriptor of .* must be 64 or 128, not 256$"),
         (opcode, replace(half, max_shift=4), r"the maximum shift in .* must be 0, 8, 16 or 32, not 4$"),
         (opcode, replace(half, sparsity_selector=4), r"the selector in .* must be 0, 1, 2 or 3, not 4$"),
-        (opcode, replace(half, instruction=replace(half.instruction, k=16)), r"cannot hold .*k16"),
-        (opcode, replace(half, instruction=replace(half.instruction, satfinite=True)), r"cannot hold .*satfinite"),
-        (nvf4, two, r"cannot hold .*scale_vec::2X"),
+        (opcode, replace(half, instruction=replace(half.instruction, k=16)), r"cannot encode .*k16"),
+        (opcode, replace(half, instruction=replace(half.instruction, satfinite=True)), r"cannot encode .*satfinite"),
+        (nvf4, two, r"cannot encode .*scale_vec::2X"),
         (nvf4, replace(four, scale_id_a=2), r"the scale factor A ID in .* must be 0, not 2$"),
     ):
         with pytest.raises(OperandError) as caught:

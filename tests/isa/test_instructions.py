@@ -213,12 +213,12 @@ MALFORMED = [
     (f"{SP}.m16n8k16.f32.f16.f16.f32", "^no layout in", r"the layouts must be '\.row\.col'"),
     (f"{WG}.m64n8k32.row.col.f32.f16.f16", r"^'\.row' in", r"no part of wgmma; accepted are .* \.satfinite, a shape"),
     # twice, unknown, or of the other family
-    ("mma.sp.sync.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", r"^'\.sync' stands twice", "once is expected"),
+    ("mma.sp.sync.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", r"^'\.sync' appears twice", "once is expected"),
     (f"{SP}.{ORDERED}.m16n8k16.row.col.f32.f16.f16.f32", r"^'\.sp::ord.*' in .* repeats '\.sp'", "one is expected"),
     (f"{SP}.m16n8k16.m16n8k32.row.col.f32.f16.f16.f32", r"'\.m16n8k32' in .* repeats '\.m16n8k16'", "one is expected"),
     (_block(128, f"{NVF4}.block_scale.scale_vec::2X.scale_vec::4X"), r"4X' in .* repeats '.*2X'", "one is expected"),
     (f"{SP}.m16n8k16.row.col.relu.f32.f16.f16.f32", r"^'\.relu' in", r"qualifiers \.sp, .*, and the types \.f32, "),
-    (f"{SP}.m16n8k16.row.col.f32.f64.f16.f32", r"^'\.f64' in", r"is not modelled; of mma and wgmma, every form with"),
+    (f"{SP}.m16n8k16.row.col.f32.f64.f16.f32", r"^'\.f64' in", r"is not modelled; mma and wgmma are modelled without"),
     ("mma.mma_async.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", r"^'\.mma_async' in", "no part of mma; accepted"),
     ("wgmma.fence.sync.aligned", r"^'\.fence' in", r"qualifiers \.mma_async, \.sp, \.sync, \.aligned, \.satfinite, "),
     # shapes
@@ -248,7 +248,7 @@ MALFORMED = [
     (f"{SP}.m16n8k16.row.col.satfinite.f32.f16.f16.f32", r"^'\.satfinite' in", "it belongs to the integer types"),
     # block scaling
     (_block(128, "kind::mxf4", E2M1), r"^'\.block_scale' is missing", r"'\.kind::mxf4' requires it"),
-    (_block(128, f"{NVF4}.block_scale"), r"^'\.scale_vec' is missing", r"must say '\.scale_vec::2X' or '.*4X'\.$"),
+    (_block(128, f"{NVF4}.block_scale"), r"^'\.scale_vec' is missing", r"requires '\.scale_vec::2X' or '.*4X'\.$"),
     (_block(128, f"{NVF4}.block_scale.scale_vec::2X", f"{E2M1}.ue4m3"), r"^'\.scale_vec::2X' with '\.ue4m3' in",
      r"'\.scale_vec::2X' with '\.ue8m0', '\.scale_vec::4X' with '\.ue4m3' or '\.scale_vec::4X' with '\.ue8m0'\.$"),
     (_block(128, "kind::mxf4.block_scale.scale_vec::4X"), r"^'\.scale_vec::4X' with '\.ue8m0' in", f"{MXF4_TAKES}$"),

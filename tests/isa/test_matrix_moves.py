@@ -128,7 +128,7 @@ MALFORMED = [
     (f"{LD}.x4.b16", "^the shape is missing in", r"expected '\.m8n8', '\.m16n16' or '\.m8n16'\.$"),
     (f"{LD}.m16n8.x1.trans.b8", r"^'\.m16n8' in .* shape", r"expected '\.m8n8', '\.m16n16' or '\.m8n16'\.$"),
     (f"{LD}.m8n8.x1.x2.b16", r"^'\.x2' in", r"repeats '\.x1'; one is expected\.$"),
-    (f"{LD}.m8n8.x1.trans.trans.b16", r"^'\.trans' stands twice in", r"once is expected\.$"),
+    (f"{LD}.m8n8.x1.trans.trans.b16", r"^'\.trans' appears twice in", r"once is expected\.$"),
     (f"{LD}.m8n8.x1", "^the type is missing in", r"expected '\.b16'\.$"),
     (f"{LD}.m16n16.x1.trans.b8x16", r"^'\.b8x16' in .* type;", f"expected {ALL_TYPES}"),
     (f"{LD}.m8n16.x1.b4x16_p64.b8x16", r"^'\.b4x16_p64\.b8x16' in", r"expected '\.b8x16\.b6x16_p32' or"),

@@ -65,7 +65,7 @@ def test_what_is_no_line() -> None:
 def test_brackets_and_empty_operands() -> None:
     for operands, message in (
         ("{%r1, %r2, %r3", "'{' is not closed in"),
-        ("{%r1, %r2], %r3", r"'\]' closes '{' in"),
+        ("{%r1, %r2], %r3", r"'\]' does not match '{' in"),
         (f"{VECTOR},, {VECTOR}", "operand 2 of 3 is empty"),
         (f"{OPERANDS}; {SPARSE} {OPERANDS};", "one instruction is expected, not mma"),
         ("%r1, " * 5000, "at most 20000 characters"),

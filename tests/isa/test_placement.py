@@ -186,5 +186,5 @@ def test_where_the_value_stands_in_its_bits() -> None:
 
 def test_tcgen05_wants_its_opcode() -> None:
     i = next(instructions_of(parse_opcode("tcgen05.mma.sp.cta_group::1.kind::f16")))
-    with pytest.raises(ValueError, match="depend on its opcode, which is missing"):
+    with pytest.raises(ValueError, match="depends on its opcode, which is missing"):
         placements(i)

@@ -164,7 +164,7 @@ def test_checks_of_the_instruction_come_when_it_runs(tensor_memory_file: MakeTen
     for changes, words in (
         ({"arch": "sm_90"}, r"^sm_90 does not have tcgen05\.mma\.sp.*; sm_100 has it"),
         ({"arch": "sm_70"}, r"^'sm_70' is no known architecture"),
-        ({"idesc": 0}, r"is of a dense instruction"),
+        ({"idesc": 0}, r"describes a dense instruction"),
         ({"addresses": file.addresses | {"d": 509}}, r"^d at column 509 of tensor memory reaches column 524"),
     ):
         with pytest.raises(sptc.Error, match=words):
