@@ -156,16 +156,6 @@ def test_block_scales(scale: str, cli: CommandLine, rng: Random) -> None:
     cli.refuses(*given, message="block_scale_b is missing: both factors have block scales, or none")
 
 
-def test_files_of_pytorch(product: dict[str, np.ndarray], cli: CommandLine) -> None:
-    torch = pytest.importorskip("torch")
-    tensors = {name: torch.from_numpy(product[name][: 512 if name == "b" else 8]) for name in "aby"}
-    torch.save({"layer": {"a": tensors["a"], "b": tensors["b"]}}, "state.pt")
-    torch.save(tensors["y"], "y.pt")
-    given = words("--a-tensor", "layer.a", a="state.pt", b="state.pt", y="y.pt")
-    assert "exact: all 128 outputs" in cli.text(*given, "--b-tensor", "layer.b")
-    cli.refuses(*given, message="state.pt holds 'layer.a', 'layer.b': --b-tensor must say which one")
-
-
 def test_a_probe(cli: CommandLine) -> None:
     given = ["--probe", "p", "--format", "f16", "--result", "f16", "--shape", 16, 32, 512]
     assert "different results; the nearest two that differ are told apart by " in cli.text(*given)
@@ -175,15 +165,6 @@ def test_a_probe(cli: CommandLine) -> None:
     assert cli.json(*words(fmt="f16", result="f16", a="p/a.npy", b="p/b.npy"))["way"]["order"] == "tree"
     assert cli.json(*given, "--seed", 1)["dtype"] == "float16"
     assert (np.load("p/a.npy") != a).any()
-
-
-def test_what_sptc_compress_wrote(product: dict[str, np.ndarray], cli: CommandLine) -> None:
-    a, b, bias = product["a"], product["b"], np.arange(32, dtype=np.float32)[:, None]
-    saved(numbers=a.view(ml_dtypes.float8_e4m3fn).astype(np.float32), b=b[:, 0], bias=bias)
-    packed = "packed.safetensors"
-    CommandLine(cli.capsys, "compress").text("numbers.npy", "--format", "e4m3", "--output", packed)
-    saved(y=sptc.gemm(a, b[:, :1], format="e4m3", bias=bias)[:, 0])
-    assert cli.json(*words("--bias", "bias.npy", a=packed))["compared"] == 32
 
 
 @pytest.mark.usefixtures("product")

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import sptc
 from numpy.typing import NDArray
 from sptc.api.backends import backend
 from sptc.api.tops import RegisterBackend
@@ -123,15 +122,6 @@ def test_a_flipped_bit_is_printed(cli: CommandLine) -> None:
             assert ("." in text or "n" in text) == (kind != "s32")
 
 
-def test_only_the_first_mismatch_is_printed(cli: CommandLine) -> None:
-    first = flipped(F32, Path("first.npz"), 4, 0, 0, 0)
-    both = flipped(first, Path("both.npz"), 2, 0, 0, 0)
-    lines = cli.text(both, first, status=1).splitlines()
-    assert len(lines) == 4
-    assert TOTAL.match(lines[2])["mismatches"] == "3"
-    assert f"{both}, case 2, " in lines[3]
-
-
 def test_json(cli: CommandLine) -> None:
     cases = [len(contents(path)["C"]) for path in (F32, S32)]
     flags = cases[0] * 16 * 8
@@ -240,14 +230,6 @@ def test_bad_words(cli: CommandLine) -> None:
     ):
         cli.refuses(*words, message=message)
     CommandLine(cli.capsys).refuses("walk", message="'walk'")
-
-
-def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
-    everything = CommandLine(capsys)
-    assert everything.text("--version") == f"sptc {sptc.__version__}\n"
-    text = everything.text("run", "--help")
-    for word in ("--backend", "--arch", "--metadata", "--limit", "--seed", "--json", "FILE.npz"):
-        assert word in text, word
 
 
 def test_the_process(cli: CommandLine) -> None:

@@ -75,8 +75,3 @@ def is_recorded(fault: Fault) -> bool:
     """Return whether a fault still leads to the problem that was broken when it was recorded."""
     record = BROKEN.get(fault.name)
     return record is not None and record["digests"] == digests(fault, record["case"])
-
-
-def test_without_a_fault_it_is_proved(capsys: pytest.CaptureFixture[str]) -> None:
-    status = main(["prove", "metadata.legal", "--preset", "tiny"])
-    assert (status, capsys.readouterr().err) == (0, "")

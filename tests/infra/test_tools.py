@@ -1,7 +1,6 @@
 """Tools in processes of their own: abc, Yosys, and Verilog made a shared library."""
 
 import ctypes
-import importlib.util
 import io
 import os
 import re
@@ -56,12 +55,6 @@ def test_a_child_ends_with_its_parent(how: signal.Signals) -> None:
 def test_what_a_script_prints(tmp_path: Path) -> None:
     assert "hello" in run_yosys(tmp_path, "log hello\nlog world\n")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_without_yosys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(BackendError, match=f"^this needs Yosys: install it with `{re.escape(install_line('yosys'))}`$"):
-        run_yosys(tmp_path, "")
 
 
 def test_a_script_that_fails(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import sptc
 from sptc import InstructionError
-from sptc.cli import main
 from sptc.isa import evidence as module
 from sptc.isa.architectures import TARGETS, require_target, same_numerics
 from sptc.isa.evidence import Evidence, Form, Source, evidence, form_of, forms_of, sources, weakest
@@ -141,12 +140,6 @@ def test_a_mismatch_is_no_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert found[0] not in (form_of(i, "sm_90", "shared"), form_of(other, "sm_90", "registers"))
 
 
-def test_each_level_is_one_sentence() -> None:
-    for level in Evidence:
-        assert re.fullmatch(r"[a-z][^.]*", level.meaning)
-        assert f"{level.value.capitalize()}: {level.meaning}." in markdown_table()
-
-
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 OF_HOPPER = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
 I8 = "tcgen05.mma.cta_group::1.kind::i8"
@@ -221,17 +214,6 @@ def test_families_lack_sparse_4_bit_floats() -> None:
     spelled = parse_opcode(f"{dense}.scale_vec::2X")
     with pytest.raises(sptc.InstructionError, match=r"^sm_100f does not have '.scale_vec::2X' .*; use '.block32'"):
         require_target(next(instructions_of_opcode(spelled)), "sm_100f", spelled)
-
-
-def test_the_command_takes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shipped = Path(__file__).parents[2] / "recordings" / "mma.m16n8k16.f32.bf16.bf16.f32.npz"
-    assert main(["run", str(shipped), "--limit", "2", "--backend", "golden", "--arch", "sm_90a"]) == 0
-    assert " sm_90 " in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="2"):
-        main(["run", str(shipped), "--arch", "sm_70"])
-    assert (
-        "argument --arch: 'sm_70' is no known architecture; it has no sparse tensor cores, " in capsys.readouterr().err
-    )
 
 
 def test_dense_forms_that_are_not_modelled() -> None:

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ROOMS", "Change", "Fault", "fault", "faults", "instead"]
+__all__ = ["ROOMS", "Change", "Fault", "computes", "fault", "faults", "instead"]
 
 sys.path.insert(0, str(Path(__file__).parent / "start"))
 from planting import ROOMS, room_of
@@ -24,28 +24,15 @@ Change = Callable[[Any, str, Any], None]
 
 @dataclass(frozen=True)
 class Fault:
-    """A planted fault.
+    """A planted fault."""
 
-    Attributes
-    ----------
-    name : str
-        ``room.what``; of faults that a property of the hardware must see, the property's name, and what is wrong behind
-        a colon if it is to see several.
-    module : str
-        Full name of the module that it changes.
-    mistake : str
-        What is wrong, in words.
-    plant : callable
-        Changes the module, by means of the function that it is given.
-    preset : str
-        Datapath on which a proof sees it.
-    """
-
+    #: ``room.what``; for a fault that a proof must find, the name of the property, with a suffix after a colon where
+    #: the property must find several.
     name: str
-    module: str
-    mistake: str
-    plant: Callable[[Any, Change], None]
-    preset: str
+    module: str  #: Full name of the module that it changes
+    mistake: str  #: What is wrong, in words
+    plant: Callable[[Any, Change], None]  #: Changes the module through the given function
+    preset: str  #: Datapath on which a proof finds it
 
     @property
     def property(self) -> str:
@@ -83,6 +70,14 @@ def instead(name: str, module: str, function: str, preset: str = "tiny") -> Call
         fault(name, module, preset)(plant)
 
     return enter
+
+
+def computes(
+    name: str, module: str, function: str, mistake: str, wrong: Callable[..., Any], preset: str = "tiny"
+) -> None:
+    """Enter a function of one expression that runs in place of another, as :func:`instead` does."""
+    wrong.__doc__ = mistake
+    instead(name, module, function, preset)(wrong)
 
 
 def faults(room: str) -> dict[str, Fault]:

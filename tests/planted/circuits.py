@@ -7,9 +7,9 @@ from typing import Any
 from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import data
 
-from . import Change, instead
+from . import Change, fault, instead
 
-__all__ = ["amended", "exchanged", "named", "read_otherwise"]
+__all__ = ["amended", "drives", "exchanged", "named", "read_otherwise", "reads"]
 
 
 def amended(
@@ -34,18 +34,35 @@ def amended(
     return enter
 
 
-def read_otherwise(change: Change, component: type, values: Callable[[Any], dict[str, Any]]) -> None:
-    """Let a component read other values than those of some of its ports.
+def drives(
+    name: str,
+    module: str,
+    component: str,
+    mistake: str,
+    assignments: Callable[[Any, Module], Iterable[Any]],
+    preset: str = "tiny",
+) -> None:
+    """Enter assignments that stand behind what a component builds, without conditions, as :func:`amended` does."""
 
-    Parameters
-    ----------
-    change : Change
-        Sets attributes.
-    component : type
-        The class under test.
-    values : callable
-        Given a component, returns what stands in place of which ports.
-    """
+    def amend(changed: Any, self: Any, m: Module) -> Iterable[Any]:
+        return assignments(self, m)
+
+    amend.__doc__ = mistake
+    amended(name, module, component, preset)(amend)
+
+
+def reads(name: str, module: str, component: str, mistake: str, values: Callable[[Any], dict[str, Any]]) -> None:
+    """Enter as a fault that a component reads other values than those of some of its ports."""
+
+    def plant(changed: Any, change: Change) -> None:
+        read_otherwise(change, getattr(changed, component), values)
+
+    plant.__doc__ = mistake
+    fault(name, module)(plant)
+
+
+def read_otherwise(change: Change, component: type, values: Callable[[Any], dict[str, Any]]) -> None:
+    """Let a component read other values; `values` returns, for a component, what replaces which of its ports."""
     right = component.elaborate
 
     def elaborate(self: Any, platform: object) -> Module:

@@ -1,12 +1,12 @@
 """Faults for each property of streams that is proved: arrays, warps, the fetch, and what surrounds the arrays."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Value
+from amaranth.hdl import Cat, Const, Module
 
-from . import Change, fault, instead
-from .circuits import amended, exchanged, named, read_otherwise
+from . import computes, instead
+from .circuits import amended, drives, exchanged, named, reads
 
 
 @amended("core.operands", "rtl.core", "Core")
@@ -45,18 +45,6 @@ def _(core: Any, self: Any, m: Module) -> Iterator[Any]:
     yield from ()
 
 
-@instead("warp.operands", "rtl.warp", "Warp._metadata_row")
-def _(warp: Any, right: Any, self: Any, held: Any, row: int, step: Value) -> Value:
-    """A warp ignores its sparsity selector."""
-    return right(self, exchanged(held, sparsity_selector=Const(0, 2)), row, step)
-
-
-@amended("warp.order", "rtl.warp", "Warp")
-def _(warp: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Results of the core are taken whether the registers are free or not."""
-    yield m.submodules["core"].o.ready.eq(1)
-
-
 @amended("warp.reset", "rtl.warp", "Warp")
 def _(warp: Any, self: Any, m: Module) -> Iterator[Any]:
     """A reset leaves the instruction that is under way."""
@@ -81,47 +69,11 @@ def _(tensor_core: Any, self: Any, m: Module) -> Iterator[Any]:
     yield self.o.valid.eq(there & ~of_panels)
 
 
-@amended("validity.warp", "rtl.warp", "Warp")
-def _(warp: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Flags of 16-bit elements are put where those of smaller ones belong."""
-    yield m.submodules["core"].i.payload.tag.wide.eq(0)
-
-
-@amended("fetch.both", "rtl.operand_fetch", "OperandFetch")
-def _(operand_fetch: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Core matrices of A are handed on as they lie, MN-major ones too."""
-    yield self.core_matrix.rows.eq(Cat(self.memory.data))
-
-
 @amended("tensor_operands.columns", "rtl.tensor_operands", "TensorOperands")
 def _(tensor_operands: Any, self: Any, m: Module) -> Iterator[Any]:
     """Block scales of B are read where those of A are."""
     with m.If(named(m, "operand") == tensor_operands.Operand.SCALE_B):
         yield self.memory.column.eq(self.i.payload.scale_a_column + named(m, "number"))
-
-
-@instead("accumulators.order", "rtl.accumulators", "_overlap")
-def _(accumulators: Any, right: Any, a: Any, b: Any) -> Any:
-    """Only the very columns that are due are waited for, not those that overlap them."""
-    return a == b
-
-
-@amended("accumulators.contents", "rtl.accumulators", "Accumulators")
-def _(accumulators: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Contents are offered once they are asked for, not once they are there."""
-    yield self.c.valid.eq(named(m, "kept") != 0)
-
-
-@fault("commits.order", "rtl.commits")
-def _(commits: Any, change: Change) -> None:
-    """A group is finished when its last panel is multiplied, not when that is delivered."""
-    read_otherwise(change, commits.Commits, lambda self: {"delivered": self.multiplied})
-
-
-@amended("wgmma.order", "rtl.tensor_cores", "TensorCores")
-def _(tensor_cores: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The descriptor of A is handed on as that of B."""
-    yield m.submodules["requests_b"].descriptor.eq(m.submodules["slots"].b.instruction.a_descriptor)
 
 
 @amended("wgmma.order:columns", "rtl.tensor_cores", "TensorCores")
@@ -136,24 +88,6 @@ def _(tensor_cores: Any, self: Any, m: Module) -> Iterator[Any]:
     """The metadata of an instruction's second panel is dropped."""
     with m.If(m.submodules["slots"].panel == 1):
         yield m.submodules["operands_3"].e.eq(0)
-
-
-@instead("wgmma.operands", "rtl.panel_operands", "PanelOperands._signs")
-def _(panel_operands: Any, right: Any, self: Any) -> Any:
-    """Of two elements in a register only the upper one is negated."""
-    return Cat(Const(0, 16), right(self)[16:])
-
-
-@amended("wgmma.progress", "rtl.tensor_cores", "TensorCores")
-def _(tensor_cores: Any, self: Any, m: Module) -> Iterator[Any]:
-    """A that has arrived goes on to be awaited."""
-    yield m.submodules["slots"].a.arrived.eq(0)
-
-
-@amended("wgmma.shared", "rtl.warpgroup", "Owners")
-def _(warpgroup: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Results go to the warpgroup whose multiplication is offered when they are multiplied, not to whose it is."""
-    yield m.submodules["panels"].entry.eq(self.owner)
 
 
 @amended("tcgen05.order", "rtl.tcgen05", "Tcgen05")
@@ -171,13 +105,54 @@ def _(tcgen05: Any, self: Any, m: Module) -> Iterator[Any]:
     yield m.submodules["accumulators"].i.payload.column.eq(first + (named(m, "requested_of_d") << 3) - 1)
 
 
-@amended("tcgen05.results", "rtl.tcgen05", "Tcgen05")
-def _(tcgen05: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The results of the second array are written for the first one, too."""
-    yield m.submodules["accumulators"].o.payload[0].eq(m.submodules["array_1"].o.payload.d)
+#: Ports in whose place a component reads other values.
+READS: list[tuple[str, str, str, str, Callable[..., Any]]] = [
+    ("commits.order", "rtl.commits", "Commits",
+     "A group is finished when its last panel is multiplied, not when that is delivered.",
+     lambda self: {"delivered": self.multiplied}),
+]  # fmt: skip
+for _row in READS:
+    reads(*_row)
 
 
-@amended("tcgen05.progress", "rtl.tcgen05", "Tcgen05")
-def _(tcgen05: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Of B only the first panel is read."""
-    yield m.submodules["requests_b"].last.eq(0)
+#: Assignments that stand behind what a component builds: the name of the fault, the component and what is wrong.
+DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
+    ("warp.order", "rtl.warp", "Warp", "Results of the core are taken whether the registers are free or not.",
+     lambda self, m: [m.submodules["core"].o.ready.eq(1)]),
+    ("validity.warp", "rtl.warp", "Warp", "Flags of 16-bit elements are put where those of smaller ones belong.",
+     lambda self, m: [m.submodules["core"].i.payload.tag.wide.eq(0)]),
+    ("fetch.both", "rtl.operand_fetch", "OperandFetch",
+     "Core matrices of A are handed on as they lie, MN-major ones too.",
+     lambda self, m: [self.core_matrix.rows.eq(Cat(self.memory.data))]),
+    ("accumulators.contents", "rtl.accumulators", "Accumulators",
+     "Contents are offered once they are asked for, not once they are there.",
+     lambda self, m: [self.c.valid.eq(named(m, "kept") != 0)]),
+    ("wgmma.order", "rtl.tensor_cores", "TensorCores", "The descriptor of A is handed on as that of B.",
+     lambda self, m: [m.submodules["requests_b"].descriptor.eq(m.submodules["slots"].b.instruction.a_descriptor)]),
+    ("wgmma.progress", "rtl.tensor_cores", "TensorCores", "A that has arrived goes on to be awaited.",
+     lambda self, m: [m.submodules["slots"].a.arrived.eq(0)]),
+    ("wgmma.shared", "rtl.warpgroup", "Owners",
+     "Results go to the warpgroup whose multiplication is offered when they are multiplied, not to whose it is.",
+     lambda self, m: [m.submodules["panels"].entry.eq(self.owner)]),
+    ("tcgen05.results", "rtl.tcgen05", "Tcgen05", "The results of the second array are written for the first one, too.",
+     lambda self, m: [m.submodules["accumulators"].o.payload[0].eq(m.submodules["array_1"].o.payload.d)]),
+    ("tcgen05.progress", "rtl.tcgen05", "Tcgen05", "Of B only the first panel is read.",
+     lambda self, m: [m.submodules["requests_b"].last.eq(0)]),
+]  # fmt: skip
+for _row in DRIVES:
+    drives(*_row)
+
+
+#: Functions of one expression that run in place of another: the name of the fault, the function and what is wrong.
+COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
+    ("warp.operands", "rtl.warp", "Warp._metadata_row", "A warp ignores its sparsity selector.",
+     lambda warp, right, self, held, row, step: right(self, exchanged(held, sparsity_selector=Const(0, 2)), row, step)),
+    ("accumulators.order", "rtl.accumulators", "_overlap",
+     "Only the very columns that are due are waited for, not those that overlap them.",
+     lambda accumulators, right, a, b: a == b),
+    ("wgmma.operands", "rtl.panel_operands", "PanelOperands._signs",
+     "Of two elements in a register only the upper one is negated.",
+     lambda panel_operands, right, self: Cat(Const(0, 16), right(self)[16:])),
+]  # fmt: skip
+for _row in COMPUTES:
+    computes(*_row)

@@ -1,14 +1,14 @@
 """Faults of the hardware that only tests may see: routing, order, rounding, formats."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value
 
-from . import Change, fault, instead
-from .circuits import amended, exchanged, named, read_otherwise
+from . import Change, computes, fault, instead
+from .circuits import amended, drives, exchanged, named, read_otherwise, reads
 
 
 @amended("rtl.select.parts", "rtl.select", "SelectStage")
@@ -19,18 +19,6 @@ def _(select: Any, self: Any, m: Module) -> Iterator[Any]:
         for slot in range(select.KEPT_UNITS):
             for unit, port in enumerate(m.submodules[f"select{slot}_{group}"].select):
                 yield port.eq(Cat(lanes[2 * group + 1][slot][unit], lanes[2 * group][slot][unit]))
-
-
-@fault("rtl.order.column", "rtl.order")
-def _(order: Any, change: Change) -> None:
-    """A column's order takes `wide` for `sparse` and the other way round."""
-    read_otherwise(change, order.ColumnOrder, lambda self: {"wide": self.sparse, "sparse": self.wide})
-
-
-@fault("rtl.order.dense", "rtl.order")
-def _(order: Any, change: Change) -> None:
-    """Dense steps are given the metadata at the input, not that of the first two units."""
-    read_otherwise(change, order.RowOrder, lambda self: {"sparse": Const(1)})
 
 
 @amended("rtl.core.scales", "rtl.core", "Core")
@@ -45,12 +33,6 @@ def _(core: Any, self: Any, m: Module) -> Iterator[Any]:
 def _(core: Any, right: Any, m: Module, value: Any, cycles: int, enable: Value, name: str) -> Any:
     """The flags of undefined metadata come out a cycle before their result."""
     return right(m, value, max(0, cycles - name.startswith("illegal")), enable, name)
-
-
-@instead("rtl.warp.metadata", "rtl.warp", "Warp._metadata_row")
-def _(warp: Any, right: Any, self: Any, held: Any, row: Any, step: Any) -> Any:
-    """Rows 8 to 15 are given the metadata of rows 0 to 7."""
-    return right(self, held, row % 8, step)
 
 
 @instead("rtl.warp.flags", "rtl.warp", "Warp._collect")
@@ -99,22 +81,10 @@ def _(multiply: Any, self: Any, m: Module) -> Iterator[Any]:
         yield self.o.c_grid_exponent.eq(m.submodules["accumulator"].exponent + m.submodules["offset"].offset)
 
 
-@fault("rtl.reduce.groups", "rtl.reduce")
-def _(reduce: Any, change: Change) -> None:
-    """Sums of groups of 4-bit integers are added whatever the elements are."""
-    read_otherwise(change, reduce.ReduceStage, lambda self: {"integer_groups": Const(1)})
-
-
 @instead("rtl.carry_save_tree.register", "rtl.cells.carry_save_tree", "CarrySaveTree._registered")
 def _(carry_save_tree: Any, right: Any, self: Any, m: Module, values: list[Value]) -> list[Value]:
     """Ones that are still to be added pass by the register of the words."""
     return values if all(len(value) == 1 for value in values) else right(self, m, values)
-
-
-@instead("rtl.multiply.register", "rtl.multiply", "MultiplyStage._registered")
-def _(multiply: Any, right: Any, self: Any, m: Module, value: Value) -> Value:
-    """The floor of e_max passes by the register behind the products."""
-    return value if value.shape() == multiply._EXPONENT else right(self, m, value)
 
 
 @instead("rtl.round.register", "rtl.round", "RoundStage._behind")
@@ -145,42 +115,6 @@ def _(unpack: Any, self: Any, m: Module) -> Iterator[Any]:
                 yield self.traits.ignore[: unpack._LONE_NAN_FRACTION_BITS].eq(~0)
 
 
-@fault("rtl.operand_fetch.slot", "rtl.operand_fetch")
-def _(operand_fetch: Any, change: Change) -> None:
-    """What arrives of A bears the tag of another instruction."""
-    read_otherwise(change, operand_fetch.OperandFetch, lambda self: {"a_tag": ~self.a_tag})
-
-
-@fault("rtl.tensor_core.panels", "rtl.tensor_core")
-def _(tensor_core: Any, change: Change) -> None:
-    """An instruction begins although a panel waits for the other arrays."""
-    read_otherwise(change, tensor_core.TensorCore, lambda self: {"panel_waits": Const(0)})
-
-
-@amended("rtl.tensor_core.results", "rtl.tensor_core", "TensorCore")
-def _(tensor_core: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Results of instructions are offered where those of panels are, too."""
-    yield self.panel_result.valid.eq(m.submodules["warp"].o.valid)
-
-
-@instead("rtl.tensor_core.pace", "rtl.tensor_core", "RegisterCycles")
-def _(tensor_core: Any, right: Any) -> Any:
-    """The register file delivers a dense instruction's operands as slowly as a sparse one's."""
-    return right(of_mma={**right().of_mma, (False, False): 6})
-
-
-@amended("rtl.tensor_cores.length", "rtl.tensor_cores", "TensorCores")
-def _(tensor_cores: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Panels of B of a dense instruction are read as long as those of a sparse one."""
-    yield m.submodules["requests_b"].short.eq(0)
-
-
-@instead("rtl.tensor_cores.registers", "rtl.tensor_cores", "RegisterCycles")
-def _(tensor_cores: Any, right: Any) -> Any:
-    """The register file is a cycle faster than it was measured."""
-    return right(wide=17)
-
-
 @fault("rtl.stored_a.registers", "rtl.stored_a")
 def _(stored_a: Any, change: Change) -> None:
     """A from shared memory lands with the two segments of K exchanged."""
@@ -199,29 +133,11 @@ def _(warpgroup: Any, self: Any, m: Module) -> Iterator[Any]:
         yield self.i.ready.eq(1)
 
 
-@amended("rtl.warpgroup.results", "rtl.warpgroup", "Owners")
-def _(warpgroup: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Of several warpgroups all results go to the first."""
-    yield m.submodules["panels"].entry.eq(0)
-
-
 @amended("rtl.warpgroup.groups", "rtl.warpgroup", "Warpgroup")
 def _(warpgroup: Any, self: Any, m: Module) -> Iterator[Any]:
     """A warpgroup's group is finished by results of another."""
     o = m.submodules["tensor_cores"].o
     yield m.submodules["commands_0"].delivered.eq(o.valid & o.ready)
-
-
-@fault("rtl.life_cycle.wait", "rtl.life_cycle")
-def _(life_cycle: Any, change: Change) -> None:
-    """After a wait one group more is taken to be finished than it says."""
-    read_otherwise(change, life_cycle.LifeCycle, lambda self: {"pending": (self.pending - (self.pending != 0))[:3]})
-
-
-@fault("rtl.life_cycle.shape", "rtl.life_cycle")
-def _(life_cycle: Any, change: Change) -> None:
-    """Multiplications of another N count as of the same shape."""
-    read_otherwise(change, life_cycle.LifeCycle, lambda self: {"last_panel": Const(0, 5)})
 
 
 @fault("rtl.placement.end", "rtl.placement")
@@ -230,13 +146,64 @@ def _(placement: Any, change: Change) -> None:
     change(placement, "COLUMNS", 7)
 
 
-@amended("rtl.tcgen05.port", "rtl.tcgen05", "Tcgen05")
-def _(tcgen05: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Panels of B of a dense instruction are read as long as those of a sparse one."""
-    yield m.submodules["fetch"].b.payload.short.eq(0)
+#: Ports in whose place a component reads other values.
+READS: list[tuple[str, str, str, str, Callable[..., Any]]] = [
+    ("rtl.order.column", "rtl.order", "ColumnOrder",
+     "A column's order takes `wide` for `sparse` and the other way round.",
+     lambda self: {"wide": self.sparse, "sparse": self.wide}),
+    ("rtl.order.dense", "rtl.order", "RowOrder",
+     "Dense steps are given the metadata at the input, not that of the first two units.",
+     lambda self: {"sparse": Const(1)}),
+    ("rtl.reduce.groups", "rtl.reduce", "ReduceStage",
+     "Sums of groups of 4-bit integers are added whatever the elements are.",
+     lambda self: {"integer_groups": Const(1)}),
+    ("rtl.operand_fetch.slot", "rtl.operand_fetch", "OperandFetch",
+     "What arrives of A bears the tag of another instruction.", lambda self: {"a_tag": ~self.a_tag}),
+    ("rtl.tensor_core.panels", "rtl.tensor_core", "TensorCore",
+     "An instruction begins although a panel waits for the other arrays.", lambda self: {"panel_waits": Const(0)}),
+    ("rtl.life_cycle.wait", "rtl.life_cycle", "LifeCycle",
+     "After a wait one group more is taken to be finished than it says.",
+     lambda self: {"pending": (self.pending - (self.pending != 0))[:3]}),
+    ("rtl.life_cycle.shape", "rtl.life_cycle", "LifeCycle", "Multiplications of another N count as of the same shape.",
+     lambda self: {"last_panel": Const(0, 5)}),
+]  # fmt: skip
+for _row in READS:
+    reads(*_row)
 
 
-@amended("rtl.tcgen05.tensor_memory", "rtl.tcgen05", "Tcgen05")
-def _(tcgen05: Any, self: Any, m: Module) -> Iterator[Any]:
-    """A is read from tensor memory even where it is in shared memory, and kept for what it is not."""
-    yield m.submodules["tensor_operands"].i.payload.a_shared.eq(0)
+#: Assignments that stand behind what a component builds: the name of the fault, the component and what is wrong.
+DRIVES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
+    ("rtl.tensor_core.results", "rtl.tensor_core", "TensorCore",
+     "Results of instructions are offered where those of panels are, too.",
+     lambda self, m: [self.panel_result.valid.eq(m.submodules["warp"].o.valid)]),
+    ("rtl.tensor_cores.length", "rtl.tensor_cores", "TensorCores",
+     "Panels of B of a dense instruction are read as long as those of a sparse one.",
+     lambda self, m: [m.submodules["requests_b"].short.eq(0)]),
+    ("rtl.warpgroup.results", "rtl.warpgroup", "Owners", "Of several warpgroups all results go to the first.",
+     lambda self, m: [m.submodules["panels"].entry.eq(0)]),
+    ("rtl.tcgen05.port", "rtl.tcgen05", "Tcgen05",
+     "Panels of B of a dense instruction are read as long as those of a sparse one.",
+     lambda self, m: [m.submodules["fetch"].b.payload.short.eq(0)]),
+    ("rtl.tcgen05.tensor_memory", "rtl.tcgen05", "Tcgen05",
+     "A is read from tensor memory even where it is in shared memory, and kept for what it is not.",
+     lambda self, m: [m.submodules["tensor_operands"].i.payload.a_shared.eq(0)]),
+]  # fmt: skip
+for _row in DRIVES:
+    drives(*_row)
+
+
+#: Functions of one expression that run in place of another: the name of the fault, the function and what is wrong.
+COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
+    ("rtl.warp.metadata", "rtl.warp", "Warp._metadata_row", "Rows 8 to 15 are given the metadata of rows 0 to 7.",
+     lambda warp, right, self, held, row, step: right(self, held, row % 8, step)),
+    ("rtl.multiply.register", "rtl.multiply", "MultiplyStage._registered",
+     "The floor of e_max passes by the register behind the products.",
+     lambda multiply, right, self, m, value: value if value.shape() == multiply._EXPONENT else right(self, m, value)),
+    ("rtl.tensor_core.pace", "rtl.tensor_core", "RegisterCycles",
+     "The register file delivers a dense instruction's operands as slowly as a sparse one's.",
+     lambda tensor_core, right: right(of_mma={**right().of_mma, (False, False): 6})),
+    ("rtl.tensor_cores.registers", "rtl.tensor_cores", "RegisterCycles",
+     "The register file is a cycle faster than it was measured.", lambda tensor_cores, right: right(wide=17)),
+]  # fmt: skip
+for _row in COMPUTES:
+    computes(*_row)

@@ -1,9 +1,10 @@
 """Faults of what simulates, drives, compares and counts."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from . import Change, fault, instead
+from . import Change, computes, fault, instead
 
 
 @fault("sim.scoreboard.low", "sim.benches.scoreboard")
@@ -44,12 +45,6 @@ def _(streams: Any, right: Any, self: Any, cycle: Any) -> None:
     right(self, cycle)
     if cycle.reset:
         self.offered = None
-
-
-@instead("sim.streams.rare", "sim.benches.streams", "rare_meetings")
-def _(streams: Any, right: Any, rng: Any, **how: Any) -> Any:
-    """Patterns are followed blindly: rare meetings are left to luck."""
-    return lambda cycle: None
 
 
 @instead("sim.streams.monitor", "sim.benches.streams", "StreamMonitor.settle")
@@ -97,12 +92,6 @@ def _(items: Any, right: Any, instruction: Any, selector: int, rng: Any) -> Any:
     return random_metadata(instruction, selector, False, 1, rng)
 
 
-@instead("sim.items.flags", "sim.benches.items", "_illegal_chunks")
-def _(items: Any, right: Any, instruction: Any, matrices: Any) -> Any:
-    """No flag of an illegal nibble is expected of a warp."""
-    return [0] * items._ROWS
-
-
 @instead("sim.random_operands.selector", "sim.benches.random_operands", "random_metadata")
 def _(random_operands: Any, right: Any, instruction: Any, selector: Any, any_nibble: Any, cases: Any, rng: Any) -> Any:
     """Metadata is always laid out for sparsity selector 0."""
@@ -114,12 +103,6 @@ def _(settings: Any, right: Any, self: Any, coverage: Any) -> None:
     """The coverage of a second test replaces that of the first."""
     if self.coverage:
         coverage.write(settings.Path(self.coverage))
-
-
-@instead("sim.stream_coverage.warp", "sim.benches.stream_coverage", "_illegal_handshakes")
-def _(coverage: Any, right: Any, top: str, most: int) -> Any:
-    """What a warp cannot reach is not declared."""
-    return right(top, most) if top == "core" else ()
 
 
 @instead("sim.runner.errors", "sim.benches.runner", "Bench.run")
@@ -188,29 +171,11 @@ def _(engine: Any, right: Any, *arguments: Any) -> Any:
     return replace(product, flags=product.flags[-1:])
 
 
-@instead("sim.fingerprint.late", "sim.engine.fingerprint", "_is_hashed")
-def _(fingerprint: Any, right: Any) -> Any:
-    """Hardware that is imported late is kept under the name of sources that it is not of."""
-    return True
-
-
-@instead("sim.row_interface.another", "sim.engine.row_interface", "hardware_fingerprint")
-def _(row_interface: Any, right: Any, config: Any, *others: Any) -> Any:
-    """What was kept of one datapath is read for every other."""
-    return "one"
-
-
 @instead("sim.equivalence.undecided", "sim.faults.equivalence", "settled")
 def _(equivalence: Any, right: Any, *arguments: Any) -> Any:
     """A survivor whose search ends without an answer is taken to change nothing."""
     found = right(*arguments)
     return equivalence.Verdict.EQUIVALENT if found is equivalence.Verdict.UNDECIDED else found
-
-
-@instead("sim.equivalence.cone", "sim.faults.equivalence", "_both")
-def _(equivalence: Any, right: Any, ports: Any) -> Any:
-    """The cone with the fault is one without it: nothing ever differs."""
-    return (line.replace("1'1", "1'0", "EN" not in line) for line in right(ports))
 
 
 @instead("sim.equivalence.part", "sim.faults.equivalence", "_of_cone")
@@ -226,12 +191,6 @@ def _(equivalence: Any, right: Any, *arguments: Any) -> Any:
     """Of a pipeline's cases the first alone is asked."""
     *others, pipeline = arguments
     return right(*others, replace(pipeline, cases=pipeline.cases[:1]))
-
-
-@instead("sim.equivalence.balanced", "sim.faults.equivalence", "is_balanced")
-def _(equivalence: Any, right: Any, *_: Any) -> Any:
-    """Whatever is said to be a pipeline is taken for one."""
-    return True
 
 
 @fault("sim.blocks.largest", "sim.benches.blocks")
@@ -272,24 +231,6 @@ def _(regressions: Any, change: Change) -> None:
     change(regressions._Row, "__init__", init)
 
 
-@instead("sim.streams.selected", "sim.faults.streams", "StreamRegression.first_failure")
-def _(streams: Any, right: Any, self: Any, fault: Any) -> Any:
-    """No fault is ever selected: what is run is the right hardware."""
-    return right(self, None)
-
-
-@instead("sim.regressions.components", "sim.faults.regressions", "_octets")
-def _(regressions: Any, right: Any, vectors: Any) -> Any:
-    """Of a component the first eight bits are compared."""
-    return right(vectors)[:, :1]
-
-
-@instead("sim.assumptions.control", "sim.faults.assumptions", "native")
-def _(assumptions: Any, right: Any, config: Any, arch: Any) -> Any:
-    """Of all instructions the first alone is assumed to come: what matters to others alone changes nothing."""
-    return list(right(config, arch))[:1]
-
-
 @instead("sim.assumptions.codes", "sim.faults.assumptions", "AssumedComponents.__init__")
 def _(assumptions: Any, right: Any, self: Any, config: Any, benches: Any) -> None:
     """The last element of a configuration is assumed never to come."""
@@ -305,12 +246,6 @@ def _(assumptions: Any, change: Change) -> None:
         m.d.comb += assumptions.Assume(~source.valid | source.ready)
 
     change(assumptions.AssumedStream, "_stays", staticmethod(stays))
-
-
-@instead("sim.libraries.control", "sim.engine.libraries", "Libraries.of")
-def _(libraries: Any, right: Any, self: Any, steps: Any) -> Any:
-    """A library with one control word tied is used for another that differs from it in the lowest bit."""
-    return right(self, {control & ~1: count for control, count in steps.items()})
 
 
 @instead("sim.simd.carry", "sim.engine.simd", "_Writer._sum")
@@ -329,3 +264,39 @@ def _(array_units: Any, change: Change) -> None:
         return right(name, {**constants, **early}, **others)
 
     change(array_units, "driver", driver)
+
+
+#: Functions of one expression that run in place of another: the name of the fault, the function and what is wrong.
+COMPUTES: list[tuple[str, str, str, str, Callable[..., Any]]] = [
+    ("sim.streams.rare", "sim.benches.streams", "rare_meetings",
+     "Patterns are followed blindly: rare meetings are left to luck.",
+     lambda streams, right, rng, **how: lambda cycle: None),
+    ("sim.items.flags", "sim.benches.items", "_illegal_chunks", "No flag of an illegal nibble is expected of a warp.",
+     lambda items, right, instruction, matrices: [0] * items._ROWS),
+    ("sim.stream_coverage.warp", "sim.benches.stream_coverage", "_illegal_handshakes",
+     "What a warp cannot reach is not declared.",
+     lambda coverage, right, top, most: right(top, most) if top == "core" else ()),
+    ("sim.fingerprint.late", "sim.engine.fingerprint", "_is_hashed",
+     "Hardware that is imported late is kept under the name of sources that it is not of.",
+     lambda fingerprint, right: True),
+    ("sim.row_interface.another", "sim.engine.row_interface", "hardware_fingerprint",
+     "What was kept of one datapath is read for every other.", lambda row_interface, right, config, *others: "one"),
+    ("sim.equivalence.cone", "sim.faults.equivalence", "_both",
+     "The cone with the fault is one without it: nothing ever differs.",
+     lambda equivalence, right, ports: (line.replace("1'1", "1'0", "EN" not in line) for line in right(ports))),
+    ("sim.equivalence.balanced", "sim.faults.equivalence", "is_balanced",
+     "Whatever is said to be a pipeline is taken for one.", lambda equivalence, right, *_: True),
+    ("sim.streams.selected", "sim.faults.streams", "StreamRegression.first_failure",
+     "No fault is ever selected: what is run is the right hardware.",
+     lambda streams, right, self, fault: right(self, None)),
+    ("sim.regressions.components", "sim.faults.regressions", "_octets",
+     "Of a component the first eight bits are compared.", lambda regressions, right, vectors: right(vectors)[:, :1]),
+    ("sim.assumptions.control", "sim.faults.assumptions", "native",
+     "Of all instructions the first alone is assumed to come: what matters to others alone changes nothing.",
+     lambda assumptions, right, config, arch: list(right(config, arch))[:1]),
+    ("sim.libraries.control", "sim.engine.libraries", "Libraries.of",
+     "A library with one control word tied is used for another that differs from it in the lowest bit.",
+     lambda libraries, right, self, steps: right(self, {control & ~1: count for control, count in steps.items()})),
+]  # fmt: skip
+for _row in COMPUTES:
+    computes(*_row)

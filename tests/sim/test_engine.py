@@ -19,7 +19,7 @@ from sptc.isa.instructions import ARCHITECTURES, Instruction, every_instruction,
 from sptc.isa.numerics import Method, numerics
 from sptc.isa.operands import MatrixOperands
 from sptc.operands.registers import CONTAINERS, gather_warp
-from sptc.rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, ConfigError, CoreConfig
+from sptc.rtl.config import PRESET_OF_ARCHITECTURE, PRESETS, ConfigError
 from sptc.sim.benches.random_operands import distributions, random_codes, random_operands
 from sptc.sim.engine import compiled_row
 from sptc.sim.engine.engine import Engine, engine, engine_for, multiply_with
@@ -290,27 +290,3 @@ def test_waves(tmp_path: Path, rng: Random) -> None:
     assert text.count("\n#") >= 2 * got.size
     with pytest.raises(BackendError, match="pysim"), Engine(TINY).waves(tmp_path / "none.vcd"):
         pass
-
-
-def test_without_a_compiler_or_verilator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(BackendError, match=r"needs a C\+\+ compiler: install g\+\+"):
-        Engine(TINY)
-    monkeypatch.setitem(sys.modules, "verilator", None)
-    with pytest.raises(BackendError, match="needs Verilator: install it with `"):
-        Engine(TINY)
-
-
-def test_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Its first complaint is passed on, and nothing half-made stays."""
-    broken = tmp_path / "broken"
-    broken.write_text("#!/bin/sh\necho 'warming up' >&2\necho 'error: no room' >&2\nexit 1\n", encoding="utf-8")
-    broken.chmod(0o755)
-    monkeypatch.setenv("CXX", str(broken))
-    monkeypatch.setenv("SPTC_CACHE", str(tmp_path / "cache"))
-    little = CoreConfig(name="little", formats=("s4",), step_bytes=16, cuts=())
-    with pytest.raises(BackendError, match=r"^the C\+\+ compiler failed .*: error: no room$"):
-        Engine(little)
-    left = {path.name for path in (tmp_path / "cache").iterdir() if path.suffix != ".lock"}
-    assert left <= {"code"}  # digests of source files

@@ -1,14 +1,11 @@
 """Surveys: parts that add up, and what sparsity, stages and formats take."""
 
-import importlib.util
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sptc.errors import BackendError, Error
-from sptc.infra.installation import install_line
+from sptc.errors import Error
 from sptc.rtl.config import CUTS, CoreConfig
 from sptc.synth import area
 from sptc.synth.area import Stage, Survey, survey
@@ -184,11 +181,3 @@ def test_a_picture_of_an_array(made_up: Survey, tmp_path: Path) -> None:
     text = (tmp_path / "warp.svg").read_text()
     for word in ("a warp with an array of 2x3 units", "6 units", "gates [NAND2]", "6,600", "370"):
         assert word in text
-
-
-def test_pictures_without_matplotlib(made_up: Survey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    message = re.escape(f"pictures need matplotlib: install it with `{install_line('area')}`")
-    with pytest.raises(BackendError, match=f"^{message}$"):
-        plot_survey(made_up, tmp_path / "picture.svg")
-    assert list(tmp_path.iterdir()) == []

@@ -134,10 +134,6 @@ def test_each_planted_neighbour_is_named(
         assert {*row.explained_by} in alike
 
 
-def test_twenty_are_planted() -> None:
-    assert len({*PLANTED}) == 20
-
-
 @pytest.mark.parametrize(
     ("instructions", "selectors"),
     [
