@@ -29,20 +29,13 @@ LISTED = 15
 
 @dataclass
 class Cost:
-    """Processor seconds of a run.
+    """Processor seconds of a run."""
 
-    Attributes
-    ----------
-    tests : dict of str to float
-        Of each test by its name, without what it shares with others.
-    shared : dict of str to float
-        Of each fixture that is set up once for several tests, by the folder or file that it belongs to and its name.
-    processes : float
-        Of all processes of the run: tests, what they share, imports and collection.
-    """
-
+    #: Of each test by its name, without the fixtures that it shares with other tests.
     tests: dict[str, float] = field(default_factory=dict)
+    #: Of each fixture that serves several tests, by its folder or file and its name.
     shared: dict[str, float] = field(default_factory=dict)
+    #: Of all processes of the run, imports and collection included.
     processes: float = 0.0
 
     def add(self, other: "Cost") -> None:
@@ -58,13 +51,7 @@ def _processor_seconds() -> float:
 
 
 class CostPlugin:
-    """Measures a run of pytest and writes its cost, that of its workers included.
-
-    Parameters
-    ----------
-    path : Path
-        Where the cost is written, as JSON.
-    """
+    """Measures a run of pytest, workers included, and writes its cost to a file as JSON."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -36,13 +36,7 @@ _ALWAYS = ("pyproject.toml", "setup.py", "tests/conftest.py", "tests/dependencie
 
 
 def needs(file: Path) -> frozenset[str]:
-    """Return the rooms that a test file could reach, and what stands outside of any if it could reach that.
-
-    Parameters
-    ----------
-    file : Path
-        A test.
-    """
+    """Return the rooms that a test file could reach, and `_OUTSIDE` if it could reach files outside of all rooms."""
     texts = [path.read_text(encoding="utf-8") for path in modules(file)]
     if file.parent == TESTS or any(word in text for text in texts for word in _READS_FILES):
         return EVERYTHING

@@ -46,33 +46,15 @@ RECORD = ROOT / "tests" / "regression.json"
 
 @dataclass
 class Outcome:
-    """What one test file gave.
+    """Result of one test file."""
 
-    Attributes
-    ----------
-    file : str
-        The test file, from the root.
-    passed : int
-        Tests that passed.
-    failed : list of str
-        Names of those that did not, or what kept the file from running.
-    skipped : dict of str to str
-        Reason for each that was skipped.
-    seconds : float
-        How long it took.
-    seed : int
-        Seed of its random tests.
-    sources : str
-        What :func:`stamp` returned.
-    """
-
-    file: str
-    passed: int
-    failed: list[str]
-    skipped: dict[str, str]
-    seconds: float
-    seed: int
-    sources: str
+    file: str  #: Test file, relative to the root
+    passed: int  #: Number of tests that passed
+    failed: list[str]  #: Names of the tests that failed, or the reason why the file did not run
+    skipped: dict[str, str]  #: Reason for each skipped test
+    seconds: float  #: Duration
+    seed: int  #: Seed of the random tests
+    sources: str  #: Digest returned by :func:`stamp`
 
 
 def run(file: str, seed: int, options: list[str], *, again: bool) -> Outcome:
@@ -83,19 +65,9 @@ def run(file: str, seed: int, options: list[str], *, again: bool) -> Outcome:
     for path in (report, failed):
         path.unlink(missing_ok=True)
     command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-m",
-        "not bench",
-        "-p",
-        "no:cacheprovider",
-        f"--junitxml={report}",
-        f"--cost={cost}",
-        f"--rooms={','.join(sorted(needs(ROOT / file)))}",
-        *(["--again"] if again else []),
-    ]
+        sys.executable, "-m", "pytest", "-q", "-m", "not bench", "-p", "no:cacheprovider", f"--junitxml={report}",
+        f"--cost={cost}", f"--rooms={','.join(sorted(needs(ROOT / file)))}", *(["--again"] if again else []),
+    ]  # fmt: skip
     begun = time.monotonic()
     with log.open("w", encoding="utf-8") as output:
         done = subprocess.run(

@@ -46,11 +46,8 @@ def test_the_cache_is_of_version_and_runner() -> None:
     cache = STEPS["Compiled models"]["with"]
     assert cache["path"] == STEPS["Campaign"]["env"]["SPTC_CACHE"]
     for name in (
-        "steps.begin.outputs.version",
-        "steps.begin.outputs.sources",
-        "runner.os",
-        "steps.begin.outputs.processor",
-    ):
+        "steps.begin.outputs.version", "steps.begin.outputs.sources", "runner.os", "steps.begin.outputs.processor",
+    ):  # fmt: skip
         assert name in cache["key"]
         assert name in cache["restore-keys"]
 
@@ -101,15 +98,7 @@ def test_the_workflow_of_the_guide() -> None:
 
 
 class Runner:
-    """A machine that runs steps in order.
-
-    Parameters
-    ----------
-    folder : Path
-        Where it keeps things.
-    **inputs : str
-        Other than those by default.
-    """
+    """A machine that runs the steps of the action in order, with some inputs other than their defaults."""
 
     def __init__(self, folder: Path, **inputs: str) -> None:
         self.folder, self.temp = folder, folder / "temp"

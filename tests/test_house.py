@@ -17,16 +17,9 @@ ROOT = Path(__file__).parents[1]
 STANDARD = set(sys.stdlib_module_names)
 #: Rooms from the ground up: a room imports from its own floor and from those below, and no two import each other.
 FLOORS = (
-    "infra",
-    "isa",
-    "operands",
-    "golden rtl tensors",
-    "sim formal synth native gpu",
-    "api",
-    "gemm kernels",
-    "verify show",
-    "cli",
-)
+    "infra", "isa", "operands", "golden rtl tensors", "sim formal synth native gpu", "api", "gemm kernels",
+    "verify show", "cli",
+)  # fmt: skip
 #: What each room may import, of ours and of others; a folder inside a room is named with a slash.
 MAY_IMPORT = {
     "infra": "errors numpy filelock platformdirs tqdm",
@@ -142,16 +135,9 @@ def test_the_reader_of_imports_sees_every_form() -> None:
         "def late():\n    from ..cli import main\nif TYPE_CHECKING:\n    import sptc.rtl.core\n"
     )
     assert imports(ast.parse(text), "sptc.isa.thing", is_package=False) == {
-        "numpy.typing",
-        "amaranth.hdl.Signal",
-        "sptc.golden",
-        "sptc.errors",
-        "sptc.golden.decode.decode",
-        "sptc.isa.formats.Format",
-        "sptc.isa.memory",
-        "sptc.cli.main",
-        "sptc.rtl.core",
-    }
+        "numpy.typing", "amaranth.hdl.Signal", "sptc.golden", "sptc.errors", "sptc.golden.decode.decode",
+        "sptc.isa.formats.Format", "sptc.isa.memory", "sptc.cli.main", "sptc.rtl.core",
+    }  # fmt: skip
     assert imports(ast.parse("from .main import main"), "sptc.cli", is_package=True) == {"sptc.cli.main.main"}
     assert imports(ast.parse("from .errors import Error"), "sptc", is_package=True) == {"sptc.errors.Error"}
     assert imports(ast.parse("from . import cuda"), "sptc.api.warp", is_package=False) == {"sptc.api.cuda"}
@@ -229,17 +215,9 @@ def test_importing_the_package_loads_nothing_heavy(tmp_path: Path) -> None:
     assert {*public, "__version__"} <= {*listed}
     assert {"sptc", "sptc.golden", "numpy"} <= loaded
     heavy = {
-        "amaranth",
-        "cocotb",
-        "torch",
-        "tqdm",
-        "filelock",
-        "platformdirs",
-        "sqlite3",
-        "ml_dtypes",
-        "sptc.cli",
+        "amaranth", "cocotb", "torch", "tqdm", "filelock", "platformdirs", "sqlite3", "ml_dtypes", "sptc.cli",
         "sptc.gemm",
-    }
+    }  # fmt: skip
     assert not loaded & {*heavy, "hypothesis", "pytest"}
 
 

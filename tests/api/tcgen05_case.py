@@ -36,12 +36,9 @@ NVF4 = f"{SP}.kind::mxf4nvf4.block_scale.block16"
 D_AT, A_AT, E_AT, SFA_AT, SFB_AT = 256, 3, 40, 60, 90
 #: Width of the pattern, what moves as a whole, and the code in the descriptor.
 PATTERNS = {
-    "none": (16, 16, 0),
-    "32B": (32, 16, 6),
-    "64B": (64, 16, 4),
-    "128B": (128, 16, 2),
+    "none": (16, 16, 0), "32B": (32, 16, 6), "64B": (64, 16, 4), "128B": (128, 16, 2),
     "128B with 32B atoms": (128, 32, 1),
-}
+}  # fmt: skip
 #: Codes of types in the instruction descriptor (tables 42 to 44); kinds of packed e2m1 have a code of their own.
 TYPE_CODES = {"tf32": 2, "f16": 0, "bf16": 1, "u8": 0, "s8": 1, "e4m3": 0, "e5m2": 1, "e2m3": 3, "e3m2": 4, "e2m1": 5}
 

@@ -152,14 +152,9 @@ def test_cycles_of_a_replay(rng: Random, tmp_path: Path) -> None:
 
 def test_which_top_executes_what() -> None:
     expected = {
-        (SPARSE, "sm_80"): ("warp",),
-        (SPARSE, "sm_90"): ("warp", "warpgroup"),
-        (FP8, "sm_89"): ("warp",),
-        (FP8, "sm_90"): (),
-        (SHORT, "sm_90"): (),
-        (SCALED, "sm_120"): ("warp",),
-        (WGMMA, "sm_90"): ("warpgroup",),
-    }
+        (SPARSE, "sm_80"): ("warp",), (SPARSE, "sm_90"): ("warp", "warpgroup"), (FP8, "sm_89"): ("warp",),
+        (FP8, "sm_90"): (), (SHORT, "sm_90"): (), (SCALED, "sm_120"): ("warp",), (WGMMA, "sm_90"): ("warpgroup",),
+    }  # fmt: skip
     assert {key: tops_of(parse(key[0]), key[1]) for key in expected} == expected
     executed = {i for i in every_instruction("wgmma") if tops_of(i, "sm_90") == ("warpgroup",)}
     assert executed == {*every_instruction("wgmma")}
@@ -185,17 +180,13 @@ def test_an_instruction_of_another_top(text: str, arch: str, name: str, message:
 
 def test_what_the_tensor_cores_of_a_cta_do_not_execute(rng: Random) -> None:
     for text, wanted, options, message in (
-        (
-            F16,
-            {"d": "f32"},
-            {"scale_input_d": 1},
-            r"\(.*\) with scale_input_d with these operand locations; no top does",
-        ),
+        (F16, {"d": "f32"}, {"scale_input_d": 1},
+         r"\(.*\) with scale_input_d with these operand locations; no top does"),
         (F16, {}, {"disable_output_lane": [1, 0, 0, 0]}, r" with disable_output_lane with these operand"),
         (F16, {"m": 64}, {}, ON_A_ROW),
         (f"{WS}.kind::f16", {"n": 64}, {}, ON_A_ROW),
         (F16, {}, {"backend": "warp"}, r"^back end 'warp' does not execute tcgen05.*; back end 'tcgen05' does$"),
-    ):
+    ):  # fmt: skip
         made = case(text, rng, **wanted)
         with pytest.raises(sptc.BackendError, match=message):
             made.run(**{"backend": "tcgen05"} | options)

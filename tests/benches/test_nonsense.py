@@ -3,17 +3,19 @@
 import gc
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from amaranth.hdl import Const, Elaboratable, Module, Signal
 from amaranth.lib import wiring
+from sptc.errors import BackendError
 from sptc.rtl.convert import to_verilog
 from sptc.rtl.core import Core
 from sptc.rtl.row import Row
 from sptc.sim.benches.components import Harness, component_benches
 from sptc.sim.benches.items import TAG
-from sptc.sim.benches.runner import Failure, build
+from sptc.sim.benches.runner import Bench, Failure, build
 from sptc.sim.benches.settings import Settings
 from sptc.sim.engine.ports import ports_of
 
@@ -66,6 +68,26 @@ def test_a_stream(mute: bool, message: str, seed: int, tmp_path: Path) -> None:
         assert message in failure.message
 
 
+RESULTS = """<testsuites><testsuite><testcase name="right"/>
+<testcase name="wrong"><failure error_msg="the result is 0x0"/></testcase>
+<testcase name="broken"><error message="no such port"/></testcase></testsuite></testsuites>"""
+
+
+def test_failures_of_a_run(tmp_path: Path) -> None:
+    """Of a simulator that writes results, writes none, or has run no test."""
+    written: list[str] = []
+    runner: Any = SimpleNamespace(test=lambda results_xml, **_: [Path(results_xml).write_text(w) for w in written])
+    bench = Bench(Settings("tiny", "row", 1), tmp_path, runner, writes_waves=False)
+    with pytest.raises(BackendError, match="the simulator ended without results"):
+        bench.run(0)
+    written[:] = [RESULTS]
+    assert bench.run(0) == [Failure("wrong", "the result is 0x0"), Failure("broken", "no such port")]
+    written[:] = ["<testsuites/>"]
+    with pytest.raises(BackendError, match="no test of the bench of row is named like 'x'"):
+        bench.run(0, test="x")
+
+
+@pytest.mark.regression
 def test_a_row(seed: int, tmp_path: Path) -> None:
     row = Row(Settings("tiny", "row", ITEMS).config)
     found = failures("row", tmp_path, seed, to_verilog(Silent(), "bench", ports=[port.value for port in ports_of(row)]))

@@ -71,15 +71,10 @@ def half_enabled(m: Module, x: Signal, y: Signal) -> None:
 @pytest.mark.parametrize(
     ("connect", "enabled", "balanced"),
     [
-        (two_stages, True, True),
-        (two_stages, False, False),
-        (reset, True, False),
-        (two_lengths, True, False),
-        (outputs_of_two_lengths, True, False),
-        (feedback, True, False),
-        (half_enabled, True, False),
+        (two_stages, True, True), (two_stages, False, False), (reset, True, False), (two_lengths, True, False),
+        (outputs_of_two_lengths, True, False), (feedback, True, False), (half_enabled, True, False),
     ],
-)
+)  # fmt: skip
 def test_what_is_a_pipeline(tmp_path: Path, connect: Callable, enabled: bool, balanced: bool) -> None:
     (tmp_path / "design.il").write_text(design(connect, enabled=enabled), encoding="utf-8")
     run = "hierarchy -top bench\nproc\nflatten\nopt -full\nopt_clean\n"

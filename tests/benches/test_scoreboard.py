@@ -107,11 +107,8 @@ def test_what_is_counted_of_a_core() -> None:
     for each, element in zip(run, [None, 0, 1, 1, 1, 1, 1, None], strict=True):
         coverage.observe(each, element)
     assert counted(coverage, "core handshakes") == {
-        "0, taken, no result": 1,
-        "1, taken, no result": 1,
-        "2, waits, waits": 3,
-        "2, taken, taken": 1,
-    }
+        "0, taken, no result": 1, "1, taken, no result": 1, "2, waits, waits": 3, "2, taken, taken": 1,
+    }  # fmt: skip
     assert counted(coverage, "core waits") == {"item, 3 to 9": 1, "result, 3 to 9": 1}
     assert counted(coverage, "core stages") == {
         "0, moves": 2, "1, moves": 1, "0, held": 3, "1, held": 3, "0, reset": 1, "1, reset": 1,
@@ -129,11 +126,8 @@ def test_what_is_counted_of_a_warp() -> None:
     for each, element in zip(run, [None, 1, 0, 0, 0, 0, None], strict=True):
         coverage.observe(each, element)
     assert counted(coverage, "warp handshakes") == {
-        "0, taken, no result": 1,
-        "1, taken, no result": 1,
-        "2, waits, no result": 2,
-        "2, waits, taken": 1,
-    }
+        "0, taken, no result": 1, "1, taken, no result": 1, "2, waits, no result": 2, "2, waits, taken": 1,
+    }  # fmt: skip
     assert counted(coverage, "warp formats") == {"s8, f16": 1}
     assert counted(coverage, "warp resets") == {"0, none": 1, "1, none": 1}
     assert not any(group.contradictions for group in coverage.coverage)

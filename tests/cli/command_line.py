@@ -22,15 +22,7 @@ from sptc.cli import main
 
 
 class CommandLine:
-    """Calls of a command, or of the command line as a whole, and what they print.
-
-    Attributes
-    ----------
-    capsys : pytest.CaptureFixture
-        Where printed text is found.
-    command : str
-        The first word of every call; none if empty.
-    """
+    """Calls of a command (of any, if `command` is empty), and what they print."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], command: str = "") -> None:
         self.capsys, self.command = capsys, command

@@ -116,10 +116,6 @@ def test_chosen_instructions_until_all_had_their_turn(tmp_path: Path, cli: Comma
     assert total["shards"] == len(records(tmp_path)) >= len(found) > 12
 
 
-def test_time(cli: CommandLine) -> None:
-    assert cli.json(*SMALL, "--seconds", "0.2")["total"]["shards"] > 0
-
-
 @pytest.mark.usefixtures("faulty")
 def test_a_mismatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:
     """The command ends with 1 and prints two commands; both show the mismatch as long as the fault is there."""

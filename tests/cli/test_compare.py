@@ -66,13 +66,8 @@ def test_values_that_differ(cli: CommandLine, rng: np.random.Generator) -> None:
     said = cli.json("a.npz", "b.npz", status=1)
     rows = {row["tensor"]: row for row in said["tensors"]}
     assert rows["w"] == {
-        "tensor": "w",
-        "shape": [20, 12],
-        "elements": 240,
-        "differ": 2,
-        "first": [3, 5],
-        "values": [1.0, 2.5],
-    }
+        "tensor": "w", "shape": [20, 12], "elements": 240, "differ": 2, "first": [3, 5], "values": [1.0, 2.5],
+    }  # fmt: skip
     assert rows["v"]["other_shape"] == [4]
     text = cli.text("a.npz", "b.npz", "--tensor", "w", status=1)
     assert text == "w: 20 x 12, 2 of 240 elements differ, the first at (3, 5): 1.0 and 2.5\n"

@@ -11,13 +11,9 @@ from sptc.tests.cli.command_line import CommandLine
 
 COMMAND = "doctor"
 LINES = [
-    "numpy>=2.0",
-    "amaranth<0.6,>=0.5.10",
-    'absent-package>=1; extra == "area"',
-    'numpy<2; extra == "area"',
-    'sptc[area]; extra == "formal"',
-    'triton>=3.6; sys_platform == "linux" and extra == "triton"',
-]
+    "numpy>=2.0", "amaranth<0.6,>=0.5.10", 'absent-package>=1; extra == "area"', 'numpy<2; extra == "area"',
+    'sptc[area]; extra == "formal"', 'triton>=3.6; sys_platform == "linux" and extra == "triton"',
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -71,15 +67,9 @@ def test_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [one.name for one in requirements("formal")] == ["absent-package", "numpy"]
     assert [one.name for one in requirements("triton")] == ["triton"]
     for wanted, installed, fits in (
-        ("<0.6,>=0.5.10", "0.5.10", True),
-        ("<0.6,>=0.5.10", "0.5.9", False),
-        ("<0.6,>=0.5.10", "0.6", False),
-        (">=2.6", "2.13.0+cpu", True),
-        ("==0.50.0.0.post130", "0.50.0.0.post130", True),
-        ("==0.50.0.0.post130", "0.50.0.0", False),
-        ("<=3", "3", True),
-        ("", "1", True),
-        ("", None, False),
-    ):
+        ("<0.6,>=0.5.10", "0.5.10", True), ("<0.6,>=0.5.10", "0.5.9", False), ("<0.6,>=0.5.10", "0.6", False),
+        (">=2.6", "2.13.0+cpu", True), ("==0.50.0.0.post130", "0.50.0.0.post130", True),
+        ("==0.50.0.0.post130", "0.50.0.0", False), ("<=3", "3", True), ("", "1", True), ("", None, False),
+    ):  # fmt: skip
         assert Requirement("x", wanted, installed).fits == fits, (wanted, installed)
     assert installation.requirements("nothing") == []

@@ -83,14 +83,12 @@ def test_what_is_refused(words: list[str], cli: CommandLine) -> None:
         ([SPARSE, "--a-tensor", "x"], "--a-tensor needs --a and --b"),
         ([SPARSE, "--top", "warp", "--rows", "3"], "rows"),
         ([SPARSE, "--top", "warp", "--glitches"], "--glitches cannot be combined with --top warp"),
-        (
-            ["wgmma.mma_async.sp.sync.aligned.m64n8k64.s32.s8.s8", "--top", "warp"],
-            "--top warp executes only mma with 16 rows of A",
-        ),
+        (["wgmma.mma_async.sp.sync.aligned.m64n8k64.s32.s8.s8", "--top", "warp"],
+         "--top warp executes only mma with 16 rows of A"),
         ([SPARSE, "--step-bytes", "8"], "steps of a multiple of 16 bytes, not 8"),
         ([SPARSE, "--a", "a.npy"], "--a and --b must be given together"),
         ([SPARSE, "--a", "a.npy", "--b", "b.npy"], "--operands cannot be combined with --a and --b"),
-    ):
+    ):  # fmt: skip
         cli.refuses(*words, *more, message=message)
     Path("cells.lib").write_text(TEXT.replace("internal_power", "no_power"), encoding="utf-8")
     cli.refuses(*words, SPARSE, message="cells.lib has no energies")

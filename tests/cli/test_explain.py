@@ -163,23 +163,15 @@ def test_a_name_of_machine_code(cli: CommandLine) -> None:
 def test_other_memories(cli: CommandLine) -> None:
     for text, *expected in (
         (WGMMA, "B: 32 x 256, 16 bits each, in shared memory", "of warp 0, the first 4 of 128 registers:", "LBO 4096"),
-        (
-            TCGEN05,
-            f"{TCGEN05} (m128n8k32.f16.f16.f16)\n",
-            "A, stored: 128 x 16, 16 bits each, in tensor memory of a CTA",
-            "column = f, f = 0",
-            "127,15 = lane 127 column 7 bits 31:16\n",
-            "31,7 = byte 510\n",
-        ),
+        (TCGEN05, f"{TCGEN05} (m128n8k32.f16.f16.f16)\n",
+         "A, stored: 128 x 16, 16 bits each, in tensor memory of a CTA", "column = f, f = 0",
+         "127,15 = lane 127 column 7 bits 31:16\n", "31,7 = byte 510\n"),
         (f"{TCGEN05} (m64n8k32.f32.f16.f16)", "lane = row//16*32 + chunk//4*8 + row % 8"),
-        (
-            "tcgen05.mma.cta_group::2.kind::f16 (m128n64k16.f32.f16.f16)",
-            "lane = row + 64*(n//32)",
-            "with copies 64 lanes on",
-        ),
+        ("tcgen05.mma.cta_group::2.kind::f16 (m128n64k16.f32.f16.f16)", "lane = row + 64*(n//32)",
+         "with copies 64 lanes on"),
         (MXF4, "scales of B: 8 x 2, 8 bits each, in registers"),
         ("mma.sp.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "the value in bits 31:13 of these, others ignored"),
-    ):
+    ):  # fmt: skip
         shown = cli.text(text)
         assert [words for words in expected if words not in shown] == [], text
 

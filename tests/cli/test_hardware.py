@@ -139,14 +139,12 @@ def test_bad_words(cli: CommandLine) -> None:
         (["ports"], "no datapath is given: add --preset NAME, --config FILE or --formats LIST"),
         (["ports", "--formats", "f16,zz"], "formats: 'zz' is no element format"),
         (["ports", "--formats", "s4", "--products", "3"], "--products 3: 3 x 4 bits are no whole number of bytes"),
-        (
-            ["ports", "--preset", "tiny", "--step-bytes", "100000"],
-            "step_bytes must be an integer from 1 to 256, not 100000",
-        ),
+        (["ports", "--preset", "tiny", "--step-bytes", "100000"],
+         "step_bytes must be an integer from 1 to 256, not 100000"),
         (["verilog", "--preset", "tiny"], "required: -o/--output"),
         (["verilog", "--preset", "tiny", "--top", "chip", "-o", "tiny.v"], "'chip'"),
         (["presets", "tiny"], "tiny"),
-    ):
+    ):  # fmt: skip
         cli.refuses(*words, message=message)
 
 

@@ -67,16 +67,14 @@ def test_show(cli: CommandLine) -> None:
         ({"arrays": {"a": {"zeros": "float16", "shape": [1 << 40]}}}, "array 'a' would have more than 16 GiB"),
         ({"arrays": {"a": {"file": "none.npy"}}}, "none.npy"),
         ({"arguments": [{"array": "x"}]}, "argument 0 names the array 'x', which is not among arrays"),
-        (
-            {"arguments": [{"map": "argument0", "box": [16], "shape": 3}]},
-            "the shape of argument 0 must be a list of int",
-        ),
+        ({"arguments": [{"map": "argument0", "box": [16], "shape": 3}]},
+         "the shape of argument 0 must be a list of int"),
         ({"arguments": ["x"]}, "argument 0 must be a number, an array or a map, not 'x'"),
         ({"arguments": []}, "takes \\d+ arguments, not 0"),
         ({"shared": "many"}, "shared must be a number of bytes"),
         ({"other": 1}, "must be an object with grid, block, arrays and arguments"),
     ],
-)
+)  # fmt: skip
 def test_bad_launches(changes: dict[str, object], message: str, cli: CommandLine) -> None:
     launch = json.loads(Path("launch.json").read_text())
     Path("launch.json").write_text(json.dumps(launch | changes))

@@ -67,14 +67,10 @@ def test_bash_completes(cli: CommandLine) -> None:
     Path("own").mkdir()
     script = cli.text("completion", "bash")
     for words, expected in (
-        ("gem", {"gemm"}),
-        ("gpu re", {"record"}),
-        ("gemm --split", {"--split-k"}),
-        ("verilog --preset ho", {"hopper"}),
-        ("gemm --a ow", {"own", "own.npy"}),
-        ("report ow", {"own"}),
+        ("gem", {"gemm"}), ("gpu re", {"record"}), ("gemm --split", {"--split-k"}),
+        ("verilog --preset ho", {"hopper"}), ("gemm --a ow", {"own", "own.npy"}), ("report ow", {"own"}),
         ("completion ", {"bash", "zsh", "fish"}),
-    ):
+    ):  # fmt: skip
         line = ["sptc", *words.split(" ")]
         ask = f"COMP_WORDS=({' '.join(word or repr('') for word in line)}); COMP_CWORD={len(line) - 1}; _shtab_sptc"
         text = f'{script}\n{ask}\nprintf "%s\n" "${{COMPREPLY[@]}}"'
@@ -172,16 +168,8 @@ def test_a_defect_of_the_program(cli: CommandLine, monkeypatch: pytest.MonkeyPat
 def test_two_outputs_of_one_name(cli: CommandLine, tmp_path: Path) -> None:
     verilog = tmp_path / "x.v"
     words = (
-        "verilog",
-        "--preset",
-        "tiny",
-        "--top",
-        "unit",
-        "--output",
-        verilog,
-        "--sv-package",
-        tmp_path / "." / "x.v",
-    )
+        "verilog", "--preset", "tiny", "--top", "unit", "--output", verilog, "--sv-package", tmp_path / "." / "x.v",
+    )  # fmt: skip
     cli.refuses(*words, message=f"--output and --sv-package name the same file {verilog}")
     assert not verilog.exists()
 

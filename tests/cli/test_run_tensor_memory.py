@@ -81,12 +81,9 @@ def test_a_change_beside_d_is_printed(backend: str, tensor_memory_file: Make, rn
     )
     place = {"file": "file.npz", "instruction": name, "case": 2, "cta": 0, "lane": 5, "column": 17}
     assert cli.json("file.npz", "--backend", backend, status=1)["first_mismatch"] == place | {
-        "reference": "recorded",
-        "computed": f"0x{word:08x}",
-        "expected": f"0x{other:08x}",
-        "computed_number": str(word),
-        "expected_number": str(other),
-    }
+        "reference": "recorded", "computed": f"0x{word:08x}", "expected": f"0x{other:08x}",
+        "computed_number": str(word), "expected_number": str(other),
+    }  # fmt: skip
 
 
 @pytest.mark.regression

@@ -40,11 +40,9 @@ def test_json(cli: CommandLine) -> None:
 def test_the_list_has_every_kind(cli: CommandLine) -> None:
     for words, expected in (
         ([], ("mma.sp.sync", "mma.sync", "wgmma.mma_async.sp", "m64n256k32", "tf32", "bf16", "e4m3", "s8")),
-        (
-            ["--arch", "sm_100"],
-            ("tcgen05.mma.sp.cta_group::2.kind::mxf4", "kind::i8", "measured by others", "modelled"),
-        ),
-    ):
+        (["--arch", "sm_100"],
+         ("tcgen05.mma.sp.cta_group::2.kind::mxf4", "kind::i8", "measured by others", "modelled")),
+    ):  # fmt: skip
         text = cli.text(*words)
         assert [word for word in expected if word not in text] == []
         assert len(text.splitlines()) < 200

@@ -123,13 +123,8 @@ def test_the_tiles_of_a_file(cli: CommandLine, seed: int) -> None:
         np.testing.assert_array_equal(getattr(written, name), getattr(drawn, name), name)
     cli.text("tile.npz", "--format", "hex", "-o", "hex")
     assert sorted(path.name for path in Path("hex").iterdir()) == [
-        "A.hex",
-        "B.hex",
-        "C.hex",
-        "D.hex",
-        "E.hex",
-        MANIFEST,
-    ]
+        "A.hex", "B.hex", "C.hex", "D.hex", "E.hex", MANIFEST,
+    ]  # fmt: skip
     cli.refuses(
         "tile.npz", "--tiles", 2, "-o", "x", message="--tiles applies only to random tiles and cannot be combined with"
     )

@@ -28,21 +28,11 @@ _SET_UP = re.compile(r"^<!-- set-up\n(?P<text>.*?)^-->$", re.DOTALL | re.MULTILI
 
 @dataclass(frozen=True)
 class Block:
-    """A block of a page, or code before one that no reader sees.
+    """A block of a page, or code before one that no reader sees."""
 
-    Attributes
-    ----------
-    language : str
-        Behind its fence.
-    text : str
-        In it.
-    mark : str
-        The remark before it.
-    """
-
-    language: str
-    text: str
-    mark: str = ""
+    language: str  #: Word behind the opening fence
+    text: str  #: Text between the fences
+    mark: str = ""  #: Remark in front of the block
 
 
 def blocks_of(page: Path) -> list[Block]:

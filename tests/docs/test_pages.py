@@ -32,17 +32,10 @@ def name_of(page: Path) -> str:
 #: Pages whose blocks search ways to sum, simulate the hardware or write its Verilog, which takes seconds each: they are
 #: run in the regression.
 DEAR = {
-    "docs/explanation/result",
-    "docs/guides/is-my-kernel-exact",
-    "docs/guides/python",
-    "docs/guides/tensors",
-    "docs/guides/trace",
-    "docs/guides/vectors",
-    "docs/guides/ways",
-    "docs/guides/what-went-wrong",
-    "docs/tutorials/numerics",
-    "docs/tutorials/verification-engineer",
-}
+    "docs/explanation/result", "docs/guides/is-my-kernel-exact", "docs/guides/python", "docs/guides/tensors",
+    "docs/guides/trace", "docs/guides/vectors", "docs/guides/ways", "docs/guides/what-went-wrong",
+    "docs/tutorials/numerics", "docs/tutorials/verification-engineer",
+}  # fmt: skip
 
 
 def is_dear(page: Path) -> bool:
@@ -95,13 +88,9 @@ def test_every_block_is_run_or_says_why_not() -> None:
 
 #: What a block holds that the base install cannot run, and the extra that brings it.
 EXTRAS = {
-    r"\btorch\b|\.pt\b": "torch",
-    r"safetensors|ml_dtypes": "tensors",
-    r"\bimport triton\b": "triton",
-    r"sptc (area|sweep|energy)\b|--(svg|plot) ": "area",
-    r"sptc prove\b": "formal",
-    r"sptc gpu verify\b": "cuda",
-}
+    r"\btorch\b|\.pt\b": "torch", r"safetensors|ml_dtypes": "tensors", r"\bimport triton\b": "triton",
+    r"sptc (area|sweep|energy)\b|--(svg|plot) ": "area", r"sptc prove\b": "formal", r"sptc gpu verify\b": "cuda",
+}  # fmt: skip
 #: Extras that bring others.
 BRINGS = {"torch": {"tensors"}}
 
@@ -125,16 +114,6 @@ def unnamed_extras(text: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_blocks_name_their_extra(page: Path) -> None:
     assert unnamed_extras(page.read_text(encoding="utf-8")) == []
-
-
-def test_a_missing_extra_is_reported() -> None:
-    block = "```sh\nsptc area --formats s8\n```\n"
-    assert unnamed_extras(block) == [("sptc area --formats s8", "area")]
-    assert unnamed_extras(f"With the extra `area`:\n\n{block}") == []
-    assert unnamed_extras(f"With the extra `area`:\n\n{block}\nAgain:\n\n{block}") == [
-        ("sptc area --formats s8", "area")
-    ]
-    assert unnamed_extras("```python\nimport torch, safetensors\n```\n") == [("import torch, safetensors", "torch")]
 
 
 @pytest.mark.regression

@@ -135,10 +135,6 @@ def test_every_entry_says_where_its_word_is_defined() -> None:
     assert len({word[1] for word in words if word}) == len(ENTRIES)
 
 
-def test_the_readme_leads_to_the_glossary() -> None:
-    assert "(docs/glossary.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
-
-
 KERNELS = ROOT / "docs" / "guides" / "is-my-kernel-exact.md"
 TEXT = KERNELS.read_text(encoding="utf-8")
 
@@ -149,8 +145,3 @@ def test_every_word_of_a_way_is_explained() -> None:
     }
     assert explained == {*Way.__dataclass_fields__}
     assert all(f"`{order}`" in TEXT for order in ORDERS)
-
-
-def test_the_readme_leads_to_kernels() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert "(docs/guides/is-my-kernel-exact.md)" in readme

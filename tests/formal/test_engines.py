@@ -102,14 +102,10 @@ def test_every_claim_is_asked(wrong: tuple[int, ...], engine: Engine) -> None:
 @pytest.mark.parametrize(
     ("wrong", "late", "result"),
     [
-        ((), None, "proved"),
-        ((0,), None, "broken"),
-        ((2,), None, "broken"),
-        ((), 0, "undecided"),
-        ((), 2, "undecided"),
-        ((2,), 0, "broken"),
+        ((), None, "proved"), ((0,), None, "broken"), ((2,), None, "broken"), ((), 0, "undecided"),
+        ((), 2, "undecided"), ((2,), 0, "broken"),
     ],
-)
+)  # fmt: skip
 def test_claims_that_are_too_much_at_once(
     wrong: tuple[int, ...], late: int | None, result: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,13 +314,9 @@ def test_values_are_decoded_by_their_shapes(tmp_path: Path) -> None:
     written(h, tmp_path, graph=False)
     values = {"level": 0b11110, "colour": 2, "flag": 1, "word": 0xABC, "pair": 0b0110, "sum": 1}
     assert h.decoded(values) == {
-        "level": "-2",
-        "colour": "BLUE",
-        "flag": "1",
-        "word": "0xabc",
-        "pair": "{low=0b10, colour=GREEN}",
+        "level": "-2", "colour": "BLUE", "flag": "1", "word": "0xabc", "pair": "{low=0b10, colour=GREEN}",
         "sum": "0b001",
-    }
+    }  # fmt: skip
     assert h.decoded({"colour": 3}) == {"colour": "3 (of no meaning)"}
 
 

@@ -62,14 +62,11 @@ def test_a_proof_takes_no_answer_from_the_hardware(path: Path) -> None:
 @pytest.mark.parametrize(
     "planted",
     [
-        "from ..rtl.widths import Widths",
-        "from ..rtl.slots import kept_bits",
-        "from ..rtl.codes import ELEMENT_CODE_BITS",
-        "from ..rtl import order",
-        "import sptc.rtl.order",
+        "from ..rtl.widths import Widths", "from ..rtl.slots import kept_bits",
+        "from ..rtl.codes import ELEMENT_CODE_BITS", "from ..rtl import order", "import sptc.rtl.order",
         "bits = stage.widths.integer_bits",
     ],
-)
+)  # fmt: skip
 def test_an_answer_of_the_hardware_is_refused(planted: str) -> None:
     assert len([*refused((FORMAL / "alignment.py").read_text(encoding="utf-8") + f"\n{planted}\n")]) == 1
 

@@ -136,17 +136,10 @@ def test_whatever_differs_is_proved(preset: str) -> None:
 #: Another value of each field of a configuration; those of the first row mean nothing to a unit.
 UNSEEN = {"name": "other", "rows": 8, "columns": 8}
 SEEN = {
-    "formats": ("f16", "e4m3", "s8", "e2m1/4"),
-    "scales": ("ue8m0",),
-    "step_bytes": 16,
-    "alignment_bits": 26,
-    "fp8_alignment_bits": 14,
-    "block_alignment_bits": 36,
-    "mux": "mux4",
-    "cuts": ("select",),
-    "sparse": False,
+    "formats": ("f16", "e4m3", "s8", "e2m1/4"), "scales": ("ue8m0",), "step_bytes": 16, "alignment_bits": 26,
+    "fp8_alignment_bits": 14, "block_alignment_bits": 36, "mux": "mux4", "cuts": ("select",), "sparse": False,
     "exponent_floor": False,
-}
+}  # fmt: skip
 
 
 def test_units_that_differ_are_not_taken_for_equal() -> None:

@@ -16,13 +16,10 @@ from sptc.verify.directed import directed_matrices
 E8M13 = replace(FORMATS["f32"], fraction_bits=13)
 #: What each rounding keeps, and whether it is to the nearest.
 KEPT: dict[Rounding, tuple[Format, bool]] = {
-    Rounding.RZ_F32: (FORMATS["f32"], False),
-    Rounding.RNE_F32: (FORMATS["f32"], True),
-    Rounding.RZ_E8M13: (E8M13, False),
-    Rounding.RNE_E8M13: (E8M13, True),
-    Rounding.RNE_F16: (FORMATS["f16"], True),
+    Rounding.RZ_F32: (FORMATS["f32"], False), Rounding.RNE_F32: (FORMATS["f32"], True),
+    Rounding.RZ_E8M13: (E8M13, False), Rounding.RNE_E8M13: (E8M13, True), Rounding.RNE_F16: (FORMATS["f16"], True),
     Rounding.RZ_F16: (FORMATS["f16"], False),
-}
+}  # fmt: skip
 
 
 def rounded(value: float, fmt: Format, nearest: bool) -> float:
@@ -83,16 +80,11 @@ def test_the_steps_of_an_emulation_can_be_cut() -> None:
 @pytest.mark.parametrize(
     ("alignment", "small", "d"),
     [
-        (Alignment.TOWARD_ZERO, -1, 0),
-        (Alignment.DOWN, -1, -(2.0**6)),
-        (Alignment.DOWN, 1, 0),
-        (Alignment.NEAREST, -1, 0),
-        (Alignment.NEAREST, -40, -(2.0**6)),
-        (Alignment.NEAREST, 40, 2.0**6),
-        (Alignment.TOWARD_ZERO, -65, -(2.0**6)),
-        (Alignment.DOWN, -65, -(2.0**7)),
+        (Alignment.TOWARD_ZERO, -1, 0), (Alignment.DOWN, -1, -(2.0**6)), (Alignment.DOWN, 1, 0),
+        (Alignment.NEAREST, -1, 0), (Alignment.NEAREST, -40, -(2.0**6)), (Alignment.NEAREST, 40, 2.0**6),
+        (Alignment.TOWARD_ZERO, -65, -(2.0**6)), (Alignment.DOWN, -65, -(2.0**7)),
     ],
-)
+)  # fmt: skip
 def test_every_alignment(alignment: Alignment, small: int, d: float) -> None:
     """Beside products of 2^30 that cancel, what is kept of a product and of an accumulator ends at 2^6."""
     i = parse("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")

@@ -55,14 +55,11 @@ def run() -> None:
 def test_machines_that_cannot(machine: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     for properties, refuses, message in (
         (None, "", r"^back end 'cuda' finds no NVIDIA GPU \(cudaErrorNoDevice: "),
-        (
-            {"name": b"Tesla T4", "major": 7, "minor": 5},
-            "",
-            r"^the GPU, Tesla T4, is sm_75; back end 'cuda' runs on sm_80, ",
-        ),
+        ({"name": b"Tesla T4", "major": 7, "minor": 5}, "",
+         r"^the GPU, Tesla T4, is sm_75; back end 'cuda' runs on sm_80, "),
         (A100, "", r"^the requested architecture is sm_90, but the GPU, NVIDIA A100, is sm_80$"),
         (H200, "CUDA_ERROR_UNSUPPORTED_PTX", r"CUDA 13\.0, does not run mma\.sp.*\(CUDA_ERROR_UNSUPPORTED_PTX\)"),
-    ):
+    ):  # fmt: skip
         machine(properties).refuses = refuses
         with pytest.raises(sptc.BackendError, match=message):
             run()

@@ -130,13 +130,8 @@ def test_svg(nasty: str, tmp_path: Path) -> None:
     drawing.box((0, 0, 9, 9), [nasty], "logic")
     tree = ElementTree.fromstring(drawing.svg())
     assert {element.tag.partition("}")[2] for element in tree.iter()} == {
-        "svg",
-        "title",
-        "desc",
-        "style",
-        "rect",
-        "text",
-    }
+        "svg", "title", "desc", "style", "rect", "text",
+    }  # fmt: skip
 
 
 @pytest.mark.regression

@@ -117,14 +117,11 @@ def test_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_sources_that_are_wrong(tmp_path: Path) -> None:
     for verilog, driver, message in (
-        (
-            VERILOG.replace("endmodule", ""),
-            DRIVER,
-            r"Verilator failed while building the simulation model: %Error: add\.v:1",
-        ),
+        (VERILOG.replace("endmodule", ""), DRIVER,
+         r"Verilator failed while building the simulation model: %Error: add\.v:1"),
         (VERILOG, DRIVER.replace("int b)", "int b, int c)"), r"the C\+\+ compiler failed .*unused parameter .c."),
         (VERILOG, DRIVER.replace("top.sum", "top.sums"), r"the C\+\+ compiler failed while building .* model: .*sum"),
-    ):
+    ):  # fmt: skip
         with pytest.raises(BackendError, match=f"^{message}"):
             compile_library(verilog, "add", {"add.cpp": driver}, tmp_path / "add.so", optimisation=FAST)
         assert [*tmp_path.iterdir()] == []

@@ -11,26 +11,16 @@ from sptc.isa.metadata import GRANULARITIES, RULES, UNITS_PER_CHUNK, indices, ni
 
 # name: signed, bits, largest value
 INTEGERS = {
-    "s32": (True, 32, 2147483647),
-    "s8": (True, 8, 127),
-    "u8": (False, 8, 255),
-    "s4": (True, 4, 7),
+    "s32": (True, 32, 2147483647), "s8": (True, 8, 127), "u8": (False, 8, 255), "s4": (True, 4, 7),
     "u4": (False, 4, 15),
-}
+}  # fmt: skip
 #: What decodes each format; a code of tf32 is one of f32 without its low bits, one of ue4m3 a positive one of e4m3.
 DTYPES = {
-    "f32": np.float32,
-    "f16": np.float16,
-    "bf16": ml_dtypes.bfloat16,
-    "tf32": np.float32,
-    "e4m3": ml_dtypes.float8_e4m3fn,
-    "e5m2": ml_dtypes.float8_e5m2,
-    "e3m2": ml_dtypes.float6_e3m2fn,
-    "e2m3": ml_dtypes.float6_e2m3fn,
-    "e2m1": ml_dtypes.float4_e2m1fn,
-    "ue8m0": ml_dtypes.float8_e8m0fnu,
+    "f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32,
+    "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "e3m2": ml_dtypes.float6_e3m2fn,
+    "e2m3": ml_dtypes.float6_e2m3fn, "e2m1": ml_dtypes.float4_e2m1fn, "ue8m0": ml_dtypes.float8_e8m0fnu,
     "ue4m3": ml_dtypes.float8_e4m3fn,
-}
+}  # fmt: skip
 #: Bits of formats that are not all of what the library takes.
 BITS = {"tf32": 19, "e3m2": 6, "e2m3": 6, "e2m1": 4, "ue4m3": 7}
 

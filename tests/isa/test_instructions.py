@@ -67,20 +67,14 @@ def test_the_syntax_is_that_of_the_manual() -> None:
     block = ".kind::{}.block_scale.scale_vec::{}X"
     ue8, ue4 = (("f32", "f32.ue8m0"),), (("f32", "f32.ue4m3"),)
     expected = [
-        _mma(plain, "m16n8k16 m16n8k32", f16_2, f16 + f32),
-        _mma(plain, "m16n8k16 m16n8k32", bf16, f32),
-        _mma(plain, "m16n8k8 m16n8k16", tf32, f32),
-        _mma(plain, "m16n8k64", f8_2, f32),
-        _mma(ordered, "m16n8k64", f8_2, f16),
-        _mma(plain, "m16n8k32 m16n8k64", i8, s32, sat),
-        _mma(plain, "m16n8k64 m16n8k128", i4, s32, sat),
-        _mma(dense, "m16n8k8 m16n8k16", f16_2, f16 + f32),
-        _mma(dense, "m16n8k8 m16n8k16", bf16, f32),
-        _mma(dense, "m16n8k4 m16n8k8", tf32, f32),
-        _mma(dense, "m16n8k16 m16n8k32", f8_2, f16 + f32),
-        _mma(dense, "m8n8k16 m16n8k16 m16n8k32", i8, s32, sat),
+        _mma(plain, "m16n8k16 m16n8k32", f16_2, f16 + f32), _mma(plain, "m16n8k16 m16n8k32", bf16, f32),
+        _mma(plain, "m16n8k8 m16n8k16", tf32, f32), _mma(plain, "m16n8k64", f8_2, f32),
+        _mma(ordered, "m16n8k64", f8_2, f16), _mma(plain, "m16n8k32 m16n8k64", i8, s32, sat),
+        _mma(plain, "m16n8k64 m16n8k128", i4, s32, sat), _mma(dense, "m16n8k8 m16n8k16", f16_2, f16 + f32),
+        _mma(dense, "m16n8k8 m16n8k16", bf16, f32), _mma(dense, "m16n8k4 m16n8k8", tf32, f32),
+        _mma(dense, "m16n8k16 m16n8k32", f8_2, f16 + f32), _mma(dense, "m8n8k16 m16n8k16 m16n8k32", i8, s32, sat),
         _mma(dense, "m8n8k32 m16n8k32 m16n8k64", i4, s32, sat),
-    ]
+    ]  # fmt: skip
     for variants, k64, k128 in ((ordered, "m16n8k64", "m16n8k128"), (dense, "m16n8k32", "m16n8k64")):
         expected += [
             _mma(variants, k64, five_2, f16 + f32, (".kind::f8f6f4",)),
@@ -130,15 +124,10 @@ def test_any_order_of_qualifiers(rng: np.random.Generator) -> None:
 
 # k, width of a type in its container: granularity, stored k, chunks, selectors
 PROPERTIES = {
-    (16, "16-bit"): ("2:4", 8, 4, 4),
-    (32, "16-bit"): ("2:4", 16, 8, 2),
-    (8, "tf32"): ("1:2", 4, 4, 4),
-    (16, "tf32"): ("1:2", 8, 8, 2),
-    (32, "8-bit"): ("2:4", 16, 8, 2),
-    (64, "8-bit"): ("2:4", 32, 16, 1),
-    (64, "4-bit"): ("4:8", 32, 8, 2),
-    (128, "4-bit"): ("4:8", 64, 16, 1),
-}
+    (16, "16-bit"): ("2:4", 8, 4, 4), (32, "16-bit"): ("2:4", 16, 8, 2), (8, "tf32"): ("1:2", 4, 4, 4),
+    (16, "tf32"): ("1:2", 8, 8, 2), (32, "8-bit"): ("2:4", 16, 8, 2), (64, "8-bit"): ("2:4", 32, 16, 1),
+    (64, "4-bit"): ("4:8", 32, 8, 2), (128, "4-bit"): ("4:8", 64, 16, 1),
+}  # fmt: skip
 CONTAINERS = {"4-bit": 4, "8-bit": 8, "16-bit": 16, "tf32": 32}
 
 

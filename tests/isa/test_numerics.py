@@ -16,33 +16,21 @@ Row = tuple[Method, int, int, int, Rounding]
 
 # Types of A and D: method, L, F, e_zero, rounding.
 SM_80: dict[str, Row] = {
-    "f16 f32": (FUSED, 8, 24, -132, RZ),
-    "f16 f16": (FUSED, 8, 24, -20, RNE),
-    "bf16 f32": (FUSED, 8, 24, -132, RZ),
-    "tf32 f32": (FUSED, 4, 24, -132, RZ),
-    "int8 s32": (INTEGER, 16, 0, 0, EXACT),
+    "f16 f32": (FUSED, 8, 24, -132, RZ), "f16 f16": (FUSED, 8, 24, -20, RNE), "bf16 f32": (FUSED, 8, 24, -132, RZ),
+    "tf32 f32": (FUSED, 4, 24, -132, RZ), "int8 s32": (INTEGER, 16, 0, 0, EXACT),
     "int4 s32": (INTEGER, 32, 0, 0, EXACT),
-}
+}  # fmt: skip
 SM_89: dict[str, Row] = {**SM_80, "fp8 f32": (FUSED, 16, 13, -132, E8M13), "fp8 f16": (FUSED, 16, 13, -20, RNE)}
 SM_90: dict[str, Row] = {
-    "f16 f32": (FUSED, 16, 25, -133, RZ),
-    "f16 f16": (FUSED, 16, 25, -21, RNE),
-    "bf16 f32": (FUSED, 16, 25, -133, RZ),
-    "tf32 f32": (FUSED, 8, 25, -133, RZ),
-    "fp8 f32": (EMULATED, 16, 25, -133, RZ),
-    "fp8 f16": (EMULATED, 16, 25, -21, RNE),
-    "int8 s32": (INTEGER, 32, 0, 0, EXACT),
+    "f16 f32": (FUSED, 16, 25, -133, RZ), "f16 f16": (FUSED, 16, 25, -21, RNE), "bf16 f32": (FUSED, 16, 25, -133, RZ),
+    "tf32 f32": (FUSED, 8, 25, -133, RZ), "fp8 f32": (EMULATED, 16, 25, -133, RZ),
+    "fp8 f16": (EMULATED, 16, 25, -21, RNE), "int8 s32": (INTEGER, 32, 0, 0, EXACT),
     "int4 s32": (INTEGER, 64, 0, 0, EXACT),
-}
+}  # fmt: skip
 SM_120: dict[str, Row] = {**SM_90, "fp8 f32": (FUSED, 32, 25, -133, RZ), "fp8 f16": (FUSED, 32, 25, -21, RNE)}
 MMA: dict[str, dict[str, Row]] = {
-    "sm_80": SM_80,
-    "sm_86": SM_80,
-    "sm_89": SM_89,
-    "sm_90": SM_90,
-    "sm_100": SM_90,
-    "sm_120": SM_120,
-}
+    "sm_80": SM_80, "sm_86": SM_80, "sm_89": SM_89, "sm_90": SM_90, "sm_100": SM_90, "sm_120": SM_120,
+}  # fmt: skip
 WGMMA_SM_90: dict[str, Row] = {
     **{types: row for types, row in SM_90.items() if types != "int4 s32"},
     "fp8 f32": (FUSED, 32, 13, -133, E8M13),

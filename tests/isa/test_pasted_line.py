@@ -84,11 +84,8 @@ def test_operands_that_do_not_fit() -> None:
         (SPARSE, OPERANDS.replace(", 0x1", ""), "f of mma.* is missing; its operands are d, a, b, c, e, f"),
         (SPARSE, f"{OPERANDS}, %r1", "'%r1' is superfluous: the operands of mma.* are d, a, b, c, e, f"),
         (SPARSE, OPERANDS.replace(VECTOR, "{%r1, %r2}", 1), "d of mma.* has 4 registers, not 2"),
-        (
-            scaled,
-            f"{matrices}, %r1, {{4, 0}}, %r2, {{0, 0}}",
-            "the byte id in .*-a} of mma.* must be 0, 1, 2, 3, not 4",
-        ),
+        (scaled, f"{matrices}, %r1, {{4, 0}}, %r2, {{0, 0}}",
+         "the byte id in .*-a} of mma.* must be 0, 1, 2, 3, not 4"),
         (scaled, f"{matrices}, %r1, {{0, 2}}, %r2, {{0, 0}}", "the thread id in .* must be 0, 1, not 2"),
         (scaled, f"{matrices}, %r1, 0, %r2, 0", "must be two numbers in braces, not 0"),
         (wgmma, f"{VECTOR}, %rd1, %rd2, p, 2, 1, 0, 0", "imm-scale-a of wgmma.* must be 1, -1, not 2"),
@@ -96,7 +93,7 @@ def test_operands_that_do_not_fit() -> None:
         (tcgen05, "%r1, %rd1, %rd2, %r2, p", r"\[d-tmem\] of tcgen05.* must be an address of tensor memory in square"),
         (tcgen05, "[%r1], %rd1, [%r3], %r2, p", "b-desc of tcgen05.* must be no address in brackets, not"),
         (tcgen05, "[%r1], %rd1, %rd2, %r2, p, 16", "scale-input-d of tcgen05.* must be 0, 1, .* 15, not 16"),
-    ):
+    ):  # fmt: skip
         with pytest.raises(InstructionError, match=message):
             roles(pasted(f"{opcode} {operands};"))
 
@@ -110,12 +107,9 @@ SHORT, PAIR = "{r0, r1, r2, r3}", "{r8, r9}"
 #: Operands behind an opcode, and whether the assembler takes them.
 ANSWERS = {
     "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16": {
-        f"{SHORT}, d0, d1, p, 1, 1, 0, 0": True,
-        f"{SHORT}, d0, d1, 1, -1, 1, 1, 0": True,
-        f"{SHORT}, {SHORT}, d1, p, 1, 1, 0": True,
-        f"{SHORT}, {SHORT}, d1, p, 1, 1, 0, 0": False,
-        f"{SHORT}, d0, d1, p, 1, 1": False,
-        f"{SHORT}, d0, d1": False,
+        f"{SHORT}, d0, d1, p, 1, 1, 0, 0": True, f"{SHORT}, d0, d1, 1, -1, 1, 1, 0": True,
+        f"{SHORT}, {SHORT}, d1, p, 1, 1, 0": True, f"{SHORT}, {SHORT}, d1, p, 1, 1, 0, 0": False,
+        f"{SHORT}, d0, d1, p, 1, 1": False, f"{SHORT}, d0, d1": False,
     },
     "wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.s8": {
         f"{SHORT}, d0, d1, p": True,
@@ -134,12 +128,8 @@ ANSWERS = {
         for metadata, taken in (("r5, 0x1", True), ("{r5}, 1", True), ("r5", False))
     },
     "tcgen05.mma.cta_group::1.kind::f16": {
-        "[r0], d0, d1, r2, p": True,
-        "[r0], d0, d1, r2, 1": True,
-        f"[r0], d0, d1, r2, {SHORT}, p": True,
-        f"[r0], d0, d1, r2, {SHORT}, p, 3": True,
-        "[r0], d0, d1, 0x8100010, p, 3": True,
-        "[r0], d0, d1, r2": False,
+        "[r0], d0, d1, r2, p": True, "[r0], d0, d1, r2, 1": True, f"[r0], d0, d1, r2, {SHORT}, p": True,
+        f"[r0], d0, d1, r2, {SHORT}, p, 3": True, "[r0], d0, d1, 0x8100010, p, 3": True, "[r0], d0, d1, r2": False,
     },
     "tcgen05.mma.ws.sp.cta_group::1.kind::f16": {"[r0], [r4], d1, [r5], r2, p, d2": True, "[r0], d0, d1, r2, p": False},
     "tcgen05.mma.sp.cta_group::1.kind::mxf4.block_scale.block32": {

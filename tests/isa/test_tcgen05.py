@@ -138,14 +138,10 @@ def test_shapes() -> None:
 
 # types of A, B, D and scales, and saturation, that a kind combines; K, chunks, selectors, granularity, container bits
 TYPES = {
-    "tf32": (1, 16, 8, 2, "1:2", 32),
-    "f16": (3, 32, 8, 2, "2:4", 16),
-    "f8f6f4": (50, 64, 16, 1, "2:4", 8),
-    "i8": (8, 64, 16, 1, "2:4", 8),
-    "mxf8f6f4": (25, 64, 16, 1, "2:4", 8),
-    "mxf4": (1, 128, 16, 1, "4:8", 4),
+    "tf32": (1, 16, 8, 2, "1:2", 32), "f16": (3, 32, 8, 2, "2:4", 16), "f8f6f4": (50, 64, 16, 1, "2:4", 8),
+    "i8": (8, 64, 16, 1, "2:4", 8), "mxf8f6f4": (25, 64, 16, 1, "2:4", 8), "mxf4": (1, 128, 16, 1, "4:8", 4),
     "mxf4nvf4": (1, 128, 16, 1, "4:8", 4),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -170,16 +166,12 @@ def test_instructions_of_a_kind(kind: str) -> None:
 RZ, RNE = Rounding.RZ_F32, Rounding.RNE_F16
 # method, kept products a step, alignment bits, e_zero and rounding, by kind and type of D
 NUMERICS = {
-    ("tf32", "f32"): (Method.FUSED, 8, 25, -133, RZ),
-    ("f16", "f32"): (Method.FUSED, 16, 25, -133, RZ),
-    ("f16", "f16"): (Method.FUSED, 16, 25, -21, RNE),
-    ("f8f6f4", "f32"): (Method.FUSED, 32, 25, -133, RZ),
-    ("f8f6f4", "f16"): (Method.FUSED, 32, 25, -21, RNE),
-    ("i8", "s32"): (Method.INTEGER, 32, 0, 0, Rounding.EXACT),
-    ("mxf8f6f4", "f32"): (Method.FUSED, 32, 25, -133, RZ),
-    ("mxf4", "f32"): (Method.GROUPED, 64, 35, -139, RZ),
+    ("tf32", "f32"): (Method.FUSED, 8, 25, -133, RZ), ("f16", "f32"): (Method.FUSED, 16, 25, -133, RZ),
+    ("f16", "f16"): (Method.FUSED, 16, 25, -21, RNE), ("f8f6f4", "f32"): (Method.FUSED, 32, 25, -133, RZ),
+    ("f8f6f4", "f16"): (Method.FUSED, 32, 25, -21, RNE), ("i8", "s32"): (Method.INTEGER, 32, 0, 0, Rounding.EXACT),
+    ("mxf8f6f4", "f32"): (Method.FUSED, 32, 25, -133, RZ), ("mxf4", "f32"): (Method.GROUPED, 64, 35, -139, RZ),
     ("mxf4nvf4", "f32"): (Method.GROUPED, 64, 35, -139, RZ),
-}
+}  # fmt: skip
 
 
 def test_numerics() -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sptc import mma
 from sptc.api.backends import backend
 from sptc.cli import main
 from sptc.errors import BackendError
@@ -19,13 +18,6 @@ from sptc.sim.engine.engine import HardwareBackend
 from .products import random_product
 
 F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
-
-
-def test_the_first_example_of_the_readme() -> None:
-    a, b = np.full((32, 4), 0x3C003C00, np.uint32), np.full((32, 4), 0x40004000, np.uint32)
-    c, e = np.zeros((32, 4), np.uint32), np.full(32, 0x44444444, np.uint32)
-    d = mma(F16, a, b, c, e, selector=0, arch="sm_90", backend="native")
-    assert (d.view(np.float32) == 32.0).all()
 
 
 # Workers are forked on purpose, from a process whose numerical library has threads; newer Pythons warn of any fork.

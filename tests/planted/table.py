@@ -37,18 +37,10 @@ _HANGS = "hangs:"
 
 @dataclass(frozen=True)
 class Found:
-    """What became of a fault.
+    """Result of the search for a test that detects a fault."""
 
-    Attributes
-    ----------
-    test : str or None
-        The first test that fails because of it, or the files of which one hangs; None without one.
-    seconds : float
-        Until then, start of pytest included.
-    """
-
-    test: str | None
-    seconds: float
+    test: str | None  #: First test that fails because of the fault, or the files of which one hangs; None if none does
+    seconds: float  #: Duration of the search, start of pytest included
 
 
 def stages(fault: Fault) -> list[list[str]]:
@@ -71,23 +63,9 @@ def stages(fault: Fault) -> list[list[str]]:
 
 
 def first_failure(fault: str, tests: list[str], broken: set[str], seed: int) -> str | None:
-    """Run tests up to the first that fails, and return that.
+    """Run tests with a fault planted (none if empty) up to the first that fails, and return its name.
 
-    Parameters
-    ----------
-    fault : str
-        What is planted; nothing if empty.
-    tests : list of str
-        Files or tests.
-    broken : set of str
-        Tests that are left out.
-    seed : int
-        Of random tests.
-
-    Raises
-    ------
-    RuntimeError
-        pytest itself fails.
+    Tests in `broken` are left out. Raises a `RuntimeError` if pytest itself fails.
     """
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-rfE", "-p", "no:cacheprovider"]
     command += ["-m", "not regression and not bench", f"--seed={seed}"]

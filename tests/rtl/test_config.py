@@ -102,17 +102,12 @@ def test_a_configuration_never_changes() -> None:
 @pytest.mark.parametrize(
     ("words", "container", "low_bit", "significand", "fixed_point"),
     [
-        (("f16",), 16, 0, 11, False),
-        (("bf16",), 16, 0, 8, False),
-        (("tf32",), 32, 13, 11, False),
-        (("e4m3", "e2m3"), 8, 0, 4, False),
-        (("e5m2", "e3m2"), 8, 0, 3, False),
-        (("e2m1", "e2m1/8"), 8, 2, 2, False),
-        (("e2m1/4", "s4", "u4", "u4/4"), 4, 0, 4, True),
-        (("s8", "u8"), 8, 0, 8, True),
+        (("f16",), 16, 0, 11, False), (("bf16",), 16, 0, 8, False), (("tf32",), 32, 13, 11, False),
+        (("e4m3", "e2m3"), 8, 0, 4, False), (("e5m2", "e3m2"), 8, 0, 3, False), (("e2m1", "e2m1/8"), 8, 2, 2, False),
+        (("e2m1/4", "s4", "u4", "u4/4"), 4, 0, 4, True), (("s8", "u8"), 8, 0, 8, True),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_an_element(words: tuple[str, ...], container: int, low_bit: int, significand: int, fixed_point: bool) -> None:
     for word in words:
         element = Element.parse(word)

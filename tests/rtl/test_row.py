@@ -66,14 +66,10 @@ def random_steps(config: CoreConfig, count: int, rng: Random) -> list[int]:
         element = config.elements[code]
         results = [ResultCode.S32] if element.format.is_integer else [ResultCode.F32, ResultCode.F16, ResultCode.E8M13]
         fields = {
-            "a": code,
-            "b": code,
-            "result": results[int(rng.integers(len(results)))],
-            "saturate": int(rng.integers(2)),
-            "sparse": int(rng.integers(2)),
-            "rule": RuleCode(int(rng.integers(len(RuleCode)))),
-            "scale": ScaleCode(int(rng.integers(len(ScaleCode)))),
-        }
+            "a": code, "b": code, "result": results[int(rng.integers(len(results)))],
+            "saturate": int(rng.integers(2)), "sparse": int(rng.integers(2)),
+            "rule": RuleCode(int(rng.integers(len(RuleCode)))), "scale": ScaleCode(int(rng.integers(len(ScaleCode)))),
+        }  # fmt: skip
         word = int(control.const(fields).as_value().value) << layout["control"].offset
         for name, field in layout:
             if name != "control":

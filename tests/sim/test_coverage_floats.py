@@ -64,17 +64,13 @@ SPECIALS: list[tuple[Case, set[str]]] = [
     (Case(F16, ALL_NEGATIVE_ZERO, c=-0.0), {"zero: every term zero", "zero: every term -0"}),
     (Case(F16, ALL_NEGATIVE_ZERO), {"zero: every term zero"}),
     (Case(F16, {0: 1.0}, {0: 1.0}, -1.0), {"zero: terms cancel"}),
-    (
-        Case(F16, {0: 1.0, 1: -1.0}, {0: 1.0, 1: 1.0}, 2.0**-40),
-        {"zero: terms cancel, truncation dropped the rest", "truncated positive C"},
-    ),
-    (
-        Case(HALF, TINY_A, TINY_A),
-        {"subnormal A", "subnormal B", "truncated positive term", "zero: every term below the grid"},
-    ),
+    (Case(F16, {0: 1.0, 1: -1.0}, {0: 1.0, 1: 1.0}, 2.0**-40),
+     {"zero: terms cancel, truncation dropped the rest", "truncated positive C"}),
+    (Case(HALF, TINY_A, TINY_A),
+     {"subnormal A", "subnormal B", "truncated positive term", "zero: every term below the grid"}),
     (Case(HALF, {0: 2.0**-13}, {0: 2.0**-13}), {"zero: positive sum rounded"}),
     (Case(HALF, {0: 2.0**-13}, {0: -(2.0**-13)}), {"zero: negative sum rounded"}),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("case", "wanted"), SPECIALS, ids=lambda value: None)
@@ -94,14 +90,10 @@ ROUNDINGS = [
     (Case(HALF, {0: 2.0**-6}, {0: 2.0**-5}, 1.0), {"tie, down to even, normal"}),
     (Case(HALF, {0: 2.0**-6}, {0: 2.0**-5}, 1 + 2.0**-10), {"tie, up to even, normal"}),
     (Case(HALF, {0: 1.5 * 2.0**-6}, {0: 2.0**-5}, 1.0), {"above a tie, normal"}),
-    (
-        Case(HALF, {0: 2.0**-6}, {0: 2.0**-5}, 2 - 2.0**-10),
-        {"tie, up to even, normal", "carry from the fraction into the exponent"},
-    ),
-    (
-        Case(HALF, {0: 2.0**-13}, {0: 2.0**-12}, 2.0**-14 - 2.0**-24),
-        {"tie, up to even, subnormal", "subnormal to normal by carry"},
-    ),
+    (Case(HALF, {0: 2.0**-6}, {0: 2.0**-5}, 2 - 2.0**-10),
+     {"tie, up to even, normal", "carry from the fraction into the exponent"}),
+    (Case(HALF, {0: 2.0**-13}, {0: 2.0**-12}, 2.0**-14 - 2.0**-24),
+     {"tie, up to even, subnormal", "subnormal to normal by carry"}),
     (Case(HALF, {0: 2.0**-13}, {0: 2.0**-12}, 2.0**-23), {"tie, down to even, subnormal"}),
     (Case(HALF, {0: 2.0**-13}, {0: 2.0**-12}), {"tie, down to even, subnormal", "rounded to zero"}),
     (Case(HALF, {0: 2.0**-13}, {0: 2.0**-13}), {"below a tie, subnormal", "rounded to zero"}),
@@ -122,7 +114,7 @@ ROUNDINGS = [
     (Case(FP8, {0: 1.0}, {0: 1.0}), {"exact, normal"}),
     (Case(FP8, c=2.0**-139), {"exact, subnormal"}),
     (Case(FP8, {0: 1.0, 1: 1.0}, {0: 1.0, 1: 1.0}, 2.0**-13), {"truncated, normal"}),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("negative", [False, True], ids=["positive", "negative"])

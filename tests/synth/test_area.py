@@ -59,17 +59,12 @@ def test_the_table(made_up: Survey) -> None:
     text = table(made_up)
     rows = [line.split() for line in text.splitlines()]
     for row in (
-        ["part", "count", "gates", "depth", "seconds"],
-        ["unit", "1", "1100", "22", "1.5"],
-        ["dense", "unit", "1", "1000", "20", "1.5"],
-        ["units", "6", "6600", "-"],
-        ["around", "dense", "units", "1", "10", "10", "1.5"],
-        ["array", "1", "6630", "-"],
-        ["around", "the", "array", "1", "370", "10", "1.5"],
-        ["warp", "1", "7000", "-"],
-        ["multiply", "4", "600", "9", "60.0"],
-        ["sum", "1", "1000", "-", "100.0"],
-    ):
+        ["part", "count", "gates", "depth", "seconds"], ["unit", "1", "1100", "22", "1.5"],
+        ["dense", "unit", "1", "1000", "20", "1.5"], ["units", "6", "6600", "-"],
+        ["around", "dense", "units", "1", "10", "10", "1.5"], ["array", "1", "6630", "-"],
+        ["around", "the", "array", "1", "370", "10", "1.5"], ["warp", "1", "7000", "-"],
+        ["multiply", "4", "600", "9", "60.0"], ["sum", "1", "1000", "-", "100.0"],
+    ):  # fmt: skip
         assert row in rows
     assert "\nsparsity, against the dense unit: +10.0 % gates, +10.0 % depth\n" in text
     assert "\nsparsity, against the dense array: +10.3 % gates\n" in text
@@ -142,11 +137,8 @@ def test_stages_are_grouped(least: CoreConfig, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(area, "unit", lambda config, **how: nands(7))
     found = survey(least, Recipe(combinational=True), jobs=1, closer=("stage",))
     assert [(stage.name, stage.count, stage.amounts["gates"], stage.longest) for stage in found.stages] == [
-        ("part", 2, 4, 1),
-        ("lane", 1, 5, 1),
-        ("c", 1, 1, 1),
-        ("offset", 1, 3, 1),
-    ]
+        ("part", 2, 4, 1), ("lane", 1, 5, 1), ("c", 1, 1, 1), ("offset", 1, 3, 1),
+    ]  # fmt: skip
     assert found.stages_sum == {"gates": 4 + 5 + 1 + 3 + 4}
 
 

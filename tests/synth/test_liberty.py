@@ -20,19 +20,13 @@ def table(function: str, pins: str) -> list[bool]:
 
 def test_functions() -> None:
     for function, same in (
-        ("!(A B)", lambda a, b, c: not (a and b)),
-        ("!A | !B", lambda a, b, c: not (a and b)),
-        ("(A*B)'", lambda a, b, c: not (a and b)),
-        ("A B+C", lambda a, b, c: (a and b) or c),
-        ("A+B C", lambda a, b, c: a or (b and c)),
-        ("A^B C", lambda a, b, c: (a != b) and c),
-        ("A^B^C", lambda a, b, c: (a + b + c) % 2 == 1),
-        ("!A'", lambda a, b, c: a),
-        ("A''", lambda a, b, c: a),
-        ("A'B", lambda a, b, c: not a and b),
-        ("( A & ! ( B | C ) )", lambda a, b, c: a and not (b or c)),
+        ("!(A B)", lambda a, b, c: not (a and b)), ("!A | !B", lambda a, b, c: not (a and b)),
+        ("(A*B)'", lambda a, b, c: not (a and b)), ("A B+C", lambda a, b, c: (a and b) or c),
+        ("A+B C", lambda a, b, c: a or (b and c)), ("A^B C", lambda a, b, c: (a != b) and c),
+        ("A^B^C", lambda a, b, c: (a + b + c) % 2 == 1), ("!A'", lambda a, b, c: a), ("A''", lambda a, b, c: a),
+        ("A'B", lambda a, b, c: not a and b), ("( A & ! ( B | C ) )", lambda a, b, c: a and not (b or c)),
         ("A & 1 | 0", lambda a, b, c: a),
-    ):
+    ):  # fmt: skip
         assert table(function, "ABC") == [bool(same(*bits)) for bits in product((False, True), repeat=3)], function
     for function in ("", "A +", "(A", "A)", "A # B", "A ! "):
         with pytest.raises(ValueError):  # noqa: PT011

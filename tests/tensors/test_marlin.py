@@ -90,29 +90,13 @@ def test_arrays_that_are_not_of_the_format(tmp_path: Path) -> None:
     np.savez(path, **arrays)
     assert read_compressed(path, "marlin_24").compressed.shape == (64, 128)
     for name, wrong, message in (
-        (
-            "weight_packed",
-            np.zeros((4, 100), np.int32),
-            r"int32 \(4, 100\) and meta int16 \(4, 128\) are not",
-        ),
+        ("weight_packed", np.zeros((4, 100), np.int32), r"int32 \(4, 100\) and meta int16 \(4, 128\) are not"),
         ("weight_packed", np.zeros((4, 128), np.int64), "are not those of marlin_24"),
         ("meta", np.zeros((4, 130), np.int16), "are not those of marlin_24"),
-        (
-            "scale_packed",
-            np.ones((1, 32), np.float16),
-            r"must be of 16 bits and shape \(1, 64\), not float",
-        ),
-        (
-            "scale_packed",
-            np.ones((5, 64), np.float16),
-            r"must be float16 of shape \(groups, N\), not float",
-        ),
-        (
-            "scale_packed",
-            np.ones((1, 64), np.float32),
-            r"must be float16 of shape \(groups, N\), not float",
-        ),
-    ):
+        ("scale_packed", np.ones((1, 32), np.float16), r"must be of 16 bits and shape \(1, 64\), not float"),
+        ("scale_packed", np.ones((5, 64), np.float16), r"must be float16 of shape \(groups, N\), not float"),
+        ("scale_packed", np.ones((1, 64), np.float32), r"must be float16 of shape \(groups, N\), not float"),
+    ):  # fmt: skip
         np.savez(path, **{**arrays, name: wrong})
         with pytest.raises(FileError, match=message):
             read_compressed(path, "marlin_24")

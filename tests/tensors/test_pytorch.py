@@ -111,17 +111,11 @@ def test_what_is_not_as_large_as_it_says(tmp_path: Path) -> None:
     forged(path, told(32, 0, (4, 8), (8, 1)), bytes(128))
     assert read_matrix(path).shape == (4, 8)
     for elements, size in (
-        ((10**10, 0, (4, 8), (8, 1)), 128),
-        ((10**10, 10**9, (4, 8), (8, 1)), 128),
-        ((32, 10**9, (4, 8), (8, 1)), 128),
-        ((32, 0, (4, 8), (10**9, 1)), 128),
-        ((32, 0, (4, 8), (-8, 1)), 128),
-        ((32, 0, (-4, 8), (8, 1)), 128),
-        ((32, 0, (1 << 62, 8), (0, 1)), 128),
-        ((32, 0, (1 << 20, 8), (0, 1)), 128),
-        ((1 << 62, 0, (4, 8), (1 << 60, 1)), 128),
-        ((32, 0, (4, 8), (8, 1)), 100),
-    ):
+        ((10**10, 0, (4, 8), (8, 1)), 128), ((10**10, 10**9, (4, 8), (8, 1)), 128),
+        ((32, 10**9, (4, 8), (8, 1)), 128), ((32, 0, (4, 8), (10**9, 1)), 128), ((32, 0, (4, 8), (-8, 1)), 128),
+        ((32, 0, (-4, 8), (8, 1)), 128), ((32, 0, (1 << 62, 8), (0, 1)), 128), ((32, 0, (1 << 20, 8), (0, 1)), 128),
+        ((1 << 62, 0, (4, 8), (1 << 60, 1)), 128), ((32, 0, (4, 8), (8, 1)), 100),
+    ):  # fmt: skip
         forged(path, told(*elements), bytes(size))
         with pytest.raises(FileError, match=r"x\.pt is no whole \.pt file \("):
             pytest.fail(f"{elements} of {size} bytes are taken: {open_tensors(path)}")
@@ -247,11 +241,8 @@ def test_tensors_of_cusparselt_are_told_apart(tmp_path: Path, monkeypatch: pytes
     file = open_tensors(path)
     assert file.names == ("w",)
     for read in (
-        lambda: compressed_of("w", tensor),
-        lambda: compressed_of("w", tensor, transposed=True),
-        lambda: array_of("w", tensor),
-        lambda: file.get("w"),
-        lambda: read_compressed(path, "cutlass2"),
-    ):
+        lambda: compressed_of("w", tensor), lambda: compressed_of("w", tensor, transposed=True),
+        lambda: array_of("w", tensor), lambda: file.get("w"), lambda: read_compressed(path, "cutlass2"),
+    ):  # fmt: skip
         with pytest.raises(OperandError, match=r"w'? is compressed by cuSPARSELt: values and metadata lie in one buf"):
             read()

@@ -98,16 +98,10 @@ def test_tf32_is_a_float32_with_zeros_below(rng: np.random.Generator) -> None:
 
 def test_beyond_the_range() -> None:
     for name, saturated, open_ended in (
-        ("f16", 65504, np.inf),
-        ("bf16", 255 * 2.0**120, np.inf),
-        ("tf32", 2047 * 2.0**117, np.inf),
-        ("e5m2", 57344, np.inf),
-        ("e4m3", 448, np.nan),
-        ("ue4m3", 448, np.nan),
-        ("e2m1", 6, None),
-        ("e3m2", 28, None),
+        ("f16", 65504, np.inf), ("bf16", 255 * 2.0**120, np.inf), ("tf32", 2047 * 2.0**117, np.inf),
+        ("e5m2", 57344, np.inf), ("e4m3", 448, np.nan), ("ue4m3", 448, np.nan), ("e2m1", 6, None), ("e3m2", 28, None),
         ("e2m3", 7.5, None),
-    ):
+    ):  # fmt: skip
         for value in (np.inf, np.float64(1e300)):
             values = np.array([[value, 1.0]])
             assert quantise(values, name).dequantise(np.float64).tolist() == [[saturated, 1]], name

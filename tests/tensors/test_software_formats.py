@@ -16,15 +16,10 @@ from sptc.tensors.sparsify import PRODUCERS, expand, sparsify
 
 # Granularity and type of the stored elements; rows and columns that every format can hold.
 KINDS = {
-    "tf32": ("1:2", np.float32),
-    "f16": ("2:4", np.float16),
-    "bf16": ("2:4", ml_dtypes.bfloat16),
-    "s8": ("2:4", np.int8),
-    "e4m3": ("2:4", ml_dtypes.float8_e4m3fn),
-    "s4": ("4:8", np.int8),
-    "int4": ("4:8", ml_dtypes.int4),
-    "e2m1": ("4:8", ml_dtypes.float4_e2m1fn),
-}
+    "tf32": ("1:2", np.float32), "f16": ("2:4", np.float16), "bf16": ("2:4", ml_dtypes.bfloat16),
+    "s8": ("2:4", np.int8), "e4m3": ("2:4", ml_dtypes.float8_e4m3fn), "s4": ("4:8", np.int8),
+    "int4": ("4:8", ml_dtypes.int4), "e2m1": ("4:8", ml_dtypes.float4_e2m1fn),
+}  # fmt: skip
 ROWS, COLUMNS = 96, 640
 
 
@@ -81,14 +76,11 @@ def test_pytorch(dtype: str, rng: np.random.Generator) -> None:
 @pytest.mark.parametrize(
     ("kind", "shape", "types", "selector"),
     [
-        ("f16", "m16n8k16", "f32.f16.f16.f32", 3),
-        ("f16", "m16n8k32", "f32.f16.f16.f32", 1),
-        ("tf32", "m16n8k16", "f32.tf32.tf32.f32", 0),
-        ("s8", "m16n8k64", "s32.s8.s8.s32", 0),
-        ("s4", "m16n8k64", "s32.s4.s4.s32", 1),
-        ("s4", "m16n8k128", "s32.s4.s4.s32", 0),
+        ("f16", "m16n8k16", "f32.f16.f16.f32", 3), ("f16", "m16n8k32", "f32.f16.f16.f32", 1),
+        ("tf32", "m16n8k16", "f32.tf32.tf32.f32", 0), ("s8", "m16n8k64", "s32.s8.s8.s32", 0),
+        ("s4", "m16n8k64", "s32.s4.s4.s32", 1), ("s4", "m16n8k128", "s32.s4.s4.s32", 0),
     ],
-)
+)  # fmt: skip
 def test_registers_multiply(kind: str, shape: str, types: str, selector: int, rng: np.random.Generator) -> None:
     """Registers of a matrix of small integers, in the golden model's instruction, give the dense product."""
     text = f"mma.sp::ordered_metadata.sync.aligned.{shape}.row.col.{types}"

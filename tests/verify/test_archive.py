@@ -32,13 +32,9 @@ from sptc.verify.register_file import read, write
 #: Keys that a file of an instruction must have.
 OF_MMA, OF_TCGEN05 = "instruction selector A B C E", "instruction idesc tmem smem d a b e"
 REQUIRED = {
-    SPARSE: OF_MMA,
-    NVFP4: f"{OF_MMA} scale_a scale_b scale_ids",
-    WGMMA: f"{OF_MMA} b_descriptor",
-    TCGEN05: OF_TCGEN05,
-    PAIR: OF_TCGEN05,
-    MX: f"{OF_TCGEN05} scale_a scale_b",
-}
+    SPARSE: OF_MMA, NVFP4: f"{OF_MMA} scale_a scale_b scale_ids", WGMMA: f"{OF_MMA} b_descriptor",
+    TCGEN05: OF_TCGEN05, PAIR: OF_TCGEN05, MX: f"{OF_TCGEN05} scale_a scale_b",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("text", REQUIRED)

@@ -198,19 +198,13 @@ def test_results_in_every_form(tmp_path: Path, rng: np.random.Generator) -> None
 def test_results_that_are_none(tmp_path: Path) -> None:
     path = tmp_path / "results"
     for text, message in (
-        ("", "must hold 256 words"),
-        ("12345678\n123456789", "line 2 must be a hexadecimal word"),
-        ("12 34", "line 1 must be a hexadecimal word"),
-        ("[1, 2]", "must hold 256 words"),
-        ("[1, -2]", "must be a JSON list of integers"),
-        ("[4294967296]", "must be a JSON list of integers"),
-        ("[1.5]", "must be a JSON list of integers"),
-        ("[[1, 2], [3]]", "must be a JSON list of integers"),
-        ("[true]", "must be a JSON list of integers"),
-        ("[1, 2", "is not JSON"),
-        ("PK", "not a readable .npz"),
+        ("", "must hold 256 words"), ("12345678\n123456789", "line 2 must be a hexadecimal word"),
+        ("12 34", "line 1 must be a hexadecimal word"), ("[1, 2]", "must hold 256 words"),
+        ("[1, -2]", "must be a JSON list of integers"), ("[4294967296]", "must be a JSON list of integers"),
+        ("[1.5]", "must be a JSON list of integers"), ("[[1, 2], [3]]", "must be a JSON list of integers"),
+        ("[true]", "must be a JSON list of integers"), ("[1, 2", "is not JSON"), ("PK", "not a readable .npz"),
         ("\ud800", "is no .npz, no JSON and no hexadecimal words"),
-    ):
+    ):  # fmt: skip
         path.write_text(text, errors="surrogatepass")
         with pytest.raises(FileError, match=message):
             read_results(path, (2, 32, 4))

@@ -109,15 +109,12 @@ BAD: list[tuple[Any, dict[str, np.ndarray], str]] = [
     ([ROW | {"gpu": 3}], ARRAYS, r"set 0 has no gpu$"),
     ([ROW | {"a": "x"}], ARRAYS, r"lacks the key 'x'"),
     ([ROW | {"instruction": SPARSE}], ARRAYS, r"do not fit together: a \(3, 8\)"),
-    (
-        [ROW | {"instruction": SPARSE}],
-        ARRAYS | {"a": np.zeros((3, 16), np.uint16), "b": np.zeros((3, 32), np.uint16)},
-        r"set 0 has no nibbles$",
-    ),
+    ([ROW | {"instruction": SPARSE}], ARRAYS | {"a": np.zeros((3, 16), np.uint16), "b": np.zeros((3, 32), np.uint16)},
+     r"set 0 has no nibbles$"),
     ([ROW], ARRAYS | {"a": ARRAYS["a"].astype(np.uint8)}, r"a must be uint16 codes on 2 axes"),
     ([ROW], ARRAYS | {name: np.zeros((3, 17), np.uint16) for name in "ab"}, r"do not fit together: a \(3"),
     ([ROW], ARRAYS | {"c": np.zeros(2, np.uint32)}, r"do not fit together"),
-]
+]  # fmt: skip
 
 
 def test_what_is_no_such_archive(tmp_path: Path) -> None:

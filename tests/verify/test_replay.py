@@ -103,14 +103,10 @@ def test_several_mismatches(tmp_path: Path, rng: Random) -> None:
 #: Bits that are flipped in one output of the recording, the back end and the golden model, and with whom the back end
 #: differs first, with a recording and without one.
 DISAGREEMENTS = [
-    (0, 0, 0, None, None),
-    (1, 0, 0, "recorded", None),
-    (0, 1, 0, "recorded", "golden model"),
-    (0, 0, 1, "golden model", "golden model"),
-    (1, 1, 0, "golden model", "golden model"),
-    (1, 0, 1, "recorded", "golden model"),
-    (1, 2, 4, "recorded", "golden model"),
-]
+    (0, 0, 0, None, None), (1, 0, 0, "recorded", None), (0, 1, 0, "recorded", "golden model"),
+    (0, 0, 1, "golden model", "golden model"), (1, 1, 0, "golden model", "golden model"),
+    (1, 0, 1, "recorded", "golden model"), (1, 2, 4, "recorded", "golden model"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["registers", "tensor memory", "beside D", "dot products"])

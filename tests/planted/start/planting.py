@@ -23,12 +23,9 @@ __all__ = ["NAME", "ROOMS", "room_of"]
 NAME = os.environ.get("SPTC_PLANT", "")
 #: Files with the faults of a room, by the room.
 ROOMS = {
-    "rtl": ("proven", "proven_streams", "rtl"),
-    "gemm": ("gemm",),
-    "native": ("native",),
-    "formal": ("formal",),
+    "rtl": ("proven", "proven_streams", "rtl"), "gemm": ("gemm",), "native": ("native",), "formal": ("formal",),
     "sim": ("sim",),
-}
+}  # fmt: skip
 #: Rooms that compiled models are made from. Their cache knows sources, not faults, so it must not be anyone else's.
 _COMPILED = ("rtl",)
 _CHECKOUT = Path(__file__).resolve().parents[3]

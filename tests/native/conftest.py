@@ -1,0 +1,9 @@
+"""The C++ library is compiled once for all tests of this folder, so that no single test is charged for it."""
+
+import pytest
+from sptc.native.library import library_file
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled() -> None:
+    library_file()
