@@ -105,8 +105,8 @@ def test_the_wheel_holds_all_of_it(archives: tuple[Path, Path]) -> None:
 def test_the_wheel_holds_what_fusesoc_finds(archives: tuple[Path, Path]) -> None:
     """Generator, cores and example, and a `verilator` that can be run."""
     kept = [path for path in (ROOT / "fusesoc").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    wanted = {f"sptc/{path.relative_to(ROOT).as_posix()}" for path in kept}
-    assert wanted == {name for name in names_in(archives[1]) if name.startswith("sptc/fusesoc/")}
+    expected = {f"sptc/{path.relative_to(ROOT).as_posix()}" for path in kept}
+    assert expected == {name for name in names_in(archives[1]) if name.startswith("sptc/fusesoc/")}
     with zipfile.ZipFile(archives[1]) as wheel:
         assert wheel.getinfo("sptc/fusesoc/bin/verilator").external_attr >> 16 & 0o111 == 0o111
 

@@ -179,7 +179,7 @@ def test_an_instruction_of_another_top(text: str, arch: str, name: str, message:
 
 
 def test_what_the_tensor_cores_of_a_cta_do_not_execute(rng: Random) -> None:
-    for text, wanted, options, message in (
+    for text, expected, options, message in (
         (F16, {"d": "f32"}, {"scale_input_d": 1},
          r"\(.*\) with scale_input_d with these operand locations; no top does"),
         (F16, {}, {"disable_output_lane": [1, 0, 0, 0]}, r" with disable_output_lane with these operand"),
@@ -187,7 +187,7 @@ def test_what_the_tensor_cores_of_a_cta_do_not_execute(rng: Random) -> None:
         (f"{WS}.kind::f16", {"n": 64}, {}, ON_A_ROW),
         (F16, {}, {"backend": "warp"}, r"^back end 'warp' does not execute tcgen05.*; back end 'tcgen05' does$"),
     ):  # fmt: skip
-        made = case(text, rng, **wanted)
+        made = case(text, rng, **expected)
         with pytest.raises(sptc.BackendError, match=message):
             made.run(**{"backend": "tcgen05"} | options)
     i = case(F16, rng).instruction

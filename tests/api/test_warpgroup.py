@@ -127,7 +127,7 @@ def test_operands_may_lie_anywhere(text: str, swizzle: str, rng: Random) -> None
         "a": from_registers(operands["a"], a_fragment(i)),
         "b": gather_shared(operands["smem"], operand_map(i, "b", decode_descriptor(operands["b"]))),
     }
-    wanted = sptc.wgmma(**operands)
+    expected = sptc.wgmma(**operands)
     for trans_a, trans_b in ((0, 0), (1, 0), (0, 1), (1, 1)) if i.container_bits == 16 else ((0, 0),):
         smem = rng.integers(0, 256, (2, 1 << 17), dtype=np.uint8)
         descriptors = {}
@@ -139,7 +139,7 @@ def test_operands_may_lie_anywhere(text: str, swizzle: str, rng: Random) -> None
             octets = where.addresses[..., None] + np.arange(where.element_bits // 8)
             smem[:, octets] = stored[name][..., None].view(np.uint8)
         got = sptc.wgmma(**operands | descriptors | {"smem": smem}, imm_trans_a=trans_a, imm_trans_b=trans_b)
-        assert np.array_equal(got, wanted), (trans_a, trans_b)
+        assert np.array_equal(got, expected), (trans_a, trans_b)
 
 
 def test_the_first_undefined_nibble_of_a_in_memory(rng: Random) -> None:

@@ -120,8 +120,8 @@ def test_every_bit_of_components_is_compared(tmp_path: Path, monkeypatch: pytest
     components: Any = regression(Settings("tiny", "components", 4), 1, seed, tmp_path)
     faults = components.netlist.faults
     for means, every in ((0xFF, True), (0, False)):
-        for _, wanted, meant in components._vectors.values():
-            wanted.view(np.uint8)[:], meant.view(np.uint8)[:] = 0, means
+        for _, expected, meant in components._vectors.values():
+            expected.view(np.uint8)[:], meant.view(np.uint8)[:] = 0, means
         assert components.first_failure(None) is None
         seen = [fault for fault in faults if components.first_failure(fault) is not None]
         assert seen == [fault for fault in faults if every]

@@ -37,11 +37,11 @@ def of_warp(rng: Random) -> list[tuple[Instruction, data.Const, data.Const]]:
 
 
 def test_a_round_has_every_instruction(rng: Random) -> None:
-    wanted = warp_instructions(TINY, "sm_80")
+    expected = warp_instructions(TINY, "sm_80")
     names = Counter(
-        item.name.rpartition(" selector ")[0] for item in islice(warp_items(TINY, "sm_80", rng), 2 * len(wanted))
+        item.name.rpartition(" selector ")[0] for item in islice(warp_items(TINY, "sm_80", rng), 2 * len(expected))
     )
-    assert names == Counter({str(i): 2 for i in wanted})
+    assert names == Counter({str(i): 2 for i in expected})
 
 
 def test_metadata_of_a_warp_is_any_nibble(rng: Random) -> None:
@@ -74,9 +74,9 @@ def test_flags_of_a_warp_are_those_of_its_rule(rng: Random) -> None:
     matrices = gather_warp(i, given.held)
     item = warp_item(TINY, "sm_80", i, rng, sparsity_selector=0, operands=given)
     assert matrices.nibbles is not None
-    wanted = ~np.isin(matrices.nibbles[0], [*i.rule.legal])
+    expected = ~np.isin(matrices.nibbles[0], [*i.rule.legal])
     shown = item.expected >> warp_result_layout()["illegal"].offset
-    for row, chunks in enumerate(wanted):
+    for row, chunks in enumerate(expected):
         for chunk, flag in enumerate(chunks):
             assert (shown >> 16 * row + chunk & 1) == flag
 

@@ -115,8 +115,8 @@ def multiplier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def of_case(folder: Path, mode: str, code: int) -> Fault:
     text = (folder / FLAT).read_text(encoding="utf-8")
     cells = re.findall(r"cell \$(?:eq|logic_not) (\S+)\n(.*?)\n  end\n", text, re.DOTALL)
-    wanted = {0: "A_WIDTH 2", 1: "2'01", 2: "2'10"}[code]
-    cell = next(name for name, lines in cells if wanted in lines and ("2'" in lines) == bool(code))
+    expected = {0: "A_WIDTH 2", 1: "2'01", 2: "2'10"}[code]
+    cell = next(name for name, lines in cells if expected in lines and ("2'" in lines) == bool(code))
     return Fault(1, "whole", f"mutate -mode {mode} -module bench -cell {cell} -port Y -portbit 0")
 
 

@@ -88,8 +88,8 @@ def test_patterns(rng: np.random.Generator) -> None:
     assert resets[0]
     assert 0.01 < resets[1:].mean() < 0.04
     assert not np.array(list(islice(Pattern(rng), 500)))[1:, 2].any()
-    for wanted in (offers, takes):
-        share = wanted[:6000].reshape(-1, 6).mean(axis=1)
+    for expected in (offers, takes):
+        share = expected[:6000].reshape(-1, 6).mean(axis=1)
         assert (share == 1).any()
         assert (share < 0.5).any()
 

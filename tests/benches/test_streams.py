@@ -97,8 +97,8 @@ def test_what_patterns_meet_too_rarely(rng: np.random.Generator) -> None:
     for resets in (False, True):
         react = rare_meetings(rng, resets=resets)
         share = {
-            name: np.mean([react(seen) == wanted for _ in range(10_000)])
-            for name, seen, wanted in (
+            name: np.mean([react(seen) == expected for _ in range(10_000)])
+            for name, seen, expected in (
                 ("meets", waits, GO),
                 ("waits", waits, (False, False, True)),
                 ("enters", enters, (False, False, True)),

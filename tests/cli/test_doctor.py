@@ -66,10 +66,10 @@ def test_the_base_decides_the_status(cli: CommandLine, monkeypatch: pytest.Monke
 def test_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [one.name for one in requirements("formal")] == ["absent-package", "numpy"]
     assert [one.name for one in requirements("triton")] == ["triton"]
-    for wanted, installed, fits in (
+    for expected, installed, fits in (
         ("<0.6,>=0.5.10", "0.5.10", True), ("<0.6,>=0.5.10", "0.5.9", False), ("<0.6,>=0.5.10", "0.6", False),
         (">=2.6", "2.13.0+cpu", True), ("==0.50.0.0.post130", "0.50.0.0.post130", True),
         ("==0.50.0.0.post130", "0.50.0.0", False), ("<=3", "3", True), ("", "1", True), ("", None, False),
     ):  # fmt: skip
-        assert Requirement("x", wanted, installed).fits == fits, (wanted, installed)
+        assert Requirement("x", expected, installed).fits == fits, (expected, installed)
     assert installation.requirements("nothing") == []

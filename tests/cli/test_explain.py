@@ -25,7 +25,7 @@ MXF4 = (
 def test_the_text(cli: CommandLine) -> None:
     text = cli.text(F16, "--selector", 1)
     assert max(map(len, text.splitlines())) <= 120
-    for wanted in (
+    for expected in (
         "A 16 x 32 of f16, 16 x 16 stored; B 32 x 8 of f16; C and D 16 x 8 of f32",
         "valid selectors f: 0 1; shown is f = 1",
         "row = g + 8*(r & 1)",
@@ -37,7 +37,7 @@ def test_the_text(cli: CommandLine) -> None:
         "L = 16 products per addition (1 x 16 for K = 32), F = 25, e_zero = -133, rounding RZ-f32",
         "sm_80 modelled",
     ):
-        assert wanted in text, wanted
+        assert expected in text, expected
     for operand in ("A, stored", "B", "C and D"):
         grid = text.split(f"\n{operand}: ")[1].split("\n\n")[0]
         assert sorted(map(int, re.findall(r"\bT(\d+) ", grid))) == sorted(4 * [*range(32)]), operand
@@ -317,7 +317,7 @@ def test_a_nibble(cli: CommandLine) -> None:
     text = cli.text("--nibble", "0b0110")
     assert cli.text("--nibble", "6") == cli.text("--nibble", "0x6") == text
     assert max(map(len, text.splitlines())) <= 130
-    for wanted in (
+    for expected in (
         "nibble 0b0110 (0x6): i0 = 2 (bits 1:0)",
         "plain    2:4   yes    stored 0 <- k 4c+2, stored 1 <- k 4c+1",
         "ordered  2:4   no ",
@@ -325,7 +325,7 @@ def test_a_nibble(cli: CommandLine) -> None:
         "tf32     1:2   no     stored 0 <- low half from the low half of k 2c+1, high half from the high half of k 2c",
         "none of the producers known",
     ):
-        assert wanted in text, wanted
+        assert expected in text, expected
     assert "slots swap" not in text
 
 

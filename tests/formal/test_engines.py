@@ -323,18 +323,18 @@ def test_values_are_decoded_by_their_shapes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bits", [1, 3, 6, 9])
 @pytest.mark.parametrize("of_nine", [0, 0b101101100, 0b111111111])
 def test_exhaustion_finds_one_case_of_all(bits: int, of_nine: int, tmp_path: Path) -> None:
-    wanted = of_nine & (1 << bits) - 1
+    expected = of_nine & (1 << bits) - 1
 
     def build(h: Harness) -> None:
         word = h.free("word", bits)
-        h.claim("never", Mux(word == wanted, 0, 1))
+        h.claim("never", Mux(word == expected, 0, 1))
 
     h = Harness()
     build(h)
     written(h, tmp_path, graph=True)
     found = first_violation(tmp_path / TEXT_GRAPH)
     assert found
-    assert sum(value << int(name.partition("[")[2].rstrip("]") or 0) for name, value in found.items()) == wanted
+    assert sum(value << int(name.partition("[")[2].rstrip("]") or 0) for name, value in found.items()) == expected
     assert settled(build, Engine.EXHAUSTIVE).values[0]["word"]
 
 

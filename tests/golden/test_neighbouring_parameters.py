@@ -47,9 +47,9 @@ def test_every_rounding(rounding: Rounding, rng: np.random.Generator) -> None:
     values = np.ldexp(significands.astype(np.float64), exponents - np.frexp(significands)[1])
     beside_infinity = 2.0 ** (fmt.maximum_exponent + 1) * (1 - 2.0 ** -np.arange(1, 53))
     values = np.concatenate([values * rng.choice([-1, 1], 3000), beside_infinity, -beside_infinity, [-0.0]])
-    wanted = [rounded(value, fmt, nearest) for value in values.tolist()]
+    expected = [rounded(value, fmt, nearest) for value in values.tolist()]
     found = round_sum(values, rounding)
-    assert found.tolist() == wanted
+    assert found.tolist() == expected
     assert not np.signbit(found[found == 0]).any()
 
 

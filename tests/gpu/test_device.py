@@ -81,8 +81,8 @@ def test_products(machine: Callable, rng: Random, text: str) -> None:
         c.astype(np.float32).view(np.uint32)[None],
         nibbles,
     )
-    wanted = multiply(i, "sm_90", operands)
-    np.testing.assert_array_equal(backend("cuda").multiply(i, "sm_90", operands).d, wanted)
+    expected = multiply(i, "sm_90", operands)
+    np.testing.assert_array_equal(backend("cuda").multiply(i, "sm_90", operands).d, expected)
 
 
 def test_info(machine: Callable, capsys: pytest.CaptureFixture[str]) -> None:

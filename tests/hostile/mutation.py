@@ -122,34 +122,27 @@ def _mutated_items(value: Sequence[Any], rng: Random) -> tuple[Any, ...]:
 
 
 def _mutated_array(value: np.ndarray, rng: Random) -> Any:
-    match int(rng.integers(11)):
-        case 0:
-            return value.astype(">u4") if value.dtype.kind == "u" else value[..., None]
-        case 1:
-            return value[..., : int(rng.integers(value.shape[-1] + 1))]
-        case 2:
-            return value[None, ...]
-        case 3:
-            return np.broadcast_to(value, (int(rng.choice([0, 2, 3])), *value.shape))
-        case 4:
-            return np.zeros(value.shape, str(rng.choice(_DTYPES)))
-        case 5:
-            return value.T
-        case 6:
-            return value[::-1]
-        case 7:
-            changed = value.copy()
-            if changed.size and changed.dtype.kind == "u":
-                changed.flat[int(rng.integers(changed.size))] = int(rng.integers(1 << 8))
-            return changed
-        case 8:
-            return rng.integers(0, 1 << 8, value.shape, np.uint8).astype(
-                value.dtype if value.dtype.kind in "ui" else "u4"
-            )
-        case 9:
-            return value.tolist()
-        case _:
-            return np.ma.masked_array(value) if rng.random() < 0.5 else value.view(np.memmap)
+    def changed() -> np.ndarray:
+        copy = value.copy()
+        if copy.size and copy.dtype.kind == "u":
+            copy.flat[int(rng.integers(copy.size))] = int(rng.integers(1 << 8))
+        return copy
+
+    integer = value.dtype if value.dtype.kind in "ui" else np.dtype("u4")
+    others: list[Callable[[], Any]] = [
+        lambda: value.astype(">u4") if value.dtype.kind == "u" else value[..., None],
+        lambda: value[..., : int(rng.integers(value.shape[-1] + 1))],
+        lambda: value[None, ...],
+        lambda: np.broadcast_to(value, (int(rng.choice([0, 2, 3])), *value.shape)),
+        lambda: np.zeros(value.shape, str(rng.choice(_DTYPES))),
+        lambda: value.T,
+        lambda: value[::-1],
+        changed,
+        lambda: rng.integers(0, 1 << 8, value.shape, np.uint8).astype(integer),
+        value.tolist,
+        lambda: np.ma.masked_array(value) if rng.random() < 0.5 else value.view(np.memmap),
+    ]
+    return others[int(rng.integers(len(others)))]()
 
 
 def _other(value: Any, rng: Random) -> Any:

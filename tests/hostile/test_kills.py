@@ -127,7 +127,7 @@ def survives(work: Work, folder: Path, kills: int, rng: np.random.Generator) -> 
     whole.mkdir()
     cut.mkdir()
     start = time.monotonic()
-    wanted = _ended(work, whole)
+    expected = _ended(work, whole)
     seconds = time.monotonic() - start
     done = 0
     while done < kills:
@@ -135,13 +135,13 @@ def survives(work: Work, folder: Path, kills: int, rng: np.random.Generator) -> 
         printed = _killed(work, cut, float(rng.uniform(0, seconds)), everything)
         done += printed is None
         if work.finished and (cut / work.finished).exists():
-            assert work.result("", cut) == wanted, f"{work.finished} looks whole after kill {done} and is not"
+            assert work.result("", cut) == expected, f"{work.finished} looks whole after kill {done} and is not"
             (cut / work.finished).unlink()
         elif printed is not None:
-            assert work.result(printed, cut) == wanted, f"the work ends with something else after kill {done}"
+            assert work.result(printed, cut) == expected, f"the work ends with something else after kill {done}"
             shutil.rmtree(cut)
             cut.mkdir()
-    assert _ended(work, cut) == wanted
+    assert _ended(work, cut) == expected
     if work.finished:
         assert {path.name for path in cut.iterdir()} == {path.name for path in whole.iterdir()}
 

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from threading import Thread
 
 import pytest
 from sptc.errors import FileError
@@ -73,17 +72,6 @@ def test_a_device_stays_one(tmp_path: Path) -> None:
     assert (before.st_ino, before.st_rdev, before.st_mode) == (after.st_ino, after.st_rdev, after.st_mode)
     with pytest.raises(FileError, match=r"^/dev/full cannot be written \(No space left on device\)$"):
         write_whole(Path("/dev/full"), b"too much")
-
-
-def test_a_pipe_is_written_to(tmp_path: Path) -> None:
-    pipe, read = tmp_path / "pipe", []
-    os.mkfifo(pipe)
-    reader = Thread(target=lambda: read.append(pipe.read_bytes()))
-    reader.start()
-    write_whole(pipe, b"through")
-    reader.join()
-    assert read == [b"through"]
-    assert pipe.is_fifo()
 
 
 @pytest.mark.parametrize("name", ["-", "/dev/stdout"])

@@ -193,10 +193,6 @@ def test_sm_103_has_no_integers_in_tensor_memory() -> None:
         )
 
 
-SPARSE_4_BITS = "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::{}.block_scale.scale_vec::4X"
-SPARSE_MXF4 = "tcgen05.mma.sp.cta_group::1.kind::mxf4.block_scale"
-
-
 def test_dense_forms_that_are_not_modelled() -> None:
     for text in (
         "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64",

@@ -135,8 +135,8 @@ REFUSED = [
 
 
 def test_refused() -> None:
-    for text, wanted, flipped, message in REFUSED:
-        opcode, descriptor = _first(text, **wanted)
+    for text, expected, flipped, message in REFUSED:
+        opcode, descriptor = _first(text, **expected)
         value = encode_instruction_descriptor(opcode, descriptor)
         assert decode_instruction_descriptor(opcode, value) == descriptor
         with pytest.raises(OperandError) as caught:

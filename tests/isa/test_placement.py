@@ -156,8 +156,8 @@ def test_tcgen05(opcode: Opcode, i: Instruction, rng: np.random.Generator) -> No
         assert {key.split()[0] for key in found.unknown} <= {"a", "scale_b"}
         makers["metadata"] = partial(metadata_map, layout, i, sparsity_selector, 0)
         in_tensor = {place.operand: place for place in found.operands if place.memory is Memory.TENSOR}
-        wanted = {"a", "d", *(["metadata"] if i.sparse else []), *(["scale_a", "scale_b"] if i.scale_size else [])}
-        assert in_tensor.keys() | {key.split()[0] for key in found.unknown} == wanted
+        expected = {"a", "d", *(["metadata"] if i.sparse else []), *(["scale_a", "scale_b"] if i.scale_size else [])}
+        assert in_tensor.keys() | {key.split()[0] for key in found.unknown} == expected
         assert [place.operand for place in found.operands if place.memory is Memory.SHARED] == ["a", "b"]
         for place in found.operands:
             assert_every_bit_once(place)

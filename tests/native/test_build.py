@@ -56,8 +56,8 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_source_is_written(sources: Path) -> None:
     here = Path(__file__).parents[2] / "native"
     written = {path.relative_to(sources).as_posix() for path in sources.rglob("*") if path.is_file()}
-    wanted = {p.relative_to(here).as_posix() for p in here.rglob("*") if p.is_file() and "__pycache__" not in p.parts}
-    stored = {name for name in wanted if not name.endswith(".py")}
+    expected = {p.relative_to(here).as_posix() for p in here.rglob("*") if p.is_file() and "__pycache__" not in p.parts}
+    stored = {name for name in expected if not name.endswith(".py")}
     assert written == stored | {GENERATED} == {str(name) for name in files()}
     assert GENERATED not in stored
     assert (sources / GENERATED).read_text(encoding="utf-8") == header()
@@ -177,15 +177,15 @@ def test_what_must_be_written_of_block_scales() -> None:
     for instruction in (i for i in every_instruction() if i.scale_size):
         text = str(instruction).replace(f".scale_vec::{instruction.scale_size}X", "")
         try:
-            wanted = str(parse(text))
+            expected = str(parse(text))
         except InstructionError:
-            wanted = ""
+            expected = ""
         try:
             with opened(text, instruction.architectures[0]) as handle:
                 found = handle.text
         except RefusedError:
             found = ""
-        assert found == wanted, text
+        assert found == expected, text
         assert bool(found) == (instruction.kind != "mxf4nvf4")
 
 

@@ -102,7 +102,7 @@ def test_undefined_metadata(policy: str, rng: np.random.Generator) -> None:
         np.testing.assert_array_equal(decoded, nibbles)
         np.testing.assert_array_equal(defined, np.isin(nibbles, [*instruction.rule.legal]))
         try:
-            wanted = file.run("golden")
+            expected = file.run("golden")
         except MetadataError as error:
             with pytest.raises(RefusedError) as caught:
                 run_file(file)
@@ -110,7 +110,7 @@ def test_undefined_metadata(policy: str, rng: np.random.Generator) -> None:
             assert (str(caught.value), caught.value.status) == (f"{said}.", 11)
             refused += 1
         else:
-            np.testing.assert_array_equal(run_file(file), wanted)
+            np.testing.assert_array_equal(run_file(file), expected)
     assert refused > 30
 
 

@@ -61,13 +61,13 @@ def random_case(opcode: Opcode, rng: Random, **fixed: Any) -> Case:
         for place, (name, fmt) in enumerate((("a", i.a), ("b", i.b))):
             if options.get(f"transpose_{name}") and fmt.name == "tf32":
                 swizzles[place] = "128B with 32B atoms"
-        wanted = {name: getattr(i, name) for name in ("m", "n", "satfinite")}
-        wanted |= {name: getattr(i, name).name for name in "abd"}
-        wanted |= {"scale_format": i.scale_format.name} if i.scale_format else {}
+        expected = {name: getattr(i, name) for name in ("m", "n", "satfinite")}
+        expected |= {name: getattr(i, name).name for name in "abd"}
+        expected |= {"scale_format": i.scale_format.name} if i.scale_format else {}
         try:
             return case(
                 str(opcode), rng, a_in="tensor" if in_tensor else "shared", swizzles=(swizzles[0], swizzles[1]),
-                options=options, any_nibble=bool(rng.integers(2)), **wanted,
+                options=options, any_nibble=bool(rng.integers(2)), **expected,
             )  # fmt: skip
         except OperandError:  # what no source states, or the widest A beside other operands
             continue
@@ -112,14 +112,14 @@ def numbers_of(one: Case) -> dict[str, int]:
 
 def agree(one: Case, arguments: dict[str, Any], kernels: str = "") -> bool:
     """Hold the library against the golden model; tell whether the instruction was computed."""
-    wanted = outcome(one.run, **arguments)
+    expected = outcome(one.run, **arguments)
     found = outcome(run_tensor, text=one.text, kernels=kernels, **{**one.arguments, **arguments})
-    if isinstance(wanted, str) or isinstance(found, str):
-        assert isinstance(wanted, str), found
-        assert isinstance(found, str), wanted
-        assert found == wanted or wanted.startswith("descriptor ")
+    if isinstance(expected, str) or isinstance(found, str):
+        assert isinstance(expected, str), found
+        assert isinstance(found, str), expected
+        assert found == expected or expected.startswith("descriptor ")
         return False
-    np.testing.assert_array_equal(found, wanted, f"{one.text} with {one.instruction}")
+    np.testing.assert_array_equal(found, expected, f"{one.text} with {one.instruction}")
     return True
 
 
@@ -199,8 +199,8 @@ def test_many_images(text: str, threads: int, rng: Random) -> None:
     tmem, smem = (np.stack([one.arguments[name]] * 7, axis) for name in ("tmem", "smem"))
     smem[..., ::3] ^= rng.integers(0, 2, smem[..., ::3].shape, dtype=np.uint8)
     given_images = {**one.arguments, "tmem": tmem, "smem": smem}
-    wanted = one.run(tmem=tmem, smem=smem)
-    np.testing.assert_array_equal(run_tensor(text, threads, **given_images), wanted)
+    expected = one.run(tmem=tmem, smem=smem)
+    np.testing.assert_array_equal(run_tensor(text, threads, **given_images), expected)
     images = {"tmem": tmem, "smem": smem}
     if pair:
         images = {name: np.ascontiguousarray(np.moveaxis(image, 0, 1)) for name, image in images.items()}

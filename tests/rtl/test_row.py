@@ -285,7 +285,7 @@ def test_flags_follow_the_rule_and_results_do_not(simulate: Callable, rng: Rando
         for code, found in of_rule.items():
             d, illegal = found[number]
             broken = [nibble not in RULES[code.name.lower()].legal for nibble in nibbles]
-            wanted = sum(flag << chunk for chunk, flag in enumerate(broken)) if step >> sparse_bit & 1 else 0
-            assert illegal == wanted
+            expected = sum(flag << chunk for chunk, flag in enumerate(broken)) if step >> sparse_bit & 1 else 0
+            assert illegal == expected
             if code is not RuleCode.PLAIN or not exchanged:
                 assert d == of_rule[RuleCode.ORDERED][number][0]

@@ -75,11 +75,11 @@ def test_a_unit_is_drawn_as_it_is_built(config: CoreConfig, monkeypatch: pytest.
     for line in words:
         if found := re.fullmatch(r"(\d+) x \((\d+) x \2 bits\)", line):
             multipliers[int(found[2])] += int(found[1])
-    wanted: Counter[int] = Counter()
+    expected: Counter[int] = Counter()
     for key, count in built.items():
         if key[0] == "SlotMultiplier":
-            wanted[int(str(key[1]))] += count
-    assert multipliers == wanted
+            expected[int(str(key[1]))] += count
+    assert multipliers == expected
     shifters = sum(count for key, count in built.items() if key[0] == "AlignmentShifter")
     drawn = pairwise(words)
     of_products = sum(int(line.split()[0]) for line, after in drawn if after == "shifted right")

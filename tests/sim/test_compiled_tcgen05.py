@@ -51,8 +51,8 @@ def assert_flags(made: Case, of_panels: np.ndarray) -> None:
         assert not of_panels.any()
         return
     assert i.rule
-    wanted = ~np.isin(made.nibbles, sorted(i.rule.legal)).reshape(made.ctas, -1, i.chunks)
-    assert (of_panels[..., : i.chunks] == wanted[:, None]).all()
+    expected = ~np.isin(made.nibbles, sorted(i.rule.legal)).reshape(made.ctas, -1, i.chunks)
+    assert (of_panels[..., : i.chunks] == expected[:, None]).all()
     assert not of_panels[..., i.chunks :].any()
 
 
@@ -74,8 +74,8 @@ def test_bits(hardware: CompiledTcgen05, opcode: Opcode, seed: int) -> None:
         )  # fmt: skip
         add = bool(rng.integers(2))
         found = run(hardware, made, [command_of(hardware, made, enable_input_d=add), COMMIT])
-        wanted = made.expected(None if add else np.zeros_like(made.c)).reshape(found.tmem.shape)
-        assert (found.tmem == wanted).all(), (made.instruction, flags, in_tensor)
+        expected = made.expected(None if add else np.zeros_like(made.c)).reshape(found.tmem.shape)
+        assert (found.tmem == expected).all(), (made.instruction, flags, in_tensor)
         assert_flags(made, found.illegal[0])
         assert found.arrivals.tolist() == [1] * made.ctas
 
@@ -104,15 +104,15 @@ def test_instructions_of_all_kinds_behind_each_other(hardware: CompiledTcgen05, 
     opcodes = [opcode for opcode in OPCODES if opcode.cta_group == ctas]
     for _ in range(6):
         tmem, smem = random_memories(ctas, rng)
-        wanted, commands = tmem, []
+        expected, commands = tmem, []
         for _ in range(20):
             told = random_instruction(hardware.config, opcodes[int(rng.integers(len(opcodes)))], rng)
-            memories = (wanted, smem) if ctas == 2 else (wanted[0], smem[0])
-            wanted = told.run(*memories).reshape(tmem.shape)
+            memories = (expected, smem) if ctas == 2 else (expected[0], smem[0])
+            expected = told.run(*memories).reshape(tmem.shape)
             commands += [told.command, *([COMMIT] * int(rng.integers(3)))]
         pattern = rng.integers(0, 4, 997, np.uint8) if rng.integers(2) else None
         found = hardware.run(commands, tmem, smem, pattern)
-        assert (found.tmem == wanted).all()
+        assert (found.tmem == expected).all()
         assert found.arrivals.tolist() == [commands.count(COMMIT)] * ctas
         assert not found.undefined.any()
 
@@ -123,15 +123,15 @@ def test_accumulators_that_share_columns_with_those_before(hardware: CompiledTcg
     rng = np.random.default_rng(seed)
     opcodes = [opcode for opcode in OPCODES if opcode.cta_group == ctas]
     tmem, smem = random_memories(ctas, rng)
-    wanted, start, commands = tmem, 64, []
+    expected, start, commands = tmem, 64, []
     for distance in (0, 0, -7, 7, 8, -8, 1, -1, *rng.integers(-9, 10, 8).tolist()):
         told = random_instruction(hardware.config, opcodes[int(rng.integers(len(opcodes)))], rng, 32)
         start = int(np.clip(start + distance, 8, 200))
         arguments: dict[str, Any] = told.arguments | {"d": start, "enable_input_d": True}
         commands.append(CtaCommand(told.command.fields | {"d_column": start, "add": 1}, told.command.n))
-        memories = (wanted, smem) if ctas == 2 else (wanted[0], smem[0])
-        wanted = replace(told, arguments=arguments, command=commands[-1]).run(*memories).reshape(tmem.shape)
-    assert (hardware.run(commands, tmem, smem).tmem == wanted).all()
+        memories = (expected, smem) if ctas == 2 else (expected[0], smem[0])
+        expected = replace(told, arguments=arguments, command=commands[-1]).run(*memories).reshape(tmem.shape)
+    assert (hardware.run(commands, tmem, smem).tmem == expected).all()
 
 
 def test_what_is_undefined_is_flagged(hardware: CompiledTcgen05, seed: int) -> None:

@@ -256,7 +256,7 @@ def check_cycles(text: str, hardware: CompiledWarpgroup, rng: Random) -> None:
     operands = operands_of(instruction, rng).held
     law = timing(instruction, "sm_90")
     assert law
-    for after, wanted, figure, tolerance in (
+    for after, expected, figure, tolerance in (
         (False, ROWS[text][8, 8], law.interval, 0.2),
         (True, ROWS[text][1, 1], law.latency, 1),
     ):
@@ -267,7 +267,7 @@ def check_cycles(text: str, hardware: CompiledWarpgroup, rng: Random) -> None:
         _, answers = hardware.run_beside([], [told] * WARPS)
         for of_array in answers:
             assert (of_array[-1].taken - of_array[7].taken) / 32 == figure, text
-            assert figure == pytest.approx(wanted, abs=tolerance)
+            assert figure == pytest.approx(expected, abs=tolerance)
 
 
 def test_wgmma_goes_first(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:

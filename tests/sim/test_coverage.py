@@ -285,8 +285,8 @@ def test_scales_of_a_step(code: int, label: str) -> None:
     coverage = sample(Case(MXF8, {0: 1.0}, {0: 1.0}, scale_a={0: code}))
     other = set() if label == "NaN" else {"B, whole step, 1"}
     assert reached(coverage, "ue8m0 scales of a step") == {f"A, whole step, {label}"} | other
-    wanted = {"some product"} if label == "NaN" else set()
-    assert reached(coverage, "ue8m0 NaN over a whole step") == wanted
+    expected = {"some product"} if label == "NaN" else set()
+    assert reached(coverage, "ue8m0 NaN over a whole step") == expected
 
 
 def test_causes_of_nan_beside_a_scale() -> None:

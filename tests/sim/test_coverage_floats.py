@@ -80,7 +80,7 @@ def test_special_cases(case: Case, wanted: set[str]) -> None:
 
 
 def test_every_special_case_has_a_step() -> None:
-    assert {case for _, wanted in SPECIALS for case in wanted} == {*CASES}
+    assert {case for _, expected in SPECIALS for case in expected} == {*CASES}
 
 
 TOP16, TOP32 = 65504.0, float(FORMATS["f32"].maximum)
@@ -132,7 +132,7 @@ def test_every_reachable_rounding_has_a_step(result: str) -> None:
     text = {"f16": HALF, "f32": BF16, "e8m13": FP8}[result]
     config = PRESETS[PRESET_OF[text]]
     group = StepCoverage(config).coverage[config.name, f"rounding to {result}"]
-    found = {event for case, wanted in ROUNDINGS if case.text == text for event in wanted or ()}
+    found = {event for case, expected in ROUNDINGS if case.text == text for event in expected or ()}
     assert {name.partition(", ")[2] for name in group.missing()} == found
 
 

@@ -53,8 +53,8 @@ def test_four_bit_by_two_eight_bit_instructions(rng: Random, i: Instruction) -> 
         given = matrices(i, SHAPE, kind, rng)
         got = emulation.run(golden("sm_90", calls), i, given)
         np.testing.assert_array_equal(got, multiply(i, "sm_90", given), err_msg=kind)
-        wanted = (i.a.name.replace("4", "8"), i.b.name.replace("4", "8"), i.k // 2, False)
-        assert [(part.a.name, part.b.name, part.k, part.satfinite) for part in calls] == [wanted, wanted]
+        expected = (i.a.name.replace("4", "8"), i.b.name.replace("4", "8"), i.k // 2, False)
+        assert [(part.a.name, part.b.name, part.k, part.satfinite) for part in calls] == [expected, expected]
 
 
 @pytest.mark.parametrize(

@@ -48,9 +48,9 @@ def test_every_mma_is_the_golden_models(rng: Random, arch: str) -> None:
         selector = int(rng.integers(i.sparsity_selectors))
         given = random_operands(i, kind, 2, rng, sparsity_selector=selector, any_nibble=True)
         operands = gather_warp(i, given.held)
-        wanted = multiply(i, arch, operands)
+        expected = multiply(i, arch, operands)
         got = backend("rtl").multiply(i, arch, operands).d
-        np.testing.assert_array_equal(got, wanted, err_msg=f"{i}, {kind}, {arch}")
+        np.testing.assert_array_equal(got, expected, err_msg=f"{i}, {kind}, {arch}")
 
 
 def matrices(i: Instruction, shape: tuple[int, int, int], kind: str, rng: Random) -> MatrixOperands:

@@ -146,10 +146,10 @@ def test_every_operation(rng: Random, tmp_path: Path) -> None:
     reference = CompiledComponent(other, tmp_path / "verilated.so")
     vectors = np.zeros(COUNT, port_dtype(reference.inputs))
     vectors["step"] = given
-    wanted = reference.run(vectors)["result"]
-    got = computed(tmp_path / "lanes.so", given, wanted.shape[1])
-    assert wanted.any(axis=1).all()
-    np.testing.assert_array_equal(got, wanted)
+    expected = reference.run(vectors)["result"]
+    got = computed(tmp_path / "lanes.so", given, expected.shape[1])
+    assert expected.any(axis=1).all()
+    np.testing.assert_array_equal(got, expected)
 
 
 def test_what_it_cannot_write_is_said(tmp_path: Path) -> None:

@@ -86,11 +86,11 @@ def test_an_interruption_leaves_nothing(own_cache: Path, tmp_path: Path, monkeyp
 
 
 def test_many_at_once(own_cache: Path) -> None:
-    wanted: dict[str, Request] = {
+    expected: dict[str, Request] = {
         f"{n} {name}": (replace(nands(n), name=name), Recipe()) for n in (1, 2) for name in "ab"
     }
     told: list[tuple[int, int]] = []
-    found = measure_all(wanted, 2, lambda done, total: told.append((done, total)))
+    found = measure_all(expected, 2, lambda done, total: told.append((done, total)))
     gates = {name: measurement.amounts["gates"] for name, measurement in found.items()}
     assert gates == {"1 a": 1.0, "1 b": 1.0, "2 a": 2.0, "2 b": 2.0}
     assert told == [(0, 2), (1, 2), (2, 2)]

@@ -78,8 +78,8 @@ def test_toggles_are_those_of_a_netlist_that_is_stepped(words: int, glitches: bo
         simulator.settle(counted=counted)
         for stream, inputs in zip(streams, bits, strict=True):
             stream.step(inputs, counted=counted)
-        wanted = [[stream.values[net] for net in netlist.outputs["result"]] for stream in streams]
-        assert (unpacked(simulator.get(result)) == np.array(wanted)).all()
+        expected = [[stream.values[net] for net in netlist.outputs["result"]] for stream in streams]
+        assert (unpacked(simulator.get(result)) == np.array(expected)).all()
     assert simulator.cycles == (CYCLES - 3) * len(streams)
     toggles = sum((stream.toggles for stream in streams), Counter())
     assert {net: count for net, count in simulator.toggles.items() if count} == toggles

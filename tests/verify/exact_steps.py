@@ -85,9 +85,9 @@ def check_product(product: Product, i: Instruction, emulated: bool) -> tuple[int
     if isinstance(a, float) or isinstance(b, float):
         numbers = [x if isinstance(x, float) else float(np.sign(x[0])) for x in (a, b)]
         with np.errstate(invalid="ignore"):
-            wanted = float(np.float64(numbers[0]) * np.float64(numbers[1]))
-        np.testing.assert_equal(product.value, wanted)
-        return wanted
+            expected = float(np.float64(numbers[0]) * np.float64(numbers[1]))
+        np.testing.assert_equal(product.value, expected)
+        return expected
     found = a[0] * b[0], a[1] + b[1], a[2] + b[2]
     assert product.value == float(np.ldexp(float(found[0]), found[1]))
     return found
@@ -110,12 +110,12 @@ def check_selected(product: Product, i: Instruction, b: np.ndarray) -> None:
     elif product.selected.isdigit():
         assert product.b == b[int(product.selected)]
     else:
-        wanted = 0
+        expected = 0
         for place, word in enumerate(product.selected.split(" and ")):
             if half := re.fullmatch(r"half (\d+)", word):
                 row, upper = divmod(int(half[1]), 2)
-                wanted |= (int(b[row]) >> 16 * upper & 0xFFFF) << 16 * place
-        assert product.b == wanted
+                expected |= (int(b[row]) >> 16 * upper & 0xFFFF) << 16 * place
+        assert product.b == expected
     if product.nibble is not None and i.granularity and product.selected.isdigit():
         assert (
             product.chunk == product.element // i.granularity.stored == int(product.selected) // i.granularity.logical
@@ -131,9 +131,9 @@ def check_float_step(step: Step, i: Instruction, arch: str, scales: list[tuple[f
     special = [x for x in [*products, c] if isinstance(x, float)]
     if special or any(np.isnan(significand) for significand, _ in scales):
         with np.errstate(invalid="ignore"):
-            wanted = np.nan if any(np.isnan(s) for s, _ in scales) else float(np.sum(np.array(special)))
+            expected = np.nan if any(np.isnan(s) for s, _ in scales) else float(np.sum(np.array(special)))
         assert (step.e_max, step.total) == (None, None)
-        assert step.d == code_of(wanted, i.d.bits)
+        assert step.d == code_of(expected, i.d.bits)
         return
     numbers = [x for x in products if not isinstance(x, float)]
     if p.method is Method.GROUPED:
@@ -199,8 +199,8 @@ def check_trace(found: OutputTrace, i: Instruction, arch: str, operands: MatrixO
         total += c - (c >> 31 << 32)
         assert step.total == total
         assert (step.c, step.terms[0].kept) == (c, c - (c >> 31 << 32))
-        wanted = min(max(total, -(2**31)), 2**31 - 1) if i.satfinite else total
-        assert found.d == step.d == wanted & 0xFFFFFFFF
+        expected = min(max(total, -(2**31)), 2**31 - 1) if i.satfinite else total
+        assert found.d == step.d == expected & 0xFFFFFFFF
         return
     at = 0 if emulated else c
     assert found.added == (c if emulated else None)

@@ -105,12 +105,12 @@ def test_a_mismatch_is_remembered(tmp_path: Path) -> None:
 def test_as_many_shards_as_the_outputs_take() -> None:
     record = Record(SMALL, None, sample=False)
     sizes = [SMALL.shard(index).outputs for index in range(4)]
-    for wanted, count in ((1, 1), (sizes[0], 1), (sizes[0] + 1, 2), (sum(sizes[:3]), 3), (sum(sizes), 4)):
-        assert [shard.index for shard in campaign.unfinished(record, outputs=wanted)] == [*range(count)]
+    for expected, count in ((1, 1), (sizes[0], 1), (sizes[0] + 1, 2), (sum(sizes[:3]), 3), (sum(sizes), 4)):
+        assert [shard.index for shard in campaign.unfinished(record, outputs=expected)] == [*range(count)]
     for index in (0, 2):
         record.add(ShardResult(SMALL.shard(index), 0))
-    for wanted, left in ((1, []), (sizes[0] + 1, [1]), (sum(sizes[:3]), [1]), (sum(sizes), [1, 3])):
-        assert [shard.index for shard in campaign.unfinished(record, outputs=wanted)] == left
+    for expected, left in ((1, []), (sizes[0] + 1, [1]), (sum(sizes[:3]), [1]), (sum(sizes), [1, 3])):
+        assert [shard.index for shard in campaign.unfinished(record, outputs=expected)] == left
 
 
 def test_a_damaged_entry(tmp_path: Path) -> None:

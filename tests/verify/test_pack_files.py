@@ -39,9 +39,9 @@ def test_operands_come_back(text: str, rng: np.random.Generator) -> None:
         for sparsity_selector in range(i.sparsity_selectors):
             file = file_of(subject, arch, drawn.given, rng, sparsity_selector)
             found = given_of(file)
-            wanted = right.multiply(drawn.given)
-            assert (right.multiply(found) == wanted).all()
-            assert (file.matrix(file.run()) == wanted).all()
+            expected = right.multiply(drawn.given)
+            assert (right.multiply(found) == expected).all()
+            assert (file.matrix(file.run()) == expected).all()
             for name in ("c", "nibbles", "scale_a", "scale_b"):
                 codes = getattr(drawn.given.matrices, name)
                 assert codes is None or (getattr(found.matrices, name) == codes).all(), name
@@ -56,9 +56,9 @@ def test_wider_tiles_keep_their_first_columns(rng: np.random.Generator) -> None:
     ).instruction
     given = next(draw_candidates(i, right_model(i, "sm_120").numerics, rng, 3)).given
     wide = given.widened(40)
-    wanted, found = (right_model(i, "sm_120").multiply(each) for each in (given, wide))
+    expected, found = (right_model(i, "sm_120").multiply(each) for each in (given, wide))
     assert found.shape == (3, 16, 40)
-    assert (found[:, :, :8] == wanted).all()
+    assert (found[:, :, :8] == expected).all()
     assert (wide.matrices.b[0, :, 8:16] == given.matrices.b[1]).all()
     assert (wide.matrices.scale_b[2, 32:40] == given.matrices.scale_b[0]).all()
 

@@ -264,8 +264,8 @@ OUTPUTS = [
 
 
 def test_a_flipped_bit_of_d_in_tensor_memory(tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
-    for text, wanted, (cta, lane, column, bit), (row, of_row) in OUTPUTS:
-        file = tensor_memory_file(text, rng, **wanted)
+    for text, expected, (cta, lane, column, bit), (row, of_row) in OUTPUTS:
+        file = tensor_memory_file(text, rng, **expected)
         write(tmp_path / "file.npz", changed(file, (1, cta, lane, column, bit), (0, 0, 0, 0, 0)))
         (outcome,) = replay(tmp_path / "file.npz")
         first = outcome.first

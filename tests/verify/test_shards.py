@@ -28,7 +28,7 @@ Push = Callable[[Engine, NDArray], NDArray]
 
 def test_a_lap_visits_everything() -> None:
     plan = Plan(seed=1)
-    wanted = {
+    expected = {
         (PRESET_OF_ARCHITECTURE[arch], pair_of(i), str(i), distribution)
         for i in every_instruction()
         for arch in i.architectures
@@ -37,7 +37,7 @@ def test_a_lap_visits_everything() -> None:
     }
     shards = [plan.shard(index) for index in range(plan.lap)]
     found = Counter((s.preset, s.pair, str(s.instruction), s.distribution) for s in shards)
-    assert found.keys() == wanted
+    assert found.keys() == expected
     of_pairs = Counter((s.preset, s.pair) for s in shards)
     assert max(of_pairs.values()) == min(of_pairs.values())
     for pair in of_pairs:
@@ -45,7 +45,7 @@ def test_a_lap_visits_everything() -> None:
         assert max(counts) - min(counts) <= 1
     assert {s.preset for s in shards[:5]} == {*PRESET_OF_ARCHITECTURE.values()}
     assert {(s.preset, s.pair) for s in shards[: len(of_pairs)]} == of_pairs.keys()
-    assert {s.distribution for s in shards[: len(of_pairs)]} == {name for *_, name in wanted}
+    assert {s.distribution for s in shards[: len(of_pairs)]} == {name for *_, name in expected}
     assert all(s.arch in s.instruction.architectures for s in shards)
 
 
@@ -56,8 +56,8 @@ def test_four_laps_visit_every_architecture_and_both_kinds_of_nibbles() -> None:
     for text, kinds in ((F16, (False, True)), (S8, (False,))):
         i = parse(text)
         for distribution in distributions(i):
-            wanted = {(arch, i, distribution, kind) for arch in ARCHITECTURES for kind in kinds}
-            assert wanted <= found
+            expected = {(arch, i, distribution, kind) for arch in ARCHITECTURES for kind in kinds}
+            assert expected <= found
     assert not any(kind for *_, name, kind in found if name == "directed")
 
 

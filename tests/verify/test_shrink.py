@@ -164,14 +164,14 @@ def test_recordings_tell_the_least_exponent(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_every_family_and_type_was_recorded() -> None:
     """Of wgmma with fp8 one pair of each result: its floor is below whatever a product reaches."""
-    wanted = {
+    expected = {
         _names(i)
         for i in every_instruction()
         if "sm_90" in i.architectures
         and not i.a.is_integer
         and not (i.family == "wgmma" and i.container_bits == 8 and (i.a.name, i.b.name) != ("e5m2", "e5m2"))
     }
-    assert wanted <= {_names(read(path).instruction) for path in RECORDED}
+    assert expected <= {_names(read(path).instruction) for path in RECORDED}
 
 
 def test_tiles_have_two_products_at_most(rng: Random) -> None:
@@ -203,10 +203,10 @@ def test_what_cannot_differ_does_not(instruction: Instruction, arch: str, rng: n
     right = right_model(instruction, arch)
     same = [neighbour for neighbour in neighbours_of(instruction, arch) if neighbour.same]
     for drawn in draw_candidates(instruction, right.numerics, rng, 2):
-        wanted = right.multiply(drawn.given)
+        expected = right.multiply(drawn.given)
         for neighbour in same:
             if drawn.given.elsewhere is not None or "selector" not in neighbour.name:
-                assert (neighbour.multiply(drawn.given) == wanted).all(), neighbour.name
+                assert (neighbour.multiply(drawn.given) == expected).all(), neighbour.name
 
 
 def test_every_architecture_is_asked_and_names_are_unique() -> None:

@@ -198,13 +198,13 @@ def test_a_register_file_of_wgmma(instruction: Instruction, rng: Random) -> None
     """Operands lie where the descriptors say and hold codes of the distribution; every way to hold them occurs."""
     distribution = "extreme" if instruction.a.is_integer else "tiny"
     majors = {True, False} if instruction.container_bits == 16 else {False}
-    wanted = {(name, swizzle) for name in "ab" for swizzle in ("none", "32B", "64B", "128B")}
-    wanted |= {(name, flag) for name in "ab" for flag in majors | {True, False}}
-    wanted |= {("d", True), ("d", False), ("a", "registers"), ("a", "memory"), ("spread", True)}
+    expected = {(name, swizzle) for name in "ab" for swizzle in ("none", "32B", "64B", "128B")}
+    expected |= {(name, flag) for name in "ab" for flag in majors | {True, False}}
+    expected |= {("d", True), ("d", False), ("a", "registers"), ("a", "memory"), ("spread", True)}
     seen: set[tuple[str, object]] = set()
     # 60 files at least, and then until chance has shown every way, which takes more than 300 once in a million times.
     for number in range(300):
-        if number >= 60 and seen >= wanted:
+        if number >= 60 and seen >= expected:
             break
         spread = number % 4 == 3
         file = random_register_file(instruction, "sm_90", distribution, 2, rng, spread=spread)
@@ -231,4 +231,4 @@ def test_a_register_file_of_wgmma(instruction: Instruction, rng: Random) -> None
             seen |= {(name, descriptor.swizzle.name), (name, bool(transposed)), (name, bool(descriptor.base_offset))}
         seen |= {("d", file.scale_d), ("a", "registers") if file.a_descriptor is None else ("a", "memory")}
         assert file.run().shape == file.c.shape
-    assert seen == wanted
+    assert seen == expected

@@ -67,12 +67,12 @@ def check(name: str, rng: np.random.Generator, cases: int, rows: int, columns: i
     text, arch = SUBJECTS[name]
     i = parse(text)
     operands = part(tiles_of(i, arch, rng, cases), slice(None), rows, columns)
-    wanted = multiply(i, arch, operands)
+    expected = multiply(i, arch, operands)
     count = 0
-    for first in range(0, len(wanted), 8):
+    for first in range(0, len(expected), 8):
         few = part(operands, slice(first, first + 8), rows, columns)
         for place, found in zip(np.ndindex(*few.c.shape), golden_traces(i, arch, few), strict=True):
-            assert found.d == wanted[first + place[0], place[1], place[2]]
+            assert found.d == expected[first + place[0], place[1], place[2]]
             check_trace(found, i, arch, few, place)
             count += 1
     return count

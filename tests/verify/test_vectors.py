@@ -207,12 +207,12 @@ def test_a_unit_takes_decoded_steps(preset: str, rng: np.random.Generator) -> No
             context.set(stage.wide, config.elements[view.control.a].wide)
             context.set(stage.rule, view.control.rule)
             await context.delay(1e-9)
-            wanted = unit.from_bits(decoded)
-            assert context.get(stage.stored) == wanted.a
-            assert context.get(stage.selects.as_value()) == wanted.selects.as_value().value
+            expected = unit.from_bits(decoded)
+            assert context.get(stage.stored) == expected.a
+            assert context.get(stage.selects.as_value()) == expected.selects.as_value().value
             for name in ("b", "c", "scale_a", "scale_b", "overflow"):
-                assert view[name] == wanted[name]
-            assert view.control.as_value().value == wanted.control.as_value().value
+                assert view[name] == expected[name]
+            assert view.control.as_value().value == expected.control.as_value().value
 
     simulator = Simulator(stage)
     simulator.add_testbench(bench)
