@@ -48,7 +48,7 @@ def needs(file: Path) -> frozenset[str]:
 
 
 def digest_of(file: Path) -> str:
-    """Return a digest of all that a test file could reach; comments and docstrings count only if it reads them."""
+    """Return a digest of the files that a test file could reach; comments count only if it reads them."""
     digest = hashlib.sha256()
     texts = [path.read_text(encoding="utf-8") for path in modules(file)]
     is_read = file.parent == TESTS or any(word in text for text in texts for word in _READS_DOCSTRINGS)

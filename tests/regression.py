@@ -58,7 +58,7 @@ class Outcome:
 
 
 def run(file: str, seed: int, options: list[str], *, again: bool) -> Outcome:
-    """Run one test file in a process of its own and keep what it gave: as JSON if all of it passed."""
+    """Run one test file in its own process and keep its result, as JSON if all tests passed."""
     sources = stamp(file, options)
     kinds = ("xml", "log", "failed", "part", "json", "cost")
     report, log, failed, part, passed, cost = (kept_in(file, kind) for kind in kinds)
@@ -118,17 +118,17 @@ def prove(jobs: int, *, again: bool) -> Outcome:
 
 
 def kept_in(file: str, kind: str) -> Path:
-    """Return where what a test file gave is kept."""
+    """Return the path of a test file's kept result."""
     return RESULTS / f"{file.replace('/', '-').removesuffix('.py')}.{kind}"
 
 
 def stamp(file: str, options: list[str]) -> str:
-    """Return what decides the outcome of a test file, as one word."""
+    """Return a digest of everything that decides the outcome of a test file."""
     return " ".join([digest_of(ROOT / file), *options])
 
 
 def kept(options: list[str]) -> Iterator[Outcome]:
-    """Yield what passed in an earlier run, of the files whose tests depend on nothing that has changed since."""
+    """Yield results of an earlier run that passed, for files whose dependencies have not changed."""
     for path in sorted(RESULTS.glob("*.json")):
         outcome = Outcome(**json.loads(path.read_text(encoding="utf-8")))
         if (ROOT / outcome.file).exists() and stamp(outcome.file, options) == outcome.sources:
@@ -143,7 +143,7 @@ def recorded() -> dict[str, Outcome]:
 
 
 def write_record(known: dict[str, Outcome], outcomes: list[Outcome], files: list[str]) -> None:
-    """Write the record anew, with what has passed since."""
+    """Rewrite the record with the files that have passed since."""
     known = known | {outcome.file: outcome for outcome in outcomes if not outcome.failed}
     lines = ",\n".join(json.dumps(asdict(known[file])) for file in files if file in known)
     (FOLDER / RECORD.name).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
@@ -177,7 +177,7 @@ def summary(outcomes: list[Outcome], missing: int) -> str:
 
 
 def main() -> int:
-    """Run what is left; return 1 if anything failed, 2 if another run holds the folder, 130 if interrupted."""
+    """Run the remaining files; return 1 if anything failed, 2 if another run holds the folder, 130 if interrupted."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes (default: all cores)")
     parser.add_argument("--seed", type=int, help="seed of the random tests (default: a new one)")

@@ -119,7 +119,7 @@ def place_shared(
 
 
 class Manual:
-    """Where operands lie in the tensor memory of a CTA; those of half of the lanes start at `lane`."""
+    """Addresses of operands in a CTA's tensor memory; operands of half of the lanes start at `lane`."""
 
     def __init__(self, opcode: Opcode, descriptor: InstructionDescriptor, lane: int) -> None:
         i = descriptor.instruction
@@ -196,7 +196,7 @@ def cut(rows: NDArray, ctas: int) -> NDArray:
 
 
 def is_padded(i: Instruction, fmt: Format) -> bool:
-    """Whether elements lie in memory as in :meth:`Instruction.padded_unit`, stated once more."""
+    """Tell whether elements are padded in memory, without :meth:`Instruction.padded_unit`."""
     return fmt.bits < 8 and "mxf4" not in i.kind
 
 
@@ -221,7 +221,7 @@ def descriptor_for(i: Instruction, options: dict[str, Any], rng: Random) -> Inst
 
 
 def containers(i: Instruction, codes: NDArray, fmt: Format, negated: bool) -> NDArray:
-    """Return codes with their signs flipped if asked for, in the containers of the golden model."""
+    """Return codes, with flipped signs if `negated`, in the containers of the golden model."""
     flipped = codes ^ (1 << fmt.bits + fmt.ignored_low_bits - 1 if negated else 0)
     return (flipped << 2 * (is_padded(i, fmt) and fmt.bits == 4)).astype(CONTAINERS[i.container_bits])
 

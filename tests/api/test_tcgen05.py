@@ -17,7 +17,7 @@ OUTPUTS = 1_000_000
 
 
 def check_form(opcode: Opcode, m: int, a_in: str, largest: bool, rng: Random) -> int:
-    """Compare all of tensor memory after a random instruction; return its outputs, or 0 if A cannot be there."""
+    """Compare all of tensor memory after a random instruction; return its outputs, 0 if A cannot lie there."""
     kind, packed = KINDS[opcode.kind], "mxf4" in opcode.kind
     columns = [n for n in opcode.columns if not kind.scales or m > 64 * opcode.cta_group or n % 64 == 0]  # layout B
     n = columns[-1] if largest else int(rng.choice(columns))
@@ -116,7 +116,7 @@ def test_negation_of_spliced_halves(rng: Random) -> None:
 @pytest.mark.parametrize("head", [SP, SP2, DENSE, DENSE2])
 @pytest.mark.parametrize("kind", ["tf32", "f16", "f8f6f4", "i8"])
 def test_a_is_shifted(head: str, kind: str, rng: Random) -> None:
-    """D is that of A as it was; then each lane of A's columns has what the next one had, but for the last of a warp."""
+    """D uses A before the shift; then each lane of A has the contents of the next one, except the last of a warp."""
     m = 128 if head == DENSE2 else 128 * int(head[-1])
     given = case(f"{head}.kind::{kind}.ashift", rng, m=m, n=64, a_in="tensor")
     expected = given.expected()

@@ -61,7 +61,7 @@ def test_every_mma_of_a_warp(arch: str, rng: Random) -> None:
 
 @pytest.mark.regression
 def test_wgmma_on_images_of_any_size(rng: Random) -> None:
-    """Of no whole number of units of memory, and of more than descriptors address; cycles of one and of two."""
+    """Images of odd size and beyond what descriptors address; cycles of one tile and of two."""
     i = parse(WGMMA)
     file = file_of(i, "sm_90", 2, rng)
     words = 1 << 16

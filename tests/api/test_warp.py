@@ -352,7 +352,7 @@ def test_many_tiles_are_what_few_are(text: str, rng: Random) -> None:
 
 @pytest.mark.parametrize("text", [DENSE, PLAIN, HALF_BYTES, SCALED, MXF8])
 def test_tiles_are_what_a_chain_of_instructions_gives(text: str, rng: Random) -> None:
-    """Models compute 2 x 3 tiles with two steps as one product; a back end that is no model executes each."""
+    """The model computes 2 x 3 tiles with two steps as one product; other back ends execute each."""
     batch, rows, columns, steps = 2, 2, 3, 2
     _, drawn = prepared(text, batch * rows * columns * steps, rng)
     selector, options = drawn.pop("selector"), {"arch": drawn.pop("arch")}

@@ -1,4 +1,4 @@
-"""Items and random blocks: nothing is left out that the hardware could get wrong, and what hides faults is reached."""
+"""Random items and blocks: they reach every input that the hardware could get wrong."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Benches on hardware that answers nonsense: none may pass. Its tops are small, so that they are built in seconds."""
+"""Benches on hardware with wrong results: none may pass. Its tops are small, so that they are built in seconds."""
 
 import gc
 from collections.abc import Iterator
@@ -74,7 +74,7 @@ RESULTS = """<testsuites><testsuite><testcase name="right"/>
 
 
 def test_failures_of_a_run(tmp_path: Path) -> None:
-    """Of a simulator that writes results, writes none, or has run no test."""
+    """A simulator that writes failures, no results, or results without a test."""
     written: list[str] = []
     runner: Any = SimpleNamespace(test=lambda results_xml, **_: [Path(results_xml).write_text(w) for w in written])
     bench = Bench(Settings("tiny", "row", 1), tmp_path, runner, writes_waves=False)

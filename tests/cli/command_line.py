@@ -22,7 +22,7 @@ from sptc.cli import main
 
 
 class CommandLine:
-    """Calls of a command (of any, if `command` is empty), and what they print."""
+    """Calls a command (any, if `command` is empty) and captures its output."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], command: str = "") -> None:
         self.capsys, self.command = capsys, command
@@ -51,7 +51,7 @@ class CommandLine:
         return json.loads(self.text(*words, "--json", status=status), parse_constant=refuse)
 
     def refuses(self, *words: object, message: str) -> None:
-        """Status 2, one line of standard error that has the message, and no new file; three dots stand for any text."""
+        """Check for status 2, one line of error with the message, and no new file; ``...`` matches any text."""
         self.capsys.readouterr()
         before = {*Path().iterdir()}
         status = self.status(*words)

@@ -270,7 +270,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 def test_an_interrupted_campaign_resumes(
     sign: signal.Signals, whole: list[dict[str, Any]], tmp_path: Path, cli: CommandLine
 ) -> None:
-    """Twice, at any point; then the shards are those of a campaign that never was. No worker outlives its parent."""
+    """Interrupted twice at any point, it gives the shards of an uninterrupted one. No worker survives."""
     words = (*SMALL, "--shards", 400, "--state", tmp_path)
     for least in (30, 120):
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

@@ -1,4 +1,4 @@
-"""No proof asks the hardware what is right: of ``rtl`` it sees components, their ports and the configuration alone."""
+"""Proofs take no specification from the hardware: of ``rtl`` they import only components, ports and configurations."""
 
 import ast
 import inspect

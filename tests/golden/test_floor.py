@@ -34,7 +34,7 @@ class Directed:
 
 
 def directed(arch: str, d: str) -> Iterator[Directed]:
-    """Yield the last product that is kept and the first that is lost, without an accumulator and beside one."""
+    """Yield the smallest kept product and the largest lost one, without an accumulator and beside one."""
     alone, beside = LAST[arch][d]
     if d == "f32":  # truncated: anything below the least subnormal takes it away
         for last, c in ((alone, 0), (beside, 1)):
@@ -60,7 +60,7 @@ def instructions(arch: str) -> list[Instruction]:
 
 
 def code(i: Instruction, value: float) -> int:
-    """Return what a container holds; bf16 and tf32 are the upper part of an f32."""
+    """Return the code in a container; bf16 and tf32 are the upper part of an f32."""
     if i.a.name == "f16":
         return int(np.float16(value).view(np.uint16))
     word = int(np.float32(value).view(np.uint32))

@@ -1,4 +1,4 @@
-"""Parameters that no architecture has: the golden model takes them as it takes its own."""
+"""The golden model with parameters that no architecture has."""
 
 import math
 from dataclasses import replace
@@ -23,7 +23,7 @@ KEPT: dict[Rounding, tuple[Format, bool]] = {
 
 
 def rounded(value: float, fmt: Format, nearest: bool) -> float:
-    """Round with fractions: no float rounds anything here."""
+    """Round exact fractions, without floating point."""
     exact = Fraction(value)
     exponent = max(math.frexp(value)[1] - 1, fmt.minimum_exponent)
     last = Fraction(2) ** (exponent - fmt.fraction_bits)

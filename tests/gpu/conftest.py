@@ -1,4 +1,4 @@
-"""Machines with a GPU, without one, and with another."""
+"""A machine with a GPU, without one, or with one of another architecture."""
 
 import sys
 from collections.abc import Callable, Iterator

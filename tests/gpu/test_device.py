@@ -1,4 +1,4 @@
-"""Back end "cuda" on a stand-in for a GPU: what reaches it and what comes back; and machines that cannot."""
+"""Back end "cuda" on a fake GPU: launches and results; and machines that cannot run it."""
 
 import gzip
 import json

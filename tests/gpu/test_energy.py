@@ -183,7 +183,7 @@ def gpu(machine: Callable, monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
 
 
 def test_energy_of_a_kept_product(gpu: FakeGpu, rng: Random) -> None:
-    """Whatever the rest of the GPU takes meanwhile, more and more."""
+    """The result does not depend on the growing power of the rest of the GPU."""
     found = [*Meter(44, 1.0).measure([Work(LOOP, "normal", "normal")] * 8, rng)]
     assert len(found) == 8
     for one in found:

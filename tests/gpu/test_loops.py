@@ -60,7 +60,7 @@ def test_operands_in_turn() -> None:
 
 
 def test_what_goes_round() -> None:
-    """As many instructions as a group has, on the accumulators in turn, between the label and the branch."""
+    """Between label and branch stand the instructions of a group, on the accumulators in turn."""
     for loop in (Loop(SPARSE, 4, accumulators=3, group=7), Loop(WGMMA, 4, group=5, pending=1)):
         text = kernel([loop], "sm_90")
         assert f".visible .entry {ENTRY}(" in text
@@ -99,7 +99,7 @@ SIZES = (8, 24, 256)
 
 
 def launches(instruction: Instruction) -> list[Immediates]:
-    """Return immediate operands at both ends of what there is."""
+    """Return immediate operands at both ends of their range."""
     if instruction.family == "mma":
         scale_ids = (0, 1, 0, 3) if instruction.scale_size else (0, 0, 0, 0)
         return [Immediates(selector, scale_ids) for selector in {0, instruction.sparsity_selectors - 1}]
@@ -159,7 +159,7 @@ def test_what_a_kernel_of_a_warpgroup_says() -> None:
 
 
 def test_cycles_of_a_tensor_core(machine: Callable) -> None:
-    """What a run takes beside its rounds is not in it; warps that share a tensor core take turns."""
+    """The fixed cost of a run is excluded; warps that share a tensor core take turns."""
     machine()
     for warps, cycles in ((1, 24), (4, 24), (8, 12), (16, 6)):
         (found,) = measure(Loop(SPARSE, warps, group=32))

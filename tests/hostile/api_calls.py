@@ -1,4 +1,4 @@
-"""Calls of everything at the front door, right as they stand, each with its arguments by name."""
+"""Valid calls of every public function, each with its arguments by name."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ def _tcgen05() -> Call:
 
 
 def _packing() -> list[Call]:
-    """Return calls of what puts matrices into registers and memory, and takes them out again."""
+    """Return calls that pack matrices into registers and memory, and unpack them."""
     found = []
     for text in (
         "mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",

@@ -1,4 +1,4 @@
-"""Good files of every kind that a command reads, ways to spoil them, and files that are bad from the start."""
+"""Valid files of every kind that a command reads, ways to damage them, and files that were never valid."""
 
 import io
 import json
@@ -23,7 +23,7 @@ Random = np.random.Generator
 
 
 class Trap:
-    """What a pickle that is loaded makes: a file that must never be."""
+    """A pickled object that creates a file when it is loaded; that file must never exist."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -33,7 +33,7 @@ class Trap:
 
 
 def good_files(folder: Path, rng: Random, liberty: Path, tensor_memory_file: Callable[..., object]) -> dict[str, bytes]:
-    """Return files by name, each of which some command takes."""
+    """Return valid files by name; some command reads each."""
     for family, name in (("mma.sp", "mma.npz"), ("wgmma", "wgmma.npz")):
         write(folder / name, next(read(path) for path in shipped() if path.name.startswith(family)))
     mma = subject_named("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
@@ -60,7 +60,7 @@ def good_files(folder: Path, rng: Random, liberty: Path, tensor_memory_file: Cal
 
 
 def spoiled(name: str, content: bytes, rng: Random) -> bytes:
-    """Return a file's bytes made wrong: as they lie, or behind the checksums that would tell."""
+    """Return the damaged bytes of a file, with or without corrected checksums."""
     draw = rng.random()
     if name.endswith(".npz") and draw < 0.7:
         return _spoiled_archive(content, rng)
@@ -70,7 +70,7 @@ def spoiled(name: str, content: bytes, rng: Random) -> bytes:
 
 
 def _spoiled_archive(content: bytes, rng: Random) -> bytes:
-    """Return an archive one of whose arrays is exchanged, spoiled, missing, doubled, or in the place of another."""
+    """Return an archive with one array exchanged, damaged, missing, doubled, or in place of another."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     names = sorted(members)

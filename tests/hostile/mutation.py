@@ -1,4 +1,4 @@
-"""Values, texts and bytes made wrong at random, by one generator, so that a seed repeats them."""
+"""Random mutations of values, texts and bytes by one generator, so that a seed repeats them."""
 
 import string
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ _DTYPES = tuple(_NAMES_OF_TYPES.split())
 
 
 class _Awkward:
-    """An object whose every answer is an error."""
+    """An object whose every method raises an error."""
 
     def __array__(self, *args: object, **words: object) -> np.ndarray:
         raise RuntimeError("no array")
@@ -91,7 +91,7 @@ def mutated_bytes(given: bytes, rng: Random) -> bytes:
 
 
 def mutated_value(value: Any, rng: Random) -> Any:
-    """Return something in place of an argument: near it, of its kind, or of another."""
+    """Return a replacement of an argument: a similar value, or one of the same or another type."""
     near: list[Callable[[], Any]] = []
     if isinstance(value, str):
         near = [lambda: mutated_text(value, rng)] * 4

@@ -1,4 +1,4 @@
-"""A million calls of the front door with wrong arguments: each gives a result or raises :class:`sptc.Error`."""
+"""A million calls of public functions with wrong arguments: each gives a result or raises :class:`sptc.Error`."""
 
 import warnings
 from typing import Any

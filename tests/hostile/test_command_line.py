@@ -1,4 +1,4 @@
-"""Ten thousand command lines of wrong words and spoiled files: an exit status, a sentence, and nothing else."""
+"""Ten thousand command lines with wrong words and damaged files: each ends with an exit status and one sentence."""
 
 import importlib.util
 import resource
@@ -67,7 +67,7 @@ _NAMES = ("missing", "/dev/full", "/proc/self/mem", "a\x00b", "\udcff")
 
 @contextmanager
 def limited() -> Iterator[None]:
-    """Bound memory of what runs inside, where more is an error; and its time, by an interruption."""
+    """Limit the memory of the body, by an error, and its time, by an interruption."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (held + MEMORY, before[1]))
@@ -103,7 +103,7 @@ class Lines:
         self.folder, self.files = folder, files
 
     def draw(self, rng: np.random.Generator) -> list[str]:
-        """Spoil files or words of a line, or both, and return the line."""
+        """Damage files or words of a line, or both, and return the line."""
         words = LINES[int(rng.integers(len(LINES)))].split()
         for name in self.files.keys() & set(words):
             content = self.files[name]

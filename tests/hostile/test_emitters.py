@@ -1,4 +1,4 @@
-"""Foreign names and texts in everything that is written: none of them becomes code, markup or a command."""
+"""Foreign names and texts in output files: none of them becomes code, markup or a command."""
 
 import argparse
 import dataclasses

@@ -34,7 +34,7 @@ print(unit.push(steps).tolist())
 
 @dataclass(frozen=True)
 class Work:
-    """A command that keeps what is done in a folder, which is its current one and holds its cache."""
+    """A command that stores finished work in its current folder, which also holds its cache."""
 
     words: tuple[str, ...]
     #: What it leaves, of what it printed and of the folder; equal for equal work.
@@ -48,7 +48,7 @@ class Work:
 
 
 def _rows(printed: str, name: str) -> list[dict[str, Any]]:
-    """Return rows of a report without times and what a cache changes."""
+    """Return rows of a report without times and fields that depend on the cache."""
     rows = json.loads(printed)[name]
     for row in rows:
         for part in (row, row.get("unit") or {}):
@@ -181,7 +181,7 @@ def _command(*words: str, room: int | None = None, **environment: str) -> "subpr
     ids=lambda words: words[0],
 )
 def test_a_full_disk(words: tuple[str, ...], tmp_path: Path, rng: np.random.Generator) -> None:
-    """One sentence that names the file, status 2, and no file that looks whole."""
+    """One sentence that names the file, status 2, and no file that looks complete."""
     source = tmp_path / "IN.npy"
     np.save(source, rng.standard_normal((512, 512)))
     given = [str(tmp_path / word) if word.startswith(("OUT", "IN")) else word for word in words]

@@ -1,4 +1,4 @@
-"""The user's cache: where it is, what is taken from it, and what happens where it cannot be written."""
+"""The user's cache: its location, which files are trusted, and a cache that cannot be written."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ def test_where_things_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A cache that is not there yet, under a mask that gives everybody every right."""
+    """A cache that does not exist yet, with a umask that grants all rights to everybody."""
     monkeypatch.setenv("SPTC_CACHE", str(tmp_path / "above" / "cache"))
     mask = os.umask(0)
     yield tmp_path / "above" / "cache"
@@ -80,7 +80,7 @@ def test_what_belongs_to_another_is_refused(place: Path, name: str) -> None:
 
 @pytest.mark.parametrize("where", ["/dev/null/cache", "/proc/sptc/cache"])
 def test_a_cache_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    """What is built stands elsewhere as long as this process does, and is built once there too."""
+    """Builds go to a temporary folder for the life of this process, and are made once there too."""
     monkeypatch.setenv("SPTC_CACHE", where)
     path = built("thing", _written)
     assert path.read_bytes() == b"built"

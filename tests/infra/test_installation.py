@@ -1,4 +1,4 @@
-"""The command that installs what is missing: of a checkout by its path, of a wheel by its name, for this Python."""
+"""The command that installs missing packages: a checkout by its path, a wheel by its name, for this Python."""
 
 import shlex
 import sys

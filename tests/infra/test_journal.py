@@ -1,4 +1,4 @@
-"""Journals: what is written is there, whole or not at all, whoever dies; and folders that will not do."""
+"""Journals: entries are complete or absent, whichever process dies; and unsuitable folders."""
 
 import os
 import signal
@@ -84,7 +84,7 @@ def test_a_killed_writer_leaves_whole_writes_and_loses_none(tmp_path: Path, rng:
 
 
 def test_one_holder_at_a_time(tmp_path: Path) -> None:
-    """Also in this process; a killed one holds nothing, though a process that it forked is alive."""
+    """Also within one process; a killed process holds no lock, even if its forked child is alive."""
     message = rf"^{tmp_path} is in use by another work$"
     with closing(Journal(tmp_path, "work")), pytest.raises(FileError, match=message):
         Journal(tmp_path, "work")
@@ -112,7 +112,7 @@ def test_others_can_read_meanwhile(tmp_path: Path) -> None:
 
 
 def test_a_damaged_database(tmp_path: Path) -> None:
-    """Whichever page is overwritten and wherever the file ends, it is told in one sentence or nothing is lost."""
+    """Any overwritten page or truncation is reported in one sentence, or no entry is lost."""
     entries: dict[int, object] = dict.fromkeys(range(40), "x" * 300)
     with closing(Journal(tmp_path / "whole", "work")) as journal:
         journal.begin("task")

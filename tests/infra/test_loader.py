@@ -1,4 +1,4 @@
-"""Which libraries are loaded: whole ones that this user alone could have written, and the very files checked."""
+"""Which libraries are loaded: complete ones that only this user could have written, and exactly the checked files."""
 
 import ast
 import ctypes
@@ -49,7 +49,7 @@ def commons() -> Iterator[Path]:
 
 
 def as_user(user: int, work: Callable[[], Any]) -> Any:
-    """Return what a function returns, or its error, in a process of another user."""
+    """Return the result of a function, or its error, from a process of another user."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
@@ -95,7 +95,7 @@ def planted(folder: Path, data: bytes) -> str:
 
 @root_only
 def test_two_users(commons: Path, libraries: dict[int, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one user has made, the other neither loads nor reads, and does not compile beside it."""
+    """A user neither loads nor reads the other's files, and does not compile beside them."""
     monkeypatch.setenv("SPTC_CACHE", str(commons / "cache"))
     one, other = libraries[1], libraries[2]
     assert as_user(ONE, lambda: number_of(built("thing.so", written(one)))) == 1
@@ -118,7 +118,7 @@ def test_two_users(commons: Path, libraries: dict[int, bytes], monkeypatch: pyte
 def test_planted_libraries(
     way: str, commons: Path, libraries: dict[int, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a victim whose cache the other user could reach in one way or another."""
+    """Libraries planted where another user can write to the victim's cache."""
     place = commons / "above" / "cache"
     evil = commons / "evil"
     as_user(OTHER, lambda: planted(evil, libraries[2]))
@@ -197,7 +197,7 @@ def test_links_in_a_circle(tmp_path: Path) -> None:
 
 
 def test_one_loader() -> None:
-    """The other calls open libraries of the system: C's own, CUDA's and NVML."""
+    """The other calls open system libraries: C, CUDA and NVML."""
     calls = set()
     for path in ROOT.rglob("*.py"):
         parts = path.relative_to(ROOT).parts

@@ -1,4 +1,4 @@
-"""Pools: every result once, whoever dies."""
+"""Pools: each result exactly once, whichever worker dies."""
 
 import os
 import re
@@ -27,7 +27,7 @@ def double(number: int) -> int:
 
 
 def deadly(number: int, mark: str, times: int) -> int:
-    """Kill the worker, at most so many times; `mark` is where that is counted."""
+    """Kill the worker, at most so many times; the file `mark` holds the count."""
     path = Path(mark)
     deaths = len(path.read_text()) if path.exists() else 0
     if number == 5 and deaths < times:
@@ -97,7 +97,7 @@ def test_an_idle_worker_that_dies(pool: Pool) -> None:
 
 
 class Breaking(Executor):
-    """An executor whose first work is done at once, by a worker that dies before its second work is."""
+    """An executor whose worker does the first task at once and dies before the second."""
 
     opened = 0
 
@@ -122,7 +122,7 @@ class Idle(Executor):
 
 
 def test_nobody_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers have a while to come back; then the pool gives up. Of its clock every reading is a second later."""
+    """The pool waits a while for workers, then gives up. Each reading of its clock is a second later."""
     seconds = count()
     monkeypatch.setattr(pools, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     monkeypatch.setattr(pools, "_GLANCE", 0.01)
@@ -189,7 +189,7 @@ def _finish_when_allowed(folder: Path) -> None:
 
 
 def test_an_error_waits_for_nobody(tmp_path: Path) -> None:
-    """Who leaves a pool by one leaves what is under way unfinished: its worker is gone."""
+    """An error that leaves the pool cancels running tasks: their workers end."""
 
     def leave() -> None:
         with local_pool(1) as pool:

@@ -1,4 +1,4 @@
-"""Files of others: whatever is wrong with one is said in a sentence, in bounded time and memory."""
+"""Untrusted files: every defect is reported in one sentence, in bounded time and memory."""
 
 import io
 import os
@@ -126,7 +126,7 @@ def test_a_key_that_is_there_twice(tmp_path: Path) -> None:
 
 
 def test_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is for what is read from one file, and a member that nobody reads costs nothing."""
+    """The budget covers what is read from one file; a member that is not read costs nothing."""
     path = tmp_path / "x.npz"
     np.savez(path, a=np.zeros(6000, np.uint8), b=np.zeros(6000, np.uint8))
     monkeypatch.setenv("SPTC_ARCHIVE_GIB", str(7000 / 2**30))
@@ -143,7 +143,7 @@ def test_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def claiming(path: Path, name: str, size: int) -> None:
-    """Have an archive's directory claim another size of a member, unpacked."""
+    """Let an archive's directory state a wrong unpacked size of a member."""
     data = bytearray(path.read_bytes())
     place = data.rindex(name.encode()) - 46
     assert data[place : place + 4] == b"PK\1\2"
@@ -182,7 +182,7 @@ def test_arrays_that_are_whole(tmp_path: Path, rng: np.random.Generator) -> None
 
 @pytest.fixture
 def few_digits() -> Iterator[None]:
-    """Python's own bound on the digits of an integer, which tests of hardware lift."""
+    """Restore Python's limit on the digits of an integer, which hardware tests lift."""
     before = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(sys.int_info.default_max_str_digits)
     yield

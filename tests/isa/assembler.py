@@ -1,4 +1,4 @@
-"""Instructions of every family as lines of PTX, valid and not, and which of them ptxas takes."""
+"""Instructions of every family as lines of PTX, valid and invalid, and which of them ptxas accepts."""
 
 import re
 import subprocess
@@ -49,7 +49,7 @@ def ptxas() -> Path:
 
 
 def accepted(lines: list[Line], target: str, folder: Path) -> set[int]:
-    """Return which lines a target's assembler takes; it is asked again without those that it names."""
+    """Return the lines that a target's assembler accepts; it runs again without the lines that it rejects."""
     head = _HEAD.format(target=target)
     left = list(range(len(lines)))
     source = folder / "kernel.ptx"
@@ -85,7 +85,7 @@ def mma_lines() -> Iterator[Line]:
 
 
 def _mma(sp: str, m: int, k: int, *types: str | list[str], saturates: bool = False, stype: str = "") -> Iterator[Line]:
-    """Yield one line, if registers hold its operands."""
+    """Yield one line if its operands fit registers."""
     a, b, d, c, qualifiers = types
     packed = any("kind::mxf4" in word for word in qualifiers)
     bits_a, bits_b = (4 if packed else _BITS[str(name)] for name in (a, b))

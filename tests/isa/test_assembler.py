@@ -1,4 +1,4 @@
-"""What the assembler of CUDA 13 takes, of every family on every target, and what the package does; with reasons."""
+"""Lines that CUDA 13's assembler accepts, for every family and target, against the package's parser; with reasons."""
 
 import re
 from collections.abc import Callable
@@ -54,7 +54,7 @@ def _reasons(text: str, target: str, known: list[tuple[str, tuple[str, ...], str
 @pytest.mark.regression
 @pytest.mark.parametrize("target", ["sm_100a", *(name for name in KNOWN if name != "sm_100a")])
 def test_every_difference_has_a_reason(target: str, tmp_path: Path) -> None:
-    """Of 50,000 lines, most of them invalid; a reason that explains nothing is one too many."""
+    """50,000 lines, most of them invalid; a reason without a case is an error."""
     used = set()
     for family, make in LINES.items():
         lines = make()

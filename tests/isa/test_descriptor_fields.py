@@ -38,7 +38,7 @@ def invalid(decode: object, *arguments: object) -> bool:
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("case", range(40))
 def test_random_matrix_descriptors(case: int, rng: np.random.Generator) -> None:
-    """A valid one is made again of what is printed; of any 64 bits, a problem is found if they are invalid."""
+    """A valid descriptor is encoded back from its printed fields; 64 random bits have a problem if they are invalid."""
     del case
     for _ in range(COUNT // 2):
         family = str(rng.choice([*GENERATIONS]))

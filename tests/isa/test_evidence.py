@@ -1,4 +1,4 @@
-"""Labels of evidence against the files that they stand for, and names of architectures."""
+"""Evidence labels against the files behind them, and names of architectures."""
 
 import gzip
 import json
@@ -29,7 +29,7 @@ WORDS = "elsewhere/words.npz"
 
 @cache
 def shown_by(file: str) -> frozenset[Form]:
-    """Read a file without the package, and return the forms that it shows something of."""
+    """Read a file without the package, and return the forms that it is evidence of."""
     path = RECORDINGS / file
     if path.suffix == ".gz":
         record = json.loads(gzip.decompress(path.read_bytes()))

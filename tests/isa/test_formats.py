@@ -44,7 +44,7 @@ def _values(record: Format, codes: NDArray[np.int64]) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("name", DTYPES)
 def test_every_code_means_what_the_library_decodes(name: str, rng: np.random.Generator) -> None:
-    """Of f32 the ends and some."""
+    """For f32 the ends of the range and a sample."""
     record, dtype = FORMATS[name], np.dtype(DTYPES[name])
     assert record.bits == BITS.get(name, 8 * dtype.itemsize)
     codes = np.arange(1 << min(record.bits, 20))

@@ -42,7 +42,7 @@ def test_wgmma_has_no_b_fragment() -> None:
 
 
 def test_maps_cannot_be_written() -> None:
-    """They are shared by everyone who asks for the same instruction."""
+    """Maps are cached and shared by all callers."""
     instruction = parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
     fragment, metadata, scales = a_fragment(instruction), metadata_map(instruction, 0), scale_map(SCALED[0], "a", 0, 0)
     for index in (fragment.rows, fragment.columns, metadata.lanes, metadata.low_bits, scales.lanes, scales.bytes):

@@ -72,7 +72,7 @@ def test_round_trip(text: str, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_whatever_decodes_encodes_to_the_same_bits(text: str) -> None:
-    """From the other side: of the values that differ by a bit or two, those are refused that no descriptor has."""
+    """Values that differ from a valid one by a bit or two decode only if some descriptor has that value."""
     opcode = parse_opcode(text)
     valid = encode_instruction_descriptor(opcode, InstructionDescriptor(instruction=next(instructions_of(opcode))))
     accepted = set()

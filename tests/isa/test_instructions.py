@@ -1,4 +1,4 @@
-"""The instruction parser: the manual's examples, the whole syntax, and what is said of text that is no instruction."""
+"""The instruction parser: the manual's examples, the whole syntax, and messages for invalid text."""
 
 from collections.abc import Iterable
 from itertools import product

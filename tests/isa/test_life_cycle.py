@@ -29,7 +29,7 @@ def test_the_example() -> None:
 
 
 def test_a_pipeline() -> None:
-    """Two groups in flight on two accumulators; registers are read as soon as their own group is waited for."""
+    """Two groups in flight on two accumulators; registers may be read once their own group is complete."""
     first, second = D, [f"e{index}" for index in range(4)]
     sequence = Sequence()
     sequence.write(*first, *second)
@@ -48,7 +48,7 @@ def test_a_pipeline() -> None:
 
 
 def test_what_needs_no_fence() -> None:
-    """The same accumulator in one shape, A that is read again, and registers that no multiplication uses."""
+    """The same accumulator in one shape, A that is read again, and unused registers."""
     sequence = begun(A)
     sequence.mma_async(MMA, D, A)
     sequence.write("other")

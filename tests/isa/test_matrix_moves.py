@@ -83,7 +83,7 @@ def _assert_cute(
     value: list[tuple[int, int]],
     shuffle: list[int] | None = None,
 ) -> None:
-    """Compare byte by byte; `shuffle` says which byte of the operation's registers the instruction delivered where."""
+    """Compare byte by byte; `shuffle` maps bytes of the operation's registers to those of the instruction."""
     where = matrix_move_map(move)
     owner = _row_of_tile(address, move.matrices * move.rows)
     octets = np.arange(4 * move.registers)

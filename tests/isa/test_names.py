@@ -1,4 +1,4 @@
-"""What a text names: exact names, names with qualifiers left out, pasted lines and words."""
+"""Resolution of names: exact names, names without some qualifiers, pasted lines and words."""
 
 import numpy as np
 import pytest

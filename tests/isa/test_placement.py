@@ -1,4 +1,4 @@
-"""The places of operands: every bit once, formulas that say the same, and what packing really does."""
+"""Placement of operands: every bit once, printed formulas that agree, and the actual packing."""
 
 from functools import partial
 
@@ -43,7 +43,7 @@ TCGEN05 = _of_tcgen05()
 
 
 def words_of(place: OperandPlacement, held: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Read every element from where it is said to be, held by lane and word."""
+    """Read every element from its stated place, by lane and word."""
     mask = np.uint32((1 << place.bits) - 1)
     return held[place.lanes, place.words] >> place.low_bits.astype(np.uint32) & mask
 
@@ -60,7 +60,7 @@ def assert_every_bit_once(place: OperandPlacement) -> None:
 
 
 def assert_formulas_agree(place: OperandPlacement, sparsity_selector: int) -> None:
-    """Evaluate what is printed."""
+    """Evaluate the printed formulas."""
     row, column = np.indices(place.shape)
     names = dict(zip(place.indices, (row, column), strict=True))
     known = {"lane": place.lanes, "column": place.words, "byte": place.words, "low bit": place.low_bits, **names}
@@ -128,7 +128,7 @@ def test_scales_are_read_from_there(rng: np.random.Generator) -> None:
 
 
 def test_shared_memory_of_wgmma(rng: np.random.Generator) -> None:
-    """What the descriptor of the note fetches is what stands at the bytes."""
+    """The descriptor in the note fetches the elements that lie at the stated bytes."""
     for i in (i for i in EVERY if i.family == "wgmma"):
         smem = rng.integers(0, 256, (1, 1 << 16), np.uint8)
         for place in placements(i).operands:

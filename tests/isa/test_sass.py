@@ -1,4 +1,4 @@
-"""Names of machine instructions: the law against what the assembler wrote, and the way back."""
+"""Names of machine instructions: the rule against the assembler's output, and the inverse."""
 
 import csv
 from pathlib import Path

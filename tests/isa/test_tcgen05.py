@@ -1,4 +1,4 @@
-"""The text of ``tcgen05.mma.sp``: every form of the manual's syntax, what is refused, and what a form can compute."""
+"""The text of ``tcgen05.mma.sp``: every form of the manual's syntax, errors, and the numerics of each form."""
 
 import contextlib
 import re

@@ -1,4 +1,4 @@
-"""Tensor memory: every map is that of the manual's formulas, and what is refused."""
+"""Tensor memory: every map equals the manual's formulas; and errors."""
 
 import re
 from collections.abc import Callable, Iterator

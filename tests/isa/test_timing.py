@@ -1,4 +1,4 @@
-"""The laws of cycles against all that was recorded: of instructions, of ``tcgen05`` and of whole kernels."""
+"""The laws of cycles against all recordings: of instructions, of ``tcgen05`` and of whole kernels."""
 
 import csv
 import json
@@ -30,7 +30,7 @@ def rows(name: str) -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def alone() -> list[dict[str, str]]:
-    """What was measured of instructions that nothing else ran beside."""
+    """Measurements of instructions that ran alone."""
     return [row for row in rows("h200-2026-11-24.csv") if not row["beside"]]
 
 
@@ -121,7 +121,7 @@ def test_sequences_take_what_was_measured() -> None:
 
 
 def test_which_instructions_have_cycles() -> None:
-    """All of sm_90; of other architectures nothing is known."""
+    """All of sm_90; no cycle counts are known for other architectures."""
     assert all(timing(i, "sm_90") for i in every_instruction() if "sm_90" in i.architectures)
     assert timing(parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"), "sm_80") is None
 
@@ -214,7 +214,7 @@ def estimated(element: str, sparse: bool, shape: tuple[int, int, int]) -> float:
 
 
 def test_the_estimate_of_a_product() -> None:
-    """Large ones in the mean within an eighth; as many tiles as SMs, and any K, within a quarter, most an eighth."""
+    """Large products: mean error below 1/8; as many tiles as SMs, with any K: below 1/4, most below 1/8."""
     ratios: dict[bool, list[float]] = {True: [], False: []}
     for (element, sparse, shape, _), cycles in measured_products().items():
         if min(shape[:2]) >= 4096 or shape[:2] in ((1536, 2816), (2816, 1536)):
@@ -229,7 +229,7 @@ def test_the_estimate_of_a_product() -> None:
 
 
 def test_what_sparsity_gains() -> None:
-    """Less than the law of a single instruction, since operands come in over the port that they are read by."""
+    """Less than the law of a single instruction, because loads of operands share the port that reads them."""
     cycles = measured_products()
     for element, shape in product(("f16", "bf16", "e4m3"), ((4096,) * 3, (8192,) * 3)):
         gain = estimated(element, False, shape) / estimated(element, True, shape)

@@ -15,7 +15,7 @@ from sptc.sim.benches.random_operands import random_codes, random_matrices
 
 
 def available() -> list[str]:
-    """Return the builds of the kernels that this processor must run, by what the system says of it."""
+    """Return the kernel builds that this processor must run, by its flags in the system's files."""
     information = Path("/proc/cpuinfo").read_text(encoding="utf-8") if sys.platform == "linux" else ""
     flags = set(re.findall(r"\S+", "".join(re.findall(r"^flags\s*:(.*)$", information, re.MULTILINE)[:1])))
     needed = {"portable": set(), "avx2": {"avx2"}, "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"}}

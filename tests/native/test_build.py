@@ -190,7 +190,7 @@ def test_what_must_be_written_of_block_scales() -> None:
 
 
 def test_targets_of_the_assembler() -> None:
-    """Each has what the architecture has whose numerics it has, but for the kinds that it lacks."""
+    """Each target has the instructions of its architecture, except the kinds that it lacks."""
     for name, target in TARGETS.items():
         for words in ("kind::f16", "kind::i8", "kind::mxf4.block_scale", "kind::mxf8f6f4.block_scale.scale_vec::1X"):
             for opcode in (parse_opcode(f"tcgen05.mma.{sp}cta_group::1.{words}") for sp in ("", "sp.")):

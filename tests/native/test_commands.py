@@ -41,7 +41,7 @@ def test_coverage_is_that_of_the_hardware(capsys: pytest.CaptureFixture[str]) ->
 def test_a_wrong_library_is_found(
     coverage: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Alone, with the command that asks it again, and behind another back end, as all are compared."""
+    """Alone, with the command that repeats the mismatch, and among several back ends that are compared."""
     right = native.multiply
     monkeypatch.setattr(native, "multiply", lambda *operands, **choices: right(*operands, **choices) ^ 1)
     monkeypatch.chdir(tmp_path)

@@ -59,7 +59,7 @@ def test_the_hardware_is_the_library(bench: Build, top: str, rng: np.random.Gene
 
 @pytest.mark.parametrize(("top", "changes"), [("warp", {"alignment_bits": 24}), ("row", {"mux": "mux3"})], ids=str)
 def test_other_hardware_is_found(bench: Build, top: str, changes: dict[str, object]) -> None:
-    """A bit less below the largest exponent; multiplexers that do not reach every unit."""
+    """One alignment bit less below the largest exponent; multiplexers that do not reach every unit."""
     array = {"rows": 1, "columns": 2} if top == "warp" else {}  # which is compiled sooner
     done = run(bench(top, emit(replace(HOPPER, **array, **changes), top, top)), WORK[top][0], seed=7)
     assert done.returncode != 0

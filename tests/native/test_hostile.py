@@ -1,4 +1,4 @@
-"""Bad input to the C interface: a status and a sentence, whatever comes, and nothing for the sanitizers to find."""
+"""Bad input to the C interface: a status and a message for any input, and no finding by the sanitizers."""
 
 import ctypes
 import subprocess
@@ -122,7 +122,7 @@ def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.mark.regression
 @pytest.mark.parametrize("share", range(4))
 def test_random_calls(share: int, fuzzer: tuple[Path, Path], rng: np.random.Generator) -> None:
-    """`fuzz SEED INSTRUCTIONS FILE` goes on for as many as one likes."""
+    """`fuzz SEED INSTRUCTIONS FILE` runs any number of calls."""
     program, lines = fuzzer
     words = [str(program), str(rng.integers(1 << 60)), str(INSTRUCTIONS), str(lines)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -21,7 +21,7 @@ F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 
 
 def alike(instruction: Instruction, arch: str) -> tuple[object, ...]:
-    """Return what decides how the library computes an instruction."""
+    """Return the key of instructions that the library computes alike."""
     i = instruction
     return (numerics(i, arch), i.a, i.b, i.d, i.k, i.kind, bool(i.sparse), i.rule, i.satfinite, i.scale_format)
 
@@ -36,7 +36,7 @@ def cases() -> Iterator[tuple[Instruction, str]]:
 
 
 def check(instruction: Instruction, arch: str, rng: np.random.Generator, most: int = 10, **choices: object) -> int:
-    """Compare products of so many distributions at most; return outputs."""
+    """Compare products of at most so many distributions; return the number of outputs."""
     outputs = 0
     every = distributions(instruction)
     for distribution in rng.choice(every, min(most, len(every)), replace=False):
@@ -79,7 +79,7 @@ def test_every_form(family: str, kernels: str, rng: np.random.Generator) -> None
 
 
 def test_full_windows() -> None:
-    """Products as large as the formats have, all of one sign, with an accumulator beside them."""
+    """The largest products of the formats, all of one sign, with an accumulator."""
     rng = np.random.default_rng(0)
     for i, arch in cases():
         if i.a.is_integer:

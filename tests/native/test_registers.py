@@ -24,7 +24,7 @@ F16 = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 
 
 def parts_of(file: RegisterFile) -> list[RegisterFile]:
-    """Return the cases of each pair of descriptors by themselves."""
+    """Split a register file into one for each pair of descriptors."""
     if file.b_descriptor is None:
         return [file]
     pairs = np.stack([file.b_descriptor if x is None else x for x in (file.a_descriptor, file.b_descriptor)], 1)
@@ -36,7 +36,7 @@ def parts_of(file: RegisterFile) -> list[RegisterFile]:
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("kernels", available())
 def test_recordings(kernels: str) -> None:
-    """What an H200 computed, from the registers that it was given."""
+    """Recordings of an H200, from its input registers."""
     outputs = 0
     for path in shipped():
         file = read(path)
@@ -85,7 +85,7 @@ def test_shapes() -> None:
 
 @pytest.mark.parametrize("policy", ["strict", "software"])
 def test_undefined_metadata(policy: str, rng: np.random.Generator) -> None:
-    """The same nibble is refused as by the golden model, in the same words, and flagged where the rule lacks it."""
+    """Nibbles are refused in the golden model's words, and flagged where the rule does not define them."""
     refused = 0
     for instruction in [i for i in FEW if i.sparse] * 3:
         file = random_register_file(instruction, instruction.architectures[-1], distributions(instruction)[0], 3, rng)

@@ -1,4 +1,4 @@
-"""``tcgen05.mma`` through the C interface: the whole of tensor memory, or the sentence, as of the golden model."""
+"""``tcgen05.mma`` through the C interface: all of tensor memory, or the error message, equal to the golden model's."""
 
 import ctypes
 from collections.abc import Callable, Iterator
@@ -89,7 +89,7 @@ def random_options(one: Case, rng: Random) -> dict[str, Any]:
 
 
 def mended(options: dict[str, Any]) -> dict[str, Any]:
-    """Return arguments without what may be refused: undefined metadata, subnormal numbers in D, a shift too far."""
+    """Return arguments without causes of errors: undefined metadata, subnormal numbers in D, too far a shift."""
     mask = {"zero_column_mask": options["zero_column_mask"] & (1 << 56) - 1} if "zero_column_mask" in options else {}
     return {**options, "metadata": "silicon", "scale_input_d": 0, **mask}
 
@@ -111,7 +111,7 @@ def numbers_of(one: Case) -> dict[str, int]:
 
 
 def agree(one: Case, arguments: dict[str, Any], kernels: str = "") -> bool:
-    """Hold the library against the golden model; tell whether the instruction was computed."""
+    """Compare the library with the golden model; tell whether the instruction was computed."""
     expected = outcome(one.run, **arguments)
     found = outcome(run_tensor, text=one.text, kernels=kernels, **{**one.arguments, **arguments})
     if isinstance(expected, str) or isinstance(found, str):
@@ -146,7 +146,7 @@ def test_many_cases(opcode: Opcode, kernels: str, rng: Random) -> None:
 
 @pytest.mark.parametrize("text", [F16, F16_2, MXF8, f"{DENSE_WS}.kind::i8", f"{WS}.kind::tf32"])
 def test_spoilt_numbers(text: str, rng: Random) -> None:
-    """Every bit of the instruction descriptor flipped, and addresses anywhere: the same result or the same sentence."""
+    """Every bit of the instruction descriptor flipped, and random addresses: the same result or the same message."""
     one = case(text, rng, n=64)
     numbers = [name for name in ("d", "e", "a", "b", "scale_a", "scale_b") if name in one.arguments]
     changes = [{"idesc": one.arguments["idesc"] ^ 1 << bit} for bit in range(32)]
@@ -306,7 +306,7 @@ WHOLE = [("tf32", "tf32"), ("f16", "bf16"), ("f8f6f4", "e5m2"), ("i8", "s8")]
     [*((*row, place) for row in WHOLE for place in ("shared", "tensor")), ("f8f6f4", "e2m1", "shared")],
 )
 def test_nibbles_that_software_writes(tail: str, a: str, a_in: str, rng: Random) -> None:
-    """A nibble of zero is taken where all that its chunk stores is zero, of either sign, and nowhere else."""
+    """A nibble of zero is accepted only where its chunk stores zeros, of either sign."""
     one = case(f"{SP2}.kind::{tail}", rng, n=32, a=a, a_in=a_in)
     image = "smem" if a_in == "shared" else "tmem"
     sign = {"tf32": 0x80000000, "bf16": 0x80008000, "e5m2": 0x80808080}.get(a, 0)

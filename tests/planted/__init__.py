@@ -36,7 +36,7 @@ class Fault:
 
     @property
     def property(self) -> str:
-        """The property that must see it."""
+        """The property that must detect it."""
         return self.name.partition(":")[0]
 
 

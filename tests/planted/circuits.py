@@ -1,4 +1,4 @@
-"""Wrong circuits from right ones: what a component drives, or what it reads, replaced after the fact."""
+"""Faulty variants of components: what a component drives or reads is replaced afterwards."""
 
 import copy
 from collections.abc import Callable, Iterable
@@ -75,7 +75,7 @@ def read_otherwise(change: Change, component: type, values: Callable[[Any], dict
 
 
 def named(m: Module, name: str) -> Signal:
-    """Return the signal that a module drives under a name, as waves show it."""
+    """Return the signal with this name that a module drives."""
     (found,) = (signal for signal in m._driving if signal.name == name)
     return found
 

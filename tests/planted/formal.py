@@ -1,4 +1,4 @@
-"""Faults of what proves."""
+"""Faults of the provers."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from . import Change, fault, instead
 
 @instead("formal.harness.claim", "formal.harness", "Harness.claim")
 def _(harness: Any, right: Any, self: Any, name: str, condition: Any) -> None:
-    """A claim is entered as what should be possible, so that no graph has anything to break."""
+    """A claim is entered as a cover, so that nothing can violate it."""
     held = ~self._started | harness.Value.cast(condition).bool()
     self.m.d.comb += harness.Cover(self._flag(f"claim_{name}", held))
     self.claims.append(f"claim_{name}")
@@ -18,7 +18,7 @@ def _(harness: Any, right: Any, self: Any, name: str, condition: Any) -> None:
 
 @instead("formal.harness.reset", "formal.harness", "Harness.clocked")
 def _(harness: Any, right: Any, self: Any, *, any_state: bool = False) -> Any:
-    """Of registers that begin anyhow every cycle is assumed to be one of reset, not the first alone."""
+    """With any initial state every cycle is assumed to be a reset, not only the first one."""
     reset = right(self, any_state=any_state)
     if any_state:
         self.assume(reset)
@@ -27,7 +27,7 @@ def _(harness: Any, right: Any, self: Any, *, any_state: bool = False) -> Any:
 
 @instead("formal.model.together", "formal.model", "Model.violation")
 def _(model: Any, right: Any, self: Any, claims: Sequence[str], steps: int) -> Any:
-    """Each claim is asked with all others taken for granted."""
+    """Each claim is checked while all others are assumed."""
     for step in range(steps):
         self._unroll(step + 1)
         held = [f"(|top_n {claim}| s{step})" for claim in claims]
@@ -39,7 +39,7 @@ def _(model: Any, right: Any, self: Any, claims: Sequence[str], steps: int) -> A
 
 @instead("formal.model.assumptions", "formal.model", "Model._unroll")
 def _(model: Any, right: Any, self: Any, steps: int) -> None:
-    """Assumptions count in the first cycle of a run alone."""
+    """Assumptions hold only in the first cycle of a run."""
     while self._steps < steps:
         step = self._steps
         self._parse(f"(declare-fun s{step} () |top_s|)\n")
@@ -50,13 +50,13 @@ def _(model: Any, right: Any, self: Any, steps: int) -> None:
 
 @instead("formal.model.undecided", "formal.model", "Model._possible")
 def _(model: Any, right: Any, self: Any, condition: str) -> bool:
-    """What the solver did not decide in its time is taken to be impossible."""
+    """A problem that the solver does not decide in time counts as impossible."""
     return bool(self._solver.check_sat(self._parser.parse_term(condition)) == self._results.SAT)
 
 
 @fault("formal.abc.first", "formal.abc")
 def _(abc: Any, change: Change) -> None:
-    """Of several claims the first alone is asked."""
+    """Only the first of several claims is checked."""
     soon, after = abc._broken_soon, abc._broken_after
     change(abc, "_broken_soon", lambda folder, claims, seconds: soon(folder, claims[:1], seconds))
     change(abc, "_broken_after", lambda folder, claims, seconds: after(folder, claims[:1], seconds))
@@ -64,21 +64,21 @@ def _(abc: Any, change: Change) -> None:
 
 @instead("formal.abc.soon", "formal.abc", "_broken_soon")
 def _(abc: Any, right: Any, folder: Path, claims: range, seconds: float) -> int | None:
-    """What no short run breaks is taken to be proved."""
+    """A claim without a short counterexample counts as proved."""
     commands = f"cone -O {claims.start} -R {len(claims)}; " + abc._INDUCTION.format(seconds=abc.ceil(seconds))
     return abc._cycles(abc._run(folder, commands, seconds))
 
 
 @instead("formal.abc.undecided", "formal.abc", "_broken_after")
 def _(abc: Any, right: Any, folder: Path, claims: range, seconds: float) -> int | None:
-    """What reachability did not decide in its time is taken to be proved."""
+    """A claim that reachability does not decide in time counts as proved."""
     commands = f"cone -O {claims.start} -R {len(claims)}; " + abc._PROVE.format(seconds=abc.ceil(seconds))
     return abc._cycles(abc._run(folder, commands, seconds))
 
 
 @instead("formal.abc.apart", "formal.abc", "_broken_after")
 def _(abc: Any, right: Any, folder: Path, claims: range, seconds: float) -> int | None:
-    """Claims that are too much at once are not asked one by one, but the first alone."""
+    """If all claims together are too hard, only the first is checked, not each by itself."""
     first = int((folder / abc.BINARY_GRAPH).read_bytes().split()[4])
     return right(folder, claims, seconds) if len(claims) > 1 or claims.start == first else None
 
@@ -106,7 +106,7 @@ def _(exhaustive: Any, right: Any, path: Path) -> dict[str, int] | None:
 
 @instead("formal.exhaustive.blocks", "formal.exhaustive", "first_violation")
 def _(exhaustive: Any, right: Any, path: Path) -> dict[str, int] | None:
-    """Only as many assignments are tried as are looked at in one go."""
+    """Only the first batch of assignments is tried."""
     found = right(path)
     assignment = sum(bit << place for place, bit in enumerate((found or {}).values()))
     return None if assignment >= 64 * exhaustive._WORDS else found
@@ -114,7 +114,7 @@ def _(exhaustive: Any, right: Any, path: Path) -> dict[str, int] | None:
 
 @instead("formal.proof.vacuous", "formal.proof", "_covers")
 def _(proof: Any, right: Any, *arguments: Any) -> dict[str, int | None]:
-    """One cover that is reached stands for all."""
+    """One reached cover counts for all."""
     found: dict[str, int | None] = right(*arguments)
     some = next((cycles for cycles in found.values() if cycles), None)
     return dict.fromkeys(found, some)
@@ -122,13 +122,13 @@ def _(proof: Any, right: Any, *arguments: Any) -> dict[str, int | None]:
 
 @instead("formal.proof.last", "formal.proof", "Model.violation")
 def _(proof: Any, right: Any, self: Any, claims: Any, steps: Any) -> Any:
-    """Of several claims the last alone is put to the solver."""
+    """Only the last of several claims is given to the solver."""
     return right(self, claims[-1:], steps)
 
 
 @instead("formal.properties.described", "formal.properties", "cases")
 def _(properties: Any, right: Any, chosen: Iterable[Any], presets: Iterable[Any]) -> list[Any]:
-    """Parameters that look alike in the table are taken for equal, and proved once."""
+    """Parameters with equal text in the table are treated as equal, and proved once."""
     found: dict[tuple[str, str], Any] = {}
     for case in right(chosen, presets):
         key = case.subject.name, case.described
@@ -151,7 +151,7 @@ def _(properties: Any, change: Change) -> None:
 
 @instead("formal.report.cycles", "formal.report", "counterexample")
 def _(report: Any, right: Any, outcome: Any) -> str:
-    """Of a long run the first cycles are shown, not those in which the claim breaks."""
+    """A long counterexample shows its first cycles, not those in which the claim is violated."""
     from dataclasses import replace
 
     return str(right(replace(outcome, values=outcome.values[: report._SHOWN_CYCLES])))
@@ -159,13 +159,13 @@ def _(report: Any, right: Any, outcome: Any) -> str:
 
 @instead("formal.report.waves", "formal.report", "write_trace")
 def _(report: Any, right: Any, trace: Any, path: Path) -> None:
-    """Waves hold still: each cycle shows the values of the first."""
+    """Every cycle of the waves shows the values of the first."""
     right(report.Trace(trace.widths, trace.steps[:1] * len(trace.steps)), path)
 
 
 @instead("formal.report.total", "formal.report", "Table.row")
 def _(report: Any, right: Any, self: Any, outcome: Any) -> str:
-    """What is not broken is added up as proved."""
+    """Totals count every claim that is not violated as proved."""
     line = right(self, outcome)
     if outcome.result != "broken":
         self._results[-1] = "proved"

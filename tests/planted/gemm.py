@@ -10,13 +10,13 @@ from . import instead
 
 @instead("gemm.folder.resume", "gemm.folder", "ProductFolder.blocks")
 def _(folder: Any, right: Any, self: Any, count: int) -> Iterator[int]:
-    """A product that is taken up again goes on behind the last block that is done."""
+    """A resumed product continues after the last finished block."""
     return iter(range(1 + max(self.done, default=-1), count))
 
 
 @instead("gemm.product.blocks", "gemm.product", "block_count")
 def _(product: Any, right: Any, problem: Any) -> int:
-    """Blocks at the right edge that are not whole are forgotten, unless they are the only ones."""
+    """Partial blocks at the right edge are dropped, unless they are the only ones."""
     rows, columns = problem.size
     across = max(1, columns // product.BLOCK_COLUMNS)
     return -(-rows // product.BLOCK_ROWS) * across
@@ -24,7 +24,7 @@ def _(product: Any, right: Any, problem: Any) -> int:
 
 @instead("gemm.ways.descending", "gemm.ways", "Way.slices")
 def _(ways: Any, right: Any, self: Any, instructions: int) -> Any:
-    """Of K descending, slices are taken from the last one, each of which still ascends."""
+    """With descending K, slices are taken from the last one, but each still ascends."""
     found = right(self, instructions)
     return [[np.sort(chain) for chain in of_slice] for of_slice in found]
 

@@ -1,4 +1,4 @@
-"""Faults of the C++ library: a line of its sources is another one."""
+"""Faults of the C++ library: changed lines of its sources."""
 
 import atexit
 import shutil
@@ -79,7 +79,7 @@ for _name, _mistake, *_texts in _LINES:
 
 @fault("native.tables.places", "native.tables")
 def _(tables: Any, change: Change) -> None:
-    """The header has the metadata of the upper rows eight bits too low."""
+    """The header places the metadata of the upper rows eight bits too low."""
     from sptc.native import library
 
     right = tables._places

@@ -11,7 +11,7 @@ from .circuits import amended, named, read_otherwise
 
 @amended("metadata.legal", "rtl.metadata", "NibbleDecoder")
 def _(metadata: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Two equal indices, 0b1010, count as legal."""
+    """The nibble 0b1010 with two equal indices counts as legal."""
     with m.If(self.nibble == 0b1010):
         yield self.legal.eq(1)
 
@@ -24,7 +24,7 @@ def _(metadata: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("metadata.exchange", "rtl.metadata", "NibbleDecoder", preset="blackwell")
 def _(metadata: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Of the two nibbles' bits that ask for an exchange, only one pair is looked at."""
+    """Only one of the two pairs of nibble bits that request an exchange is checked."""
     n = self.nibble
     if self.mux == "mux3":
         yield self.swap.eq((self.rule == metadata.RuleCode.PLAIN) & n[0] & ~n[3])
@@ -38,7 +38,7 @@ def _(metadata: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("selection.units", "rtl.cells.operand_mux", "OperandMux")
 def _(operand_mux: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Units 1 and 3 never come out."""
+    """Units 1 and 3 are never selected."""
     for unit in (0, 2):
         yield named(m, f"half_{unit // 2}").eq(~_gated(self, unit))
 
@@ -50,7 +50,7 @@ def _gated(mux: Any, unit: int) -> Value:
 
 @amended("selection.isolation", "rtl.cells.operand_mux", "OperandMux")
 def _(operand_mux: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The lowest bit of unit 1 comes out whether it is selected or not."""
+    """The lowest bit of unit 1 appears at the output even if it is not selected."""
     yield named(m, "half_0").eq(~(_gated(self, 0) | _gated(self, 1) | self.units[1][0]))
 
 
@@ -94,7 +94,7 @@ def _(slot_multiplier: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @instead("operands.exact", "rtl.cells.multiplier", "Multiplier._recoded_row")
 def _(multiplier: Any, right: Any, self: Any, m: Module, digit: Value) -> tuple[Value, Value]:
-    """The one of a negative row is added even where the row's lowest bit has absorbed it."""
+    """The increment of a negative row is added even where the row's lowest bit has absorbed it."""
     return right(self, m, digit)[0], digit[2]
 
 
@@ -108,7 +108,7 @@ def _(unpack: Any, right: Any, self: Any, element: Any, bits: Value) -> Value:
 
 @fault("scaling.offset", "rtl.scale")
 def _(scale: Any, change: Change) -> None:
-    """The bias of A's format counts for B too."""
+    """The bias of A's format is used for B too."""
     read_otherwise(change, scale.ExponentOffset, lambda self: {"b": self.a})
 
 
@@ -126,7 +126,7 @@ def _(max_exponent: Any, right: Any, condition: Value, one: Value, other: Value)
 
 @fault("alignment.shift", "rtl.cells.shifter")
 def _(shifter: Any, change: Change) -> None:
-    """The lowest bit of a shift amount that shifts everything out is not looked at."""
+    """The lowest bit of a shift amount that shifts everything out is ignored."""
 
     def without_bit(self: Any) -> dict[str, Any]:
         bits = max(1, (self.shifted_bits - 1).bit_length())
@@ -146,7 +146,7 @@ def _(multiply: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @instead("alignment.terms", "rtl.align", "AlignStage._align_product")
 def _(align: Any, right: Any, self: Any, m: Module, slot: Any, magnitude: Value, e_max: Value) -> Value:
-    """The largest exponent is cut to a slot's width, and does not saturate there."""
+    """The largest exponent is truncated to a slot's width instead of saturating."""
     integers = [element for element in self.config.elements if element.format.is_integer]
     integer = align.is_one_of(self.config, self.control.a, integers)
     return right(self, m, slot, magnitude, Mux(integer, e_max, self.i.e_max[: len(e_max)])[: len(e_max)])
@@ -164,14 +164,14 @@ def _(
 
 @amended("reduction.adder", "rtl.cells.adder", "Adder")
 def _(adder: Any, self: Any, m: Module) -> Iterator[Any]:
-    """A group of bits that passes a carry on makes one."""
+    """A group of bits that propagates a carry generates one."""
     for start in range(0, self.bits, adder._GROUP):
         yield named(m, f"carry_{start}").eq(named(m, f"makes_{start}") | named(m, f"passes_{start}"))
 
 
 @amended("reduction.group", "rtl.product_group", "ProductGroup", preset="ampere")
 def _(product_group: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The one of the last product of a group is not added."""
+    """The increment of the last product of a group is not added."""
     yield m.submodules["tree"].increments.eq(self.signs[:-1])
 
 
@@ -206,7 +206,7 @@ def _(rounding: Any, right: Any, self: Any, m: Module, i: Any, *others: Any) -> 
 
 @amended("rounding.integers", "rtl.round", "RoundStage")
 def _(rounding: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Sums from 2**31 up to 2**32 wrap where they must clamp."""
+    """Sums from 2**31 up to 2**32 wrap instead of saturating."""
     value = self.total[self.integer_bits :]
     if rounding.ResultCode.S32 in self.results:
         with m.If((self.result == rounding.ResultCode.S32) & ~value[32:].any()):
@@ -231,5 +231,5 @@ def _(align: Any, change: Change) -> None:
 
 @instead("unit.stages", "rtl.unit", "Unit._cut")
 def _(unit: Any, right: Any, self: Any, m: Module, name: str, value: Any) -> Any:
-    """Single bits pass by the registers behind the multiply stage."""
+    """Single bits bypass the registers of the multiply stage."""
     return value if name == "multiply" and len(Value.cast(value)) == 1 else right(self, m, name, value)

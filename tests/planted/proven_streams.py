@@ -26,7 +26,7 @@ def _(order: Any, right: Any, config: Any, *, wide: bool, sparse: bool) -> Any:
 
 @amended("core.validity", "rtl.core", "Core")
 def _(core: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The flags of the first two chunks of a row change places."""
+    """The flags of the first two chunks of a row are swapped."""
     illegal, decoded = self.o.payload.illegal[0], m.submodules["decode_row_0"].illegal
     yield illegal.eq(Cat(decoded[1], decoded[0], decoded[2:]))
 
@@ -40,14 +40,14 @@ def _(core: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("core.reset", "rtl.core", "Core")
 def _(core: Any, self: Any, m: Module) -> Iterator[Any]:
-    """A reset leaves what is in the pipeline."""
+    """A reset does not clear the pipeline."""
     named(m, "occupied")._reset_less = True
     yield from ()
 
 
 @amended("warp.reset", "rtl.warp", "Warp")
 def _(warp: Any, self: Any, m: Module) -> Iterator[Any]:
-    """A reset leaves the instruction that is under way."""
+    """A reset does not abort the running instruction."""
     named(m, "busy")._reset_less = True
     yield from ()
 
@@ -63,7 +63,7 @@ def _(fetch: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("tensor_core.order", "rtl.tensor_core", "TensorCore")
 def _(tensor_core: Any, self: Any, m: Module) -> Iterator[Any]:
-    """A result goes to the stream whose operands are at the input, not to the one that its own came from."""
+    """A result goes to the stream whose operands are at the input, not to the one that supplied its own."""
     there, of_panels = m.submodules["warp"].o.valid, self.panel.valid
     yield self.panel_result.valid.eq(there & of_panels)
     yield self.o.valid.eq(there & ~of_panels)
@@ -78,7 +78,7 @@ def _(tensor_operands: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("wgmma.order:columns", "rtl.tensor_cores", "TensorCores")
 def _(tensor_cores: Any, self: Any, m: Module) -> Iterator[Any]:
-    """An array gets two columns of a panel in each other's place."""
+    """An array gets two columns of a panel swapped."""
     panel = m.submodules["fetch"].panels.payload
     yield m.submodules["operands_2"].panel.eq(Cat(panel[1], panel[0], *(panel[column] for column in range(2, 8))))
 

@@ -13,7 +13,7 @@ from .circuits import amended, drives, exchanged, named, read_otherwise, reads
 
 @amended("rtl.select.parts", "rtl.select", "SelectStage")
 def _(select: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Two chunks that take turns byte by byte select by each other's metadata."""
+    """Two interleaved chunks of bytes select with each other's metadata."""
     lanes = list(self.selects)
     for group in range(len(lanes) // 2 if self.config.interleaved else 0):
         for slot in range(select.KEPT_UNITS):
@@ -37,7 +37,7 @@ def _(core: Any, right: Any, m: Module, value: Any, cycles: int, enable: Value, 
 
 @instead("rtl.warp.flags", "rtl.warp", "Warp._collect")
 def _(warp: Any, right: Any, self: Any, m: Module, core: Any, *others: Any) -> None:
-    """The flags of a second step take the place of the first one's, for elements of 16 bits."""
+    """The flags of a second step overwrite the first step's, for elements of 16 bits."""
     result = core.o.payload
     tag = exchanged(result.tag, wide=Const(0), step=result.tag.step & ~result.tag.wide)
     other = SimpleNamespace(payload=exchanged(result, tag=tag.as_value()), ready=core.o.ready, valid=core.o.valid)
@@ -46,7 +46,7 @@ def _(warp: Any, right: Any, self: Any, m: Module, core: Any, *others: Any) -> N
 
 @instead("rtl.warp.scales", "rtl.warp", "Warp._scales")
 def _(warp: Any, right: Any, self: Any, held: Any, operand: str, index: int) -> Value:
-    """Of two block scales a row, groups of products get the first and the second in turns."""
+    """With two block scales a row, groups of products alternate between the first and the second."""
     value = right(self, held, operand, index)
     turns = Cat(value[:8], value[16:24], value[:8], value[16:24])
     return Mux(held.scale_size == warp.ScaleSizeCode.X2, turns, value)
@@ -54,7 +54,7 @@ def _(warp: Any, right: Any, self: Any, held: Any, operand: str, index: int) -> 
 
 @amended("rtl.fetch.strides", "rtl.fetch", "CoreMatrixAddress")
 def _(fetch: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The two offsets of an MN-major operand are exchanged whatever its swizzle, not only without one."""
+    """The two offsets of an MN-major operand are swapped with any swizzle, not only without one."""
     descriptor, exponent = self.request.descriptor, named(m, "exponent")
     units = self.request.panel
     with m.If(self.request.mn_major):
@@ -76,27 +76,27 @@ def _(rounding: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @amended("rtl.multiply.grid", "rtl.multiply", "MultiplyStage")
 def _(multiply: Any, self: Any, m: Module) -> Iterator[Any]:
-    """The accumulator is cut where the format that keeps most cuts, not where the running one does."""
+    """The accumulator is truncated as for the format that keeps most bits, not as for the running one."""
     if self.widths.floating:
         yield self.o.c_grid_exponent.eq(m.submodules["accumulator"].exponent + m.submodules["offset"].offset)
 
 
 @instead("rtl.carry_save_tree.register", "rtl.cells.carry_save_tree", "CarrySaveTree._registered")
 def _(carry_save_tree: Any, right: Any, self: Any, m: Module, values: list[Value]) -> list[Value]:
-    """Ones that are still to be added pass by the register of the words."""
+    """Increments still to be added bypass the register of the words."""
     return values if all(len(value) == 1 for value in values) else right(self, m, values)
 
 
 @instead("rtl.round.register", "rtl.round", "RoundStage._behind")
 def _(rounding: Any, right: Any, self: Any, m: Module, cut: str, values: Any) -> Any:
-    """The sum passes by the register behind the shift."""
+    """The sum bypasses the register after the shift."""
     held = right(self, m, cut, values)
     return replace(held, shifted=values.shifted) if hasattr(values, "shifted") else held
 
 
 @fault("rtl.slots.factor", "rtl.slots")
 def _(slots: Any, change: Change) -> None:
-    """A slot that serves an unsigned integer beside a signed one has no bit for its sign."""
+    """A slot for both signed and unsigned integers lacks the sign bit."""
     right = slots.Slot.factor.fget
 
     def factor(self: Any) -> Any:
@@ -108,7 +108,7 @@ def _(slots: Any, change: Change) -> None:
 
 @amended("rtl.unpack.specials", "rtl.unpack", "FormatDecoder")
 def _(unpack: Any, self: Any, m: Module) -> Iterator[Any]:
-    """Of e4m3 all codes with the top exponent are NaN, not the last alone."""
+    """In e4m3 all codes with the top exponent are NaN, not only the last one."""
     for code, element in enumerate(self.config.elements):
         if element.format.specials is unpack.Specials.NAN:
             with m.If(self.element == code):
@@ -117,7 +117,7 @@ def _(unpack: Any, self: Any, m: Module) -> Iterator[Any]:
 
 @fault("rtl.stored_a.registers", "rtl.stored_a")
 def _(stored_a: Any, change: Change) -> None:
-    """A from shared memory lands with the two segments of K exchanged."""
+    """A from shared memory arrives with the two segments of K swapped."""
 
     def other(self: Any) -> dict[str, Any]:
         arrived = self.core_matrix
@@ -128,21 +128,21 @@ def _(stored_a: Any, change: Change) -> None:
 
 @amended("rtl.warpgroup.wait", "rtl.warpgroup", "Commands")
 def _(warpgroup: Any, self: Any, m: Module) -> Iterator[Any]:
-    """A wait is over at once."""
+    """A wait ends immediately."""
     with m.If(self.i.payload.operation == warpgroup.Operation.WAIT):
         yield self.i.ready.eq(1)
 
 
 @amended("rtl.warpgroup.groups", "rtl.warpgroup", "Warpgroup")
 def _(warpgroup: Any, self: Any, m: Module) -> Iterator[Any]:
-    """A warpgroup's group is finished by results of another."""
+    """Results of another warpgroup complete a warpgroup's group."""
     o = m.submodules["tensor_cores"].o
     yield m.submodules["commands_0"].delivered.eq(o.valid & o.ready)
 
 
 @fault("rtl.placement.end", "rtl.placement")
 def _(placement: Any, change: Change) -> None:
-    """A panel of D is taken to have seven columns."""
+    """A panel of D has seven columns."""
     change(placement, "COLUMNS", 7)
 
 

@@ -1,4 +1,4 @@
-"""Faults of what simulates, drives, compares and counts."""
+"""Faults of simulators, drivers, checkers and coverage."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,13 +20,13 @@ def _(scoreboard: Any, change: Change) -> None:
 
 @fault("sim.scoreboard.lost", "sim.benches.scoreboard")
 def _(scoreboard: Any, change: Change) -> None:
-    """A bench ends without waiting for what is under way."""
+    """A bench ends without waiting for pending results."""
     change(scoreboard.Scoreboard, "under_way", property(lambda self: 0))
 
 
 @instead("sim.scoreboard.patient", "sim.benches.scoreboard", "Scoreboard.observe")
 def _(scoreboard: Any, right: Any, self: Any, cycle: Any, offered: Any) -> None:
-    """What waits at the input is forgotten whenever a result is kept from leaving."""
+    """A waiting input item is dropped whenever the output stalls."""
     right(self, cycle, offered)
     if not cycle.o_ready:
         self._closed = 0
@@ -34,7 +34,7 @@ def _(scoreboard: Any, right: Any, self: Any, cycle: Any, offered: Any) -> None:
 
 @instead("sim.streams.stalls", "sim.benches.streams", "StreamDriver.drive")
 def _(streams: Any, right: Any, self: Any, *, draining: bool = False) -> None:
-    """A result is taken as soon as it is there, whatever the pattern says."""
+    """A result is accepted as soon as it is valid, ignoring the pattern."""
     right(self, draining=draining)
     self._top.o__ready.value = int(not int(self._top.rst.value))
 
@@ -57,7 +57,7 @@ async def _(streams: Any, right: Any, self: Any) -> Any:
 
 @fault("sim.components.masked", "sim.benches.components")
 def _(components: Any, change: Change) -> None:
-    """Every answer of a component counts as one that means nothing."""
+    """Every result of a component is masked as meaningless."""
     right = components.component_benches
 
     def masked(values: Any) -> Any:
@@ -86,7 +86,7 @@ def _(items: Any, right: Any, registers: Any, rng: Any) -> list[list[int]]:
 
 @instead("sim.items.nibbles", "sim.benches.items", "_every_nibble")
 def _(items: Any, right: Any, instruction: Any, selector: int, rng: Any) -> Any:
-    """Metadata of a warp's items is legal always."""
+    """The metadata of a warp's items is always legal."""
     from ...sim.benches.random_operands import random_metadata
 
     return random_metadata(instruction, selector, False, 1, rng)
@@ -114,13 +114,13 @@ def _(runner: Any, right: Any, self: Any, seed: int, **options: Any) -> list[Any
 
 @fault("sim.coverage.groups.complete", "sim.coverage.groups")
 def _(groups: Any, change: Change) -> None:
-    """Coverage is complete though bins were reached that cannot be."""
+    """Coverage counts as complete although impossible bins were reached."""
     change(groups.Coverage, "complete", property(lambda self: all(g.reached == g.reachable for g in self)))
 
 
 @instead("sim.coverage.groups.hit", "sim.coverage.groups", "Group.count")
 def _(groups: Any, right: Any, self: Any, *places: Any, where: Any = None) -> None:
-    """What does not count is counted in the first bin."""
+    """Excluded samples are counted in the first bin."""
     if where is None:
         right(self, *places)
     else:
@@ -129,14 +129,14 @@ def _(groups: Any, right: Any, self: Any, *places: Any, where: Any = None) -> No
 
 @instead("sim.coverage.code.merge", "sim.coverage.code", "CodeCoverage.merge")
 def _(code: Any, right: Any, self: Any, other: Any) -> Any:
-    """Points that only one of two files has are lost where they merge."""
+    """Points that only one of two merged files has are lost."""
     both = self.hits.keys() & other.hits.keys()
     return code.CodeCoverage({point: self.hits[point] + other.hits[point] for point in both})
 
 
 @instead("sim.engine.batch", "sim.engine.engine", "Engine.multiply")
 def _(engine: Any, right: Any, self: Any, instruction: Any, operands: Any) -> Any:
-    """Of a batch that is computed in parts every part has the flags of the first."""
+    """If a batch is computed in parts, every part gets the flags of the first."""
     done = right(self, instruction, operands)
     tiles, m, n = done.d.shape
     of_first = engine.np.arange(tiles) % max(1, engine._BLOCK_OUTPUTS // (m * n))
@@ -145,7 +145,7 @@ def _(engine: Any, right: Any, self: Any, instruction: Any, operands: Any) -> An
 
 @instead("sim.engine.flags", "sim.engine.engine", "Engine._block")
 def _(engine: Any, right: Any, self: Any, instruction: Any, operands: Any) -> tuple[Any, Any, int]:
-    """The flags of an instruction are those of its last step, over and over."""
+    """The flags of an instruction repeat those of its last step."""
     d, flags, steps = right(self, instruction, operands)
     of_last = self.config.step_bytes // instruction.chunk_bytes if instruction.chunk_bytes else 1
     repeated = engine.np.tile(flags[..., -of_last:], -(-flags.shape[-1] // of_last))
@@ -154,7 +154,7 @@ def _(engine: Any, right: Any, self: Any, instruction: Any, operands: Any) -> tu
 
 @fault("sim.engine.observed", "sim.engine.engine")
 def _(engine: Any, change: Change) -> None:
-    """An observer that is done is called on, and the one before it forgotten."""
+    """An observer is still called after its end, and the one before it is lost."""
 
     @engine.contextmanager
     def observed(self: Any, callback: Any) -> Any:
@@ -166,21 +166,21 @@ def _(engine: Any, change: Change) -> None:
 
 @instead("sim.engine.last_flags", "sim.engine.engine", "multiply_with")
 def _(engine: Any, right: Any, *arguments: Any) -> Any:
-    """A product has the flags of its last step alone."""
+    """A product has the flags of only its last step."""
     product = right(*arguments)
     return replace(product, flags=product.flags[-1:])
 
 
 @instead("sim.equivalence.undecided", "sim.faults.equivalence", "settled")
 def _(equivalence: Any, right: Any, *arguments: Any) -> Any:
-    """A survivor whose search ends without an answer is taken to change nothing."""
+    """A surviving fault whose proof is undecided counts as proved to change nothing."""
     found = right(*arguments)
     return equivalence.Verdict.EQUIVALENT if found is equivalence.Verdict.UNDECIDED else found
 
 
 @instead("sim.equivalence.part", "sim.faults.equivalence", "_of_cone")
 def _(equivalence: Any, right: Any, *arguments: Any) -> Any:
-    """What differs where a cone is cut short is taken for a difference of the design."""
+    """A difference at the cut of a partial cone counts as a difference of the design."""
     behind = arguments[-2]
     found = right(*arguments)
     return equivalence.Verdict.TOLD_APART if behind and found is equivalence.Verdict.UNDECIDED else found
@@ -188,26 +188,26 @@ def _(equivalence: Any, right: Any, *arguments: Any) -> Any:
 
 @instead("sim.equivalence.cases", "sim.faults.equivalence", "_by_cases")
 def _(equivalence: Any, right: Any, *arguments: Any) -> Any:
-    """Of a pipeline's cases the first alone is asked."""
+    """Only the first of a pipeline's cases is proved."""
     *others, pipeline = arguments
     return right(*others, replace(pipeline, cases=pipeline.cases[:1]))
 
 
 @fault("sim.blocks.largest", "sim.benches.blocks")
 def _(blocks: Any, change: Change) -> None:
-    """No block's products are all the largest: no sum comes near the end of its range."""
+    """No block has only the largest products, so no sum comes near the end of its range."""
     change(blocks, "_LARGEST", 0.0)
 
 
 @fault("sim.blocks.near", "sim.benches.blocks")
 def _(blocks: Any, change: Change) -> None:
-    """No block has elements that are a bit away from a special one."""
+    """No block has elements one bit away from a special value."""
     change(blocks, "_NEARLY_SPECIAL", 0.0)
 
 
 @fault("sim.mutants.single", "sim.faults.mutants")
 def _(mutants: Any, change: Change) -> None:
-    """The design with one fault for good has none."""
+    """The design with one permanent fault has none."""
     right = mutants.faulty_verilog
     none = "select -clear"
     change(mutants, "faulty_verilog", lambda fault, folder: right(mutants.Fault(fault.number, "", none), folder))
@@ -215,13 +215,13 @@ def _(mutants: Any, change: Change) -> None:
 
 @instead("sim.mutants.numbers", "sim.faults.mutants", "_drawn")
 def _(mutants: Any, right: Any, *arguments: Any) -> Any:
-    """Faults are numbered from 0, so that the first is there when none is selected."""
+    """Faults are numbered from 0, so that the first is active when none is selected."""
     return tuple(mutants.Fault(f.number - 1, f.component, f.command) for f in right(*arguments))
 
 
 @fault("sim.regressions.row", "sim.faults.regressions")
 def _(regressions: Any, change: Change) -> None:
-    """Of a row the result is compared, not the flags beside it."""
+    """Only the result of a row is compared, not its flags."""
     right = regressions._Row.__init__
 
     def init(self: Any, *arguments: Any) -> None:
@@ -233,14 +233,14 @@ def _(regressions: Any, change: Change) -> None:
 
 @instead("sim.assumptions.codes", "sim.faults.assumptions", "AssumedComponents.__init__")
 def _(assumptions: Any, right: Any, self: Any, config: Any, benches: Any) -> None:
-    """The last element of a configuration is assumed never to come."""
+    """The last element type of a configuration is assumed never to occur."""
     right(self, config, benches)
     self._elements -= 1
 
 
 @fault("sim.assumptions.waits", "sim.faults.assumptions")
 def _(assumptions: Any, change: Change) -> None:
-    """Whatever is offered is assumed to be taken at once."""
+    """Every offered item is assumed to be accepted at once."""
 
     def stays(m: Any, name: str, source: Any) -> None:
         m.d.comb += assumptions.Assume(~source.valid | source.ready)
@@ -256,7 +256,7 @@ def _(simd: Any, right: Any, self: Any, one: Any, other: Any, *, subtract: bool)
 
 @fault("sim.warpgroup.computed", "sim.engine.array_units")
 def _(array_units: Any, change: Change) -> None:
-    """Units that are computed many at a time answer a cycle early."""
+    """Units that are computed in batches give results a cycle early."""
     right = array_units.driver
 
     def driver(name: str, constants: Any, **others: Any) -> Any:

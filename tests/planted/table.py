@@ -44,7 +44,7 @@ class Found:
 
 
 def stages(fault: Fault) -> list[list[str]]:
-    """Return the test files in the order in which they are likely to see a fault, and soon."""
+    """Return the test files ordered by how likely and how soon they detect a fault."""
     _, *rooms, module = fault.module.split(".")
 
     def stage(path: Path) -> int:
@@ -85,14 +85,14 @@ def first_failure(fault: str, tests: list[str], broken: set[str], seed: int) -> 
 
 
 def search(fault: Fault, last: str | None, sound: set[str], broken: set[str], seed: int) -> Found:
-    """Look for a test that sees a fault, beginning with that of the last time.
+    """Find a test that detects a fault, the recorded one first.
 
     Parameters
     ----------
     fault : Fault
         What is planted.
     last : str or None
-        The test that saw it the last time.
+        The recorded test.
     sound, broken : set of str
         Tests that are known to pass and to fail without a fault; both are added to.
     seed : int
@@ -112,7 +112,7 @@ def search(fault: Fault, last: str | None, sound: set[str], broken: set[str], se
 
 
 def read(path: Path) -> dict[str, Found]:
-    """Return what a file of results holds, nothing if there is none."""
+    """Return the contents of a file of results, empty if there is none."""
     kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return {name: Found(**found) for name, found in kept.items()}
 

@@ -33,7 +33,7 @@ def simulate_clocked(dut: Elaboratable, bench: Callable, *processes: Callable, r
 
 
 def short(name: str) -> str:
-    """Return how tests call a port: its path joined by single underscores, such as ``product_sign``."""
+    """Return the name of a port in tests: its path joined by single underscores, such as ``product_sign``."""
     return name.replace("__", "_")
 
 
@@ -55,7 +55,7 @@ def columns(component: wiring.Component, values: Mapping[str, ArrayLike]) -> dic
 
 
 def matrices(answers: Results) -> Results:
-    """Return results as tests call them; an array of ports, ``x_0`` and so on, also as a matrix ``x``."""
+    """Return results by the names of the tests; an array of ports, ``x_0`` and so on, also as a matrix ``x``."""
     results = {short(name): values for name, values in answers.items()}
     joined = dict(results)
     for name in results:

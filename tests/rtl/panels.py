@@ -1,4 +1,4 @@
-"""Panels that arrays are given: registers from rows of bytes, shared memory, and a stand-in for an array."""
+"""Operand panels of arrays: registers from rows of bytes, shared memory, and a stand-in for an array."""
 
 from typing import Any
 

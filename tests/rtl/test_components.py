@@ -1,4 +1,4 @@
-"""Every combinational component of datapaths in little, against the references of the component benches."""
+"""Every combinational component of small datapaths against the references of the component benches."""
 
 from collections.abc import Callable
 
@@ -35,7 +35,7 @@ CONFIGURATIONS = {
 
 
 def check(name: str, bench: ComponentBench, simulate: Callable, stimulus: Values) -> None:
-    """Compare the answers of a component with its reference's; what has no meaning is masked there."""
+    """Compare a component's results with its reference, which masks meaningless bits."""
     answers = simulate(bench.component, **{short(port): values for port, values in stimulus.items()})
     bits = {port.name: port.bits for port in ports_of(bench.component)}
     for port, expected in bench.model(stimulus).items():

@@ -1,4 +1,4 @@
-"""Configurations: what is refused and in which words, what is derived, and the presets against the numerics."""
+"""Configurations: errors and their messages, derived values, and the presets against the numerics."""
 
 import dataclasses
 import gc

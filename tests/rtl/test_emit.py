@@ -74,7 +74,7 @@ def test_the_text_does_not_depend_on_the_process(top: str, hash_seed: int, tmp_p
 @pytest.mark.skipif(not shutil.which("iverilog"), reason="Icarus Verilog is not on this machine")
 @pytest.mark.parametrize("generation", ["2005", "2012"])
 def test_what_no_input_changes_is_known(generation: str, tmp_path: Path) -> None:
-    """In Verilog and in SystemVerilog, whose registers have their first values before anything can look at them."""
+    """In Verilog and SystemVerilog, registers have their initial values before anything can read them."""
     width = unit_step_layout(COMBINATIONAL).size
     bench = f"""
         module bench;

@@ -1,4 +1,4 @@
-"""What the hardware says is undefined of a sequence, of where operands are, and of reserved bits."""
+"""Undefined behaviour that the hardware flags: sequences, places of operands, and reserved bits."""
 
 from collections.abc import Callable
 from itertools import product
@@ -49,7 +49,7 @@ ALL_REGISTERS = [f"d{n}" for n in range(128)] + [f"a{n}" for n in range(4)]
 
 
 def told(sequence: WgmmaSequence, step: tuple) -> None:
-    """Tell the checker a step of a sequence; accesses are to every register."""
+    """Pass a step of a sequence to the checker; accesses are to every register."""
     word, *rest = step
     if word == "access":
         sequence.read(*ALL_REGISTERS)
@@ -89,7 +89,7 @@ def draw_another(rng: np.random.Generator) -> tuple:
 
 
 def flagged(sequences: list[list[tuple]]) -> list[list[set[str]]]:
-    """Return what the hardware flags in the cycle of each step of each sequence."""
+    """Return the hardware's flags in the cycle of each step of each sequence."""
     dut, reset = LifeCycle(HOPPER), Signal()
     found: list[list[set[str]]] = []
 
@@ -191,7 +191,7 @@ def run(dut: Placement, bench: Callable) -> None:
 
 
 def test_an_overlap_on_either_side(rng: np.random.Generator) -> None:
-    """Each operand alone, from before D to behind it; what an instruction has not lies on D and is not flagged."""
+    """Each operand alone, from before D to after it; unused operands lie on D and are not flagged."""
     dut = Placement()
 
     async def bench(ctx) -> None:

@@ -1,4 +1,4 @@
-"""Components with registers inside, beside the same ones without: all of them, and as many cycles later."""
+"""Components with pipeline registers against the same ones without: equal results, the right number of cycles later."""
 
 from collections import deque
 from dataclasses import replace
@@ -25,7 +25,7 @@ _CYCLES = 120
 def check_delayed(
     registered: wiring.Component, bare: wiring.Component, latency: int, rng: Random, platform: object = None
 ) -> None:
-    """Check that one gives, so many enabled cycles later, what the other gives at once, whatever they are given."""
+    """Check that one gives the other's results, so many enabled cycles later, for any inputs."""
     m = Module()
     m.submodules.registered, m.submodules.bare = registered, bare
     ports = [

@@ -102,7 +102,7 @@ def submodules(config: CoreConfig) -> Counter[str]:
 
 
 def little(*words: str) -> dict[str, int]:
-    """Return a step that holds some products of every format: of 4-bit elements two groups, so that they meet."""
+    """Return a step with some products of every format: with 4-bit elements two groups, so that they interact."""
     return {"step_bytes": 16 if {"s4", "u4", "e2m1/4"} & {*words} else 4}
 
 
@@ -187,7 +187,7 @@ def with_exponents(codes: NDArray, fmt: Format, low_bit: int, low: int, high: in
 
 
 def numerics_of(config: CoreConfig) -> Callable[[Instruction, str], Numerics]:
-    """Return what takes the place of an architecture's numerics for a datapath that no architecture has."""
+    """Return the numerics of a datapath that no architecture has."""
 
     def rules(i: Instruction, arch: str) -> Numerics:
         short = i.container_bits == 8 and config.fp8_alignment_bits < config.alignment_bits

@@ -1,4 +1,4 @@
-"""Where significands stand in a slot, from what the sum stands for: of presets, odd datapaths and any others."""
+"""Positions of significands in a slot, for presets, unusual datapaths and random ones."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -67,7 +67,7 @@ def significands(slot: Slot, element: Element, operand: str) -> tuple[int, int]:
 
 
 def pairs(slot: Slot) -> Iterator[tuple[Element, Element]]:
-    """Yield what a slot may be asked to multiply: formats of one container and kind."""
+    """Yield pairs of formats that a slot may multiply: of one container and kind."""
     for a, b in product(slot.elements, repeat=2):
         kind = (a.container_bits, a.format.is_integer, a.packed_float)
         if kind == (b.container_bits, b.format.is_integer, b.packed_float):
@@ -108,7 +108,7 @@ def check_integers(slot: Slot, widths: Widths) -> None:
 
 
 def check_widths(slot: Slot, widths: Widths) -> None:
-    """No significand, product or term is cut."""
+    """No significand, product or term is truncated."""
     bits = slot.significand_bits
     held = product_signature(bits).members["significand"].shape.width
     handed_on = products_signature(slot.config).members["significands"].shape.width
@@ -204,7 +204,7 @@ def test_every_slot_of_any_datapath(config: CoreConfig) -> None:
 
 @pytest.mark.parametrize("config", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
 def test_no_multiplier_is_wider_than_it_must_be(config: CoreConfig) -> None:
-    """Of all ways to place the floats, none takes less; an integer takes its own width."""
+    """No placement of the floats needs fewer bits; an integer takes its own width."""
     for slot in Widths(config).slots:
         integers = [element.significand_bits for element in slot.elements if element.fixed_point]
         kept = {element: kept_bits(config, element) for element in slot.floats}

@@ -51,7 +51,7 @@ def emitted(config: CoreConfig, top: str) -> str:
 def lint(
     config: CoreConfig, top: str, folder: Path, of_package: CoreConfig | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Let Verilator look at a top and its package, or that of another configuration."""
+    """Lint a top with its package, or with the package of another configuration."""
     (folder / "style.vlt").write_text(_STYLE)
     (folder / "emitted.v").write_text(emitted(config, top))
     (folder / "it_pkg.sv").write_text(package(of_package or config, top, "it"))
@@ -85,14 +85,14 @@ def test_of_other_datapaths(tmp_path: Path, rng: np.random.Generator) -> None:
 
 
 def test_a_width_that_is_wrong_is_seen(tmp_path: Path) -> None:
-    """The datapath of another step: what the tests above look for can be found."""
+    """With the package of another step length, the lint above fails."""
     done = lint(TINY, "core", tmp_path, replace(TINY, step_bytes=32))
     assert done.returncode
     assert "WIDTHTRUNC" in done.stderr
 
 
 def probes(kind: Type, path: str, low: int) -> Iterator[tuple[str, int, int]]:
-    """Yield fields and elements with their lowest bits and widths, as the ports say them."""
+    """Yield fields and elements with their lowest bits and widths, from the ports."""
     if isinstance(kind, Structure):
         for field in kind.fields:
             yield f"{path}.{field.name}", low + field.low, field.type.width

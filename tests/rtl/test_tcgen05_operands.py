@@ -1,4 +1,4 @@
-"""What the tensor cores of a CTA hand to their arrays, by the index maps: of a CTA of half as many rows."""
+"""Operands that the tensor cores of a CTA pass to their arrays, by the index maps, in a CTA of half as many rows."""
 
 import gc
 from collections import deque
@@ -210,7 +210,7 @@ def offer(ctx, payload, one: Work) -> None:
 
 
 def check_array(ctx, array: int, warp: Inverting, one: Work, panel: int, b: NDArray[np.uint8], c: NDArray) -> None:
-    """Compare what an array is given with its rows of A and a panel of B and D."""
+    """Compare an array's inputs with its rows of A and a panel of B and D."""
     payload, i = warp.i.payload, one.instruction
     where = f"{i}, {one.fields}, columns {8 * panel} on, array {array}"
     rows = slice(ROWS * array, ROWS * (array + 1))

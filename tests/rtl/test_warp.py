@@ -1,4 +1,4 @@
-"""Instructions from registers: in which order and when a warp takes and gives what, its units aside."""
+"""Instructions from registers: order and timing of a warp's inputs and outputs, without its units."""
 
 import gc
 from collections import deque
@@ -108,7 +108,7 @@ def check_stalls(log: Sequence[Cycle]) -> None:
 
 
 def survivors(log: Sequence[Cycle], given: Sequence[Work]) -> list[Work]:
-    """Return those of which the results are delivered; a reset must forget the others, and no result is of before."""
+    """Return the items whose results are delivered; a reset must drop the others and all earlier results."""
     under_way: deque[Work] = deque()
     offered, delivered, forgotten = iter(given), [], 0
     for cycle in log:
@@ -135,7 +135,7 @@ LANES = 32
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """An instruction with its registers, and what must come back."""
+    """An instruction with its registers and its expected result."""
 
     name: str
     payload: int
@@ -228,7 +228,7 @@ def test_any_array(rows: int, columns: int, cuts: tuple[str, ...], step_bytes: i
 
 
 def test_a_reset_forgets_the_instruction(rng: np.random.Generator) -> None:
-    """Whatever part of the first instruction is done, the next result is the second's."""
+    """At any point of the first instruction, the next result after a reset is the second's."""
     config = replace(TINY, rows=4, columns=8, cuts=CUTS)
     warp = Warp(config, Stamp)
     given = [stamp_case(config, bool(rng.integers(2)), rng) for _ in range(40)]

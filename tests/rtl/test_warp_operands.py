@@ -1,4 +1,4 @@
-"""What a warp hands to its core: operands, metadata and block scales of every row and column, by the fragments."""
+"""Inputs of a warp's core: operands, metadata and block scales of every row and column, by the fragments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ RESULTS = {"f32": ResultCode.F32, "f16": ResultCode.F16, "s32": ResultCode.S32}
 
 
 class OpenCore(Core):
-    """Takes a tile a cycle, which the bench looks at, and gives each accumulator plus one in the next."""
+    """Takes a tile a cycle, which the bench checks, and returns each accumulator plus one in the next cycle."""
 
     made: list["OpenCore"]
 

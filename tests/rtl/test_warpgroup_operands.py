@@ -1,4 +1,4 @@
-"""What a warpgroup hands to its arrays, by the index maps: A from registers or shared memory, B, metadata, sums."""
+"""Inputs of a warpgroup's arrays, by the index maps: A from registers or shared memory, B, metadata, sums."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -100,7 +100,7 @@ def offer(ctx, payload, one: Work) -> None:
 
 
 def check_array(ctx, array: int, warp: Inverting, one: Work, panel: int, c: NDArray[np.uint32]) -> None:
-    """Compare what an array is given with its rows of A and metadata, a panel of B and its accumulators."""
+    """Compare an array's inputs with its rows of A and metadata, a panel of B and its accumulators."""
     payload = warp.i.payload
     where = f"{one.instruction}, {one.fields}, panel {panel}, array {array}"
     for name, expected in (("a", one.a[array]), ("b", one.panels[panel]), ("c", c * np.uint32(one.fields["add"]))):

@@ -1,4 +1,4 @@
-"""Warpgroups: what one takes and flags of commands; several in turns, each with its own results, groups and waits."""
+"""Warpgroups: commands that one accepts and flags; several in turn, each with its own results, groups and waits."""
 
 from collections import deque
 
@@ -16,7 +16,7 @@ from sptc.tests.rtl.conftest import simulate_clocked
 
 
 class BusyWarp(Warp):
-    """Takes eight columns as an array of 32 units does and answers none."""
+    """Accepts eight columns at the rate of an array of 32 units and gives no result."""
 
     cycles = TENSOR_CORE.warp_blocks
 
@@ -195,7 +195,7 @@ async def _check_turns(ctx, dut: Warpgroup, n: int, a_shared: bool) -> None:
 
 
 class _Side:
-    """One warpgroup: what it still has to say, whose panels are to come, and what it has waited for."""
+    """One warpgroup: its remaining commands, its pending panels, and its completed waits."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         kinds = rng.choice([Operation.MULTIPLY, Operation.COMMIT, Operation.WAIT, Operation.FENCE], 40)
@@ -215,7 +215,7 @@ class _Side:
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_each_has_its_own(count: int, seed: int) -> None:
-    """Random commands, accumulators and results that wait: nothing goes to another, and no wait is for another's."""
+    """Random commands, accumulators and stalled results: no result or wait concerns another warpgroup."""
     rng = np.random.default_rng([seed, count])
     dut = Warpgroup(TENSOR_CORE, count=count, warp_class=Showing)
     sides = [_Side(rng) for _ in range(count)]
@@ -264,7 +264,7 @@ def test_each_has_its_own(count: int, seed: int) -> None:
 
 
 def _take(ctx, side: _Side, i) -> None:
-    """Follow what a warpgroup says that is taken in this cycle."""
+    """Update the model with the command that is accepted in this cycle."""
     if not (ctx.get(i.valid) and ctx.get(i.ready)):
         return
     operation, of, a = side.commands.popleft()

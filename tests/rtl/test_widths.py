@@ -1,4 +1,4 @@
-"""The picture of the fixed-point window in the docstring of `sptc.rtl.widths`, held against the code."""
+"""The picture of the fixed-point window in the docstring of `sptc.rtl.widths` against the code."""
 
 import re
 

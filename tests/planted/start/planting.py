@@ -32,13 +32,13 @@ _CHECKOUT = Path(__file__).resolve().parents[3]
 
 
 def room_of(name: str) -> str:
-    """Return the room of a fault; those that a property of the hardware sees have the property's name."""
+    """Return the room of a fault; faults that a hardware property detects carry the property's name."""
     first = name.partition(".")[0]
     return first if first in ROOMS else "rtl"
 
 
 class _Planter(MetaPathFinder):
-    """Finds the modules of the room as ever, and plants the fault once the right one has been executed."""
+    """Finds modules as usual, and plants the fault once the faulty module has been executed."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
