@@ -1,4 +1,4 @@
-"""The action for GitHub: what it declares, and its commands run here as a runner would, but for the installation."""
+"""The GitHub action: its declarations, and its commands run here as on a runner, except the installation."""
 
 import os
 import re
@@ -23,12 +23,12 @@ EXPRESSION = re.compile(r"\$\{\{ (.*?) \}\}")
 
 
 def expressions(value: object) -> set[str]:
-    """Return all that a runner would fill in, anywhere below."""
+    """Return every expression that a runner would substitute, at any depth."""
     return set(EXPRESSION.findall(yaml.safe_dump(value, width=10_000)))
 
 
 def test_what_is_filled_in_is_declared() -> None:
-    """And nothing of it stands in a script, where an input could be more than a word."""
+    """No script contains an expression, because an input could be more than a word."""
     known = {f"inputs.{name}" for name in ACTION["inputs"]} | {"runner.temp", "runner.os"}
     known |= {"!github.event.pull_request.head.repo.fork"}
     known |= {f"steps.begin.outputs.{name}" for name in re.findall(r"echo \"(\w+)=", STEPS["Begin"]["run"])}
@@ -113,7 +113,7 @@ class Runner:
         (self.temp / "sptc-cache").symlink_to(cache_folder())
 
     def run(self, name: str) -> subprocess.CompletedProcess[str]:
-        """Run a step as GitHub does, and take up what it puts out."""
+        """Run a step as GitHub does, and record its outputs."""
         step, output = STEPS[name], self.folder / "output"
         output.write_text("")
         own = {key: self._filled(value) for key, value in step.get("env", {}).items()}

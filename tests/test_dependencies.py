@@ -1,4 +1,4 @@
-"""What tests depend on: whatever they could reach, and no more than that where it is a long way."""
+"""Dependencies of tests: every file that they could reach, and as few others as possible."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Errors: what a MetadataError says and carries, also to another process."""
+"""Errors: message and attributes of a MetadataError, also in another process."""
 
 import pickle
 
@@ -17,8 +17,8 @@ def error(column: int | None) -> sptc.MetadataError:
 
 def test_metadata_error() -> None:
     for column, place in PLACES:
-        said = f"undefined metadata at batch 3, row 41, chunk 6 {place}: nibble 0b0101 breaks the plain rule, "
-        assert str(error(column)) == said + "which wants two different indices"
+        message = f"undefined metadata at batch 3, row 41, chunk 6 {place}: nibble 0b0101 breaks the plain rule, "
+        assert str(error(column)) == message + "which wants two different indices"
         assert error(column).column == column
 
 

@@ -1,4 +1,4 @@
-"""The generator for FuseSoC: FuseSoC itself runs it, and what is wrong with a request is said in one line."""
+"""The generator for FuseSoC: FuseSoC itself runs it, and errors in a request are one line."""
 
 import ctypes
 import os
@@ -151,7 +151,7 @@ REQUESTS = {
 
 
 def refusal(monkeypatch: pytest.MonkeyPatch, *words: object) -> str:
-    """Run the generator in this process, in the current folder; return what it says as it ends."""
+    """Run the generator in this process, in the current folder; return its exit message."""
     monkeypatch.setattr(sys, "argv", ["generate.py", *map(str, words)])
     with pytest.raises(SystemExit) as end:
         runpy.run_path(str(CORES / "generate.py"), run_name="__main__")
@@ -186,7 +186,7 @@ def test_a_request_that_the_command_refuses(tmp_path: Path) -> None:
 
 
 def test_a_python_without_the_package(tmp_path: Path) -> None:
-    """As it happens when another `python3` comes first on the path."""
+    """This happens when another `python3` comes first on the path."""
     done = command(sys.executable, "-I", "-S", CORES / "generate.py", "request.yml", folder=tmp_path)
     assert done.returncode != 0
     assert re.fullmatch(r"sptc generator: \S+ cannot import sptc: .+\n", done.stderr)

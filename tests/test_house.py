@@ -1,4 +1,4 @@
-"""The plan of the house: who may import whom, what `import sptc` costs, and how files are kept."""
+"""The structure of the package: permitted imports, the cost of `import sptc`, and rules for files."""
 
 import ast
 import inspect
@@ -62,12 +62,12 @@ PUBLIC_FUNCTIONS = {
 
 def python_files(folder: Path) -> list[Path]:
     """Python files below a folder, without hidden folders, environments and build products."""
-    found = []
+    results = []
     for path in sorted(folder.rglob("*.py")):
         parts = path.relative_to(ROOT).parts
         if not any(part.startswith(".") or part in ("build", "dist", "__pycache__") for part in parts):
-            found.append(path)
-    return found
+            results.append(path)
+    return results
 
 
 def module_name(path: Path) -> str:
@@ -81,19 +81,19 @@ def syntax(path: Path) -> ast.Module:
 
 
 def imports(tree: ast.Module, module: str, is_package: bool) -> set[str]:
-    """Return the absolute names of all that a source imports, anywhere in it."""
-    found = set()
+    """Return the absolute names of all imports in a source, at any depth."""
+    result = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            result |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
                 above = module.split(".")
                 above = above[: len(above) - node.level + is_package]
                 base = ".".join([*above, *([base] if base else [])])
-            found |= {f"{base}.{alias.name}" for alias in node.names}
-    return found
+            result |= {f"{base}.{alias.name}" for alias in node.names}
+    return result
 
 
 @cache
@@ -122,7 +122,7 @@ def files_of(room: str) -> list[Path]:
 
 
 def strangers(room: str) -> dict[str, set[str]]:
-    """Return what the files of a room import that they may not."""
+    """Return the forbidden imports of the files of a room."""
     allowed = {*STANDARD, room, *MAY_IMPORT[room].split()}
     found = {path.relative_to(ROOT).as_posix(): {charged(name) for name in imports_of(path)} for path in files_of(room)}
     return {path: names - allowed for path, names in found.items() if names - allowed}
@@ -154,7 +154,7 @@ def test_every_file_stands_in_a_room() -> None:
 
 
 def test_no_room_imports_from_a_floor_above() -> None:
-    """And the rule is an order: each folder may import only folders of which none may import it."""
+    """The permitted imports are acyclic: no folder may import one that may import it."""
     floor = {room: number for number, rooms in enumerate(FLOORS) for room in rooms.split()}
     below = {room: {name for name in words.split() if name in ROOMS} for room, words in MAY_IMPORT.items()}
     assert floor.keys() == {room.split("/")[0] for room in ROOMS}
@@ -181,8 +181,8 @@ def test_no_file_imports_itself_in_a_circle() -> None:
     for room in MAY_IMPORT:
         for path in files_of(room):
             names = imports_of(path)
-            found = {name if name in modules else name.rpartition(".")[0] for name in names} & modules
-            graph[module_name(path)] = found - {module_name(path)}
+            result = {name if name in modules else name.rpartition(".")[0] for name in names} & modules
+            graph[module_name(path)] = result - {module_name(path)}
     while free := {name for name, below in graph.items() if not below & graph.keys()}:
         graph = {name: below for name, below in graph.items() if name not in free}
     assert graph == {}
@@ -252,7 +252,7 @@ def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def test_no_function_takes_too_much() -> None:
-    found = []
+    results = []
     for path in python_files(ROOT):
         for node in ast.walk(syntax(path)):
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -260,8 +260,8 @@ def test_no_function_takes_too_much() -> None:
             if any(ast.unparse(decorator) == "triton.jit" for decorator in node.decorator_list):
                 continue  # a kernel's parameters are those of its launch
             if PUBLIC_FUNCTIONS.get(node.name) != path.parent.name and _parameters(node) > MOST_PARAMETERS:
-                found.append(f"{path.relative_to(ROOT).as_posix()}:{node.name} takes {_parameters(node)}")
-    assert found == []
+                results.append(f"{path.relative_to(ROOT).as_posix()}:{node.name} takes {_parameters(node)}")
+    assert results == []
 
 
 @pytest.mark.parametrize("room", ROOMS)

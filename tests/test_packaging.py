@@ -1,4 +1,4 @@
-"""What a user installs: source archive, wheel from it, and the command of that wheel in an environment of its own."""
+"""Installation: source archive, wheel built from it, and that wheel's command in a new environment."""
 
 import importlib.metadata
 import os
@@ -27,7 +27,7 @@ FLOORS = "api cli formal gemm golden gpu infra isa recordings rtl sim synth tens
 
 
 def call(*command: object, cwd: Path) -> str:
-    """Run a command and return its standard output; its complaints are the failure's text."""
+    """Run a command and return its standard output; on failure, raise with its standard error."""
     words = [str(word) for word in command]
     process = subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
     assert process.returncode == 0, f"{' '.join(words)}\n{process.stdout}\n{process.stderr}"
@@ -43,7 +43,7 @@ def packages() -> set[str]:
 
 @pytest.fixture(scope="module")
 def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Source archive of a copy of this tree, and the wheel built from what that archive unpacks to."""
+    """Source archive of a copy of this tree, and the wheel built from the unpacked archive."""
     here = tmp_path_factory.mktemp("archives")
     ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist")
     shutil.copytree(ROOT, here / "sources", ignore=ignored)

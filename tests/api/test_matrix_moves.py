@@ -61,15 +61,15 @@ def test_a_move_follows_the_map(move: MatrixMove, rng: np.random.Generator) -> N
 def test_batches_broadcast(move: MatrixMove, rng: np.random.Generator) -> None:
     smem, addresses, registers = _image(rng, 3, 1), _addresses(rng, 2), _registers(rng, 1, 2, 32, move.registers)
     if move.opcode == "ldmatrix":
-        found = sptc.ldmatrix(str(move), smem, addresses)
+        result = sptc.ldmatrix(str(move), smem, addresses)
         each = [[sptc.ldmatrix(str(move), smem[i, 0], addresses[j]) for j in range(2)] for i in range(3)]
     else:
-        found = sptc.stmatrix(str(move), smem, addresses, registers)
+        result = sptc.stmatrix(str(move), smem, addresses, registers)
         each = [
             [sptc.stmatrix(str(move), smem[i, 0], addresses[j], registers[0, j]) for j in range(2)] for i in range(3)
         ]
-    assert found.shape == np.shape(each)
-    assert (found == np.array(each)).all()
+    assert result.shape == np.shape(each)
+    assert (result == np.array(each)).all()
 
 
 LOAD = "ldmatrix.sync.aligned.m8n8.x2.shared.b16"
@@ -107,10 +107,10 @@ def test_the_last_lane_that_is_read(move: MatrixMove, rng: np.random.Generator) 
 def test_two_rows_at_one_address(rng: np.random.Generator) -> None:
     smem, addresses = _image(rng), _addresses(rng)
     addresses[9] = addresses[4]
-    said = f"lane 4 and lane 9 of {STORE} both give the row address {addresses[4]}; which row remains is undefined"
+    message = f"lane 4 and lane 9 of {STORE} both give the row address {addresses[4]}; which row remains is undefined"
     with pytest.raises(OperandError) as caught:
         sptc.stmatrix(STORE, smem, addresses, _registers(rng, 32, 2))
-    assert str(caught.value) == said
+    assert str(caught.value) == message
     assert sptc.ldmatrix(LOAD, smem, addresses).shape == (32, 2)
 
 

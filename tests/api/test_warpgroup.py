@@ -138,8 +138,8 @@ def test_operands_may_lie_anywhere(text: str, swizzle: str, rng: Random) -> None
             assert np.unique(where.addresses).size == where.addresses.size
             octets = where.addresses[..., None] + np.arange(where.element_bits // 8)
             smem[:, octets] = stored[name][..., None].view(np.uint8)
-        got = sptc.wgmma(**operands | descriptors | {"smem": smem}, imm_trans_a=trans_a, imm_trans_b=trans_b)
-        assert np.array_equal(got, expected), (trans_a, trans_b)
+        result = sptc.wgmma(**operands | descriptors | {"smem": smem}, imm_trans_a=trans_a, imm_trans_b=trans_b)
+        assert np.array_equal(result, expected), (trans_a, trans_b)
 
 
 def test_the_first_undefined_nibble_of_a_in_memory(rng: Random) -> None:

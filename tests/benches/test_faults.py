@@ -208,8 +208,8 @@ def test_proofs_around_a_part(tmp_path: Path, command: str, same: bool) -> None:
     whole.submodules.part = Instance("bench_unit", i_x=a | (a & b), o_product=result)
     text = to_rtlil(whole, "bench", ports=[a, b, result]) + "\n" + to_rtlil(part, "bench_unit", ports=[x, product])
     mutated(text, "bench", {"whole": REST}, 1, 0, tmp_path, whole="bench_unit")
-    found = settled("bench", Fault(1, "whole", f"mutate -mode {command}"), tmp_path, PATIENCE)
-    assert (found is Verdict.EQUIVALENT) == same
+    verdict = settled("bench", Fault(1, "whole", f"mutate -mode {command}"), tmp_path, PATIENCE)
+    assert (verdict is Verdict.EQUIVALENT) == same
 
 
 @pytest.mark.parametrize(
@@ -272,8 +272,8 @@ def test_a_fault_that_is_killed_is_told_apart(injected: Callable, top: str) -> N
     of_top, folder = injected(top)
     killed = [fault for fault in of_top.netlist.faults if of_top.first_failure(fault) is not None]
     verdicts = (settled(TOP, fault, folder, 60) for fault in killed[:: max(1, len(killed) // 8)])
-    found = next(verdict for verdict in verdicts if verdict is not Verdict.UNDECIDED)
-    assert found is Verdict.TOLD_APART
+    result = next(verdict for verdict in verdicts if verdict is not Verdict.UNDECIDED)
+    assert result is Verdict.TOLD_APART
 
 
 @pytest.mark.regression
@@ -295,9 +295,9 @@ def answers(folder: Path, file: str, selected: Iterable[str]) -> list[str]:
     evaluated = "".join(
         f"eval -set a {a} -set b {b} {select} -show y\n" for select in selected for a in range(16) for b in (0, 6, 9)
     )
-    said = run_yosys(folder, f"read_verilog {file}\nhierarchy -top bench\nproc\nopt_clean\n{evaluated}")
-    found = re.findall(r"Eval result: \\y = (\S+)\.", said)
-    return [" ".join(found[start : start + 48]) for start in range(0, len(found), 48)]
+    result = run_yosys(folder, f"read_verilog {file}\nhierarchy -top bench\nproc\nopt_clean\n{evaluated}")
+    matches = re.findall(r"Eval result: \\y = (\S+)\.", result)
+    return [" ".join(matches[start : start + 48]) for start in range(0, len(matches), 48)]
 
 
 def test_each_number_selects_its_fault(tmp_path: Path) -> None:
@@ -339,9 +339,9 @@ def test_areas_of_components(tmp_path: Path) -> None:
     whole.submodules.ands = ands
     whole.d.comb += y.eq(a | ~anded)
     text = to_rtlil(whole, "bench", ports=[a, b, y])
-    found = mutated(text, "bench", {"and_": ("ands",), "or_": REST}, 8, 0, tmp_path)
-    assert found.areas == {"and_": 24, "or_": 32}
-    cells = {name: {f.command.split()[6] for f in found.faults if f.component == name} for name in found.areas}
+    result = mutated(text, "bench", {"and_": ("ands",), "or_": REST}, 8, 0, tmp_path)
+    assert result.areas == {"and_": 24, "or_": 32}
+    cells = {name: {f.command.split()[6] for f in result.faults if f.component == name} for name in result.areas}
     assert all("ands" in cell for cell in cells["and_"])
     assert not any("ands" in cell for cell in cells["or_"])
     only = mutated(text, "bench", {"or_": REST, UNTOUCHED: ("ands",)}, 8, 0, tmp_path)

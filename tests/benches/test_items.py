@@ -29,11 +29,11 @@ def fields(layout: data.Layout, bits: int) -> data.Const:
 
 def of_warp(rng: Random) -> list[tuple[Instruction, data.Const, data.Const]]:
     """Return a round of instructions, their registers and their results."""
-    found = []
+    results = []
     for i in warp_instructions(TINY, "sm_80"):
         item = warp_item(TINY, "sm_80", i, rng)
-        found.append((i, fields(warp_operands_layout(), item.payload), fields(warp_result_layout(), item.expected)))
-    return found
+        results.append((i, fields(warp_operands_layout(), item.payload), fields(warp_result_layout(), item.expected)))
+    return results
 
 
 def test_a_round_has_every_instruction(rng: Random) -> None:

@@ -62,9 +62,9 @@ def failures(top: str, folder: Path, seed: int, text: str) -> list[Failure]:
 @pytest.mark.parametrize(("mute", "message"), [(False, "bits differ from the golden model"), (True, "no result for")])
 def test_a_stream(mute: bool, message: str, seed: int, tmp_path: Path) -> None:
     core = Core(Settings("tiny", "core", ITEMS).config, TAG)
-    found = failures("core", tmp_path, seed, to_verilog(Nonsense(core, mute), "bench"))
-    assert len(found) == 2
-    for failure in found:
+    reported = failures("core", tmp_path, seed, to_verilog(Nonsense(core, mute), "bench"))
+    assert len(reported) == 2
+    for failure in reported:
         assert message in failure.message
 
 
@@ -99,5 +99,5 @@ def test_a_row(seed: int, tmp_path: Path) -> None:
 def test_components(seed: int, tmp_path: Path) -> None:
     harness = Harness({name: b.component for name, b in component_benches(Settings("tiny", "row", 1).config).items()})
     text = to_verilog(Silent(), "bench", ports=[port.value for port in harness.ports])
-    found = failures("components", tmp_path, seed, text)
-    assert {failure.test for failure in found} == harness.components.keys()
+    reported = failures("components", tmp_path, seed, text)
+    assert {failure.test for failure in reported} == harness.components.keys()

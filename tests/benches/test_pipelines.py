@@ -160,6 +160,6 @@ def test_killed_faults_of_a_row_are_told_apart(tmp_path: Path, seed: int) -> Non
     settings = Settings("tiny", "row", 1)
     netlist = faulty_row(settings.config, settings.arch, 24, seed, tmp_path)
     pipeline = step_pipeline(settings.config, settings.arch, row_step_layout(settings.config))
-    found = {fault: settled("bench", fault, tmp_path, 120, pipeline) for fault in netlist.faults}
-    assert Verdict.UNDECIDED not in found.values()
-    assert Verdict.TOLD_APART in found.values()
+    actual = {fault: settled("bench", fault, tmp_path, 120, pipeline) for fault in netlist.faults}
+    assert Verdict.UNDECIDED not in actual.values()
+    assert Verdict.TOLD_APART in actual.values()

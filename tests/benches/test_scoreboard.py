@@ -95,9 +95,9 @@ def test_patterns(rng: np.random.Generator) -> None:
 
 
 def counted(coverage: StreamCoverage, group: str) -> dict[str, int]:
-    found = coverage.coverage["tiny", group]
-    hits = found.hits.ravel().tolist()
-    return {name: hit for name, hit in zip(found.names(found.hits >= 0), hits, strict=True) if hit}
+    result = coverage.coverage["tiny", group]
+    hits = result.hits.ravel().tolist()
+    return {name: hit for name, hit in zip(result.names(result.hits >= 0), hits, strict=True) if hit}
 
 
 def test_what_is_counted_of_a_core() -> None:
@@ -145,7 +145,7 @@ def test_tests_of_a_bench_add_up(tmp_path: Path) -> None:
         for _ in range(times):
             Settings("tiny", "core", 1, str(tmp_path / "coverage.json")).record(coverage.coverage)
             Settings("tiny", "core", 1).record(coverage.coverage)
-    found = Coverage.read(tmp_path / "coverage.json")
-    assert found["tiny", "core handshakes"].hits.sum() == 2
-    assert found["tiny", "warp handshakes"].hits.sum() == 1
+    loaded = Coverage.read(tmp_path / "coverage.json")
+    assert loaded["tiny", "core handshakes"].hits.sum() == 2
+    assert loaded["tiny", "warp handshakes"].hits.sum() == 1
     assert [path.name for path in tmp_path.iterdir()] == ["coverage.json"]

@@ -40,30 +40,30 @@ def cycle(ready: bool, reset: bool = False, valid: bool = True) -> Cycle:
 def driven(top: Any, pattern: Sequence[tuple[bool, bool, bool]], ready: Sequence[bool]) -> list[tuple[Inputs, int]]:
     """Return the inputs and the payload of each cycle of a pattern, with an input that is ready or not."""
     driver = StreamDriver(top, items(), chain(pattern, repeat(GAP)), lambda _: None)
-    found = []
+    results = []
     for is_ready in ready:
         driver.drive()
-        found.append((inputs(top), top.i__payload.value))
+        results.append((inputs(top), top.i__payload.value))
         driver.update(cycle(is_ready, bool(top.rst.value), bool(top.i__valid.value)))
-    return found
+    return results
 
 
 def test_a_driver_follows_its_pattern(top: Any) -> None:
     """With gaps and stalls where the pattern has them; the next item follows once one is taken."""
-    found = driven(top, [GAP, GO, STALL, GO, GAP, GAP, GO], [True] * 7)
-    assert [of_cycle for of_cycle, _ in found] == [
+    result = driven(top, [GAP, GO, STALL, GO, GAP, GAP, GO], [True] * 7)
+    assert [of_cycle for of_cycle, _ in result] == [
         (0, 1, 0), (1, 1, 0), (1, 0, 0), (1, 1, 0), (0, 1, 0), (0, 1, 0), (1, 1, 0),
     ]  # fmt: skip
-    assert [payload for (valid, *_), payload in found if valid] == [100, 101, 102, 103]
+    assert [payload for (valid, *_), payload in result if valid] == [100, 101, 102, 103]
 
 
 def test_what_is_offered_stays(top: Any) -> None:
     """Until it is taken, whatever the pattern says; what a reset meets is offered again after it."""
-    found = driven(top, [GO, GAP, STALL, RESET, GAP, GO], [False, False, False, True, True, True])
-    assert [of_cycle for of_cycle, _ in found] == [
+    result = driven(top, [GO, GAP, STALL, RESET, GAP, GO], [False, False, False, True, True, True])
+    assert [of_cycle for of_cycle, _ in result] == [
         (1, 1, 0), (1, 1, 0), (1, 0, 0), (0, 0, 1), (1, 1, 0), (1, 1, 0),
     ]  # fmt: skip
-    assert [payload for _, payload in found] == [100] * 5 + [101]
+    assert [payload for _, payload in result] == [100] * 5 + [101]
 
 
 def test_draining(top: Any) -> None:
@@ -81,12 +81,12 @@ def test_draining(top: Any) -> None:
 
 def test_what_happened_decides_before_the_pattern(top: Any) -> None:
     driver = StreamDriver(top, items(), repeat(GAP), lambda seen: STALL if seen.reset else None)
-    found = []
+    results = []
     for reset in (True, False, True):
         driver.drive()
-        found.append(inputs(top))
+        results.append(inputs(top))
         driver.update(Cycle(reset, False, False, False, False, 0))
-    assert found == [(0, 1, 0), (1, 0, 0), (1, 1, 0)]
+    assert results == [(0, 1, 0), (1, 0, 0), (1, 1, 0)]
 
 
 def test_what_patterns_meet_too_rarely(rng: np.random.Generator) -> None:

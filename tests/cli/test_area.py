@@ -71,11 +71,11 @@ def test_json(least: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.regression
 def test_parts_alone(least: Path, cli: CommandLine) -> None:
-    found = cli.json("--config", least, "--dense")
-    assert (found["configuration"]["sparse"], found["dense_unit"], found["sparsity_percent"]) == (False, None, None)
-    found = cli.json("--config", least, "--unit-only")
-    assert found["unit"]["gates"] > 0
-    assert [found[key] for key in ("dense_unit", "sparsity_percent", "array", "warp")] == 4 * [None]
+    report = cli.json("--config", least, "--dense")
+    assert (report["configuration"]["sparse"], report["dense_unit"], report["sparsity_percent"]) == (False, None, None)
+    report = cli.json("--config", least, "--unit-only")
+    assert report["unit"]["gates"] > 0
+    assert [report[key] for key in ("dense_unit", "sparsity_percent", "array", "warp")] == 4 * [None]
 
 
 @pytest.mark.regression

@@ -83,23 +83,23 @@ def test_a_table_and_a_total(cli: CommandLine) -> None:
     for shard in shards:
         count, outputs = expected.get(shard.pair, (0, 0))
         expected[shard.pair] = (count + 1, outputs + shard.outputs)
-    found = {}
+    results = {}
     for row in rows:
         name, *counts = re.split(r"  +", row)
-        found[name.removeprefix("hopper: ")] = tuple(map(int, counts))
-    assert found == {pair: (*counts, 0) for pair, counts in expected.items()}
+        results[name.removeprefix("hopper: ")] = tuple(map(int, counts))
+    assert results == {pair: (*counts, 0) for pair, counts in expected.items()}
     whole = f"total +{SHARDS} +{sum(shard.outputs for shard in shards)} +0  all in [0-9.]+ s, \\d+ outputs/s"
     assert re.fullmatch(whole, total), total
 
 
 def test_json_and_as_many_outputs_as_asked(cli: CommandLine) -> None:
     sizes = [PLAN.shard(index).outputs for index in range(5)]
-    found = cli.json(*SMALL, "--outputs", sum(sizes[:3]) + 1)
-    total = found["total"]
+    report = cli.json(*SMALL, "--outputs", sum(sizes[:3]) + 1)
+    total = report["total"]
     assert (total["shards"], total["outputs"], total["mismatches"]) == (4, sum(sizes[:4]), 0)
-    assert (found["seed"], found["mismatch"], found["interrupted"]) == (11, None, False)
-    assert sum(pair["outputs"] for pair in found["pairs"]) == total["outputs"]
-    assert {pair["preset"] for pair in found["pairs"]} == {"hopper"}
+    assert (report["seed"], report["mismatch"], report["interrupted"]) == (11, None, False)
+    assert sum(pair["outputs"] for pair in report["pairs"]) == total["outputs"]
+    assert {pair["preset"] for pair in report["pairs"]} == {"hopper"}
 
 
 def test_a_seed_of_its_own(cli: CommandLine) -> None:
@@ -111,9 +111,9 @@ def test_a_seed_of_its_own(cli: CommandLine) -> None:
 def test_chosen_instructions_until_all_had_their_turn(tmp_path: Path, cli: CommandLine) -> None:
     texts = [str(PLAN.shard(index).instruction) for index in (0, 3)]
     total = cli.json("--instruction", *texts, "--arch", "sm_90", "--tiles", 1, "--state", tmp_path)["total"]
-    found = {(record["instruction"], record["distribution"]) for record in records(tmp_path)}
-    assert {text for text, _ in found} == set(texts)
-    assert total["shards"] == len(records(tmp_path)) >= len(found) > 12
+    actual = {(record["instruction"], record["distribution"]) for record in records(tmp_path)}
+    assert {text for text, _ in actual} == set(texts)
+    assert total["shards"] == len(records(tmp_path)) >= len(actual) > 12
 
 
 @pytest.mark.usefixtures("faulty")
@@ -139,11 +139,11 @@ def test_a_mismatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Comman
     assert words[0] == ["sptc", "run", path.name]
     whole = CommandLine(cli.capsys)
     assert "mismatches" in whole.text(*words[0][1:], status=1)
-    found = whole.json(*words[1][1:], status=1)
-    assert found["mismatch"]["shard"] == shard.index
-    assert found["mismatch"]["replay"] == shlex.join(words[0])
-    assert found["mismatch"]["rerun"] == shlex.join(words[1])
-    assert found["total"]["shards"] == 1
+    report = whole.json(*words[1][1:], status=1)
+    assert report["mismatch"]["shard"] == shard.index
+    assert report["mismatch"]["replay"] == shlex.join(words[0])
+    assert report["mismatch"]["rerun"] == shlex.join(words[1])
+    assert report["total"]["shards"] == 1
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
     for each in words:
@@ -203,13 +203,13 @@ def test_coverage(tmp_path: Path, cli: CommandLine) -> None:
     for folder, counts in (("parts", (4, 10)), ("whole", (10,))):
         for count in counts:
             words = (*SMALL, "--shards", count, "--coverage", "--state", tmp_path / folder, "--jobs", 1)
-            found = cli.json(*words)["coverage"]
+            report = cli.json(*words)["coverage"]
     parts, whole = (Coverage.read(tmp_path / name / "coverage.json") for name in ("parts", "whole"))
     for group in whole:
         assert np.array_equal(group.hits, parts[group.key].hits)
     new = sum(record["new_bins"] for record in records(tmp_path / "parts"))
-    assert new == sum(group.reached for group in parts) == found["reached"]
-    assert 0 < found["reached"] < found["reachable"] == sum(group.reachable for group in whole)
+    assert new == sum(group.reached for group in parts) == report["reached"]
+    assert 0 < report["reached"] < report["reachable"] == sum(group.reachable for group in whole)
 
 
 def test_bad_words(monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:

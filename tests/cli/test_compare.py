@@ -45,8 +45,8 @@ def test_one_matrix_in_every_format(cli: CommandLine, rng: np.random.Generator) 
                 "a.bias: 64, all 64 elements equal",
                 "a.weight: 64 x 128, all 8192 elements equal",
             ]
-    said = cli.json("dense.safetensors", "ptx.safetensors", status=1)
-    assert (said["equal"], said["only_in_one"], said["tensors"][0]["differ"]) == (False, ["a.bias"], 0)
+    report = cli.json("dense.safetensors", "ptx.safetensors", status=1)
+    assert (report["equal"], report["only_in_one"], report["tensors"][0]["differ"]) == (False, ["a.bias"], 0)
     for name in ("bitmask", "ptx"):
         text = cli.text("dense.safetensors", f"{name}.safetensors", "--tensor", "a.weight")
         assert text == "a.weight: 64 x 128, all 8192 elements equal\n"
@@ -63,8 +63,8 @@ def test_values_that_differ(cli: CommandLine, rng: np.random.Generator) -> None:
     assert len(cli.text("a.npz", "b.npz").splitlines()) == 2
     dense[3, 5] = dense[17, 11] = 2.5
     np.savez("b.npz", w=dense, v=np.ones(4))
-    said = cli.json("a.npz", "b.npz", status=1)
-    rows = {row["tensor"]: row for row in said["tensors"]}
+    report = cli.json("a.npz", "b.npz", status=1)
+    rows = {row["tensor"]: row for row in report["tensors"]}
     assert rows["w"] == {
         "tensor": "w", "shape": [20, 12], "elements": 240, "differ": 2, "first": [3, 5], "values": [1.0, 2.5],
     }  # fmt: skip
@@ -80,8 +80,8 @@ def test_bitmasks_are_read_as_dense_matrices(cli: CommandLine, rng: np.random.Ge
     write_tensors(Path("x.safetensors"), bitmask("w", dense), {})
     cli.command = "compress"
     for words in (("--tensor", "w"), (), ("--from", "bitmask")):
-        said = cli.json("x.safetensors", *words, "--output", "y.npz")
-        assert (said["rows"], said["columns"], said["stored_nonzero"]) == (8, 24, 96)
+        report = cli.json("x.safetensors", *words, "--output", "y.npz")
+        assert (report["rows"], report["columns"], report["stored_nonzero"]) == (8, 24, 96)
         values = next(array for name, array in np.load("y.npz").items() if name.endswith("values"))
         np.testing.assert_array_equal(values, sparsify(dense, "2:4").stored)
     dense[0, :4] = 1

@@ -30,10 +30,10 @@ def dense(cli: CommandLine, rng: np.random.Generator) -> NDArray[np.float16]:
 @pytest.mark.parametrize("name", FORMATS)
 def test_there_and_back(name: str, dense: NDArray, cli: CommandLine) -> None:
     packed, back = Path("packed.safetensors"), Path("back.npz")
-    said = cli.json("model.safetensors", "--tensor", "a.weight", "--prune", "--to", name, "--output", packed)
-    assert (said["rows"], said["columns"], said["stored"], said["chunks"]) == (64, 256, 8192, 4096)
-    assert said["producer"] == {"bitmask": "bitmask"}.get(name, "cutlass3" if "cutlass3" in name else "pytorch")
-    assert said["undefined"] == {"plain": 0, "ordered": 0, "tcgen05": 0}
+    report = cli.json("model.safetensors", "--tensor", "a.weight", "--prune", "--to", name, "--output", packed)
+    assert (report["rows"], report["columns"], report["stored"], report["chunks"]) == (64, 256, 8192, 4096)
+    assert report["producer"] == {"bitmask": "bitmask"}.get(name, "cutlass3" if "cutlass3" in name else "pytorch")
+    assert report["undefined"] == {"plain": 0, "ordered": 0, "tcgen05": 0}
     assert all(one.startswith("a.weight.") for one in open_tensors(packed).names)
     expanded = cli.json(packed, "--from", name, "--expand", "--output", back)
     assert expanded["elements"] == "bfloat16"
@@ -46,12 +46,12 @@ def test_there_and_back(name: str, dense: NDArray, cli: CommandLine) -> None:
 def test_pytorch_is_another_name(dense: NDArray, cli: CommandLine) -> None:
     """Of the format that it shares with CUTLASS 2.x, to write and to read."""
     for name in ("pytorch", "cutlass2"):
-        said = cli.json("dense.npy", "--prune", "--to", name, "--output", f"{name}.npz")
-        assert (said["written"], said["producer"]) == ("cutlass2", "pytorch")
+        report = cli.json("dense.npy", "--prune", "--to", name, "--output", f"{name}.npz")
+        assert (report["written"], report["producer"]) == ("cutlass2", "pytorch")
     with np.load("pytorch.npz") as one, np.load("cutlass2.npz") as other:
         assert all(np.array_equal(one[key], other[key]) for key in (*one.files, *other.files))
-    said = cli.json("pytorch.npz", "--from", "pytorch")
-    assert (said["rows"], said["columns"]) == dense.shape
+    report = cli.json("pytorch.npz", "--from", "pytorch")
+    assert (report["rows"], report["columns"]) == dense.shape
 
 
 def test_conversion(dense: NDArray, cli: CommandLine) -> None:
@@ -65,8 +65,8 @@ def test_conversion(dense: NDArray, cli: CommandLine) -> None:
 def test_quantised(dense: NDArray, cli: CommandLine) -> None:
     packed, back = "packed.safetensors", Path("back.safetensors")
     words = ("--granularity", "4:8", "--prune", "--format", "e2m1", "--recipe", "nvfp4")
-    said = cli.json("dense.npy", *words, "--to", "ptx", "--output", packed)
-    assert (said["granularity"], said["elements"]) == ("4:8", "e2m1")
+    report = cli.json("dense.npy", *words, "--to", "ptx", "--output", packed)
+    assert (report["granularity"], report["elements"]) == ("4:8", "e2m1")
     cli.text(packed, "--from", "ptx", "--expand", "--output", back)
     pruned = sparsify(dense, "4:8", prune=True)
     values = quantise(pruned.stored, "e2m1", recipe="nvfp4").dequantise()

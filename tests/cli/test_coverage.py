@@ -31,9 +31,9 @@ def test_what_is_missing_is_named(cli: CommandLine) -> None:
     path = write("1.json", [0, 0, 1, 0])
     assert cli.text(path, status=1).splitlines()[-2:] == ["missing: tiny: letters: a", "missing: tiny: letters: b"]
     assert cli.text(path, "--missing", 1, status=1).splitlines()[-1] == "missing: tiny: letters: and 1 more"
-    found = cli.json(path, "--missing", 1, status=1)
-    assert found == json.loads(json.dumps(Coverage.read(Path(path)).report(1))) | {"code": {}}
-    assert found["groups"][0]["missing"] == ["a"]
+    report = cli.json(path, "--missing", 1, status=1)
+    assert report == json.loads(json.dumps(Coverage.read(Path(path)).report(1))) | {"code": {}}
+    assert report["groups"][0]["missing"] == ["a"]
 
 
 def test_configurations_stand_side_by_side(cli: CommandLine) -> None:

@@ -29,8 +29,8 @@ def test_what_is_missing_and_how_to_install_it(
     monkeypatch.setenv("SPTC_CACHE", str(tmp_path / "cache"))
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "model.so").write_bytes(bytes(2_000_000))
-    said = cli.json()
-    assert said["base"] == {
+    report = cli.json()
+    assert report["base"] == {
         "packages": {name: importlib.metadata.version(name) for name in ("numpy", "amaranth")},
         "missing": [],
         "install": None,
@@ -38,9 +38,9 @@ def test_what_is_missing_and_how_to_install_it(
         "works": True,
     }
     for extra in ("area", "formal"):
-        assert said["extras"][extra]["missing"] == ["absent-package>=1", "numpy<2"]
-        assert said["extras"][extra]["install"] == install_line(extra)
-    assert said["cache"] == {"folder": str(tmp_path / "cache"), "files": 1, "bytes": 2_000_000, "writable": True}
+        assert report["extras"][extra]["missing"] == ["absent-package>=1", "numpy<2"]
+        assert report["extras"][extra]["install"] == install_line(extra)
+    assert report["cache"] == {"folder": str(tmp_path / "cache"), "files": 1, "bytes": 2_000_000, "writable": True}
     text = cli.text()
     assert f"missing: absent-package>=1, numpy<2; {install_line('area')}" in text
     assert text.endswith("/cache: 1 files, 2.0 MB\n")
@@ -48,8 +48,8 @@ def test_what_is_missing_and_how_to_install_it(
 
 def test_the_base_decides_the_status(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "requires", lambda _: ["absent-package>=1"])
-    said = cli.json(status=1)["base"]
-    assert (said["works"], said["missing"], said["install"]) == (False, ["absent-package>=1"], install_line())
+    report = cli.json(status=1)["base"]
+    assert (report["works"], report["missing"], report["install"]) == (False, ["absent-package>=1"], install_line())
 
     def none(_: str) -> list[str]:
         raise importlib.metadata.PackageNotFoundError

@@ -74,9 +74,9 @@ def test_one_lane(cli: CommandLine) -> None:
 
 
 def test_one_row(cli: CommandLine) -> None:
-    found = cli.json(F16, "--row", 9)
-    assert [operand["operand"] for operand in found["operands"]] == ["a", "metadata", "c", "d"]
-    assert {element["row"] for operand in found["operands"] for element in operand["elements"]} == {9}
+    report = cli.json(F16, "--row", 9)
+    assert [operand["operand"] for operand in report["operands"]] == ["a", "metadata", "c", "d"]
+    assert {element["row"] for operand in report["operands"] for element in operand["elements"]} == {9}
     both = cli.json(F16, "--row", 9, "--lane", 4, "--operand", "d")
     assert [(element["row"], element["n"]) for element in both["operands"][0]["elements"]] == [(9, 0), (9, 1)]
     text = cli.text(TCGEN05, "--row", 64)
@@ -112,10 +112,10 @@ def test_a_line_with_operands(cli: CommandLine) -> None:
     )
     assert "\n  f  0x1                   sparsity selector f, which chooses" in text
     assert "shown is f = 1" in text
-    found = cli.json(line)
-    assert found["sparsity"]["selector"] == 1
-    assert [operand["role"] for operand in found["line"]["operands"]] == ["d", "a", "b", "c", "e", "f"]
-    assert found["line"]["predicate"] == "%p1"
+    report = cli.json(line)
+    assert report["sparsity"]["selector"] == 1
+    assert [operand["role"] for operand in report["line"]["operands"]] == ["d", "a", "b", "c", "e", "f"]
+    assert report["line"]["predicate"] == "%p1"
     cli.text(line, "--selector", 1, "--lane", 3)
     cli.refuses(line, "--selector", 0, message="the line has sparsity selector 1, which contradicts selector 0")
     cli.refuses(line.replace(", 0x1", ""), message="f of mma... is missing; its operands are d, a, b, c, e, f")
@@ -254,8 +254,8 @@ def test_an_instruction_descriptor(cli: CommandLine) -> None:
     text = cli.text("0x08100014")
     assert "accepted by 6 opcodes\n" in text
     assert "\n  22:17  N                   0x8  64\n" in text
-    found = cli.json("0x8100014", TCGEN05)
-    assert (found["descriptor"], found["notes"], found["problems"]) == (
+    report = cli.json("0x8100014", TCGEN05)
+    assert (report["descriptor"], report["notes"], report["problems"]) == (
         "0x08100014", ["reads m128n64k32.f32.f16.f16"], [],
     )  # fmt: skip
     text = cli.text("0x88100010", TCGEN05)
@@ -266,15 +266,15 @@ def test_an_instruction_descriptor(cli: CommandLine) -> None:
 
 
 def test_json_is_the_whole_map(cli: CommandLine) -> None:
-    found = cli.json(F16, "--selector", 1)
-    assert [entry["operand"] for entry in found["operands"]] == ["a", "metadata", "b", "c", "d"]
-    a, metadata, b, c, d = (entry["elements"] for entry in found["operands"])
+    report = cli.json(F16, "--selector", 1)
+    assert [entry["operand"] for entry in report["operands"]] == ["a", "metadata", "b", "c", "d"]
+    a, metadata, b, c, d = (entry["elements"] for entry in report["operands"])
     assert [len(entries) for entries in (a, metadata, b, c, d)] == [256, 128, 256, 128, 128]
     assert c == d
     assert {(entry["row"], entry["stored"]) for entry in a} == {*product(range(16), repeat=2)}
     assert {(entry["row"], entry["chunk"]) for entry in metadata} == {*product(range(16), range(8))}
-    assert found["sparsity"]["legal"] == sorted(RULES["plain"].legal)
-    assert found["numerics"]["arch"] == "sm_90"
+    assert report["sparsity"]["legal"] == sorted(RULES["plain"].legal)
+    assert report["numerics"]["arch"] == "sm_90"
 
 
 def test_json_of_one_operand(cli: CommandLine) -> None:
@@ -332,9 +332,9 @@ def test_a_nibble(cli: CommandLine) -> None:
 def test_every_nibble(cli: CommandLine) -> None:
     seen: dict[str, set[int]] = {}
     for value in range(16):
-        found = cli.json("--nibble", value)
-        assert found["indices"] == [value & 3, value >> 2]
-        for entry in found["rules"]:
+        report = cli.json("--nibble", value)
+        assert report["indices"] == [value & 3, value >> 2]
+        for entry in report["rules"]:
             seen.setdefault(entry["rule"], set()).update([value] if entry["legal"] else [])
             if "mux4" in entry["multiplexers"]:
                 assert "zero" not in entry["multiplexers"]["mux4"]
@@ -345,7 +345,7 @@ def test_every_nibble(cli: CommandLine) -> None:
                 if entry["legal"]:
                     assert "zero" not in entry["multiplexers"]["mux3"]
         if value in RULES["plain"].legal:
-            assert (value if found["swapped"] is None else found["swapped"]) in RULES["tcgen05"].legal
+            assert (value if report["swapped"] is None else report["swapped"]) in RULES["tcgen05"].legal
     assert seen == {name: set(rule.legal) for name, rule in RULES.items()}
 
 

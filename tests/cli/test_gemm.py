@@ -227,8 +227,8 @@ def test_a_way_from_a_file(matrices: dict[str, np.ndarray], cli: CommandLine) ->
     y = sptc.gemm(a, b, split_k=(3, 5), backend="native", result="f16")
     saved(a=a, b=b, y=y)
     files = [word for name in "aby" for word in (f"--{name}", f"{name}.npy")]
-    said = CommandLine(cli.capsys, "identify").json(*files, "--format", "f16", "--result", "f16")
-    for record in (said, said["way"]):
+    report = CommandLine(cli.capsys, "identify").json(*files, "--format", "f16", "--result", "f16")
+    for record in (report, report["way"]):
         path.write_text(json.dumps(record), encoding="utf-8")
         check(cli, y, "--way", path)
     found, _ = gemm(cli, "--way", path, "--result", "f32")

@@ -105,8 +105,8 @@ def test_what_follows_from_a_configuration(cli: CommandLine) -> None:
 
 
 def test_ports_as_json(cli: CommandLine) -> None:
-    found = cli.json("ports", "--preset", "hopper", "--top", "warp")["ports"]
-    (payload,) = (port for port in found if port["name"] == "i__payload")
+    report = cli.json("ports", "--preset", "hopper", "--top", "warp")["ports"]
+    (payload,) = (port for port in report if port["name"] == "i__payload")
     (selector,) = (field for field in payload["type"]["fields"] if field["name"] == "sparsity_selector")
     assert (payload["is_input"], payload["type"]["width"]) == (True, 15389)
     assert (selector["low"], selector["type"]["width"]) == (15378, 2)

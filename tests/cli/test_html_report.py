@@ -73,8 +73,8 @@ def coverage_file(path: Path) -> None:
 
 def test_results(folder: Path) -> None:
     (folder / "deeper" / "anything").write_text(TESTS)
-    found = read_findings(folder)
-    right = [(case.failure is None, case.skipped) for case in found.cases]
+    findings = read_findings(folder)
+    right = [(case.failure is None, case.skipped) for case in findings.cases]
     assert right == [(True, None), (False, None), (False, None), (True, "no GPU")]
     seen = reported(folder)
     for words in ("2 of 4 failed", "it broke <img src=x>\nthe whole story", "1 skipped: no GPU", "tests/rtl", "2026"):
@@ -88,9 +88,9 @@ def test_every_kind(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["prove", "metadata.legal", "--preset", "tiny", "--json", "--junit", str(folder / "d.xml")]) == 0
     (folder / "e").write_text(capsys.readouterr().out)
     (folder / "f").write_text(json.dumps([{"name": "golden", "unit": "G MAC/s", "value": 0.28}]))
-    found = read_findings(folder)
-    assert next(iter(found.coverage)).hits.tolist() == [2, 4, 0, 0]
-    assert len(found.proofs) == 1
+    findings = read_findings(folder)
+    assert next(iter(findings.coverage)).hits.tolist() == [2, 4, 0, 0]
+    assert len(findings.proofs) == 1
     seen = reported(folder)
     for words in ("66.67 % of bins", "50.00 % killed", "1 of 1 proved", "G MAC/s", "it is never written", "c2"):
         assert words in seen.words
@@ -114,18 +114,18 @@ def test_a_regression_s_own_files(folder: Path) -> None:
     (folder / "a.json").write_text(json.dumps({"file": "tests/cli/test_a.py", **OUTCOME}))
     (folder / "b.json").write_text(json.dumps({"file": "tests/sim/test_c.py", **OUTCOME}))
     (folder / "x.log").write_text("a log")
-    found = read_findings(folder)
-    assert len(found.cases) == 4 + 4
-    assert {case.group for case in found.cases} == {"tests.cli.test_a", "tests.rtl.test_b", "tests.sim.test_c"}
-    assert found.seeds == {"2026", "5"}
-    assert found.passed_over == [("x.log", "of no kind that is read")]
+    findings = read_findings(folder)
+    assert len(findings.cases) == 4 + 4
+    assert {case.group for case in findings.cases} == {"tests.cli.test_a", "tests.rtl.test_b", "tests.sim.test_c"}
+    assert findings.seeds == {"2026", "5"}
+    assert findings.passed_over == [("x.log", "of no kind that is read")]
 
 
 def test_a_test_file_that_crashed(folder: Path) -> None:
     (folder / "x").write_text('<testsuite><testcase classname="tests.a" name="b" time="0"/></testsuite>')
     for name in ("tests/a.py", "tests/b.py"):
-        said = {"passed": 0, "failed": [f"{name} ended with status -11"], "skipped": {}, "seconds": 1.0, "seed": 5}
-        (folder / name.replace("/", "-")).write_text(json.dumps({"file": name, **said}))
+        results = {"passed": 0, "failed": [f"{name} ended with status -11"], "skipped": {}, "seconds": 1.0, "seed": 5}
+        (folder / name.replace("/", "-")).write_text(json.dumps({"file": name, **results}))
     seen = reported(folder)
     assert "2 of 3 failed" in seen.words
     assert "tests/b.py ended with status -11" in seen.words
@@ -185,12 +185,12 @@ def test_what_is_spoiled_is_passed_over(folder: Path) -> None:
     (folder / "x.xml").write_text(TESTS)
     for kind, content in SPOILED.items():
         (folder / "spoiled").write_bytes(content)
-        found = read_findings(folder)
-        assert [name for name, _ in found.read] == ["x.xml"], kind
-        [(name, why)] = found.passed_over
+        findings = read_findings(folder)
+        assert [name for name, _ in findings.read] == ["x.xml"], kind
+        [(name, why)] = findings.passed_over
         assert name == "spoiled", kind
         assert why, kind
-        assert (len(found.cases), len(found.proofs), len(found.figures)) == (4, 0, 0), kind
+        assert (len(findings.cases), len(findings.proofs), len(findings.figures)) == (4, 0, 0), kind
 
 
 def test_what_cannot_be_reported(cli: CommandLine) -> None:

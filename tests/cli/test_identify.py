@@ -124,8 +124,8 @@ def test_the_chain_of_stream_k_and_of_integers(cli: CommandLine, rng: Random) ->
     y = sptc.gemm(a, b, way=way).view(np.uint32)
     y[31, 47] ^= 2
     saved(a=a, b=b, y=y)
-    said = cli.json(*words("--instruction", instruction, "--workers", 5, fmt="f16"), status=1)
-    assert (said["nearest"]["differing"], len(said["chain"]["slices"])) == (1, 5)
+    report = cli.json(*words("--instruction", instruction, "--workers", 5, fmt="f16"), status=1)
+    assert (report["nearest"]["differing"], len(report["chain"]["slices"])) == (1, 5)
     saved(a=(4 * a).astype(np.int8), b=(4 * b).astype(np.int8), y=np.full((32, 48), 28, np.int32))
     assert "exact sum of all products " in cli.text(*words(fmt="s8", result="s32"), status=1)
 
@@ -149,10 +149,10 @@ def test_block_scales(scale: str, cli: CommandLine, rng: Random) -> None:
     assert cli.json(*both)["way"]["split_k"] == 2
     y.view(np.uint32)[2, 3] ^= 1 << 30
     saved(y=y)
-    found = cli.json(*both, status=1)["chain"]
+    report = cli.json(*both, status=1)["chain"]
     left, right = (array.view(ml_dtypes.float4_e2m1fn).astype(float) for array in (a[2], b[:, 3].copy()))
     factor = (scales["a"][2].astype(float) * scales["b"][3].astype(float)).repeat(span)
-    assert found["exact"] == fsum(left * right * factor)
+    assert report["exact"] == fsum(left * right * factor)
     cli.refuses(*given, message="block_scale_b is missing: both factors have block scales, or none")
 
 
@@ -199,8 +199,8 @@ def test_options_of_both_commands(cli: CommandLine, rng: Random) -> None:
     way = {"group_scaling": "a then b, rounded", "scale_order": "product", "result": "f32"}
     y = sptc.gemm(a, w.T, format="e4m3", alpha=0.7, beta=-0.3, promote=2, **files, **way)
     saved(y=y)
-    said = cli.json(*words(*options))
-    assert {name: said["way"][name] for name in ("promote", "group_scaling", "scale_order")} == {
+    result = cli.json(*words(*options))
+    assert {name: result["way"][name] for name in ("promote", "group_scaling", "scale_order")} == {
         "promote": 2, "group_scaling": "a then b, rounded", "scale_order": "product"
     }  # fmt: skip
     Path("way.json").write_text(cli.text(*words("--json", *options)), encoding="utf-8")
@@ -226,9 +226,9 @@ def test_block_scales_of_both_commands(cli: CommandLine, rng: Random) -> None:
     saved(a=a, b=b, y=y, **scales)
     options = [word for name in scales for word in (f"--{name.replace('_', '-')}", f"{name}.npy")]
     options += ["--alpha", 0.013, "--arch", "sm_100"]
-    said = cli.json(*words(*options, fmt="e2m1"))
-    assert said["exact"]
-    assert "block_scale.scale_vec::4X" in said["way"]["instruction"]
+    result = cli.json(*words(*options, fmt="e2m1"))
+    assert result["exact"]
+    assert "block_scale.scale_vec::4X" in result["way"]["instruction"]
     gemm = CommandLine(cli.capsys, "gemm")
     given = ["--a", "a.npy", "--b", "b.npy", "--backend", "golden", "--format", "e2m1", *options]
     report = gemm.json(*given, "--output", "again.npy", "--jobs", 1)

@@ -42,8 +42,8 @@ def test_the_guide_shows_every_multiplication() -> None:
 def test_json_lists_every_instruction(listed: list[dict[str, Any]]) -> None:
     by_text = {entry["instruction"]: entry["evidence"] for entry in listed}
     assert len(by_text) == len(listed)
-    found = {text for text in by_text if not text.startswith("tcgen05")}
-    assert found == {str(instruction) for instruction in every_instruction()}
+    actual = {text for text in by_text if not text.startswith("tcgen05")}
+    assert actual == {str(instruction) for instruction in every_instruction()}
     f16 = by_text["mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"]
     assert (f16["sm_90"], f16["sm_80"]) == ("recorded", "modelled")
     scaled = by_text[

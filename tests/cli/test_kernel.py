@@ -18,15 +18,15 @@ def _launch(cli: CommandLine) -> None:
 
 
 def test_run(cli: CommandLine) -> None:
-    said = cli.json("run", "matmul.ptx", "--launch", "launch.json", "-o", "out.npz", "--limit", 10**6)
+    report = cli.json("run", "matmul.ptx", "--launch", "launch.json", "-o", "out.npz", "--limit", 10**6)
     expected = recorded("triton.small.mma").expected
     np.testing.assert_array_equal(np.load("out.npz")["argument2"], expected)
-    assert (said["kernel"], said["ctas"], said["threads"], said["findings"]) == ("matmul", 4, 32, [])
-    assert said["instructions"] > 10_000
-    assert said["opcodes"]["mma"] > 0
+    assert (report["kernel"], report["ctas"], report["threads"], report["findings"]) == ("matmul", 4, 32, [])
+    assert report["instructions"] > 10_000
+    assert report["opcodes"]["mma"] > 0
     text = cli.text("run", "matmul.ptx", "--launch", "launch.json", "--timing")
     assert text.startswith("matmul: 4 CTAs of 32 threads; ")
-    assert said["cycles"] == 96
+    assert report["cycles"] == 96
     assert text.splitlines()[-1].endswith("register file 96; bound by the shared memory")
 
 

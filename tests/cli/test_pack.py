@@ -21,15 +21,15 @@ PAIR = "tcgen05.mma.sp.cta_group::2.kind::i8 (m128n32k64.satfinite.s32.s8.s8)"
 
 def test_packs_in_a_folder(cli: CommandLine) -> None:
     folder = Path("new/packs")
-    said = cli.json(F16, PAIR, F16, "-o", folder, "--jobs", 2)
-    found = [(row["instruction"], row["arch"]) for row in said["packs"]]
-    assert found == [*((F16, arch) for arch in ARCHITECTURES), (PAIR, "sm_100")]
-    assert sorted(Path(row["file"]) for row in said["packs"]) == sorted(folder.iterdir())
-    assert Path(said["packs"][-1]["file"]).name == (
+    report = cli.json(F16, PAIR, F16, "-o", folder, "--jobs", 2)
+    actual = [(row["instruction"], row["arch"]) for row in report["packs"]]
+    assert actual == [*((F16, arch) for arch in ARCHITECTURES), (PAIR, "sm_100")]
+    assert sorted(Path(row["file"]) for row in report["packs"]) == sorted(folder.iterdir())
+    assert Path(report["packs"][-1]["file"]).name == (
         "tcgen05.mma.sp.cta_group-2.kind-i8-m128n32k64.satfinite.s32.s8.s8.sm_100.npz"
     )
-    assert said["total"]["missed"] == 0
-    assert said["total"]["told_apart"] == sum(len(row["told_apart"]) for row in said["packs"]) > 70
+    assert report["total"]["missed"] == 0
+    assert report["total"]["told_apart"] == sum(len(row["told_apart"]) for row in report["packs"]) > 70
     total = CommandLine(cli.capsys, "run").json("--backend", "golden", *folder.iterdir())["total"]
     assert total["files"] == 7
 
@@ -75,11 +75,11 @@ def test_every_instruction(tmp_path: Path, seed: int, rng: np.random.Generator, 
     In every run for one architecture that is drawn anew.
     """
     arch = str(rng.choice(ARCHITECTURES))
-    said = cli.json("all", "--arch", arch, "-o", tmp_path, "--seed", seed, "--jobs", cores())
-    assert [row["instruction"] for row in said["packs"]] == [subject.name for subject in every_subject(arch)]
-    total = said["total"]
+    report = cli.json("all", "--arch", arch, "-o", tmp_path, "--seed", seed, "--jobs", cores())
+    assert [row["instruction"] for row in report["packs"]] == [subject.name for subject in every_subject(arch)]
+    total = report["total"]
     assert total["told_apart"] >= 0.99 * (total["told_apart"] + total["missed"])
-    assert all(0 < row["cases"] <= 256 for row in said["packs"])
+    assert all(0 < row["cases"] <= 256 for row in report["packs"])
     paths = sorted(map(str, tmp_path.glob("*.npz")))
     assert len(paths) == total["packs"]
     sample = sorted(rng.choice(paths, max(1, len(paths) // 5), replace=False))
@@ -120,12 +120,12 @@ def test_right_results(pack: Path, judge: CommandLine) -> None:
 def test_results_of_a_neighbour(pack: Path, judge: CommandLine) -> None:
     for name in ("F = 24", "L = 8", "rounding RNE-f32", "metadata of the next sparsity selector"):
         words = [pack, results(pack, name)]
-        said = judge.json(*words, status=1)
-        assert (said["explained_by"], said["nearest"], said["explained"]) == ([name], name, said["outputs"])
-        assert said["first"]["wanted"] != said["first"]["got"]
+        report = judge.json(*words, status=1)
+        assert (report["explained_by"], report["nearest"], report["explained"]) == ([name], name, report["outputs"])
+        assert report["first"]["wanted"] != report["first"]["got"]
         assert judge.status(*words, "--github", "--junit", "junit.xml") == 1
         captured = judge.capsys.readouterr()
-        assert captured.out == said["verdict"] + "\n"
+        assert captured.out == report["verdict"] + "\n"
         assert captured.out.splitlines()[-1] == f"these are the results with {name}"
         assert "::error title=sptc judge" in captured.err
         assert f"these are the results with {name}" in Path("junit.xml").read_text("utf-8")

@@ -63,9 +63,9 @@ def test_the_table(cli: CommandLine) -> None:
 
 
 def test_json(cli: CommandLine) -> None:
-    found = cli.json("core.order", "--preset", "tiny")
-    assert (found["proved"], found["failed"]) == (1, 0)
-    (row,) = found["proofs"]
+    report = cli.json("core.order", "--preset", "tiny")
+    assert (report["proved"], report["failed"]) == (1, 0)
+    (row,) = report["proofs"]
     expected = {"property": "core.order", "engine": "ABC pdr", "depth": "no bound", "result": "proved"}
     assert row.items() >= (expected | {"presets": ["tiny"], "counterexample": [], "broken": []}).items()
     assert row["statement"].startswith("Nothing is lost")
@@ -133,8 +133,8 @@ def test_a_run_is_printed_cycle_by_cycle(cli: CommandLine) -> None:
 def test_the_first_that_is_broken_ends_it(cli: CommandLine) -> None:
     output = cli.text("broken.always", "broken.late", "--first", "--jobs", "1", status=1)
     assert re.fullmatch(r"0 proved, 1 broken; 2 not asked; \d+ s of work", output.splitlines()[-1])
-    found = cli.json("broken", "--first", "--jobs", "1", status=1)
-    assert (len(found["proofs"]), found["failed"]) == (1, 1)
+    report = cli.json("broken", "--first", "--jobs", "1", status=1)
+    assert (len(report["proofs"]), report["failed"]) == (1, 1)
 
 
 def test_each_line_is_printed_as_it_comes(monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> None:

@@ -60,10 +60,10 @@ def output_number(code: str, kind: str) -> float | int:
 def test_every_shipped_recording_agrees(cli: CommandLine) -> None:
     header, *rows, total = cli.text().splitlines()
     assert header.split() == ["instruction", "arch", "tiles", "outputs", "mismatches", "cycles", "silicon", "evidence"]
-    found = TOTAL.match(total)
-    assert found, total
-    assert found["mismatches"] == "0"
-    assert [int(number) for number in found.groups()[3:]] == [len(rows), len(RECORDINGS) + 2]
+    match = TOTAL.match(total)
+    assert match, total
+    assert match["mismatches"] == "0"
+    assert [int(number) for number in match.groups()[3:]] == [len(rows), len(RECORDINGS) + 2]
     cells = [row.replace(" (", "(").split() for row in rows]  # the name of tcgen05 is two words
     assert len({(row[0], row[1]) for row in cells}) == len(rows)
     assert {row[4] for row in cells} == {"0"}
@@ -75,7 +75,7 @@ def test_every_shipped_recording_agrees(cli: CommandLine) -> None:
     sparse = next(row for row in cells if row[0] == "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
     assert sparse[5:7] == ["8/14", "8/24"]
     for column, name in ((2, "tiles"), (3, "outputs")):
-        assert sum(int(row[column]) for row in cells) == int(found[name])
+        assert sum(int(row[column]) for row in cells) == int(match[name])
 
 
 def test_cycles_on_a_top(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,8 +86,8 @@ def test_cycles_on_a_top(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> N
         return replace(multiply(i, arch, operands), cycles=len(operands.c))
 
     monkeypatch.setattr(RegisterBackend, "multiply", with_cycles)
-    found = cli.json(F32, F32, F16, "--limit", "3", "--backend", "warp")
-    assert [row["simulated_cycles"] for row in found["instructions"]] == [6, 3]
+    report = cli.json(F32, F32, F16, "--limit", "3", "--backend", "warp")
+    assert [row["simulated_cycles"] for row in report["instructions"]] == [6, 3]
     assert "simulated_cycles" not in cli.json(F32, "--limit", "3", "--backend", "golden")["instructions"][0]
 
 
@@ -105,9 +105,9 @@ def test_a_flipped_bit_is_printed(cli: CommandLine) -> None:
     for kind, source, register, row, column in (("f32", F32, 2, 11, 2), ("f16", F16, 1, 11, 2), ("s32", S32, 1, 3, 3)):
         flipped(source, path, 3, 13, register, 4)
         *_, total, last = cli.text(S32, path, F32, status=1).splitlines()
-        found = TOTAL.match(total)
-        assert found
-        assert found["mismatches"] == "1"
+        match = TOTAL.match(total)
+        assert match
+        assert match["mismatches"] == "1"
         instruction = str(contents(source)["instruction"])
         place = re.escape(f"{instruction}, {path}, case 3, row {row}, column {column}")
         printed = re.fullmatch(f"first mismatch: {place}: computed {code} {number}, recorded {code} {number}", last)
@@ -142,11 +142,11 @@ def test_json(cli: CommandLine) -> None:
 
 def test_json_of_a_mismatch(cli: CommandLine) -> None:
     path = flipped(F16, Path("flipped.npz"), 3, 13, 0, 20)
-    found = cli.json(path, status=1)
-    first = found["first_mismatch"]
-    assert found["total"]["mismatches"] == found["instructions"][0]["mismatches"] == 1
+    report = cli.json(path, status=1)
+    first = report["first_mismatch"]
+    assert report["total"]["mismatches"] == report["instructions"][0]["mismatches"] == 1
     assert (first["file"], first["case"], first["row"], first["column"]) == (str(path), 3, 3, 3)
-    assert (first["instruction"], first["reference"]) == (found["instructions"][0]["instruction"], "recorded")
+    assert (first["instruction"], first["reference"]) == (report["instructions"][0]["instruction"], "recorded")
     assert int(first["computed"], 16) ^ int(first["expected"], 16) == 16
     for which in ("computed", "expected"):
         assert isinstance(first[f"{which}_number"], str)  # NaN is no JSON number
@@ -160,10 +160,10 @@ def test_a_flag_of_the_hardware_is_compared(
     monkeypatch.setattr(Engine, "push", faulty_flags)
     first = cli.text(F32, status=1).splitlines()[-1]
     assert re.search(r", case \d+, row 5, flag of chunk 3: computed 0x1 \(1\), metadata rule 0x0 \(0\)$", first)
-    found = cli.json(F32, status=1)
-    assert found["total"]["mismatches"] == found["instructions"][0]["tiles"]
+    report = cli.json(F32, status=1)
+    assert report["total"]["mismatches"] == report["instructions"][0]["tiles"]
     expected = {"row": 5, "chunk": 3, "computed": "0x1", "expected": "0x0"}
-    assert {name: found["first_mismatch"][name] for name in expected} == expected
+    assert {name: report["first_mismatch"][name] for name in expected} == expected
     cli.text(F32, "--backend", "golden")
 
 

@@ -57,14 +57,14 @@ def test_beside_a_file_of_another_family(
 ) -> None:
     write(Path("one.npz"), file)
     write(Path("two.npz"), tensor_memory_file(PAIR, rng, n=32, d="f32"))
-    found = cli.json("one.npz", MMA, "two.npz", "one.npz", "--limit", 2, "--backend", "golden")
-    assert found["total"]["files"] == 4
-    assert [row["tiles"] for row in found["instructions"]] == [4, 2, 2]
+    report = cli.json("one.npz", MMA, "two.npz", "one.npz", "--limit", 2, "--backend", "golden")
+    assert report["total"]["files"] == 4
+    assert [row["tiles"] for row in report["instructions"]] == [4, 2, 2]
     expected = {"instruction": NAME, "arch": "sm_100", "tiles": 4, "outputs": 4 * 128 * 16, "evidence": "modelled"}
     expected |= {"mismatches": 0, "flags": 0, "cycles": None, "silicon_cycles": None}
-    assert found["instructions"][0] == expected
-    assert found["instructions"][2]["instruction"] == f"{PAIR} (m256n32k32.f32.f16.f16)"
-    assert found["first_mismatch"] is None
+    assert report["instructions"][0] == expected
+    assert report["instructions"][2]["instruction"] == f"{PAIR} (m256n32k32.f32.f16.f16)"
+    assert report["first_mismatch"] is None
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -15,8 +15,8 @@ NVFP4 = ("--prune", "--granularity", "4:8", "--format", "e2m1", "--recipe", "nvf
 def test_there_and_back(cli: CommandLine, rng: np.random.Generator) -> None:
     scales = rng.integers(0, 256, (130, 6)).astype(np.uint8)
     np.save("scales.npy", scales)
-    said = cli.json("scales.npy", "--to", "128x4", "--output", "blocks.npz")
-    assert said == {"file": "scales.npy", "rows": 130, "scales": 6, "bytes": 2048, "to": "128x4"}
+    report = cli.json("scales.npy", "--to", "128x4", "--output", "blocks.npz")
+    assert report == {"file": "scales.npy", "rows": 130, "scales": 6, "bytes": 2048, "to": "128x4"}
     np.testing.assert_array_equal(open_tensors(Path("blocks.npz")).get("scales"), to_scale_blocks(scales))
     text = cli.text("blocks.npz", "--to", "rows", "--shape", 130, 6, "--output", "back.npz")
     assert text == "blocks.npz: 130 rows of 6 scales, 780 bytes row by row, written to back.npz\n"
@@ -60,8 +60,8 @@ def test_marlin(cli: CommandLine, rng: np.random.Generator) -> None:
     np.save("w.npy", rng.standard_normal((128, 256)).astype(np.float32))
     cli.command = "compress"
     words = ("--prune", "--format", "s4", "--recipe", "group", "--to", "marlin_24")
-    said = cli.json("w.npy", *words, "--output", "w.safetensors")
-    assert (said["producer"], said["elements"], said["written"]) == ("pytorch", "s4", "marlin_24")
+    report = cli.json("w.npy", *words, "--output", "w.safetensors")
+    assert (report["producer"], report["elements"], report["written"]) == ("pytorch", "s4", "marlin_24")
     cli.text("w.safetensors", "--from", "marlin_24", "--output", "natural.npz")
     cli.text("natural.npz", "--from", "natural", "--to", "marlin_24", "--output", "again.safetensors")
     one, other = (open_tensors(Path(f"{name}.safetensors")) for name in ("w", "again"))

@@ -23,12 +23,12 @@ def test_an_output_of_a_file(cli: CommandLine) -> None:
     words = [FILE, "--case", 1, "--row", 2, "--column", 3, "--golden-only"]
     assert cli.text(*words, "--svg", "trace.svg") == f"{trace(FILE, 1, 2, 3, hardware=False)}\n"
     assert ElementTree.parse("trace.svg").getroot().tag.endswith("svg")
-    found = cli.json(*words)
+    report = cli.json(*words)
     file = read(FILE)
     assert file.d is not None
-    assert found["golden"]["d"] == f"0x{file.matrix(file.d)[1, 2, 3]:08x}"
-    assert (found["hardware"], found["first_difference"]) == (None, None)
-    (step,) = found["golden"]["steps"]
+    assert report["golden"]["d"] == f"0x{file.matrix(file.d)[1, 2, 3]:08x}"
+    assert (report["hardware"], report["first_difference"]) == (None, None)
+    (step,) = report["golden"]["steps"]
     assert len(step["products"]) + 1 == len(step["terms"]) == 17
     assert {*step["products"][0]} == {"element", "chunk", "nibble", "selected", "a", "b", "value"}
 
@@ -42,8 +42,8 @@ def test_golden_model_and_hardware(cli: CommandLine) -> None:
 
 
 def test_the_seed_decides(cli: CommandLine) -> None:
-    said = [cli.text(S8, "--golden-only", "--seed", seed, "--case", 1) for seed in (1, 1, 2)]
-    assert said[0] == said[1] != said[2]
+    actual = [cli.text(S8, "--golden-only", "--seed", seed, "--case", 1) for seed in (1, 1, 2)]
+    assert actual[0] == actual[1] != actual[2]
 
 
 def test_other_numerics(cli: CommandLine) -> None:
@@ -98,8 +98,8 @@ def test_the_d_of_the_file_decides_the_status(cli: CommandLine) -> None:
     assert lines[2].startswith(f"the file holds 0x{file.matrix(file.d)[1, 2, 3] ^ 1:08x} (")
     assert lines[2].endswith("), another D; it could differ in the only step")
     assert [line for line in lines if "<- the D of the file could differ from here on" in line] == [lines[4]]
-    said = cli.json(*words, "--svg", "x.svg", status=1)["file"]
-    assert (said["agrees"], said["first_possible_step"]) == (False, 1)
+    report = cli.json(*words, "--svg", "x.svg", status=1)["file"]
+    assert (report["agrees"], report["first_possible_step"]) == (False, 1)
     assert "the file holds" in cli.text(FILE, "--golden-only")
 
 
@@ -131,18 +131,18 @@ def test_own_matrices(text: str, types: str, cli: CommandLine, rng: np.random.Ge
     row, column = int(rng.integers(24)), int(rng.integers(10))
     words = [text, "--a", "a.npy", "--b", "b.npy", "--row", row, "--column", column, "--golden-only"]
     i = subject_named(text).instruction
-    found = cli.json(*words)
-    assert len(found["instructions"]) == -(-96 // i.k)
-    arch = found["instructions"][0]["golden"]["arch"]
+    report = cli.json(*words)
+    assert len(report["instructions"]) == -(-96 // i.k)
+    arch = report["instructions"][0]["golden"]["arch"]
     if text == F16 or types == "s8":
         expected = sptc.gemm(a, b, instruction=text, arch=arch)[row, column]
-        assert int(found["d"], 16) == int(expected.view(np.uint32))
+        assert int(report["d"], 16) == int(expected.view(np.uint32))
     previous = c[row, column]
     for one in cli.json(*words, "--c", "c.npy")["instructions"]:
         assert one["golden"]["steps"][0]["c"] == f"0x{int(previous.view(np.uint32)):08x}"
         previous = np.uint32(int(one["golden"]["d"], 16))
     np.save("b.npy", np.ascontiguousarray(b.T))
-    assert cli.json(*words, "--transpose-b") == found
+    assert cli.json(*words, "--transpose-b") == report
 
 
 def test_one_instruction_of_a_product(cli: CommandLine, rng: np.random.Generator) -> None:

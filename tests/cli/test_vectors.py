@@ -47,9 +47,9 @@ needs_icarus = pytest.mark.skipif(not shutil.which("iverilog"), reason="Icarus V
 
 def commands(folder: Path, simulator: str) -> list[list[str]]:
     """Return the commands that a bench names for a simulator: the one that builds and the one that runs."""
-    found = re.search(rf"^// +\$ ({simulator} .*)$", (folder / "tb.sv").read_text(), re.MULTILINE)
-    assert found
-    return [shlex.split(command) for command in found[1].split("&&")]
+    match = re.search(rf"^// +\$ ({simulator} .*)$", (folder / "tb.sv").read_text(), re.MULTILINE)
+    assert match
+    return [shlex.split(command) for command in match[1].split("&&")]
 
 
 def build(folder: Path, simulator: str) -> None:
@@ -133,8 +133,8 @@ def test_the_tiles_of_a_file(cli: CommandLine, seed: int) -> None:
 
 def test_several_instructions_in_folders(cli: CommandLine) -> None:
     manifests = cli.json(S8, TCGEN05, S8, "--tiles", 2, "--format", "hex", "-o", "new")["manifests"]
-    found = [(manifest["instruction"].split()[0], manifest["arch"]) for manifest in manifests]
-    assert found == [(S8, "sm_90"), (TCGEN05, "sm_100")]
+    actual = [(manifest["instruction"].split()[0], manifest["arch"]) for manifest in manifests]
+    assert actual == [(S8, "sm_90"), (TCGEN05, "sm_100")]
     folders = sorted(Path("new").iterdir())
     assert [folder.name for folder in folders] == [S8, "tcgen05.mma.sp.cta_group-1.kind-f16-m128n8k32.f16.f16.f16"]
     for folder in folders:

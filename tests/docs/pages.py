@@ -37,11 +37,11 @@ class Block:
 
 def blocks_of(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
-    found = [(match.start(), Block("python", match["text"])) for match in _SET_UP.finditer(text)]
+    results = [(match.start(), Block("python", match["text"])) for match in _SET_UP.finditer(text)]
     for match in _BLOCK.finditer(text):
         mark = (match["mark"] or "") if not (match["mark"] or "").startswith("set-up") else ""
-        found.append((match.start("language"), Block(match["language"], match["text"], mark)))
-    return [block for _, block in sorted(found, key=lambda each: each[0])]
+        results.append((match.start("language"), Block(match["language"], match["text"], mark)))
+    return [block for _, block in sorted(results, key=lambda each: each[0])]
 
 
 def run_page(page: Path, *, slow: bool) -> int:

@@ -100,15 +100,15 @@ def unnamed_extras(text: str) -> list[tuple[str, str]]:
 
     The text above is what stands between it and the heading or block before it.
     """
-    found = []
+    results = []
     for match in re.finditer(r"^```(?:python|sh)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
         above = re.split(r"^(?:#.*|```)$", text[: match.start()], flags=re.MULTILINE)[-1]
         named = {*re.findall(r"extra `(\w+)`", above), *re.findall(r"\[(\w+)\]'?`", above)}
         named |= {other for extra in named for other in BRINGS.get(extra, ())}
         needed = {extra for pattern, extra in EXTRAS.items() if re.search(pattern, match[1])}
         needed -= {other for extra in needed for other in BRINGS.get(extra, ())}
-        found += [(match[1].partition("\n")[0], extra) for extra in sorted(needed - named)]
-    return found
+        results += [(match[1].partition("\n")[0], extra) for extra in sorted(needed - named)]
+    return results
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -332,9 +332,9 @@ def test_exhaustion_finds_one_case_of_all(bits: int, of_nine: int, tmp_path: Pat
     h = Harness()
     build(h)
     written(h, tmp_path, graph=True)
-    found = first_violation(tmp_path / TEXT_GRAPH)
-    assert found
-    assert sum(value << int(name.partition("[")[2].rstrip("]") or 0) for name, value in found.items()) == expected
+    result = first_violation(tmp_path / TEXT_GRAPH)
+    assert result
+    assert sum(value << int(name.partition("[")[2].rstrip("]") or 0) for name, value in result.items()) == expected
     assert settled(build, Engine.EXHAUSTIVE).values[0]["word"]
 
 
@@ -349,9 +349,9 @@ def test_exhaustion_of_more_than_is_tried_at_once(wanted: int, tmp_path: Path) -
     lines = [f"aag 39 20 0 0 {len(gates)} 1 0", *(str(2 * (bit + 1)) for bit in range(20)), str(last), *gates]
     path = tmp_path / TEXT_GRAPH
     path.write_text("\n".join([*lines, *(f"i{bit} word[{bit}]" for bit in range(20))]) + "\n", encoding="ascii")
-    found = first_violation(path)
-    assert found
-    assert sum(found[f"word[{bit}]"] << bit for bit in range(20)) == wanted
+    result = first_violation(path)
+    assert result
+    assert sum(result[f"word[{bit}]"] << bit for bit in range(20)) == wanted
 
 
 def test_without_the_solvers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

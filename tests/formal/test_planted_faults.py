@@ -48,9 +48,9 @@ def test_a_planted_fault_is_seen(
         return
     words = ["prove", fault.property, "--preset", fault.preset, "--jobs", "1", "--first", "--seconds", "3600"]
     status = main([*words, "--json", "--trace", str(waves)])
-    said = capsys.readouterr()
-    assert (status, said.err) == (1, "")
-    broken = [row for row in json.loads(said.out)["proofs"] if row["result"] == "broken"]
+    output = capsys.readouterr()
+    assert (status, output.err) == (1, "")
+    broken = [row for row in json.loads(output.out)["proofs"] if row["result"] == "broken"]
     assert broken
     for row in broken:
         assert row["property"] == fault.property

@@ -120,8 +120,8 @@ def test_every_property_is_stated_and_covered() -> None:
 
 
 def test_equal_parameters_are_proved_once() -> None:
-    found = [(case.subject.name, case.parameters) for case in ALL]
-    assert len(found) == len(set(found))
+    actual = [(case.subject.name, case.parameters) for case in ALL]
+    assert len(actual) == len(set(actual))
     both = [case for case in ALL if case.subject.name == "metadata.legal"]
     assert [case.parameters for case in both] == [("mux4",), ("mux3",)]
     assert both[1].presets == ("blackwell", "rtx-blackwell")

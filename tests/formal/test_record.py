@@ -96,11 +96,11 @@ def test_totals_say_what_was_found() -> None:
 
 @pytest.mark.parametrize("result", ["proved", "vacuous", "undecided", "broken"])
 def test_plain_values(result: str) -> None:
-    found = as_dict(outcome(result, 2 if result == "broken" else 0))
-    assert (found["property"], found["presets"], found["result"]) == ("test.one", ["tiny", "ampere"], result)
-    assert found["covers"] == outcome(result).covers
-    assert found["broken"] == (["claim_small"] if result == "broken" else [])
-    assert [values["count"] for values in found["counterexample"]] == (["0", "1"] if result == "broken" else [])
+    actual = as_dict(outcome(result, 2 if result == "broken" else 0))
+    assert (actual["property"], actual["presets"], actual["result"]) == ("test.one", ["tiny", "ampere"], result)
+    assert actual["covers"] == outcome(result).covers
+    assert actual["broken"] == (["claim_small"] if result == "broken" else [])
+    assert [values["count"] for values in actual["counterexample"]] == (["0", "1"] if result == "broken" else [])
 
 
 def test_of_a_long_run_the_end_is_shown() -> None:

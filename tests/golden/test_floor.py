@@ -51,12 +51,12 @@ def directed(arch: str, d: str) -> Iterator[Directed]:
 
 def instructions(arch: str) -> list[Instruction]:
     """Return one of each family, type and K, sparse and dense."""
-    found = {
+    results = {
         (i.family, i.a.name, i.d.name, i.k, bool(i.sparse)): i
         for i in reversed(list(every_instruction()))
         if arch in i.architectures and (i.a.name, i.d.name) in PAIRS
     }
-    return list(found.values())
+    return list(results.values())
 
 
 def code(i: Instruction, value: float) -> int:

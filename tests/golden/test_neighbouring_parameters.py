@@ -48,9 +48,9 @@ def test_every_rounding(rounding: Rounding, rng: np.random.Generator) -> None:
     beside_infinity = 2.0 ** (fmt.maximum_exponent + 1) * (1 - 2.0 ** -np.arange(1, 53))
     values = np.concatenate([values * rng.choice([-1, 1], 3000), beside_infinity, -beside_infinity, [-0.0]])
     expected = [rounded(value, fmt, nearest) for value in values.tolist()]
-    found = round_sum(values, rounding)
-    assert found.tolist() == expected
-    assert not np.signbit(found[found == 0]).any()
+    result = round_sum(values, rounding)
+    assert result.tolist() == expected
+    assert not np.signbit(result[result == 0]).any()
 
 
 def test_a_bit_more_overflows_nothing() -> None:
@@ -120,8 +120,8 @@ def test_groups_are_aligned_alike() -> None:
     operands.a[..., 0], operands.a[..., 16], operands.a[..., 32] = 2, 10, 10
     operands.scale_a[..., 0], operands.scale_a[..., 1], operands.scale_b[:] = 127 + 60, 127, 127
     p = numerics(i, "sm_120")
-    found = {}
+    results = {}
     for alignment in Alignment:
         d = multiply_by(i, replace(p, alignment=alignment), "mux3", operands).view(np.float32)
-        found[alignment] = np.unique(d).tolist()
-    assert found == {Alignment.TOWARD_ZERO: [0.0], Alignment.DOWN: [-(2.0**25)], Alignment.NEAREST: [0.0]}
+        results[alignment] = np.unique(d).tolist()
+    assert results == {Alignment.TOWARD_ZERO: [0.0], Alignment.DOWN: [-(2.0**25)], Alignment.NEAREST: [0.0]}

@@ -90,14 +90,14 @@ def test_operands_in_shared_memory(rng: Random) -> None:
 
 
 def test_what_is_measured() -> None:
-    found = [*works("sm_90")]
-    assert len({*found}) == len(found)
-    kinds = {(w.loop.instruction.family, bool(w.loop.instruction.sparse), w.loop.instruction.a.name) for w in found}
+    results = [*works("sm_90")]
+    assert len({*results}) == len(results)
+    kinds = {(w.loop.instruction.family, bool(w.loop.instruction.sparse), w.loop.instruction.a.name) for w in results}
     of_wgmma = {("wgmma", sparse, name) for sparse in (False, True) for name in ("f16", "bf16", "tf32", "e4m3", "s8")}
     assert of_wgmma | {("mma", sparse, "f16") for sparse in (False, True)} <= kinds
-    assert {w.loop.instruction.n for w in found if w.loop.instruction.family == "wgmma"} == {8, 32, 64, 128, 256}
-    assert {w.metadata for w in found if w.loop.instruction.sparse} == {"random", "fixed"}
-    assert {(w.a, w.b) for w in found} == {(x, x) for x in DISTRIBUTIONS} | {("normal", "zeros"), ("zeros", "normal")}
+    assert {w.loop.instruction.n for w in results if w.loop.instruction.family == "wgmma"} == {8, 32, 64, 128, 256}
+    assert {w.metadata for w in results if w.loop.instruction.sparse} == {"random", "fixed"}
+    assert {(w.a, w.b) for w in results} == {(x, x) for x in DISTRIBUTIONS} | {("normal", "zeros"), ("zeros", "normal")}
 
 
 def recorded(name: str) -> list[dict[str, str]]:
@@ -184,14 +184,14 @@ def gpu(machine: Callable, monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
 
 def test_energy_of_a_kept_product(gpu: FakeGpu, rng: Random) -> None:
     """The result does not depend on the growing power of the rest of the GPU."""
-    found = [*Meter(44, 1.0).measure([Work(LOOP, "normal", "normal")] * 8, rng)]
-    assert len(found) == 8
-    for one in found:
+    results = [*Meter(44, 1.0).measure([Work(LOOP, "normal", "normal")] * 8, rng)]
+    assert len(results) == 8
+    for one in results:
         assert one.rate == 8 * 16 * 8 * 16 / 16
         assert one.clock == pytest.approx(1500)
         assert one.picojoules == pytest.approx(2, rel=0.02)
-    assert found[-1].baseline > found[0].baseline + 0.5
-    lines = table("a GPU", found).splitlines()
+    assert results[-1].baseline > results[0].baseline + 0.5
+    lines = table("a GPU", results).splitlines()
     assert lines[:2] == ["# a GPU", ",".join(COLUMNS)]
     assert lines[2].startswith(f"{SPARSE},registers,8,normal,normal,random,44,1500,40,")
     assert [*Meter(44, 1.0).measure([], rng)] == []

@@ -54,8 +54,8 @@ def test_kernels_assemble(arch: str, tmp_path: Path, rng: np.random.Generator) -
 
 def test_operands_in_turn() -> None:
     text = kernel([Loop(SPARSE, 4, accumulators=2, operands=3, group=6)], "sm_90")
-    found = re.findall(r"^  mma\.\S+ \{%d(\d)_0, .*\{%a(\d)_0, .*\{%b(\d)_0, ", text, re.MULTILINE)
-    assert found == [(str(number % 2), str(number % 3), str(number % 3)) for number in range(6)]
+    matches = re.findall(r"^  mma\.\S+ \{%d(\d)_0, .*\{%a(\d)_0, .*\{%b(\d)_0, ", text, re.MULTILINE)
+    assert matches == [(str(number % 2), str(number % 3), str(number % 3)) for number in range(6)]
     assert len({*re.findall(r"add.u32 %[ab]\d_\d, %unknown, (\d+);", text)}) == 3 * (4 + 4)
 
 
@@ -65,8 +65,8 @@ def test_what_goes_round() -> None:
         text = kernel([loop], "sm_90")
         assert f".visible .entry {ENTRY}(" in text
         body = text.split("round:")[1].split("@%more bra round;")[0]
-        found = re.findall(rf"^  {re.escape(str(loop.instruction))} \{{%d(\d)_0,", body, re.MULTILINE)
-        assert found == [str(number % loop.accumulators) for number in range(loop.group)]
+        matches = re.findall(rf"^  {re.escape(str(loop.instruction))} \{{%d(\d)_0,", body, re.MULTILINE)
+        assert matches == [str(number % loop.accumulators) for number in range(loop.group)]
         assert body.count("commit_group") == (loop.instruction.family == "wgmma")
         assert text.index("mov.u64 %begin, %clock64") < text.index("round:") < text.index("mov.u64 %end, %clock64")
 
@@ -183,10 +183,10 @@ def test_a_driver_that_refuses(machine: Callable) -> None:
 
 
 def test_what_is_measured() -> None:
-    found = [*chosen("sm_90")]
-    kinds = {(i.family, i.sparse, i.a.name, i.k) for i in found}
+    results = [*chosen("sm_90")]
+    kinds = {(i.family, i.sparse, i.a.name, i.k) for i in results}
     assert {("wgmma", "sp", "s8", 64), ("mma", "", "tf32", 4), ("mma", "sp::ordered_metadata", "bf16", 16)} <= kinds
-    sequences = [i for i in found if is_sequence(i, "sm_90")]
+    sequences = [i for i in results if is_sequence(i, "sm_90")]
     assert len(sequences) == 80
     assert all(loop.fresh for i in sequences for loop in arrangements(i, "sm_90"))
     assert not any(loop.fresh for loop in arrangements(SPARSE, "sm_90"))
@@ -198,7 +198,7 @@ def test_what_is_measured() -> None:
         for rest in ((8, 1, 4), (8, 0, 4), (4, 0, 4), (2, 0, 4), (1, 0, 4), (8, 1, 8), (8, 1, 12))
     }
     assert sum(way.group == 8 and way.pending == 1 and way.warps == 4 for way in ways) == 4 * 2 + 4 * 4
-    assert {(loop.instruction.n, other.instruction.sparse) for loop, other in beside_each_other(found)} == {
+    assert {(loop.instruction.n, other.instruction.sparse) for loop, other in beside_each_other(results)} == {
         (n, sparse) for n in (64, 128, 192, 256) for sparse in ("", "sp")
     }
 

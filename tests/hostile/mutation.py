@@ -68,26 +68,26 @@ def mutated_text(text: str, rng: Random) -> str:
 
 def mutated_bytes(given: bytes, rng: Random) -> bytes:
     """Return bytes with some flipped, cut out, doubled, or replaced by others."""
-    found = bytearray(given)
+    result = bytearray(given)
     for _ in range(int(rng.integers(1, 9))):
-        if not found:
+        if not result:
             break
-        place = int(rng.integers(len(found)))
-        length = int(min(len(found) - place, rng.integers(1, 64)))
+        place = int(rng.integers(len(result)))
+        length = int(min(len(result) - place, rng.integers(1, 64)))
         match int(rng.integers(6)):
             case 0:
-                found[place] ^= 1 << int(rng.integers(8))
+                result[place] ^= 1 << int(rng.integers(8))
             case 1:
-                del found[place:]
+                del result[place:]
             case 2:
-                del found[place : place + length]
+                del result[place : place + length]
             case 3:
-                found[place:place] = found[place : place + length]
+                result[place:place] = result[place : place + length]
             case 4:
-                found[place : place + length] = rng.bytes(length)
+                result[place : place + length] = rng.bytes(length)
             case _:
-                found[place : place + 4] = int(rng.choice([0, 0x7FFFFFFF, 0xFFFFFFFF])).to_bytes(4, "little")
-    return bytes(found)
+                result[place : place + 4] = int(rng.choice([0, 0x7FFFFFFF, 0xFFFFFFFF])).to_bytes(4, "little")
+    return bytes(result)
 
 
 def mutated_value(value: Any, rng: Random) -> Any:

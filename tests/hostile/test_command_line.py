@@ -167,7 +167,7 @@ def is_much(word: str) -> bool:
 
 
 def _fuzz(lines: Lines, count: int, rng: np.random.Generator, capsys: pytest.CaptureFixture[str]) -> None:
-    found = {0: 0, 1: 0, 2: 0, 130: 0}
+    results = {0: 0, 1: 0, 2: 0, 130: 0}
     for number in range(count):
         words = lines.draw(rng)
         try:
@@ -176,20 +176,20 @@ def _fuzz(lines: Lines, count: int, rng: np.random.Generator, capsys: pytest.Cap
             kept = Path(f"{lines.folder}-kept")
             shutil.copytree(lines.folder, kept, dirs_exist_ok=True)
             raise AssertionError(f"line {number}, {words} on {kept}: {type(error).__name__}: {error}") from error
-        said = capsys.readouterr()
-        assert status in found, (words, said.err)
-        found[status] += 1
+        output = capsys.readouterr()
+        assert status in results, (words, output.err)
+        results[status] += 1
         if status == 130:  # on the way it may have said how far it is
             assert any(map(is_much, words)), (words, f"no end in {SECONDS} seconds of the processor")
-            assert said.err.endswith("interrupted\n"), (words, said.err)
+            assert output.err.endswith("interrupted\n"), (words, output.err)
             continue
-        assert (status == 2) == bool(said.err.strip()) or status == 1, (words, status, said.err)
-        assert "there is not enough memory" not in said.err or any(map(is_much, words)), (words, said.err)
-        assert len(said.err.splitlines()) <= 1, (words, said.err)
-        assert len(said.err) < 3_000, (words, "a message that nobody reads")
-    assert found[2] > 0.3 * count
+        assert (status == 2) == bool(output.err.strip()) or status == 1, (words, status, output.err)
+        assert "there is not enough memory" not in output.err or any(map(is_much, words)), (words, output.err)
+        assert len(output.err.splitlines()) <= 1, (words, output.err)
+        assert len(output.err) < 3_000, (words, "a message that nobody reads")
+    assert results[2] > 0.3 * count
     # A fifth or so is right; of few lines it may be less.
-    assert found[0] > (0.1 * count if count > QUICK else 0)
+    assert results[0] > (0.1 * count if count > QUICK else 0)
 
 
 def test_some(lines: Lines, rng: np.random.Generator, capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,11 +76,11 @@ def test_a_killed_writer_leaves_whole_writes_and_loses_none(tmp_path: Path, rng:
         first = "".join(writer.stdout.readline() for _ in range(rng.integers(1, 60)))
         writer.kill()
         rest, _ = writer.communicate()
-        said = [line for line in (first + rest).splitlines(keepends=True) if line.endswith("\n")]
+        actual = [line for line in (first + rest).splitlines(keepends=True) if line.endswith("\n")]
         entries = held(tmp_path)
         assert len(entries) % 2 == 0
         assert all(entries[number] == entries[number + 1] for number in [*entries][::2])
-        assert {int(said[-1]), int(said[-1]) + 1} <= entries.keys()
+        assert {int(actual[-1]), int(actual[-1]) + 1} <= entries.keys()
 
 
 def test_one_holder_at_a_time(tmp_path: Path) -> None:

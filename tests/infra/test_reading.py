@@ -107,10 +107,10 @@ def test_archives_that_are_whole(tmp_path: Path, rng: np.random.Generator) -> No
     path = tmp_path / "x.npz"
     for save in (np.savez, np.savez_compressed):
         save(path, **arrays)
-        found = read_all(path)
-        assert found.keys() == arrays.keys()
+        result = read_all(path)
+        assert result.keys() == arrays.keys()
         for name, array in arrays.items():
-            np.testing.assert_array_equal(found[name], array)
+            np.testing.assert_array_equal(result[name], array)
     path.write_bytes(whole(compression=zipfile.ZIP_LZMA))
     assert read_all(path)["x"].shape == (2, 3)
 
@@ -174,10 +174,10 @@ def test_arrays_that_are_whole(tmp_path: Path, rng: np.random.Generator) -> None
     for shape, order in product(((), (0,), (3, 0), (4, 5)), "CF"):
         array = np.asarray(rng.integers(0, 99, shape), order=order)  # type: ignore[call-overload]
         np.save(tmp_path / "x.npy", array)
-        found = read_array(tmp_path / "x.npy", "is nothing")
-        np.testing.assert_array_equal(found, array)
-        assert found.dtype == array.dtype
-        assert not found.size or not found.flags.writeable, (shape, order)
+        result = read_array(tmp_path / "x.npy", "is nothing")
+        np.testing.assert_array_equal(result, array)
+        assert result.dtype == array.dtype
+        assert not result.size or not result.flags.writeable, (shape, order)
 
 
 @pytest.fixture

@@ -56,12 +56,12 @@ def test_no_label_is_without_its_file() -> None:
     for i, arch in EVERY:
         for form in forms_of(i, arch):
             level = evidence(i, arch, form.a_from)
-            found = sources(form)
-            assert (level is Evidence.MODELLED) == (not found)
-            assert [source.level for source in found] == sorted(
-                (source.level for source in found), key=list(Evidence).index
+            result = sources(form)
+            assert (level is Evidence.MODELLED) == (not result)
+            assert [source.level for source in result] == sorted(
+                (source.level for source in result), key=list(Evidence).index
             )
-            for source in found:
+            for source in result:
                 assert form in shown_by(source.file), (form, source)
                 labelled += 1
         assert evidence(i, arch) is weakest(evidence(i, arch, form.a_from) for form in forms_of(i, arch))

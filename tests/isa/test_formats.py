@@ -125,6 +125,6 @@ def test_swapped_slots_fit_the_multiplexers() -> None:
 
 
 def test_granularities() -> None:
-    found = {(name, record.name, record.stored, record.logical) for name, record in GRANULARITIES.items()}
-    assert found == {("1:2", "1:2", 1, 2), ("2:4", "2:4", 2, 4), ("4:8", "4:8", 4, 8)}
+    actual = {(name, record.name, record.stored, record.logical) for name, record in GRANULARITIES.items()}
+    assert actual == {("1:2", "1:2", 1, 2), ("2:4", "2:4", 2, 4), ("4:8", "4:8", 4, 8)}
     assert UNITS_PER_CHUNK == 4

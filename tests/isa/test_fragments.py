@@ -187,8 +187,8 @@ def test_metadata_against_the_table() -> None:
         width = instruction.k // instruction.chunks
         places = [(row, width * chunk) for row, chunk in product(range(instruction.m), range(instruction.chunks))]
         for f in range(selectors):
-            found = dict(zip(_nibbles(metadata_map(instruction, f)), places, strict=True))
-            assert found == _table(instruction.k, instruction.container_bits, f, instruction.threads), f
+            result = dict(zip(_nibbles(metadata_map(instruction, f)), places, strict=True))
+            assert result == _table(instruction.k, instruction.container_bits, f, instruction.threads), f
 
 
 def test_scales_of_the_manuals_example() -> None:

@@ -139,8 +139,8 @@ def test_the_first_byte_beyond_an_image(bits: int, unit_elements: int) -> None:
     }
     assert where.first_beyond(max(touched) + 1) is None
     for size in range(max(touched) + 1):
-        found = where.first_beyond(size)
-        assert found is not None
-        assert size <= found <= max(touched)
+        result = where.first_beyond(size)
+        assert result is not None
+        assert size <= result <= max(touched)
         if size in touched:
-            assert found == size
+            assert result == size

@@ -78,23 +78,23 @@ def assert_formulas_agree(place: OperandPlacement, sparsity_selector: int) -> No
                 given |= {"SBO": place.tile.descriptor.stride_offset, "LBO": place.tile.descriptor.leading_offset}
             assert f"LBO {given['LBO']}" in place.notes[0]
     for name, formula in place.formulas.items():
-        found = np.broadcast_to(eval(formula, {"__builtins__": {}}, given), place.shape)
+        result = np.broadcast_to(eval(formula, {"__builtins__": {}}, given), place.shape)
         if name == "unit":  # the next formula permutes it
-            given["unit"] = found
+            given["unit"] = result
             continue
-        np.testing.assert_array_equal(found, known[name], err_msg=f"{name} = {formula}")
+        np.testing.assert_array_equal(result, known[name], err_msg=f"{name} = {formula}")
 
 
 def test_every_element_has_a_place_of_its_own() -> None:
     for i in EVERY:
         for sparsity_selector in range(i.sparsity_selectors):
-            found = placements(i, sparsity_selector)
+            result = placements(i, sparsity_selector)
             shapes = {"a": (i.m, i.stored_k), "b": (i.k, i.n), "d": (i.m, i.n)}
             shapes |= {"metadata": (i.m, i.chunks)} if i.sparse else {}
             shapes |= {"scale_a": (i.m, i.scale_size), "scale_b": (i.n, i.scale_size)} if i.scale_size else {}
-            assert {place.operand for place in found.operands} == shapes.keys()
-            assert found.unknown == {}
-            for place in found.operands:
+            assert {place.operand for place in result.operands} == shapes.keys()
+            assert result.unknown == {}
+            for place in result.operands:
                 assert place.shape == shapes[place.operand]
                 assert_every_bit_once(place)
                 assert_formulas_agree(place, sparsity_selector)
@@ -137,8 +137,8 @@ def test_shared_memory_of_wgmma(rng: np.random.Generator) -> None:
                 descriptor = decode_descriptor(encode_descriptor(0, rows // 8 * 128, 128))
                 expected = gather_shared(smem, operand_map(i, place.operand, descriptor))[0]
                 bytes_of = smem[0][place.words[..., None] + np.arange(place.bits // 8)].astype(np.uint64)
-                found = (bytes_of << (8 * np.arange(place.bits // 8)).astype(np.uint64)).sum(-1)
-                np.testing.assert_array_equal(found, expected.T if place.operand == "b" else expected)
+                result = (bytes_of << (8 * np.arange(place.bits // 8)).astype(np.uint64)).sum(-1)
+                np.testing.assert_array_equal(result, expected.T if place.operand == "b" else expected)
 
 
 @pytest.mark.parametrize(("opcode", "i"), TCGEN05, ids=lambda part: getattr(part, "shape_and_types", str(part)))
@@ -152,14 +152,14 @@ def test_tcgen05(opcode: Opcode, i: Instruction, rng: np.random.Generator) -> No
         "scale_b": partial(scale_map, "scale_b", i.n, i.scale_size or 0, 0, 0, layout.column_parts),
     }
     for sparsity_selector in range(i.sparsity_selectors):
-        found = placements(i, sparsity_selector, opcode)
-        assert {key.split()[0] for key in found.unknown} <= {"a", "scale_b"}
+        result = placements(i, sparsity_selector, opcode)
+        assert {key.split()[0] for key in result.unknown} <= {"a", "scale_b"}
         makers["metadata"] = partial(metadata_map, layout, i, sparsity_selector, 0)
-        in_tensor = {place.operand: place for place in found.operands if place.memory is Memory.TENSOR}
+        in_tensor = {place.operand: place for place in result.operands if place.memory is Memory.TENSOR}
         expected = {"a", "d", *(["metadata"] if i.sparse else []), *(["scale_a", "scale_b"] if i.scale_size else [])}
-        assert in_tensor.keys() | {key.split()[0] for key in found.unknown} == expected
-        assert [place.operand for place in found.operands if place.memory is Memory.SHARED] == ["a", "b"]
-        for place in found.operands:
+        assert in_tensor.keys() | {key.split()[0] for key in result.unknown} == expected
+        assert [place.operand for place in result.operands if place.memory is Memory.SHARED] == ["a", "b"]
+        for place in result.operands:
             assert_every_bit_once(place)
             assert_formulas_agree(place, sparsity_selector)
         for name, place in in_tensor.items():

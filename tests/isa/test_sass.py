@@ -24,8 +24,8 @@ def test_every_measured_name() -> None:
             tensor_memory = text.startswith("tcgen05")
             name, count = (sass_of_opcode(parse_opcode(text)), 1) if tensor_memory else sass_of(parse(text), arch)
             assert names == [name] * count, (text, arch)
-            found = [one for one in implementations(name) if one.instruction == text and arch in one.architectures]
-            assert [one.count for one in found] == [count], (text, arch)
+            actual = [one for one in implementations(name) if one.instruction == text and arch in one.architectures]
+            assert [one.count for one in actual] == [count], (text, arch)
     expected = {(str(i), arch) for i in every_instruction() if i.n in (8, 64, 256) for arch in i.architectures}
     assert measured == expected | {(str(opcode), "sm_100") for opcode in every_opcode()}
     assert len(measured) == 1234

@@ -147,10 +147,10 @@ TYPES = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_instructions_of_a_kind(kind: str) -> None:
     opcode = next(parse_opcode(text) for text, told in FORMS.items() if told[0] == kind)
-    found = list(instructions_of(opcode))
+    result = list(instructions_of(opcode))
     types, k, chunks, selectors, granularity, container = TYPES[kind]
-    assert len(found) == len(set(found)) == types * len(opcode.rows) * len(opcode.columns)
-    for i in found:
+    assert len(result) == len(set(result)) == types * len(opcode.rows) * len(opcode.columns)
+    for i in result:
         assert (i.family, i.sparse, i.kind, i.k, i.stored_k, i.chunks) == ("tcgen05", "sp", kind, k, k // 2, chunks)
         assert (i.sparsity_selectors, i.container_bits, i.threads, i.c) == (selectors, container, 0, i.d)
         assert i.granularity is not None
@@ -208,9 +208,9 @@ def test_the_other_parser_sends_here() -> None:
 
 def test_every_opcode() -> None:
     """'.sp', kind, CTA group, '.ws' and number of scales, each combination that parses once."""
-    found = list(every_opcode())
-    assert all(parse_opcode(str(opcode)) == opcode for opcode in found)
-    told = {(o.sparse, o.kind, o.cta_group, o.weight_stationary, o.scale_size) for o in found}
+    result = list(every_opcode())
+    assert all(parse_opcode(str(opcode)) == opcode for opcode in result)
+    told = {(o.sparse, o.kind, o.cta_group, o.weight_stationary, o.scale_size) for o in result}
     of_a_form = 2 * (len(KINDS) + 1) + sum(not kind.scales for kind in KINDS.values())
-    assert len(told) == len(found) == 2 * of_a_form
-    assert {opcode.scale_word for opcode in found} == {"", "scale_vec::2X", "scale_vec::4X"}
+    assert len(told) == len(result) == 2 * of_a_form
+    assert {opcode.scale_word for opcode in result} == {"", "scale_vec::2X", "scale_vec::4X"}

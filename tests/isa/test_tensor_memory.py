@@ -60,8 +60,8 @@ def test_every_map_is_that_of_the_manual() -> None:
                     assert_same(metadata_map(layout, i, selector, at | 20), manual.metadata(20), f"e of {what}")
                 if i.scale_size and (layout.column_parts == 1 or i.n % 64 == 0):
                     for name, lines, parts in (("a", layout.rows, 1), ("b", i.n, layout.column_parts)):
-                        found = scale_map(name, lines, i.scale_size, scale_ids[f"scale_id_{name}"], 30, parts)
-                        assert_same(found, manual.scales(name, 30), f"scales of {name} of {what}")
+                        result = scale_map(name, lines, i.scale_size, scale_ids[f"scale_id_{name}"], 30, parts)
+                        assert_same(result, manual.scales(name, 30), f"scales of {name} of {what}")
 
 
 def test_no_layout() -> None:

@@ -44,19 +44,19 @@ def test_wgmma(alone: list[dict[str, str]]) -> None:
     for row in alone:
         if not row["a_from"]:
             continue
-        found = timing(parse(row["instruction"]), "sm_90", row["a_from"])
-        assert found is not None
+        law = timing(parse(row["instruction"]), "sm_90", row["a_from"])
+        assert law is not None
         group, cycles = int(row["group"]), float(row["cycles"])
         if row["warps"] in ("8", "12"):
             compared["warpgroups"] += 1
-            assert cycles == pytest.approx(found.interval, rel=0.04), row
+            assert cycles == pytest.approx(law.interval, rel=0.04), row
         elif (row["warps"], row["pending"]) == ("4", "1"):
             compared["intervals"] += 1
             swizzles.add((row["swizzle"], row["a_transposed"], row["b_transposed"]))
-            assert cycles == pytest.approx(found.interval, abs=0.011), row
+            assert cycles == pytest.approx(law.interval, abs=0.011), row
         elif (row["warps"], row["pending"]) == ("4", "0"):
             compared["groups"] += 1
-            assert cycles * group == pytest.approx(found.latency + (group - 1) * found.interval, abs=0.02 * group), row
+            assert cycles * group == pytest.approx(law.latency + (group - 1) * law.interval, abs=0.02 * group), row
     assert compared["warpgroups"] > 300
     assert compared["intervals"] > 500
     assert compared["groups"] > 1000
@@ -68,9 +68,9 @@ def test_mma(alone: list[dict[str, str]]) -> None:
     compared = 0
     for row in alone:
         if not row["a_from"] and row["warps"] in ("1", "8"):
-            found = timing(parse(row["instruction"]), "sm_90")
-            assert found is not None
-            expected = found.latency if row["warps"] == "1" else found.interval
+            law = timing(parse(row["instruction"]), "sm_90")
+            assert law is not None
+            expected = law.latency if row["warps"] == "1" else law.interval
             assert float(row["cycles"]) == pytest.approx(expected, abs=0.2), row
             compared += 1
     assert compared > 80
@@ -82,9 +82,9 @@ def test_another_program_found_the_same() -> None:
     differences = []
     for row in rows("wgmma-h200-2026-11-22.csv"):
         i = texts[row["sparse"] == "1", row["element"], int(row["n"]), row["accumulate"]]
-        found = timing(i, "sm_90", row["a_from"])
-        assert found is not None
-        differences.append(abs(float(row["interval"]) - found.interval))
+        law = timing(i, "sm_90", row["a_from"])
+        assert law is not None
+        differences.append(abs(float(row["interval"]) - law.interval))
     assert len(differences) == 136
     assert max(differences) < 1
     assert sum(difference < 0.11 for difference in differences) >= 134
@@ -98,10 +98,10 @@ def test_what_decides() -> None:
         (WGMMA.format(16, "f16"), "registers", 16, Resource.REGISTER_FILE, 64 * 16 * 16 / 4 / 16),
         ("mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32", "registers", 8, Resource.REGISTER_FILE, 512),
     ):
-        found = timing(parse(text), "sm_90", a_from)
-        assert found is not None
-        assert (found.interval, found.bound_by) == (interval, bound_by), text
-        assert found.kept_mac_per_cycle == pytest.approx(rate), text
+        law = timing(parse(text), "sm_90", a_from)
+        assert law is not None
+        assert (law.interval, law.bound_by) == (interval, bound_by), text
+        assert law.kept_mac_per_cycle == pytest.approx(rate), text
 
 
 def test_sequences_take_what_was_measured() -> None:
@@ -109,12 +109,12 @@ def test_sequences_take_what_was_measured() -> None:
     seen = set()
     for row in rows("sequences-h100-2026-11-25.csv"):
         instruction = parse(row["instruction"])
-        found = timing(instruction, "sm_90")
-        assert found is not None
-        assert (is_sequence(instruction, "sm_90"), found.bound_by) == (True, Resource.ISSUE)
+        law = timing(instruction, "sm_90")
+        assert law is not None
+        assert (is_sequence(instruction, "sm_90"), law.bound_by) == (True, Resource.ISSUE)
         if row["warps"] in ("1", "16"):
-            said = found.latency if row["warps"] == "1" else found.interval
-            assert said == pytest.approx(float(row["cycles"]), abs=0.25)
+            predicted = law.latency if row["warps"] == "1" else law.interval
+            assert predicted == pytest.approx(float(row["cycles"]), abs=0.25)
             seen.add(instruction)
     of_warps = (i for i in every_instruction() if i.family == "mma" and "sm_90" in i.architectures)
     assert seen == {i for i in of_warps if is_sequence(i, "sm_90")}
@@ -128,25 +128,25 @@ def test_which_instructions_have_cycles() -> None:
 
 def measured_tcgen05() -> list[tuple[Opcode, Instruction, dict[str, str]]]:
     """Return every row with its instruction; some of integers are of an N that PTX does not list."""
-    found = []
+    results = []
     for row in rows("tcgen05-b200-2026-03-06.csv"):
         opcode = parse_opcode(row["instruction"])
         shape, d, a, b, *scale = row["shape_and_types"].split(".")
         m, n, k = (int(word) for word in shape[1:].replace("n", " ").replace("k", " ").split())
         instruction = build_instruction(opcode, m, n, d, a, b, scale_type=scale[0] if scale else None)
         assert instruction.k == k
-        found.append((opcode, instruction, row))
-    return found
+        results.append((opcode, instruction, row))
+    return results
 
 
 def test_intervals() -> None:
     """One CTA: all within 0.06 of a cycle; a pair: none is shorter, those of N less than 112 up to 4.1 longer."""
     differences = {1: [], 2: []}
     for opcode, i, row in measured_tcgen05():
-        found = tcgen05_timing(opcode, i, row["a_from"])
-        difference = float(row["interval"]) - found.interval
+        law = tcgen05_timing(opcode, i, row["a_from"])
+        difference = float(row["interval"]) - law.interval
         differences[opcode.cta_group].append(difference)
-        assert found.source is Source.MEASURED_ELSEWHERE
+        assert law.source is Source.MEASURED_ELSEWHERE
         assert -0.01 < difference < (0.06 if opcode.cta_group == 1 or i.n >= 112 else 4.1), row
     assert [len(of) for of in differences.values()] == [120, 144]
     assert sum(difference < 0.06 for difference in differences[2]) == 102
@@ -156,9 +156,9 @@ def test_latencies() -> None:
     """All to the cycle, but for scaled ones with A in tensor memory and N = 256, two cycles later."""
     late = []
     for opcode, i, row in measured_tcgen05():
-        found = tcgen05_timing(opcode, i, row["a_from"])
-        if float(row["latency"]) != found.latency:
-            late.append((i.kind, i.m // opcode.cta_group, i.n, row["a_from"], float(row["latency"]) - found.latency))
+        law = tcgen05_timing(opcode, i, row["a_from"])
+        if float(row["latency"]) != law.latency:
+            late.append((i.kind, i.m // opcode.cta_group, i.n, row["a_from"], float(row["latency"]) - law.latency))
     assert len(late) == 4
     assert {tuple(rest) for _, *rest in late} == {(128, 256, "tensor", 2.0)}
     assert {kind for kind, *_ in late} == {"mxf8f6f4", "mxf4"}
@@ -175,11 +175,11 @@ def test_what_decides_of_tcgen05() -> None:
         ("cta_group::1.kind::tf32 (m128n256k8.f32.tf32.tf32)", "shared", 128, Resource.TENSOR_CORE, 512),
     ):
         opcode, instruction = parse_shaped(f"tcgen05.mma.{text}")
-        found = tcgen05_timing(opcode, instruction, a_from)
-        assert (found.interval, found.bound_by) == (interval, bound_by), text
-        assert found.kept_mac_per_cycle == pytest.approx(rate), text
+        law = tcgen05_timing(opcode, instruction, a_from)
+        assert (law.interval, law.bound_by) == (interval, bound_by), text
+        assert law.kept_mac_per_cycle == pytest.approx(rate), text
         is_measured = not opcode.sparse and instruction.a.name == "bf16"
-        assert found.source is (Source.MEASURED_ELSEWHERE if is_measured else Source.MODELLED), text
+        assert law.source is (Source.MEASURED_ELSEWHERE if is_measured else Source.MODELLED), text
 
 
 SPARSE = {
@@ -194,7 +194,7 @@ NAME = re.compile(r"(cuBLAS|cuSPARSELt) (\w+) (\d+)(?:x(\d+)x(\d+))? (zeros|norm
 
 def measured_products() -> dict[tuple[str, bool, tuple[int, int, int], str], float]:
     """Cycles by type, sparsity, shape and operands, without the dense integer kernel, which is not of wgmma."""
-    found = {}
+    results = {}
     for path in ("libraries-h200-2026-11-24.json", "products-h200-2026-11-25.json"):
         values = {row["name"]: row["value"] for row in json.loads((FOLDER / path).read_text(encoding="utf-8"))}
         for name, milliseconds in values.items():
@@ -203,8 +203,8 @@ def measured_products() -> dict[tuple[str, bool, tuple[int, int, int], str], flo
                 shape = (int(m), int(n or m), int(k or m))
                 if (library, element) != ("cuBLAS", "s8"):
                     cycles = milliseconds * values[f"{name}, clock"] * 1e3
-                    found[element, library == "cuSPARSELt", shape, operands] = cycles
-    return found
+                    results[element, library == "cuSPARSELt", shape, operands] = cycles
+    return results
 
 
 def estimated(element: str, sparse: bool, shape: tuple[int, int, int]) -> float:
@@ -235,8 +235,8 @@ def test_what_sparsity_gains() -> None:
         gain = estimated(element, False, shape) / estimated(element, True, shape)
         assert 1.3 < gain < 16 / 9
         for operands in ("zeros", "normal"):
-            found = cycles[element, False, shape, operands] / cycles[element, True, shape, operands]
-            assert gain == pytest.approx(found, rel=0.14), (element, shape, operands)
+            result = cycles[element, False, shape, operands] / cycles[element, True, shape, operands]
+            assert gain == pytest.approx(result, rel=0.14), (element, shape, operands)
 
 
 def test_parts() -> None:

@@ -33,10 +33,10 @@ def opened(text: str, arch: str = "sm_90", abi: int = ABI) -> Iterator[Any]:
         checked(getattr(library(), f"sptc_{name}")(handle, *arguments))
 
     def checked(status: int) -> None:
-        said = library().sptc_last_error(handle).decode()
-        assert bool(said) == bool(status)
+        result = library().sptc_last_error(handle).decode()
+        assert bool(result) == bool(status)
         if status:
-            raise RefusedError(status, said)
+            raise RefusedError(status, result)
 
     try:
         checked(library().sptc_open(abi, text.encode(), arch.encode(), ctypes.byref(handle)))

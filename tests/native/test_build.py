@@ -41,9 +41,9 @@ def run(words: Sequence[object], folder: Path, **variables: str) -> str:
 
 
 def c_compiler() -> str:
-    found = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")
-    assert found
-    return found
+    result = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")
+    assert result
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -182,11 +182,11 @@ def test_what_must_be_written_of_block_scales() -> None:
             expected = ""
         try:
             with opened(text, instruction.architectures[0]) as handle:
-                found = handle.text
+                result = handle.text
         except RefusedError:
-            found = ""
-        assert found == expected, text
-        assert bool(found) == (instruction.kind != "mxf4nvf4")
+            result = ""
+        assert result == expected, text
+        assert bool(result) == (instruction.kind != "mxf4nvf4")
 
 
 def test_targets_of_the_assembler() -> None:

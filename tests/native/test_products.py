@@ -28,11 +28,11 @@ def alike(instruction: Instruction, arch: str) -> tuple[object, ...]:
 
 def cases() -> Iterator[tuple[Instruction, str]]:
     """Yield every instruction on every architecture, one of those that are computed alike."""
-    found = {}
+    results = {}
     for i in FORMS:
         for arch in i.architectures:
-            found.setdefault(alike(i, arch), (i, arch))
-    yield from found.values()
+            results.setdefault(alike(i, arch), (i, arch))
+    yield from results.values()
 
 
 def check(instruction: Instruction, arch: str, rng: np.random.Generator, most: int = 10, **choices: object) -> int:

@@ -113,13 +113,13 @@ def numbers_of(one: Case) -> dict[str, int]:
 def agree(one: Case, arguments: dict[str, Any], kernels: str = "") -> bool:
     """Compare the library with the golden model; tell whether the instruction was computed."""
     expected = outcome(one.run, **arguments)
-    found = outcome(run_tensor, text=one.text, kernels=kernels, **{**one.arguments, **arguments})
-    if isinstance(expected, str) or isinstance(found, str):
-        assert isinstance(expected, str), found
-        assert isinstance(found, str), expected
-        assert found == expected or expected.startswith("descriptor ")
+    result = outcome(run_tensor, text=one.text, kernels=kernels, **{**one.arguments, **arguments})
+    if isinstance(expected, str) or isinstance(result, str):
+        assert isinstance(expected, str), result
+        assert isinstance(result, str), expected
+        assert result == expected or expected.startswith("descriptor ")
         return False
-    np.testing.assert_array_equal(found, expected, f"{one.text} with {one.instruction}")
+    np.testing.assert_array_equal(result, expected, f"{one.text} with {one.instruction}")
     return True
 
 

@@ -93,23 +93,23 @@ def _(abc: Any, right: Any, text: str) -> int | None:
 @instead("formal.abc.frame", "formal.abc", "reached_after")
 def _(abc: Any, right: Any, folder: Path, output: int, cycles: int, seconds: float) -> int | None:
     """The cycle of a cover is counted from 0."""
-    found = right(folder, output, cycles, seconds)
-    return found and found - 1
+    result = right(folder, output, cycles, seconds)
+    return result and result - 1
 
 
 @instead("formal.exhaustive.last", "formal.exhaustive", "first_violation")
 def _(exhaustive: Any, right: Any, path: Path) -> dict[str, int] | None:
     """The last assignment is never tried."""
-    found = right(path)
-    return None if found and all(found.values()) else found
+    result = right(path)
+    return None if result and all(result.values()) else result
 
 
 @instead("formal.exhaustive.blocks", "formal.exhaustive", "first_violation")
 def _(exhaustive: Any, right: Any, path: Path) -> dict[str, int] | None:
     """Only the first batch of assignments is tried."""
-    found = right(path)
-    assignment = sum(bit << place for place, bit in enumerate((found or {}).values()))
-    return None if assignment >= 64 * exhaustive._WORDS else found
+    result = right(path)
+    assignment = sum(bit << place for place, bit in enumerate((result or {}).values()))
+    return None if assignment >= 64 * exhaustive._WORDS else result
 
 
 @instead("formal.proof.vacuous", "formal.proof", "_covers")

@@ -25,8 +25,8 @@ def _(product: Any, right: Any, problem: Any) -> int:
 @instead("gemm.ways.descending", "gemm.ways", "Way.slices")
 def _(ways: Any, right: Any, self: Any, instructions: int) -> Any:
     """With descending K, slices are taken from the last one, but each still ascends."""
-    found = right(self, instructions)
-    return [[np.sort(chain) for chain in of_slice] for of_slice in found]
+    result = right(self, instructions)
+    return [[np.sort(chain) for chain in of_slice] for of_slice in result]
 
 
 @instead("gemm.sums.promotion", "gemm.sums", "_plus")

@@ -20,8 +20,8 @@ def _(core: Any, self: Any, m: Module) -> Iterator[Any]:
 @instead("core.dense", "rtl.order", "byte_order")
 def _(order: Any, right: Any, config: Any, *, wide: bool, sparse: bool) -> Any:
     """A dense step takes the upper half of B."""
-    found = right(config, wide=wide, sparse=sparse)
-    return found if sparse else [None if byte is None else byte + config.step_bytes for byte in found]
+    result = right(config, wide=wide, sparse=sparse)
+    return result if sparse else [None if byte is None else byte + config.step_bytes for byte in result]
 
 
 @amended("core.validity", "rtl.core", "Core")

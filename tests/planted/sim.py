@@ -174,16 +174,16 @@ def _(engine: Any, right: Any, *arguments: Any) -> Any:
 @instead("sim.equivalence.undecided", "sim.faults.equivalence", "settled")
 def _(equivalence: Any, right: Any, *arguments: Any) -> Any:
     """A surviving fault whose proof is undecided counts as proved to change nothing."""
-    found = right(*arguments)
-    return equivalence.Verdict.EQUIVALENT if found is equivalence.Verdict.UNDECIDED else found
+    result = right(*arguments)
+    return equivalence.Verdict.EQUIVALENT if result is equivalence.Verdict.UNDECIDED else result
 
 
 @instead("sim.equivalence.part", "sim.faults.equivalence", "_of_cone")
 def _(equivalence: Any, right: Any, *arguments: Any) -> Any:
     """A difference at the cut of a partial cone counts as a difference of the design."""
     behind = arguments[-2]
-    found = right(*arguments)
-    return equivalence.Verdict.TOLD_APART if behind and found is equivalence.Verdict.UNDECIDED else found
+    result = right(*arguments)
+    return equivalence.Verdict.TOLD_APART if behind and result is equivalence.Verdict.UNDECIDED else result
 
 
 @instead("sim.equivalence.cases", "sim.faults.equivalence", "_by_cases")

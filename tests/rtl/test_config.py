@@ -112,8 +112,8 @@ def test_an_element(words: tuple[str, ...], container: int, low_bit: int, signif
     for word in words:
         element = Element.parse(word)
         assert element.format is FORMATS[word.partition("/")[0]]
-        got = (element.container_bits, element.low_bit, element.significand_bits, element.fixed_point)
-        assert got == (container, low_bit, significand, fixed_point), word
+        result = (element.container_bits, element.low_bit, element.significand_bits, element.fixed_point)
+        assert result == (container, low_bit, significand, fixed_point), word
         assert element.packed_float == (word == "e2m1/4")
         assert str(element) == {"e2m1/8": "e2m1", "u4/4": "u4"}.get(word, word)
 

@@ -128,14 +128,14 @@ def test_one_format_alone_builds_nothing_of_the_others(word: str) -> None:
         expected |= {"format_a", "format_b"}
         if word != "tf32":  # which has a single product here
             expected |= {"largest_of_products"}
-    found = submodules(config)
-    assert set(found) == expected
+    result = submodules(config)
+    assert set(result) == expected
     # Besides the slots' own there is the stage that they are in.
-    assert found["multiply"] - 1 == found["multiplier"] == found["unpack_a"] == found["unpack_b"] == config.slots
+    assert result["multiply"] - 1 == result["multiplier"] == result["unpack_a"] == result["unpack_b"] == config.slots
     stage = "align" in expected
-    assert found["align"] == stage + (0 if element.fixed_point else config.slots)
-    assert found["tree"] == 1 + groups
-    assert found["group"] == groups
+    assert result["align"] == stage + (0 if element.fixed_point else config.slots)
+    assert result["tree"] == 1 + groups
+    assert result["group"] == groups
 
 
 @pytest.mark.parametrize(("word", "shifts", "clamps"), [("s8", False, True), ("f16", True, False)])
@@ -247,10 +247,10 @@ def test_other_widths(rng: Random, monkeypatch: pytest.MonkeyPatch, config: Core
     """A datapath follows the rules of the golden model with its own parameters, whatever operands it is given."""
     monkeypatch.setattr("sptc.golden.matrix.numerics", numerics_of(config))
     engine = Engine(config, "amaranth")
-    found = {(i.a, i.d, bool(i.sparse)): i for i in every_instruction("mma") if config.holds(i) and i.a == i.b}
-    assert {i.a for i in found.values()} == {element.format for element in config.elements}
+    actual = {(i.a, i.d, bool(i.sparse)): i for i in every_instruction("mma") if config.holds(i) and i.a == i.b}
+    assert {i.a for i in actual.values()} == {element.format for element in config.elements}
     count, shape = (1, (1, 1)) if config in LITTLE else (3, (1, 2))
-    for i in found.values():
+    for i in actual.values():
         few = [] if i.a.is_integer else ["least"] if i.sparse else ["least", "lone", "lone"]
         for distribution in [*rng.permutation(distributions(i))[:count].tolist(), *few]:
             check_instruction(engine, i, shape, distribution, rng)

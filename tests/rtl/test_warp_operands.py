@@ -170,8 +170,8 @@ def check_result(ctx, warp: Warp, case: Case, given: list[list[int]]) -> None:
     for row, flags in enumerate(zip(*given, strict=True)):
         first, *later = (word & (1 << chunks) - 1 for word in flags)
         expected = first | sum(word << chunks // (2 if case.instruction.wide else 1) for word in later)
-        got = ctx.get(warp.o.payload.illegal[row])
-        assert got == expected & (1 << CHUNKS) - 1, f"{case.instruction}: flags of row {row}"
+        result = ctx.get(warp.o.payload.illegal[row])
+        assert result == expected & (1 << CHUNKS) - 1, f"{case.instruction}: flags of row {row}"
 
 
 @pytest.mark.quick_cases(1)

@@ -104,8 +104,8 @@ def check_array(ctx, array: int, warp: Inverting, one: Work, panel: int, c: NDAr
     payload = warp.i.payload
     where = f"{one.instruction}, {one.fields}, panel {panel}, array {array}"
     for name, expected in (("a", one.a[array]), ("b", one.panels[panel]), ("c", c * np.uint32(one.fields["add"]))):
-        found = words_of(ctx.get(payload[name].as_value()), LANES * REGISTERS).reshape(LANES, REGISTERS)
-        np.testing.assert_array_equal(found[:, : expected.shape[1]], expected, f"{name} of {where}")
+        result = words_of(ctx.get(payload[name].as_value()), LANES * REGISTERS).reshape(LANES, REGISTERS)
+        np.testing.assert_array_equal(result[:, : expected.shape[1]], expected, f"{name} of {where}")
     if one.instruction.sparse:
         e = words_of(ctx.get(payload.e.as_value()), LANES)
         np.testing.assert_array_equal(e, one.registers["e"][array], f"metadata of {where}")

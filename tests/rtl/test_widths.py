@@ -21,11 +21,11 @@ Spans = dict[str, tuple[int, int]]
 
 def spans(row: str, bits: int) -> Spans:
     """Return the highest and the lowest bit of each letter in a row of so many bits; letters stand together."""
-    found = {}
+    results = {}
     for run in re.finditer(r"(\S)\1*", row):
-        assert run[1] not in found
-        found[run[1]] = (bits - 1 - run.start(), bits - run.end())
-    return found
+        assert run[1] not in results
+        results[run[1]] = (bits - 1 - run.start(), bits - run.end())
+    return results
 
 
 def rows(heading: str, bits: int) -> dict[str, Spans]:

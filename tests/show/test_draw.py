@@ -1,4 +1,4 @@
-"""Block diagrams and layouts: what they say is what is built, computed and printed."""
+"""Block diagrams and layouts: their text equals what is built, computed and printed."""
 
 import json
 import re
@@ -31,21 +31,21 @@ SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 
 
 def words_of(svg: bytes) -> list[str]:
-    """Return every line of text, and see that nothing leaves the picture."""
+    """Return every line of text, and check that nothing leaves the picture."""
     root = ElementTree.fromstring(svg)
     space = "{http://www.w3.org/2000/svg}"
     assert root[0].tag == f"{space}title"
     assert root[1].tag == f"{space}desc"
     width, height = (float(root.get(name, "nan")) for name in ("width", "height"))
-    found = []
+    results = []
     for text in root.iter(f"{space}text"):
         size, x, words = float(text.get("font-size", "nan")), float(text.get("x", "nan")), text.text or ""
         across = 0.5 * size * len(words) * (0.5 if text.get("text-anchor") == "middle" else 1)
         assert x - across >= 0 or text.get("text-anchor") == "start", words
         assert x + across <= width or text.get("text-anchor") == "end", words
         assert 0 < float(text.get("y", "nan")) < height, words
-        found.append(words)
-    return found
+        results.append(words)
+    return results
 
 
 @pytest.mark.quick_cases(2)
@@ -217,7 +217,7 @@ def test_what_there_is_not() -> None:
 def test_a_step_that_there_is_not(tmp_path: Path) -> None:
     instruction = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
     assert main(["vectors", instruction, "--tiles", "1", "-o", str(tmp_path)]) == 0
-    found = trace(tmp_path / "vectors.npz", hardware=False)
-    assert draw_step(found).svg() == draw_step(found, 0).svg()
+    traced = trace(tmp_path / "vectors.npz", hardware=False)
+    assert draw_step(traced).svg() == draw_step(traced, 0).svg()
     with pytest.raises(OperandError, match=r"^step must be 0 to 0, not 1$"):
-        draw_step(found, 1)
+        draw_step(traced, 1)

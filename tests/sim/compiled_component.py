@@ -1,4 +1,4 @@
-"""A combinational component compiled by Verilator, and the numbers in its structured arrays."""
+"""A combinational component compiled by Verilator, with structured arrays of its ports."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path

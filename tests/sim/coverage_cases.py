@@ -1,4 +1,4 @@
-"""One output of one instruction, made by hand and sampled: what the tests of coverage build their steps with."""
+"""One hand-made output of one instruction, which the tests of coverage build and sample."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,7 +32,7 @@ PRESET_OF = {F16: "tiny", HALF: "tiny", SPARSE: "tiny", BF16: "ampere", TF32: "a
 
 @dataclass(frozen=True)
 class Case:
-    """One output of one instruction: what is not given is zero; a number is a value, a string a code in hexadecimal."""
+    """One output of one instruction: the default is zero; a number is a value, a string a hexadecimal code."""
 
     text: str
     a: dict[int, Any] = field(default_factory=dict)
@@ -105,6 +105,6 @@ def sample(case: Case, coverage: StepCoverage | None = None) -> StepCoverage:
 
 
 def reached(coverage: StepCoverage, group: str) -> set[str]:
-    found = coverage.coverage[coverage.config.name, group]
-    assert not found.contradictions, found.contradicted()
-    return {*found.names(found.hits > 0)}
+    result = coverage.coverage[coverage.config.name, group]
+    assert not result.contradictions, result.contradicted()
+    return {*result.names(result.hits > 0)}

@@ -54,7 +54,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> CompiledComponent:
 
 
 def test_a_component(made: CompiledComponent, rng: np.random.Generator) -> None:
-    """Bits that a narrow answer does not have are neither seen nor left over; ports not named are zero."""
+    """Padding bits of a narrow output are ignored and cleared; inputs that are not given are zero."""
     ports = {port.name: port for port in made.inputs}
     assert {"i__bit", "i_words__0", "i_words__1", "i_s130"} <= ports.keys()
     assert "nothing" not in ports
@@ -62,11 +62,11 @@ def test_a_component(made: CompiledComponent, rng: np.random.Generator) -> None:
     given = {name: drawn(rng, port.bits, port.signed) for name, port in ports.items() if name != "i_words__0"}
     answers = made.run(split(given, made.inputs))
     assert answers.dtype == port_dtype(made.outputs)
-    got = integers(answers, made.outputs)
+    result = integers(answers, made.outputs)
     for name, values in given.items():
         ones = -1 if ports[name].signed else (1 << ports[name].bits) - 1
-        assert got[name.replace("i", "o", 1)].tolist() == [value ^ ones for value in values.tolist()], name
-    assert set(got["o_words__0"].tolist()) == {511}
+        assert result[name.replace("i", "o", 1)].tolist() == [value ^ ones for value in values.tolist()], name
+    assert set(result["o_words__0"].tolist()) == {511}
 
 
 def test_what_is_split_is_joined(made: CompiledComponent, rng: np.random.Generator) -> None:

@@ -73,33 +73,33 @@ def test_bits(hardware: CompiledTcgen05, opcode: Opcode, seed: int) -> None:
             **({"scale_format": i.scale_format.name} if i.scale_format else {}),
         )  # fmt: skip
         add = bool(rng.integers(2))
-        found = run(hardware, made, [command_of(hardware, made, enable_input_d=add), COMMIT])
-        expected = made.expected(None if add else np.zeros_like(made.c)).reshape(found.tmem.shape)
-        assert (found.tmem == expected).all(), (made.instruction, flags, in_tensor)
-        assert_flags(made, found.illegal[0])
-        assert found.arrivals.tolist() == [1] * made.ctas
+        result = run(hardware, made, [command_of(hardware, made, enable_input_d=add), COMMIT])
+        expected = made.expected(None if add else np.zeros_like(made.c)).reshape(result.tmem.shape)
+        assert (result.tmem == expected).all(), (made.instruction, flags, in_tensor)
+        assert_flags(made, result.illegal[0])
+        assert result.arrivals.tolist() == [1] * made.ctas
 
 
 @pytest.mark.parametrize("text", ["tcgen05.mma.sp.cta_group::1.kind::f16", "tcgen05.mma.sp.cta_group::2.kind::tf32"])
 @pytest.mark.parametrize("n", [16, 32, 64, 256])
 def test_a_chain_with_gaps(hardware: CompiledTcgen05, text: str, n: int, seed: int) -> None:
-    """Instructions of the same accumulators wait for each other, offered now and then, to each CTA by itself."""
+    """Instructions on the same accumulators wait for each other, offered with gaps, to each CTA separately."""
     rng = np.random.default_rng(seed)
     made = case(text, rng, n=n, distribution="narrow")
     count, c = 5, made.c
     for _ in range(count):
         c = made.matrix(c).reshape(c.shape)
     pattern = rng.integers(0, 4, 997, np.uint8)
-    found = run(hardware, made, [command_of(hardware, made), COMMIT] * count, pattern=pattern)
+    result = run(hardware, made, [command_of(hardware, made), COMMIT] * count, pattern=pattern)
     tmem = made.arguments["tmem"].copy().reshape(-1, 128, 512)
     fill_tensor(tmem, made.d, c.reshape(made.ctas, -1, n))
-    assert (found.tmem == tmem).all()
-    assert found.arrivals.tolist() == [count] * made.ctas
+    assert (result.tmem == tmem).all()
+    assert result.arrivals.tolist() == [count] * made.ctas
 
 
 @pytest.mark.parametrize("ctas", [1, 2])
 def test_instructions_of_all_kinds_behind_each_other(hardware: CompiledTcgen05, ctas: int, seed: int) -> None:
-    """Sparse behind dense, scaled behind not, A in either place, results of 16 and 32 bits: on any bits."""
+    """Sparse after dense, scaled after unscaled, A in either place, results of 16 and 32 bits, with random bits."""
     rng = np.random.default_rng(seed)
     opcodes = [opcode for opcode in OPCODES if opcode.cta_group == ctas]
     for _ in range(6):
@@ -111,15 +111,15 @@ def test_instructions_of_all_kinds_behind_each_other(hardware: CompiledTcgen05, 
             expected = told.run(*memories).reshape(tmem.shape)
             commands += [told.command, *([COMMIT] * int(rng.integers(3)))]
         pattern = rng.integers(0, 4, 997, np.uint8) if rng.integers(2) else None
-        found = hardware.run(commands, tmem, smem, pattern)
-        assert (found.tmem == expected).all()
-        assert found.arrivals.tolist() == [commands.count(COMMIT)] * ctas
-        assert not found.undefined.any()
+        result = hardware.run(commands, tmem, smem, pattern)
+        assert (result.tmem == expected).all()
+        assert result.arrivals.tolist() == [commands.count(COMMIT)] * ctas
+        assert not result.undefined.any()
 
 
 @pytest.mark.parametrize("ctas", [1, 2])
 def test_accumulators_that_share_columns_with_those_before(hardware: CompiledTcgen05, ctas: int, seed: int) -> None:
-    """One instruction on the columns of another one, or a few columns beside them: each is read when it is written."""
+    """An instruction on the columns of another one, or a few columns beside them: reads wait for the writes."""
     rng = np.random.default_rng(seed)
     opcodes = [opcode for opcode in OPCODES if opcode.cta_group == ctas]
     tmem, smem = random_memories(ctas, rng)
@@ -135,24 +135,24 @@ def test_accumulators_that_share_columns_with_those_before(hardware: CompiledTcg
 
 
 def test_what_is_undefined_is_flagged(hardware: CompiledTcgen05, seed: int) -> None:
-    """D on the columns of the metadata, beside one that is as it should be."""
+    """D on the columns of the metadata, and a valid instruction."""
     made = case("tcgen05.mma.sp.cta_group::1.kind::f16", np.random.default_rng(seed), n=64)
     good = command_of(hardware, made)
     bad = CtaCommand(good.fields | {"d_column": good.fields["metadata_column"]}, good.n)
-    found = run(hardware, made, [good, bad, COMMIT]).undefined[:, 0]
-    names = [{name for name, field in placement_layout() if word >> field.offset & 1} for word in found.tolist()]
+    result = run(hardware, made, [good, bad, COMMIT]).undefined[:, 0]
+    names = [{name for name, field in placement_layout() if word >> field.offset & 1} for word in result.tolist()]
     assert names == [set(), {"overlap"}, set()]
 
 
 def rows() -> list[tuple[Opcode, str, str, float]]:
-    """Return what was measured of 128 rows a CTA: opcode, shape and types, where A is, and the interval."""
+    """Return measurements with 128 rows a CTA: opcode, shape and types, place of A, and interval."""
     lines = CYCLES.read_text(encoding="utf-8").splitlines()
-    found = []
+    results = []
     for row in csv.DictReader(line for line in lines if not line.startswith("#")):
         opcode = parse_opcode(row["instruction"])
         if row["shape_and_types"].startswith(f"m{128 * opcode.cta_group}n"):
-            found.append((opcode, row["shape_and_types"], row["a_from"], float(row["interval"])))
-    return found
+            results.append((opcode, row["shape_and_types"], row["a_from"], float(row["interval"])))
+    return results
 
 
 def interval(hardware: CompiledTcgen05, opcode: Opcode, shape_and_types: str, a_from: str) -> float:
@@ -175,9 +175,9 @@ def test_the_intervals_of_a_b200(hardware: CompiledTcgen05) -> None:
         if opcode.kind == "i8" and opcode.cta_group == 2 and int(shape_and_types[5:].split("k")[0]) % 32:
             continue  # no form of PTX
         _, i = parse_shaped(f"{opcode} ({shape_and_types})")
-        found = interval(hardware, opcode, shape_and_types, a_from)
-        assert found == tcgen05_timing(opcode, i, a_from).interval
-        assert -0.06 < measured - found < (0.06 if opcode.cta_group == 1 or i.n >= 112 else 4.1)
+        result = interval(hardware, opcode, shape_and_types, a_from)
+        assert result == tcgen05_timing(opcode, i, a_from).interval
+        assert -0.06 < measured - result < (0.06 if opcode.cta_group == 1 or i.n >= 112 else 4.1)
         compared += 1
     assert compared == 140
 

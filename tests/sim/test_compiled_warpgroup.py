@@ -67,7 +67,7 @@ def test_every_instruction(rng: Random) -> None:
 
 @needs_yosys
 def test_many_multiplications_of_one_kind(rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Units are computed many at a time, in one thread or two, and stand still as the array does: the same results."""
+    """Units in batches, in one thread or two, which stall with the array, give the same results."""
     types = str(rng.choice(["f32.f16.f16", "f16.e4m3.e5m2", "s32.u8.s8"]))
     (i,) = (i for i in WGMMA if i.n == 24 and i.rule and f"n24k{i.k}.{types}" in str(i))
     file, pattern = drawn(i, rng, MANY), stalls(rng)
@@ -75,8 +75,8 @@ def test_many_multiplications_of_one_kind(rng: Random, monkeypatch: pytest.Monke
     for worth, threads in ((libraries.WORTH, 1), (1, 1), (1, 2)):
         monkeypatch.setattr(libraries, "WORTH", worth)
         hardware = CompiledWarpgroup(threads=threads)
-        told = [multiplication(hardware.config, i, held(file), case) for case in range(MANY)]
-        results[worth, threads] = hardware.run(told, pattern)
+        commands = [multiplication(hardware.config, i, held(file), case) for case in range(MANY)]
+        results[worth, threads] = hardware.run(commands, pattern)
     one, *others = results.values()
     for other in others:
         for of_one, of_other, expected in zip(one, other, file.run("golden"), strict=True):
@@ -164,7 +164,7 @@ def test_a_wait_is_taken_in_the_cycle_after_its_groups_are_done(
 
 
 def test_a_commit_in_any_cycle_around_the_last_result(echoing_warpgroup: CompiledWarpgroup, rng: Random) -> None:
-    """A multiplication that ends in the cycle of its commit is none that the group waits for."""
+    """The group does not wait for a multiplication that ends in the cycle of its commit."""
     command, _ = one_of(echoing_warpgroup, rng)
     (alone,) = echoing_warpgroup.run([command])
     for cycle in range(alone.done - 3, alone.done + 4):
@@ -208,7 +208,7 @@ def with_result(instruction: Instruction, rng: Random) -> tuple[WarpInstruction,
 
 
 def test_every_instruction_between_panels(hardware: CompiledWarpgroup, rng: Random) -> None:
-    """Instructions of all four arrays and ``wgmma`` at once, with stalls of everything: no bit of either changes."""
+    """Instructions of all four arrays and ``wgmma`` at once, with every kind of stall: no bit of either changes."""
     of_arrays = [[with_result(MMA[place], rng) for place in rng.permutation(len(MMA))] for _ in range(WARPS)]
     told = [[one for one, _ in of_array] for of_array in of_arrays]
     files = [drawn(SHORT[place], rng, 1) for place in rng.integers(len(SHORT), size=12)]
@@ -260,11 +260,11 @@ def check_cycles(text: str, hardware: CompiledWarpgroup, rng: Random) -> None:
         (False, ROWS[text][8, 8], law.interval, 0.2),
         (True, ROWS[text][1, 1], law.latency, 1),
     ):
-        told = [
+        commands = [
             warp_instruction(TENSOR_CORE, instruction, operands, 0, number - 1 if after and number else None)
             for number in range(40)
         ]
-        _, answers = hardware.run_beside([], [told] * WARPS)
+        _, answers = hardware.run_beside([], [commands] * WARPS)
         for of_array in answers:
             assert (of_array[-1].taken - of_array[7].taken) / 32 == figure, text
             assert figure == pytest.approx(expected, abs=tolerance)

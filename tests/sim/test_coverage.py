@@ -19,8 +19,8 @@ Random = np.random.Generator
 
 def test_selection() -> None:
     b = {8: 1.0, 9: 2.0, 10: 3.0, 11: 4.0}
-    found = reached(sample(Case(SPARSE, {4: 1.0}, b, nibbles={2: 0b1101})), "selection of 16 bits")
-    assert found == {"f16 x f16 (2:4), nibble 0b1101, slot 4"}
+    events = reached(sample(Case(SPARSE, {4: 1.0}, b, nibbles={2: 0b1101})), "selection of 16 bits")
+    assert events == {"f16 x f16 (2:4), nibble 0b1101, slot 4"}
     assert not reached(sample(Case(SPARSE, {4: -0.0}, b, nibbles={2: 0b1101})), "selection of 16 bits")
     alike = dict.fromkeys(range(8, 12), 1.0)
     assert not reached(sample(Case(SPARSE, {4: 1.0}, alike, nibbles={2: 0b1101})), "selection of 16 bits")
@@ -33,10 +33,10 @@ def test_operations() -> None:
 
 
 def test_legality() -> None:
-    """Of every chunk in use: those beyond the instruction hold nibble 0."""
-    found = reached(sample(Case(SPARSE, nibbles={0: 0b0001, 3: 0b1111})), "legality")
+    """Every chunk in use is sampled; chunks beyond the instruction hold nibble 0."""
+    events = reached(sample(Case(SPARSE, nibbles={0: 0b0001, 3: 0b1111})), "legality")
     nibbles = ("0b0001", "0b0100", "0b0100", "0b1111")
-    assert found == {f"rule plain, nibble {nibble}, chunk {chunk}" for chunk, nibble in enumerate(nibbles)}
+    assert events == {f"rule plain, nibble {nibble}, chunk {chunk}" for chunk, nibble in enumerate(nibbles)}
     assert not reached(sample(Case(F16)), "legality")
 
 
@@ -80,7 +80,7 @@ def native(config: CoreConfig, arch: str) -> list[Instruction]:
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_what_is_derived_is_the_golden_models(rng: Random, name: str) -> None:
-    """Every operation of an architecture with every kind of operand: results agree, nothing is contradicted."""
+    """Every operation of an architecture with every kind of operand: results and derived events agree."""
     config, arch = PRESETS[name], ARCHITECTURES[name]
     for i in native(config, arch):
         coverage = StepCoverage(config)
@@ -100,7 +100,7 @@ def test_what_is_derived_is_the_golden_models(rng: Random, name: str) -> None:
 
 
 def test_exchange() -> None:
-    """A plain nibble that 3:1 multiplexers cannot serve trades its slots; both are counted as stored."""
+    """A plain nibble that 3:1 multiplexers cannot serve has its slots swapped; both are counted as stored."""
     config = PRESETS["rtx-blackwell"]
     i = parse(SPARSE)
     a, b = np.zeros((1, 1, 8), np.uint16), np.arange(16, dtype=np.uint16).reshape(1, 16, 1)
@@ -118,7 +118,7 @@ def test_exchange() -> None:
 
 
 def test_steps_that_no_instruction_asks_for() -> None:
-    """Formats that never meet count for legality alone, and control codes that mean nothing for nothing."""
+    """Impossible pairs of formats count only for legality; undefined control codes count for nothing."""
     config = PRESETS["ampere"]
     i = parse(SPARSE)
     zeros = (np.zeros((1, 1, 8), np.uint16), np.zeros((1, 16, 1), np.uint16), np.zeros((1, 1, 1), np.uint32))
@@ -270,10 +270,10 @@ CODES = {0: "zero", 0x80: "zero with sign bit", 1: "subnormal", 0x87: "subnormal
 
 @pytest.mark.parametrize("code", CODES)
 def test_scales_of_groups(code: int) -> None:
-    found = reached(sample(Case(NVF4, ONES, ONES, scale_b={2: code})), "ue4m3 scales of groups")
+    events = reached(sample(Case(NVF4, ONES, ONES, scale_b={2: code})), "ue4m3 scales of groups")
     others = {f"{side}, group {group}, normal" for side in "AB" for group in range(4)} - {"B, group 2, normal"}
     nan = CODES[code].startswith("NaN")
-    assert found == {f"B, group 2, {CODES[code]}"} | (set() if nan else others)
+    assert events == {f"B, group 2, {CODES[code]}"} | (set() if nan else others)
 
 
 @pytest.mark.parametrize(

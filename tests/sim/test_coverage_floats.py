@@ -132,8 +132,8 @@ def test_every_reachable_rounding_has_a_step(result: str) -> None:
     text = {"f16": HALF, "f32": BF16, "e8m13": FP8}[result]
     config = PRESETS[PRESET_OF[text]]
     group = StepCoverage(config).coverage[config.name, f"rounding to {result}"]
-    found = {event for case, expected in ROUNDINGS if case.text == text for event in expected or ()}
-    assert {name.partition(", ")[2] for name in group.missing()} == found
+    actual = {event for case, expected in ROUNDINGS if case.text == text for event in expected or ()}
+    assert {name.partition(", ")[2] for name in group.missing()} == actual
 
 
 ALIGNMENTS = [

@@ -1,4 +1,4 @@
-"""What the assembler puts around the steps: operands widened and split in two, and the last addition."""
+"""Instructions that the assembler emulates: operands widened and split in two, and a final addition."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ SHAPE = (3, 4, 5)
 
 
 def golden(arch: str, calls: list[Instruction]) -> Callable[..., NDArray]:
-    """Return a datapath that is the golden model, and notes what it is asked for."""
+    """Return a datapath that is the golden model and records its calls."""
 
     def compute(i: Instruction, operands: MatrixOperands) -> NDArray:
         calls.append(i)
@@ -35,14 +35,14 @@ FOUR_BIT = [i for i in every_instruction("mma") if i.a.name in ("s4", "u4")]
 
 @pytest.mark.parametrize("i", FP8, ids=str)
 def test_fp8_by_two_f16_instructions(rng: Random, i: Instruction) -> None:
-    """As the golden model has it, which chains the steps by itself; special values and any nibble among them."""
+    """Equal to the golden model, which chains the steps itself; with special values and any nibble."""
     for kind in distributions(i):
         calls: list[Instruction] = []
         given = matrices(i, SHAPE, kind, rng)
         with np.errstate(invalid="raise"):
-            got = emulation.run(golden("sm_90", calls), i, given)
-        np.testing.assert_array_equal(got, multiply(i, "sm_90", given), err_msg=kind)
-        assert got.dtype == given.c.dtype
+            result = emulation.run(golden("sm_90", calls), i, given)
+        np.testing.assert_array_equal(result, multiply(i, "sm_90", given), err_msg=kind)
+        assert result.dtype == given.c.dtype
         assert [(part.a.name, part.b.name, part.k, part.d) for part in calls] == 2 * [("f16", "f16", i.k // 2, i.d)]
 
 
@@ -51,8 +51,8 @@ def test_four_bit_by_two_eight_bit_instructions(rng: Random, i: Instruction) -> 
     for kind in ("uniform", "extreme"):
         calls: list[Instruction] = []
         given = matrices(i, SHAPE, kind, rng)
-        got = emulation.run(golden("sm_90", calls), i, given)
-        np.testing.assert_array_equal(got, multiply(i, "sm_90", given), err_msg=kind)
+        result = emulation.run(golden("sm_90", calls), i, given)
+        np.testing.assert_array_equal(result, multiply(i, "sm_90", given), err_msg=kind)
         expected = (i.a.name.replace("4", "8"), i.b.name.replace("4", "8"), i.k // 2, False)
         assert [(part.a.name, part.b.name, part.k, part.satfinite) for part in calls] == [expected, expected]
 

@@ -49,8 +49,8 @@ def test_every_mma_is_the_golden_models(rng: Random, arch: str) -> None:
         given = random_operands(i, kind, 2, rng, sparsity_selector=selector, any_nibble=True)
         operands = gather_warp(i, given.held)
         expected = multiply(i, arch, operands)
-        got = backend("rtl").multiply(i, arch, operands).d
-        np.testing.assert_array_equal(got, expected, err_msg=f"{i}, {kind}, {arch}")
+        result = backend("rtl").multiply(i, arch, operands).d
+        np.testing.assert_array_equal(result, expected, err_msg=f"{i}, {kind}, {arch}")
 
 
 def matrices(i: Instruction, shape: tuple[int, int, int], kind: str, rng: Random) -> MatrixOperands:
@@ -71,8 +71,8 @@ def test_every_wgmma_is_the_golden_models(rng: Random) -> None:
         if i.n == 8:
             for kind in distributions(i):
                 given = matrices(i, (2, i.m, i.n), kind, rng)
-                got = backend("rtl").multiply(i, "sm_90", given).d
-                np.testing.assert_array_equal(got, multiply(i, "sm_90", given), err_msg=f"{i}, {kind}")
+                result = backend("rtl").multiply(i, "sm_90", given).d
+                np.testing.assert_array_equal(result, multiply(i, "sm_90", given), err_msg=f"{i}, {kind}")
 
 
 def test_every_mma_of_the_tiny_datapath_is_the_golden_models(rng: Random) -> None:
@@ -81,28 +81,28 @@ def test_every_mma_of_the_tiny_datapath_is_the_golden_models(rng: Random) -> Non
     for i in held:
         kind = str(rng.choice(distributions(i)))
         given = matrices(i, (2, 4, 6), kind, rng)
-        got = engine(TINY).multiply(i, given)
-        np.testing.assert_array_equal(got.d, multiply(i, "sm_80", given), err_msg=f"{i}, {kind}")
-        np.testing.assert_array_equal(got.illegal, undefined(i, given), err_msg=f"{i}, {kind}")
+        result = engine(TINY).multiply(i, given)
+        np.testing.assert_array_equal(result.d, multiply(i, "sm_80", given), err_msg=f"{i}, {kind}")
+        np.testing.assert_array_equal(result.illegal, undefined(i, given), err_msg=f"{i}, {kind}")
 
 
 def undefined(i: Instruction, given: MatrixOperands) -> NDArray[np.bool_]:
-    """Return which chunks hold a nibble that the rule does not define; a dense instruction has none."""
+    """Return the chunks with a nibble that the rule does not define; a dense instruction has none."""
     if not i.rule:
         return np.zeros((*given.c.shape[:2], 0), np.bool_)
     return ~np.isin(given.nibbles, [*i.rule.legal])
 
 
 def test_many_tiles_and_any_shape(rng: Random) -> None:
-    """More tiles than are pushed at once, rows and columns beside those of the instruction; operands unchanged."""
+    """More tiles than one push, more rows and columns than the instruction's; operands unchanged."""
     i = parse(F16)
     given = matrices(i, (60, 24, 13), "wide", rng)
     before = [operand.copy() for operand in (given.a, given.b, given.c, given.nibbles)]
-    got = engine(TINY).multiply(i, given)
-    np.testing.assert_array_equal(got.d, multiply(i, "sm_80", given))
-    assert got.d.dtype == np.uint32
-    assert got.steps == 60 * 24 * 13 * i.stored_k * i.container_bits // (8 * TINY.step_bytes)
-    np.testing.assert_array_equal(got.illegal, undefined(i, given))
+    result = engine(TINY).multiply(i, given)
+    np.testing.assert_array_equal(result.d, multiply(i, "sm_80", given))
+    assert result.d.dtype == np.uint32
+    assert result.steps == 60 * 24 * 13 * i.stored_k * i.container_bits // (8 * TINY.step_bytes)
+    np.testing.assert_array_equal(result.illegal, undefined(i, given))
     for operand, copy in zip((given.a, given.b, given.c, given.nibbles), before, strict=True):
         np.testing.assert_array_equal(operand, copy)
 
@@ -117,12 +117,12 @@ def test_only_the_last_step_clamps(saturate: bool, sign: int) -> None:
     b[:, 16:] = -sign * 100
     b[:, 16:, 0] = sign * 100  # but not in this column
     c = np.full((1, 16, 8), 2**31 - 1 if sign > 0 else -(2**31), np.int32).view(np.uint32)
-    got = engine(TINY).multiply(i, MatrixOperands(a, b.view(np.uint8), c))
-    assert got.steps == 2 * 16 * 8
+    result = engine(TINY).multiply(i, MatrixOperands(a, b.view(np.uint8), c))
+    assert result.steps == 2 * 16 * 8
     limit = c[0, 0, 0]
     beyond = limit if saturate else np.uint32((int(limit) + sign * 32 * 100 * 100) & 0xFFFFFFFF)
-    assert (got.d[:, :, 1:] == limit).all()
-    assert (got.d[:, :, 0] == beyond).all()
+    assert (result.d[:, :, 1:] == limit).all()
+    assert (result.d[:, :, 0] == beyond).all()
 
 
 def one_of_each() -> Iterator[tuple[str, Instruction]]:
@@ -191,7 +191,7 @@ print(Engine(PRESETS["tiny"]).multiply(i, MatrixOperands(a, b, np.zeros((1, 2, 2
 
 @pytest.fixture(scope="module")
 def raced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[int, str, str]]]:
-    """Two processes build the same unit at once into a cache that is not there yet."""
+    """Two processes build the same unit at once into a new cache."""
     folder = tmp_path_factory.mktemp("models") / "cache"
     environment = {**os.environ, "SPTC_CACHE": str(folder)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -214,14 +214,14 @@ def test_two_processes_build_one_model(raced: tuple[Path, list[tuple[int, str, s
 
 @pytest.fixture(scope="module")
 def model() -> Path:
-    """The compiled tiny row, from where every model is kept."""
+    """The compiled tiny row, from the common cache."""
     engine(TINY)
     return cache_folder() / f"row-{fingerprint(TINY, compiled_row.row_driver(TINY))}.so"
 
 
 @pytest.fixture
 def kept(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache that holds the tiny row, where building anything is an error."""
+    """A cache with the tiny row, where any build is an error."""
     folder = tmp_path / "kept"
     folder.mkdir()
     shutil.copy(model, folder)
@@ -245,7 +245,7 @@ def test_a_kept_model_is_used_again(kept: Path) -> None:
 
 
 def test_a_name_makes_no_other_model(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Presets of the same datapath share what is built; the tiny model stands in for theirs, and is not run."""
+    """Presets of the same datapath share one build; the tiny model stands in for it, and is not run."""
     built = []
 
     def build(of: Libraries, to: Path, control: int | None) -> None:
@@ -283,10 +283,10 @@ def test_waves(tmp_path: Path, rng: Random) -> None:
     given = matrices(i, (1, 1, 2), "uniform", rng)
     simulated = Engine(TINY, "amaranth")
     with simulated.waves(tmp_path / "unit.vcd"):
-        got = simulated.multiply(i, given).d
-    np.testing.assert_array_equal(got, multiply(i, "sm_80", given))
+        result = simulated.multiply(i, given).d
+    np.testing.assert_array_equal(result, multiply(i, "sm_80", given))
     text = (tmp_path / "unit.vcd").read_text(encoding="utf-8")
     assert text.count("$var") > 100
-    assert text.count("\n#") >= 2 * got.size
+    assert text.count("\n#") >= 2 * result.size
     with pytest.raises(BackendError, match="pysim"), Engine(TINY).waves(tmp_path / "none.vcd"):
         pass

@@ -1,4 +1,4 @@
-"""Rows with their control word tied: the same results, chosen where they are worth it and by nobody else."""
+"""Libraries of rows with a constant control word: the same results, used only where they pay off."""
 
 from pathlib import Path
 
@@ -40,17 +40,17 @@ def test_the_same_results(text: str, rng: np.random.Generator, monkeypatch: pyte
     steps = steps_of(text, 5000, rng)
     monkeypatch.setattr(libraries, "WORTH", 1)
     special = CompiledRow(TINY, WORDS)
-    got = special.run(steps)
+    result = special.run(steps)
     assert len(special._specialised) == 1
     mask = np.uint64((1 << row_result_layout(TINY).size) - 1)
-    np.testing.assert_array_equal(got & mask, special._general.run(steps) & mask)
-    assert len(np.unique(got)) > 500
+    np.testing.assert_array_equal(result & mask, special._general.run(steps) & mask)
+    assert len(np.unique(result)) > 500
 
 
 @pytest.mark.regression
 @needs_yosys
 def test_others_are_told_from_them(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps of two instructions go through the row that takes any, and so does every step that differs in one bit."""
+    """Steps of two instructions go through the general row, and so does every step that differs in one bit."""
     monkeypatch.setattr(libraries, "WORTH", 1)
     row = CompiledRow(TINY, WORDS)
     one, other = (steps_of(text, 200, rng) for text in SUBJECTS[:2])
@@ -66,17 +66,17 @@ def test_others_are_told_from_them(rng: np.random.Generator, monkeypatch: pytest
 
 @needs_yosys
 def test_another_way_to_fold_is_another_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is kept from before an edit is not used; the library of every instruction is."""
+    """A cached library from before an edit is not used; the general library is."""
     monkeypatch.setenv("SPTC_CACHE", str(tmp_path))
     monkeypatch.setattr(libraries, "WORTH", 1)
     monkeypatch.setattr(Libraries, "_build", lambda self, path, control: path.write_bytes(b""))
-    found = []
+    results = []
     for text in ("one", "other"):
         monkeypatch.setattr(libraries, "recipe", lambda text=text: text)
         of = Libraries(TINY, "row", "row", CLOCKED, COMPUTED)
-        found.append((of.of_every_instruction(), of.of({5: 1})))
-    assert found[0][0] == found[1][0]
-    assert found[0][1] != found[1][1]
+        results.append((of.of_every_instruction(), of.of({5: 1})))
+    assert results[0][0] == results[1][0]
+    assert results[0][1] != results[1][1]
 
 
 def test_few_steps_are_worth_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,10 +85,10 @@ def test_few_steps_are_worth_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(libraries, "can_be_specialised", lambda: True)
     monkeypatch.setattr(libraries, "recipe", lambda: "recipe")
     monkeypatch.setattr(Libraries, "_build", lambda self, path, control: path.write_bytes(b""))
-    found = Libraries(TINY, "row", "row", CLOCKED, COMPUTED)
-    general = found.of_every_instruction()
-    assert [found.of({5: 60}), found.of({7: 60}), found.of({5: 30, 7: 30})] == [general] * 3
-    special = found.of({5: 60})
+    result = Libraries(TINY, "row", "row", CLOCKED, COMPUTED)
+    general = result.of_every_instruction()
+    assert [result.of({5: 60}), result.of({7: 60}), result.of({5: 30, 7: 30})] == [general] * 3
+    special = result.of({5: 60})
     assert special.name.endswith("-5.so")
     assert special.parent == general.parent
     assert [path.name for path in cache_folder().glob("*-*-*.so")] == [special.name]

@@ -64,7 +64,7 @@ for _ in range(2):
 
 
 def say(script: str, argument: str, cache: Path | None = None) -> list[str]:
-    """Run a script in a process of its own; return the lines that it prints."""
+    """Run a script in its own process; return the lines that it prints."""
     environment = os.environ if cache is None else {**os.environ, "SPTC_CACHE": str(cache)}
     words = [sys.executable, "-c", script, argument]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
@@ -95,7 +95,7 @@ def test_a_built_row_runs_without_amaranth(seed: int) -> None:
 
 @pytest.mark.parametrize("edited", ["first", "later"])
 def test_sources_that_change_meanwhile(edited: str, tmp_path: Path) -> None:
-    """Before the interface is kept, or the library: neither is kept of other sources under the name of these."""
+    """Sources change before the interface or the library is stored: neither is stored under the old digest."""
     if edited == "later":
         say(_ASK, "tiny", tmp_path)
     before = {*tmp_path.glob("*.json")}
@@ -142,13 +142,13 @@ def test_every_field(text: str, rng: np.random.Generator) -> None:
     for case, of_case in enumerate(words):
         view = warp_operands_layout().from_bits(int.from_bytes(of_case.tobytes(), "little"))
         for name in ("a", "b", "c"):
-            found = np.array([[view[name][lane][register] for register in range(4)] for lane in range(32)])
+            result = np.array([[view[name][lane][register] for register in range(4)] for lane in range(32)])
             count = arrays[name].shape[2]
-            np.testing.assert_array_equal(found[:, :count], arrays[name][case], err_msg=name)
-            assert not found[:, count:].any()
+            np.testing.assert_array_equal(result[:, :count], arrays[name][case], err_msg=name)
+            assert not result[:, count:].any()
         for name in ("e", "scale_a", "scale_b"):
-            found = np.array([view[name][lane] for lane in range(32)])
-            np.testing.assert_array_equal(found, arrays[name][case] if name in arrays else 0 * found, err_msg=name)
+            result = np.array([view[name][lane] for lane in range(32)])
+            np.testing.assert_array_equal(result, arrays[name][case] if name in arrays else 0 * result, err_msg=name)
         assert view["control"].as_bits() == control_word(config, i, last=True)
         assert view["long"] == (registers[0] == 4)
         assert view["sparsity_selector"] == i.sparsity_selectors - 1

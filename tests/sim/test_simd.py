@@ -38,7 +38,7 @@ extern "C" void run(size_t count, const uint32_t* const* steps, uint32_t* const*
 
 
 class Operations(wiring.Component):
-    """Every operation, on words of some widths cut out of a step."""
+    """Every operation, on words of some widths taken from a step."""
 
     def __init__(self, rng: Random, rounds: int = 6) -> None:
         self._rng = rng
@@ -108,7 +108,7 @@ def steps(rng: Random, count: int) -> np.ndarray:
 
 
 def any_steps(config: CoreConfig, control: int, count: int, rng: Random) -> np.ndarray:
-    """Steps of a row of any bits but for the control word."""
+    """Steps of a row with random bits, except the control word."""
     words = rng.integers(0, 1 << 32, (count, step_words(config).total), np.uint32)
     words[:, -1] &= (1 << row_step_layout(config).size % 32) - 1 or 0xFFFFFFFF
     low, width = control_place(config, "row")
@@ -147,9 +147,9 @@ def test_every_operation(rng: Random, tmp_path: Path) -> None:
     vectors = np.zeros(COUNT, port_dtype(reference.inputs))
     vectors["step"] = given
     expected = reference.run(vectors)["result"]
-    got = computed(tmp_path / "lanes.so", given, expected.shape[1])
+    result = computed(tmp_path / "lanes.so", given, expected.shape[1])
     assert expected.any(axis=1).all()
-    np.testing.assert_array_equal(got, expected)
+    np.testing.assert_array_equal(result, expected)
 
 
 def test_what_it_cannot_write_is_said(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_rows_of_every_datapath(arch: str, rng: Random, monkeypatch: pytest.Monk
     instructions = native(config, arch)
     for place in rng.choice(len(instructions), size=2, replace=False):
         given = any_steps(config, control_word(config, instructions[place], last=True), 20_000, rng)
-        got = row.run(given)
+        result = row.run(given)
         assert row._model_for(given) is not row._general
-        np.testing.assert_array_equal(got & mask, row._general.run(given) & mask, err_msg=str(instructions[place]))
-        assert len(np.unique(got)) > 300  # of any bits most sums in f16 are NaN or infinite
+        np.testing.assert_array_equal(result & mask, row._general.run(given) & mask, err_msg=str(instructions[place]))
+        assert len(np.unique(result)) > 300  # of any bits most sums in f16 are NaN or infinite

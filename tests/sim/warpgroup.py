@@ -1,4 +1,4 @@
-"""Random work for a compiled warpgroup, who waits for whom, and the cycles of ``wgmma`` as measured on an H200."""
+"""Random work and stalls for a compiled warpgroup, and the cycles of ``wgmma`` measured on an H200."""
 
 import csv
 from dataclasses import replace
@@ -44,7 +44,7 @@ def held(file: RegisterFile) -> HeldOperands:
 
 
 def stalls(rng: Random) -> np.ndarray:
-    """Who offers and who takes in each cycle: nearly always or hardly ever, for some cycles each."""
+    """Valid and ready of each cycle: mostly on or mostly off, for some cycles each."""
     shares = rng.choice([0.1, 0.5, 0.9, 1.0], (60, 3))
     bits = rng.random((60, 17, 3)) < shares[:, None]
     return (bits.reshape(-1, 3) @ [1, 2, 4]).astype(np.uint8)

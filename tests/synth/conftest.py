@@ -1,4 +1,4 @@
-"""Measurements that touch nobody's cache."""
+"""Measurements with a cache of their own."""
 
 from pathlib import Path
 
@@ -24,5 +24,5 @@ def library(liberty: Path) -> Library:
 
 @pytest.fixture
 def least() -> CoreConfig:
-    """As little as a datapath can be."""
+    """The smallest datapath."""
     return CoreConfig(name="least", formats=("s8", "u8"), step_bytes=4, rows=2, columns=1, cuts=("reduce",))

@@ -1,4 +1,4 @@
-"""Surveys: parts that add up, and what sparsity, stages and formats take."""
+"""Surveys: parts that add up, and the area of sparsity, stages and formats."""
 
 import json
 from dataclasses import replace
@@ -75,26 +75,26 @@ def test_the_table(made_up: Survey) -> None:
 @pytest.mark.regression
 def test_a_survey(least: CoreConfig, library: Library, tmp_path: Path) -> None:
     recipe = Recipe(library=library, full_adders=True)
-    found = survey(least, recipe, jobs=2, closer=("stage", "format"))
-    assert found.twin_with_adders
-    assert found.twin.amounts["area"] < found.unit.amounts["area"]
-    assert found.overhead["area"] > 0
-    assert found.unit_with_adders.cells["ADD"] > 10
-    assert "ADD" not in found.unit.cells
-    assert found.unit_with_adders.amounts["area"] < found.unit.amounts["area"]
-    assert found.core.cells["top_unit"] == 2
-    assert found.core_twin.amounts["area"] < found.core.amounts["area"]
-    assert found.array_overhead["area"] > found.overhead["area"]
-    assert found.array["area"] == pytest.approx(2 * found.unit.amounts["area"] + found.core.amounts["area"])
-    assert (found.warp, found.refusal) == (None, "step_bytes must be 16 or 32 to serve a warp, not 4")
-    assert sum(stage.count for stage in found.stages) == len(stages(unit(least))[0])
-    parts = sum(stage.amounts["area"] for stage in found.stages) + found.between.amounts["area"]
-    assert found.stages_sum["area"] == pytest.approx(parts)
-    assert [share.name for share in found.formats] == ["s8", "u8"]
-    for share in found.formats:
-        assert share.amounts["area"] == found.unit.amounts["area"] - share.without.amounts["area"] > 0
+    result = survey(least, recipe, jobs=2, closer=("stage", "format"))
+    assert result.twin_with_adders
+    assert result.twin.amounts["area"] < result.unit.amounts["area"]
+    assert result.overhead["area"] > 0
+    assert result.unit_with_adders.cells["ADD"] > 10
+    assert "ADD" not in result.unit.cells
+    assert result.unit_with_adders.amounts["area"] < result.unit.amounts["area"]
+    assert result.core.cells["top_unit"] == 2
+    assert result.core_twin.amounts["area"] < result.core.amounts["area"]
+    assert result.array_overhead["area"] > result.overhead["area"]
+    assert result.array["area"] == pytest.approx(2 * result.unit.amounts["area"] + result.core.amounts["area"])
+    assert (result.warp, result.refusal) == (None, "step_bytes must be 16 or 32 to serve a warp, not 4")
+    assert sum(stage.count for stage in result.stages) == len(stages(unit(least))[0])
+    parts = sum(stage.amounts["area"] for stage in result.stages) + result.between.amounts["area"]
+    assert result.stages_sum["area"] == pytest.approx(parts)
+    assert [share.name for share in result.formats] == ["s8", "u8"]
+    for share in result.formats:
+        assert share.amounts["area"] == result.unit.amounts["area"] - share.without.amounts["area"] > 0
     again = survey(least, recipe, jobs=2, closer=("stage", "format"))
-    assert again.unit == replace(found.unit, cached=True)
+    assert again.unit == replace(result.unit, cached=True)
     values = json.loads(json.dumps(as_dict(again)))
     assert values["configuration"]["formats"] == ["s8", "u8"]
     nand2 = {"cell": "NAND2", "area": 4.0}
@@ -102,12 +102,12 @@ def test_a_survey(least: CoreConfig, library: Library, tmp_path: Path) -> None:
     assert values["library"] == shown
     assert values["units"] == {"area": "the library's", "gates": "NAND2", "delay": "ps"}
     assert values["unit"]["cached"]
-    assert values["unit"]["area"] == found.unit.amounts["area"]
+    assert values["unit"]["area"] == result.unit.amounts["area"]
     assert "cached" in table(again)
-    plot_survey(found, tmp_path / "stages.svg")
+    plot_survey(result, tmp_path / "stages.svg")
     first = (tmp_path / "stages.svg").read_text()
     assert all(word in first for word in ("between the stages", "area [library's unit]", "least: "))
-    plot_survey(found, tmp_path / "stages.svg")
+    plot_survey(result, tmp_path / "stages.svg")
     assert (tmp_path / "stages.svg").read_text() == first
 
 
@@ -121,13 +121,13 @@ def test_the_dense_twin_alone(least: CoreConfig) -> None:
 @pytest.mark.regression
 def test_a_unit_without_registers(least: CoreConfig, library: Library, tmp_path: Path) -> None:
     least = replace(least, cuts=CUTS)
-    found = survey(least, Recipe(library=library, combinational=True), jobs=2, twin=False)
+    measurement = survey(least, Recipe(library=library, combinational=True), jobs=2, twin=False)
     registered = survey(least, Recipe(library=library), jobs=2, twin=False)
-    assert "FLOP" not in found.unit.cells
-    assert (found.core, found.array, found.whole) == (None, None, None)
-    assert found.unit.longest > registered.unit.longest
-    assert "\npipeline registers taken for wires\n" in table(found)
-    plot_survey(found, tmp_path / "unit.svg")
+    assert "FLOP" not in measurement.unit.cells
+    assert (measurement.core, measurement.array, measurement.whole) == (None, None, None)
+    assert measurement.unit.longest > registered.unit.longest
+    assert "\npipeline registers taken for wires\n" in table(measurement)
+    plot_survey(measurement, tmp_path / "unit.svg")
     assert "least: a unit" in (tmp_path / "unit.svg").read_text()
 
 
@@ -135,30 +135,30 @@ def test_stages_are_grouped(least: CoreConfig, monkeypatch: pytest.MonkeyPatch) 
     parts = {"part0": nands(2), "part11": nands(2), "lane_3": nands(5), "c": nands(1), "offset$88": nands(3)}
     monkeypatch.setattr(area, "stages", lambda whole: (parts, nands(4)))
     monkeypatch.setattr(area, "unit", lambda config, **how: nands(7))
-    found = survey(least, Recipe(combinational=True), jobs=1, closer=("stage",))
-    assert [(stage.name, stage.count, stage.amounts["gates"], stage.longest) for stage in found.stages] == [
+    measurement = survey(least, Recipe(combinational=True), jobs=1, closer=("stage",))
+    assert [(stage.name, stage.count, stage.amounts["gates"], stage.longest) for stage in measurement.stages] == [
         ("part", 2, 4, 1), ("lane", 1, 5, 1), ("c", 1, 1, 1), ("offset", 1, 3, 1),
     ]  # fmt: skip
-    assert found.stages_sum == {"gates": 4 + 5 + 1 + 3 + 4}
+    assert measurement.stages_sum == {"gates": 4 + 5 + 1 + 3 + 4}
 
 
 @pytest.mark.regression
 def test_cells_of_an_fpga(least: CoreConfig) -> None:
-    found = survey(replace(least, sparse=False), Recipe(fpga="ice40"), jobs=1)
-    assert found.unit.amounts["LUT"] > 100
-    assert found.unit.amounts["FF"] > 10
-    assert found.core is None
-    some = replace(found.unit, amounts={name: 2 * amount for name, amount in found.unit.amounts.items()})
-    twins = replace(found, unit=some, twin=found.unit)
-    assert twins.overhead == {name: 100.0 for name, amount in found.unit.amounts.items() if amount}
+    measurement = survey(replace(least, sparse=False), Recipe(fpga="ice40"), jobs=1)
+    assert measurement.unit.amounts["LUT"] > 100
+    assert measurement.unit.amounts["FF"] > 10
+    assert measurement.core is None
+    some = replace(measurement.unit, amounts={name: 2 * amount for name, amount in measurement.unit.amounts.items()})
+    twins = replace(measurement, unit=some, twin=measurement.unit)
+    assert twins.overhead == {name: 100.0 for name, amount in measurement.unit.amounts.items() if amount}
     assert "mux" not in twins.overhead
 
 
 def test_a_format_that_cannot_be_left_out(least: CoreConfig) -> None:
-    found = survey(replace(least, formats=("s8",), sparse=False), Recipe(), jobs=1, closer=("format",))
-    (share,) = found.formats
+    measurement = survey(replace(least, formats=("s8",), sparse=False), Recipe(), jobs=1, closer=("format",))
+    (share,) = measurement.formats
     assert (share.without, share.amounts) == (None, {})
-    assert "\nnot without s8: formats must be a tuple of at least one format, not ()\n" in table(found)
+    assert "\nnot without s8: formats must be a tuple of at least one format, not ()\n" in table(measurement)
 
 
 @pytest.mark.regression

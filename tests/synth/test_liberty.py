@@ -1,4 +1,4 @@
-"""Libraries: cells, what they compute, and what they say of energy."""
+"""Liberty files: cells, their functions, and their energy tables."""
 
 import gzip
 import hashlib

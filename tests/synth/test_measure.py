@@ -56,9 +56,9 @@ def test_other_instructions() -> None:
         ("mma.sp.sync.aligned.m16n8k64.row.col.satfinite.s32.s8.s8.s32", "half"),
         ("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32", "bits"),
     ):
-        found = measured(parse(text), distribution)
-        assert found.cycles >= CYCLES, text
-        assert found.total > measured(parse(text), "zeros").total, text
+        measurement = measured(parse(text), distribution)
+        assert measurement.cycles >= CYCLES, text
+        assert measurement.total > measured(parse(text), "zeros").total, text
 
 
 @pytest.mark.regression

@@ -1,4 +1,4 @@
-"""The parts of a warpgroup: each there once, as often as the hardware has it, and nothing left out."""
+"""The parts of a warpgroup: each once, with its count in the hardware, and none missing."""
 
 import gc
 from dataclasses import replace
@@ -63,13 +63,13 @@ def test_every_module_is_in_one_part(parts: list[Part]) -> None:
 
 @pytest.mark.regression
 def test_what_they_take() -> None:
-    found = survey(TINY, Recipe(), jobs=2, twin=False, closer=("warpgroup",))
-    units, *others = found.warpgroup
-    assert units.amounts == {name: units.count * amount for name, amount in found.unit.amounts.items()}
+    measurement = survey(TINY, Recipe(), jobs=2, twin=False, closer=("warpgroup",))
+    units, *others = measurement.warpgroup
+    assert units.amounts == {name: units.count * amount for name, amount in measurement.unit.amounts.items()}
     assert all(part.amounts["gates"] > 0 for part in others)
-    assert found.warpgroup_sum["gates"] == sum(part.amounts["gates"] for part in found.warpgroup)
-    beside = 100 - 100 * units.amounts["gates"] / found.warpgroup_sum["gates"]
-    assert f"\n{beside:.1f} % of it is beside the units\n" in table(found)
+    assert measurement.warpgroup_sum["gates"] == sum(part.amounts["gates"] for part in measurement.warpgroup)
+    beside = 100 - 100 * units.amounts["gates"] / measurement.warpgroup_sum["gates"]
+    assert f"\n{beside:.1f} % of it is beside the units\n" in table(measurement)
 
 
 def module(name: str, *others: str) -> str:

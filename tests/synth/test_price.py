@@ -1,4 +1,4 @@
-"""Measurements, made once for each content and kept whole; sweeps, every point in its place."""
+"""Measurements, made once for each content and stored completely; sweeps, every point in its place."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def test_what_is_kept_is_not_measured_again(own_cache: Path, monkeypatch: pytest
 
 
 def test_what_a_measurement_depends_on(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Netlist, recipe, what a library holds and the tools' versions; not what a file is called."""
+    """Netlist, recipe, contents of the library and versions of tools, but not the name of a file."""
     recipe = Recipe(library=library)
     measure(nands(2), recipe)
     renamed = Recipe(library=Library("other.lib", library.text))

@@ -1,4 +1,4 @@
-"""Recipes: known netlists take what they are known to take."""
+"""Recipes: known netlists have their known area."""
 
 import pytest
 from sptc.errors import BackendError
@@ -18,25 +18,25 @@ def registered() -> Netlist:
 
 def test_gates(library: Library) -> None:
     """Eight NAND2 are eight gate equivalents."""
-    found = measure(nands(8), Recipe())
-    assert (found.amounts, found.longest, found.cells) == ({"gates": 8.0}, 1, {"$_NAND_": 8})
-    found = measure(nands(8), Recipe(library=library))
-    assert (found.amounts, found.longest, found.cells) == ({"area": 32.0, "gates": 8.0}, 100.0, {"NAND2": 8})
+    result = measure(nands(8), Recipe())
+    assert (result.amounts, result.longest, result.cells) == ({"gates": 8.0}, 1, {"$_NAND_": 8})
+    result = measure(nands(8), Recipe(library=library))
+    assert (result.amounts, result.longest, result.cells) == ({"area": 32.0, "gates": 8.0}, 100.0, {"NAND2": 8})
 
 
 def test_a_library_without_gate_equivalents(library: Library) -> None:
     poor = Library("poor.lib", "\n".join(line for line in library.text.splitlines() if "NAND2" not in line))
-    found = measure(chain(1), Recipe(library=poor))
+    measurement = measure(chain(1), Recipe(library=poor))
     assert Recipe(library=poor).amounts == ("area",)
-    assert found.amounts == {"area": 11.0}  # two inverters, a NOR2 and another inverter
-    assert found.longest == 300.0
+    assert measurement.amounts == {"area": 11.0}  # two inverters, a NOR2 and another inverter
+    assert measurement.longest == 300.0
 
 
 def test_a_chain_is_as_long_as_its_cells(library: Library) -> None:
     for length in (1, 3):
-        found = measure(chain(length), Recipe(library=library))
-        assert found.longest == 100.0 * length
-        assert found.amounts == {"area": 4.0 * length, "gates": length}
+        measurement = measure(chain(length), Recipe(library=library))
+        assert measurement.longest == 100.0 * length
+        assert measurement.amounts == {"area": 4.0 * length, "gates": length}
 
 
 def test_registers_cut_paths(registered: Netlist, library: Library) -> None:
@@ -63,16 +63,16 @@ def test_full_adders(library: Library) -> None:
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("fpga", FPGAS)
 def test_cells_of_an_fpga(registered: Netlist, fpga: str) -> None:
-    found = measure(registered, Recipe(fpga=fpga))
-    assert found.amounts == {"LUT": 2, "carry": 0, "DSP": 0, "FF": 1, "mux": 0}
-    assert found.longest is None
+    measurement = measure(registered, Recipe(fpga=fpga))
+    assert measurement.amounts == {"LUT": 2, "carry": 0, "DSP": 0, "FF": 1, "mux": 0}
+    assert measurement.longest is None
 
 
 def test_nothing_to_map(library: Library) -> None:
     for recipe in (Recipe(), Recipe(library=library)):
-        found = measure(netlist([], 1, 1), recipe)
-        assert set(found.amounts.values()) == {0.0}
-        assert not found.longest
+        measurement = measure(netlist([], 1, 1), recipe)
+        assert set(measurement.amounts.values()) == {0.0}
+        assert not measurement.longest
 
 
 def test_what_the_technology_lacks(library: Library, registered: Netlist) -> None:
@@ -87,7 +87,7 @@ def test_what_the_technology_lacks(library: Library, registered: Netlist) -> Non
 
 
 def test_the_published_recipe(library: Library) -> None:
-    """Figures compare with others only if they come from these commands in this order."""
+    """Areas compare with published ones only if they come from these commands in this order."""
     script = Recipe(library=library, combinational=True).script(nands(1)).splitlines()
     assert script == [
         "read_rtlil netlist.il",

@@ -1,4 +1,4 @@
-"""Toggles of random netlists against one that is looked at gate by gate; and what their toggles take, by hand."""
+"""Toggles of random netlists against a gate-by-gate simulation; and their energy, computed by hand."""
 
 from collections import Counter
 from itertools import pairwise
@@ -20,7 +20,7 @@ KINDS = ("INV", "NAND2", "NOR2", "XOR2", "BUF")
 
 
 def random_netlist(rng: np.random.Generator) -> MappedNetlist:
-    """Gates behind registers, which take what some of the gates give: there are loops through them."""
+    """Gates behind registers, which are fed by some of the gates, so that there are loops through registers."""
     held: list[int | str] = [INPUTS + number for number in range(FLOPS)]
     nets: list[int | str] = [*range(INPUTS), *held, "1"]
     cells: dict[str, tuple[str, dict[str, int | str]]] = {}
@@ -35,7 +35,7 @@ def random_netlist(rng: np.random.Generator) -> MappedNetlist:
 
 
 class Stepped:
-    """A netlist of one stream, whose gates are looked at one after the other, as simply as can be."""
+    """A netlist of one stream, whose gates are evaluated one after the other, as simply as possible."""
 
     def __init__(self, netlist: MappedNetlist, library: Library, *, glitches: bool) -> None:
         functions = {cell.name: cell.outputs[0] for cell in library.cells}
@@ -53,10 +53,10 @@ class Stepped:
         passed = [before, dict(self.values)]
         while len(passed) == 2 or passed[-1] != passed[-2]:
             seen = passed[-1]
-            found = {
+            results = {
                 pins[y]: evaluate(what, {p: seen[net] for p, net in pins.items()}) for (y, what), pins in self.gates
             }
-            passed.append({**seen, **found})
+            passed.append({**seen, **results})
         self.values = passed[-1]
         waves = passed if self.glitches else [before, self.values]
         for one, other in pairwise(waves):
@@ -86,7 +86,7 @@ def test_toggles_are_those_of_a_netlist_that_is_stepped(words: int, glitches: bo
 
 
 def of_output(load: float) -> float:
-    """Return what a toggle of an output takes inside its cell at a load."""
+    """Return the internal energy of a toggle of an output at a load."""
     return (RISE[0] + FALL[0] + load * (RISE[1] - RISE[0] + FALL[1] - FALL[0])) / 2
 
 

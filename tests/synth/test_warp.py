@@ -27,10 +27,10 @@ def warp() -> MappedWarp:
 
 def totals(instruction: Instruction, distribution: str) -> dict[str, float]:
     operands = drawn(instruction, distribution, warp().tiles(instruction, CYCLES), np.random.default_rng(0))
-    found = warp().measure(instruction, "sm_90", operands, distribution)
-    assert found.products == 16
-    assert found.cycles >= CYCLES
-    return found.stages
+    result = warp().measure(instruction, "sm_90", operands, distribution)
+    assert result.products == 16
+    assert result.cycles >= CYCLES
+    return result.stages
 
 
 @pytest.mark.regression

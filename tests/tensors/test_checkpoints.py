@@ -1,4 +1,4 @@
-"""Compressed matrices in files: what was written is understood again, and foreign files of the same format are."""
+"""Compressed matrices in files: files that the package wrote, and foreign files of the same format."""
 
 import itertools
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Files of matrices: what is written is read, mapped where it can be, and everything wrong is one sentence."""
+"""Files of matrices: they are read back, mapped where possible, and every error is one sentence."""
 
 import sys
 from pathlib import Path

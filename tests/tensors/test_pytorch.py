@@ -33,9 +33,9 @@ def test_types(tmp_path: Path, rng: Random) -> None:
         torch.save(tensor.T, tmp_path / "turned.pt")
         file = open_tensors(tmp_path / "x.pt")
         assert file.names == ("",)
-        found = file.get("")
-        assert found.dtype == matrix.dtype
-        np.testing.assert_array_equal(found, matrix, name)
+        result = file.get("")
+        assert result.dtype == matrix.dtype
+        np.testing.assert_array_equal(result, matrix, name)
         np.testing.assert_array_equal(read_matrix(tmp_path / "turned.pt"), matrix.T, name)
 
 
@@ -92,7 +92,7 @@ def forged(path: Path, program: Callable[[bytes], bytes], data: bytes, compressi
 
 
 def told(count: int, offset: int, shape: tuple[int, int], strides: tuple[int, int]) -> Callable[[bytes], bytes]:
-    """Return what makes a pickle tell of other elements."""
+    """Return a change of a pickle that declares other elements."""
 
     def number(value: int) -> bytes:
         return b"\x8a\x08" + struct.pack("<q", value)
@@ -216,9 +216,9 @@ def test_saved_semi_structured_tensors(tmp_path: Path, rng: Random, monkeypatch:
     assert set(file.names) == {"a.weight", "a.bias", "b"}
     np.testing.assert_array_equal(file.get("a.weight").astype(np.float32), dense)
     np.testing.assert_array_equal(file.get("b").astype(np.float32), dense.T)
-    found = read_compressed(path, "cutlass2", "a.weight").compressed
-    np.testing.assert_array_equal(found.stored.astype(np.float32), expected.stored)
-    np.testing.assert_array_equal(found.nibbles, expected.nibbles)
+    result = read_compressed(path, "cutlass2", "a.weight").compressed
+    np.testing.assert_array_equal(result.stored.astype(np.float32), expected.stored)
+    np.testing.assert_array_equal(result.nibbles, expected.nibbles)
     with pytest.raises(FileError, match=r"state\.pt holds the semi-structured tensors 'a\.weight', 'b': name one$"):
         read_compressed(path, "cutlass2")
     with pytest.raises(OperandError, match="'b' is compressed along its columns, but the product is"):

@@ -59,7 +59,7 @@ def test_casts(name: str, rng: np.random.Generator) -> None:
 @pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("name", [name for name in FORMATS if FORMATS[name].bits <= 8 and name != "ue8m0"])
 def test_the_nearest_code(name: str, rng: np.random.Generator) -> None:
-    """In exact arithmetic from float64: nothing is nearer, and of two equally near the even code is taken."""
+    """In exact arithmetic from float64: no code is nearer, and ties go to the even code."""
     fmt = FORMATS[name]
     table = {code: decode_codes(np.array([code], np.uint8), fmt)[0] for code in range(1 << fmt.bits)}
     finite = {code: Fraction(value) for code, value in table.items() if math.isfinite(value)}
@@ -109,8 +109,8 @@ def test_beyond_the_range() -> None:
                 with pytest.raises(OperandError, match=r"neither infinity nor NaN .* at row 0, column 0"):
                     quantise(values, name, saturate=False)
             else:
-                found = quantise(values, name, saturate=False).dequantise()
-                np.testing.assert_array_equal(found, [[open_ended, 1]], name)
+                result = quantise(values, name, saturate=False).dequantise()
+                np.testing.assert_array_equal(result, [[open_ended, 1]], name)
         if FORMATS[name].signed:
             assert quantise(np.array([[-np.inf]]), name).dequantise(np.float64)[0, 0] == -saturated, name
     assert quantise(np.array([[-3.0]]), "ue4m3").codes[0, 0] == 0
@@ -143,7 +143,7 @@ POWERS = (0, 70, 129, -126, -135, 140, 900, -170, -1060)
 
 
 def float32_scale(largest: float, divisor: float) -> float | None:
-    """Return the scale of a matrix, or None if float32 has none that is near."""
+    """Return the scale of a matrix, or None if float32 cannot represent it."""
     exact = largest / divisor
     return None if exact >= 2.0**128 - 2.0**103 or exact <= 2.0**-150 else float(np.float32(exact))
 

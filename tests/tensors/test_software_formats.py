@@ -30,7 +30,7 @@ def random_compressed(kind: str, rng: np.random.Generator, producer: str = "pyto
 
 
 def codes(array: NDArray, four_bits: bool) -> NDArray:
-    """Bits of elements, the low four alone if they have no more."""
+    """Bits of elements, only the low four for 4-bit elements."""
     raw = array.view(f"u{array.dtype.itemsize}")
     return raw & np.uint8(15) if four_bits else raw
 

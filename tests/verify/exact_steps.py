@@ -1,4 +1,4 @@
-"""An evaluation of the steps of a trace by itself, from codes, in exact integers: what every field must be."""
+"""An independent evaluation of the steps of a trace from codes, in exact integers: the value of every field."""
 
 import re
 from functools import lru_cache
@@ -31,10 +31,10 @@ def fields_of(code: int, fmt: Format) -> tuple[int, int, int] | float:
 
 def widened(code: int, fmt: Format) -> tuple[int, int, int] | float:
     """Return the same of the f16 that a code of fp8 becomes."""
-    found = fields_of(code, fmt)
-    if isinstance(found, float) or not found[0]:
-        return found
-    significand, last, _ = found
+    fields = fields_of(code, fmt)
+    if isinstance(fields, float) or not fields[0]:
+        return fields
+    significand, last, _ = fields
     return significand, last, max(abs(significand).bit_length() - 1 + last, FORMATS["f16"].minimum_exponent)
 
 
@@ -69,7 +69,7 @@ def code_of(value: float, bits: int) -> int:
 
 
 def check_product(product: Product, i: Instruction, emulated: bool) -> tuple[int, int, int] | float:
-    """Hold a product against its codes; return what takes part of it, or the special value."""
+    """Check a product against its codes; return its term, or the special value."""
     if i.a.is_integer:
         values = []
         for code, fmt in ((product.a, i.a), (product.b, i.b)):
@@ -88,9 +88,9 @@ def check_product(product: Product, i: Instruction, emulated: bool) -> tuple[int
             expected = float(np.float64(numbers[0]) * np.float64(numbers[1]))
         np.testing.assert_equal(product.value, expected)
         return expected
-    found = a[0] * b[0], a[1] + b[1], a[2] + b[2]
-    assert product.value == float(np.ldexp(float(found[0]), found[1]))
-    return found
+    result = a[0] * b[0], a[1] + b[1], a[2] + b[2]
+    assert product.value == float(np.ldexp(float(result[0]), result[1]))
+    return result
 
 
 def check_term(term: Term, number: tuple[int, int, int], e_max: int, bits: int, participates: bool) -> None:
@@ -104,7 +104,7 @@ def check_term(term: Term, number: tuple[int, int, int], e_max: int, bits: int, 
 
 
 def check_selected(product: Product, i: Instruction, b: np.ndarray) -> None:
-    """The row of B that is named holds what is multiplied."""
+    """Check that the stated row of B holds the multiplied element."""
     if product.selected == "none":
         assert product.b == 0
     elif product.selected.isdigit():
@@ -123,7 +123,7 @@ def check_selected(product: Product, i: Instruction, b: np.ndarray) -> None:
 
 
 def check_float_step(step: Step, i: Instruction, arch: str, scales: list[tuple[float, int]]) -> None:
-    """Hold a step of floats against its codes and block scales."""
+    """Check a step of floats against its codes and block scales."""
     p = numerics(i, arch)
     emulated = p.method is Method.EMULATED
     products = [check_product(product, i, emulated) for product in step.products]
@@ -166,7 +166,7 @@ def scales_of(step: Step, i: Instruction, operands: MatrixOperands, place: tuple
     assert operands.scale_b is not None
     tile, row, column = place
     size = 16 if i.a.name == "e2m1" and i.kind in ("mxf4", "mxf4nvf4") else len(step.products)
-    found = []
+    results = []
     for first in range(0, len(step.products), size):
         span = step.products[first].element * (2 if i.sparse else 1) // i.span
         parts = [
@@ -174,15 +174,15 @@ def scales_of(step: Step, i: Instruction, operands: MatrixOperands, place: tuple
             for code in (operands.scale_a[tile, row, span], operands.scale_b[tile, column, span])
         ]
         if any(isinstance(x, float) for x in parts):
-            found.append((float("nan"), 0))
+            results.append((float("nan"), 0))
         else:
             significand = float(np.prod([float(np.ldexp(float(s), last - e)) for s, last, e in parts]))
-            found.append((significand, sum(e for _, _, e in parts)))
-    return found
+            results.append((significand, sum(e for _, _, e in parts)))
+    return results
 
 
 def check_trace(found: OutputTrace, i: Instruction, arch: str, operands: MatrixOperands, place: tuple) -> None:
-    """Hold every field of a trace against codes."""
+    """Check every field of a trace against codes."""
     tile, row, column = place
     emulated = numerics(i, arch).method is Method.EMULATED
     for step in found.steps:

@@ -1,4 +1,4 @@
-"""Register files of every family with random bits, and what is in an archive or said of one."""
+"""Register files of every family with random bits, arrays of archives, and messages about them."""
 
 from collections.abc import Callable
 from pathlib import Path

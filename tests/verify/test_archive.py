@@ -1,4 +1,4 @@
-"""What is no register file is refused in one line that names it, and closed."""
+"""Invalid register files are refused in one line that names the file, and are closed."""
 
 import gc
 import io

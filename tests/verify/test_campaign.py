@@ -1,4 +1,4 @@
-"""Campaigns: when they stop, what they leave, what they resume from, and folders that will not do."""
+"""Campaigns: when they stop, their files, how they resume, and unsuitable folders."""
 
 import itertools
 import signal
@@ -62,7 +62,7 @@ def test_a_record_resumes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sample", [False, True], ids=["plain", "coverage"])
 def test_ctrl_c_while_a_shard_is_entered(sample: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It waits until the entry is there, once, and its hits with it; whether it comes before the entry or after."""
+    """An interruption before or after the entry waits until the entry and its hits are written, once."""
     write, key = Journal.write, ("ampere", "little")
     hits = {key: (np.array([1]), np.array([3]))}
     for late in (False, True):
@@ -162,7 +162,7 @@ def test_a_campaign_that_hardly_began_can_be_resumed(tmp_path: Path) -> None:
 
 
 def test_a_run_stops_after_the_first_mismatch(monkeypatch: pytest.MonkeyPatch, faulty_push: Push) -> None:
-    """What was under way is still counted; the mismatch with the lowest index is the one reported."""
+    """Running shards are still counted; the mismatch with the lowest index is reported."""
     monkeypatch.setattr(Engine, "push", faulty_push)
     record = Record(HOPPER, None, sample=False)
     with local_pool(2) as pool:
@@ -171,13 +171,13 @@ def test_a_run_stops_after_the_first_mismatch(monkeypatch: pytest.MonkeyPatch, f
         assert record.failed
         assert not pool.busy
         assert record.total.shards < record.failed.index + 10
-        found = campaign.reproducer(record.failed, pool)
-    assert found
-    assert found.file.cases == 1
+        result = campaign.reproducer(record.failed, pool)
+    assert result
+    assert result.file.cases == 1
 
 
 def test_time_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock that goes on by a second whenever it is read: once at the beginning and before every shard."""
+    """The clock advances by a second at each reading: once at the beginning and before every shard."""
     seconds = itertools.count()
     monkeypatch.setattr(campaign, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     record = Record(HOPPER, None, sample=False)

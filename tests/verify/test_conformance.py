@@ -1,4 +1,4 @@
-"""Conformance packs: they tell every neighbour, say which one results look like, and hide nothing they miss."""
+"""Conformance packs: they distinguish every neighbour, name the one that results match, and list those they miss."""
 
 import hashlib
 from collections.abc import Callable
@@ -70,13 +70,13 @@ def test_every_neighbour_is_told_and_named(text: str, arch: str, seed: int) -> N
     assert set(pack.told_apart) == applicable.keys()
     assert pack.same.keys() == {neighbour.name for neighbour in neighbours_of(i, arch)} - applicable.keys()
     for told in pack.neighbours:
-        found = judge(pack, results_of(pack, applicable[told.name]))
-        assert found.differing == sum(told.outputs) > 1
+        verdict = judge(pack, results_of(pack, applicable[told.name]))
+        assert verdict.differing == sum(told.outputs) > 1
         assert sum(map(bool, told.outputs)) > 1
-        assert told.name in found.explained_by
+        assert told.name in verdict.explained_by
         together = [set(names) for names in pack.alike if told.name in names] or [{told.name}]
-        assert {*found.explained_by} in together
-        assert found.explained == found.outputs
+        assert {*verdict.explained_by} in together
+        assert verdict.explained == verdict.outputs
 
 
 @pytest.mark.quick_cases(2)
@@ -99,21 +99,21 @@ def test_a_pack_is_a_register_file(text: str, arch: str, tmp_path: Path) -> None
 def test_one_wrong_bit(fused: Pack) -> None:
     d = fused.file.d.copy()
     d[1, 9, 2] ^= 0x80000000
-    found = judge(fused, d)
+    verdict = judge(fused, d)
     row, column = (int(place[0]) for place in np.nonzero(fused.file.matrix(d)[1] != fused.file.matrix(fused.file.d)[1]))
-    first = found.first
+    first = verdict.first
     assert first
-    assert (found.differing, first.case, first.row, first.column) == (1, 1, row, column)
+    assert (verdict.differing, first.case, first.row, first.column) == (1, 1, row, column)
     assert first.computed ^ first.expected == 0x80000000
-    assert (found.explained_by, found.nearest, found.explained) == ((), "", found.outputs - 1)
+    assert (verdict.explained_by, verdict.nearest, verdict.explained) == ((), "", verdict.outputs - 1)
 
 
 def test_a_neighbour_with_a_fault_of_its_own(fused: Pack) -> None:
     [neighbour] = [each for each in neighbours_of(fused.file.instruction, "sm_90") if each.name == "L = 8"]
     results = results_of(fused, neighbour)
     results[0, 0, 0] ^= 1
-    found = judge(fused, results)
-    assert (found.explained_by, found.nearest, found.explained) == ((), "L = 8", found.outputs - 1)
+    verdict = judge(fused, results)
+    assert (verdict.explained_by, verdict.nearest, verdict.explained) == ((), "L = 8", verdict.outputs - 1)
 
 
 def test_words_beside_d(seed: int) -> None:
@@ -121,8 +121,8 @@ def test_words_beside_d(seed: int) -> None:
     d = pack.file.d.copy()
     d[0, 5, 300] ^= 1
     d[0, 5, 0] ^= 0x10000  # above an element of 16 bits
-    found = judge(pack, d)
-    assert (found.right, found.differing, found.beside) == (False, 0, 2)
+    verdict = judge(pack, d)
+    assert (verdict.right, verdict.differing, verdict.beside) == (False, 0, 2)
 
 
 def test_a_neighbour_that_is_the_right_model_is_not_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Directed tiles: registers and matrices agree, metadata is legal, and a few close what random ones leave open."""
+"""Directed tiles: registers and matrices agree, metadata is legal, and a few reach the bins that random ones miss."""
 
 from dataclasses import replace
 
@@ -104,7 +104,7 @@ def tiny() -> Engine:
 
 
 def test_an_engine_shows_every_batch(tiny: Engine, rng: Random) -> None:
-    """Of an instruction of two steps as of steps pushed by hand; to the innermost context, and to none outside."""
+    """Batches of two-step instructions and of pushed steps, shown to the innermost context only."""
     config, engine = TINY, tiny
     i = parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
     drawn = directed_matrices(i, rng, 1)
@@ -112,13 +112,13 @@ def test_an_engine_shows_every_batch(tiny: Engine, rng: Random) -> None:
     outer: list[np.ndarray] = []
     inner = StepCoverage(config)
     with engine.observed(lambda steps, results: outer.append(steps)):
-        got = engine.multiply(i, operands)
+        result = engine.multiply(i, operands)
         with engine.observed(inner.sample):
             steps = directed_steps(config, rng, 8)
             engine.push(steps)
         engine.push(steps[:3])
     engine.push(steps)
-    assert got.steps == 4
+    assert result.steps == 4
     assert [len(batch) for batch in outer] == [2, 2, 3]
     np.testing.assert_array_equal(outer[2], steps[:3])
     results = inner.coverage["tiny", "results"]

@@ -1,4 +1,4 @@
-"""Dot products recorded by others: what ships, that the models give it, and what is no such archive."""
+"""Dot products recorded by others: the shipped files, equal results of the models, and invalid archives."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Operands put into registers and memory, and found there again."""
+"""Operands packed into registers and memory, and unpacked."""
 
 import numpy as np
 import pytest
@@ -38,16 +38,16 @@ def test_operands_come_back(text: str, rng: np.random.Generator) -> None:
     for drawn in draw_candidates(i, right.numerics, rng, 1):
         for sparsity_selector in range(i.sparsity_selectors):
             file = file_of(subject, arch, drawn.given, rng, sparsity_selector)
-            found = given_of(file)
+            result = given_of(file)
             expected = right.multiply(drawn.given)
-            assert (right.multiply(found) == expected).all()
+            assert (right.multiply(result) == expected).all()
             assert (file.matrix(file.run()) == expected).all()
             for name in ("c", "nibbles", "scale_a", "scale_b"):
                 codes = getattr(drawn.given.matrices, name)
-                assert codes is None or (getattr(found.matrices, name) == codes).all(), name
-            assert (found.elsewhere is None) == (drawn.given.elsewhere is None) == (i.sparsity_selectors == 1)
-            if found.elsewhere is not None:
-                assert (found.elsewhere == drawn.given.elsewhere).all()
+                assert codes is None or (getattr(result.matrices, name) == codes).all(), name
+            assert (result.elsewhere is None) == (drawn.given.elsewhere is None) == (i.sparsity_selectors == 1)
+            if result.elsewhere is not None:
+                assert (result.elsewhere == drawn.given.elsewhere).all()
 
 
 def test_wider_tiles_keep_their_first_columns(rng: np.random.Generator) -> None:
@@ -70,11 +70,11 @@ def test_every_instruction_is_there() -> None:
     assert sum(not subject.opcode for each in subjects.values() for subject in each) == len(plain)
     forms = {(str(opcode), i.m, i.shape_and_types.partition("k")[2])
              for opcode in every_opcode() for i in instructions_of(opcode)}  # fmt: skip
-    found = [subject for subject in subjects["sm_100"] if subject.opcode]
-    assert len(found) == len(forms) > 1000
+    actual = [subject for subject in subjects["sm_100"] if subject.opcode]
+    assert len(actual) == len(forms) > 1000
     names = [subject.name for subject in subjects["sm_100"]]
     assert len(set(names)) == len(names)
-    assert all(subject_named(subject.name) == subject for subject in found[::50])
+    assert all(subject_named(subject.name) == subject for subject in actual[::50])
 
 
 def test_what_has_no_pack() -> None:

@@ -1,4 +1,4 @@
-"""The file that records a GPU: kernels in an emulated device, each with one thing wrong, and what is said of them."""
+"""The script that records a GPU: kernels on an emulated device, each with one defect, and the messages about them."""
 
 import json
 import subprocess

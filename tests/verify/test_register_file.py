@@ -1,4 +1,4 @@
-"""Register files of every family: they come back as written, and results are those of the instruction or the GPU."""
+"""Register files of every family: they are read back as written, and results equal the instruction's or the GPU's."""
 
 import itertools
 from collections import defaultdict
@@ -50,14 +50,14 @@ def test_read_returns_what_was_written(
     file = file_of(text, rng, tensor_memory_file)
     for kind in (Path, str):
         write(kind(tmp_path / "file.npz"), file)
-        found = read(kind(tmp_path / "file.npz"))
-        assert_same(found, file)
-    assert found.cases == 3
+        loaded = read(kind(tmp_path / "file.npz"))
+        assert_same(loaded, file)
+    assert loaded.cases == 3
     if isinstance(file, RegisterFile):
-        assert (found.e is None) == (text == DENSE)
-        assert (found.scale_a is None) == (found.scale_b is None) == (text != NVFP4)
+        assert (loaded.e is None) == (text == DENSE)
+        assert (loaded.scale_a is None) == (loaded.scale_b is None) == (text != NVFP4)
     else:
-        np.testing.assert_array_equal(found.run(), file.d)
+        np.testing.assert_array_equal(loaded.run(), file.d)
 
 
 def test_settings_come_back(tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
@@ -66,9 +66,9 @@ def test_settings_come_back(tensor_memory_file: MakeTensorMemory, tmp_path: Path
     for text, settings in ((SPARSE, plain), (TCGEN05, tcgen05)):
         file = replace(file_of(text, rng, tensor_memory_file), **settings)
         write(tmp_path / "file.npz", file)
-        found = read(tmp_path / "file.npz")
-        assert_same(found, file)
-        assert {name: getattr(found, name) for name in settings} == settings
+        loaded = read(tmp_path / "file.npz")
+        assert_same(loaded, file)
+        assert {name: getattr(loaded, name) for name in settings} == settings
 
 
 def test_lanes_that_keep_what_they_hold(tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
@@ -76,10 +76,10 @@ def test_lanes_that_keep_what_they_hold(tensor_memory_file: MakeTensorMemory, tm
     assert whole.d is not None
     file = replace(whole, disable_output_lane=(0xFFFFFFFF, 0, 1, 0))
     write(tmp_path / "file.npz", file)
-    found = read(tmp_path / "file.npz")
-    assert found.disable_output_lane == file.disable_output_lane
+    loaded = read(tmp_path / "file.npz")
+    assert loaded.disable_output_lane == file.disable_output_lane
     kept = np.isin(np.arange(128), [*range(32), 64])
-    np.testing.assert_array_equal(found.run(), np.where(kept[:, None], whole.tmem, whole.d))
+    np.testing.assert_array_equal(loaded.run(), np.where(kept[:, None], whole.tmem, whole.d))
 
 
 def test_the_documented_keys_suffice(tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random) -> None:
@@ -150,7 +150,7 @@ def test_the_policy_reaches_the_instruction(tensor_memory_file: MakeTensorMemory
 
 
 def test_d_and_what_is_beside_it(tensor_memory_file: MakeTensorMemory, rng: Random) -> None:
-    """Together they are every bit of tensor memory, and no bit is in both."""
+    """D and the rest together are all bits of tensor memory, without overlap."""
     for text in (TCGEN05, PAIR, STATIONARY):
         file = tensor_memory_file(text, rng)
         i, ctas = file.instruction, file.opcode.cta_group

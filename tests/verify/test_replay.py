@@ -1,4 +1,4 @@
-"""Replaying register files: what is compared, where a difference is reported, and which tiles a limit draws."""
+"""Replaying register files: comparisons, places of reported differences, and the tiles that a limit draws."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Shards of a campaign: the plan, the operands, what a shard finds and what it covers."""
+"""Shards of a campaign: the plan, the operands, mismatches and coverage of a shard."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -36,12 +36,12 @@ def test_a_lap_visits_everything() -> None:
         if i.family == "mma" or i.n == 8
     }
     shards = [plan.shard(index) for index in range(plan.lap)]
-    found = Counter((s.preset, s.pair, str(s.instruction), s.distribution) for s in shards)
-    assert found.keys() == expected
+    result = Counter((s.preset, s.pair, str(s.instruction), s.distribution) for s in shards)
+    assert result.keys() == expected
     of_pairs = Counter((s.preset, s.pair) for s in shards)
     assert max(of_pairs.values()) == min(of_pairs.values())
     for pair in of_pairs:
-        counts = [count for key, count in found.items() if key[:2] == pair]
+        counts = [count for key, count in result.items() if key[:2] == pair]
         assert max(counts) - min(counts) <= 1
     assert {s.preset for s in shards[:5]} == {*PRESET_OF_ARCHITECTURE.values()}
     assert {(s.preset, s.pair) for s in shards[: len(of_pairs)]} == of_pairs.keys()
@@ -52,13 +52,13 @@ def test_a_lap_visits_everything() -> None:
 def test_four_laps_visit_every_architecture_and_both_kinds_of_nibbles() -> None:
     plan = Plan(seed=1, instructions=(F16, S8))
     shards = [plan.shard(index) for index in range(4 * plan.lap)]
-    found = {(s.arch, s.instruction, s.distribution, s.any_nibble) for s in shards}
+    actual = {(s.arch, s.instruction, s.distribution, s.any_nibble) for s in shards}
     for text, kinds in ((F16, (False, True)), (S8, (False,))):
         i = parse(text)
         for distribution in distributions(i):
             expected = {(arch, i, distribution, kind) for arch in ARCHITECTURES for kind in kinds}
-            assert expected <= found
-    assert not any(kind for *_, name, kind in found if name == "directed")
+            assert expected <= actual
+    assert not any(kind for *_, name, kind in actual if name == "directed")
 
 
 def test_a_seed_and_an_index_decide_a_shard() -> None:
@@ -109,12 +109,12 @@ def test_a_wrong_flag_is_counted(monkeypatch: pytest.MonkeyPatch, faulty_flags: 
     assert run_shard(shard, sample=False).mismatches == 4  # one of every tile
     two_steps = Plan(seed=3, architectures=("sm_90",), instructions=(FP8,), tiles=4).shard(0)
     assert run_shard(two_steps, sample=False).mismatches == 2 * 4
-    found = reproduce(shard)
-    assert found
-    mismatch = found.mismatch
+    result = reproduce(shard)
+    assert result
+    mismatch = result.mismatch
     assert (mismatch.row, mismatch.column, mismatch.computed, mismatch.expected) == (5, 3, 1, 0)
     assert mismatch.is_flag
-    assert not any(operand.any() for operand in (found.file.a, found.file.b, found.file.c) if operand is not None)
+    assert not any(operand.any() for operand in (result.file.a, result.file.b, result.file.c) if operand is not None)
 
 
 def test_coverage_of_a_shard_is_its_own() -> None:

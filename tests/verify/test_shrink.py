@@ -1,4 +1,4 @@
-"""Mismatches made small; neighbours of a model, and tiles that tell it from them."""
+"""Shrinking of mismatches; neighbours of a model, and tiles that distinguish them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -105,13 +105,13 @@ def test_a_reproducer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faulty_pu
     assert reproduce(shard) is None
     with monkeypatch.context() as fault:
         fault.setattr(Engine, "push", faulty_push)
-        found = reproduce(shard)
-        assert found
-        write(tmp_path / "file.npz", found.file)
+        mismatch = reproduce(shard)
+        assert mismatch
+        write(tmp_path / "file.npz", mismatch.file)
         file = read(tmp_path / "file.npz")
         hardware, golden = both(file)
         assert (hardware != golden).sum() == 1
-        where = found.mismatch
+        where = mismatch.mismatch
         assert hardware[where.case, where.row, where.column] == where.computed
         assert golden[where.case, where.row, where.column] == where.expected == where.computed ^ 16
     assert file.cases == 1
@@ -131,10 +131,10 @@ def test_a_mismatch_that_needs_the_tile_before(monkeypatch: pytest.MonkeyPatch) 
         return results
 
     monkeypatch.setattr(Engine, "push", leaking)
-    found = reproduce(Plan(seed=3, architectures=("sm_90",), instructions=(ONE_STEP,), tiles=5).shard(0))
-    assert found
-    assert found.file.cases == 2
-    assert found.mismatch.case == 1
+    mismatch = reproduce(Plan(seed=3, architectures=("sm_90",), instructions=(ONE_STEP,), tiles=5).shard(0))
+    assert mismatch
+    assert mismatch.file.cases == 2
+    assert mismatch.mismatch.case == 1
 
 
 Random = np.random.Generator
@@ -151,8 +151,8 @@ def test_recordings_tell_the_least_exponent(monkeypatch: pytest.MonkeyPatch) -> 
     for by in (-1, 0, 1):
 
         def moved(instruction: Instruction, arch: str, by: int = by) -> Numerics:
-            found = numerics(instruction, arch)
-            return replace(found, zero_exponent=found.zero_exponent + by)
+            result = numerics(instruction, arch)
+            return replace(result, zero_exponent=result.zero_exponent + by)
 
         monkeypatch.setattr(matrix, "numerics", moved)
         for path in RECORDED:

@@ -1,4 +1,4 @@
-"""Random operands: the nibbles, the values and the shapes they promise, and the seed that decides them."""
+"""Random operands: their nibbles, values and shapes, and reproducibility by the seed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -91,7 +91,7 @@ def test_every_distribution_has_the_right_shapes(rng: Random) -> None:
 
 
 def check_nibbles(i: Instruction, draw: Callable[[dict[str, Any]], Operands | RegisterFile]) -> None:
-    """Legal ones, all of them, unless any is asked for; then all sixteen."""
+    """Only and all legal nibbles, or all sixteen if any nibble is allowed."""
     assert i.rule
     for sparsity_selector in range(i.sparsity_selectors):
         for any_nibble, expected in ((False, set(i.rule.legal)), (True, set(range(16)))):
@@ -122,12 +122,12 @@ def test_special_holds_what_the_format_has(rng: Random) -> None:
             codes = random_codes(fmt, distribution, (5000,), rng)
             assert 0 <= codes.min() <= codes.max() < 1 << fmt.bits, (fmt.name, distribution)
             assert np.isfinite(values(codes, fmt)).all(), (fmt.name, distribution)
-        found = values(random_codes(fmt, "special", (5000,), rng), fmt)
-        assert np.isnan(found).any() == (fmt.specials is not Specials.NONE), fmt.name
-        assert np.isinf(found).any() == (fmt.specials is Specials.IEEE), fmt.name
-        assert np.isfinite(found).any(), fmt.name
-        assert (found == 0).any() or not fmt.subnormals, fmt.name
-        assert np.signbit(found[found == 0]).any() or not fmt.signed, fmt.name
+        result = values(random_codes(fmt, "special", (5000,), rng), fmt)
+        assert np.isnan(result).any() == (fmt.specials is not Specials.NONE), fmt.name
+        assert np.isinf(result).any() == (fmt.specials is Specials.IEEE), fmt.name
+        assert np.isfinite(result).any(), fmt.name
+        assert (result == 0).any() or not fmt.subnormals, fmt.name
+        assert np.signbit(result[result == 0]).any() or not fmt.signed, fmt.name
 
 
 @pytest.mark.parametrize("fmt", [FORMATS[name] for name in ("f16", "bf16", "tf32", "e5m2")], ids=lambda fmt: fmt.name)

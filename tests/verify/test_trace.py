@@ -1,4 +1,4 @@
-"""Traces: every field of the golden model's follows from codes, and the hardware's is the same."""
+"""Traces: every field of the golden model's trace follows from codes, and the hardware's trace is equal."""
 
 import re
 from collections.abc import Iterator
@@ -210,8 +210,8 @@ def test_outputs_of_recordings(rng: np.random.Generator) -> None:
         codes = file.matrix(file.d)
         for _ in range(12):
             place = tuple(int(rng.integers(count)) for count in codes.shape)
-            found = trace(path, *place, hardware=False)
-            assert (found.golden.d, found.difference) == (codes[place], None), (path.name, place)
+            traced = trace(path, *place, hardware=False)
+            assert (traced.golden.d, traced.difference) == (codes[place], None), (path.name, place)
 
 
 def test_outputs_of_tensor_memory(rng: np.random.Generator) -> None:

@@ -1,4 +1,4 @@
-"""Seeded vectors: what is written computes to what is written, at every level, in every format, of every family."""
+"""Seeded vectors: written operands give the written results, at every level, in every format and family."""
 
 import hashlib
 import json
@@ -45,7 +45,7 @@ def request(text: str = SPARSE, arch: str = "sm_90", **others: Any) -> VectorReq
 
 
 def read_hex(path: Path, table: dict[str, Any]) -> NDArray[np.uint32]:
-    """Read a $readmemh file as words, shape (vectors, words), with nothing of what wrote it."""
+    """Read a $readmemh file as words, shape (vectors, words), without the package's writer."""
     lines = [line for line in path.read_text().splitlines() if not line.startswith("//")]
     assert len(lines) == table["count"] == np.prod(table["shape"])
     assert {len(line) for line in lines} == {-(-table["bits"] // 4)}
@@ -93,11 +93,11 @@ def check_registers(text: str, arch: str, nibbles: str, tmp_path: Path, seed: in
     if isinstance(file, RegisterFile) and file.instruction.family == "wgmma":
         assert file.b_descriptor is not None
         assert len(set(file.b_descriptor.tolist())) == 1
-    found = tables_in(tmp_path / "hex")
+    result = tables_in(tmp_path / "hex")
     arrays = tables_of(file)  # type: ignore[arg-type]
-    assert found.keys() == arrays.keys()
+    assert result.keys() == arrays.keys()
     for name, (array, axes, _) in arrays.items():
-        assert (found[name].ravel() == array.ravel()).all(), name
+        assert (result[name].ravel() == array.ravel()).all(), name
         (table,) = (table for table in manifest["tables"] if table["name"] == name)
         assert (tuple(table["shape"]), tuple(table["axes"])) == (array.shape, axes)
         assert table["expected"] == (name == "D")
@@ -142,7 +142,7 @@ def row_words(given: NDArray[np.uint32]) -> NDArray[np.uint64]:
 def agrees(
     config: CoreConfig, i: Instruction, arch: str, tiles: int, rng: np.random.Generator, simulator: Any, most: int = 0
 ) -> bool:
-    """Return whether a row of hardware gives what is expected of it, of some steps; every nibble occurs."""
+    """Tell whether a row of hardware gives the expected results of some steps; every nibble occurs."""
     given = draw_tiles(i, drawn_distributions(i, None), "all", tiles, rng)
     parameters = datapath_numerics(config, i, arch)
     taken, expected = step_vectors(config, i, parameters, given.matrices, "row")
@@ -176,7 +176,7 @@ def test_steps_are_those_of_the_hardware(arch: str, rng: np.random.Generator) ->
 
 @pytest.mark.regression
 def test_steps_are_those_of_a_datapath_of_ones_own(rng: np.random.Generator) -> None:
-    """Whatever the architecture has: the golden model takes alignment, steps and multiplexers of the configuration."""
+    """The golden model takes alignment, steps and multiplexers from the configuration, not from the architecture."""
     own = {"formats": ("f16",), "alignment_bits": 22, "fp8_alignment_bits": 22, "step_bytes": 32, "mux": "mux3"}
     config = replace(TINY, cuts=(), **own)
     i = parse("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
@@ -185,7 +185,7 @@ def test_steps_are_those_of_a_datapath_of_ones_own(rng: np.random.Generator) -> 
 
 @pytest.mark.parametrize("preset", ["ampere", "hopper", "blackwell", "tiny"])
 def test_a_unit_takes_decoded_steps(preset: str, rng: np.random.Generator) -> None:
-    """What the decoder in front of a unit makes of the steps of a row, 3:1 multiplexers included."""
+    """The steps of a row after the decoder in front of a unit, with 3:1 multiplexers too."""
     config = PRESETS[preset]
     arch = {"ampere": "sm_80", "tiny": "sm_80", "hopper": "sm_90", "blackwell": "sm_120"}[preset]
     stage = MetadataStage(config)
@@ -225,9 +225,9 @@ def test_steps_of_an_output_are_chained(tmp_path: Path) -> None:
     manifest = require_manifest(tmp_path)
     assert manifest["tables"][0]["shape"] == [2, 16, 8, 2]
     assert manifest["configuration"]["name"] == "tiny"
-    found = tables_in(tmp_path)
+    actual = tables_in(tmp_path)
     layout = row_step_layout(TINY)
-    step, result = (found[name].reshape(2, 16, 8, 2, -1) for name in ("step", "result"))
+    step, result = (actual[name].reshape(2, 16, 8, 2, -1) for name in ("step", "result"))
     c = step[..., layout["c"].offset // 32]
     assert (c[..., 1] == result[..., 0, 0]).all()
     given, _ = Drawn(parse(SPARSE), None, "legal", tiles=2, block_tiles=2, seed=5).block(0)
@@ -252,9 +252,9 @@ def test_every_format_holds_the_same_words(top: bool, tmp_path: Path, rng: np.ra
         assert [int(word, 16) for word in as_json["words"][name]] == numbers
         assert (archive[name].reshape(words.shape) == words).all()
         pattern = rf"localparam logic \[{table['bits'] - 1}:0\] {name.upper()} \[{len(words)}\] = '{{(.*?)}};"
-        found = re.search(pattern, text, re.DOTALL)
-        assert found
-        assert [int(word, 16) for word in re.findall(rf"{table['bits']}'h(\w+)", found[1])] == numbers
+        match = re.search(pattern, text, re.DOTALL)
+        assert match
+        assert [int(word, 16) for word in re.findall(rf"{table['bits']}'h(\w+)", match[1])] == numbers
 
 
 def test_the_same_request_gives_the_same_bytes(tmp_path: Path) -> None:
