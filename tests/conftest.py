@@ -20,7 +20,7 @@ import planting  # before anything of the package: it plants the fault that SPTC
 from numpy.typing import NDArray
 from sptc.tests.cost import CostPlugin
 
-# What is of the package is imported where it is used: tests/dependencies.py asks which fixtures a test depends on.
+# Names of the package are imported where they are used: tests/dependencies.py reads which fixtures a test needs.
 
 
 #: Modules that the package loads by itself.

@@ -91,7 +91,7 @@ class CostPlugin:
             self._cost.processes = _processor_seconds()
             session.config.workeroutput["cost"] = asdict(self._cost)
         else:
-            # Workers are children, which have said what they cost; without workers all children are of tests.
+            # Workers are children and have reported their cost; without workers all children belong to tests.
             is_alone = not self._cost.processes
             self._cost.processes += _processor_seconds() if is_alone else sum(os.times()[:2])
             self._path.parent.mkdir(parents=True, exist_ok=True)

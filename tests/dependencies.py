@@ -112,7 +112,7 @@ def _reached(room: str) -> frozenset[str]:
     while waiting:
         room = waiting.pop()
         found.add(room)
-        # Whoever imports an error or the version loads the package, but depends on nothing that it loads.
+        # Importing an error or the version loads the package, but depends on nothing that it loads.
         names = {name for path in files_of(room) if room for name in imports_of(path) if _is_ours(name)}
         waiting |= ({of for name in names for of in _rooms(name)} | _BY_NAME.get(room, set())) - found
     return frozenset(found)

@@ -22,7 +22,7 @@ PUBLIC = "api gemm golden gpu infra isa kernels native operands rtl rtl/cells si
         ("infra/test_diagram.py", "infra"),
         ("isa/test_numerics.py", "isa"),
         ("tensors/test_sparsify.py", "golden infra isa operands tensors"),
-        # By what the root exports, by the set-up of its folder, and by a fixture that all tests share:
+        # Through names that the root exports, its folder's conftest, and a fixture that all tests share:
         ("hostile/test_api.py", PUBLIC),
         ("gemm/test_product.py", PUBLIC),
         ("rtl/test_config.py", "infra isa rtl rtl/cells sim/engine"),

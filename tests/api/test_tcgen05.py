@@ -206,7 +206,7 @@ def test_many_images(rng: Random) -> None:
 def test_the_hardware_gives_the_same(
     text: str, wanted: dict[str, object], rng: Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The datapaths differ in name alone; other tests build this one.
+    # The datapaths differ only in name; other tests build this one.
     monkeypatch.setitem(PRESET_OF_ARCHITECTURE, "sm_100", "rtx-blackwell")
     given = case(text, rng, any_nibble=True, **{"n": 16, **wanted})
     np.testing.assert_array_equal(given.run(backend="rtl", metadata="silicon"), given.expected())

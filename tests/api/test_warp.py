@@ -222,7 +222,7 @@ def test_lanes_that_the_selector_leaves_out_are_ignored(rng: Random) -> None:
     assert refusal(sptc.MetadataError, sptc.mma, operands | {"selector": 0})
 
 
-# Codes of a chunk of stored A, as they stand in their containers.
+# Codes of a chunk of stored A, in their containers.
 ZEROS = [
     (PLAIN, [0x0000, 0x0000]),
     (ORDERED, [0x8000, 0x0000]),

@@ -37,7 +37,7 @@ def kept(design: Elaboratable, inputs: list[Any], cycles: list[list[int]], *, cl
 
     async def drive(context: Any) -> None:
         for values in cycles:
-            # At once: between two inputs nothing may look at them.
+            # Set all inputs together: no process may run between two of them.
             context.set(Cat(inputs), sum(value << len(Cat(inputs[:place])) for place, value in enumerate(values)))
             await (context.tick() if clocked else context.delay(1e-6))
 

@@ -39,7 +39,7 @@ def test_there_and_back(name: str, dense: NDArray, cli: CommandLine) -> None:
     assert expanded["elements"] == "bfloat16"
     expected = expand(sparsify(dense.astype(ml_dtypes.bfloat16), "2:4", prune=True))
     np.testing.assert_array_equal(read_matrix(back).astype(np.float32), expected.astype(np.float32))
-    # What was pruned is sparse.
+    # A pruned matrix is sparse.
     assert cli.json(back, "--check")["stored_nonzero"] == expanded["stored_nonzero"]
 
 

@@ -52,7 +52,7 @@ def test_a_run_that_does_not(cli: CommandLine) -> None:
     assert annotation.startswith("::error title=sptc run%3A mma")
     assert annotation.endswith(f"%0A{first}")
     assert notice == "::notice title=sptc run::0 right, 1 wrong"
-    # Of a report that cannot be written is said so before anything runs.
+    # A report that cannot be written is an error before anything runs.
     cli.refuses(file, "--junit", "missing/run.xml", message="cannot be written")
 
 

@@ -69,7 +69,7 @@ def test_every_shipped_recording_agrees(cli: CommandLine) -> None:
     assert {row[4] for row in cells} == {"0"}
     elsewhere = {(arch, "recorded elsewhere") for arch in ELSEWHERE}
     words = {("sm_100", "spot-checked elsewhere"), ("sm_100", "modelled")}
-    # Of both places of A the cycles are two words a column.
+    # With A in either place the cycles are two words per column.
     evidence = {(row[1], " ".join(row[-1 - (row[-1] == "elsewhere") :])) for row in cells}
     assert evidence == {("sm_90", "recorded")} | elsewhere | words
     sparse = next(row for row in cells if row[0] == "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")

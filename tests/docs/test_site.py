@@ -25,7 +25,7 @@ def of_docs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_every_public_name_is_on_the_site() -> None:
     text = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
-    # The function stands in a package of its name, and a module's in it.
+    # The function and its module share the name of their package.
     assert [name for name in sptc.__all__ if f":: sptc.{name}\n" not in text] == ["gemm", "tilelang", "triton"]
     assert ":: sptc.gemm.multiply.gemm\n" in text
     for compiler in ("tilelang", "triton"):

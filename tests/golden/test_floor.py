@@ -71,7 +71,7 @@ def operands(i: Instruction, case: Directed) -> MatrixOperands:
     """Put the products into every output, at the first elements."""
     a = np.zeros((1, i.m, i.stored_k), np.uint16 if i.container_bits == 16 else np.uint32)
     b = np.zeros((1, i.k, i.n), a.dtype)
-    # Of 32-bit elements one of each two is kept.
+    # One of two 32-bit elements is kept.
     stride = 2 if i.sparse and i.container_bits == 32 else 1
     for place, (sign, exponent) in enumerate(case.products):
         upper, lower = exponent // 2, exponent - exponent // 2

@@ -176,7 +176,7 @@ def gpu(machine: Callable, monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     monkeypatch.setattr(energy, "load_cupy", lambda: fake)
     monkeypatch.setattr(energy, "EnergyCounter", lambda: fake)
     monkeypatch.setattr(energy, "time", types.SimpleNamespace(sleep=fake.sleep, perf_counter=lambda: fake.now))
-    # What is launched stands for the text that is loaded.
+    # A launch handle stands for the loaded text.
     monkeypatch.setattr(energy, "kernel", lambda loops, arch: loops[0])
     monkeypatch.setattr(energy, "load_kernel", lambda loop, entry: fake.loaded(loop))
     return fake

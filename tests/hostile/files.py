@@ -81,13 +81,13 @@ def _spoiled_archive(content: bytes, rng: Random) -> bytes:
         case 1:
             del members[one]
         case 2:
-            # zipfile cuts a name at its first NUL, and writes none that is empty.
+            # zipfile truncates a name at its first NUL, and writes no empty name.
             name = mutated_text(one, rng).encode("ascii", "replace").decode().partition("\0")[0]
             members[name or "?"] = members[one]
         case 3:
             members[one] = _array(rng)
         case _:
-            # The first bytes are the header, where little changes much.
+            # The first bytes are the header, where small changes have large effects.
             cut = 128 if rng.random() < 0.5 else len(members[one])
             members[one] = mutated_bytes(members[one][:cut], rng) + members[one][cut:]
     stored = io.BytesIO()

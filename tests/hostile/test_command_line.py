@@ -48,7 +48,7 @@ LINES = (
     "instructions m16n8k32 --json",
     "presets",
     "prove metadata.legal --list",
-    # What follows ends at a tool that is not there, if not before.
+    # The remaining commands end at a missing tool at the latest.
     "prove metadata.legal --preset tiny --jobs 1 --json",
     "sweep --formats f16 --step-bytes 16 --liberty cells.lib --jobs 1 --json",
     "area --config config.json --unit-only --liberty cells.lib --jobs 1",
@@ -188,7 +188,7 @@ def _fuzz(lines: Lines, count: int, rng: np.random.Generator, capsys: pytest.Cap
         assert len(output.err.splitlines()) <= 1, (words, output.err)
         assert len(output.err) < 3_000, (words, "a message that nobody reads")
     assert results[2] > 0.3 * count
-    # A fifth or so is right; of few lines it may be less.
+    # About a fifth is valid; among few lines it may be less.
     assert results[0] > (0.1 * count if count > QUICK else 0)
 
 

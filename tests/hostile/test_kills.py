@@ -172,7 +172,7 @@ def _command(*words: str, room: int | None = None, **environment: str) -> "subpr
     "words",
     [
         ("gemm", "--random", "300", "300", "64", "--backend", "golden", "--jobs", "1", "--output", "OUT.npy"),
-        # The tool that writes it has no room of its own either.
+        # The tool that writes it has the same limit.
         ("verilog", "--preset", "hopper", "-o", "OUT.v"),
         ("explain", "wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.f16.f16", "--svg", "OUT.svg"),
         ("compress", "IN.npy", "--prune", "--output", "OUT.npz"),

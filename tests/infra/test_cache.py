@@ -62,7 +62,7 @@ def test_what_others_can_write_is_refused(place: Path) -> None:
         (place / "figures").chmod(mode)
         with pytest.raises(BackendError, match="figures can be written by other users"):
             recall("figures")
-    # Whatever is in a folder that others can write: they could have put it there.
+    # A file in a folder that others can write could be theirs.
     built("thing", _written)
     place.chmod(0o777)
     with pytest.raises(BackendError, match=r"cache can be written by other users \(drwxrwxrwx\) and is not used"):

@@ -88,7 +88,7 @@ def test_random_instruction_descriptors(case: int, rng: np.random.Generator) -> 
             wrong = value ^ 1 << int(rng.integers(32))
             fields = instruction_fields(wrong, opcode)
             assert_partition(fields, 32, wrong)
-            # Only rules of two fields have no field of their own: types that cannot be mixed, N of a transposed B.
+            # Only rules about two fields name no field: types that cannot be mixed, N of a transposed B.
             if any(field.problem for field in fields):
                 assert invalid(decode_instruction_descriptor, opcode, wrong), (hex(wrong), str(opcode))
 

@@ -79,7 +79,7 @@ TF32 = {0b1110, 0b0100}
 LEGAL = {"plain": PLAIN, "ordered": ORDERED, "tf32": TF32, "wgmma": PLAIN, "tcgen05": TCGEN05}
 SECTIONS = {"plain": "9.7.14.6.1", "ordered": "9.7.14.6.1", "tf32": "9.7.14.6.1", "wgmma": "9.7.15.6.1"}
 
-# What becomes of each plain nibble in front of a selector built from two 3:1 multiplexers.
+# Each plain nibble as it is passed to a selector built from two 3:1 multiplexers.
 MUX3 = {
     0b0001: 0b0100, 0b0010: 0b1000, 0b0011: 0b1100, 0b0100: 0b0100, 0b0110: 0b0110, 0b0111: 0b1101,
     0b1000: 0b1000, 0b1001: 0b1001, 0b1011: 0b1110, 0b1100: 0b1100, 0b1101: 0b1101, 0b1110: 0b1110,

@@ -106,7 +106,7 @@ def _first(text: str, **wanted: object) -> tuple[Opcode, InstructionDescriptor]:
     raise AssertionError(wanted)
 
 
-# Text, type or shape looked for, bits flipped, and what the message says.
+# Text, type or shape of the instruction, flipped bits, and part of the message.
 REFUSED = [
     (f"{SP}.kind::f16", {}, 1 << 2, r"describes a dense instruction; bit 2 must be 1 for '\.sp'$"),
     (f"{SP}.kind::f16", {}, 1 << 3, r"asks for saturation, which only '\.kind::i8' has; bit 3 must be 0$"),

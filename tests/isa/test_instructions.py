@@ -11,7 +11,7 @@ from sptc.isa.instructions import Instruction, every_instruction, parse
 EVERY = list(every_instruction())
 ORDERED = "sp::ordered_metadata"
 
-# Example lines of the PTX ISA manual, and what each says.
+# Example lines of the PTX ISA manual and the fields of each.
 EXAMPLES = {
     "mma.sp.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32": "sp m16n8k8 f32 tf32 tf32 f32",
     "mma.sp.sync.aligned.m16n8k64.row.col.f32.e5m2.e4m3.f32": "sp m16n8k64 f32 e5m2 e4m3 f32",
@@ -190,7 +190,7 @@ E2M1, NVF4 = "f32.e2m1.e2m1.f32", "kind::mxf4nvf4"
 MXF4_TAKES = r"'\.kind::mxf4' takes '\.scale_vec::2X' with '\.ue8m0'\."
 SCALED_KINDS = r"belongs to '\.kind::mxf8f6f4', '\.kind::mxf4' or '\.kind::mxf4nvf4'\.$"
 
-# Text, what the message says first, and what it says is accepted.
+# Text, beginning of the message, and the values that it lists as accepted.
 MALFORMED = [
     # opcode and mandatory qualifiers
     ("", r"^'' in ''", "accepted are mma and wgmma.mma_async"),

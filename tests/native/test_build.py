@@ -168,7 +168,7 @@ def test_every_instruction_is_of_a_form() -> None:
                 held[instruction] = form
     every = [*every_instruction(), *(i for opcode in every_opcode() for i in instructions_of(opcode))]
     assert set(every) <= set(held)
-    # Forms of tcgen05 hold every M beside every N, of which an opcode may refuse some pairs.
+    # Forms of tcgen05 combine every M with every N; an opcode may refuse some pairs.
     assert {i for i in held if i.family != "tcgen05"} == set(every_instruction())
 
 

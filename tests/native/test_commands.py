@@ -51,7 +51,7 @@ def test_a_wrong_library_is_found(
         mismatch = json.loads(capsys.readouterr().out)["mismatch"]
         assert "--backend native" in mismatch["replay"]
         assert "--backend native" in mismatch["rerun"]
-        # Where nobody samples the hardware, the golden model stands in its place, which need not be compiled.
+        # Without coverage the golden model replaces the hardware, which then need not be compiled.
         monkeypatch.setattr(HardwareBackend, "make_ready", lambda self, arch: None)
         monkeypatch.setattr(HardwareBackend, "multiply", lambda self, *operands: Product(golden(*operands)))
     assert main(["campaign", "--backend", "rtl", "native", *words, *coverage]) == 1

@@ -84,5 +84,5 @@ def _(tables: Any, change: Change) -> None:
 
     right = tables._places
     change(tables, "_places", lambda *maps: right(*maps).replace("{0, 0, 0, 16,", "{0, 0, 0, 8,"))
-    # The library with this header has a place of its own in the cache.
+    # The library with this header has its own entry in the cache.
     change(library, "_REQUIRED", (*library._REQUIRED, "-DSPTC_PLANTED"))

@@ -72,7 +72,7 @@ def test_every_component_answers_as_its_reference(
         check(name, bench, simulate, bench.stimulus(rng, count))
         if name in ("unpack_a0", "unpack_b0"):
             check(name, bench, simulate, every_code(config, name[7], rng))
-            # A code of no format is the last one's.
+            # An unused code selects the last format.
             operand = rng.integers(0, 1 << 8 * min(config.step_bytes, 7), 20)
             last, other = (
                 simulate(bench.component, operand=operand, element=code) for code in (len(config.elements) - 1, 15)

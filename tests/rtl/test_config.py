@@ -38,7 +38,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     *(({name: value}, f"{name} must be an integer from 1 to 256, not {re.escape(repr(value))}$")
       for name in ("rows", "columns", "step_bytes") for value in (0, -4, "4", 4.0, None)),
     *(({"step_bytes": value}, f"step_bytes must be a multiple of 4, not {value}$") for value in (1, 2, 6, 18, 33)),
-    # Of groups of 16 elements of 4 bits the rest would be left out of the sum; a step carries scales for four.
+    # With groups of 16 4-bit elements the rest would be left out of the sum; a step carries scales for four.
     *(({"formats": (word,), "scales": scales, "step_bytes": value},
        f"step_bytes must be a multiple of 8 .*groups of 16, not {value}$")
       for word, scales in (("e2m1/4", ("ue8m0",)), ("s4", ()), ("u4", ())) for value in (4, 12, 20)),
@@ -191,7 +191,7 @@ def test_a_preset_computes_as_its_architecture(arch: str) -> None:
     for instruction in (i for a, i in CASES if a == arch):
         rules = numerics(instruction, arch)
         if rules.method is Method.EMULATED or not made.holds(instruction):
-            # The assembler's doing: fp8 as f16, and 4-bit integers as 8-bit ones from sm_90 on.
+            # The assembler emulates fp8 by f16, and 4-bit integers by 8-bit ones from sm_90 on.
             assert made.step_bytes == 32
             assert instruction.family == "mma"
             assert instruction.a.name in ("e4m3", "e5m2", "s4", "u4"), instruction

@@ -130,7 +130,7 @@ def test_one_format_alone_builds_nothing_of_the_others(word: str) -> None:
             expected |= {"largest_of_products"}
     result = submodules(config)
     assert set(result) == expected
-    # Besides the slots' own there is the stage that they are in.
+    # One more than the slots': the stage that contains them.
     assert result["multiply"] - 1 == result["multiplier"] == result["unpack_a"] == result["unpack_b"] == config.slots
     stage = "align" in expected
     assert result["align"] == stage + (0 if element.fixed_point else config.slots)

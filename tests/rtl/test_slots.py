@@ -94,7 +94,7 @@ def check_floats(slot: Slot) -> None:
         # 1.0 * 1.0, which is worth two to the largest exponent: the sum's bit F, counted from 0.
         one = (1 << slot.point(a, "a")) * (1 << slot.point(b, "b"))
         assert one << slot.padding == 1 << kept
-        # Below four: what a shifter need not reach.
+        # Below four: bits that a shifter need not reach.
         _, largest = products(slot, a, b)
         assert largest << slot.padding < 1 << kept + 2 <= 1 << slot.float_bits
     assert slot.float_bits == max((kept_bits(config, element) + 2 for element in slot.floats), default=0)

@@ -209,7 +209,7 @@ def test_every_row_and_column_has_its_own(
                 given[issued][step][first_row : first_row + config.rows] = tiles["metadata"]
                 clamps = case.saturate and step == steps - 1
                 assert ctx.get(core.i.payload.control.saturate) == clamps, f"{case.instruction}, step {step}"
-                # The core has answered every flag of the first step with its inverse.
+                # The core returns the inverse of every flag of the first step.
                 overflow = ctx.get(core.i.payload.overflow)
                 assert overflow == ((1 << config.rows * config.columns) - 1 if step else 0), f"{case.instruction}"
                 place += 1

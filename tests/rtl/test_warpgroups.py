@@ -78,7 +78,7 @@ async def check_room(ctx, dut: Warpgroup) -> None:
 async def check_flags(ctx, dut: Warpgroup) -> None:
     """Fences, accesses before a commit and around waits that leave groups, and reserved bits of either descriptor."""
     multiply, commit, fence, wait = Operation.MULTIPLY, Operation.COMMIT, Operation.FENCE, Operation.WAIT
-    # What is told, with the groups that a wait leaves or the descriptor that has a reserved bit; and what is flagged.
+    # Command, with the groups that a wait leaves or the descriptor that has a reserved bit; and the expected flags.
     steps: list[tuple[object, object, set[str]]] = [
         (multiply, None, {"unfenced"}),
         (fence, None, set()),

@@ -112,7 +112,7 @@ def test_exchange() -> None:
     assert reached(coverage, "selection of 16 bits") == {f"{chosen} 2", f"{chosen} 5"}
     route = "16-bit units, rule plain, nibble 0b0001, slot"
     assert reached(coverage, "exchange") == {f"{route} 0 of the chunk", f"{route} 1 of the chunk"}
-    # Slot 2 meets unit 1 of its chunk and becomes slot 3; slot 5 meets unit 0 and becomes slot 4.
+    # Slot 2 selects unit 1 of its chunk and becomes slot 3; slot 5 selects unit 0 and becomes slot 4.
     places = {name.split(",")[0] for name in reached(coverage, "alignment of floats, F = 25")}
     assert places == {"slot 3", "slot 4"}
 

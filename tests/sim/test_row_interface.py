@@ -101,7 +101,7 @@ def test_sources_that_change_meanwhile(edited: str, tmp_path: Path) -> None:
     before = {*tmp_path.glob("*.json")}
     sentence = "the sources of the hardware have changed since this process started: start it again"
     assert say(_EDITED, edited, tmp_path) == [sentence] * 2
-    # The digest of the sources is kept, under the sources.
+    # The cache stores the digest under the sources.
     assert {path for path in tmp_path.iterdir() if path.suffix != ".lock" and path.name != "code"} == before
 
 

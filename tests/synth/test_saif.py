@@ -90,7 +90,7 @@ def test_toggles_are_verilators(seed: int, tmp_path: Path) -> None:
     compiler = ["c++", "-O0", *defines, f"-I{include}", f"-I{include}/vltstd", "-I.", "-pthread", "-o", "run"]
     subprocess.run([*compiler, *map(str, sources)], cwd=tmp_path, check=True, capture_output=True)
     counted = _counted(tmp_path, steps)
-    # What is one in the first cycle that is seen counts as risen there.
+    # A net that is one in the first sampled cycle counts as risen there.
     at_first = _counted(tmp_path, steps[: CONFIG.latency + 1])
     driven = toggles.keys() & counted.keys()
     assert len(driven) > 0.9 * len(toggles)

@@ -41,7 +41,7 @@ def numbers(name: str, rng: np.random.Generator) -> NDArray[np.float32]:
 def test_casts(name: str, rng: np.random.Generator) -> None:
     values = numbers(name, rng)
     if name == "ue8m0":
-        # ml_dtypes rounds what is between the two smallest numbers up; the next test has these.
+        # ml_dtypes rounds values between the two smallest numbers up; the next test covers them.
         values = np.abs(values)
         values = np.where((values == 0) | ((values > 2.0**-127) & (values < 2.0**-126)), np.float32(1), values)
     saturate = name in WITHOUT_SPECIALS

@@ -73,7 +73,7 @@ def test_pruned(producer: str, rng: np.random.Generator) -> None:
         np.testing.assert_array_equal(pruned.nibbles, nibbles, case)
         np.testing.assert_array_equal(bits(pruned.stored), bits(stored), case)
         assert pruned.stored.dtype == dense.dtype, case
-        # What is pruned is sparse, and compresses to the same again.
+        # A pruned matrix is sparse, and compresses to the same again.
         again = sparsify(expand(pruned), name, producer=producer)
         np.testing.assert_array_equal(again.nibbles, nibbles, case)
         np.testing.assert_array_equal(again.stored.astype(np.float32), stored.astype(np.float32), case)

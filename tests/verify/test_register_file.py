@@ -202,7 +202,7 @@ def test_shipped_recordings_are_whole() -> None:
             assert found[str(instruction)] == expected, str(instruction)
     of_wgmma = {name for name in found if name.startswith("wgmma")}
     assert sum(".sp." in name for name in of_wgmma) == 48
-    # Dense ones: of every type pair and result at least one.
+    # Dense ones: at least one of every type pair and result.
     rows = {(i.a, i.b, i.d, i.satfinite) for i in every_instruction("wgmma") if not i.sparse}
     dense = [parse(name) for name in of_wgmma if ".sp." not in name]
     assert {(i.a, i.b, i.d, i.satfinite) for i in dense} == rows

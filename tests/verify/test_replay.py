@@ -232,7 +232,7 @@ def test_codes_as_numbers() -> None:
 def test_tensor_memory_agrees(
     tensor_memory_file: MakeTensorMemory, tmp_path: Path, rng: Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Without block scales Hopper's datapath has the same numerics; other tests build it.
+    # Hopper's datapath, which other tests build, has the same numerics without block scales.
     monkeypatch.setitem(PRESET_OF_ARCHITECTURE, "sm_100", "hopper")
     for text in (TCGEN05, PAIR, TCGEN05_SCALED, STATIONARY, SHIFTED):
         file = tensor_memory_file(text, rng, cases=2)

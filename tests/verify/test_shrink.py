@@ -226,7 +226,7 @@ def test_reasons_end_where_the_formats_reach() -> None:
     higher = replace(p, zero_exponent=p.zero_exponent + 1)
     assert "exponent of -126" in same_floor(f16, p, higher)
     assert same_floor(bf16, p, higher) == ""
-    # Of a subnormal accumulator 25 bits below an exponent of -119 are not all.
+    # 25 bits below an exponent of -119 do not cover a subnormal accumulator.
     assert same_floor(f16, replace(p, zero_exponent=-120), replace(p, zero_exponent=-119)) == ""
     half = replace(p, step=8)
     assert same_steps(f16, p, half) == ""

@@ -43,7 +43,7 @@ class _Planter(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        # Who came later, as cocotb does, could load a module before it is asked for here.
+        # A finder that is installed later, such as cocotb's, could load a module before this one is asked.
         if sys.meta_path[0] is not self:
             sys.meta_path.remove(self)
             sys.meta_path.insert(0, self)
