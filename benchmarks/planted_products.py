@@ -281,6 +281,8 @@ PLANTED: dict[str, tuple[Callable[[Product], Case], dict[str, Any]]] = {
         name: (lambda p, change=change: values.block_scaled(p, change), {"fmt": "e4m3", "way": {}})
         for name, change in values.SCALES.items()
     },
+    **{name: (lambda p, change=change: values.group_scaled(p, change), {}) for name, change in values.GROUPS.items()},
+    **{name: (lambda p, change=change: values.fp4_scaled(p, change), {}) for name, change in values.FP4.items()},
     "type for its neighbour": (values.neighbouring_type, {}),
     "operands by cvt.rna": (values.words_rounded, {}),
     "operands truncated": (values.operands_truncated, {}),

@@ -1,6 +1,7 @@
 """Faults of sums, scales, types and rounding, made without the functions that search for these faults."""
 
 from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -130,6 +131,109 @@ SCALES: dict[str, Callable[[Random, Matrix], Matrix]] = {
     "block scales ignored": lambda rng, s: np.full_like(s, 127),
     "block scales transposed": lambda rng, s: s.T.reshape(s.shape),
 }
+
+
+def fp4_scaled(p: Product, change: Callable[[Product, dict[str, Any]], dict[str, Any]]) -> Case:
+    """Replace a product by one of mxfp4 or nvfp4 with a second level of scales, and change its scales."""
+    rng, rows, columns, k = p.rng, 128, 128, 512
+    levels = [("mxf4.block_scale.scale_vec::2X", "ue8m0", 32), ("mxf4nvf4.block_scale.scale_vec::4X", "ue4m3", 16)]
+    kind, scale_type, span = levels[int(rng.integers(0, 2))]
+    a, b = (rng.standard_normal(shape).astype(ml_dtypes.float4_e2m1fn) for shape in ((rows, k), (k, columns)))
+    low, high = (123, 131) if span == 32 else (0x28, 0x50)
+    scales = [rng.integers(low, high, (lines, k // span)).astype(np.uint8) for lines in (rows, columns)]
+    i = f"mma.sync.aligned.m16n8k64.row.col.kind::{kind}.f32.e2m1.e2m1.f32.{scale_type}"
+    words = {"instruction": i, "arch": "sm_120", "result": str(rng.choice(["f32", "bf16"]))}
+    given = {"block_scale_a": scales[0], "block_scale_b": scales[1], "alpha": 1 / 6}
+    y = sptc.gemm(a, b, backend="native", **words, **given | change(p, given))
+    return Case(a, b, y, ("scale",), {**words, **given})
+
+
+FP4: dict[str, Callable[[Product, dict[str, Any]], dict[str, Any]]] = {
+    "fp4 scales of A and B exchanged": lambda p, g: {
+        "block_scale_a": g["block_scale_b"], "block_scale_b": g["block_scale_a"]
+    },
+    "fp4 scales of B in 128 x 4": lambda p, g: {"block_scale_b": in_blocks_of_128x4(p.rng, g["block_scale_b"])},
+    "fp4 scales of both in 128 x 4": lambda p, g: {
+        name: in_blocks_of_128x4(p.rng, g[name]) for name in ("block_scale_a", "block_scale_b")
+    },
+    "fp4 scales of another column": lambda p, g: {"block_scale_b": np.roll(g["block_scale_b"], 8, 0)},
+    "fp4 scales of columns in any order": lambda p, g: {"block_scale_b": p.rng.permutation(g["block_scale_b"])},
+    "fp4 second level ignored": lambda p, g: {"alpha": 1.0},
+    "fp4 second level twice": lambda p, g: {"alpha": 1 / 36},
+    "fp4 second level inverted": lambda p, g: {"alpha": 6.0},
+}  # fmt: skip
+
+
+def group_scaled(p: Product, change: Callable[[Product, dict[str, Matrix]], dict[str, Any]]) -> Case:
+    """Replace a product by one of fp8 with group scales of 1 x 128 and 128 x 128 (or 1 x 128), and change its scales.
+
+    Half of the products have scales of amax, which are nearly equal.
+    """
+    rng, rows, columns = p.rng, 128, int(p.rng.choice([128, 256]))
+    k = 512
+    i = f"wgmma.mma_async.sync.aligned.m64n8k32.f32.{rng.choice(['e4m3.e4m3', 'e4m3.e5m2'])}"
+    whole = [rng.standard_normal(shape).astype(np.float32) for shape in ((rows, k), (columns, k))]
+    shared = [1, int(rng.choice([1, 128]))]
+    given = {}
+    quantised = []
+    for name, matrix, lines, fmt in zip("ab", whole, shared, i.split(".")[-2:], strict=True):
+        cut = matrix.reshape(len(matrix) // lines, lines, k // 128, 128)
+        scale = np.abs(cut).max((1, 3)) / np.float32(448 if fmt == "e4m3" else 57344)
+        scale = scale if rng.integers(0, 2) else rng.uniform(0.5, 2, scale.shape).astype(np.float32)
+        stored = (cut / scale[:, None, :, None]).reshape(matrix.shape)
+        quantised.append(np.clip(stored, -240, 240).astype(dtype(fmt)))
+        given[f"group_scale_{name}"] = scale if name == "a" else np.ascontiguousarray(scale.T)
+    a, b = quantised[0], np.ascontiguousarray(quantised[1].T)
+    scalings = [f"{order}, {addition}" for order in ("product", "a then b") for addition in ("fused", "rounded")]
+    way = {"promote": int(rng.choice([4, 2])), "group_scaling": str(rng.choice(scalings)), "instruction": i}
+    result = str(rng.choice(["f32", "bf16"]))
+    changed = change(p, given)
+    operands = changed.pop("operands", lambda a, b: (a, b))(a, b)
+    y = sptc.gemm(*operands, result=result, backend="native", **{**way, **given, **changed})
+    kinds = ("scale",) if operands[0] is a else ("slice of K", "accumulator")
+    return Case(a, b, y, kinds, {"result": result, "dense": True, **given})
+
+
+def without_slice(a: Matrix, b: Matrix) -> tuple[Matrix, Matrix]:
+    """Clear 64 rows of B in a copy."""
+    wrong = b.copy()
+    wrong[192:256] = 0
+    return a.copy(), wrong
+
+
+def exchanged_groups(p: Product, given: dict[str, Matrix]) -> dict[str, Matrix]:
+    """Exchange neighbouring groups along K."""
+    return {"group_scale_a": given["group_scale_a"][:, np.arange(given["group_scale_a"].shape[1]) ^ 1]}
+
+
+#: Changes of group scales: those of A have a row for each row, those of B a row for each group.
+GROUPS: dict[str, Callable[[Product, dict[str, Matrix]], dict[str, Any]]] = {
+    "group scales of another row": lambda p, g: {
+        "group_scale_a": np.roll(g["group_scale_a"], int(p.rng.choice([1, 8, 16])), 0)
+    },
+    "group scales of rows in any order": lambda p, g: {"group_scale_a": p.rng.permutation(g["group_scale_a"])},
+    "group scales of another column": lambda p, g: {"group_scale_b": np.roll(g["group_scale_b"], 1, 1)},
+    "group scales of another group": exchanged_groups,
+    "group scales of both of the group before": lambda p, g: {
+        "group_scale_a": np.roll(g["group_scale_a"], 1, 1), "group_scale_b": np.roll(g["group_scale_b"], 1, 0)
+    },
+    "group scales of the first row of a tile": lambda p, g: {
+        "group_scale_a": g["group_scale_a"][np.arange(len(g["group_scale_a"])) // 128 * 128]
+    },
+    "group scales of A transposed": lambda p, g: {
+        "group_scale_a": g["group_scale_a"].T.reshape(g["group_scale_a"].shape)
+    },
+    "group scales of A in 128 x 4": lambda p, g: {"group_scale_a": in_blocks_of_128x4(p.rng, g["group_scale_a"])},
+    "group scales of B transposed": lambda p, g: {
+        "group_scale_b": g["group_scale_b"].reshape(g["group_scale_b"].T.shape).T
+    },
+    "group scales of A ignored": lambda p, g: {"group_scale_a": np.ones_like(g["group_scale_a"])},
+    "group scales of B twice": lambda p, g: {"group_scale_b": g["group_scale_b"] ** 2},
+    "group scales of powers of two": lambda p, g: {
+        name: np.exp2(np.ceil(np.log2(scale))).astype(np.float32) for name, scale in g.items()
+    },
+    "group scales with a slice missing": lambda p, g: {"operands": without_slice},
+}  # fmt: skip
 
 # Faults in types and rounding.
 

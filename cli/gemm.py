@@ -21,8 +21,7 @@ from ..gemm.epilogue import RESULTS, SCALE_ORDERS
 from ..gemm.folder import ProductFolder
 from ..gemm.operands import Choices, ProductRequest, generate, prepare
 from ..gemm.options import epilogue_of, format_of, read_way, way_of
-from ..gemm.plot import plot_errors
-from ..gemm.product import Errors, Problem, block_count, compute_block
+from ..gemm.product import Errors, Problem, block_count, compute_block, plot_errors
 from ..gemm.sources import read_factor
 from ..gemm.sums import check_result
 from ..gemm.tile_file import tile_instruction

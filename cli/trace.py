@@ -121,7 +121,7 @@ def _draw(options: argparse.Namespace, traced: "TracedOutput") -> None:
 
 def _trace_product(options: argparse.Namespace) -> int:
     """Trace one output of the product of two given matrices, instruction by instruction along K."""
-    from ..gemm.trace_operands import output_operands
+    from ..gemm.operands import output_operands
     from ..verify.trace_output import trace_chain
 
     if superfluous := next((name for name in _DRAWN_OPTIONS if getattr(options, name) is not None), None):

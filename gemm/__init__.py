@@ -13,7 +13,7 @@ __all__: list[str] = []
 
 
 def _function() -> Any:
-    from .multiply import gemm  # imported on first use, like the package
+    from .multiply import gemm  # The function is imported at the first call, as the package itself is.
 
     return gemm
 
@@ -28,7 +28,7 @@ class _Callable(ModuleType):
 
     @property
     def __doc__(self) -> str:  # type: ignore[override]
-        """Documentation of the function, with its signature, which `help` shows of no package."""
+        """Documentation of ``sptc.gemm`` and its signature, since `help` prints no signature of a package."""
         first, rest = str(_function().__doc__).split("\n", 1)
         named = [str(parameter) for parameter in self.__signature__.parameters.values()]
         named.insert(3, "*")  # behind a, b and c

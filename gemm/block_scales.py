@@ -21,7 +21,7 @@ from .matrices import as_array
 
 __all__ = ["BlockScales", "block_scales_of", "scaled_instructions"]
 
-#: Format of scales by type of ``ml_dtypes``.
+#: Format of block scales by type of ``ml_dtypes``.
 _FORMAT_OF = {"float8_e8m0fnu": "ue8m0", "float8_e4m3fn": "ue4m3"}
 
 
@@ -29,14 +29,14 @@ _FORMAT_OF = {"float8_e8m0fnu": "ue8m0", "float8_e4m3fn": "ue4m3"}
 class BlockScales:
     """Block scales of both factors."""
 
-    #: Codes (uint8) or values (float64) of shape (..., M, blocks) and (..., N, blocks). A block is the elements along K
-    #: that share a scale.
+    #: Block scales as codes (uint8) or values (float64), shapes (..., M, blocks) and (..., N, blocks). A block is the
+    #: elements along K that share a scale.
     a: NDArray
     b: NDArray
-    format: str | None  #: Format of the codes; None for plain bytes and for values
+    format: str | None  #: Format of the scale codes; None if the scales are plain bytes or values
 
     def formats(self) -> tuple[str, ...]:
-        """Return the formats that the scales may have; plain bytes may have any."""
+        """Return the possible formats of the block scales; plain bytes may have any format."""
         if self.format:
             return (self.format,)
         arrays = [array for array in (self.a, self.b) if array.dtype != np.uint8]
@@ -49,7 +49,7 @@ class BlockScales:
     def checked(
         self, i: Instruction, shape: tuple[int, int], k: int, *, swapped: bool
     ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        """Return the scales of one product as an instruction takes them: of its left factor, then of its right one.
+        """Return the block scales of one product as an instruction takes them: left factor, right factor.
 
         Parameters
         ----------
@@ -91,13 +91,13 @@ class BlockScales:
 
 
 def _encoded(values: NDArray[np.float64], fmt: str) -> NDArray[np.uint8] | None:
-    """Return the codes of positive values; None if the format does not hold them exactly."""
+    """Return the codes of positive scales; None if the format does not hold all of them exactly."""
     codes = encode(values, FORMATS[fmt], saturate=False).astype(np.uint8)
     return codes if (decode_codes(codes, FORMATS[fmt]) == values).all() else None
 
 
 def block_scales_of(block_scale_a: Any, block_scale_b: Any) -> BlockScales | None:
-    """Return the block scales that a caller gives; None if there are none.
+    """Return the block scales of both factors as given by the caller; None if there are no block scales.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def block_scales_of(block_scale_a: Any, block_scale_b: Any) -> BlockScales | Non
 def scaled_instructions(
     scales: BlockScales, k: int, fmt: str, arch: str, *, dense: bool = False, accumulate: str | None = None
 ) -> tuple[Instruction, ...]:
-    """Return the instructions with these block scales, the likely choice of a library first.
+    """Return the instructions that accept these block scales, starting with the likely choice of a library.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def scaled_instructions(
         i for scale in formats for i in instructions_for(fmt, arch, dense=dense, accumulate=accumulate, scales=scale)
     ]
     matching = [i for i in every if i.span and -(-k // i.span) == scales.a.shape[-1]]
-    if not scales.format:  # NVFP4 has shorter blocks than MXFP4
+    if not scales.format:  # NVFP4 has shorter blocks of elements than MXFP4
         matching.sort(
             key=lambda i: (i.scale_format and i.scale_format.name) != ("ue4m3" if i.scale_size == 4 else "ue8m0")
         )

@@ -1,4 +1,4 @@
-"""Candidate ways of summation for a search, likely ones first, without ways of equal bits."""
+"""Candidate ways of summation for a search, likely ones first. Ways of summation with equal bits are left out."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
@@ -17,11 +17,11 @@ from .ways import GROUP_SCALINGS, INTERLEAVES, Way, combine, instruction_named
 
 __all__ = ["Expressions", "any_order", "candidates", "streams"]
 
-#: Attributes of a way, by name.
+#: Attributes of a way of summation, by name.
 _Words = dict[str, Any]
-#: Numbers of slices of K: few, and large ones, which are less likely than promotion.
+#: Numbers of slices of K to try: few slices first; many slices are less likely than promoted partial sums.
 _FEW, _MANY = (2, 4, 8, 16, 3, *range(5, 8), *range(9, 16)), (18, 20, 24, 28, 32, 40, 48, 56, 64, 96, 128)
-#: Numbers of instructions per promoted chain to try.
+#: Numbers of instructions per promoted partial sum to try.
 _PROMOTIONS = (1, 2, 4, 8, 16, 32)
 #: Numbers of instructions per K tile to try.
 _TILES = (1, 2, 4, 8)
@@ -40,18 +40,18 @@ _OUTPUT_TILES = ((128, 128), (128, 256), (256, 128), (64, 128), (128, 64), (64, 
 _ORDERS, _LEAST = ("in order", "last first", "reverse"), 8
 #: Maximum number of stream-K ways that are generated, and of those with distinct bits that are tried.
 _MOST_ASKED, _MOST_STREAMS = 20_000, 1_000
-#: Kinds of ways that are tried first, with all instructions, before ways of other kinds.
+#: Number of likely kinds of ways of summation, which are tried with all instructions before all other kinds.
 _LIKELY = 3
-#: Maximum number of ways recorded as equal by construction to a way that was tried.
+#: Maximum number of ways of summation that are recorded as equal by construction to one that was tried.
 _MOST_ALIKE = 8
 #: Numbers of bits of slice numbers for which trees in every order of the bits are tried.
 _BITS = (2, 3, 4, 5)
-#: Maximum number of slices for which all orders are tried.
+#: Maximum number of slices of K for which all orders of addition are tried.
 _MOST_IN_ANY_ORDER = 8
 
 
 class Expressions:
-    """Give equal numbers to sums with equal bits. Addition is commutative but not associative.
+    """Give equal numbers to sums with equal bits. Addition of floats is commutative but not associative.
 
     A chain is the sequence of its steps (see :mod:`sptc.isa.numerics`), however many of them an instruction has.
 
@@ -71,7 +71,7 @@ class Expressions:
         self._seen: dict[int, list[Way]] = {}
 
     def new(self, way: Way) -> bool:
-        """Return whether K is long enough for a way, and no earlier way has the same bits."""
+        """Return whether K is long enough for a way of summation, and no earlier way has the same bits."""
         try:
             number = self.of(way)
         except OperandError:
@@ -86,14 +86,14 @@ class Expressions:
         return False
 
     def alike(self, way: Way) -> tuple[Way, ...]:
-        """Return the other ways passed to :meth:`is_new` that have the same bits as a way by construction."""
+        """Return the other ways of summation passed to :meth:`new` that have the same bits by construction."""
         return tuple(other for other in self._seen.get(self.of(way), ()) if other != way)
 
     def _number(self, part: Hashable) -> int:
         return self._numbers.setdefault(part, len(self._numbers))
 
     def of(self, way: Way) -> int:
-        """Return the identifying number of the sum that a way computes.
+        """Return a number that identifies the sum of a way of summation: equal numbers mean equal bits.
 
         Raises
         ------
@@ -101,19 +101,19 @@ class Expressions:
             K has too few tiles for the way.
         """
         tiles, ways = way.of_tiles(self.shape, self.instructions(way.instruction))
-        for of_tile in ways:
-            if of_tile not in self._of_ways:
-                self._of_ways[of_tile] = self._of_one(of_tile)
-        numbers = [self._of_ways[of_tile] for of_tile in ways]
-        of_tiles = [[numbers[number] for number in of_row] for of_row in tiles.tolist()]
-        if len({number for of_row in of_tiles for number in of_row}) == 1:
-            return of_tiles[0][0]
+        for tile_way in ways:
+            if tile_way not in self._of_ways:
+                self._of_ways[tile_way] = self._of_one(tile_way)
+        numbers = [self._of_ways[tile_way] for tile_way in ways]
+        tile_numbers = [[numbers[number] for number in row] for row in tiles.tolist()]
+        if len({number for row in tile_numbers for number in row}) == 1:
+            return tile_numbers[0][0]
         assert way.stream_k
         rows, columns = min(way.stream_k.rows, self.shape[0]), min(way.stream_k.columns, self.shape[1])
-        return self._number((rows, columns, str(of_tiles)))
+        return self._number((rows, columns, str(tile_numbers)))
 
     def _of_chain(self, way: Way, chain_of_way: NDArray[np.intp]) -> int:
-        """Return the identifying number of a chain of instructions."""
+        """Return a number that identifies a chain of instructions: equal numbers mean equal bits."""
         name = way.arch, *way.operands, chain_of_way.tobytes()
         if name not in self._chains:
             step, number = _step(way.instruction, way.arch)
@@ -124,15 +124,15 @@ class Expressions:
         return self._chains[name]
 
     def _of_one(self, way: Way) -> int:
-        """Return the identifying number of the sum that a way without stream-K computes."""
+        """Return a number that identifies the sum of a way of summation without stream-K."""
 
         def plus(one: int, other: int) -> int:
             return self._number(("plus", *sorted((one, other))))
 
         def added(one: int, other: int) -> int:
-            return held(way.running, plus(one, other))
+            return rounded(way.running, plus(one, other))
 
-        def held(name: str, part: int) -> int:
+        def rounded(name: str, part: int) -> int:
             return self._number((name, part)) if name else part
 
         def total(chains: Sequence[NDArray[np.intp]]) -> int:
@@ -145,16 +145,16 @@ class Expressions:
                 return reduce(plus, parts)
             return reduce(lambda one, other: self._number(("fused", one, other)), parts)
 
-        found = [total(of_slice) for of_slice in way.slices(self.instructions(way.instruction))]
-        if len(found) > 1:
-            found = [held(way.running, held(way.workspace, part)) for part in found]
+        slice_numbers = [total(slice_chains) for slice_chains in way.slices(self.instructions(way.instruction))]
+        if len(slice_numbers) > 1:
+            slice_numbers = [rounded(way.running, rounded(way.workspace, part)) for part in slice_numbers]
         ending = way.swapped, way.result, way.rounding, way.scale_order
-        return self._number((*ending, combine(found, way.order, added)))
+        return self._number((*ending, combine(slice_numbers, way.order, added)))
 
 
 @lru_cache(maxsize=256)
 def _step(instruction: str, arch: str) -> tuple[Hashable, int]:
-    """Return the properties that determine the bits of a step of an instruction, and the number of its steps."""
+    """Return the properties that determine the bits of a step of an instruction, and its number of steps."""
     i = instruction_named(instruction, arch)
     parameters = replace(numerics(i, arch), source="")
     whole = parameters.method in (Method.FUSED, Method.GROUPED) and i.stored_k % parameters.step == 0
@@ -169,7 +169,7 @@ def candidates(
     variants: Sequence[_Words] = ({},),
     group: int = 0,
 ) -> Iterator[Way]:
-    """Yield ways to try, likely ones first, one for each set of ways with equal bits.
+    """Yield ways of summation to try, likely ones first, one for each set of ways with equal bits.
 
     Parameters
     ----------
@@ -184,13 +184,13 @@ def candidates(
     group : int
         Elements of a group with group scales; 0 without.
     """
-    kinds = {i: [[*kind] for kind in _kinds(i, plain.result, group)] for of_family in families for i in of_family}
+    kinds = {i: [[*kind] for kind in _kinds(i, plain.result, group)] for family in families for i in family}
     numbers = range(max(map(len, kinds.values())))
     likely = product(numbers[:_LIKELY], families)
-    for number, of_family in chain(likely, ((number, one) for one in families for number in numbers[_LIKELY:])):
-        of_kind = [kinds[i][number] if number < len(kinds[i]) else [] for i in of_family]
-        for place in range(max(map(len, of_kind))):
-            for i, every in zip(of_family, of_kind, strict=True):
+    for number, family in chain(likely, ((number, one) for one in families for number in numbers[_LIKELY:])):
+        kind_words = [kinds[i][number] if number < len(kinds[i]) else [] for i in family]
+        for place in range(max(map(len, kind_words))):
+            for i, every in zip(family, kind_words, strict=True):
                 for variant in variants if place < len(every) else ():
                     way = replace(plain, **{**every[place], **variant, "instruction": str(i)})
                     ends_with_groups = not group or (way.promote and group % (way.promote * i.k) == 0)
@@ -198,15 +198,15 @@ def candidates(
                         yield way
     if group or families[0][0].d.is_integer:
         return
-    for of_family, variant in product(families, variants):
-        first = str(of_family[0])
+    for family, variant in product(families, variants):
+        first = str(family[0])
         for number in range(1, expressions.instructions(first)):
             split = (number, expressions.instructions(first) - number)
             yield from filter(expressions.new, [replace(plain, instruction=first, split_k=split, **variant)])
 
 
 def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
-    """Return attributes of ways by kind, likely kinds first."""
+    """Return attributes of ways of summation by kind, likely kinds first."""
     if group:
         return _grouped_kinds(group // i.k if group % i.k == 0 else 0, result)
     half, few = result in ("f16", "bf16"), [{}, *({"split_k": split} for split in _FEW)]
@@ -237,13 +237,13 @@ def _kinds(i: Instruction, result: str, group: int) -> list[Iterator[_Words]]:
 
 
 def _grouped_kinds(instructions: int, result: str) -> list[Iterator[_Words]]:
-    """Return attributes of ways with group scales; `instructions` is their number per group, 0 if they do not fit."""
+    """Return attributes of ways of summation with group scales; `instructions` is their number per group, or 0."""
     if not instructions:
         return []
     scalings: list[_Words] = [{"group_scaling": scaling} for scaling in GROUP_SCALINGS]
     whole = [{**words, "promote": instructions} for words in scalings]
     shorter = [number for number in _PROMOTIONS if number < instructions and instructions % number == 0]
-    # Slices of whole groups: chains begin and end with them.
+    # Slices of K consist of whole groups, so that chains begin and end with a group.
     split = [{**words, "tile": words["tile"] * instructions} for words in _slices()]
     orders: list[_Words] = [{"order": order} for order in ("reverse", "tree", "halves")]
     orders += [{name: result} for name in ("workspace", "running") if result in ("f16", "bf16")]
@@ -266,7 +266,7 @@ def _trees(bits: int) -> Iterator[str]:
 
 
 def _slices() -> Iterator[_Words]:
-    """Yield attributes of splits of K. Tiles and cuts matter if the number of slices does not divide K."""
+    """Yield attributes of splits of K. K tiles and cuts matter only if the number of slices does not divide K."""
     for tile, cut, split in product(_TILES, ("rounded up", "balanced"), (*_FEW, *_MANY)):
         yield {"split_k": split, "tile": tile, "cut": cut}
 
@@ -274,7 +274,7 @@ def _slices() -> Iterator[_Words]:
 def streams(
     instructions: Sequence[Instruction], plain: Way, expressions: Expressions, workers: int | None = None
 ) -> Iterator[Way]:
-    """Yield ways of stream-K with distinct bits, limited in number.
+    """Yield a limited number of stream-K schedules with distinct bits, as ways of summation.
 
     Parameters
     ----------
@@ -307,7 +307,7 @@ def streams(
 
 
 def any_order(instructions: Sequence[Instruction], plain: Way, expressions: Expressions) -> Iterator[Way]:
-    """Yield ways whose slices are added in any order, in f32 or in the result type; see :func:`candidates`."""
+    """Yield ways of summation whose slices are added in any order; see :func:`candidates`."""
     for split, i in product(range(3, _MOST_IN_ANY_ORDER + 1), instructions):
         for name in ("", plain.result) if plain.result in ("f16", "bf16") else ("",):
             way = replace(plain, instruction=str(i), split_k=split, order="any", workspace=name, running=name)

@@ -15,7 +15,7 @@ from ..isa.text import is_word_of
 
 __all__ = ["fastest", "formats_of", "instructions_alike", "instructions_for"]
 
-#: Accumulator types of float and integer instructions, the usual one first.
+#: Accumulator types of float instructions (False) and integer instructions (True), the usual type first.
 _ACCUMULATORS = {False: ("f32", "f16"), True: ("s32",)}
 
 
@@ -23,7 +23,7 @@ _ACCUMULATORS = {False: ("f32", "f16"), True: ("s32",)}
 def instructions_for(
     fmt: str, arch: str, *, dense: bool = False, accumulate: str | None = None, scales: str | None = None
 ) -> tuple[Instruction, ...]:
-    """Return the instructions of a format that give different bits, the likely choice of a library first.
+    """Return instructions of a format that differ in their bits, starting with the likely choice of a library.
 
     Instructions of tensor cores come before emulated ones, then the latest family, the usual accumulator, and large K.
 
@@ -78,7 +78,7 @@ def formats_of(fmt: str) -> tuple[str, str]:
 
 
 def _bits_of(i: Instruction, arch: str) -> object:
-    """Return the properties that determine the bits of an instruction with these formats."""
+    """Return the properties of an instruction that determine the bits of its result, for given operand formats."""
     return replace(numerics(i, arch), source=""), bool(i.sparse), i.k, i.span, i.d.name, i.satfinite
 
 
@@ -86,7 +86,7 @@ def _bits_of(i: Instruction, arch: str) -> object:
 def _every_instruction_for(
     fmt: str, arch: str, dense: bool, accumulate: str | None, scales: str | None
 ) -> tuple[Instruction, ...]:
-    """Return all instructions of a format, the likely choice of a library first; as for :func:`instructions_for`."""
+    """Return all instructions of a format, the likely choice of a library first; see :func:`instructions_for`."""
     formats, name, arch = formats_of(fmt), arch, target_named(arch).arch
     integer = FORMATS[formats[0]].is_integer
     accepted = (accumulate,) if accumulate else _ACCUMULATORS[integer]

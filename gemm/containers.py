@@ -11,7 +11,7 @@ from ..tensors.element_types import named_dtype
 
 __all__ = ["FORMAT_OF", "accumulator_codes", "in_containers", "out_of_containers", "typed"]
 
-#: Format by type of numpy or ``ml_dtypes``.
+#: Format of the elements by type of numpy or ``ml_dtypes``.
 FORMAT_OF = {
     "float16": "f16",
     "bfloat16": "bf16",
@@ -25,7 +25,7 @@ FORMAT_OF = {
     "int4": "s4",
     "uint4": "u4",
 }
-#: Type of numpy or ``ml_dtypes`` by format, including formats of accumulators.
+#: Type of numpy or ``ml_dtypes`` by format of the elements, including formats of accumulators.
 _TYPE_OF = {fmt: name for name, fmt in FORMAT_OF.items()} | {"f32": "float32", "tf32": "float32", "s32": "int32"}
 
 

@@ -1,4 +1,4 @@
-"""``sptc.diagnose``: say what went wrong with a product, or that it is correct."""
+"""``sptc.diagnose``: name the fault that explains a wrong product, or confirm that the product is correct."""
 
 from dataclasses import replace
 from inspect import signature
@@ -49,5 +49,5 @@ def diagnose(a: Any, b: Any, y: Any, **options: Any) -> Diagnosis:
     return replace(diagnosis, differing=np.reshape(diagnosis.differing, shape), nearest=identification.nearest)
 
 
-# Shown by help(): the keyword arguments one by one.
+# Signature for help(): it lists the keyword arguments one by one.
 diagnose.__signature__ = signature(identify).replace(return_annotation=Diagnosis)  # type: ignore[attr-defined]

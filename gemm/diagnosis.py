@@ -1,7 +1,7 @@
-"""What went wrong with a result: which outputs differ, what explains them, and what remains unexplained."""
+"""Diagnosis of a wrong product: outputs that differ, the fault that explains them, and outputs left unexplained."""
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -9,13 +9,15 @@ from numpy.typing import NDArray
 
 from ..isa.formats import FORMATS
 from ..tensors.encode import decode_codes
+from .epilogue import Epilogue
 from .fault_probe import Problem
 from .faults import explain
 from .index_maps import describe_set
-from .misses import Miss
+from .matrices import Factors
+from .sums import stored
 from .ways import Way
 
-__all__ = ["Diagnosis", "Remaining", "correct_result", "diagnosis_of"]
+__all__ = ["Diagnosis", "Miss", "Output", "Remaining", "correct_result", "diagnosis_of"]
 
 #: Words that are exchanged if the product is computed transposed.
 _EXCHANGED = {
@@ -24,17 +26,45 @@ _EXCHANGED = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True, eq=False)
+class Output:
+    """One output of a product, with everything needed to compute it."""
+
+    way: Way  #: Way of summation. Stream-K is replaced by the slices of this output.
+    factors: Factors  #: Operands of the output: one row and one column of the product as it is computed
+    epilogue: Epilogue  #: Epilogue of this output
+
+    def stored(self, total: NDArray) -> int:
+        """Apply the epilogue to a float32 or int32 sum of shape (1, 1); return the code that is stored."""
+        return int(stored(self.way, self.epilogue, total)[0, 0])
+
+
+@dataclass(frozen=True)
+class Miss:
+    """Differences between the result of a way of summation and a given result."""
+
+    way: Way
+    differing: int  #: Number of outputs that differ from the given result
+    #: Row and column of the first output that differs.
+    row: int
+    column: int
+    #: Code of this output in the given result, and its code by the way of summation.
+    wanted: int
+    got: int
+    output: Output = field(repr=False, compare=False)  #: The first output that differs, with its operands
+
+
 @dataclass(frozen=True)
 class Remaining:
     """The first output that the diagnosis does not explain."""
 
     row: int
     column: int
-    result: int  #: Its code in the result
-    expected: int  #: Its code by the nearest explanation
+    result: int  #: Code of the output in the given result
+    expected: int  #: Code of the output by the nearest explanation
 
     def in_words(self, result: str) -> str:
-        """Return the place, both codes and both numbers; `result` is the type."""
+        """Return the row and column of the output, both codes and both numbers as text; `result` is the type."""
         fmt = FORMATS[result]
         one, other = decode_codes(np.array([self.result, self.expected], np.uint32), fmt)
         digits = fmt.bits // 4
@@ -46,20 +76,20 @@ class Remaining:
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """Verdict on a result."""
+    """Verdict on the result of a kernel."""
 
-    explained: bool  #: Whether every bit of the result is explained, by a fault or as correct
+    explained: bool  #: Whether every bit of the result is explained, by a fault or by a correct way of summation
     kind: str  #: ``correct``, a kind of :data:`sptc.gemm.fault_probe.KINDS`, or ``unexplained``
-    text: str  #: The verdict in words
+    text: str  #: Text of the verdict
     differing: NDArray[np.bool_]  #: Outputs that differ from the correct product, in the shape of the result
-    remaining: int  #: Outputs that are not explained
+    remaining: int  #: Number of outputs that are not explained
     way: Way | None  #: Way of summation of the correct product
-    first: Remaining | None  #: The first output that remains, None if all are explained
-    #: The nearest way of summation, with the operands of the first output that differs from it; None if one is exact.
+    first: Remaining | None  #: The first output that is not explained; None if all outputs are explained
+    #: The nearest way of summation, with the operands of the first output that differs from it; None if a way is exact.
     nearest: Miss | None = None
 
     def record(self) -> dict[str, Any]:
-        """Return the verdict as JSON values; of the outputs that differ their number, rows and columns."""
+        """Return the verdict as JSON values. For the outputs that differ it has their number, rows and columns."""
         rows, columns = (np.flatnonzero(self.differing.any(axis)) for axis in (1, 0)) if self.differing.ndim == 2 else (
             np.flatnonzero(self.differing), np.arange(1))  # fmt: skip
         return {
@@ -85,14 +115,14 @@ class Diagnosis:
 
 
 def correct_result(way: Way, shape: tuple[int, ...]) -> Diagnosis:
-    """Return the verdict on a result that a way gives in every bit."""
+    """Return the verdict on a result that a way of summation reproduces in every bit."""
     text = f"correct: all {int(np.prod(shape))} outputs have every bit of a way of summation"
     return Diagnosis(True, "correct", text, np.zeros(shape, bool), 0, way, None)
 
 
 def diagnosis_of(problem: Problem) -> Diagnosis:
-    """Search for the fault that explains a result that no way gives."""
-    found, wanted, way = explain(problem), problem.wanted, problem.ways[0]
+    """Search for the fault that explains a result which no way of summation reproduces."""
+    (found, extent), wanted, way = explain(problem), problem.wanted, problem.ways[0]
     correct = problem.setting.codes(way) if found is None else found.correct
     differs = correct != wanted
     given = correct if found is None else found.codes
@@ -101,10 +131,10 @@ def diagnosis_of(problem: Problem) -> Diagnosis:
         text = f"{_where(differs)}; every bit is explained by: {found.kind}: {found.text}"
     elif found:
         left_out = f"{left.sum()} outputs remain" if left.any() else "too few outputs to tell it from chance"
-        text = f"{_where(differs)}; not explained: {found.kind}: {found.text} is nearest, {left_out}"
+        text = f"{_where(differs)}; not explained: {found.kind}: {found.text} is nearest, {left_out}; {extent}"
         left = left if left.any() else differs
     else:
-        text = f"{_where(differs)}; not explained by any fault that was tried"
+        text = f"{_where(differs)}; not explained by any fault that was tried; {extent}"
     first = None
     if not (found and found.is_exact):
         row, column = (int(index) for index in np.argwhere(left)[0])
@@ -124,7 +154,7 @@ def _where(differs: NDArray[np.bool_]) -> str:
 
 
 def _oriented(found: Diagnosis) -> Diagnosis:
-    """Return a verdict on a transposed product in the orientation of the result."""
+    """Return the diagnosis of a transposed product with rows and columns, and A and B, as in the caller's product."""
     if not (found.way and found.way.swapped):
         return found
     text = re.sub(r"\b(rows?|columns?|A|B|down|across)\b", lambda match: _EXCHANGED[match[1]], found.text)

@@ -38,7 +38,7 @@ __all__ = [
     "to_codes",
 ]
 
-#: Type of numpy or ``ml_dtypes`` of each result.
+#: Type of numpy or ``ml_dtypes`` by result type.
 RESULTS = {
     "f32": "float32",
     "f16": "float16",
@@ -49,8 +49,8 @@ RESULTS = {
     "s8": "int8",
 }
 _SATURATING = ("e4m3", "e5m2", "s8")
-#: Order of the multiplications of a sum by a scale of A and a scale of B, each rounded to f32. ``product``: the scales
-#: are multiplied with each other first.
+#: Order of the multiplications of a sum by a scale of A and a scale of B, each rounded to f32. ``product``: both scales
+#: are multiplied by each other first.
 SCALE_ORDERS = ("a then b", "b then a", "product")
 
 
@@ -58,14 +58,14 @@ SCALE_ORDERS = ("a then b", "b then a", "product")
 class Epilogue:
     """Parameters of an epilogue. Arrays are float32 and broadcast to the shape of the product."""
 
-    #: Scales of the rows of A, shape (M, 1), and of the columns of B, shape (1, N).
+    #: Scales of the rows of A, shape (M, 1), and scales of the columns of B, shape (1, N).
     scale_a: NDArray[np.float32] | None = None
     scale_b: NDArray[np.float32] | None = None
     alpha: float = 1.0  #: Factor of the product (alpha)
-    #: Factor of C (beta), and C.
+    #: Factor of C (beta), and the matrix C.
     beta: float = 1.0
     c: NDArray[np.float32] | None = None
-    bias: NDArray[np.float32] | None = None  #: Bias that is added to the product
+    bias: NDArray[np.float32] | None = None  #: Bias that is added to the scaled product
     relu: bool = False
 
     @property
@@ -81,18 +81,18 @@ class Epilogue:
                 check_shape(name, array, shape)
 
     def mapped(self, change: Callable[[NDArray[np.float32]], NDArray[np.float32]]) -> "Epilogue":
-        """Return an epilogue with a function applied to each array."""
+        """Return an epilogue after applying a function to each of its arrays."""
         scale_a, scale_b, c, bias = (
             None if array is None else change(array) for array in (self.scale_a, self.scale_b, self.c, self.bias)
         )
         return replace(self, scale_a=scale_a, scale_b=scale_b, c=c, bias=bias)
 
     def take(self, shape: tuple[int, int], rows: slice | NDArray, columns: slice | NDArray) -> "Epilogue":
-        """Return the epilogue of some rows and columns of a product of this shape."""
+        """Return the epilogue for some rows and columns of a product of this shape."""
         return self.mapped(lambda array: np.broadcast_to(array, shape)[rows][:, columns])
 
     def turned(self, shape: tuple[int, int]) -> "Epilogue":
-        """Return the epilogue of the transposed product. The scale of A remains the first factor."""
+        """Return the epilogue of the transposed product. The sums are still multiplied by the scale of A first."""
         return self.mapped(lambda array: np.broadcast_to(array, shape).T)
 
     def exactly(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:

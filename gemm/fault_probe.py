@@ -1,4 +1,4 @@
-"""A wrong product, its explanation, and the few outputs on which faults are tried."""
+"""The problem of a wrong product, its explanation, and the sample of outputs on which faults are tried."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,36 +19,36 @@ KINDS = (
     "outputs in other places", "operand read from other places", "metadata", "slice of K", "accumulator", "scale", "C",
     "bias", "type", "rounding of operands", "rounding of the result", "special values",
 )  # fmt: skip
-#: Rows and columns of a probe.
+#: Rows and columns of the sample on which faults are tried.
 PROBE = (6, 8)
-#: Smallest number of outputs that a fault may explain.
+#: Smallest number of wrong outputs that a fault may explain.
 LEAST = 2
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Problem:
-    """A result that no way of summation gives."""
+    """A result that no way of summation reproduces."""
 
-    setting: Setting  #: The operands, in the orientation in which the product is computed
-    wanted: NDArray  #: Codes of the result, in that orientation
+    setting: Setting  #: Operands and epilogue, in the orientation in which the product is computed
+    wanted: NDArray  #: Codes of the result, in the orientation in which the product is computed
     ways: Sequence[Way]  #: Ways of summation, the nearest first
     instructions: Sequence[Instruction]
-    #: Settings whose operands were rounded otherwise from the numbers that were given: text and setting.
+    #: Yields a text and the operands, rounded in another way from the numbers that the caller gave.
     rounded: Callable[[], Iterator[tuple[str, Setting]]]
-    more_ways: Callable[[], Iterator[Way]]  #: Further ways to try for a fault that comes near
+    more_ways: Callable[[], Iterator[Way]]  #: Yields further ways of summation for a fault that comes near
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
     """The nearest explanation of a result."""
 
-    kind: str  #: One of :data:`KINDS`
+    kind: str  #: Kind of the fault, one of :data:`KINDS`
     text: str
-    way: Way  #: Way of summation of the explanation
-    codes: NDArray  #: The result that the explanation gives
-    correct: NDArray  #: The correct product by the same way
-    bits: float  #: Bits of its free parameters
-    is_exact: bool  #: Whether it gives every bit and has few parameters
+    way: Way  #: Way of summation of the product with the fault
+    codes: NDArray  #: Codes of the product with the fault
+    correct: NDArray  #: Codes of the correct product by the same way of summation
+    bits: float  #: Bits of the free parameters of the fault
+    is_exact: bool  #: Whether the fault gives every bit of the result and has few free parameters
 
     def remaining(self, wanted: NDArray) -> int:
         """Return the number of outputs that are not explained."""
@@ -56,7 +56,7 @@ class Explanation:
 
 
 def is_gross(problem: Problem) -> bool:
-    """Return whether some outputs are further from the nearest way than ways of summation are from one another."""
+    """Return whether some outputs are further from the nearest way of summation than its rounding errors allow."""
     way = problem.ways[0]
     fmt = FORMATS[way.result]
     correct, values = (decode_codes(codes, fmt) for codes in (problem.setting.codes(way), problem.wanted))
@@ -65,7 +65,7 @@ def is_gross(problem: Problem) -> bool:
 
 
 class Probe:
-    """A few outputs that differ, on which faults are computed."""
+    """A small sample of the outputs that differ, on which faults are computed."""
 
     def __init__(self, problem: Problem, differs: NDArray[np.bool_]) -> None:
         self._problem, self._fmt = problem, FORMATS[problem.ways[0].result]
@@ -76,12 +76,11 @@ class Probe:
         self._values = self._all[place]
 
     def grid(self, fault: Fault) -> Grid:
-        """Return the outputs of the probe with a fault."""
+        """Return the outputs of the sample if the kernel has a fault."""
         return Grid(fault.change(self._problem.setting), self._rows, self._columns)
 
-    def distance(self, fault: Fault) -> tuple[float, float]:
-        """Return the fraction of outputs to which a fault comes near, and how far it stays from all."""
-        way = self._problem.ways[0]
+    def distance(self, fault: Fault, way: Way) -> tuple[float, float]:
+        """Return the fraction of sample outputs to which a fault comes near, and its total distance from all."""
         way = fault.types(way) if fault.types else way
         found = decode_codes(self.grid(fault).codes(way), self._fmt)
         close = near(found, self._values, self._all)[self.differs]
@@ -90,7 +89,7 @@ class Probe:
 
 
 def chosen(differs: NDArray[np.bool_], rows: int, columns: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return rows and columns, evenly among those with the most outputs that differ."""
+    """Return rows and columns of a sample, evenly spread among those with the most outputs that differ."""
     counts = differs.sum(1)
     likely = np.flatnonzero(counts >= max(1, counts.max() // 2))
     down = likely[np.unique(np.linspace(0, len(likely) - 1, min(rows, len(likely))).astype(np.intp))]
@@ -101,7 +100,7 @@ def chosen(differs: NDArray[np.bool_], rows: int, columns: int) -> tuple[NDArray
 
 
 def near(found: NDArray[np.float64], values: NDArray[np.float64], every: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which numbers are as near as two ways of summation, relative to the typical result."""
+    """Return which numbers are so near to given values that only rounding separates them."""
     finite = np.abs(every[np.isfinite(every)])
     typical = float(np.median(finite)) if finite.size else 0.0
     tolerance = np.maximum(np.abs(values) / 8, typical / 24)
@@ -109,6 +108,11 @@ def near(found: NDArray[np.float64], values: NDArray[np.float64], every: NDArray
 
 
 def numbers(setting: Setting, i: Instruction) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return A, with its zeros, and B as numbers."""
+    """Return A, expanded with its zeros, and B as float64 numbers, multiplied by their block scales."""
     stored, b = decode_codes(setting.a, i.a), decode_codes(setting.b, i.b)
-    return np.nan_to_num(setting.with_zeros(stored)), np.nan_to_num(b)
+    a = setting.with_zeros(stored)
+    if setting.scales and i.scale_format and i.span:
+        left, right = (decode_codes(part, i.scale_format).repeat(i.span, 1)[:, : len(b)] for part in setting.scales)
+        a, b = a * np.pad(left, ((0, 0), (0, len(b) - left.shape[1]))), b * np.pad(
+            right, ((0, 0), (0, len(b) - right.shape[1]))).T  # fmt: skip
+    return np.nan_to_num(a), np.nan_to_num(b)

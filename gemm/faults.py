@@ -7,11 +7,10 @@ Only equality of all bits explains a result, and only if the outputs that differ
 has free parameters.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import chain, islice
-from typing import Any
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,40 +18,49 @@ from numpy.typing import NDArray
 from ..errors import OperandError
 from ..isa.formats import FORMATS
 from ..tensors.encode import decode_codes
-from .fault_probe import LEAST, PROBE, Explanation, Probe, Problem, chosen, near, numbers
+from .fault_probe import LEAST, PROBE, Explanation, Probe, Problem, chosen, near
 from .faults_metadata import metadata
 from .faults_operands import k_maps, layouts, rounded_words, types
 from .faults_outputs import Moved, finishes, moved
-from .faults_scales import ARRAYS, block_scales, epilogues
-from .faults_sums import beyond_the_end, not_cleared, slices_of_k, weights
+from .faults_scales import LineArray, epilogue_faults, line_arrays, scale_faults
+from .faults_sums import beyond_the_end, not_cleared, slice_sums, slices_of_k, sums_before, weights
 from .index_maps import Outputs, describe_map, describe_set
-from .setting import Fault, Grid, Setting
+from .setting import Fault, Grid
 from .ways import Way
 
 __all__ = ["explain"]
 
 #: Rows and columns of the sample on which slices of K are fitted.
 _SAMPLE = (96, 96)
-#: Fraction of the outputs of a probe to which a fault must come near, and faults that are then tried by all ways.
+#: Fraction of the sample outputs to which a fault must come near, and number of near faults that are tried with all
+#: ways of summation.
 _CLOSE, _TRIED = 0.85, 8
-#: Fraction of the outputs that differ which come near if only roundings differ.
+#: Fraction of the wrong outputs that come near the correct product if only roundings differ.
 _FINE = 0.98
-#: Ways by which results are stored otherwise or moved, and ways of the faults that come near.
+#: Largest numbers of ways of summation that are tried with a result stored in another way, with outputs in other
+#: places, and with a fault that comes near.
 _STORED_WAYS, _MOVED_WAYS, _NEAR_WAYS = 60, 3, 600
-#: Bits of choosing one fault and one way among all, and the margin of an explanation.
+#: Largest factor of the numbers of ways of summation, if the scales may be multiplied in several orders.
+_MOST_ORDERS = 3
+#: A conversion to tf32 is tried only if the distance of its product from the result is at most this multiple of the
+#: least distance.
+_MOST_ERROR = 16
+#: Bits that select one fault and one way of summation among all, the margin of an explanation, and the bits of evidence
+#: required per bit.
 _CHOICE, _MARGIN, _FACTOR = 12, 16, 2
-#: Rows or columns for which each is tried in place of each other.
+#: Largest number of rows or columns for which every row or column is tried in place of each.
 _SOLVED = 512
-#: Outputs of a row or column that are compared for this.
+#: Largest number of outputs of a row or column that are compared with another row or column.
 _LINE = 64
 
 
-def explain(problem: Problem) -> Explanation | None:
-    """Return the fault that gives every bit of a result, or the one that leaves the fewest outputs unexplained.
+def explain(problem: Problem) -> tuple[Explanation | None, str]:
+    """Return the fault that gives every bit of a result, or the fault that leaves the fewest outputs unexplained.
 
-    None if no fault explains any output that differs.
+    The explanation is None if no fault explains any output that differs. The text states what was searched.
     """
-    return _Examination(problem).run()
+    examination = _Examination(problem)
+    return examination.run(), examination.extent()
 
 
 class _Examination:
@@ -63,11 +71,18 @@ class _Examination:
         self.fmt = FORMATS[problem.ways[0].result]
         self._correct: dict[Way, NDArray] = {}
         self.best: Explanation | None = None
-        self._near: list[Fault] = []  # faults that come near on a probe, the nearest first
+        self._known_ways = [*problem.ways]
+        tried = {*problem.ways}
+        self._more_ways = (way for way in problem.more_ways() if way not in tried)
+        self.tried = 0  # number of faults tried on the sample of outputs
+        self._is_limited = False  # whether some ways of summation were not tried
+        self._conversions = [*dict.fromkeys((way.convert_a, way.convert_b) for way in problem.ways)]
+        self._orders = min(_MOST_ORDERS, len({(way.scale_order, way.group_scaling) for way in problem.ways}))
+        self._near: list[Fault] = []  # faults that come near on the sample of outputs, the nearest first
         self.values = decode_codes(self.wanted, self.fmt)
 
     def correct(self, way: Way) -> NDArray:
-        """Return the correct product by a way."""
+        """Return the codes of the correct product by a way of summation."""
         if way not in self._correct:
             if len(self._correct) > 2 * _MOVED_WAYS:
                 self._correct.clear()
@@ -75,7 +90,7 @@ class _Examination:
         return self._correct[way]
 
     def run(self) -> Explanation | None:
-        """Try all kinds of faults until one explains every bit."""
+        """Try all kinds of faults until one fault explains every bit of the result."""
         way = self.problem.ways[0]
         self.differs = self.correct(way) != self.wanted
         if self.differs.sum() < LEAST:
@@ -88,7 +103,8 @@ class _Examination:
                 self._stored,
                 *(() if self._is_fine else (self._moved, self._slices)),
                 self._near_faults,
-                *(() if self._is_fine else (self._uncleared, self._lines)),
+                *(() if self._is_fine else (self._uncleared,)),
+                self._lines,
                 self._by_all_ways,
             ):
                 for found in search():
@@ -98,8 +114,15 @@ class _Examination:
                         return found
         return self.best
 
+    def extent(self) -> str:
+        """Return in words how many faults and ways of summation were tried."""
+        ways = f"the first {_NEAR_WAYS * self._orders} ways" if self._is_limited else "all ways"
+        return (
+            f"{self.tried} faults of operands, scales and sums were tried, the nearest of them by {ways} of summation"
+        )
+
     def judged(self, kind: str, text: str, way: Way, codes: NDArray, bits: float) -> Explanation | None:
-        """Return an explanation, of the whole result or of the rows and columns that differ; None if it explains none.
+        """Return an explanation of the whole result, or of the rows and columns that differ; None if there is none.
 
         Parameters
         ----------
@@ -135,35 +158,39 @@ class _Examination:
         return None
 
     def _evidence(self, correct: NDArray, wanted: NDArray) -> float:
-        """Return the bits that the distances of results from the correct ones hold."""
+        """Return the bits of evidence: the distances between wrong and correct codes, in bits."""
         one, other = (self._ordinals(part) for part in (correct, wanted))
         return float(np.log2(1 + np.abs(one - other)).sum())
 
     def _ordinals(self, codes: NDArray) -> NDArray[np.int64]:
-        """Return integers in the order of the numbers."""
+        """Return integers in the same order as the numbers that the codes stand for."""
         wide = codes.astype(np.int64)
         sign = 1 << self.fmt.bits - 1
         if self.fmt.is_integer:
             return np.where(wide & sign, wide - 2 * sign, wide)
         return np.where(wide & sign, -(wide & sign - 1), wide)
 
-    # Results that are stored otherwise or in other places.
+    # Faults of the stored result: other roundings, and outputs in other places.
 
     def _sample(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return rows and columns with many outputs that differ."""
         return chosen(self.differs, *_SAMPLE)
 
     def _stored(self) -> Iterator[Explanation]:
-        """Try other roundings of the result."""
-        rows, columns = self._sample()
-        grid, wanted = Grid(self.setting, rows, columns), self.wanted[np.ix_(rows, columns)]
-        for way in self.problem.ways[:_STORED_WAYS]:
-            values = grid.values(way)
-            for kind, text, finish in finishes(way.result):
-                if values.dtype == np.float32 or way.result == "s8":
-                    stored = finish(values, way)
-                    if np.array_equal(stored, wanted) and (found := self._finished(kind, text, way, finish)):
-                        yield found
+        """Try other roundings of the result and other codes of special values."""
+        places = [chosen(self.differs, *PROBE), self._sample()]
+        grids = [(Grid(self.setting, *place), self.wanted[np.ix_(*place)]) for place in places]
+        for way in self._ways() if self._is_fine else islice(self._every_way(), _STORED_WAYS * self._orders):
+            likely = list(finishes(way.result))
+            for grid, wanted in grids:
+                values = grid.values(way)
+                is_stored = values.dtype == np.float32 or way.result == "s8"
+                likely = [one for one in likely if is_stored and np.array_equal(one[2](values, way), wanted)]
+                if not likely:
+                    break
+            for kind, text, finish in likely:
+                if found := self._finished(kind, text, way, finish):
+                    yield found
 
     def _finished(
         self, kind: str, text: str, way: Way, finish: Callable[[NDArray, Way], NDArray]
@@ -178,9 +205,16 @@ class _Examination:
         def elsewhere(way: Way) -> float:
             return float(np.isin(grid.codes(way), known).mean())
 
-        conversions = {(way.convert_a, way.convert_b) for way in self.problem.ways}
-        ways = self._ways() if len(conversions) > 1 else self.problem.ways
-        tried = islice(ways, _STORED_WAYS * len(conversions))
+        def variant(way: Way) -> tuple[str, ...]:
+            return way.convert_a, way.convert_b, way.scale_order
+
+        firsts = {variant(way): way for way in self.problem.ways[::-1]}
+        present = (
+            {name: elsewhere(way) for name, way in firsts.items()} if len(firsts) > 1 else dict.fromkeys(firsts, 1)
+        )
+        likely = [name for name, share in present.items() if 2 * share >= max(present.values())]
+        ways: Iterable[Way] = self.problem.ways if len(firsts) == 1 else self._ways()
+        tried = islice((way for way in ways if variant(way) in likely), _STORED_WAYS)
         ranked = sorted(tried, key=elsewhere, reverse=True)[:_MOVED_WAYS]
         result = Outputs(self.wanted, self.values)
         for number, way in enumerate(dict.fromkeys([ranked[0], self.problem.ways[0], *ranked[1:]])):
@@ -197,7 +231,7 @@ class _Examination:
         return [explanation] if explanation else []
 
     def _by_other_ways(self, found: Moved, nearest: Explanation) -> Iterator[Explanation]:
-        """Try a placement with the ways that give some of the outputs that it leaves unexplained."""
+        """Try a permutation of outputs with further ways of summation that give the outputs it leaves unexplained."""
         left = np.flatnonzero(nearest.codes.ravel() != self.wanted.ravel())
         if not 0 < 4 * len(left) < self.wanted.size:
             return
@@ -213,63 +247,97 @@ class _Examination:
                 if (tried := tried + 1) == _TRIED:
                     return
 
-    # Faults of operands, which change the sums.
-
-    def _unit(self) -> int:
-        return min(i.k for i in self.problem.instructions)
+    # Faults of operands, which change the sums along K.
 
     def _faults(self) -> Iterator[Fault]:
-        """Yield faults of operands, metadata, scales and the epilogue; only other roundings if results come near."""
+        """Yield faults of operands, metadata, scales and epilogue; fewer if only roundings differ."""
         setting, i = self.setting, self.problem.instructions[0]
         if i.a.name == "tf32":
             yield from rounded_words(setting)
         for text, changed in self.problem.rounded():
-            yield Fault("rounding of operands", text, partial(_instead, changed=changed))
+            yield Fault("rounding of operands", text, lambda _, changed=changed: changed)
+        yield from epilogue_faults(setting)
+        yield from scale_faults(setting, i)
         if self._is_fine:
             return
-        yield from epilogues(setting)
-        yield from block_scales(setting, i)
         if setting.nibbles is not None:
             yield from metadata(setting, i.container_bits)
         yield from types(i)
-        yield from k_maps(setting, self._unit())
+        yield from k_maps(setting, min(i.k for i in self.problem.instructions))
         yield from layouts(setting, i)
         if not setting.has_scales_along_k:
             yield from beyond_the_end(setting)
 
     def _near_faults(self) -> Iterator[Explanation]:
-        """Try each fault on a probe, and the nearest by the likely ways."""
+        """Try each fault on a sample of outputs, then the nearest faults with the likely ways of summation."""
         probe = Probe(self.problem, self.differs)
         close = []
         for number, fault in enumerate(self._faults()):
-            score, far = probe.distance(fault)
+            self.tried += 1
+            try:
+                score, far = probe.distance(fault, self.problem.ways[0])
+            except OperandError:  # The chains of the way of summation cross the groups of the fault.
+                continue
             if far == 0 and (found := self._whole(fault, self.problem.ways[0])):
                 yield found
             if score >= _CLOSE:
                 close.append((far, number, fault))
         self._near = [fault for _, _, fault in sorted(close, key=lambda one: one[:2])]
         for fault in self._near[: 4 * _TRIED]:
-            yield from self._by_ways(fault, probe, self.problem.ways[:_STORED_WAYS])
+            yield from self._by_ways(fault, probe, few=True)
 
     def _by_all_ways(self) -> Iterator[Explanation]:
-        """Try the nearest faults by all ways."""
+        """Try the nearest faults with all ways of summation."""
         probe = Probe(self.problem, self.differs)
         for fault in self._near[:_TRIED]:
-            yield from self._by_ways(fault, probe, self._ways())
+            yield from self._by_ways(fault, probe)
 
-    def _ways(self) -> Iterator[Way]:
-        return chain(self.problem.ways[:_STORED_WAYS], islice(self.problem.more_ways(), _NEAR_WAYS))
+    def _ways(self, conversions: Container[tuple[str, str]] | None = None, few: bool = False) -> Iterator[Way]:
+        """Yield ways of summation with likely conversions: those tried before, then further ones unless `few`."""
+        most, count = (_STORED_WAYS if few else _NEAR_WAYS) * self._orders, 0
+        for way in self.problem.ways if few else self._every_way():
+            if conversions is None or (way.convert_a, way.convert_b) in conversions:
+                if count == most:
+                    self._is_limited |= not few
+                    return
+                count += 1
+                yield way
 
-    def _by_ways(self, fault: Fault, probe: Probe, ways: Sequence[Way] | Iterator[Way]) -> Iterator[Explanation]:
-        """Yield the explanations of a fault with the ways that give most outputs of a probe."""
+    def _every_way(self) -> Iterator[Way]:
+        """Yield the ways of summation that were tried before, then further ones; each further one is generated once."""
+        place = 0
+        while place < len(self._known_ways) or self._know_further_way():
+            yield self._known_ways[place]
+            place += 1
+
+    def _know_further_way(self) -> bool:
+        way = next(self._more_ways, None)
+        self._known_ways += [] if way is None else [way]
+        return way is not None
+
+    def _likely_conversions(self, fault: Fault, probe: Probe) -> Container[tuple[str, str]]:
+        """Return the conversions of A and B to tf32 with which a fault comes nearest to the result."""
+        if len(self._conversions) == 1:
+            return self._conversions
+        far = {}
+        for a, b in self._conversions:
+            far[a, b] = probe.distance(fault, replace(self.problem.ways[0], convert_a=a, convert_b=b))[1]
+        return [one for one, distance in far.items() if distance <= _MOST_ERROR * min(far.values())]
+
+    def _by_ways(self, fault: Fault, probe: Probe, few: bool = False) -> Iterator[Explanation]:
+        """Yield the explanations by a fault, with the ways of summation that give the most outputs of a sample."""
         grid, wanted, differs = probe.grid(fault), probe.wanted, probe.differs
         best, most, tried = None, 0, 0
         rest: tuple[Grid, NDArray] | None = None
-        for way in ways:
+        seen = set()
+        for way in self._ways(self._likely_conversions(fault, probe), few):
             changed = fault.types(way) if fault.types else way
+            if changed in seen:
+                continue
+            seen.add(changed)
             try:
                 equal = int((grid.codes(changed) == wanted)[differs].sum())
-            except OperandError:  # a fault changed K, and the way has slices of given lengths
+            except OperandError:  # the chains of the way do not fit the changed K or the changed groups
                 continue
             if equal > most:
                 best, most = way, equal
@@ -277,7 +345,7 @@ class _Examination:
                 continue
             if found := self._whole(fault, way):
                 yield found
-                # A further way must also give some of the outputs that this one leaves unexplained.
+                # A further way of summation must also give some outputs that the present one leaves unexplained.
                 rows, columns = chosen(found.codes != self.wanted, *PROBE)
                 rest = Grid(fault.change(self.setting), rows, columns), self.wanted[np.ix_(rows, columns)]
             if (tried := tried + 1) == _TRIED:
@@ -291,37 +359,21 @@ class _Examination:
         return self.judged(fault.kind, fault.text, way, codes, fault.bits)
 
     def _slices(self) -> Iterator[Explanation]:
-        """Fit how often each slice of K counts."""
-        target = self._sums_of_result()
+        """Fit how many times each slice of K is added to the sum."""
+        target = sums_before(self.setting.epilogue, self.values)
         if target is None:
             return
         rows, columns = self._sample()
-        unit = self._unit()
-        padded = self.setting.in_blocks(unit)
-        a, b = numbers(padded.take(rows, columns), self.problem.instructions[0])
-        count = padded.k // unit
-        parts = np.stack([a[:, k : k + unit] @ b[k : k + unit] for k in range(0, padded.k, unit)]).reshape(count, -1)
+        unit, i = min(i.k for i in self.problem.instructions), self.problem.instructions[0]
+        parts = slice_sums(self.setting.in_blocks(unit).take(rows, columns), unit, i)
         fitted = weights(parts, target[np.ix_(rows, columns)].ravel())
-        if fitted is None:
-            return
-        probe = Probe(self.problem, self.differs)
-        for fault in slices_of_k(self.setting, unit, fitted):
-            yield from self._by_ways(fault, probe, self._ways())
-
-    def _sums_of_result(self) -> NDArray[np.float64] | None:
-        """Return the sums from which a result was made, without its epilogue; None if that cannot be undone."""
-        epilogue, values = self.setting.epilogue, self.values
-        if epilogue.relu or self.setting.has_scales_along_k or epilogue.alpha == 0:
-            return None
-        for addend, factor in ((epilogue.bias, 1.0), (epilogue.c, epilogue.beta)):
-            values = values if addend is None else values - factor * addend.astype(np.float64)
-        values = values / epilogue.alpha
-        for scale in (epilogue.scale_a, epilogue.scale_b):
-            values = values if scale is None else values / scale
-        return values
+        if fitted is not None:
+            probe = Probe(self.problem, self.differs)
+            for fault in slices_of_k(self.setting, unit, fitted):
+                yield from self._by_ways(fault, probe)
 
     def _uncleared(self) -> Iterator[Explanation]:
-        """Try output tiles that begin from the accumulator of the tile before."""
+        """Try faults by which each output tile begins from the accumulator of the tile before it."""
         if not self.setting.epilogue.is_empty or self.setting.has_scales_along_k:
             return
         way = next((way for way in self.problem.ways if _is_one_chain(way)), None)
@@ -342,7 +394,7 @@ class _Examination:
                     yield found
 
     def _carried(self, way: Way, tiles: NDArray[np.intp], size: NDArray[np.intp]) -> NDArray:
-        """Return the product if each tile begins from the accumulator of the one before."""
+        """Return the product if each output tile begins from the accumulator of the tile before it."""
         i, codes = way.parsed, np.empty_like(self.wanted)
         raw = replace(way, result=i.d.name)
         start = None
@@ -353,77 +405,41 @@ class _Examination:
             start = tile.codes(raw)
         return codes
 
-    # Each row or column, with the metadata or the scale of each other.
+    # Rows or columns that have the metadata or the scales of another row or column.
 
     def _lines(self) -> Iterator[Explanation]:
-        if self.setting.nibbles is not None and len(self.wanted) <= _SOLVED:
-            for way in self._line_ways():
-                yield from self._solved_metadata(way)
-        for name, noun in ARRAYS.items():
-            array = getattr(self.setting.epilogue, name)
-            if array is None:
-                continue
-            whole = np.broadcast_to(array, self.wanted.shape)
-            for axis, word in enumerate(("rows", "columns")):
-                if self.wanted.shape[axis] <= _SOLVED and not (whole == whole.take([0], axis)).all():
-                    for way in self._line_ways():
-                        yield from self._solved_epilogue(way, name, noun, axis, word)
+        """Search the row or column from which metadata, scales, C or bias of each row or column were taken."""
+        for array in line_arrays(self.setting):
+            if self.wanted.shape[array.axis] <= _SOLVED and not (self._is_fine and array.kind == "metadata"):
+                for way in self._line_ways():
+                    yield from self._solved(array, way)
 
     def _line_ways(self) -> Iterator[Way]:
-        """Yield the nearest way, then the way of the nearest explanation, which tells near lines apart."""
+        """Yield the nearest way of summation, then that of the nearest explanation, which tells similar rows apart."""
         yield self.problem.ways[0]
         if self.best and self.best.way != self.problem.ways[0]:
             yield self.best.way
 
-    def _solved_metadata(self, way: Way) -> Iterator[Explanation]:
-        nibbles, count = self.setting.nibbles, len(self.wanted)
-        assert nibbles is not None
-        index = np.arange(count)
-        for row in np.flatnonzero(self.differs.any(1)):
-            columns = np.flatnonzero(self.differs[row])[:_LINE]
-            every = np.full(count, row)
-            grid = Grid(self.setting, every, columns).setting
-            codes = replace(grid, nibbles=nibbles).codes(way)
-            index[row] = self._nearest_line(codes, self.values[row, columns], int(row))
-        if (index != np.arange(count)).any():
-            text, bits = describe_map(index, "rows")
-            words = f"metadata of other rows: the metadata of {text}"
-            fault = Fault("metadata", words, lambda held: replace(held, nibbles=nibbles[index]), bits=bits)
-            yield from self._by_ways(fault, Probe(self.problem, self.differs), self._ways())
+    def _solved(self, array: LineArray, way: Way) -> Iterator[Explanation]:
+        index = np.arange(self.wanted.shape[array.axis])
+        differs, values = (one.T if array.axis else one for one in (self.differs, self.values))
+        for line in np.flatnonzero(differs.any(1)):
+            others = np.flatnonzero(differs[line])[:_LINE]
+            codes = array.line_against_all(self.setting, int(line), others).codes(way)
+            index[line] = self._nearest_line(codes.T if array.axis else codes, values[line, others], int(line))
+        if (index != np.arange(len(index))).any():
+            noun = ("rows", "columns")[array.axis]
+            text, bits = describe_map(index, noun)
+            change = partial(array.with_lines, index=index)
+            fault = Fault(array.kind, f"{array.name} of other {noun}: {text}", change, bits=bits)
+            yield from self._by_ways(fault, Probe(self.problem, self.differs))
 
     def _nearest_line(self, codes: NDArray, values: NDArray[np.float64], own: int) -> int:
-        """Return the row of `codes` that is nearest to `values`; `own` unless another is much nearer."""
+        """Return the row of `codes` nearest to `values`, or `own` unless another row is much nearer."""
         far = np.abs(decode_codes(codes, self.fmt) - values)
         distances = np.where(np.isfinite(far), far, 0).sum(1)
         nearest = int(distances.argmin())
         return nearest if 2 * distances[nearest] < distances[own] else own
-
-    def _solved_epilogue(self, way: Way, name: str, noun: str, axis: int, word: str) -> Iterator[Explanation]:
-        shape, epilogue = self.wanted.shape, self.setting.epilogue
-        whole = np.broadcast_to(getattr(epilogue, name), shape)
-        count, lines = shape[axis], np.arange(shape[1 - axis])[:_LINE]
-        index = np.arange(count)
-        for place in np.flatnonzero(self.differs.any(1 - axis)):
-            own = np.full(count, place)
-            rows, columns = (own, lines) if axis == 0 else (lines, own)
-            grid = self.setting.take(rows, columns)
-            words: dict[str, Any] = {name: whole[:, lines] if axis == 0 else whole[lines]}
-            codes = replace(grid, epilogue=replace(grid.epilogue, **words)).codes(way)
-            values = self.values[np.ix_(rows, columns)]
-            index[place] = self._nearest_line(codes.T if axis else codes, values.T if axis else values, int(place))
-        if (index != np.arange(count)).any():
-            text, bits = describe_map(index, word)
-            other: dict[str, Any] = {name: whole.take(index, axis)}
-            changed = replace(epilogue, **other)
-            kind = "scale" if name.startswith("scale") else "C" if name == "c" else "bias"
-            text = f"{noun} is that of other {word}: {text}"
-            fault = Fault(kind, text, lambda held: replace(held, epilogue=changed), bits=bits)
-            yield from self._by_ways(fault, Probe(self.problem, self.differs), self._ways())
-
-
-def _instead(setting: Setting, changed: Setting) -> Setting:
-    """Return another setting in place of the correct one."""
-    return changed
 
 
 def _is_one_chain(way: Way) -> bool:

@@ -1,33 +1,44 @@
-"""Faults of operands: read from other places, of another type, or rounded otherwise."""
+"""Faults of operands: elements read from other places, taken for another type, or rounded in another way."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import Error
+from ..isa.formats import Format
 from ..isa.instructions import Instruction
+from ..tensors.blocks import in_float64
+from ..tensors.encode import decode_codes, encode
+from .epilogue import rounded_values
 from .index_maps import named_maps
+from .matrices import holds_codes, own_format
 from .misread_tiles import Misreading, misreadings, regathered
 from .setting import Fault, Setting
 from .ways import Way, instruction_named
 
-__all__ = ["k_maps", "layouts", "rounded_words", "types"]
+__all__ = ["k_maps", "layouts", "rounded_otherwise", "rounded_words", "types"]
 
-#: Types that a kernel may take for one another.
+#: Types that a kernel may confuse, by type.
 _NEIGHBOURS = {
     "e4m3": ("e5m2",), "e5m2": ("e4m3",), "s8": ("u8",), "u8": ("s8",), "s4": ("u4",), "u4": ("s4",),
     "f16": ("bf16",), "bf16": ("f16",), "e3m2": ("e2m3",), "e2m3": ("e3m2",),
 }  # fmt: skip
-#: K blocks that a map may move, in instructions.
+#: Sizes of the blocks along K that a fault may move, in instructions.
 _BLOCKS = (1, 2, 4, 8)
 _READ = "operand read from other places"
 
 
 def types(i: Instruction) -> Iterator[Fault]:
-    """Yield faults by which the elements of A, of B or of both are taken for another type."""
+    """Yield faults by which elements of A, elements of B, or block scales are taken for another type."""
+    if i.scale_format:
+        scale = i.scale_format.name
+        other = "ue4m3" if scale == "ue8m0" else "ue8m0"
+        text = f"the block scales of type {scale} are taken for {other}"
+        yield Fault("type", text, lambda setting: setting, partial(_with_instruction, old=scale, new=other))
     for a in (i.a.name, *_NEIGHBOURS.get(i.a.name, ())):
         for b in (i.b.name, *_NEIGHBOURS.get(i.b.name, ())):
             changed = [(name, old, new) for name, old, new in (("A", i.a.name, a), ("B", i.b.name, b)) if old != new]
@@ -37,27 +48,30 @@ def types(i: Instruction) -> Iterator[Fault]:
 
 
 def _retyped(way: Way, a: str, b: str) -> Way:
-    """Return a way with an instruction of other types; the same way if there is none."""
+    """Return a way of summation with an instruction of other types; unchanged if there is no such instruction."""
     i = way.parsed
     old, new = f".{i.a.name}.{i.b.name}", f".{a}.{b}"
-    text = way.instruction
-    candidate = text.replace(f".f32{old}", f".f32{new}").replace(f".f16{old}", f".f16{new}")
-    candidate = candidate.replace(f".s32{old}", f".s32{new}")
+    for d in ("f32", "f16", "s32"):
+        way = _with_instruction(way, f".{d}{old}", f".{d}{new}")
+    return way
+
+
+def _with_instruction(way: Way, old: str, new: str) -> Way:
+    """Return a way of summation with part of its instruction's name replaced; unchanged if none has the name."""
     try:
-        instruction_named(candidate, way.arch)
+        return replace(way, instruction=str(instruction_named(way.instruction.replace(old, new), way.arch)))
     except Error:
         return way
-    return replace(way, instruction=candidate)
 
 
 def _transposed(matrix: NDArray, as_read: bool) -> NDArray:
-    """Return a matrix whose memory is read in the order of its transpose, or that was stored so."""
+    """Return a matrix that is read, or was stored, in the memory order of its transpose."""
     rows, columns = matrix.shape
     return matrix.reshape(columns, rows).T if as_read else np.ascontiguousarray(matrix.T).reshape(rows, columns)
 
 
 def layouts(setting: Setting, i: Instruction) -> Iterator[Fault]:
-    """Yield faults by which A or B is read in another order of its memory."""
+    """Yield faults by which A or B is read from memory in another layout."""
     for as_read in (True, False):
         how = "read" if as_read else "stored"
 
@@ -102,7 +116,7 @@ def _exchanged(setting: Setting, name: str, size: int) -> Setting:
 
 
 def k_maps(setting: Setting, unit: int) -> Iterator[Fault]:
-    """Yield faults by which one operand is read from another block along K.
+    """Yield faults by which A or B, or its metadata, is read from another block along K.
 
     Parameters
     ----------
@@ -143,7 +157,7 @@ _Round = Callable[[NDArray[np.uint32]], NDArray[np.uint32]]
 
 
 def rounded_words(setting: Setting) -> Iterator[Fault]:
-    """Yield faults by which f32 words of tf32 operands are rounded before the instruction truncates them."""
+    """Yield faults by which f32 operands are rounded before the tf32 instruction drops their low 13 bits."""
     rounders: dict[str, _Round] = {
         "truncated to bf16": lambda x: x & np.uint32(0xFFFF0000),
         "rounded to bf16 to nearest even": lambda x: (
@@ -163,3 +177,54 @@ def rounded_words(setting: Setting) -> Iterator[Fault]:
 def _through_f16(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         return words.view(np.float32).astype(np.float16).astype(np.float32).view(np.uint32)
+
+
+def rounded_otherwise(left: Any, right: NDArray, formats: tuple[Format, Format]) -> Iterator[tuple[str, Any, NDArray]]:
+    """Yield A and B rounded to the instruction's formats in other ways, with a text for each rounding.
+
+    Parameters
+    ----------
+    left, right : array or Compressed, ndarray
+        The factors as given. Nothing is yielded for factors that hold codes.
+    formats : tuple of Format
+        Formats of both.
+    """
+    are_numbers = [
+        isinstance(array, np.ndarray) and not fmt.is_integer and not fmt.ignored_low_bits
+        and not holds_codes(array, fmt) and own_format(array) != fmt.name
+        for array, fmt in zip((left, right), formats, strict=True)
+    ]  # fmt: skip
+    rounders: dict[str, Callable[[NDArray, Format], NDArray]] = {
+        "truncated (rounded toward zero)": _toward_zero,
+        "rounded to nearest, ties away from zero": _away,
+        "rounded twice, through f16": lambda x, fmt: _through(x, "f16"),
+        "rounded twice, through bf16": lambda x, fmt: _through(x, "bf16"),
+    }
+    for how, rounder in rounders.items():
+        for who, chosen in (("A and B are", (True, True)), ("A is", (True, False)), ("B is", (False, True))):
+            if all(not one or number for one, number in zip(chosen, are_numbers, strict=True)):
+                both = [
+                    rounder(in_float64(array), fmt) if one else array
+                    for one, array, fmt in zip(chosen, (left, right), formats, strict=True)
+                ]
+                yield f"{who} {how}", both[0], both[1]
+
+
+def _encoded(values: NDArray[np.float64], fmt: Format) -> NDArray:
+    return encode(values, fmt, saturate=True)
+
+
+def _toward_zero(values: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:
+    codes = _encoded(np.nan_to_num(values), fmt)
+    beyond = np.abs(decode_codes(codes, fmt)) > np.abs(values)
+    return np.where(np.isnan(values), values, decode_codes(codes - beyond.astype(codes.dtype), fmt))
+
+
+def _away(values: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:
+    """Round to nearest, ties away from zero, by rounding the next float64 number away from zero."""
+    return decode_codes(_encoded(np.nextafter(values, np.copysign(np.inf, values)), fmt), fmt)
+
+
+def _through(values: NDArray[np.float64], name: str) -> NDArray[np.float64]:
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        return rounded_values(values.astype(np.float32), name).astype(np.float64)

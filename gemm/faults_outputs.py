@@ -1,4 +1,4 @@
-"""Faults after the sums: outputs that stand in other places, and results that are stored otherwise."""
+"""Faults after the sums: outputs stored in other places, and results rounded or encoded in another way."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ from ..isa.formats import FORMATS
 from ..operands.registers import CONTAINERS
 from ..tensors.encode import decode_codes, encode
 from .epilogue import rounded_values, to_codes
-from .index_maps import Outputs, describe_map, sources
+from .index_maps import Outputs, describe_map, listed, sources
 from .setting import Finish
 from .ways import Way
 
 __all__ = ["Moved", "finishes", "moved"]
 
-#: Rows and columns of tiles that may be moved as wholes, and of tiles within which outputs may be permuted.
+#: Sizes of tiles, in rows and in columns, that may be moved as a whole or permuted inside.
 _SIZES = (8, 16, 32, 64, 128, 256)
-#: Codes of NaN in f32; other types hold their high bits.
+#: Codes of NaN that a kernel may store in f32; narrower types store the high bits of the code.
 _NANS = {
     "a quiet NaN, 0x7fc00000 in f32": 0x7FC00000,
     "a negative quiet NaN, 0xffc00000 in f32": 0xFFC00000,
@@ -28,27 +28,27 @@ _NANS = {
     "a negative canonical NaN": 0xFFFFFFFF,
     "zero": 0,
 }
-#: Outputs of a tile within which a permutation is sought.
+#: Largest number of outputs of a tile within which a permutation is searched.
 _MOST_POSITIONS = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
 class Moved:
-    """Outputs of a product in other places."""
+    """A product whose outputs are stored in other places."""
 
-    text: str  #: Which outputs stand where
-    #: Output of the correct product that stands in each place, both counted row by row; -1 for a zero.
+    text: str  #: Text that names the outputs and their places
+    #: For each place of the result, the index of the output that is stored there, row by row; -1 for a zero.
     index: NDArray[np.intp]
-    bits: float  #: Bits of the permutation
+    bits: float  #: Bits that select the permutation
 
     def applied(self, correct: NDArray) -> NDArray:
-        """Return a product with its outputs in these places."""
+        """Return a product with its outputs stored in these places."""
         moved: NDArray = np.where(self.index < 0, correct.dtype.type(0), correct.ravel()[self.index])
         return moved.reshape(correct.shape)
 
 
 def moved(correct: Outputs, y: Outputs) -> Iterator[Moved]:
-    """Yield placements of the outputs of a correct product that come near a result.
+    """Yield permutations of the outputs of a correct product that come near a result.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def moved(correct: Outputs, y: Outputs) -> Iterator[Moved]:
 
 
 def _lines(before: str, every: NDArray[np.intp], correct: Outputs, y: Outputs) -> Iterator[Moved]:
-    """Match whole rows, or whole columns."""
+    """Match whole rows, or whole columns, of the result with those of the correct product."""
     for noun, turned in (("rows", False), ("columns", True)):
         present, wanted = (part.map(np.transpose) if turned else part for part in (correct, y))
         index = sources(present, wanted)
@@ -85,7 +85,7 @@ def _lines(before: str, every: NDArray[np.intp], correct: Outputs, y: Outputs) -
 
 
 def _both(every: NDArray[np.intp], correct: Outputs, y: Outputs) -> Iterator[Moved]:
-    """Match rows whatever the order of their outputs, then columns."""
+    """Match rows regardless of the order of their outputs, then match columns."""
     index = sources(correct.map(lambda x: np.sort(x, 1)), y.map(lambda x: np.sort(x, 1)))
     if (index < 0).any():
         return
@@ -98,38 +98,38 @@ def _both(every: NDArray[np.intp], correct: Outputs, y: Outputs) -> Iterator[Mov
 
 
 def _cut(matrix: NDArray, height: int, width: int) -> NDArray:
-    """Cut a matrix into tiles, shape (tiles, height, width)."""
+    """Cut a matrix into tiles; return an array of shape (tiles, height, width)."""
     rows, columns = matrix.shape
     tiles = matrix.reshape(rows // height, height, columns // width, width).swapaxes(1, 2)
     return tiles.reshape(-1, height, width)
 
 
 def _flat(matrix: NDArray, height: int, width: int, turned: bool = False) -> NDArray:
-    """Return tiles as rows of their outputs, each tile transposed if `turned`."""
+    """Return an array with one row of outputs for each tile; each tile is transposed first if `turned`."""
     tiles = _cut(matrix, height, width)
     return (tiles.swapaxes(1, 2) if turned else tiles).reshape(len(tiles), -1)
 
 
 def _positions(matrix: NDArray, cut: Callable[[NDArray], NDArray], tiles: NDArray[np.bool_]) -> NDArray:
-    """Return for each position in a tile its outputs in some of the tiles."""
+    """Return an array with one row for each position in a tile, which holds that output of some of the tiles."""
     return cut(matrix)[tiles].T
 
 
 def _joined(tiles: NDArray, shape: tuple[int, ...]) -> NDArray:
-    """Return the matrix of tiles, the inverse of :func:`_cut`."""
+    """Return the matrix that consists of given tiles, the inverse of :func:`_cut`."""
     _, height, width = tiles.shape
     cut = tiles.reshape(shape[0] // height, shape[1] // width, height, width)
     return cut.swapaxes(1, 2).reshape(shape)
 
 
 def _sizes(shape: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Return heights and widths of tiles, from small to large."""
+    """Return pairs of height and width of tiles that divide the product, from small to large."""
     each = [[size for size in _SIZES if size < length and length % size == 0] + [length] for length in shape]
     return sorted(((height, width) for height in each[0] for width in each[1]), key=lambda size: size[0] * size[1])
 
 
 def _tiles(every: NDArray[np.intp], correct: Outputs, y: Outputs) -> Iterator[Moved]:
-    """Match tiles that are moved as wholes, the largest first, as they are or each transposed."""
+    """Match whole tiles that are stored in other places, the largest tiles first, unchanged or transposed."""
     shape = every.shape
     for height, width in _sizes(shape)[-2::-1]:
         across = shape[1] // width
@@ -141,19 +141,18 @@ def _tiles(every: NDArray[np.intp], correct: Outputs, y: Outputs) -> Iterator[Mo
                 continue
             whole = np.where(index >= 0, index, own)
             places = np.flatnonzero(whole != own)
-            pairs = ", ".join(
+            pairs = [
                 f"({place // across}, {place % across}) holds ({whole[place] // across}, {whole[place] % across})"
-                for place in places[:4]
-            )
+                for place in places
+            ]
             word = ", each transposed" if turned else ""
-            more = f" and {len(places) - 4} more" if len(places) > 4 else ""
-            text = f"tiles of {height} rows x {width} columns stand in other places{word}: tile {pairs}{more}"
+            text = f"tiles of {height} rows x {width} columns are in other places{word}: tile {listed(pairs, 4)}"
             bits = min(describe_map(whole, "tiles")[1], len(places) * log2(len(own)))
             yield Moved(text, _joined(cut(every)[whole].reshape(-1, height, width), shape).ravel(), bits)
 
 
 def _within_tiles(every: NDArray[np.intp], correct: Outputs, y: Outputs) -> Iterator[Moved]:
-    """Match the positions within a tile: the same permutation in each tile, or in each that differs."""
+    """Match positions within a tile: one permutation for all tiles, or for all tiles that differ."""
     for height, width in _sizes(every.shape):
         positions = height * width
         if not 1 < positions <= _MOST_POSITIONS:
@@ -176,7 +175,7 @@ def _within_tiles(every: NDArray[np.intp], correct: Outputs, y: Outputs) -> Iter
 
 
 def _position_text(index: NDArray[np.intp], height: int, width: int) -> tuple[str, float]:
-    """Return a permutation of the outputs of a tile in words, and its bits."""
+    """Return a permutation of the outputs of a tile as text, and the bits that select it."""
     every = np.arange(height * width).reshape(height, width)
     for text, candidate in (("stored", every.T.ravel()), ("read", every.reshape(width, height).T.ravel())):
         if np.array_equal(index, candidate):
@@ -197,7 +196,7 @@ def _position_text(index: NDArray[np.intp], height: int, width: int) -> tuple[st
 
 
 def finishes(result: str) -> Iterator[tuple[str, str, Finish]]:
-    """Yield ways in which a kernel may store results wrongly: kind, text, and the function that stores.
+    """Yield wrong methods of storing results: kind of the fault, text, and the function that stores.
 
     Parameters
     ----------
@@ -250,7 +249,7 @@ def _cut_f32(bits: int) -> Finish:
 
 
 def _away(values: NDArray, way: Way) -> NDArray:
-    """Round to nearest, ties away from zero: between RZ and the next code away from zero."""
+    """Round to nearest, ties away from zero. Both neighbours of the number are compared with it."""
     low = to_codes(values, way.result, "RZ")
     near = to_codes(values, way.result)
     fmt = FORMATS[way.result]

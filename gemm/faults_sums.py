@@ -1,4 +1,4 @@
-"""Faults of the sum along K: slices that are missing or added twice, and accumulators that are not cleared or kept."""
+"""Faults of the sum along K: slices missing or added twice, accumulators not cleared or not kept."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -7,20 +7,47 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from ..isa.instructions import Instruction
+from .epilogue import Epilogue
+from .fault_probe import numbers
+from .index_maps import listed
 from .setting import Fault, Setting
 
-__all__ = ["beyond_the_end", "not_cleared", "slices_of_k", "weights"]
+__all__ = ["beyond_the_end", "not_cleared", "slice_sums", "slices_of_k", "sums_before", "weights"]
 
-#: Rows and columns of output tiles whose accumulators may be passed on.
+#: Rows and columns of output tiles whose accumulators may be carried over to the next tile.
 _TILES = (8, 16, 32, 64, 128, 256)
-#: Deviation from an integer up to which a fitted weight of a slice counts as that integer.
+#: Largest distance of a fitted count from an integer.
 _NEAR = 0.2
-#: Columns beyond K that a kernel may read: up to a K tile.
+#: Columns that a kernel may read beyond the end of K: at most one K tile.
 _BEYOND = (8, 16, 32, 64, 128)
 
 
+def sums_before(epilogue: Epilogue, values: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Return the sums before the epilogue, computed back from the result; None if the epilogue cannot be undone."""
+    if epilogue.relu or epilogue.alpha == 0:
+        return None
+    for addend, factor in ((epilogue.bias, 1.0), (epilogue.c, epilogue.beta)):
+        values = values if addend is None else values - factor * addend.astype(np.float64)
+    values = values / epilogue.alpha
+    for scale in (epilogue.scale_a, epilogue.scale_b):
+        values = values if scale is None else values / scale
+    return values
+
+
+def slice_sums(setting: Setting, unit: int, i: Instruction) -> NDArray[np.float64]:
+    """Return the sum of each slice of `unit` columns of K for each output, with its scales: (slices, outputs)."""
+    (a, b), groups, parts = numbers(setting, i), setting.groups, []
+    for k in range(0, setting.k, unit):
+        total = a[:, k : k + unit] @ b[k : k + unit]
+        if groups:
+            total = total * groups.a[k // groups.length] * groups.b[k // groups.length]
+        parts.append(total.ravel())
+    return np.stack(parts)
+
+
 def weights(parts: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Fit how often each slice of K counts; None if there are too few outputs.
+    """Fit how many times each slice of K is added to the result; None if there are too few outputs.
 
     Parameters
     ----------
@@ -39,7 +66,7 @@ def weights(parts: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[
 
 
 def slices_of_k(setting: Setting, unit: int, fitted: NDArray[np.float64]) -> Iterator[Fault]:
-    """Yield faults by which each slice of K counts as often as fitted.
+    """Yield faults by which each slice of K is added as many times as fitted.
 
     Parameters
     ----------
@@ -73,19 +100,21 @@ def slices_of_k(setting: Setting, unit: int, fitted: NDArray[np.float64]) -> Ite
     bits = 2.0 * len(np.flatnonzero(np.diff(counts))) * np.log2(len(counts) + 1)
     for index in variants:
         index = index.astype(np.intp)
-        change = partial(Setting.with_blocks, unit=unit, index=dict.fromkeys(("a", "nibbles", "b", "scales"), index))
+        if setting.groups and setting.groups.with_blocks(unit, index) is None:
+            continue  # A group would then hold elements with different scales.
+        names = ("a", "nibbles", "b", "scales", "groups")
+        change = partial(Setting.with_blocks, unit=unit, index=dict.fromkeys(names, index))
         yield Fault(kind, text, change, bits=bits)
 
 
 def _slices_text(counts: NDArray[np.int_], unit: int) -> tuple[str, str]:
-    """Return how often slices of K count, in words, and the kind of the fault."""
+    """Return a text on how many times slices of K are added, and the kind of the fault."""
     words = []
     for count in np.unique(counts[counts != 1]):
         places = np.flatnonzero(counts == count)
         runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
-        spans = ", ".join(f"{run[0] * unit} to {(run[-1] + 1) * unit - 1}" for run in runs[:4])
-        more = f" and {len(runs) - 4} more" if len(runs) > 4 else ""
-        words.append(f"k {spans}{more} " + ("is missing" if count == 0 else f"is added {count} times"))
+        spans = listed([f"{run[0] * unit} to {(run[-1] + 1) * unit - 1}" for run in runs], 4)
+        words.append(f"k {spans} " + ("is missing" if count == 0 else f"is added {count} times"))
     present = np.flatnonzero(counts)
     if (counts <= 1).all() and len(present) and present[-1] == len(counts) - 1 and (np.diff(present) == 1).all():
         return f"the accumulator is not kept: only the last K tile counts ({'; '.join(words)})", "accumulator"
@@ -93,7 +122,7 @@ def _slices_text(counts: NDArray[np.int_], unit: int) -> tuple[str, str]:
 
 
 def beyond_the_end(setting: Setting) -> Iterator[Fault]:
-    """Yield faults by which K is read beyond its end: the first columns of the next row follow the last of a row."""
+    """Yield faults by which K is read beyond its end, where memory holds the first columns of the next row."""
     for size in _BEYOND:
         if size >= setting.k:
             continue
@@ -109,7 +138,7 @@ def _again(setting: Setting, size: int) -> Setting:
 
 
 def _longer(setting: Setting, size: int, columns: bool) -> Setting:
-    """Return a setting with `size` more columns along K; the last row is followed by zeros."""
+    """Return operands with `size` more columns along K, taken from the next row; zeros follow the last row."""
     following = replace(
         setting,
         a=np.vstack([setting.a[1:], np.zeros_like(setting.a[:1])]),
@@ -134,7 +163,7 @@ def _joined(setting: Setting, following: Setting, size: int) -> Setting:
 
 
 def not_cleared(shape: tuple[int, int]) -> Iterator[tuple[str, NDArray[np.intp], NDArray[np.intp]]]:
-    """Yield orders of output tiles by which each tile begins from the accumulator of the one before it.
+    """Yield orders of output tiles in which each tile begins from the accumulator of the tile before it.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ _OURS = {f"{name}.npy" for name in (*ARRAYS, "generated_a", "generated_b")}
 
 
 class ProductFolder:
-    """Folder of a product, locked by one process at a time.
+    """Folder of a matrix product. Only one process at a time can use the folder.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class ProductFolder:
         self.problem = problem
 
     def add(self, block: Block) -> None:
-        """Record a finished block. Its outputs must already be written."""
+        """Record a finished block. Its outputs must already be written to the result file."""
         self._journal.write({block.index: block.record()})
         self.done[block.index] = block
 

@@ -20,7 +20,7 @@ from .ways import GROUP_SCALINGS, Way
 
 __all__ = ["GroupScales", "added_group", "check_groups", "group_scales_of", "grouped_way"]
 
-#: Elements of a group along K, likely ones first, and elements of a block of rows of A or of columns of B.
+#: Lengths of a group along K in elements, likely ones first, and number of rows of A or columns of B in a block.
 _LENGTHS, _BLOCK = (128, 64, 32, 256, 512, 1024, 16), 128
 
 
@@ -28,7 +28,7 @@ _LENGTHS, _BLOCK = (128, 64, 32, 256, 512, 1024, 16), 128
 class GroupScales:
     """Group scales of both factors."""
 
-    #: Scales of shapes that broadcast to (groups, M, N).
+    #: Group scales of A and of B, in shapes that broadcast to (groups, M, N).
     a: NDArray[np.float32]
     b: NDArray[np.float32]
     length: int  #: Length of a group, in elements along K
@@ -43,11 +43,25 @@ class GroupScales:
         return replace(self, a=of(self.a), b=of(self.b))
 
     def turned(self) -> "GroupScales":
-        """Return the scales of the transposed product; `a` remains the scales of A."""
+        """Return the group scales of the transposed product; `a` still holds the scales of A."""
         return replace(self, a=self.a.swapaxes(1, 2), b=self.b.swapaxes(1, 2))
 
+    def with_blocks(self, unit: int, index: NDArray[np.intp]) -> "GroupScales | None":
+        """Return the group scales after blocks of `unit` elements along K are moved; -1 stands for a block of zeros.
+
+        None if a group would consist of blocks of several groups.
+        """
+        per_group = max(1, self.length // unit)
+        places = np.pad(index, (0, -len(index) % per_group), constant_values=-1).reshape(-1, per_group)
+        sources = np.where(places < 0, -1, places // per_group)
+        sources = np.where(sources < 0, sources.max(1, keepdims=True), sources)
+        if self.length % unit or (sources != sources[:, :1]).any():
+            return None
+        taken = np.maximum(sources[:, 0], 0)
+        return replace(self, a=self.a[taken], b=self.b[taken])
+
     def group_of(self, chain: NDArray[np.intp], k: int) -> int:
-        """Return the group of a chain; k is that of its instruction.
+        """Return the index of the group that contains a chain; `k` is the K of the chain's instruction.
 
         Raises
         ------
@@ -67,7 +81,7 @@ class GroupScales:
         total = np.zeros((len(a), b.shape[1]))
         for group, start in enumerate(range(0, len(b), self.length)):
             part = slice(start, start + self.length)
-            if group < max(len(self.a), len(self.b)):  # past K, instructions are padded with zeros
+            if group < max(len(self.a), len(self.b)):  # Beyond the end of K, instructions are padded with zeros.
                 total += (a[:, part] @ b[part]) * self.a[group].astype(np.float64) * self.b[group]
         return total
 
@@ -102,7 +116,7 @@ def group_scales_of(
     k: int,
     span: int = 0,
 ) -> tuple[GroupScales | None, Epilogue]:
-    """Return the group scales that a caller gives, None if there are none, and the epilogue without them.
+    """Return the group scales given by the caller, or None, and the epilogue without these scales.
 
     The scales of the epilogue are group scales if they have their shapes, for groups of 128 or of `span` elements, and
     do not broadcast to the product.
@@ -146,7 +160,7 @@ def group_scales_of(
 
 
 def _are_groups(a: NDArray, b: NDArray, shape: tuple[int, int], k: int, span: int) -> bool:
-    """Return whether scales of an epilogue have the shapes of group scales only."""
+    """Return whether the scales of an epilogue can only be group scales, judged by their shapes."""
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != len(b) or len(b) == 1:
         return False
     try:
@@ -157,7 +171,7 @@ def _are_groups(a: NDArray, b: NDArray, shape: tuple[int, int], k: int, span: in
 
 
 def _length(k: int, groups: int, span: int) -> int:
-    """Return the elements of a group along K."""
+    """Return the length of a group, in elements along K."""
     for length in (span, *_LENGTHS):
         if length and -(-k // length) == groups:
             return length
@@ -167,7 +181,7 @@ def _length(k: int, groups: int, span: int) -> int:
 
 
 def _spread(name: str, scales: NDArray[np.float32], lines: int, noun: str) -> NDArray[np.float32]:
-    """Return scales of every row of A or column of B, shape (lines, groups), or of all of them, shape (1, groups)."""
+    """Return scales of every row of A or column of B, shape (lines, groups), or one set for all, shape (1, groups)."""
     if len(scales) in (1, lines):
         return scales
     if len(scales) != -(-lines // _BLOCK):
@@ -179,7 +193,7 @@ def _spread(name: str, scales: NDArray[np.float32], lines: int, noun: str) -> ND
 
 
 def grouped_way(way: Way, groups: GroupScales | None) -> Way:
-    """Return a way with the default arithmetic of group scales, and with one chain per group, where it names none."""
+    """Return a way of summation in which missing attributes for group scales have their defaults."""
     if groups is None:
         return way
     promote = way.promote or max(1, groups.length // way.parsed.k)
@@ -187,7 +201,7 @@ def grouped_way(way: Way, groups: GroupScales | None) -> Way:
 
 
 def check_groups(way: Way, groups: GroupScales | None, instructions: int) -> None:
-    """Check that a way has the arithmetic for group scales, and chains that end with each group.
+    """Check that a way of summation has arithmetic for group scales, and that a chain ends with each group.
 
     Raises
     ------
@@ -202,6 +216,6 @@ def check_groups(way: Way, groups: GroupScales | None, instructions: int) -> Non
         raise OperandError("the way does not scale groups: it takes no group scales")
     if way.parsed.d.is_integer:
         raise OperandError(f"group scales are for float sums, not those of {way.instruction}")
-    for of_slice in way.slices(instructions):
-        for chain in of_slice:
+    for slice_chains in way.slices(instructions):
+        for chain in slice_chains:
             groups.group_of(chain, way.parsed.k)

@@ -20,12 +20,11 @@ from ..tensors.compressed import Compressed
 from .block_scales import BlockScales, block_scales_of
 from .candidates import Expressions, candidates
 from .choice import fastest, formats_of, instructions_alike, instructions_for
-from .diagnosis import Diagnosis
+from .diagnosis import Diagnosis, Miss
 from .epilogue import RESULTS, SCALE_ORDERS, Epilogue, result_dtype
 from .fault_probe import Problem
-from .faults_rounding import rounded_otherwise
+from .faults_operands import rounded_otherwise
 from .matrices import as_array, as_factor, loses_bits, typed_codes
-from .misses import Miss
 from .options import all_chosen, along_m, epilogue_of, format_of, grouped, oriented
 from .search import Found, Operands, Search, searched
 from .setting import Setting
@@ -34,9 +33,9 @@ from .ways import CONVERSIONS, Way
 
 __all__ = ["Identification", "identify"]
 
-#: Fields of a miss in a record, besides its way.
+#: Fields of the nearest miss in a record, besides its way of summation.
 _OF_MISS = ("differing", "row", "column", "wanted", "got")
-#: Ways of the same bits by construction that are printed.
+#: Number of printed ways of summation that have the same bits by construction.
 _SHOWN_ALIKE = 3
 #: Conversions of A and B to tf32, likely ones first.
 _CONVERSIONS = (
@@ -44,36 +43,36 @@ _CONVERSIONS = (
 )  # fmt: skip
 #: Formats that kernels on small tiles widen to f16 in registers, which is exact.
 _WIDENED = {"e4m3", "e5m2"}
-#: Conversions are not tried if their median error against float64 exceeds the least one by more than this factor. In an
-#: f32 result the error of a wrong conversion is a thousand times that of summation.
+#: A conversion is tried only if its median error against float64 is at most this multiple of the least error. In an f32
+#: result the error of a wrong conversion is a thousand times that of summation.
 _MOST_ERROR = 16
 
 
 @dataclass(frozen=True)
 class Identification:
-    """Result of a search."""
+    """Result of a search for the way of summation of a product."""
 
-    exact: bool  #: Whether a way gives every bit
-    way: Way | None  #: The first way that gives every bit
-    #: Outputs that were compared with `way`, or with the nearest way if none is exact.
+    exact: bool  #: Whether a way of summation gives every bit of the result
+    way: Way | None  #: The first way of summation that gives every bit
+    #: Number of outputs that were compared with `way`, or with the nearest way of summation if none is exact.
     compared: int
-    #: The nearest way with other results. If a way is exact, it shows how many outputs distinguish the two. None if all
-    #: other ways that were tried have equal results.
+    #: The nearest way of summation with other results; its count is the number of outputs that distinguish it from an
+    #: exact way. None if all other ways that were tried have equal results.
     nearest: Miss | None
-    equal: tuple[Way, ...]  #: Ways with other sums that give the same bits for these operands
-    #: If no way is exact: a way whose slices explain every output if each output may add them in its own order, as
-    #: atomic additions do. Its results are not deterministic, so it is never exact.
+    equal: tuple[Way, ...]  #: Other ways of summation that give the same bits for these operands
+    #: If no way of summation is exact: a way that explains every output if each output may add its slices in an order
+    #: of its own, as atomic additions do. It is never exact, since its results are not deterministic.
     possible: Way | None
-    tried: int  #: Number of ways that were tried
-    #: Other ways with the bits of `way` by construction, for all operands, and other instructions that have the bits of
-    #: its instruction.
+    tried: int  #: Number of ways of summation that were tried
+    #: Other ways of summation with the bits of `way` for all operands, and other instructions with the bits of its
+    #: instruction.
     alike: tuple[Way, ...] = ()
     instructions_alike: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  #: Sentences on how the operands were read and converted
-    diagnosis: Diagnosis | None = None  #: If no way is exact: what went wrong
+    diagnosis: Diagnosis | None = None  #: If no way of summation is exact: the diagnosis of the result
 
     def record(self) -> dict[str, Any]:
-        """Return the result as JSON values, without the operands of the first output that differs."""
+        """Return the search result as JSON values, without the operands of the first output that differs."""
         near = self.nearest
         return {
             "exact": self.exact,
@@ -231,7 +230,7 @@ def identify(
     epilogue, _ = oriented(plain, shape, epilogue, None)
     wanted = wanted.T if operands.swapped else wanted
     operands.scale(scales, groups)
-    operands.of(plain)  # checks the shapes of block scales
+    operands.of(plain)  # This call checks the shapes of block scales.
     computes = with_numerics(fastest(backend, arch), numerics, plain.parsed if instruction else None, arch)
     search = Search(operands, np.ascontiguousarray(wanted), computes, arch, epilogue)
     if workers is not None and (not is_integer(workers) or workers < 1):
@@ -239,8 +238,8 @@ def identify(
     conversions, notes = _conversions(search, plain, left, right, families[0][0])
     known = {} if promote is None else {"promote": promote}
     variants = [
-        {**known, "convert_a": of_a, "convert_b": of_b, "scale_order": order}
-        for (of_a, of_b), order in product(conversions, SCALE_ORDERS if both_scales else SCALE_ORDERS[:1])
+        {**known, "convert_a": convert_a, "convert_b": convert_b, "scale_order": order}
+        for (convert_a, convert_b), order in product(conversions, SCALE_ORDERS if both_scales else SCALE_ORDERS[:1])
     ]
     group, own, i = groups.length if groups else 0, families, families[0][0]
     if not (instruction or scales) and isinstance(left, np.ndarray) and {i.a.name, i.b.name} <= _WIDENED:
@@ -266,18 +265,18 @@ def identify(
 
 
 def _setting(operands: Operands, i: Instruction, epilogue: Epilogue, computes: Backend) -> Setting:
-    """Return operands in the formats of an instruction as a fault can change them."""
+    """Return the operands in the formats of an instruction, in the form that faults change."""
     a, b, scales, groups = operands.unconverted(i)
     return Setting(
         a=a.codes, nibbles=a.nibbles, k=a.k, granularity=i.granularity, b=b, scales=scales, groups=groups,
-        epilogue=epilogue, computes=computes,
+        epilogue=epilogue, computes=computes, swapped=operands.swapped,
     )  # fmt: skip
 
 
 def _families(
     fmt: str | None, instruction: str | None, arch: str, dense: bool, scales: BlockScales | None, k: int
 ) -> list[tuple[Instruction, ...]]:
-    """Return the instructions to try: the only one, or sparse ones and dense ones.
+    """Return the instructions to try: the named one, or the sparse and the dense ones of a format.
 
     For integers, whose sums are exact, dense instructions are tried only in place of sparse ones.
     """
@@ -297,7 +296,7 @@ def _families(
 def _conversions(
     search: Search, plain: Way, left: NDArray | Compressed, right: NDArray, i: Instruction
 ) -> tuple[Sequence[tuple[str, str]], tuple[str, ...]]:
-    """Return the conversions of A and B to tf32 to try, likely ones first, and notes on them."""
+    """Return the conversions of A and B to tf32 to try, likely ones first, and sentences on these conversions."""
     inexact = [
         name
         for name, value in (("A", left), ("B", right))
@@ -317,13 +316,13 @@ def _conversions(
     )
 
 
-def _conversion_text(of_a: str, of_b: str) -> str:
-    words = [f"{one}.tf32" if one else "truncation by the instruction" for one in (of_a, of_b)]
+def _conversion_text(convert_a: str, convert_b: str) -> str:
+    words = [f"{one}.tf32" if one else "truncation by the instruction" for one in (convert_a, convert_b)]
     return words[0] if words[0] == words[1] else f"{words[0]} of A with {words[1]} of B"
 
 
 def _result_codes(y: NDArray, result: str) -> NDArray:
-    """Return the codes of a result."""
+    """Return the codes of a given result."""
     own, container = result_dtype(result), CONTAINERS[FORMATS[result].bits]
     raw = y.dtype.kind in "iuV" and y.dtype.type.__module__ != "ml_dtypes" and y.dtype.itemsize == own.itemsize
     if not (y.dtype == own or raw) or y.ndim not in (1, 2) or not y.size:
@@ -335,7 +334,7 @@ def _result_codes(y: NDArray, result: str) -> NDArray:
 
 
 def _identification(found: Found, outputs: int, notes: tuple[str, ...], is_arch: bool) -> Identification:
-    """Return the result of a search, in the orientation of `y`."""
+    """Return the result of a search, with rows and columns as in `y`."""
     near, way = found.nearest, found.way
     if near is not None and near.way.swapped:
         near = replace(near, row=near.column, column=near.row)

@@ -1,4 +1,4 @@
-"""Index maps that faults of kernels have: sets of rows or columns, and which index is read in place of another.
+"""Wrong index maps of kernels: sets of rows or columns, and the index that is read in place of each index.
 
 A map is an array `index`: place p holds what belongs to ``index[p]``.
 """
@@ -10,17 +10,17 @@ from math import log2
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Outputs", "describe_map", "describe_set", "named_maps", "sources"]
+__all__ = ["Outputs", "describe_map", "describe_set", "listed", "named_maps", "sources"]
 
 Index = NDArray[np.intp]
-#: Powers of two: rows of an atom, a warp, a warpgroup, a CTA tile.
+#: Powers of two that occur as sizes in kernels: rows of an atom, a warp, a warpgroup, a CTA tile.
 _POWERS = tuple(1 << power for power in range(10))
-#: Places or runs that a text lists before it stops.
+#: Largest number of indices or runs of indices that a text lists.
 _LISTED = 6
 
 
 def named_maps(count: int, *, powers: Sequence[int] = _POWERS) -> Iterator[tuple[str, Index]]:
-    """Yield maps of `count` indices with a short description, without the identity and without repetition."""
+    """Yield maps of `count` indices with short descriptions, without the identity and without duplicates."""
     every = np.arange(count)
     seen = {every.tobytes()}
 
@@ -54,7 +54,7 @@ def named_maps(count: int, *, powers: Sequence[int] = _POWERS) -> Iterator[tuple
 
 
 def describe_map(index: Index, noun: str) -> tuple[str, float]:
-    """Return a map in words, and the bits of the parameters that it has.
+    """Return a map of rows or columns as text, and the bits of its free parameters.
 
     Parameters
     ----------
@@ -79,23 +79,25 @@ def describe_map(index: Index, noun: str) -> tuple[str, float]:
             continue
         order = blocks[:, 0] // size
         moved = np.flatnonzero(order != np.arange(len(order)))
-        pairs = ", ".join(f"{place} holds {order[place]}" for place in moved[:_LISTED])
-        more = "" if len(moved) <= _LISTED else f", and {len(moved) - _LISTED} more"
-        return f"blocks of {size} {noun} are in another order: block {pairs}{more}", len(moved) * log2(count // size)
-    pairs = ", ".join(f"{place} holds {index[place]}" for place in changed[:_LISTED])
-    more = "" if len(changed) <= _LISTED else f", and {len(changed) - _LISTED} more"
-    return f"{noun} are in another order: {pairs}{more}", bits
+        pairs = listed([f"{place} holds {order[place]}" for place in moved])
+        return f"blocks of {size} {noun} are in another order: block {pairs}", len(moved) * log2(count // size)
+    return f"{noun} are in another order: {listed([f'{place} holds {index[place]}' for place in changed])}", bits
+
+
+def listed(items: Sequence[str], most: int = _LISTED) -> str:
+    """Return the first items with commas between them, and the number of further items."""
+    return ", ".join(items[:most]) + (f", and {len(items) - most} more" if len(items) > most else "")
 
 
 def _moved(where: str, noun: str, text: str) -> str:
-    """Return a named map of the lines `where` as a sentence."""
+    """Return a sentence that states how the rows or columns `where` are moved."""
     if text.startswith(("reversed", "transposed")):
         return f"{where} are {text}"
     return f"{where} are moved: {noun[:-1]} p holds {noun[:-1]} {text}"
 
 
 def describe_set(places: Index, count: int, noun: str) -> tuple[str, float]:
-    """Return a set of indices below `count` in words, and the bits that select it."""
+    """Return a set of indices below `count` as text, and the bits that select the set."""
     if len(places) == count:
         return f"all {count} {noun}", 0.0
     if not len(places):
@@ -109,38 +111,36 @@ def describe_set(places: Index, count: int, noun: str) -> tuple[str, float]:
             expected = np.flatnonzero(np.isin(np.arange(count) % period, inside))
             if np.array_equal(expected, places) and len(runs) > 2:
                 return f"{noun} p with p mod {period} in {_runs(inside)}", period + 4.0
-    text = ", ".join(str(low) if low == high else f"{low} to {high}" for low, high in runs[:_LISTED])
-    more = "" if len(runs) <= _LISTED else f" and {len(runs) - _LISTED} more runs"
-    return f"{noun} {text}{more}", bits
+    return f"{noun} {listed([str(low) if low == high else f'{low} to {high}' for low, high in runs])}", bits
 
 
 def _runs(places: Index) -> str:
     runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs[:_LISTED])
+    return listed([str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs])
 
 
-#: Largest distance of two rows of numbers that count as the same, relative to their length.
+#: Two rows of numbers count as near if their distance is at most this fraction of their length.
 _SAME = 1 / 32
-#: Rows that are tried before all are compared.
+#: Number of rows that are compared first. All rows are compared only if most of these have a near row.
 _FIRST = 16
-#: Elements of the table of distances between all rows.
+#: Largest number of distances between rows that are computed.
 _MOST_DISTANCES = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """Outputs as codes and as numbers."""
+    """Outputs of a product, as codes and as float64 numbers."""
 
     codes: NDArray
     values: NDArray[np.float64]
 
     def map(self, change: Callable[[NDArray], NDArray]) -> "Outputs":
-        """Return other outputs, or the same ones in another order."""
+        """Return the outputs after a function is applied to their codes and their numbers."""
         return Outputs(np.ascontiguousarray(change(self.codes)), np.ascontiguousarray(change(self.values)))
 
 
 def sources(present: Outputs, wanted: Outputs) -> Index:
-    """Return for each row of `wanted` an equal row of `present`, or a near one; -1 if there is none.
+    """Return for each row of `wanted` the index of an equal or a near row of `present`; -1 if there is none.
 
     The own index is preferred. Rows that are near are equal but for the rounding of another way of summation.
     """

@@ -49,24 +49,24 @@ FILLING = 0b0100
 
 @dataclass(frozen=True, eq=False)
 class Sparse:
-    """The left operand as codes."""
+    """The left operand of a product as codes, with its metadata if it is sparse."""
 
-    #: Stored elements as uint8, uint16 or uint32, shape (M, stored K); all elements of a dense matrix.
+    #: Codes of stored elements as uint8, uint16 or uint32, shape (M, stored K); a dense matrix stores all elements.
     codes: NDArray
-    nibbles: NDArray[np.uint8] | None  #: Metadata, shape (M, chunks); None for a dense matrix
+    nibbles: NDArray[np.uint8] | None  #: Metadata nibbles, shape (M, chunks); None for a dense matrix
     k: int  #: Logical columns, K
 
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """Both operands as an instruction takes them, padded with zeros to whole instructions along K."""
+    """Both operands of a product in the form of an instruction, padded with zeros along K to whole instructions."""
 
     instruction: Instruction
-    #: Codes in containers, shapes (M, stored K) and (K, N).
+    #: Codes of A and B in containers, shapes (M, stored K) and (K, N).
     a: NDArray
     b: NDArray
     nibbles: NDArray[np.uint8] | None  #: Metadata nibbles, shape (M, chunks)
-    #: Block scales, shapes (M, scales) and (N, scales).
+    #: Block scales of A and B, shapes (M, scales) and (N, scales).
     scale_a: NDArray[np.uint8] | None = None
     scale_b: NDArray[np.uint8] | None = None
     groups: GroupScales | None = None  #: Group scales
@@ -119,7 +119,7 @@ class Factors:
         return replace(self, a=self.a[:, order], b=self.b[order])
 
     def take(self, rows: slice | NDArray, columns: slice | NDArray) -> "Factors":
-        """Return the operands of some rows and columns of the product."""
+        """Return the operands for some rows and columns of the product."""
 
         def of(array: NDArray | None, where: slice | NDArray) -> NDArray | None:
             return None if array is None else array[where]
@@ -146,7 +146,7 @@ def as_array(name: str, value: Any) -> NDArray:
 
 
 def as_factor(name: str, value: Any, *, transposed: bool = False) -> NDArray | Compressed:
-    """Return a factor as an array, see :func:`as_array`; return compressed matrices unchanged.
+    """Return a factor as an array, see :func:`as_array`; compressed matrices are returned unchanged.
 
     Parameters
     ----------
@@ -182,11 +182,11 @@ def typed_codes(array: NDArray, name: str) -> NDArray:
 
 
 def _codes(array: NDArray, fmt: Format) -> NDArray | None:
-    """Return an array if it holds codes; None if it holds numbers."""
+    """Return the codes of an array; None if the array holds numbers."""
     size = CONTAINERS[fmt.container_bits if fmt.container_bits in (16, 32) else 8].itemsize
     if array.dtype.name in FORMAT_OF and FORMAT_OF[array.dtype.name] == fmt.name:
         is_code = True
-    elif fmt.is_integer:  # a signed array holds numbers, an unsigned one codes
+    elif fmt.is_integer:  # A signed array holds numbers, an unsigned array holds codes.
         is_code = array.dtype == np.uint8
     else:
         is_code = array.dtype.kind in "iuV" and not _is_extension(array.dtype)
@@ -202,7 +202,7 @@ def _is_extension(dtype: np.dtype) -> bool:
 
 
 def _without_nan(name: str, codes: NDArray, fmt: Format, nan: str) -> NDArray:
-    """Apply the policy for NaN to codes."""
+    """Apply the policy for NaN to an array of codes."""
     if fmt.specials is Specials.NONE or nan == "keep":
         return codes
     magnitudes = codes & codes.dtype.type((1 << fmt.container_bits - 1) - 1)
@@ -213,7 +213,7 @@ def _without_nan(name: str, codes: NDArray, fmt: Format, nan: str) -> NDArray:
 
 
 def _replaced(name: str, array: NDArray, missing: NDArray[np.bool_], nan: str) -> NDArray:
-    """Replace every NaN by 0 or raise an error, depending on the policy."""
+    """Replace every NaN by 0 or raise an error, depending on the policy for NaN."""
     if not missing.any():
         return array
     if nan == "error":
@@ -223,7 +223,7 @@ def _replaced(name: str, array: NDArray, missing: NDArray[np.bool_], nan: str) -
 
 
 def _numbers(name: str, array: NDArray, fmt: Format, nan: str) -> NDArray:
-    """Return an array of numbers, checked."""
+    """Return an array of numbers after checking its type and range."""
     if _is_extension(array.dtype) or (array.dtype.kind == "f" and array.dtype.itemsize <= 8):
         array = _replaced(name, array, np.isnan(array), nan) if nan != "keep" else array
     elif array.dtype.kind not in "iu":
@@ -256,7 +256,7 @@ def check_matrix(name: str, array: NDArray, nan: str) -> None:
 
 
 def converted(value: Any, fmt: Format, conversion: str) -> Any:
-    """Return a factor whose f32 numbers are rounded to tf32, as a kernel does before the instruction.
+    """Return a factor whose f32 numbers are rounded to tf32, as some kernels do before the instruction.
 
     Parameters
     ----------
@@ -284,7 +284,7 @@ def converted(value: Any, fmt: Format, conversion: str) -> Any:
 
 
 def loses_bits(array: NDArray, fmt: Format) -> bool:
-    """Return whether a matrix of float32 or codes of 32 bits holds finite numbers that are not numbers of tf32."""
+    """Return whether a matrix of float32 or 32-bit codes has bits that tf32 drops."""
     codes = _codes(array, fmt) if fmt.name == "tf32" else None
     if codes is None:
         return False
@@ -375,7 +375,7 @@ def sparse_codes(
 
 
 def _magnitudes(codes: NDArray, fmt: Format) -> NDArray:
-    """Return integers with the same order as the magnitudes of the codes; 0 for a zero."""
+    """Return integers that sort like the magnitudes of the codes; a zero gives 0."""
     if fmt.is_integer:
         numbers = codes.astype(np.int64)
         return np.abs(numbers - ((numbers >> fmt.bits - 1 & fmt.signed) << fmt.bits)).astype(np.int32)
@@ -390,7 +390,7 @@ def factors(
     scales: tuple[NDArray[np.uint8], NDArray[np.uint8]] | None = None,
     groups: GroupScales | None = None,
 ) -> Factors:
-    """Return the operands of an instruction, padded along K.
+    """Return the operands of an instruction, padded with zeros along K to whole instructions.
 
     Parameters
     ----------
@@ -429,20 +429,20 @@ def factors(
         nibbles = np.full((len(a.codes), count * i.chunks), FILLING, np.uint8)
         nibbles[:, : a.nibbles.shape[1]] = a.nibbles
     right = np.ascontiguousarray(filled(b.T, count * i.k, i.b).T)
-    of_blocks = [
+    padded_scales = [
         np.pad(one, ((0, 0), (0, count * (i.scale_size or 0) - one.shape[1]))) for one in scales or ()
     ]  # padding elements are zero, so their scales do not matter
-    scale_a, scale_b = of_blocks or (None, None)
+    scale_a, scale_b = padded_scales or (None, None)
     return Factors(i, filled(a.codes, count * i.stored_k, i.a), right, nibbles, scale_a, scale_b, groups)
 
 
 def holds_codes(array: NDArray, fmt: Format) -> bool:
-    """Return whether an array holds codes that are not numbers of its own type."""
+    """Return whether an array holds codes of a format as integers or raw bytes."""
     return array.dtype.kind in "iuV" and not _is_extension(array.dtype) and _codes(array[:0], fmt) is not None
 
 
 def exact_values(array: NDArray, fmt: Format) -> NDArray[np.float64]:
-    """Return the numbers of a matrix as given: its elements, or the values of its codes."""
+    """Return the numbers of a matrix: its elements, or the values of its codes."""
     codes = _codes(array, fmt) if holds_codes(array, fmt) else None
     return in_float64(array) if codes is None else decode_codes(codes, fmt)
 

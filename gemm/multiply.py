@@ -158,7 +158,7 @@ def gemm(
 
 
 def _broadcast(left: NDArray | Compressed, right: NDArray | Compressed) -> tuple[int, ...]:
-    """Return the shape of the batch."""
+    """Return the shape of the batch of products."""
     shapes = [() if isinstance(array, Compressed) else array.shape[:-2] for array in (left, right)]
     for name, array in (("a", left), ("b", right)):
         if len(array.shape) < 2 or 0 in array.shape:
@@ -201,7 +201,7 @@ def _one(
     prune: bool,
     nan: str,
 ) -> NDArray:
-    """Return the codes of one product."""
+    """Return the codes of the result of one product."""
     i, (left, right, scales) = way.parsed, operands
     left, right = converted(left, i.a, way.convert_a), converted(right, i.b, way.convert_b)
     left, right, names = exchanged(way, left, right)

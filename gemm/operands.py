@@ -8,13 +8,15 @@ not integers.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import FileError, OperandError
+from ..errors import Error, FileError, OperandError
 from ..isa.formats import Format
 from ..isa.instructions import Instruction
+from ..isa.operands import MatrixOperands
 from ..tensors.blocks import Progress, row_blocks
 from ..tensors.checkpoints import Checkpoint
 from ..tensors.compressed import Compressed
@@ -25,6 +27,8 @@ from .epilogue import Epilogue
 from .group_scales import check_groups, grouped_way
 from .matrices import (
     Factors,
+    as_array,
+    as_factor,
     check_matrix,
     converted,
     dense_codes,
@@ -39,11 +43,11 @@ from .sources import Source
 from .sums import check_way
 from .ways import Way
 
-__all__ = ["Choices", "ProductRequest", "generate", "prepare"]
+__all__ = ["Choices", "ProductRequest", "generate", "output_operands", "prepare"]
 
 #: Quantisation recipe by format of block scales.
 _RECIPES = {"ue8m0": "mx", "ue4m3": "nvfp4"}
-#: Numpy type by result type. Result types without a numpy type are written as codes.
+#: Numpy type by type of results and accumulators. Results without a numpy type are written as codes.
 _TYPES = {"f32": np.float32, "f16": np.float16, "s32": np.int32, "s8": np.int8, "bf16": np.uint16}
 #: Files whose tensors can be memory-mapped.
 _MAPPED = (".npy", ".safetensors")
@@ -51,7 +55,7 @@ _MAPPED = (".npy", ".safetensors")
 
 @dataclass(frozen=True)
 class Choices:
-    """Options of the conversion of matrices to operands."""
+    """Options for the conversion of matrices to operands of an instruction."""
 
     prune: bool = False  #: Whether to prune A to its largest magnitudes; otherwise A must be sparse
     producer: str = "pytorch"  #: Software whose metadata is used for chunks with few non-zeros
@@ -66,8 +70,8 @@ class ProductRequest:
     #: The matrices; `b` may be a vector.
     a: Source
     b: Source
-    choices: Choices = field(default_factory=Choices)  #: Options of the conversion to operands
-    rows: int | None = None  #: Number of first rows of A to use; None for all
+    choices: Choices = field(default_factory=Choices)  #: Options for the conversion to operands
+    rows: int | None = None  #: Number of rows of A to use, from the first; None for all
     #: Options of the product, as in :class:`~sptc.gemm.product.Problem`.
     backends: tuple[str, ...] = ("golden",)
     dense: bool = False
@@ -127,11 +131,13 @@ def prepare(folder: Path, request: ProductRequest, progress: Progress | None = N
         A matrix cannot be read, or the operands cannot be written.
     """
     way, i, choices = request.way, request.way.parsed, request.choices
-    of_a, of_b = request.a.read(), request.b.read()
-    all_rows = len(of_a if isinstance(of_a, np.ndarray) else of_a.compressed.stored)
-    of_a = _first(of_a, request.rows)
-    vector = isinstance(of_b, np.ndarray) and of_b.ndim == 1
-    left, right, names = exchanged(way, of_a, of_b.reshape(-1, 1) if isinstance(of_b, np.ndarray) and vector else of_b)
+    given_a, given_b = request.a.read(), request.b.read()
+    all_rows = len(given_a if isinstance(given_a, np.ndarray) else given_a.compressed.stored)
+    given_a = _first(given_a, request.rows)
+    vector = isinstance(given_b, np.ndarray) and given_b.ndim == 1
+    left, right, names = exchanged(
+        way, given_a, given_b.reshape(-1, 1) if isinstance(given_b, np.ndarray) and vector else given_b
+    )
     for name, one in zip(names, (left, right), strict=True):
         if isinstance(one, np.ndarray):
             check_matrix(name, one, choices.nan)
@@ -159,8 +165,8 @@ def prepare(folder: Path, request: ProductRequest, progress: Progress | None = N
         if request.dense:
             _save_dense(folder, left, right, names, i, choices)
         save_added(folder, epilogue, start)
-        a = _given(folder / "given_a.npy", request.a, of_a, i.b if way.swapped else i.a)
-        b = _given(folder / "given_b.npy", request.b, of_b, i.a if way.swapped else i.b)
+        a = _given(folder / "given_a.npy", request.a, given_a, i.b if way.swapped else i.a)
+        b = _given(folder / "given_b.npy", request.b, given_b, i.a if way.swapped else i.b)
         size = (m,) if vector else (m, n)
         np.lib.format.open_memmap(folder / "d.npy", "w+", _TYPES.get(way.result, np.uint8), size).flush()
     except OSError as error:
@@ -185,7 +191,7 @@ def prepare(folder: Path, request: ProductRequest, progress: Progress | None = N
 
 
 def _first(factor: NDArray | Checkpoint, rows: int | None) -> NDArray | Checkpoint:
-    """Return the first `rows` rows."""
+    """Return the first `rows` rows of a factor; all rows if `rows` is None."""
     if isinstance(factor, np.ndarray):
         return factor[:rows]
     compressed, quantised = factor.compressed, factor.quantised
@@ -197,7 +203,7 @@ def _first(factor: NDArray | Checkpoint, rows: int | None) -> NDArray | Checkpoi
 
 
 def _given(path: Path, source: Source, factor: NDArray | Checkpoint, fmt: Format) -> Source:
-    """Return a source from which the given matrix can be mapped, or a copy of it; expand a compressed matrix."""
+    """Return a file from which a given matrix can be memory-mapped. Other matrices are copied and expanded first."""
     if isinstance(factor, np.ndarray):
         if Path(source.path).suffix in _MAPPED:
             return source
@@ -228,10 +234,12 @@ def _operands(
     """
     if given_scales:
         elements = left if isinstance(left, np.ndarray) else left.compressed
-        of_a = sparse_codes(names[0], elements, i, prune=choices.prune, nan=choices.nan, producer=choices.producer)
-        return factors(of_a, dense_codes(names[1], right, i.b, choices.nan), i, given_scales), 1.0
+        left_codes = sparse_codes(
+            names[0], elements, i, prune=choices.prune, nan=choices.nan, producer=choices.producer
+        )
+        return factors(left_codes, dense_codes(names[1], right, i.b, choices.nan), i, given_scales), 1.0
     sparse: NDArray | Compressed
-    scales, scale, of_columns, scale_b = None, 1.0, None, 1.0
+    scales, scale, scales_b, scale_b = None, 1.0, None, 1.0
     if isinstance(left, np.ndarray):
         sparse = left
     else:
@@ -248,13 +256,13 @@ def _operands(
         scale *= own
         sparse = codes if isinstance(sparse, np.ndarray) else replace(sparse, stored=codes)
     if _takes_scales(right, i.b, i):
-        codes, scale_b, of_columns = _quantised(right.T, i.b, i, choices.nan, i.span, progress)
+        codes, scale_b, scales_b = _quantised(right.T, i.b, i, choices.nan, i.span, progress)
         right = codes.T
-    of_a = sparse_codes(
+    left_codes = sparse_codes(
         names[0], sparse, i, prune=choices.prune, nan=choices.nan, producer=choices.producer, progress=progress
     )
-    of_blocks = None if scales is None or of_columns is None else (scales, of_columns)
-    dense_factors = factors(replace(of_a, k=k), dense_codes(names[1], right, i.b, choices.nan), i, of_blocks)
+    block_scales = None if scales is None or scales_b is None else (scales, scales_b)
+    dense_factors = factors(replace(left_codes, k=k), dense_codes(names[1], right, i.b, choices.nan), i, block_scales)
     return dense_factors, scale * scale_b
 
 
@@ -272,7 +280,7 @@ def _save_dense(
 
 
 def _held(left: Checkpoint, i: Instruction) -> tuple[Compressed, float, NDArray[np.uint8] | None]:
-    """Return a compressed matrix, its scale and block scales; convert it to numbers if the instruction's differ."""
+    """Return a compressed matrix, its scale and block scales; as numbers if its formats are not the instruction's."""
     quantised, block = left.quantised, i.span and i.span * i.stored_k // i.k
     if quantised is None:
         return left.compressed, 1.0, None
@@ -282,7 +290,7 @@ def _held(left: Checkpoint, i: Instruction) -> tuple[Compressed, float, NDArray[
 
 
 def _takes_scales(array: NDArray, fmt: Format, i: Instruction) -> bool:
-    """Return whether numbers get scales: with block scales, or if an integer format cannot hold them."""
+    """Return whether numbers need scales: for block scales, or because an integer format cannot hold them."""
     if i.scale_size:
         return True
     if not fmt.is_integer or array.dtype.kind in "iu" or array.ndim != 2:
@@ -298,18 +306,86 @@ def _takes_scales(array: NDArray, fmt: Format, i: Instruction) -> bool:
 def _quantised(
     values: NDArray, fmt: Format, i: Instruction, nan: str, block: int | None, progress: Progress | None
 ) -> tuple[NDArray, float, NDArray[np.uint8] | None]:
-    """Return codes, the scale of the matrix, and block scales."""
+    """Return the codes of quantised numbers, the scale of the matrix, and block scales."""
     recipe = _RECIPES[i.scale_format.name] if i.scale_format else "plain"
     quantised = quantise(_numbers(values, fmt), fmt, recipe=recipe, nan=nan, block=block, progress=progress)
     return quantised.codes, quantised.tensor_scale or 1.0, quantised.scales
 
 
 def _numbers(array: NDArray, fmt: Format) -> NDArray:
-    """Return the values of codes, and numbers unchanged."""
+    """Return the values of an array of codes; an array of numbers is returned unchanged."""
     return exact_values(array, fmt) if holds_codes(array, fmt) else array
 
 
 def _filled(matrix: NDArray, multiple: int) -> NDArray:
-    """Pad a matrix with columns of zeros to a multiple."""
+    """Pad a matrix with columns of zeros until a number divides its width."""
     missing = -matrix.shape[1] % multiple
     return np.pad(matrix, ((0, 0), (0, missing))) if missing else matrix
+
+
+def output_operands(
+    i: Instruction,
+    matrices: tuple[Any, Any, Any],
+    row: int,
+    column: int,
+    *,
+    transpose_b: bool = False,
+    prune: bool = False,
+) -> MatrixOperands:
+    """Return one row of A, one column of B and one element of C, padded along K to whole instructions.
+
+    Parameters
+    ----------
+    i : Instruction
+        The instruction, without block scales.
+    matrices : tuple
+        A (M x K), B (K x N) and C (M x N) or None, with numbers or codes as for :func:`sptc.gemm`.
+    row, column : int
+        Place of the output.
+    transpose_b : bool
+        B has the shape N x K.
+    prune : bool
+        Keep the largest magnitudes of a sparse A. Otherwise A must be sparse.
+
+    Raises
+    ------
+    OperandError, InstructionError
+        A matrix cannot be an operand, the output does not exist, or the instruction has block scales.
+    """
+    first, second, third = matrices
+    a = as_factor("a", first)
+    b = as_array("b", second).T if transpose_b else as_array("b", second)
+    if isinstance(a, np.ndarray):
+        check_matrix("a", a, "keep")
+    check_matrix("b", b, "keep")
+    for name, number, count in (("row", row, a.shape[0]), ("column", column, b.shape[1])):
+        if not number < count:
+            raise OperandError(f"{name} must be 0 to {count - 1}, as the matrices have it, not {number}")
+    rows = slice(row, row + 1)
+    one = a[rows] if isinstance(a, np.ndarray) else a
+    try:
+        stored = sparse_codes("a", one, i, prune=prune, nan="keep")
+    except Error as error:
+        raise OperandError(f"row {row} of a, taken alone: {error}") from None
+    right = dense_codes("b", np.ascontiguousarray(b[:, column : column + 1]), i.b, "keep")
+    operands = factors(stored, right, i)
+    if not isinstance(a, np.ndarray):
+        operands = operands.take(rows, slice(None))
+    c = np.zeros((1, 1), _TYPES[i.c.name]) if third is None else _accumulator(third, i.c, (row, column))
+    nibbles = None if operands.nibbles is None else operands.nibbles[None]
+    return MatrixOperands(operands.a[None], operands.b[None], c.view(f"<u{c.itemsize}")[None], nibbles)
+
+
+def _accumulator(value: Any, fmt: Format, place: tuple[int, int]) -> NDArray:
+    """Return one element of C in the type of the accumulator, shape (1, 1)."""
+    c, (row, column) = as_array("c", value), place
+    check_matrix("c", c, "keep")
+    if row >= c.shape[0] or column >= c.shape[1]:
+        raise OperandError(f"c is {c.shape[0]} x {c.shape[1]} and has no element at row {row}, column {column}")
+    if fmt.is_integer != np.issubdtype(c.dtype, np.integer):
+        raise OperandError(f"c must hold {'integers' if fmt.is_integer else 'floats'}, not {c.dtype}")
+    element = c[row : row + 1, column : column + 1]
+    converted = element.astype(_TYPES[fmt.name])
+    if fmt.is_integer and (converted != element).any():
+        raise OperandError(f"c holds {element.item()} at row {row}, column {column}, beyond 32 bits")
+    return converted

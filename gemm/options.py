@@ -34,7 +34,7 @@ __all__ = [
     "way_of",
 ]
 
-#: Formats that instructions multiply with each other.
+#: Sets of formats that one instruction can multiply with each other.
 _MIXED = ({"e4m3", "e5m2", "e3m2", "e2m3", "e2m1"}, {"s4", "u4"})
 _WORDS = {field.name: field.default for field in fields(Way)}
 
@@ -48,7 +48,7 @@ def chosen(
     accumulate: str | None = None,
     scales: str | None = None,
 ) -> Instruction:
-    """Return the instruction that a caller names, or the default for a format.
+    """Return the instruction that the caller names, or the default instruction for a format.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def chosen(
 def all_chosen(
     fmt: str | None, instruction: str | None, arch: str, dense: bool, scales: BlockScales | None, k: int
 ) -> tuple[Instruction, ...]:
-    """Return the one instruction that a caller names, or all of a format that give different bits.
+    """Return the instruction that the caller names, or all instructions of a format that differ in their bits.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def way_of(
     scales: str | None = None,
     result: str | None = None,
 ) -> Way:
-    """Return the way that a caller describes.
+    """Return the way of summation that the caller describes.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def way_of(
 
 
 def read_way(path: Path) -> Way:
-    """Read a way from the output of ``sptc identify --json``: the whole output, or the way alone.
+    """Read a way of summation from the output of ``sptc identify --json``, or from a file with the way alone.
 
     Raises
     ------
@@ -174,13 +174,13 @@ def read_way(path: Path) -> Way:
 
 
 def format_of(left: NDArray | Compressed, right: NDArray | Compressed) -> str | None:
-    """Return the format that the element types of the factors imply, None if they imply none.
+    """Return the format that the element types of both factors imply; None if they imply no format.
 
     Two formats that instructions multiply with each other are returned with a comma between them. Otherwise it is the
     first format: numbers of other types are rounded to it.
     """
     names = [own_format(array.stored if isinstance(array, Compressed) else array) for array in (left, right)]
-    # uint8 also holds codes of every narrow format
+    # A uint8 array may hold numbers of u8, or codes of any narrow format.
     known = [name for name in dict.fromkeys(names) if name and name != "u8"]
     if len(known) == 2 and any({*known} <= mixed for mixed in _MIXED):
         return ",".join(known)
@@ -196,7 +196,7 @@ def grouped(
     k: int,
     start: NDArray | None = None,
 ) -> tuple[GroupScales | None, Epilogue]:
-    """Return the group scales that a caller gives, and the epilogue without them.
+    """Return the group scales given by the caller, and the epilogue without these scales.
 
     Parameters
     ----------
@@ -257,14 +257,14 @@ def epilogue_of(
 
 
 def along_m(addend: NDArray) -> NDArray:
-    """Return an addend of a product with a vector, whose only axis is M, as a column."""
+    """Return an addend of a matrix-vector product, whose only axis is M, as a column."""
     return addend[:, None] if addend.ndim == 1 else addend
 
 
 def oriented(
     way: Way, shape: tuple[int, int], epilogue: Epilogue, start: NDArray | None
 ) -> tuple[Epilogue, NDArray | None]:
-    """Return epilogue and accumulator in the orientation of a way's sums: transposed if the factors are exchanged.
+    """Return epilogue and accumulator, transposed if the way of summation exchanges the factors.
 
     Parameters
     ----------
@@ -297,7 +297,7 @@ def oriented(
 
 
 def exchanged(way: Way, left: Any, right: Any) -> tuple[Any, NDArray, tuple[str, str]]:
-    """Return the sparse and the dense factor in the orientation of a way, and their names.
+    """Return the sparse factor and the dense factor, exchanged if the way of summation says so, and their names.
 
     Raises
     ------
@@ -306,7 +306,7 @@ def exchanged(way: Way, left: Any, right: Any) -> tuple[Any, NDArray, tuple[str,
     """
     names = ("a", "b")
     if way.swapped:
-        # A compressed matrix is compressed along K, whichever factor it is: only arrays are transposed.
+        # A compressed matrix is always compressed along K. Only arrays are transposed.
         left, right = (one.T if isinstance(one, np.ndarray) else one for one in (right, left))
         names = ("b", "a")
     if not isinstance(right, np.ndarray):

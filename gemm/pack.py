@@ -125,12 +125,12 @@ def pack(
     if selected is not None:
         fields["e"], fields["selector"] = metadata_to_registers(i, selected, selector), selector
     if i.family == "mma":
-        of_scales = {name: scale and scales_to_registers(i, name, *scale) for name, scale in scales.items()}
+        scale_registers = {name: scale and scales_to_registers(i, name, *scale) for name, scale in scales.items()}
         fields |= {
             "b": matrices_to_registers(right, b_fragment(i)),
             "c": matrices_to_registers(codes, accumulator_fragment(i)),
         }
-        return fields | {name: scale for name, scale in of_scales.items() if scale}
+        return fields | {name: scale for name, scale in scale_registers.items() if scale}
     shared = {"b": right.swapaxes(-1, -2)} | ({"a": stored} if a_from == "shared" else {})
     return fields | {"d": matrices_to_registers(codes, accumulator_fragment(i))} | to_shared_memory(i, shared, swizzle)
 

@@ -1,4 +1,4 @@
-"""Probe: factors on which ways of summation differ most, so that few outputs of a kernel identify its way."""
+"""Factors (a probe) for which ways of summation differ most, so that few outputs of a kernel identify its way."""
 
 from dataclasses import dataclass
 from itertools import combinations, islice
@@ -23,7 +23,7 @@ from .ways import Way
 
 __all__ = ["Probe", "probe", "write_probe"]
 
-#: Number of ways that are compared, and rows and columns of the outputs on which they are compared.
+#: Number of ways of summation that are compared, and rows and columns of the compared outputs.
 _WAYS, _ROWS, _COLUMNS = 40, 8, 32
 #: Distributions of the matrices: the range of exponents around zero, and whether the second half of K cancels the
 #: first, so that mainly rounding errors remain.
@@ -35,16 +35,16 @@ _TYPES = {"f16": "float16", "tf32": "float32", "s8": "int8"}
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """Factors, and their power to distinguish ways."""
+    """Factors of a probe, and counts of the ways of summation that they distinguish."""
 
-    #: Codes of shape (M, K) and (K, N); A is structured-sparse.
+    #: Codes of the factors, shapes (M, K) and (K, N); A is structured-sparse.
     a: NDArray
     b: NDArray
-    dtype: str  #: Numpy type of the numbers, or the type of codes if numpy has none for the format
-    #: Number of ways that were compared, and of their distinct results.
+    dtype: str  #: Numpy type of the factors, or an unsigned type of codes if numpy has no type for the format
+    #: Number of ways of summation that were compared, and number of their distinct results.
     ways: int
     different: int
-    #: Number of outputs that differ between the two most similar ways with distinct results.
+    #: Number of outputs that differ between the two ways of summation with the most similar distinct results.
     least: int
     outputs: int  #: Number of outputs that were compared
 
@@ -63,7 +63,7 @@ def probe(
     arch: str = "sm_90",
     seed: int = 0,
 ) -> Probe:
-    """Draw factors from several distributions and return those that distinguish most ways.
+    """Draw factors from several distributions and return those that distinguish the most ways of summation.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def probe(
 def _drawn(
     rng: np.random.Generator, shape: tuple[int, int, int], i: Instruction, spread: int, cancels: bool
 ) -> tuple[NDArray, NDArray]:
-    """Return codes of a structured-sparse and a dense matrix."""
+    """Return the codes of a random structured-sparse matrix and of a random dense matrix."""
     rows, columns, k = shape
     assert i.granularity
     width = i.granularity.logical

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..api.backends import Backend, backend, with_numerics
+from ..infra.figures import picture
 from ..isa.formats import FORMATS
 from ..isa.instructions import Instruction
 from ..isa.numerics import numerics
@@ -36,6 +37,7 @@ __all__ = [
     "compute_block",
     "dense_instruction",
     "instruction_count",
+    "plot_errors",
     "save_added",
     "save_factors",
 ]
@@ -52,6 +54,12 @@ ARRAYS = (
 BLOCK_ROWS, BLOCK_COLUMNS = 128, 512
 #: Powers of ten by which relative errors are counted, from less than 10**-12 to more than 10**4.
 DECADES = np.arange(-12, 5)
+#: Reference of each kind of errors, as labels of a histogram.
+_REFERENCES = {
+    "arithmetic": "operands as computed with",
+    "whole": "A and B as given",
+    "dense": "A and B as given, A dense",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,15 +73,15 @@ class Problem:
     #: Sources of the matrices as given, without compression.
     a: Source
     b: Source
-    scale: float  #: Scale factor of the sums: the product of the scales of both matrices
-    backends: tuple[str, ...]  #: Back ends, which must agree. The first one gives the result.
+    scale: float  #: Scale factor of the sums: the product of the scale of A and the scale of B
+    backends: tuple[str, ...]  #: Names of the back ends, whose results must agree. The result is that of the first one.
     dense: bool  #: Whether to multiply the unpruned A with the dense instruction too, to compare errors
     #: Factors of the epilogue: alpha and beta.
     alpha: float = 1.0
     beta: float = 1.0
     relu: bool = False
     group_length: int = 0  #: Length of a group with group scales, in elements along K; 0 without group scales
-    block_scaled: bool = False  #: `a` and `b` are elements of given block scales, not products of both
+    block_scaled: bool = False  #: Whether `a` and `b` are elements without their block scales
     #: Changes of the numerics of each instruction, as :meth:`~sptc.isa.numerics.Numerics.replace` takes them.
     numerics: dict[str, int] = field(default_factory=dict)
 
@@ -90,18 +98,18 @@ class Problem:
         return (n, self.all_rows) if self.way.swapped else (self.all_rows, n)
 
     def added(self) -> tuple[Epilogue, NDArray | None]:
-        """Return the epilogue, and the codes of the first accumulator."""
+        """Return the epilogue, and the codes of the initial accumulator."""
         arrays = {name: self.array(f"epilogue_{name}") for name in _ADDED}
         epilogue = Epilogue(alpha=self.alpha, beta=self.beta, relu=self.relu, **arrays)
         return oriented(self.way, (self.all_rows, self.shape[1]), epilogue, self.array("start"))
 
     def array(self, name: str) -> NDArray | None:
-        """Return a memory-mapped array of the folder; None if there is none."""
+        """Return a memory-mapped array of the folder; None if the array does not exist."""
         path = Path(self.folder) / f"{name}.npy"
         return _mapped(str(path)) if path.exists() else None
 
     def factors(self, i: Instruction, kind: str = "") -> Factors:
-        """Return the memory-mapped operands of an instruction; `kind` is ``dense_`` for the dense one."""
+        """Return the memory-mapped operands of an instruction; `kind` is ``dense_`` for the dense instruction."""
         a, b, nibbles, scale_a, scale_b = (self.array(f"{kind}{name}") for name in _OPERANDS)
         assert a is not None
         assert b is not None
@@ -131,7 +139,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Errors:
-    """Errors of results against a product in float64."""
+    """Errors of results, compared with a product in float64."""
 
     #: Largest magnitude and sum of the magnitudes of the finite errors.
     largest: float
@@ -144,7 +152,7 @@ class Errors:
 
     @classmethod
     def of(cls, values: NDArray[np.float64], reference: NDArray[np.float64]) -> "Errors":
-        """Compare values with a reference."""
+        """Return the errors of values against a reference."""
         finite = np.isfinite(values) & np.isfinite(reference)
         magnitude = np.abs(reference[finite])
         error = np.abs(values[finite] - reference[finite])
@@ -177,7 +185,7 @@ class Block:
     index: int
     outputs: int  #: Number of outputs in the block
     mismatches: int  #: Outputs of other back ends that differ from those of the first one
-    #: First mismatch: back end, row, column, its code, and the code of the first back end.
+    #: First mismatch: name of the back end, row, column, code of this back end, code of the first back end.
     first: tuple[str, int, int, int, int] | None
     #: ``arithmetic``: errors against the product of the quantised and pruned operands. ``whole``: errors against the
     #: product of the matrices as given. ``dense``: errors of the dense instruction against the same product.
@@ -208,7 +216,7 @@ def save_factors(folder: Path, found: Factors, kind: str = "") -> None:
 
 
 def save_added(folder: Path, epilogue: Epilogue, start: NDArray | None) -> None:
-    """Write the arrays of the epilogue and of the first accumulator into a folder."""
+    """Write the arrays of the epilogue and the initial accumulator into a folder."""
     for name in _ADDED:
         if (array := getattr(epilogue, name)) is not None:
             np.save(folder / f"epilogue_{name}.npy", array)
@@ -217,7 +225,7 @@ def save_added(folder: Path, epilogue: Epilogue, start: NDArray | None) -> None:
 
 
 def dense_instruction(i: Instruction) -> Instruction:
-    """Return the dense instruction with as many products as a sparse one."""
+    """Return the dense instruction that computes as many products as a sparse instruction."""
     return replace(i, sparse="", k=i.stored_k)
 
 
@@ -234,7 +242,7 @@ def instruction_count(problem: Problem) -> int:
 
 
 def compute_block(problem: Problem, index: int) -> Block:
-    """Compute a block, write it into the result, and compare it.
+    """Compute a block, write it into the result file, and compare back ends and errors.
 
     Parameters
     ----------
@@ -283,7 +291,7 @@ def _mapped(path: str) -> NDArray:
 
 
 def _errors(problem: Problem, factors: Factors, d: NDArray, part: tuple[slice, slice]) -> dict[str, Errors]:
-    """Compare a block with the same expression in float64; without an epilogue, in the units of A and B."""
+    """Compare a block with a float64 computation of the same expression, and return the errors."""
     way, i, (rows, columns) = problem.way, problem.way.parsed, part
     epilogue, start = problem.added()
     is_sum = epilogue.is_empty and start is None
@@ -324,3 +332,33 @@ def _given(problem: Problem, rows: slice, columns: slice) -> NDArray[np.float64]
         exact = problem.factors(i).take(rows, columns).times_block_scales(*exact)
     groups = problem.groups()
     return exact[0] @ exact[1] if groups is None else groups.take(rows, columns).product(*exact)
+
+
+def plot_errors(errors: Mapping[str, Errors], path: Path) -> None:
+    """Draw a histogram of relative errors: the share of outputs per decade.
+
+    Parameters
+    ----------
+    errors : mapping of str to Errors
+        Errors by reference, with the names of :class:`~sptc.gemm.product.Block`.
+    path : Path
+        SVG file to write.
+
+    Raises
+    ------
+    BackendError
+        matplotlib is not installed.
+    FileError
+        The file cannot be written.
+    """
+    places = np.arange(len(DECADES) + 2)
+    labels = ["exact", "less", *map(str, DECADES)]
+    width = 0.8 / len(errors)
+    with picture(path, 9, 4) as axes:
+        for number, (name, reference) in enumerate(errors.items()):
+            shares = 100 * np.array(reference.counts) / max(1, sum(reference.counts))
+            axes.bar(places + (number - (len(errors) - 1) / 2) * width, shares, width, label=_REFERENCES[name])
+        axes.set_xticks(places, labels)
+        axes.set_xlabel("relative error, at least 10 to the power of")
+        axes.set_ylabel("outputs [%]")
+        axes.legend(title="against float64, of", frameon=False)

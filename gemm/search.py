@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from functools import partial, reduce
+from itertools import chain, combinations, islice
 from typing import Any
 
 import numpy as np
@@ -18,34 +19,35 @@ from ..tensors.encode import decode_codes
 from ..tensors.sparsify import expand
 from .block_scales import BlockScales
 from .candidates import Expressions, any_order, candidates, streams
-from .diagnosis import Diagnosis, diagnosis_of
+from .diagnosis import Diagnosis, Miss, Output, diagnosis_of
 from .epilogue import Epilogue
 from .fault_probe import Problem, is_gross
 from .group_scales import GroupScales
 from .matrices import Factors, Sparse, converted, dense_codes, exact_product, factors, sparse_codes
-from .misses import Miss, Output
-from .possible import possible
-from .sums import Chains, Place, blocks, stored, sums
+from .sums import Chains, Place, added, blocks, slices, stored, sums
 from .ways import Way
 
 __all__ = ["Found", "Operands", "Search", "searched"]
 
-#: Multiplications in the sample on which candidates are tried, and its largest numbers of rows and columns.
+#: Largest number of multiplications in the sample on which candidates are tried, and of its rows and columns.
 _SAMPLE, _SAMPLE_ROWS, _SAMPLE_COLUMNS = 1 << 23, 64, 128
-#: Rows and columns of the part of the sample on which candidates are tried first, and number of first candidates that
-#: are tried on the whole sample in any case, so that a nearest way is known.
+#: Rows and columns of the part of the sample on which candidates are tried first, and number of candidates that are
+#: tried on the whole sample in any case, so that a nearest way of summation is known.
 _GLANCE_ROWS, _GLANCE_COLUMNS, _WHOLLY = 8, 16, 32
-#: Ways that are compared on all outputs to find the next best or the nearest, and further ways that are tried on the
-#: sample for this.
+#: Number of ways of summation that are compared on all outputs to find the next best or the nearest, and number of
+#: further ones that are tried on the sample for this.
 _RIVALS, _TRIED_BESIDE = 4, 400
-#: Ways that are tried before the search for faults, if results differ by more than ways do.
+#: Number of ways of summation that are tried before the search for faults, if results differ by more than roundings.
 _BEFORE_FAULTS = 40
-#: Multiplications above which a product is large: only one rival is then compared on all outputs.
+#: Number of multiplications above which a product is large. Only one next best way of summation is then compared on all
+#: outputs.
 _LARGE = 1 << 33
+#: Outputs per batch when all orders of adding the slices are tried.
+_ORDERED_OUTPUTS = 2048
 
 
 class Operands:
-    """Factors of a product, converted to the operands of each instruction when it is first tried.
+    """Factors of a product. They are converted to the operands of an instruction when it is first tried.
 
     Parameters
     ----------
@@ -76,7 +78,7 @@ class Operands:
         self._scales: BlockScales | None = None
         self._groups: GroupScales | None = None
         self.shape, self.k = (left.shape[0], right.shape[1]), len(right)
-        self.swapped = False  #: whether B is the sparse factor
+        self.swapped = False  #: Whether B is the sparse factor.
         try:
             self._sparse_of(first, "")
         except SparsityError as error:
@@ -114,12 +116,12 @@ class Operands:
     def unconverted(
         self, i: Instruction
     ) -> tuple[Sparse, NDArray, tuple[NDArray[np.uint8], NDArray[np.uint8]] | None, GroupScales | None]:
-        """Return both factors in the formats of an instruction, without conversion, block scales and group scales."""
+        """Return both factors in the formats of an instruction, not rounded to tf32, and all scales."""
         scales = self._scales.checked(i, self.shape, self.k, swapped=self.swapped) if self._scales else None
         return self._sparse_of(i, ""), self._dense_of(i, ""), scales, self._groups
 
     def of(self, way: Way) -> Factors:
-        """Return the operands of a way's instruction."""
+        """Return the operands of the instruction of a way of summation."""
         name = way.operands
         if name not in self._factors:
             i, conversions = way.parsed, (way.convert_a, way.convert_b)
@@ -131,12 +133,12 @@ class Operands:
 
 
 class Search:
-    """State of a search: operands by instruction, the given result, and the differences of the ways tried."""
+    """State of a search: operands by instruction, the given result, and the differences of each way of summation."""
 
     def __init__(self, operands: Operands, wanted: NDArray, computes: Backend, arch: str, epilogue: Epilogue) -> None:
         self._operands, self.wanted = operands, wanted
         self._computes, self._arch, self._epilogue = computes, arch, epilogue
-        #: Cached chains: of the sample, of its first part, and of a small product, by operands.
+        #: Cached chains of the sample, of its first part, and of a small product.
         self._kept: dict[tuple[int, str, str, str, int], Chains] = {}
         self._last: tuple[Way, int, NDArray] | None = None
         self._counts: dict[str, int] = {}
@@ -152,7 +154,7 @@ class Search:
         self.tried = 0
 
     def of(self, way: Way) -> Factors:
-        """Return the operands of an instruction of a way, for the sample."""
+        """Return the operands of the instruction of a way of summation, for the sample."""
         return self._operands.of(way)
 
     def instructions(self, instruction: str) -> int:
@@ -162,7 +164,7 @@ class Search:
         return self._counts[instruction]
 
     def chains(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> Chains:
-        """Return the chains of some outputs. Those of the sample are cached, and those of a small product."""
+        """Return the chains of some outputs. Chains of the sample and of small products are cached."""
         size = self.wanted[rows][:, columns].size
         if not isinstance(rows, np.ndarray) and size != self.wanted.size:
             return self._chains(way, rows, columns)
@@ -176,7 +178,7 @@ class Search:
         return Chains(self.of(way).take(rows, columns), self._arch, self._computes, place=place)
 
     def _sums(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> NDArray:
-        """Return the sums of some outputs; reuse the previous way's sums if only the order of the scales differs."""
+        """Return the sums of some outputs. The previous sums are reused if only the order of the scales differs."""
         plain, size = replace(way, scale_order="a then b"), self.wanted[rows][:, columns].size
         if not isinstance(rows, np.ndarray):
             return sums(way, self.chains(way, rows, columns))
@@ -185,12 +187,12 @@ class Search:
         return self._last[2]
 
     def codes(self, way: Way, rows: slice | NDArray, columns: slice | NDArray) -> NDArray:
-        """Return the codes of some outputs by a way."""
-        of_block = self._epilogue.take(self.wanted.shape, rows, columns)
-        return stored(way, of_block, self._sums(way, rows, columns))
+        """Return the codes of some outputs by a way of summation."""
+        epilogue = self._epilogue.take(self.wanted.shape, rows, columns)
+        return stored(way, epilogue, self._sums(way, rows, columns))
 
     def sample(self, way: Way) -> int:
-        """Count the outputs of the sample that differ by a way. A way that is far off is not recorded."""
+        """Count the sample outputs that differ by a way of summation. One that is far off is not recorded."""
         if way not in self.counts:
             self.tried += 1
             if self.tried > _WHOLLY and (far := self._glance(way)):
@@ -202,13 +204,13 @@ class Search:
         return int((self.codes(way, rows, columns) != self.wanted[rows][:, columns]).sum())
 
     def _glance(self, way: Way) -> int:
-        """Count the differing outputs in a small part of the sample; return 0 unless more than half differ."""
+        """Count the differing outputs in a small part of the sample; return 0 unless more than half of them differ."""
         rows, columns = self._few
         far = self._differing(way, rows, columns)
         return far if 2 * far > len(rows) * len(columns) else 0
 
     def error(self, way: Way) -> float:
-        """Return the median error of the sample against the product in float64 with a way's operands."""
+        """Return the median error of the sample against a float64 product of the operands of a way of summation."""
         exact = exact_product(self.of(way).take(self._rows, self._columns))
         exact = self._epilogue.take(self.wanted.shape, self._rows, self._columns).exactly(exact)
         values = decode_codes(np.ascontiguousarray(self.wanted[self._rows][:, self._columns]), FORMATS[way.result])
@@ -218,7 +220,7 @@ class Search:
         return float(np.median(errors[finite])) if finite.any() else 0.0
 
     def nearest_ways(self) -> list[Way]:
-        """Return the ways tried: the nearest first if some give many outputs, else in the order of the search."""
+        """Return the tried ways of summation: the nearest first if some come near, else in the order of the search."""
         least, outputs = min(self.counts.values()), len(self._rows) * len(self._columns)
         return sorted(self.counts, key=self.counts.__getitem__) if least < 0.8 * outputs else [*self.counts]
 
@@ -227,11 +229,11 @@ class Search:
         return blocks(self.wanted.shape, way.chains(self.wanted.shape, self.of(way).count))
 
     def equals(self, way: Way) -> bool:
-        """Return whether a way gives every output."""
+        """Return whether a way of summation gives every output."""
         return all(np.array_equal(self.codes(way, *part), self.wanted[part]) for part in self.parts(way))
 
     def miss(self, way: Way) -> Miss | None:
-        """Compare every output of a way; None if all are equal."""
+        """Compare every output of a way of summation with the result; None if all are equal."""
         total, first = 0, None
         for rows, columns in self.parts(way):
             computed, expected = self.codes(way, rows, columns), self.wanted[rows, columns]
@@ -245,23 +247,66 @@ class Search:
 
     def _output(self, way: Way, row: int, column: int) -> Output:
         """Return one output with its operands, in the orientation in which it is computed."""
-        shape, of_all = self.wanted.shape, self.of(way)
-        tiles, ways = way.of_tiles(shape, of_all.count)
+        shape, all_factors = self.wanted.shape, self.of(way)
+        tiles, ways = way.of_tiles(shape, all_factors.count)
         dealing = way.stream_k
-        of_tile = tiles[row // dealing.rows, column // dealing.columns] if dealing else 0
+        tile_way = tiles[row // dealing.rows, column // dealing.columns] if dealing else 0
         place = slice(row, row + 1), slice(column, column + 1)
-        return Output(ways[of_tile], of_all.take(*place), self._epilogue.take(shape, *place))
+        return Output(ways[tile_way], all_factors.take(*place), self._epilogue.take(shape, *place))
 
     def is_possible(self, way: Way) -> bool:
-        """Return whether some order of adding the slices explains each output."""
+        """Return whether some order of adding the slices of K explains each output."""
 
         def some(rows: slice | NDArray, columns: slice | NDArray) -> bool:
             expected = self.wanted[rows][:, columns]
-            of_block = self._epilogue.take(self.wanted.shape, rows, columns)
-            return possible(way, self.chains(way, rows, columns), of_block, expected)
+            epilogue = self._epilogue.take(self.wanted.shape, rows, columns)
+            parts = slices(way, self.chains(way, rows, columns))
+            in_order = stored(way, epilogue, reduce(partial(added, way), parts))
+            places = np.argwhere(in_order != expected)  # Outputs that differ if the slices are added in order.
+            for start in range(0, len(places), _ORDERED_OUTPUTS):
+                where = tuple(places[start : start + _ORDERED_OUTPUTS].T)
+                every = _every_sum(way, [part[where] for part in parts])
+                codes = stored(way, epilogue.mapped(partial(_of, expected.shape, where)), every)
+                if not ((codes == expected[where][:, None]) & ~np.isnan(every)).any(1).all():
+                    return False
+            return True
 
         samples = (self._few, (self._rows, self._columns))
         return all(some(*place) for place in samples) and all(some(*part) for part in self.parts(way))
+
+
+def _of(shape: tuple[int, ...], where: tuple[NDArray, ...], array: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.broadcast_to(array, shape)[where][:, None]
+
+
+def _every_sum(way: Way, parts: list[NDArray]) -> NDArray:
+    """Return the distinct sums of slices over all orders of addition, shape (outputs, sums), padded with NaN.
+
+    A set of slices has few distinct sums because of rounding. The sums of each set are therefore listed once, for all
+    orders that lead to them.
+    """
+    every = range(len(parts))
+    sums: dict[tuple[int, ...], NDArray] = {(number,): parts[number][:, None] for number in every}
+    for size in range(2, len(parts) + 1):
+        sums = {
+            chosen: _distinct(
+                np.concatenate([added(way, sums[_without(chosen, last)], parts[last][:, None]) for last in chosen], 1)
+            )
+            for chosen in combinations(every, size)
+        }
+    return sums[tuple(every)]
+
+
+def _without(chosen: tuple[int, ...], last: int) -> tuple[int, ...]:
+    return tuple(number for number in chosen if number != last)
+
+
+def _distinct(values: NDArray) -> NDArray:
+    """Return the distinct values of each row, padded with NaN."""
+    ordered = np.sort(values, axis=1)
+    ordered[:, 1:][ordered[:, 1:] == ordered[:, :-1]] = np.nan
+    ordered = np.sort(ordered, axis=1)
+    return ordered[:, : max(1, int((~np.isnan(ordered)).sum(1).max()))]
 
 
 @dataclass(frozen=True)
@@ -286,7 +331,7 @@ def searched(
     group: int = 0,
     workers: int | None = None,
 ) -> Found:
-    """Try the candidates until one gives every output; then find the next best, or the nearest way and a fault.
+    """Try ways of summation until one gives every output; then find the next best, or the nearest and a fault.
 
     Parameters
     ----------
@@ -331,7 +376,7 @@ def searched(
 
 
 def _nearest(search: Search, found: Way | None) -> tuple[Miss | None, tuple[Way, ...]]:
-    """Compare the best ways of the sample on all outputs; return the nearest that differs, and the equal ones."""
+    """Compare the best ways of summation on all outputs; return the nearest that differs, and the equal ones."""
     near = sorted((way for way in search.counts if way != found), key=lambda way: search.counts[way])
     misses, equal = [], []
     most = _RIVALS if search.size < _LARGE else 1

@@ -1,4 +1,4 @@
-"""What a fault of a kernel can change: the operands of a product, its epilogue, and how results are stored."""
+"""The setting of a product, which faults of kernels change: its operands, its epilogue, and the storing of results."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -19,25 +19,27 @@ from .ways import Way
 
 __all__ = ["Fault", "Finish", "Grid", "Setting"]
 
-#: Stores float32 or int32 results in the type of a way and returns the codes.
+#: Function that converts float32 or int32 results to the result type of a way of summation and returns codes.
 Finish = Callable[[NDArray, Way], NDArray]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Setting:
-    """Operands of a product in the orientation in which it is computed, and all that follows its sums."""
+    """Operands and epilogue of a product, in the orientation in which the product is computed."""
 
     a: NDArray  #: Codes of A, shape (M, stored K)
     nibbles: NDArray[np.uint8] | None  #: Metadata, shape (M, chunks); None for a dense A
-    k: int  #: Logical columns of A
+    k: int  #: Number of logical columns of A
     granularity: Granularity | None = None  #: Sparsity pattern of A; None for a dense A
     b: NDArray  #: Codes of B, shape (K, N)
     scales: tuple[NDArray[np.uint8], NDArray[np.uint8]] | None  #: Block scales, shapes (M, blocks) and (N, blocks)
     groups: GroupScales | None = None  #: Group scales
     epilogue: Epilogue
     computes: Backend  #: Back end that computes the sums
-    finish: Finish | None = None  #: Storing of results (default: as the way says)
-    start: NDArray | None = None  #: Accumulator of the first chain as codes, shape (M, N) (default: zero)
+    finish: Finish | None = None  #: Function that stores results (default: rounding by the way of summation)
+    start: NDArray | None = None  #: Codes of the initial accumulator, shape (M, N) (default: zero)
+    swapped: bool = False  #: The left operand is B of the caller. Epilogue and group scales keep the caller's names.
+    is_cleared: bool = True  #: Whether the accumulator is cleared after each promotion
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -55,17 +57,17 @@ class Setting:
         return self.scales is not None or self.groups is not None
 
     def factors(self, way: Way) -> Factors:
-        """Return the operands of a way. A dense instruction takes A with its zeros."""
+        """Return the operands for a way of summation. For a dense instruction, A is expanded with its zeros."""
         i, a, nibbles = way.parsed, self.a, self.nibbles
         if nibbles is not None and i.granularity is None:
             a, nibbles = self.with_zeros(a), None
-        of_a, of_b = (way.convert_b, way.convert_a) if way.swapped else (way.convert_a, way.convert_b)
-        left, right = converted(a, i.a, of_a), converted(self.b, i.b, of_b)
+        convert_left, convert_right = (way.convert_b, way.convert_a) if way.swapped else (way.convert_a, way.convert_b)
+        left, right = converted(a, i.a, convert_left), converted(self.b, i.b, convert_right)
         both = factors(Sparse(left, nibbles, self.k), right, i, self.scales, self.groups)
         return both.interleaved(way.interleave)
 
     def with_zeros(self, stored: NDArray) -> NDArray:
-        """Return a matrix with its zeros from its stored elements and the metadata."""
+        """Return a matrix with zeros, expanded from its stored elements by the metadata."""
         if self.nibbles is None or self.granularity is None:
             return stored
         a = np.zeros((len(stored), self.k), stored.dtype)
@@ -73,7 +75,7 @@ class Setting:
         return a
 
     def take(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> "Setting":
-        """Return the setting of some rows and columns of the product."""
+        """Return the setting for some rows and columns of the product."""
         return replace(
             self,
             a=self.a[rows],
@@ -86,19 +88,19 @@ class Setting:
         )
 
     def codes(self, way: Way) -> NDArray:
-        """Return the codes of the whole product by a way."""
+        """Return the codes of the whole product by a way of summation."""
         every, shape = self.factors(way), self.shape
         result = np.empty(shape, CONTAINERS[FORMATS[way.result].bits])
         for rows, columns in blocks(shape, way.chains(shape, every.count)):
             start = None if self.start is None else self.start[rows, columns]
             place = Place.of(rows, columns, shape)
-            chains = Chains(every.take(rows, columns), way.arch, self.computes, start, place)
+            chains = Chains(every.take(rows, columns), way.arch, self.computes, start, place, self.is_cleared)
             values = self.epilogue.take(shape, rows, columns).apply(sums(way, chains), way.scale_order)
             result[rows, columns] = self.stored(values, way)
         return result
 
     def stored(self, values: NDArray, way: Way) -> NDArray:
-        """Return the codes of results."""
+        """Return the codes of results as they are stored."""
         return self.finish(values, way) if self.finish else to_codes(values, way.result, way.rounding)
 
     def in_blocks(self, unit: int) -> "Setting":
@@ -119,15 +121,15 @@ class Setting:
         )
 
     def with_blocks(self, unit: int, index: Mapping[str, NDArray[np.intp]]) -> "Setting":
-        """Return the setting with blocks of `unit` columns along K taken from other places.
+        """Return a setting in which blocks of `unit` columns along K are taken from other places.
 
         Parameters
         ----------
         unit : int
             Logical columns of a block, a multiple of a chunk.
         index : mapping of ndarray of intp
-            For ``a`` (stored elements), ``nibbles``, ``b`` and ``scales``: the block that stands in each place; -1 for
-            a block of zeros. Operands that are not named stay as they are.
+            For ``a`` (stored elements), ``nibbles``, ``b``, ``scales`` and ``groups``: the block that each place gets;
+            -1 for a block of zeros. Operands that are not named stay as they are.
         """
         whole = self.in_blocks(unit)
         changed: dict[str, object] = {}
@@ -135,6 +137,8 @@ class Setting:
             if name == "scales":
                 if whole.scales:
                     changed[name] = tuple(_blocks(part, whole.k, unit, where) for part in whole.scales)
+            elif name == "groups":
+                changed[name] = whole.groups and whole.groups.with_blocks(unit, where)
             elif name == "b":
                 changed[name] = np.ascontiguousarray(_blocks(whole.b.T, whole.k, unit, where).T)
             elif (array := getattr(whole, name)) is not None:
@@ -145,7 +149,7 @@ class Setting:
 
 
 def _blocks(array: NDArray, k: int, unit: int, index: NDArray[np.intp]) -> NDArray:
-    """Return the blocks of each row in another order; `array` has any number of columns for `k` columns of A."""
+    """Return an array with the blocks of each row in another order; `k` columns of A correspond to one row."""
     count, width = k // unit, array.shape[1] * unit // k
     if not width or width * count != array.shape[1]:
         return array
@@ -155,7 +159,7 @@ def _blocks(array: NDArray, k: int, unit: int, index: NDArray[np.intp]) -> NDArr
 
 
 class Grid:
-    """Some outputs of a setting, by any way: the rows and columns of a probe."""
+    """A sample of the outputs of a product, some rows and columns, computed by any way of summation."""
 
     def __init__(self, setting: Setting, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> None:
         self._place = Place(rows, columns, setting.shape)
@@ -163,14 +167,16 @@ class Grid:
         self._chains: dict[tuple[str, str, str, int], Chains] = {}
 
     def values(self, way: Way) -> NDArray:
-        """Return the results, float32 or int32, before they are stored."""
+        """Return the results of the sample, float32 or int32, before they are stored."""
         name, setting = way.operands, self.setting
         if name not in self._chains:
-            self._chains[name] = Chains(setting.factors(way), way.arch, setting.computes, setting.start, self._place)
+            self._chains[name] = Chains(
+                setting.factors(way), way.arch, setting.computes, setting.start, self._place, setting.is_cleared
+            )
         return setting.epilogue.apply(sums(way, self._chains[name]), way.scale_order)
 
     def codes(self, way: Way) -> NDArray:
-        """Return the codes of the results."""
+        """Return the codes of the results of the sample."""
         return self.setting.stored(self.values(way), way)
 
 
@@ -179,7 +185,7 @@ class Fault:
     """A fault that a kernel may have."""
 
     kind: str  #: Kind of the fault, one of :data:`sptc.gemm.fault_probe.KINDS`
-    text: str  #: The fault in words, to follow "explained by: "
-    change: Callable[[Setting], Setting]  #: Returns the setting with the fault
+    text: str  #: Text that names the fault, to follow "explained by: "
+    change: Callable[[Setting], Setting]  #: Function that returns the setting with the fault
     types: Callable[[Way], Way] | None = None  #: Changes the way, for a type taken for another
     bits: float = 0.0  #: Bits of free parameters that were fitted to the result

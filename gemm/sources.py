@@ -16,7 +16,7 @@ from .tile_file import holds_tile, tile_matrix
 
 __all__ = ["Source", "read_factor"]
 
-#: Operand that an option reads from a file of a tile if the option names none.
+#: Operand that each option reads from a file with the operands of one instruction (default).
 _OPERANDS = {"--a-tensor": "a", "--b-tensor": "b", "--y-tensor": "y"}
 
 
@@ -31,7 +31,7 @@ class Source:
     option: str = "a name"  #: Option that names the tensor, for messages
 
     def read(self) -> NDArray | Checkpoint:
-        """Return the matrix, memory-mapped if the file format allows it; a compressed one stays compressed.
+        """Return the matrix, memory-mapped if the file format allows it; a compressed matrix stays compressed.
 
         Raises
         ------
@@ -43,7 +43,7 @@ class Source:
 
 
 def read_factor(path: Path, tensor: str | None = None, option: str = "a name") -> NDArray | Compressed:
-    """Read an array from a file, or a compressed matrix without block scales that ``sptc compress`` wrote.
+    """Read an array from a file, or a compressed matrix without block scales that was written by ``sptc compress``.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def read_factor(path: Path, tensor: str | None = None, option: str = "a name") -
 
 
 def _read(path: Path, tensor: str | None, option: str) -> NDArray | Checkpoint:
-    """Read an array with any number of axes, or a compressed matrix that ``sptc compress`` wrote."""
+    """Read an array with any number of axes, or a compressed matrix that was written by ``sptc compress``."""
     if path.suffix == ".npy" and tensor is None:
         array = read_array(path, "is no whole .npy file")
     else:

@@ -24,9 +24,10 @@ from ..isa.text import is_word_of
 
 __all__ = ["RASTERS", "STREAMED", "StreamK"]
 
-#: Output tiles that are streamed: all; those left after whole waves; or those and one more whole wave, if there is one.
+#: Output tiles that are streamed: all tiles; the tiles left after whole waves; or the tiles left and one whole wave
+#: more.
 STREAMED = ("all", "one wave", "two waves")
-#: Order in which output tiles are numbered: along the rows of the grid, or along its columns.
+#: Order in which output tiles are numbered: along the rows of the grid of tiles, or along its columns.
 RASTERS = ("row-major", "column-major")
 
 
@@ -41,12 +42,12 @@ class StreamK:
     tiles in the schedulers for sm_90.
     """
 
-    workers: int  #: Thread blocks, or clusters of them, that share the streamed tiles
+    workers: int  #: Number of thread blocks, or clusters of thread blocks, that share the streamed tiles
     #: Output tile size in elements; with exchanged factors, that of the transposed product.
     rows: int
     columns: int
     streamed: str = "all"  #: Output tiles that are streamed, one of :data:`STREAMED`
-    first: bool = True  #: Whether the first tiles are streamed, or else the last
+    first: bool = True  #: Whether the first output tiles are streamed, not the last
     raster: str = "row-major"  #: Numbering of output tiles, one of :data:`RASTERS`
     #: Minimum K tiles of a slice. A cut closer to the border of an output tile is moved to the border.
     least: int = 1
@@ -122,7 +123,7 @@ def _dealt(
     for tile in range(streamed):
         ends = edges[np.searchsorted(edges, tile * k_tiles, "right") : np.searchsorted(edges, (tile + 1) * k_tiles)]
         inner = [0, *(ends - tile * k_tiles).tolist(), k_tiles]
-        of_tile = tuple(after - before for before, after in pairwise(inner))
-        numbers[start + tile] = cuts.setdefault(of_tile, len(cuts))
+        tile_slices = tuple(after - before for before, after in pairwise(inner))
+        numbers[start + tile] = cuts.setdefault(tile_slices, len(cuts))
     tile_numbers = numbers.reshape(grid) if dealing.raster == "row-major" else numbers.reshape(grid[::-1]).T
     return tile_numbers, [*cuts]

@@ -1,4 +1,4 @@
-"""Products in a way of summation: chains of instructions on a back end, added under IEEE rules.
+"""Matrix products by a way of summation: chains of instructions on a back end, added under IEEE rules.
 
 Chains of equal length form the batch of one call, so that many short chains cost no more than one long chain. Outputs
 are computed block by block, which bounds the memory besides operands and result.
@@ -26,7 +26,7 @@ __all__ = ["Chains", "Place", "added", "blocks", "check_result", "check_way", "p
 
 #: Maximum number of chain results in memory, and maximum rows and columns of a block.
 _HELD, _ROWS, _COLUMNS = 1 << 24, 256, 512
-#: Bytes of chain results that are cached for other ways.
+#: Maximum number of bytes of chain results that are cached for other ways of summation.
 _KEPT_BYTES = 1 << 28
 
 _Chain = NDArray[np.intp]
@@ -47,12 +47,12 @@ class Place:
         return cls(np.arange(shape[0])[rows], np.arange(shape[1])[columns], shape)
 
     def take(self, rows: slice, columns: slice) -> "Place":
-        """Return the indices of some of these outputs."""
+        """Return the indices of some rows and columns of these outputs."""
         return Place(self.rows[rows], self.columns[columns], self.shape)
 
 
 class Chains:
-    """Computes the results of chains and caches them for other ways with the same chains.
+    """Computes the results of chains of instructions, and caches them for other ways of summation.
 
     Parameters
     ----------
@@ -66,12 +66,21 @@ class Chains:
         Accumulator of the first chain of the first slice (default: zero).
     place : Place, optional
         Place of the outputs in the product (default: they are the whole product).
+    is_cleared : bool
+        The accumulator is cleared before each chain of a slice. Otherwise a chain continues the chain before it, as in
+        a kernel with this fault.
     """
 
     def __init__(
-        self, factors: Factors, arch: str, computes: Backend, c: NDArray | None = None, place: Place | None = None
+        self,
+        factors: Factors,
+        arch: str,
+        computes: Backend,
+        c: NDArray | None = None,
+        place: Place | None = None,
+        is_cleared: bool = True,
     ) -> None:
-        self.factors, self._arch, self._computes, self._c = factors, arch, computes, c
+        self.factors, self._arch, self._computes, self._c, self._is_cleared = factors, arch, computes, c, is_cleared
         self.place = place or Place.of(slice(None), slice(None), factors.shape)
         self._kept: dict[bytes, NDArray] = {}
         self._bytes = 0
@@ -79,7 +88,7 @@ class Chains:
     def take(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> "Chains":
         """Return the chains of some of the outputs, as a separate product with an empty cache."""
         c = None if self._c is None else self._c[rows][:, columns]
-        return Chains(self.factors.take(rows, columns), self._arch, self._computes, c)
+        return Chains(self.factors.take(rows, columns), self._arch, self._computes, c, is_cleared=self._is_cleared)
 
     def results(self, chains: list[_Chain], first: bool = False) -> NDArray:
         """Return the results of chains, float32 or int32, shape (chains, M, N).
@@ -91,6 +100,10 @@ class Chains:
         first : bool
             The first chain begins from C.
         """
+        if not self._is_cleared:
+            chains = [np.concatenate(chains[: number + 1]) for number in range(len(chains))]
+            if first and self._c is not None:
+                raise OperandError("an accumulator that is not cleared cannot begin from C")
         names = [chain.tobytes() + bytes([first and number == 0]) for number, chain in enumerate(chains)]
         missing = [number for number, name in enumerate(names) if name not in self._kept]
         lengths = sorted({len(chains[number]) for number in missing})
@@ -98,7 +111,7 @@ class Chains:
         for length in lengths:
             alike = [number for number in missing if len(chains[number]) == length]
             result = self._computed([chains[number] for number in alike], first and alike[0] == 0)
-            results |= {names[number]: of_chain for number, of_chain in zip(alike, result, strict=True)}
+            results |= {names[number]: chain_result for number, chain_result in zip(alike, result, strict=True)}
         every = [results[name] if name in results else self._kept[name] for name in names]
         self._keep(results)
         return np.stack(every)
@@ -140,7 +153,7 @@ class Chains:
 
 
 def sums(way: Way, chains: Chains) -> NDArray:
-    """Return the sums of a way, float32 or int32, before any epilogue.
+    """Return the sums of a way of summation, float32 or int32, before the epilogue.
 
     Parameters
     ----------
@@ -153,8 +166,8 @@ def sums(way: Way, chains: Chains) -> NDArray:
         parts = slices(way, chains)
         return combine(parts, way.order, partial(added, way)) if len(parts) > 1 else parts[0]
     result: NDArray | None = None
-    for rows, columns, of_tiles in _tiled(way, chains):
-        block_sums = sums(of_tiles, chains.take(rows, columns))
+    for rows, columns, tile_way in _tiled(way, chains):
+        block_sums = sums(tile_way, chains.take(rows, columns))
         result = np.empty(chains.factors.shape, block_sums.dtype) if result is None else result
         result[np.ix_(rows, columns)] = block_sums
     assert result is not None
@@ -162,23 +175,23 @@ def sums(way: Way, chains: Chains) -> NDArray:
 
 
 def _tiled(way: Way, chains: Chains) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], Way]]:
-    """Yield rows and columns of outputs with a common way, and the way; equal tile rows are merged."""
+    """Yield the rows and columns of outputs that share a way of summation, and that way; equal tile rows are merged."""
     place, dealing = chains.place, way.stream_k
     assert dealing
     numbers, ways = way.of_tiles(place.shape, chains.factors.count)
     distinct, alike = np.unique(numbers[place.rows // dealing.rows], axis=0, return_inverse=True)
-    for which, of_row in enumerate(distinct):
-        rows, of_columns = np.flatnonzero(alike.ravel() == which), of_row[place.columns // dealing.columns]
-        for number in np.unique(of_columns):
-            yield rows, np.flatnonzero(of_columns == number), ways[number]
+    for which, row_ways in enumerate(distinct):
+        rows, column_ways = np.flatnonzero(alike.ravel() == which), row_ways[place.columns // dealing.columns]
+        for number in np.unique(column_ways):
+            yield rows, np.flatnonzero(column_ways == number), ways[number]
 
 
 def slices(way: Way, chains: Chains) -> list[NDArray]:
-    """Return the result of each slice of K, rounded as it is added. Not for stream-K."""
+    """Return the sum of each slice of K, rounded as it is added. Not for stream-K."""
     parts = []
-    for number, of_slice in enumerate(way.slices(chains.factors.count)):
-        results = chains.results(of_slice, first=number == 0)
-        add = partial(_scaled_sum, way, chains.factors, of_slice) if way.group_scaling else partial(reduce, _plus)
+    for number, slice_chains in enumerate(way.slices(chains.factors.count)):
+        results = chains.results(slice_chains, first=number == 0)
+        add = partial(_scaled_sum, way, chains.factors, slice_chains) if way.group_scaling else partial(reduce, _plus)
         parts.append(add(results))
     if len(parts) > 1:
         for name in (way.workspace, way.running):
@@ -187,7 +200,7 @@ def slices(way: Way, chains: Chains) -> list[NDArray]:
 
 
 def _scaled_sum(way: Way, factors: Factors, chains: list[_Chain], results: NDArray) -> NDArray:
-    """Add the results of the chains of a slice, each scaled by its group scales, to +0."""
+    """Multiply the result of each chain by its group scales and add it to the sum of the slice, which begins at +0."""
     assert factors.groups
     total = np.zeros(factors.shape, np.float32)
     for chain, result in zip(chains, results, strict=True):
@@ -215,7 +228,7 @@ def _plus(one: NDArray, other: NDArray) -> NDArray:
 
 
 def check_way(way: Way, instructions: int) -> None:
-    """Check that a way has one defined result and that K has enough instructions for it.
+    """Check that a way of summation has one defined result and that K has enough instructions for it.
 
     Raises
     ------
@@ -229,7 +242,7 @@ def check_way(way: Way, instructions: int) -> None:
 
 
 def check_result(way: Way) -> None:
-    """Check that the types of a way are compatible.
+    """Check that the types of a way of summation are compatible.
 
     Raises
     ------
@@ -265,7 +278,7 @@ def product(
     start: NDArray | None = None,
     place: Place | None = None,
 ) -> NDArray:
-    """Return a product, or some rows and columns of one.
+    """Return a product by a way of summation, or some rows and columns of the product.
 
     Parameters
     ----------

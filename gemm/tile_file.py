@@ -34,7 +34,7 @@ _ARGUMENTS = {
         *("disable_output_lane", "zero_column_mask"),
     ),
 }  # fmt: skip
-#: Arguments that are arrays, by family; the others are numbers.
+#: Arguments that are arrays, by instruction family; all other arguments are numbers.
 _ARRAYS = {
     "mma": ("a", "b", "c", "e", "D", "scale_a", "scale_b"),
     "wgmma": ("d", "a", "e", "smem", "D"),

@@ -228,18 +228,18 @@ def _of_tensor_memory(
     lead = common_batch({"tmem": memory.shape[:-3], "smem": octets.shape[:-2]})
     memory = np.broadcast_to(memory, (*lead, ctas, LANES, COLUMNS)).reshape(-1, ctas, LANES, COLUMNS)
     octets = np.broadcast_to(octets, (*lead, *octets.shape[-2:])).reshape(len(memory), ctas, -1)
-    plain = replace(descriptor, negate_a=False, negate_b=False)  # negation is not stored
-    of_ctas = gather(plain, placement, memory, octets)
+    plain = replace(descriptor, negate_a=False, negate_b=False)  # The negation of A or B is not stored.
+    gathered = gather(plain, placement, memory, octets)
 
     def together(codes: NDArray | None, rows: int) -> Any:
         return None if codes is None else codes.reshape(*lead, rows, -1)
 
     return Matrices(
         instruction=i,
-        stored=typed(out_of_containers(together(of_ctas.a, i.m), i, i.a), i.a),
-        nibbles=together(of_ctas.nibbles, i.m),
-        b=typed(out_of_containers(together(of_ctas.b[::ctas], i.k), i, i.b), i.b),
-        d=typed(together(of_ctas.c, i.m), i.d),
-        scale_a=together(of_ctas.scale_a, i.m),
-        scale_b=None if of_ctas.scale_b is None else together(of_ctas.scale_b[::ctas], i.n),
+        stored=typed(out_of_containers(together(gathered.a, i.m), i, i.a), i.a),
+        nibbles=together(gathered.nibbles, i.m),
+        b=typed(out_of_containers(together(gathered.b[::ctas], i.k), i, i.b), i.b),
+        d=typed(together(gathered.c, i.m), i.d),
+        scale_a=together(gathered.scale_a, i.m),
+        scale_b=None if gathered.scale_b is None else together(gathered.scale_b[::ctas], i.n),
     )

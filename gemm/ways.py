@@ -82,7 +82,7 @@ Term = TypeVar("Term")
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """A way of summation."""
+    """A way of summation: the order and the roundings of the sums of a product."""
 
     #: Instruction of the chains, in PTX syntax. Its accumulator type is that of the chains. Its m and n do not affect
     #: the bits.
@@ -100,8 +100,8 @@ class Way:
     #: 0: one chain per slice.
     promote: int = 0
     tile: int = 1  #: Instructions per K tile. Slices begin and end at tile boundaries.
-    #: Assignment of K tiles to slices, one of :data:`CUTS`. With stream-K, assignment to workers: the first or the
-    #: second of them.
+    #: Assignment of K tiles to slices, one of :data:`CUTS`. With stream-K: assignment of K tiles to workers, one of the
+    #: first two.
     cut: str = "rounded up"
     #: Assignment of work to the workers of stream-K. `split_k` is 1 then.
     stream_k: StreamK | None = None
@@ -149,7 +149,7 @@ class Way:
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> "Way":
-        """Return the way of a JSON record that :meth:`sptc.gemm.identify.Identification.record` made.
+        """Return a way of summation from its JSON record, made by :meth:`sptc.gemm.identify.Identification.record`.
 
         Raises
         ------
@@ -185,7 +185,7 @@ class Way:
         return self.instruction, self.convert_a, self.convert_b, self.interleave
 
     def of_tiles(self, shape: tuple[int, int], instructions: int) -> tuple[NDArray[np.intp], list["Way"]]:
-        """Return the way of each output tile, with stream-K replaced by the tile's own `split_k`.
+        """Return the way of summation of each output tile, with stream-K replaced by the slices of the tile.
 
         Parameters
         ----------
@@ -207,7 +207,7 @@ class Way:
         return numbers, [replace(self, stream_k=None, split_k=of_tile if len(of_tile) > 1 else 1) for of_tile in cuts]
 
     def chains(self, shape: tuple[int, int], instructions: int) -> int:
-        """Return the largest number of chains of an output; arguments as for :meth:`of_tiles`."""
+        """Return the largest number of chains of any output; arguments as for :meth:`of_tiles`."""
         ways = self.of_tiles(shape, instructions)[1]
         return max(sum(len(of_slice) for of_slice in way.slices(instructions)) for way in ways)
 
@@ -221,7 +221,7 @@ class Way:
         """
         if self.interleave and instructions % 2:
             raise OperandError(f"K has {instructions} instructions, an odd number, which cannot be interleaved")
-        tile = min(self.tile, instructions)  # a tile longer than K is cut to K
+        tile = min(self.tile, instructions)  # A tile longer than K is cut to the length of K.
         tiles, chains = -(-instructions // tile), []
         for of_tiles in self._dealt(tiles):
             taken = (of_tiles[:, None] * tile + np.arange(tile)).ravel()
@@ -233,7 +233,7 @@ class Way:
         return chains
 
     def _dealt(self, tiles: int) -> list[NDArray[np.intp]]:
-        """Return the K tiles of every slice."""
+        """Return the indices of the K tiles of every slice."""
         every = np.arange(tiles)
         if isinstance(self.split_k, tuple):
             if sum(self.split_k) != tiles:
@@ -310,7 +310,7 @@ def _added(order: str) -> str:
 
 
 def combine(terms: Sequence[Term], order: str, add: Callable[[Term, Term], Term]) -> Term:
-    """Add terms in an order.
+    """Add terms in a given order.
 
     Parameters
     ----------
@@ -357,7 +357,7 @@ def _over_bits(terms: list[Term], bits: tuple[int, ...], add: Callable[[Term, Te
 
 @lru_cache(maxsize=256)
 def instruction_named(text: str, arch: str) -> Instruction:
-    """Return the instruction that a text names for products of matrices, and check that `arch` has it.
+    """Return the instruction for matrix products that a text names, and check that `arch` has it.
 
     Raises
     ------

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..api.backends import backend
-from ..gemm.misses import Miss, Output
+from ..gemm.diagnosis import Miss, Output
 from ..gemm.sums import Chains, slices
 from ..isa.formats import FORMATS
 from ..isa.instructions import Instruction

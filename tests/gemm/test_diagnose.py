@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import sptc
@@ -23,6 +24,7 @@ QUICK = ("lanes permuted", "metadata of zeros")
 
 #: Values of a wrong output beside zero.
 OTHERS = ("another", "negated", "NaN")
+REGRESSION = pytest.mark.regression
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +92,50 @@ def test_a_fault_of_some_rows_with_the_sparse_factor_on_the_right(rng: Random) -
     assert "columns" in found.text.partition("explained by")[2]
     assert np.array_equal(np.flatnonzero(found.differing.any(0)), [*range(16, 32), *range(48, 64)])
     assert "outputs in other places" in str(identification)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"group_scale_a": lambda s: np.roll(s, 1, 0)}, "group scales of A are those of another row: row p takes"),
+        pytest.param({"group_scale_b": lambda s: s * s}, "group scales of B are applied twice", marks=REGRESSION),
+        pytest.param({"group_scale_a": lambda s: s.T.reshape(s.shape)}, "(MN-major) and read row by row",
+                     marks=REGRESSION),
+    ],
+)  # fmt: skip
+def test_group_scales_of_other_places(rng: Random, change: dict[str, Any], words: str) -> None:
+    a = rng.standard_normal((16, 256)).astype(ml_dtypes.float8_e4m3fn)
+    b = rng.standard_normal((256, 32)).astype(ml_dtypes.float8_e4m3fn)
+    scales = {"group_scale_a": rng.uniform(0.5, 2, (16, 2)), "group_scale_b": rng.uniform(0.5, 2, (2, 32))}
+    scales = {name: scale.astype(np.float32) for name, scale in scales.items()}
+    i = "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3"
+    wrong = {name: change.get(name, np.array)(scale) for name, scale in scales.items()}
+    y = sptc.gemm(a, b, instruction=i, promote=4, group_scaling="a then b, rounded", backend="native", **wrong)
+    found = sptc.diagnose(a, b, y, result="f32", instruction=i, **scales)
+    assert (found.explained, found.kind) == (True, "scale"), found
+    assert words in found.text
+
+
+def test_a_scale_has_the_name_of_the_caller(rng: Random) -> None:
+    """Also if the sparse factor is B and the product is computed transposed."""
+    a, b = drawn(rng, (32, 16, 64))
+    scale = rng.uniform(0.5, 2, 32).astype(np.float32)
+    found = sptc.diagnose(b.T, a.T, sptc.gemm(a, b, format="f16", backend="native").T, format="f16", result="f32",
+                          scale_b=scale)  # fmt: skip
+    assert "explained by: scale: the scale of B is ignored" in found.text
+
+
+def test_accumulators_that_are_not_cleared(rng: Random) -> None:
+    """Each promoted partial sum includes those before it: the first of four counts four times."""
+    a = rng.standard_normal((16, 256)).astype(ml_dtypes.float8_e4m3fn)
+    b = rng.standard_normal((256, 16)).astype(ml_dtypes.float8_e4m3fn)
+    i = "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3"
+    y = np.zeros((16, 16), np.float32)
+    for end in (64, 128, 192, 256):
+        y = y + sptc.gemm(a[:, :end], b[:end], instruction=i, backend="native")
+    found = sptc.diagnose(a, b, y, result="f32", instruction=i)
+    assert (found.explained, found.kind) == (True, "accumulator"), found
+    assert "not cleared after its promotion, every 2 instructions" in found.text
 
 
 def test_a_vector(rng: Random) -> None:
