@@ -81,7 +81,7 @@ class Probe:
 
     def distance(self, fault: Fault, way: Way) -> tuple[float, float]:
         """Return the fraction of sample outputs to which a fault comes near, and its total distance from all."""
-        way = fault.types(way) if fault.types else way
+        way = fault.change_way(way) if fault.change_way else way
         found = decode_codes(self.grid(fault).codes(way), self._fmt)
         close = near(found, self._values, self._all)[self.differs]
         far = np.abs(found - self._values)[self.differs]

@@ -7,7 +7,8 @@ Only equality of all bits explains a result, and only if the outputs that differ
 has free parameters.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -96,9 +97,8 @@ class _Examination:
         if self.differs.sum() < LEAST:
             return None
         correct = decode_codes(self.correct(way), self.fmt)
-        with np.errstate(invalid="ignore", over="ignore"):
-            self._is_fine = near(correct, self.values, self.values)[self.differs].mean() > _FINE
         with np.errstate(invalid="ignore", over="ignore", divide="ignore", under="ignore"):
+            self._is_fine = near(correct, self.values, self.values)[self.differs].mean() > _FINE
             for search in (
                 self._stored,
                 *(() if self._is_fine else (self._moved, self._slices)),
@@ -189,13 +189,9 @@ class _Examination:
                 if not likely:
                     break
             for kind, text, finish in likely:
-                if found := self._finished(kind, text, way, finish):
-                    yield found
-
-    def _finished(
-        self, kind: str, text: str, way: Way, finish: Callable[[NDArray, Way], NDArray]
-    ) -> Explanation | None:
-        return self.judged(kind, text, way, replace(self.setting, finish=finish).codes(way), 0)
+                codes = replace(self.setting, finish=finish).codes(way)
+                if explanation := self.judged(kind, text, way, codes, 0):
+                    yield explanation
 
     def _moved(self) -> Iterator[Explanation]:
         """Look for the outputs of the correct product in other places."""
@@ -255,7 +251,7 @@ class _Examination:
         if i.a.name == "tf32":
             yield from rounded_words(setting)
         for text, changed in self.problem.rounded():
-            yield Fault("rounding of operands", text, lambda _, changed=changed: changed)
+            yield Fault("rounding of operands", text, changed.instead_of)
         yield from epilogue_faults(setting)
         yield from scale_faults(setting, i)
         if self._is_fine:
@@ -311,9 +307,9 @@ class _Examination:
             place += 1
 
     def _know_further_way(self) -> bool:
-        way = next(self._more_ways, None)
-        self._known_ways += [] if way is None else [way]
-        return way is not None
+        ways = [*islice(self._more_ways, 1)]
+        self._known_ways += ways
+        return bool(ways)
 
     def _likely_conversions(self, fault: Fault, probe: Probe) -> Container[tuple[str, str]]:
         """Return the conversions of A and B to tf32 with which a fault comes nearest to the result."""
@@ -331,7 +327,7 @@ class _Examination:
         rest: tuple[Grid, NDArray] | None = None
         seen = set()
         for way in self._ways(self._likely_conversions(fault, probe), few):
-            changed = fault.types(way) if fault.types else way
+            changed = fault.change_way(way) if fault.change_way else way
             if changed in seen:
                 continue
             seen.add(changed)
@@ -354,8 +350,13 @@ class _Examination:
             yield found
 
     def _whole(self, fault: Fault, way: Way) -> Explanation | None:
-        changed = fault.change(self.setting)
-        codes = changed.codes(fault.types(way) if fault.types else way)
+        """Explain the whole product by a fault; None if the product is correct by the way that the fault changed."""
+        setting, changed = fault.change(self.setting), fault.change_way(way) if fault.change_way else way
+        codes = setting.codes(changed)
+        if changed != way and setting is not self.setting:
+            with suppress(OperandError):  # chains of the changed way may cross the groups of the correct product
+                if np.array_equal(codes, self.setting.codes(changed)):
+                    return None
         return self.judged(fault.kind, fault.text, way, codes, fault.bits)
 
     def _slices(self) -> Iterator[Explanation]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import permutations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,13 +75,8 @@ def line_arrays(setting: Setting) -> Iterator[LineArray]:
             for axis in (0, 1):
                 if not (whole == whole.take([0], axis)).all():
                     yield LineArray(kind, text, axis, partial(_with_epilogue_array, name=name))
-    if setting.scales:
-        yield LineArray(
-            "scale", "the block scales of A", 0, lambda to, other: _with_block_scales(to, other.scales[0], 0)
-        )  # type: ignore[index]
-        yield LineArray(
-            "scale", "the block scales of B", 1, lambda to, other: _with_block_scales(to, other.scales[1], 1)
-        )  # type: ignore[index]
+    for axis in (0, 1) if setting.scales else ():
+        yield LineArray("scale", f"the block scales of {'AB'[axis]}", axis, partial(_with_block_scales_of, axis=axis))
     if setting.groups:
         for axis, field in enumerate("ba" if setting.swapped else "ab"):
             if getattr(setting.groups, field).shape[1 + axis] > 1:
@@ -90,6 +86,11 @@ def line_arrays(setting: Setting) -> Iterator[LineArray]:
 
 def _with_epilogue_array(to: Setting, other: Setting, name: str) -> Setting:
     return _changed(to, **{name: np.broadcast_to(getattr(other.epilogue, name), to.shape)})
+
+
+def _with_block_scales_of(to: Setting, other: Setting, axis: int) -> Setting:
+    assert other.scales
+    return _with_block_scales(to, other.scales[axis], axis)
 
 
 def _with_block_scales(to: Setting, codes: NDArray[np.uint8], axis: int) -> Setting:
@@ -102,7 +103,7 @@ def _with_group_array(to: Setting, other: Setting, field: str) -> Setting:
     return replace(to, groups=replace(to.groups, **{field: getattr(other.groups, field)}))
 
 
-def _changed(setting: Setting, **arrays: object) -> Setting:
+def _changed(setting: Setting, /, **arrays: object) -> Setting:
     """Return the operands with other parameters of the epilogue."""
     return replace(setting, epilogue=replace(setting.epilogue, **arrays))  # type: ignore[arg-type]
 
@@ -141,7 +142,6 @@ def epilogue_faults(setting: Setting) -> Iterator[Fault]:
     if one is not None and other is not None:
         yield _fault("scale", "the scales of A and B are ignored", scale_a=None, scale_b=None)
         both = [np.broadcast_to(array, shape) for array in (one, other)]
-        yield _fault("scale", "the scales of A and B are multiplied first", scale_a=both[0] * both[1], scale_b=None)
         for how, changed in _applied(one).items():
             sentence = f"the scales of A and B {how.replace('is ', 'are ', 1)}"
             yield _fault("scale", sentence, scale_a=changed, scale_b=_applied(other)[how])
@@ -247,8 +247,8 @@ def _with_group_scales(setting: Setting, array: NDArray[np.float32], field: str,
     assert setting.groups
     count = shape[1] * shape[2]
     lines = array if len(array) == count else array.repeat(_SHARED, 0)[:count]
-    groups = replace(setting.groups, **{field: np.ascontiguousarray(lines.T).reshape(shape)})
-    return replace(setting, groups=groups)
+    changed: dict[str, Any] = {field: np.ascontiguousarray(lines.T).reshape(shape)}
+    return replace(setting, groups=replace(setting.groups, **changed))
 
 
 def _table_faults(tables: list[_Table], noun: str) -> Iterator[Fault]:

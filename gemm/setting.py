@@ -103,6 +103,10 @@ class Setting:
         """Return the codes of results as they are stored."""
         return self.finish(values, way) if self.finish else to_codes(values, way.result, way.rounding)
 
+    def instead_of(self, setting: "Setting") -> "Setting":
+        """Return this setting in place of another one, as a fault does that changes operands."""
+        return self
+
     def in_blocks(self, unit: int) -> "Setting":
         """Return the setting with K padded by zeros to a multiple of `unit`."""
         missing = -self.k % unit
@@ -187,5 +191,5 @@ class Fault:
     kind: str  #: Kind of the fault, one of :data:`sptc.gemm.fault_probe.KINDS`
     text: str  #: Text that names the fault, to follow "explained by: "
     change: Callable[[Setting], Setting]  #: Function that returns the setting with the fault
-    types: Callable[[Way], Way] | None = None  #: Changes the way, for a type taken for another
+    change_way: Callable[[Way], Way] | None = None  #: Changes the way, for a type taken for another
     bits: float = 0.0  #: Bits of free parameters that were fitted to the result
