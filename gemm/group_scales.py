@@ -210,10 +210,10 @@ def check_groups(way: Way, groups: GroupScales | None, instructions: int) -> Non
     """
     if groups is None:
         if way.group_scaling:
-            raise OperandError("the way scales groups: group_scale_a and group_scale_b are missing")
+            raise OperandError("the way of summation has group_scaling: group_scale_a and group_scale_b are missing")
         return
     if not way.group_scaling:
-        raise OperandError("the way does not scale groups: it takes no group scales")
+        raise OperandError("the way of summation has no group_scaling, so it cannot use group scales")
     if way.parsed.d.is_integer:
         raise OperandError(f"group scales are for float sums, not those of {way.instruction}")
     for slice_chains in way.slices(instructions):

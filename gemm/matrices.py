@@ -234,8 +234,8 @@ def _numbers(name: str, array: NDArray, fmt: Format, nan: str) -> NDArray:
         if wrong.any():
             row, column = (int(index) for index in np.argwhere(wrong)[0])
             raise OperandError(
-                f"{name} must hold integers from {low} to {high}, as {fmt.name} is, not {array[row, column]} in row "
-                f"{row}, column {column}"
+                f"{name} must hold integers from {low} to {high}, the range of {fmt.name}, not {array[row, column]} in "
+                f"row {row}, column {column}"
             )
         return array.astype(np.int32)
     return array.astype(np.float64) if array.dtype.kind in "iu" else array

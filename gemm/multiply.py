@@ -130,7 +130,7 @@ def gemm(
         "group_scaling": group_scaling, "scale_order": scale_order, "convert_a": convert_a, "convert_b": convert_b,
     }  # fmt: skip
     if not (way or format or instruction) and not (format := format_of(left, right)):  # noqa: A001
-        raise OperandError("the types of a and b leave their format open: name a format or an instruction")
+        raise OperandError("the types of a and b do not imply a format: name a format or an instruction")
     scales, vector = block_scales_of(block_scale_a, block_scale_b), len(right.shape) == 1
     if isinstance(right, np.ndarray) and vector:
         right, scales = right[:, None], scales and scales.of_vector()

@@ -77,7 +77,7 @@ def chosen(
     if scales and not (i.scale_format and i.scale_format.name == scales):
         raise OperandError(f"{i} has no block scales of {scales}")
     if i.c is not i.d:
-        raise OperandError(f"{i} makes {i.d.name} of an accumulator of {i.c.name}: it is no chain")
+        raise OperandError(f"{i}: accumulator {i.c.name} and result {i.d.name} differ, so it cannot be chained along K")
     return i
 
 
@@ -149,7 +149,7 @@ def way_of(
         result = result or ("s32" if i.d.is_integer else "f32")
         return Way(instruction=str(i), arch=same_numerics(arch), result=result, **words)
     if instruction or accumulate or any(value != _WORDS[name] for name, value in words.items()):
-        raise OperandError("a way says how it is summed: give no other word for it")
+        raise OperandError("give a way of summation, or instruction, accumulate and attributes, not both")
     chosen(fmt, way.instruction, way.arch, scales=scales)
     return replace(way, result=result) if result else way
 
@@ -166,7 +166,7 @@ def read_way(path: Path) -> Way:
     if isinstance(record, dict) and "way" in record:
         record = record["way"]
         if record is None:
-            raise FileError(f"{path} holds no way: none gave every bit")
+            raise FileError(f"{path} holds no way of summation: the search found none that gives every bit")
     try:
         return Way.of_record(record)
     except Error as error:
@@ -223,7 +223,7 @@ def grouped(
     b = None if group_scale_b is None else _floats("group_scale_b", group_scale_b)
     groups, epilogue = group_scales_of(a, b, epilogue, shape, k, way.promote * way.parsed.k if way else 0)
     if groups and start is not None:
-        raise OperandError("with group scales, c is no accumulator of the first chain: give beta, its factor")
+        raise OperandError("with group scales, c cannot be the initial accumulator: give beta, the factor of c")
     return groups, epilogue
 
 

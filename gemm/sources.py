@@ -75,7 +75,7 @@ def _read(path: Path, tensor: str | None, option: str) -> NDArray | Checkpoint:
         file = open_tensors(path)
         if "software_format" in file.metadata:
             if file.metadata["software_format"] not in SOFTWARE_FORMATS:
-                raise FileError(f"{path} is in no known format, but {shown(file.metadata['software_format'])}")
+                raise FileError(f"{path} is in an unknown format, {shown(file.metadata['software_format'])}")
             return read_compressed(path, file.metadata["software_format"], tensor)
         if path.suffix == ".npz" and holds_tile(file.names):
             name = tensor or _OPERANDS.get(option)

@@ -142,7 +142,7 @@ def load(path: str | Path) -> dict[str, Any]:
 def _arguments(path: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     text = arrays.get("instruction")
     if text is None or text.shape != () or text.dtype.kind != "U":
-        raise FileError(f"{path} does not say which instruction its operands are of")
+        raise FileError(f"{path} does not name the instruction of its operands")
     family = family_of(str(text))
     try:
         named = _of_register_file(family, dict(arrays))
@@ -188,7 +188,7 @@ def _of_register_file(family: str, arrays: dict[str, Any]) -> dict[str, Any]:
 def _one_descriptor(values: NDArray[Any]) -> NDArray[Any]:
     distinct = np.unique(values)
     if len(distinct) != 1:
-        raise ValueError("every case has a descriptor of its own, and sptc.wgmma takes one")
+        raise ValueError("the descriptors of the cases differ, but sptc.wgmma takes one descriptor for all")
     return distinct.reshape(())
 
 

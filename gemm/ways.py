@@ -145,7 +145,7 @@ class Way:
             if not isinstance(self.stream_k, StreamK):
                 raise OperandError(f"stream_k must be a StreamK, not {shown(self.stream_k)}")
             if self.split_k != 1 or self.cut == "in turn":
-                raise OperandError("stream-K has one line of K tiles: leave split_k at 1, and cut at no 'in turn'")
+                raise OperandError("stream-K cannot be combined with split_k above 1 or with cut 'in turn'")
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> "Way":
@@ -157,16 +157,16 @@ class Way:
             It is not a record, has an unknown field, names no instruction, or the way is invalid.
         """
         if not isinstance(record, Mapping):
-            raise OperandError(f"the record of a way must have words, not be {shown(record)}")
+            raise OperandError(f"the record of a way of summation must be an object of attributes, not {shown(record)}")
         words = dict(record)
         dealing = words.get("stream_k")
-        for name, found, kind in (("a way", words, cls), ("stream-K", dealing, StreamK)):
+        for name, found, kind in (("a way of summation", words, cls), ("stream-K", dealing, StreamK)):
             if isinstance(found, dict):
                 known = {field.name: field.default is MISSING for field in fields(kind)}
                 unknown = [word for word in found if word not in known]
                 missing = [word for word, is_needed in known.items() if is_needed and word not in found]
                 if unknown or missing:
-                    what = f"has no word {shown(unknown[0])}" if unknown else f"lacks the word {missing[0]!r}"
+                    what = f"has no attribute {shown(unknown[0])}" if unknown else f"lacks {missing[0]!r}"
                     raise OperandError(f"the record of {name} {what}")
         if isinstance(dealing, dict):
             words["stream_k"] = StreamK(**dealing)
@@ -371,6 +371,6 @@ def instruction_named(text: str, arch: str) -> Instruction:
         )
     subject = resolve(text, arch, product=True)
     if (opcode := subject.opcode) and opcode.weight_stationary:
-        raise InstructionError(f"{opcode} is not used for products of matrices; an instruction without '.ws' is")
+        raise InstructionError(f"{opcode} is not used for products of matrices: use an instruction without '.ws'")
     require_architecture(subject.instruction, arch)
     return subject.instruction

@@ -357,8 +357,8 @@ def test_a_way_resumes(matrices: dict[str, np.ndarray], cli: CommandLine, monkey
 def test_what_is_no_way(tmp_path: Path) -> None:
     path = tmp_path / "way.json"
     for content, message in (
-        ("[1]", ": the record of a way must have words, not be [1]"),
-        ('{"way": null}', " holds no way: none gave every bit"),
+        ("[1]", ": the record of a way of summation must be an object of attributes, not [1]"),
+        ('{"way": null}', " holds no way of summation: the search found none that gives every bit"),
         ('{"instruction": ["x"]}', ": instruction must be a text, not ['x']"),
         ("{", " is not JSON"),
     ):
@@ -376,7 +376,10 @@ def test_bad_input(cli: CommandLine) -> None:
     dense = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
     for words, message in (
         (["--split-k", "2,x"], "argument --split-k: must be an integer of 1 or more, not 'x'"),
-        (["--way", "way.json", "--promote", "2"], "a way says how it is summed: give no other word for it"),
+        (
+            ["--way", "way.json", "--promote", "2"],
+            "give a way of summation, or instruction, accumulate and attributes",
+        ),
         (["--way", "way.json", "--arch", "sm_80"], "--arch sm_80 contradicts --way, which is for sm_90"),
         (["--beta", "2"], "--beta is the factor of C and needs --c"),
         (["--alpha", "inf"], "argument --alpha: must be a number, not 'inf'"),
@@ -386,7 +389,7 @@ def test_bad_input(cli: CommandLine) -> None:
         (["--scales", "ue8m0", "--instruction", WGMMA], f"{WGMMA} has no block scales of ue8m0"),
         (["--a", "bias.npy"], "a must be a matrix with at least one element, not of shape (530,)"),
         (["--a", "packed.npz", "--compare-dense"], "a is compressed: there is no dense product to compare with"),
-        (["--a", "strange.npz"], "strange.npz is in no known format, but 'x'"),
+        (["--a", "strange.npz"], "strange.npz is in an unknown format, 'x'"),
         (["--compare-dense", "--instruction", dense], f"{dense} is dense: there is no other dense product to compare"),
     ):
         cli.refuses("--a", "a.npy", "--b", "b.npy", *words, "--jobs", "1", "--backend", "golden", message=message)

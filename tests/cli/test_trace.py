@@ -166,7 +166,7 @@ def test_one_instruction_of_a_product(cli: CommandLine, rng: np.random.Generator
         ((*words, "--seed", 1), "--seed draws a random tile and cannot be combined with --a and --b"),
         ((*words[:3], "--golden-only"), "name the files of A and B with --a and --b"),
         ((*words[:3], "--b", "a.npy"), "A has 96 columns and B 24 rows: they have no common K"),
-        ((*words[:5], "--row", 24), "row must be 0 to 23, as the matrices have it, not 24"),
+        ((*words[:5], "--row", 24), "row must be 0 to 23, an index of the product, not 24"),
         ((F16, "--a", "dense.npy", "--b", "b.npy", "--row", 2), "row 2 of a, taken alone: not 2:4 sparse"),
         ((scaled, *words[1:]), "has block scales, which are missing"),
     ):  # fmt: skip

@@ -133,8 +133,11 @@ def test_shapes_of_group_scales(rng: Random) -> None:
             {"group_scale_b": np.ones((4, 2))},
             r"^group_scale_b must have one scale for each of 6 columns, for each 128 ",
         ),
-        ({"c": np.ones((M, N))}, r"^with group scales, c is no accumulator of the first chain: give beta"),
-        ({"group_scale_a": None, "group_scale_b": None, "group_scaling": GROUP_SCALINGS[0]}, r"^the way scales groups"),
+        ({"c": np.ones((M, N))}, r"^with group scales, c cannot be the initial accumulator: give beta"),
+        (
+            {"group_scale_a": None, "group_scale_b": None, "group_scaling": GROUP_SCALINGS[0]},
+            r"^the way of summation has group_scaling",
+        ),
     ):
         with pytest.raises(Error, match=message):
             sptc.gemm(a, b, **{**words, **scales, **change})

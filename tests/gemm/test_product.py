@@ -122,7 +122,9 @@ def test_integers_are_taken_as_they_are(tmp_path: Path, rng: Random) -> None:
     way = Way(instruction=INSTRUCTIONS["s8"], result="s32")
     d, _ = computed(prepared(tmp_path / "exact", a, b, way))
     np.testing.assert_array_equal(d, a.astype(np.int64) @ b)
-    with pytest.raises(OperandError, match=r"^a must hold integers from -128 to 127, as s8 is, not -?\d+ in row \d"):
+    with pytest.raises(
+        OperandError, match=r"^a must hold integers from -128 to 127, the range of s8, not -?\d+ in row \d"
+    ):
         prepared(tmp_path / "beyond", a.astype(np.int32) * 2, b, way)
 
 

@@ -200,8 +200,8 @@ def test_what_is_no_stream_k() -> None:
         with pytest.raises(OperandError, match=message):
             StreamK(**{**words, **change})
     for more, message in (
-        ({"split_k": 2}, r"^stream-K has one line of K tiles: leave split_k at 1, and cut at no 'in turn'$"),
-        ({"cut": "in turn"}, r"^stream-K has one line of K tiles"),
+        ({"split_k": 2}, r"^stream-K cannot be combined with split_k above 1 or with cut 'in turn'$"),
+        ({"cut": "in turn"}, r"^stream-K cannot be combined"),
         ({"stream_k": 4}, r"^stream_k must be a StreamK, not 4$"),
     ):
         with pytest.raises(OperandError, match=message):
@@ -216,9 +216,9 @@ def test_a_record_comes_back() -> None:
     for way in (replace(F32, stream_k=dealing), replace(F32, split_k=(1, 2), workspace="f16"), F32):
         assert Way.of_record(json.loads(json.dumps(asdict(way)))) == way
     for record, message in (
-        ({}, r"^the record of a way lacks the word 'instruction'$"),
-        ({"instruction": str(I), "slices": 2}, r"^the record of a way has no word 'slices'$"),
-        ({"instruction": str(I), "stream_k": {"workers": 2, "rows": 4}}, r"^the record of stream-K lacks the word 'c"),
+        ({}, r"^the record of a way of summation lacks 'instruction'$"),
+        ({"instruction": str(I), "slices": 2}, r"^the record of a way of summation has no attribute 'slices'$"),
+        ({"instruction": str(I), "stream_k": {"workers": 2, "rows": 4}}, r"^the record of stream-K lacks 'c"),
         ({"instruction": str(I), "stream_k": [2]}, r"^stream_k must be a StreamK, not \[2\]$"),
     ):
         with pytest.raises(OperandError, match=message):

@@ -161,7 +161,7 @@ def test_what_cannot_be_saved_or_loaded(tmp_path: Path, rng: Random) -> None:
     with pytest.raises(FileError, match=r"tile\.npy must end in \.npz$"):
         sptc.save(tmp_path / "tile.npy", **tile)
     np.savez(path, a=tile["a"])
-    with pytest.raises(FileError, match=r"tile\.npz does not say which instruction its operands are of$"):
+    with pytest.raises(FileError, match=r"tile\.npz does not name the instruction of its operands$"):
         sptc.load(path)
     np.savez(path, instruction=WGMMA, A=tile["a"])
     with pytest.raises(FileError, match=r"tile\.npz is no register file of wgmma \('B'\)$"):
