@@ -1,7 +1,7 @@
 """Loads, stores and atomics of single threads, and the matrix moves ``ldmatrix`` and ``stmatrix``.
 
-Source: PTX ISA, "Data Movement and Conversion Instructions". Threads that store to one place are taken in the order of
-their numbers; so are atomics, which PTX leaves open.
+Source: PTX ISA, "Data Movement and Conversion Instructions". Stores of several
+threads to one address, and atomics, are executed in the order of thread numbers; PTX does not define this order.
 """
 
 from collections.abc import Callable
@@ -13,14 +13,14 @@ from ..errors import InstructionError
 from ..isa.matrix_moves import ROW_BYTES, matrix_move_map, parse_matrix_move
 from .machine import CLUSTER_SHIFT, Machine, Mask, Step, not_modelled
 from .memory import UNSIGNED
-from .program import Address, Instruction, Operand, Register, Symbol, Vector, size_of
+from .program import Address, Instruction, Register, Symbol, items_of, size_of
 from .reductions import REDUCTIONS, TYPES, apply_in_turn, memory_type, reduction
 from .values import numpy_type
 
 __all__ = ["ACCESS", "space_of"]
 
 _SPACES = ("global", "shared", "param", "local", "const")
-#: Qualifiers of a load or store that do not change the value.
+#: Qualifiers of loads and stores that have no effect on the value that is loaded or stored.
 _HINTS = {
     *("weak", "relaxed", "acquire", "release", "volatile", "mmio", "nc", "cta", "gpu", "sys", "cluster"),
     *("ca", "cg", "cs", "cv", "wb", "wt", "lu", "L2::cache_hint", "L2::64B", "L2::128B", "L2::256B"),
@@ -47,19 +47,15 @@ def _form(ins: Instruction) -> tuple[str, int, str]:
     return space, count, type_
 
 
-def _items(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, Vector) else (operand,)
-
-
 def _load(machine: Machine, ins: Instruction) -> Step:
     if ins.words[1] == "matrix":
         raise not_modelled(ins)
     space, count, type_ = _form(ins)
     destination, source = ins.operands[:2]
     size, dtype = size_of(type_), numpy_type(type_)
-    writes = [machine.writer(item, type_) for item in _items(destination)]
+    writes = [machine.writer(item, type_) for item in items_of(destination)]
     if len(writes) != count or size > 8:
-        raise not_modelled(ins, "its number of registers")
+        raise not_modelled(ins, "the number of its registers")
     if space == "param" and isinstance(source, Address) and isinstance(source.base, Symbol):
         start = machine.offsets[source.base.name] + source.offset
         values = [np.frombuffer(machine.parameter(start + size * i, size), dtype) for i in range(count)]
@@ -86,7 +82,7 @@ def _load(machine: Machine, ins: Instruction) -> Step:
 
 
 def _units(size: int, count: int) -> tuple[int, int, int]:
-    """Return the bytes of one memory access of a vector, log2 of these bytes, and the elements in them."""
+    """Return the bytes of one memory access, log2 of these bytes, and the number of vector elements per access."""
     unit = min(size * count, 16)
     return unit, unit.bit_length() - 1, unit // size
 
@@ -95,9 +91,9 @@ def _store(machine: Machine, ins: Instruction) -> Step:
     space, count, type_ = _form(ins)
     destination, source = ins.operands[:2]
     size = size_of(type_)
-    reads = [machine.reader(item, f"b{8 * size}") for item in _items(source)]
+    reads = [machine.reader(item, f"b{8 * size}") for item in items_of(source)]
     if len(reads) != count or size > 8:
-        raise not_modelled(ins, "its number of registers")
+        raise not_modelled(ins, "the number of its registers")
     places = machine.places(destination, space, ins, size * count)
     unit, shift, columns = _units(size, count)
 
@@ -127,7 +123,7 @@ def _compared(old: NDArray, expected: NDArray, new: NDArray) -> NDArray:
 
 
 def _atomic(machine: Machine, ins: Instruction) -> Step:
-    """Execute ``atom`` and ``red``, also on vectors: thread by thread, CTA after CTA."""
+    """Execute ``atom`` and ``red`` on scalars and vectors, one thread after the other."""
     words = ins.words
     returns = words[0] == "atom"
     name = next((word for word in words[1:] if word in REDUCTIONS or word == "cas"), "")
@@ -141,11 +137,11 @@ def _atomic(machine: Machine, ins: Instruction) -> Step:
     }
     type_ = memory_type(type_)
     address, *sources = ins.operands[returns:]
-    vectors = [_items(source) for source in sources if not isinstance(source, Address)][: 2 if name == "cas" else 1]
+    vectors = [items_of(source) for source in sources if not isinstance(source, Address)][: 2 if name == "cas" else 1]
     places = machine.places(address, space_of(ins), ins, size_of(type_) * len(vectors[0]))
     reads = [[machine.reader(item, type_) for item in items] for items in vectors]
     width = len(reads[0])
-    writes = [machine.writer(item, type_) for item in _items(ins.operands[0])] if returns else []
+    writes = [machine.writer(item, type_) for item in items_of(ins.operands[0])] if returns else []
     size, dtype = size_of(type_), numpy_type(type_)
 
     def step(mask: Mask) -> None:
@@ -168,7 +164,7 @@ def _atomic(machine: Machine, ins: Instruction) -> Step:
 
 
 def _matrix_move(machine: Machine, ins: Instruction) -> Step:
-    """Execute ``ldmatrix`` and ``stmatrix``: map register elements to rows of memory, by the map in ``isa``."""
+    """Execute ``ldmatrix`` and ``stmatrix``, which move matrices between registers and rows of shared memory."""
     try:
         move = parse_matrix_move(ins.opcode)
     except InstructionError as error:
@@ -183,7 +179,7 @@ def _matrix_move(machine: Machine, ins: Instruction) -> Step:
     where = matrix_move_map(move)
     every_lane = where.address_lanes.size == _WARP
     gives_row: Mask = None if every_lane else np.isin(machine.thread_numbers % _WARP, where.address_lanes)
-    # Position in the rows of each element of each register, and position in the registers of each element of the rows.
+    # For each element of each register its index in the rows, and for each element of the rows its index in registers.
     size = move.container_bits // 8
     of_row = where.address_lanes.size // move.matrices * where.matrices + where.rows
     elements = (of_row * ROW_BYTES + where.row_low_bits // 8) // size

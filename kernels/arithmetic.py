@@ -10,24 +10,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from . import integers
 from .float_arithmetic import approximate_step, float_step
-from .integers import (
-    divided,
-    dot_product,
-    extracted,
-    funnel,
-    high_product,
-    inserted,
-    leading_zeros,
-    lookup,
-    permuted,
-    population,
-    remainder,
-    reversed_bits,
-    shift_left,
-    shift_right,
-    wide_product,
-)
 from .machine import Machine, Mask, Step, not_modelled
 from .memory import LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW
 from .operation import Function, operation, source_count
@@ -48,15 +32,15 @@ _INTEGER: dict[str, Function] = {
     "not": operator.invert,
     "neg": operator.neg,
     "abs": np.abs,
-    "div": divided,
-    "rem": remainder,
-    "popc": population,
-    "clz": leading_zeros,
-    "brev": reversed_bits,
+    "div": integers.divided,
+    "rem": integers.remainder,
+    "popc": integers.population,
+    "clz": integers.leading_zeros,
+    "brev": integers.reversed_bits,
     "cnot": lambda a: (a == 0).astype(a.dtype),
     "sad": lambda a, b, c: np.where(a > b, a - b, b - a) + c,
 }
-#: Qualifiers of an integer instruction that do not change the result here, or that the code handles.
+#: Qualifiers that are accepted in integer instructions.
 _KNOWN = {"lo", "hi", "wide", "rn", "ftz", "uni"}
 
 
@@ -75,9 +59,11 @@ def _integer(machine: Machine, ins: Instruction) -> Step:
 
 def _product(machine: Machine, ins: Instruction, type_: str) -> Step:
     words, add = ins.words, ins.words[0] == "mad"
-    result, product = type_, high_product if "hi" in words else operator.mul
+    result, product = type_, integers.high_product if "hi" in words else operator.mul
     if "wide" in words:
-        result, product = f"{type_[0]}{16 * size_of(type_)}", wide_product
+        if size_of(type_) > 4:
+            raise not_modelled(ins)
+        result, product = f"{type_[0]}{16 * size_of(type_)}", integers.wide_product
     if add:
         return operation(machine, ins, lambda a, b, c: product(a, b) + c, [type_, type_, result], result)
     return operation(machine, ins, product, [type_, type_], result)
@@ -87,10 +73,11 @@ def _selected(a: NDArray, b: NDArray, predicate: NDArray) -> NDArray:
     return np.where(predicate, a, b)
 
 
-#: Function, and types of its operands: t is the type of the instruction; b, u and p are b32, u32 and pred.
+#: Function of each opcode and the types of its operands: t is the type of the instruction; b, u, p are b32, u32, pred.
 _FORMS: dict[str, tuple[Function, str]] = {
-    "shl": (shift_left, "tu"), "shr": (shift_right, "tu"), "lop3": (lookup, "tttu"), "prmt": (permuted, "bbu"),
-    "bfe": (extracted, "tuu"), "bfi": (inserted, "ttuu"), "selp": (_selected, "ttp"),
+    "shl": (integers.shift_left, "tu"), "shr": (integers.shift_right, "tu"), "lop3": (integers.lookup, "tttu"),
+    "prmt": (integers.permuted, "bbu"), "bfe": (integers.extracted, "tuu"), "bfi": (integers.inserted, "ttuu"),
+    "selp": (_selected, "ttp"),
 }  # fmt: skip
 
 
@@ -101,7 +88,7 @@ def _mixed(machine: Machine, ins: Instruction) -> Step:
     if words[0] == "prmt" and len(words) > 2:
         raise not_modelled(ins, "modes of prmt")
     shift = words[0] == "shf"
-    function, letters = (funnel("l" in words, "clamp" in words), "bbu") if shift else _FORMS[words[0]]
+    function, letters = (integers.funnel("l" in words, "clamp" in words), "bbu") if shift else _FORMS[words[0]]
     return operation(machine, ins, function, [types[letter] for letter in letters], "b32" if shift else words[-1])
 
 
@@ -110,7 +97,7 @@ def _dot_product(machine: Machine, ins: Instruction) -> Step:
     *words, a_type, b_type = ins.words
     high = None if words[0] == "dp4a" else "hi" in words
     total = "s32" if "s32" in (a_type, b_type) else "u32"
-    return operation(machine, ins, dot_product(a_type, b_type, high), ["b32", "b32", total], total)
+    return operation(machine, ins, integers.dot_product(a_type, b_type, high), ["b32", "b32", total], total)
 
 
 # Move and comparison instructions

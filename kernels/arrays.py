@@ -47,7 +47,7 @@ class Memories:
 
 def _memory(tensor: Any) -> NDArray:
     if tensor.device.type != "cpu":
-        raise KernelError("tensors must be in the memory of the CPU")
+        raise KernelError(f"tensors must be in the memory of the CPU, not of {tensor.device}")
     integers = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
     torch = __import__("torch")
     array: NDArray = tensor.view(getattr(torch, integers[tensor.element_size()])).numpy()

@@ -21,17 +21,17 @@ WaitStep = Callable[[NDArray[np.bool_]], NDArray[np.bool_]]
 
 
 class Barriers:
-    """State of all ``mbarrier`` objects of a machine; the index is the object's offset in shared memory / 8 bytes."""
+    """State of all ``mbarrier`` objects of a machine; an object's index is its byte offset in shared memory / 8."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         count = machine.shared.size // _BYTES
-        #: Parity of the current phase.
+        #: Parity of the current phase of each ``mbarrier``.
         self.phase = np.zeros(count, np.int64)
-        #: Arrivals that the current phase still expects, and arrivals of a whole phase; negative if there is no object.
+        #: Arrivals that each ``mbarrier`` still expects in its phase, and arrivals per phase; -1 where no object is.
         self.pending = np.full(count, -1, np.int64)
         self.expected = np.full(count, -1, np.int64)
-        #: Bytes that the current phase still expects.
+        #: Bytes that the current phase of each ``mbarrier`` still expects.
         self.bytes = np.zeros(count, np.int64)
 
     def initialise(self, places: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
@@ -59,12 +59,12 @@ class Barriers:
         self.settle(np.array([place]))
 
     def require(self, places: NDArray[np.int64], ins: Instruction) -> None:
-        """Raise an error unless an object was initialised at each index."""
+        """Raise an error unless every index refers to an initialised ``mbarrier``."""
         if (self.expected[places] < 0).any():
             raise self.machine.fault(ins, "there is no mbarrier at this address: mbarrier.init did not make one")
 
     def unfinished(self) -> list[str]:
-        """Return the pending arrivals and bytes of each phase that has begun."""
+        """Return a sentence with the pending arrivals and bytes of each ``mbarrier`` phase that has begun."""
         begun = (self.expected > 0) & ((self.pending != self.expected) | (self.bytes != 0))
         size = self.machine.shared_bytes
         return [
@@ -74,7 +74,7 @@ class Barriers:
         ]
 
     def settle(self, places: NDArray[np.int64]) -> None:
-        """Begin the next phase of objects without pending arrivals and bytes."""
+        """Begin the next phase of each ``mbarrier`` that has no pending arrivals and bytes."""
         which = np.unique(places)
         done = which[(self.pending[which] == 0) & (self.bytes[which] == 0)]
         if done.size:
@@ -119,7 +119,7 @@ def _step(machine: Machine, ins: Instruction) -> Step:
         at = objects(mask)
         if machine.checker:
             machine.checker.arrive([("mbarrier", place) for place in at.tolist()], machine.active(mask))
-        if write:  # the state is the parity of the phase to which the arrival belongs
+        if write:  # the state token is the parity of the phase to which the arrival belongs
             state.require(at, ins)
             tokens = np.zeros(machine.count, np.uint64)
             tokens[machine.active(mask)] = state.phase[at].astype(np.uint64)
@@ -142,7 +142,7 @@ def _step(machine: Machine, ins: Instruction) -> Step:
 
 
 def wait_step(machine: Machine, ins: Instruction) -> WaitStep:
-    """Return the step of ``mbarrier.try_wait`` and ``test_wait``: threads whose phase is complete continue.
+    """Return a function that executes ``mbarrier.try_wait`` or ``test_wait``: threads whose phase is complete continue.
 
     A thread that waits is not run again until a phase completes, so that the predicate is true wherever it is read.
     """

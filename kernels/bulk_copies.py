@@ -1,7 +1,7 @@
 """Bulk copies ``cp.async.bulk``, of bytes or of tensor tiles, between global and shared memory.
 
-Source: PTX ISA, "Asynchronous copy: bulk" and "bulk tensor". A load is done when no thread can go on without it; a
-store when its thread waits for its group, or at the end.
+Source: PTX ISA, "Asynchronous copy: bulk" and "bulk tensor". A load is executed when no thread can continue
+without it, a store when its thread waits for its group, or at the end of the kernel.
 """
 
 from collections.abc import Callable
@@ -41,18 +41,13 @@ def _step(machine: Machine, ins: Instruction) -> Step:
     if "prefetch" in words:
         return lambda mask: None
     if any(word.startswith(("im2col", "tile::")) for word in words):
-        raise not_modelled(ins, "only tiles")
+        raise not_modelled(ins, "only the tile mode is")
     order = [word.split("::")[0] for word in words if word.split("::")[0] in ("shared", "global")]
     if order == ["shared", "global"]:
         return _load(machine, ins)
     if order == ["global", "shared"]:
         return _store(machine, ins, stores)
     raise not_modelled(ins)
-
-
-def _value(machine: Machine, read: Reader, thread: int) -> int:
-    values = read()
-    return int(values[0] if values.size == 1 else values[thread])
 
 
 def tensor_map(machine: Machine, ins: Instruction, address: int, thread: int) -> MapRecord:
@@ -86,21 +81,21 @@ def _load(machine: Machine, ins: Instruction) -> Step:
     def step(mask: Mask) -> None:
         at, objects = (machine.every(places(mask)[1]) for places in (to, barrier))
         for thread in machine.active(mask).tolist():
-            address = _value(machine, read, thread) + source.offset
+            address = machine.value(read, thread) + source.offset
             data: Callable[[], NDArray[np.uint8]]
             origins: Callable[[], NDArray[np.int64]]
             if tensor:
                 tile = tensor_map(machine, ins, address, thread)
                 octets, swizzle = tile.box_bytes, tile.swizzle
-                corner = [_value(machine, coordinate, thread) for coordinate in coordinates]
+                corner = [machine.value(coordinate, thread) for coordinate in coordinates]
                 data, origins = partial(_tile, machine, tile, corner), partial(_tile_origins, tile, corner)
             else:
-                octets, swizzle = _value(machine, size, thread) if size else 0, "none"
+                octets, swizzle = machine.value(size, thread) if size else 0, "none"
                 data = partial(_octets, machine, ins, address, octets)
                 origins = partial(np.arange, address - GLOBAL_BASE, address - GLOBAL_BASE + octets, _WORD)
             place = int(at[thread])
             _check_tile(machine, ins, place - int(machine.shared_start[thread]), octets, thread, tensor=tensor)
-            others = machine.distances(thread, _value(machine, multicast, thread) if multicast else None)
+            others = machine.distances(thread, machine.value(multicast, thread) if multicast else None)
             places = [place + other * machine.shared_bytes for other in others]
             slots = [(int(objects[thread]) + other * machine.shared_bytes) // 8 for other in others]
             if machine.checker:
@@ -121,9 +116,9 @@ def _fill(
     places: list[int],
     slots: list[int],
 ) -> None:
-    """Write data to offsets in shared memory, and count its bytes at the barriers of the same CTAs."""
+    """Write copied data to the shared memory of one or more CTAs, and count its bytes at an ``mbarrier`` of each."""
     octets = data()
-    # Where a tile is swizzled, its rows are not those of core matrices.
+    # Only tiles without swizzle are compared with the core matrices that descriptors describe.
     compared = machine.checker and machine.checker.tiles and swizzle == "none"
     offsets = origins() if compared else None
     for place, slot in zip(places, slots, strict=True):
@@ -138,7 +133,7 @@ def _fill(
 
 def _coordinates(machine: Machine, ins: Instruction, address: Address) -> list[Reader]:
     if len(address.more) != 1 or not isinstance(address.more[0], Vector):
-        raise not_modelled(ins, "coordinates of the tile")
+        raise not_modelled(ins, "the coordinates of a tile must be one vector")
     return [machine.reader(item, "s32") for item in address.more[0].items]
 
 
@@ -153,7 +148,7 @@ def _check_tile(machine: Machine, ins: Instruction, start: int, octets: int, thr
 def _pieces(
     machine: Machine, tile: MapRecord, corner: list[int]
 ) -> tuple[NDArray, NDArray[np.int64], NDArray[np.bool_]]:
-    """Return global memory as pieces, and for each piece of a box its index and whether it is inside the tensor."""
+    """Return global memory as an array of pieces, the index of each piece of a box, and whether it is in the tensor."""
     octets, offsets, inside = tile.pieces(corner)
     return machine.memory.views[octets], (offsets + (tile.address - GLOBAL_BASE)) // octets, inside
 
@@ -205,16 +200,16 @@ def _store(machine: Machine, ins: Instruction, stores: ThreadGroups) -> Step:
         tasks: dict[int, Callable[[], None]] = {}
         reading: dict[int, tuple[NDArray[np.int64], int]] = {}
         for thread in machine.active(mask).tolist():
-            address, place = _value(machine, read, thread) + offset, int(at[thread])
+            address, place = machine.value(read, thread) + offset, int(at[thread])
             start = place - int(machine.shared_start[thread])
             if tensor:
                 tile = tensor_map(machine, ins, address, thread)
                 _check_tile(machine, ins, start, tile.box_bytes, thread, tensor=True)
-                corner = [_value(machine, coordinate, thread) for coordinate in coordinates]
+                corner = [machine.value(coordinate, thread) for coordinate in coordinates]
                 tasks[thread] = _tile_store(machine, tile, corner, place, reduction)
                 size_in_shared = tile.box_bytes
             else:
-                octets = _value(machine, size, thread) if size else 0
+                octets = machine.value(size, thread) if size else 0
                 _check_tile(machine, ins, start, octets, thread, tensor=False)
                 machine.checked("global", np.array([address - GLOBAL_BASE]), 16, ins)
                 tasks[thread] = _octet_store(machine, address - GLOBAL_BASE, place, octets, reduction, type_)
@@ -288,7 +283,7 @@ def _map_step(machine: Machine, ins: Instruction) -> Step:
     start, size, count = FIELDS[words[3]]
     number = ins.operands[1] if len(ins.operands) > 2 else Immediate(0)
     if not isinstance(number, Immediate) or not 0 <= number.value < count:
-        raise not_modelled(ins, "the number of its field")
+        raise not_modelled(ins, "the index of the field")
     target, read = machine.places(ins.operands[0], space_of(ins), ins), machine.reader(ins.operands[-1], words[-1])
     offset = start + size * number.value
 

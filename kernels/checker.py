@@ -1,13 +1,13 @@
 """Check the order of accesses to shared memory: data races, and reads by the asynchronous proxy without a fence.
 
-Every warp has a clock of all warps of its cluster, which says how far it has seen each of them (vector clocks); a
-barrier or an ``mbarrier`` hands the clocks of those that arrive to those that wait. A second clock says how far the
-asynchronous proxy has seen each warp: ``fence.proxy.async`` of a warp sets it to the first, so that the writer's fence
-counts as well as that of a warp behind a barrier. Each word of shared memory keeps who wrote it last and when, how many
-copies in flight may still write it, and how many multiplications in flight may still read it.
+Every warp has a vector clock: for each warp of its cluster, the time up to which it has seen that warp's accesses. A
+barrier or an ``mbarrier`` passes the clocks of arriving threads to waiting threads. A second vector clock holds, for
+each warp, the time up to which the asynchronous proxy sees its writes; ``fence.proxy.async`` sets the second clock to
+the first, so that a fence counts both before and after a barrier. Each word of shared memory has a record of its last
+write, of the copies in flight that may still write it, and of the multiplications in flight that may still read it.
 
-Threads of a warp count as ordered among themselves; so what is reported is undefined by PTX ("Memory Consistency
-Model", "Async proxy"), and not all that is undefined is reported.
+Threads of a warp count as ordered. Every reported access is undefined by PTX ("Memory Consistency Model", "Async
+proxy"), but not every undefined access is reported.
 """
 
 from collections.abc import Sequence
@@ -27,9 +27,9 @@ __all__ = ["Checker"]
 _WARP, _WORD = 32, 4
 #: Writer number of a word that was never written.
 _NOBODY = -1
-#: Accesses that are kept before those are dropped that are no longer the last of any word.
+#: Number of recorded accesses above which those are dropped that are no longer the last access to any word.
 _MOST_ACCESSES = 1 << 22
-#: Accesses for which there is room at first.
+#: Initial capacity of the table of accesses.
 _FIRST_ACCESSES = 1 << 10
 
 
@@ -44,37 +44,37 @@ class Checker:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        #: Warps of a cluster, which share their clocks.
+        #: Number of warps per cluster; each warp has a clock of all of them.
         self.warps = machine.threads * machine.launch.cluster_size // _WARP
-        # Behind the warps stand the asynchronous proxy as a writer (bulk copies), and tcgen05.
+        # Two more components follow those of the warps: the asynchronous proxy as a writer, and tcgen05.
         shape = (machine.ctas // machine.launch.cluster_size, self.warps, self.warps + 2)
         self.seen = np.zeros(shape, np.int32)
         self.seen[:, np.arange(self.warps), np.arange(self.warps)] = 1
-        #: Clock of each warp up to which the asynchronous proxy sees its writes, as known to each warp.
+        #: For each warp, the time up to which the asynchronous proxy sees the writes of every warp.
         self.fenced = np.zeros(shape, np.int32)
-        #: Number up to which each warp knows that ``tcgen05`` is done.
+        #: Number of the last ``tcgen05`` instruction that each warp knows to be complete.
         self.done = self.seen[..., self.warps + 1]
         self.tensor_cores: TensorOrder | None = None
         words = machine.shared.size // _WORD
-        #: Number of the last write of each word, and of its last read by threads.
+        #: Number of the last write to each word of shared memory, and of the last read by threads.
         self.last = {verb: cell_views(np.zeros(words, np.uint32)) for verb in ("wrote", "read")}
-        #: Warp (or proxy), time and line of each access by its number; that of number 0 is nobody.
+        #: Warp (or proxy), time and line of each access by its number; number 0 stands for no access.
         self.accesses = np.full((3, _FIRST_ACCESSES), _NOBODY, np.int32)
         self.count = 1
-        #: Number up to which every warp of a cluster has seen all writes, and all reads.
+        #: Number of the access up to which every warp has seen all writes, and all reads.
         self.settled = {"wrote": 0, "read": 0}
         self.number_of_warp = np.arange(machine.count // _WARP, dtype=np.uint32)
-        #: Work in flight that may still read or write each word: how much, and the line of the latest.
+        #: Number of copies or multiplications in flight that may still read or write each word; line of the latest one.
         self.in_flight = {name: cell_views(np.zeros(words, np.uint16)) for name in ("read", "write")}
         self.in_flight_line = {name: cell_views(np.zeros(words, np.uint32)) for name in ("read", "write")}
-        #: Cells that such work has in all.
+        #: Number of cells that work in flight may still read, and may still write.
         self.flying = {"read": 0, "write": 0}
         #: First word of the opcode at each line.
         self.opcodes = {ins.line: ins.words[0] for ins in machine.kernel.instructions}
-        #: Clocks that arriving threads stored at barriers.
+        #: Clocks that arriving threads stored at each barrier.
         self.left: dict[Any, tuple[NDArray[np.int32], NDArray[np.int32]]] = {}
         self.bulk_time = 0
-        #: What copies wrote, if there are descriptors of ``wgmma`` to compare it with.
+        #: Record of the copies to shared memory; None if the kernel has no descriptors of ``wgmma`` to compare it with.
         self.tiles = CopiedTiles(machine) if "wgmma" in self.opcodes.values() else None
 
     # Read and write records of the words of shared memory
@@ -82,13 +82,13 @@ class Checker:
     def _of_threads(
         self, mask: Mask, at: NDArray[np.int64], octets: int
     ) -> tuple[int, NDArray[np.int64], NDArray[np.intp]]:
-        """Return the cells that the threads of a mask touch, as :func:`cells_of` does, and the thread of each."""
+        """Return the words per cell, the cells of shared memory that threads access, and the thread of each cell."""
         threads, every = self.machine.active(mask), self.machine.every(at)
         count, cells = cells_of(every if mask is None else every[threads], octets)
         return count, cells, threads if len(cells) == len(threads) else threads.repeat(len(cells) // len(threads))
 
     def _add(self, writers: NDArray | int, times: NDArray | int, line: int) -> int:
-        """Note accesses, and return the number of the first."""
+        """Record accesses, and return the number of the first access."""
         size = np.size(writers)
         if self.count + size > self.accesses.shape[1]:
             if self.count > _MOST_ACCESSES:
@@ -100,7 +100,7 @@ class Checker:
         return first
 
     def _drop(self) -> None:
-        """Drop accesses that are not the last of any word, and number the others anew."""
+        """Drop accesses that are no longer the last access to any word, and renumber the remaining accesses."""
         live = np.zeros(self.count, np.bool_)
         live[0] = True
         for last in self.last.values():
@@ -113,7 +113,7 @@ class Checker:
         self.accesses[:, : len(kept)], self.count = self.accesses[:, kept], len(kept)
 
     def _note(self, ins: Instruction, verb: str, count: int, cells: NDArray[np.int64], threads: NDArray) -> None:
-        """Note that threads, one for each cell, ``"wrote"`` or ``"read"`` cells."""
+        """Record that threads, one per cell, wrote or read cells; `verb` is ``"wrote"`` or ``"read"``."""
         own = np.arange(self.warps)
         first = self._add(np.tile(own, len(self.seen)), self.seen[:, own, own].ravel(), ins.line)
         last = self.last[verb][count]
@@ -123,7 +123,7 @@ class Checker:
     def _unseen(
         self, verb: str, count: int, cells: NDArray[np.int64], threads: NDArray[np.intp]
     ) -> tuple[int, int] | None:
-        """Return the first word whose last access threads, one for each cell or one, do not know of, and the thread."""
+        """Return the first word whose last access is not ordered before that of the threads, and the thread."""
         numbers = self.last[verb][count].take(cells).view(np.uint32)
         if not numbers.size or int(numbers.max()) <= self.settled[verb]:
             return None
@@ -143,7 +143,7 @@ class Checker:
         octets: int,
         origins: NDArray[np.int64] | None = None,
     ) -> None:
-        """Note a write of threads to shared memory; `origins` are the offsets in global memory that a copy reads."""
+        """Check and record a write to shared memory; `origins` are the offsets in global memory that a copy reads."""
         count, cells, threads = self._of_threads(mask, at, octets)
         self._not_in_flight(ins, count, cells, "read")
         if self.tiles:
@@ -156,7 +156,7 @@ class Checker:
         self._note(ins, "wrote", count, cells, threads)
 
     def overwrite(self, ins: Instruction, threads: NDArray[np.intp], at: NDArray[np.int64], octets: int) -> None:
-        """Check that others have read what threads, one for each place or one, begin to copy to."""
+        """Check that reads by other warps are ordered before a copy; one thread per offset, or one for all."""
         count, cells = cells_of(at, octets)
         self._overwrite(ins, threads.repeat(len(cells) // len(at)) if len(threads) > 1 else threads, count, cells)
 
@@ -169,19 +169,19 @@ class Checker:
         *,
         whole: bool = True,
     ) -> None:
-        """Check that others have read cells; unless `whole` words are written, ``tcgen05`` alone."""
+        """Check that earlier reads are ordered before a write; if not of `whole` words, only reads by ``tcgen05``."""
         if self.tensor_cores and threads.size:
             self.tensor_cores.overwrite(ins, count, cells, self.done[self.warps_of(threads)], int(threads[0]))
         if whole and (at_fault := self._unseen("read", count, cells, threads)):
             self._report(ins, "overwrites", "and no barrier orders the two", *at_fault, did="read")
 
     def warps_of(self, threads: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return cluster and warp in the cluster of threads."""
+        """Return the cluster of each thread, and the number of its warp in the cluster."""
         group, warp = np.divmod(threads // _WARP, self.warps)
         return group, warp
 
     def reads(self, ins: Instruction, mask: Mask, at: NDArray[np.int64], octets: int) -> None:
-        """Check reads by threads from shared memory: a write that the thread can rely on precedes each."""
+        """Check that the last write to each word that threads read is ordered before the read, and record the read."""
         count, cells, threads = self._of_threads(mask, at, octets)
         self._not_in_flight(ins, count, cells, "write")
         if self.tiles:
@@ -193,7 +193,7 @@ class Checker:
     def wrote_in_bulk(
         self, ins: Instruction, place: int, octets: int, barrier: int, origins: NDArray[np.int64] | None = None
     ) -> None:
-        """Note a write of the asynchronous proxy, of which a barrier tells, from offsets in global memory by word."""
+        """Record a bulk copy that completes at an ``mbarrier``; `origins` are global-memory offsets of its words."""
         self.bulk_time += 1
         count, cells = cells_of(np.array([place]), octets)
         self._not_in_flight(ins, count, cells, "read")
@@ -204,18 +204,18 @@ class Checker:
         self._leave_one(("mbarrier", barrier), self.warps, self.bulk_time)
 
     def reads_in_bulk(self, ins: Instruction, threads: Sequence[int], at: NDArray[np.int64], octets: int) -> None:
-        """Check a read of the asynchronous proxy that threads of one cluster began: every word was fenced.
+        """Check a read by the asynchronous proxy: ``fence.proxy.async`` follows the last write to every word.
 
         Parameters
         ----------
         ins : Instruction
             The instruction.
         threads : sequence of int
-            First threads of the warps that began it.
+            First threads of the warps that started the read.
         at : ndarray of int64
-            Places in shared memory, in order.
+            Offsets in shared memory, in order.
         octets : int
-            Bytes that are read from each place.
+            Bytes that are read at each offset.
         """
         count, cells = cells_of(at, octets)
         self._not_in_flight(ins, count, cells, "write")
@@ -234,7 +234,7 @@ class Checker:
             self._report(ins, "reads", what, word, threads[0])
 
     def begins(self, ins: Instruction, at: NDArray[np.int64], octets: int, access: str) -> None:
-        """Note that bytes may be read or written until the work ends, ``access`` ``"read"`` or ``"write"``."""
+        """Record that asynchronous work may access bytes until it ends; `access` is ``"read"`` or ``"write"``."""
         count, cells = cells_of(at, octets)
         ones, line = cell_views(np.ones(4, np.uint16))[count][0], cell_views(np.full(4, ins.line, np.uint32))[count][0]
         np.add.at(self.in_flight[access][count], cells, ones)
@@ -242,13 +242,13 @@ class Checker:
         self.flying[access] += len(cells)
 
     def ends(self, at: NDArray[np.int64], octets: int, access: str) -> None:
-        """Note that such work is over."""
+        """Record the end of asynchronous work that reads or writes bytes."""
         count, cells = cells_of(at, octets)
         np.subtract.at(self.in_flight[access][count], cells, cell_views(np.ones(4, np.uint16))[count][0])
         self.flying[access] -= len(cells)
 
     def _not_in_flight(self, ins: Instruction, count: int, cells: NDArray[np.int64], access: str) -> None:
-        """Check that asynchronous work in flight neither reads cells being written, nor writes cells being accessed."""
+        """Check that no asynchronous work in flight reads cells that are written, or writes cells that are accessed."""
         if not self.flying[access]:
             return
         busy = self.in_flight[access][count].take(cells)
@@ -276,7 +276,7 @@ class Checker:
         )
 
     def _warp_name(self, warp: int, thread: int) -> str:
-        """Name a warp of the cluster of a thread, with its CTA if that is another."""
+        """Return the name of a warp in a thread's cluster, with its CTA if it is not the thread's CTA."""
         each, own = self.machine.threads // _WARP, thread // self.machine.threads
         size = self.machine.launch.cluster_size
         cta = own // size * size + warp // each
@@ -285,7 +285,7 @@ class Checker:
     # Clocks
 
     def fence(self, mask: Mask) -> None:
-        """Let the asynchronous proxy see all that the warps of the threads have seen."""
+        """Execute ``fence.proxy.async``: make all writes that the warps have seen visible to the asynchronous proxy."""
         group, warp = self.warps_of(np.unique(self.machine.active(mask) // _WARP) * _WARP)
         self.fenced[group, warp] = np.maximum(self.fenced[group, warp], self.seen[group, warp])
 
@@ -296,18 +296,18 @@ class Checker:
         )  # fmt: skip
 
     def _leave_one(self, barrier: Any, component: int, time: int) -> None:
-        """Leave a clock at a barrier that has one component."""
+        """Store a clock with one non-zero component at a barrier."""
         clock = np.zeros((2, self.warps + 2), np.int32)
         clock[:, component] = time
         self._leave(barrier, clock[0], clock[1])
 
     def complete(self, barriers: Sequence[Any], number: int) -> None:
-        """Leave at barriers that ``tcgen05`` is done up to a number."""
+        """Store at barriers the number up to which ``tcgen05`` instructions have completed."""
         for barrier in barriers:
             self._leave_one(barrier, self.warps + 1, number)
 
     def join(self, ctas: NDArray[np.intp]) -> None:
-        """Hand the clocks of all warps of some CTAs to all of them, at a barrier of the whole CTA."""
+        """Merge the clocks of all warps of each given CTA, at a barrier of the whole CTA."""
         size, each = self.machine.launch.cluster_size, self.machine.threads // _WARP
         seen_by_cta, fenced_by_cta = (
             clocks.reshape(self.machine.ctas, each, -1) for clocks in (self.seen, self.fenced)

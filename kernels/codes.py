@@ -27,7 +27,7 @@ class Rounding:
 
 
 def decoded(codes: NDArray, name: str) -> NDArray[np.float64]:
-    """Return the values of codes of a format; ``tf32`` in the upper 19 bits of a word."""
+    """Return the values of codes of a format; a code of ``tf32`` is in the upper 19 bits of a word."""
     if name in ("f16", "f32", "f64"):
         return codes.view(f"<f{codes.dtype.itemsize}").astype(np.float64)
     return decode_codes(codes, FORMATS[name])
@@ -46,20 +46,20 @@ def _rounded(steps: NDArray[np.float64], mode: str, negative: NDArray[np.bool_])
 
 
 def _magnitude_codes(values: NDArray[np.float64], fmt: Format) -> NDArray[np.int64]:
-    """Return the codes of exactly representable magnitudes; one past the largest number gives the next code."""
+    """Return the codes of magnitudes that are exact in the format, or one step above its largest number."""
     _, exponent = np.frexp(values)
     least = fmt.minimum_exponent
     exponent = np.where(values == 0, least, np.maximum(exponent - 1, least))
     steps = np.ldexp(values, fmt.fraction_bits - exponent).astype(np.int64)
-    # A normal number has its hidden one at bit `fraction_bits`, which adds one to the exponent field of the formula.
+    # The hidden one of a normal number is bit `fraction_bits` of `steps`, so that it adds 1 to the exponent field.
     return steps + (exponent - least << fmt.fraction_bits)
 
 
 def encoded(values: NDArray[np.float64], name: str, rounding: Rounding) -> NDArray[np.uint32]:
-    """Return the codes of values rounded to a format, ``tf32`` in the upper 19 bits of a word.
+    """Return the codes of values rounded to a format; a code of ``tf32`` is in the upper 19 bits of a word.
 
-    An overflow gives infinity, or NaN where the format has no infinity, or the largest finite number: always where the
-    format has neither, with `saturate`, and where the rounding is toward zero from there.
+    An overflow gives infinity, or NaN if the format has no infinity. It gives the largest finite number if the format
+    has neither, if `saturate` is set, or if the rounding mode rounds the value toward zero.
     """
     fmt = FORMATS[name]
     if not fmt.subnormals:
@@ -89,7 +89,7 @@ def encoded(values: NDArray[np.float64], name: str, rounding: Rounding) -> NDArr
 
 
 def _scale_codes(values: NDArray[np.float64], rounding: Rounding) -> NDArray[np.uint32]:
-    """Round to powers of two for ue8m0: toward zero or up. Smaller values, zero included, give the smallest power."""
+    """Round to powers of two (ue8m0), toward zero or up; zero and values that are too small give the smallest power."""
     fmt = FORMATS["ue8m0"]
     infinite = np.isinf(values)
     fraction, exponent = np.frexp(np.where(infinite | ~(values > 0), 2.0**-fmt.bias, values))

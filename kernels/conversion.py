@@ -1,6 +1,6 @@
 """``cvt``: conversion between integers and floats, with every rounding, to formats of 32 to 4 bits.
 
-Source: PTX ISA, ``cvt``. A value is taken exactly, as float64 or an integer, and rounded once.
+Source: PTX ISA, ``cvt``. The source value is converted exactly, to float64 or an integer, and rounded once.
 """
 
 from collections.abc import Callable
@@ -12,11 +12,12 @@ from ..isa.formats import FORMATS
 from .codes import Rounding, decoded, encoded
 from .floats import canonical, flushed
 from .machine import Machine, Mask, Step, not_modelled
-from .program import Instruction, Vector, size_of
+from .program import Instruction, items_of, size_of
+from .values import numpy_type
 
 __all__ = ["CONVERSION"]
 
-#: Types that ``cvt`` converts between; packed types hold several elements.
+#: Element type of each packed type of ``cvt``.
 _PACKED = {"f16x2": "f16", "bf16x2": "bf16", "e4m3x2": "e4m3", "e5m2x2": "e5m2", "e2m3x2": "e2m3", "e3m2x2": "e3m2",
            "e2m1x2": "e2m1", "ue8m0x2": "ue8m0"}  # fmt: skip
 _TO_INTEGER: dict[str, Callable[[NDArray], NDArray]] = {
@@ -48,7 +49,7 @@ def _convert(machine: Machine, ins: Instruction) -> Step:
 
 def _integer_to_integer(machine: Machine, ins: Instruction, to: str, source: str, *, saturate: bool) -> Step:
     read, write = machine.reader(ins.operands[1], source), machine.writer(ins.operands[0], to)
-    dtype = np.dtype(f"<{'i' if to[0] == 's' else 'u'}{size_of(to)}")
+    dtype = numpy_type(to)
     if not saturate:
         return lambda mask: write(mask, read().astype(dtype))
     limits = np.iinfo(dtype)
@@ -63,14 +64,14 @@ def _integer_to_integer(machine: Machine, ins: Instruction, to: str, source: str
 
 
 def _float_to_integer(machine: Machine, ins: Instruction, to: str, source: str, modes: list[str]) -> Step:
-    """Round to an integer and clamp to its range. A NaN gives zero; for 64-bit types it gives the highest bit alone."""
+    """Round to an integer and clamp to its range. NaN gives zero; in a 64-bit result it sets only the highest bit."""
     if source in _PACKED:
         raise not_modelled(ins)
     whole = next((_TO_INTEGER[mode] for mode in modes if mode in _TO_INTEGER), None)
     if whole is None:
         raise not_modelled(ins, "a rounding to integer is missing")
     read, write = machine.reader(ins.operands[1], f"b{8 * size_of(source)}"), machine.writer(ins.operands[0], to)
-    dtype = np.dtype(f"<{'i' if to[0] == 's' else 'u'}{size_of(to)}")
+    dtype = numpy_type(to)
     limits = np.iinfo(dtype)
     missing = 1 << 63 if size_of(to) == 8 or source == "f64" else 0
 
@@ -94,15 +95,11 @@ def _to_float(machine: Machine, ins: Instruction, to: str, source: str, modes: l
     """Round to a float, or to several packed floats: the first of two sources becomes the upper element."""
     element = _PACKED.get(to, to)
     inner = _PACKED.get(source, source)
-    size = size_of(to) if to not in _PACKED or to in ("f16x2", "bf16x2") else (1 if to == "e2m1x2" else 2)
-    destination = ins.operands[0]
-    write = machine.writer(destination, f"b{8 * size}")
+    size = _bytes_of(to)
+    write = machine.writer(ins.operands[0], f"b{8 * size}")
     integer = _is_integer(source)
     read_type = source if integer else f"b{8 * _bytes_of(source)}"
-    sources = [
-        item for operand in ins.operands[1:] for item in (operand.items if isinstance(operand, Vector) else (operand,))
-    ]
-    reads = [machine.reader(operand, read_type) for operand in sources]
+    reads = [machine.reader(item, read_type) for operand in ins.operands[1:] for item in items_of(operand)]
     mode = next((word for word in modes if word in ("rn", "rna", "rz", "rm", "rp")), "rn")
     rounding = Rounding(mode, "satfinite" in modes, "relu" in modes)
     ftz, clamp, whole = "ftz" in modes, "sat" in modes, next((_TO_INTEGER[m] for m in modes if m in _TO_INTEGER), None)
@@ -160,7 +157,7 @@ def _bytes_of(name: str) -> int:
 
 
 def _parts(codes: NDArray, element: str) -> list[NDArray]:
-    """Return the elements of packed codes, the lowest first."""
+    """Return the elements of packed codes, the element in the lowest bits first."""
     if element == "e2m1":
         return [codes & codes.dtype.type(15), codes >> codes.dtype.type(4)]
     if element in ("f16", "bf16"):

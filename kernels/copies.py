@@ -41,7 +41,7 @@ class ThreadGroups:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        #: Number of each thread's open group; a single element while all threads have the same number.
+        #: Number of each thread's open group; one element while all threads have the same number.
         self.open = np.zeros(1, np.int64)
         self.pending: deque[_Pending] = deque()
         machine.at_exit.append(lambda: self.wait(None, 0, closed=False))
@@ -62,7 +62,7 @@ class ThreadGroups:
         self.open = self.open + 1 if mask is None else np.where(mask, self.open + 1, self.open)
 
     def wait(self, mask: Mask, left: int, *, closed: bool = True) -> None:
-        """Complete all groups of the threads but the last `left`; unless `closed`, the open groups too."""
+        """Complete all but the last `left` groups of the threads; unless `closed`, complete the open groups too."""
         last = self.open - left - 1 if closed else self.open
         due_works: list[tuple[Callable[[Mask], None], Mask]] = []
         for _ in range(len(self.pending)):
@@ -83,13 +83,13 @@ class ThreadGroups:
         self.execute(due_works)
 
     def execute(self, works: list[tuple[Callable[[Mask], None], Mask]]) -> None:
-        """Complete asynchronous work in order, each for some threads."""
+        """Complete items of asynchronous work in order, each for the threads of its own mask."""
         for work, chosen in works:
             work(chosen)
 
 
 def group_step(ins: Instruction, groups: ThreadGroups) -> Step | None:
-    """Return the step of an instruction that commits a group or waits for groups; None for other instructions."""
+    """Return a function that commits a group or waits for groups; None if the instruction does neither."""
     if "commit_group" in ins.words:
         return groups.commit
     if "wait_all" in ins.words:
@@ -104,7 +104,7 @@ def group_step(ins: Instruction, groups: ThreadGroups) -> Step | None:
 
 
 def copy_step(machine: Machine, ins: Instruction) -> Step:
-    """Return the step of a non-bulk ``cp.async``."""
+    """Return a function that executes a non-bulk ``cp.async``."""
     groups = machine.unit("cp.async", ThreadGroups)
     return group_step(ins, groups) or _copy(machine, ins, groups)
 
@@ -157,7 +157,7 @@ def _copy(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
 
 
 def _filled(data: NDArray, length: NDArray[np.uint32], octets: int) -> NDArray:
-    """Return the data, with zeros for bytes beyond those that are read."""
+    """Return copied data with zeros in the bytes that lie beyond the length each thread reads."""
     if (length == octets).all():
         return data
     flat = data.view(np.uint8).reshape(len(data), octets).copy()

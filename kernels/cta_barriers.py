@@ -34,7 +34,7 @@ class CtaBarriers:
         self.alive = np.ones(count, np.bool_)
         #: Number of the barrier at which each waiting thread waits.
         self.number = np.zeros(count, np.int64)
-        #: Arrivals at each barrier of each CTA, and the number that completes it; 0 stands for all threads of the CTA.
+        #: Arrivals at each barrier of each CTA, and the number that completes the barrier (0: all threads of the CTA).
         self.arrived = np.zeros((machine.ctas, _NUMBERS), np.int64)
         self.needed = np.zeros((machine.ctas, _NUMBERS), np.int64)
         #: Number of arrivals of each thread at the barrier of its cluster, and the threads that wait there.
@@ -42,7 +42,7 @@ class CtaBarriers:
         self.at_cluster = np.zeros(count, np.bool_)
 
     def step(self, ins: Instruction) -> _Step:
-        """Return the step of a barrier instruction; the step returns the threads that continue."""
+        """Return a function that executes a barrier instruction and returns the threads that continue."""
         words = ins.words
         if "warp" in words:
             return lambda mask: mask
@@ -86,7 +86,7 @@ class CtaBarriers:
     def _whole_ctas(
         self, mask: NDArray[np.bool_], numbers: NDArray[np.uint32], counts: NDArray[np.uint32]
     ) -> NDArray[np.intp] | None:
-        """Return the CTAs of the threads if all of their threads arrive together, which completes the barrier."""
+        """Return the CTAs of the arriving threads if all threads of each CTA arrive together; None otherwise."""
         if numbers.size > 1 or counts.size > 1 or counts[0] not in (0, self.machine.threads) or numbers[0] >= _NUMBERS:
             return None
         threads = mask.reshape(self.machine.ctas, -1)
@@ -126,7 +126,7 @@ class CtaBarriers:
         return mask & ~self.waiting
 
     def _settle_clusters(self) -> None:
-        """Release threads that wait for their cluster, once all its threads have arrived as often as they have."""
+        """Release threads at the cluster barrier once all threads of the cluster have arrived as often as they have."""
         size = self.machine.threads * self.machine.launch.cluster_size
         never = np.iinfo(np.int64).max
         arrivals = np.where(self.alive, self.cluster_arrivals, never).reshape(-1, size)

@@ -1,9 +1,9 @@
-"""Minimum cycles of a launch: those for which it occupies the tensor cores and the shared memory of an SM.
+"""Minimum cycles of a launch: cycles for which it occupies the tensor cores and the shared memory of one SM.
 
-Tensor-core instructions take the cycles of :mod:`sptc.isa.timing`. Beside the operands that they read, shared memory
-moves what threads and copies read and write: 128 bytes a cycle, without bank conflicts and without the sharing of
-equal addresses. Instruction issue, latencies and global memory are not modelled, so that the figures are the time of a
-kernel that overlaps all of it.
+Tensor-core instructions take the cycles of :mod:`sptc.isa.timing`. Shared memory
+transfers their operands, and the bytes that threads and copies read and write, at 128 bytes per cycle; bank conflicts
+and broadcasts of equal addresses are not modelled. Instruction issue, latency and global memory are not modelled
+either: the cycles are those of a kernel that overlaps them perfectly.
 """
 
 from collections import Counter
@@ -53,9 +53,9 @@ class LoopCycles:
     last_line: int
     #: Tensor-core instructions executed by warps, warpgroups or CTAs.
     multiplications: int
-    #: Cycles of each resource by its name; None if those of an instruction are unknown.
+    #: Cycles of each resource by its name; None if the cycles of an instruction are unknown.
     cycles: dict[str, float] | None
-    #: Name of the resource that is occupied longest.
+    #: Name of the resource with the most cycles.
     bound_by: str | None
 
     def __str__(self) -> str:

@@ -24,7 +24,7 @@ def _without_nan_payload(function: Function, *, ftz: bool) -> Function:
 
 
 def _minimum(smaller: bool, nan: bool) -> Function:
-    """Return the minimum or maximum: a NaN loses against a number unless `nan` is set; -0 is less than +0."""
+    """Return a minimum or maximum function: one NaN operand is ignored unless `nan` is set; -0 is less than +0."""
 
     def chosen(a: NDArray, b: NDArray) -> NDArray:
         result = (np.minimum if smaller else np.maximum)(a, b) if nan else (np.fmin if smaller else np.fmax)(a, b)
@@ -62,10 +62,10 @@ _APPROXIMATE: dict[str, Function] = {
 
 
 def approximate_step(machine: Machine, ins: Instruction) -> Step:
-    """Return the step of an approximate function, computed in f64 and rounded: near a GPU's result, not equal."""
+    """Return a function that executes an approximate instruction in f64; results are close to a GPU's, not equal."""
     name, type_ = ins.words[0], ins.words[-1]
     if not machine.launch.approximate:
-        raise not_modelled(ins, "its results are not exact, which has to be allowed (approximate)")
+        raise not_modelled(ins, "its results are not exact; the option approximate allows it")
     if type_ != "f32":
         raise not_modelled(ins)
     function, ftz = _APPROXIMATE[name], "ftz" in ins.words
@@ -87,7 +87,7 @@ def _fused(a: NDArray, b: NDArray, c: NDArray) -> NDArray[np.float32]:
 
 
 def float_step(machine: Machine, ins: Instruction) -> Step:
-    """Return the step of an arithmetic instruction on floats."""
+    """Return a function that executes an arithmetic instruction on floats."""
     name, *qualifiers = ins.words
     type_ = qualifiers[-1]
     if name in _APPROXIMATE and ("approx" in qualifiers or "full" in qualifiers):
@@ -117,7 +117,7 @@ def float_step(machine: Machine, ins: Instruction) -> Step:
 
 
 def _saturated(function: Function) -> Function:
-    """Clamp results to [0, 1]; a NaN becomes +0."""
+    """Return a function with results clamped to [0, 1]; NaN becomes +0."""
 
     def clamped(*values: NDArray) -> NDArray:
         x = function(*values)

@@ -47,7 +47,7 @@ def odd_sum(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float6
 
 
 def fused(a: NDArray, b: NDArray, c: NDArray) -> NDArray[np.float64]:
-    """Return a * b + c of values of at most 24 bits, rounded to odd at 53 bits."""
+    """Return a * b + c, rounded to odd at 53 bits; significands of the operands have at most 24 bits."""
     return odd_sum(a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64))
 
 

@@ -8,37 +8,16 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "divided",
-    "dot_product",
-    "extracted",
-    "funnel",
-    "high_product",
-    "inserted",
-    "leading_zeros",
-    "lookup",
-    "permuted",
-    "population",
-    "remainder",
-    "reversed_bits",
-    "shift_left",
-    "shift_right",
-    "wide_product",
-]
+__all__ = ["divided", "dot_product", "extracted", "funnel", "high_product", "inserted", "leading_zeros", "lookup",
+           "permuted", "population", "remainder", "reversed_bits", "shift_left", "shift_right",
+           "wide_product"]  # fmt: skip
 
-#: Integer type twice as wide as a type.
-_WIDE: dict[str, np.dtype] = {
-    "s16": np.dtype("i4"),
-    "u16": np.dtype("u4"),
-    "s32": np.dtype("i8"),
-    "u32": np.dtype("u8"),
-}
 Function = Callable[..., NDArray]
 
 
 def wide_product(a: NDArray, b: NDArray) -> NDArray:
     """Return products in a type twice as wide as the operands."""
-    wide = _WIDE[f"{'s' if a.dtype.kind == 'i' else 'u'}{8 * a.dtype.itemsize}"]
+    wide = np.dtype(f"{a.dtype.kind}{2 * a.dtype.itemsize}")
     return a.astype(wide) * b.astype(wide)
 
 
@@ -58,7 +37,7 @@ def high_product(a: NDArray, b: NDArray) -> NDArray:
 
 
 def dot_product(a_type: str, b_type: str, high: bool | None) -> Function:
-    """Return c plus products of parts of a with bytes of b: four (``dp4a``), or two in a half of b (``dp2a``).
+    """Return the function of ``dp4a`` or ``dp2a``: c plus the dot product of bytes or halves of a and bytes of b.
 
     Parameters
     ----------
@@ -94,7 +73,7 @@ def remainder(a: NDArray, b: NDArray) -> NDArray:
     return np.where(b == 0, a, np.fmod(a, np.where(b == 0, b.dtype.type(1), b)))
 
 
-# for shifts by more than the width numpy returns zeros, or copies of the sign
+# Shifts by the width of the type give zeros, or copies of the sign bit, in numpy.
 
 
 def shift_left(a: NDArray, count: NDArray[np.uint32]) -> NDArray:
@@ -108,7 +87,7 @@ def shift_right(a: NDArray, count: NDArray[np.uint32]) -> NDArray:
 
 
 def funnel(left: bool, clamp: bool) -> Function:
-    """Return one word of the shifted pair {high, low}; shift counts wrap at 32 unless `clamp` is set."""
+    """Return a funnel shift: one word of the shifted pair {high, low}; counts wrap at 32 unless `clamp` is set."""
 
     def shift(low: NDArray, high: NDArray, count: NDArray) -> NDArray:
         pair = low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
@@ -119,7 +98,7 @@ def funnel(left: bool, clamp: bool) -> Function:
 
 
 def lookup(a: NDArray, b: NDArray, c: NDArray, table: NDArray) -> NDArray:
-    """Return the bitwise function of three operands that an eight-bit table defines: bit 4 a + 2 b + c is its value."""
+    """Return a bitwise function of three operands (``lop3``): bit 4 a + 2 b + c of an 8-bit table is the result."""
     number = int(table.flat[0])
     result = np.zeros(np.broadcast_shapes(a.shape, b.shape, c.shape), a.dtype)
     for entry in range(8):

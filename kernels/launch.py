@@ -8,23 +8,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..api.backends import backend as backend_named
 from ..errors import KernelError
+from ..isa.architectures import target_named
 from .checker import Checker
 from .cycles import LoopCycles, Work, launch_cycles, loops
 from .machine import Finding, Launch, Machine
 from .memory import GlobalMemory, parameter_space
-from .program import Kernel
+from .program import Kernel, size_of
 from .ptx import parse_ptx
 from .schedule import Limit, Program, Statistics
 from .tensor_maps import MAP_BYTES, MapRecord
 
 __all__ = ["KernelRun", "TensorMap", "run_kernel"]
 
-#: Threads that are executed together: a larger number takes more memory, a smaller one more time in Python.
+#: Number of threads that are executed together: a larger number takes more memory, a smaller number more time.
 _BATCH_THREADS = 1 << 15
-#: Maximum bytes of shared memory of the CTAs that are executed together.
-_BATCH_SHARED = 256 << 20
+#: Maximum bytes of shared and local memory of the CTAs that are executed together.
+_BATCH_BYTES = 256 << 20
 _MOST_THREADS, _MOST_SHARED = 1024, 227 << 10
+#: Maximum number of CTAs in a cluster.
+_MOST_CLUSTER = 16
 #: Maximum number of CTAs of a grid along each axis: PTX ISA, ``%nctaid``.
 _MOST_CTAS = ((1 << 31) - 1, (1 << 16) - 1, (1 << 16) - 1)
 
@@ -33,7 +37,7 @@ _MOST_CTAS = ((1 << 31) - 1, (1 << 16) - 1, (1 << 16) - 1)
 class TensorMap:
     """A tensor map over an array whose last axis is the innermost; it is passed for a parameter of 128 bytes."""
 
-    #: Array in global memory; it may also be passed as an argument of its own.
+    #: Array in global memory; the same array may also be passed as a pointer.
     array: NDArray
     #: Size of the box that one copy moves, in elements along each axis of the tensor.
     box: tuple[int, ...]
@@ -43,11 +47,11 @@ class TensorMap:
     fill: str = "zeros"
     #: Interleave mode; only ``none`` is modelled.
     interleave: str = "none"
-    #: Size of the tensor in elements along each axis; by default that of the array.
+    #: Size of the tensor in elements along each axis; by default the array's shape.
     shape: tuple[int, ...] | None = None
-    #: Distance of neighbouring elements along each axis in bytes; by default that of the array.
+    #: Distance of neighbouring elements along each axis in bytes; by default the array's strides.
     strides: tuple[int, ...] | None = None
-    #: PTX element type, which reductions of tiles use; by default that of the array.
+    #: PTX type of the elements, which reductions of tiles use; by default the type of the array's elements.
     element: str | None = None
 
 
@@ -60,7 +64,7 @@ class KernelRun:
     threads: int  #: of a CTA
     #: Executed thread instructions: each instruction times the threads that executed it.
     instructions: int
-    #: Executed instructions by the first word of their opcode; threads that execute one together count once.
+    #: Executed instructions by the first word of their opcode; an execution by several threads together counts once.
     opcodes: dict[str, int]
     #: Tensor-core cycles of the launch if one SM executed all its CTAs, by :mod:`sptc.isa.timing`; None if the cycles
     #: of an instruction are unknown.
@@ -146,6 +150,10 @@ def run_kernel(
         The module does not parse or has instructions that are not modelled; arguments do not fit; the kernel does what
         PTX forbids: misaligned or foreign addresses, a deadlock, too many arrivals at a barrier.
     """
+    target_named(arch)
+    backend_named(backend)
+    if limit is not None and (not isinstance(limit, int) or limit < 1):
+        raise KernelError(f"limit must be an integer above 0, not {limit!r}")
     chosen = _entry(parse_ptx(_text(ptx)), entry)
     launch = _launch(
         chosen,
@@ -207,9 +215,9 @@ def _entry(kernels: Mapping[str, Kernel], name: str | None) -> Kernel:
     names = ", ".join(kernels)
     if name is None:
         if len(kernels) > 1:
-            raise KernelError(f"the module has several kernels: {names}; say which")
+            raise KernelError(f"the module has several kernels ({names}); name one as entry")
         return next(iter(kernels.values()))
-    if name not in kernels:
+    if not isinstance(name, str) or name not in kernels:
         raise KernelError(f"the module has no kernel {name!r}; it has {names}")
     return kernels[name]
 
@@ -226,16 +234,18 @@ def _launch(kernel: Kernel, grid: Any, block: Any, cluster: Any, launch: Launch)
     launch = replace(launch, grid=_three("grid", grid), block=_three("block", block))
     demanded = (*kernel.block, 1, 1)[:3] if kernel.block else None
     if demanded and launch.block != demanded:
-        raise KernelError(f"{kernel.name} demands CTAs of {demanded} threads (.reqntid), not {launch.block}")
+        raise KernelError(f"{kernel.name} requires CTAs of {demanded} threads (.reqntid), not {launch.block}")
     if any(side > most for side, most in zip(launch.grid, _MOST_CTAS, strict=True)):
         raise KernelError(f"a grid has at most {' x '.join(map(str, _MOST_CTAS))} CTAs, not {launch.grid}")
     if launch.threads > _MOST_THREADS:
         raise KernelError(f"a CTA has at most {_MOST_THREADS} threads, not {launch.threads}")
     if launch.threads % 32:
-        raise KernelError(f"CTAs of whole warps are modelled, not of {launch.threads} threads")
+        raise KernelError(f"the number of threads of a CTA must be a multiple of 32, not {launch.threads}")
     shape = _three("cluster", cluster if cluster is not None else kernel.cluster or 1)
+    if prod(shape) > _MOST_CLUSTER:
+        raise KernelError(f"a cluster has at most {_MOST_CLUSTER} CTAs, not {shape}")
     if any(side % part for side, part in zip(launch.grid, shape, strict=True)):
-        raise KernelError(f"a grid of {launch.grid} CTAs has no whole clusters of {shape}")
+        raise KernelError(f"the grid {launch.grid} is not a multiple of the cluster {shape} along each axis")
     if not isinstance(launch.shared, int | np.integer) or not 0 <= launch.shared <= _MOST_SHARED:
         raise KernelError(f"shared must be 0 to {_MOST_SHARED} bytes, not {launch.shared}")
     if kernel.static_shared + launch.shared > _MOST_SHARED:
@@ -258,13 +268,15 @@ def _cta_numbers(launch: Launch, start: int, stop: int) -> NDArray[np.int64]:
 
 def _batch(kernel: Kernel, launch: Launch) -> int:
     """Return the number of CTAs that are executed together, a multiple of the cluster size."""
-    shared = launch.shared + kernel.static_shared
-    ctas = min(_BATCH_THREADS // launch.threads, _BATCH_SHARED // max(shared, 1))
+    octets = launch.shared + kernel.static_shared + launch.threads * kernel.local_bytes
+    ctas = min(_BATCH_THREADS // launch.threads, _BATCH_BYTES // max(octets, 1))
     return max(1, ctas // launch.cluster_size) * launch.cluster_size
 
 
 def _arguments(kernel: Kernel, args: Sequence[Any]) -> tuple[GlobalMemory, list[Any], list[tuple[int, NDArray]]]:
     """Return global memory with copies of the arrays, the parameter values, and the addresses of the arrays."""
+    if not isinstance(args, Sequence):
+        raise KernelError(f"args must be a sequence of arguments, not {type(args).__name__}")
     if len(args) != len(kernel.parameters):
         raise KernelError(f"{kernel.name} takes {len(kernel.parameters)} arguments, not {len(args)}")
     distinct: dict[int, NDArray] = {}
@@ -296,37 +308,44 @@ def _arguments(kernel: Kernel, args: Sequence[Any]) -> tuple[GlobalMemory, list[
             values.append(addresses[id(value)])
         elif isinstance(value, bool | int | np.integer | float | np.floating):
             number = float(value) if isinstance(value, float | np.floating) else int(value)
-            fits = parameter.type in ("f16", "f32", "f64") or -(1 << 63) <= number < 1 << 64
+            is_float = parameter.type[0] == "f"
+            bits = 64 if is_float else 8 * parameter.size
+            fits = (is_float and isinstance(number, float)) or -(1 << bits - 1) <= number < 1 << bits
             if parameter.size > 8 or not fits:
                 raise KernelError(f"{where} of {parameter.size} bytes does not accept the number {value!r}")
             values.append(number)
         elif isinstance(value, bytes) and len(value) == parameter.size:
             values.append(value)
         else:
-            raise KernelError(f"{where} of {parameter.size} bytes must be an array, a number, a tensor tile or as many "
-                              f"bytes, not {type(value).__name__}")  # fmt: skip
+            raise KernelError(f"{where} of {parameter.size} bytes must be an array, a number, a tensor map or that "
+                              f"number of bytes, not {type(value).__name__}")  # fmt: skip
     return memory, values, [(addresses[key], array) for key, array in distinct.items()]
 
 
 def _tensor_map(tile: TensorMap, address: int) -> MapRecord:
     array = tile.array
-    shape = array.shape if tile.shape is None else tile.shape
-    strides = array.strides if tile.strides is None else tile.strides
+    shape, strides = (getattr(array, name) if (own := getattr(tile, name)) is None else own
+                      for name in ("shape", "strides"))  # fmt: skip
+    for name, sides in (("box", tile.box), ("shape", shape), ("strides", strides)):
+        if not isinstance(sides, tuple | list) or not sides or not all(isinstance(s, int | np.integer) for s in sides):
+            raise KernelError(f"the {name} of a tensor map must be a tuple of integers, not {sides!r}")
+    if tile.element is not None and size_of(tile.element) != array.itemsize:
+        raise KernelError(f"elements of {tile.element} in a tensor map do not fit an array of {array.dtype}")
     if tile.interleave != "none":
         raise KernelError(f"interleave {tile.interleave!r} of a tensor map is not modelled")
     if not len(tile.box) == len(shape) == len(strides):
         raise KernelError(
-            f"a tensor map has a box, a shape and strides of as many axes, not {tile.box}, {shape} and {strides}"
+            f"a tensor map needs a box, a shape and strides of equal length, not {tile.box}, {shape} and {strides}"
         )
     if strides[-1] != array.itemsize:
-        raise KernelError(f"the last stride of a tensor map is that of an element, {array.itemsize}, not {strides[-1]}")
+        raise KernelError(f"the last stride must be the {array.itemsize} bytes of an element, not {strides[-1]}")
     end = sum((side - 1) * stride for side, stride in zip(shape, strides, strict=True)) + array.itemsize
     if end > array.nbytes:
         raise KernelError(f"a tensor map of {end} bytes does not fit an array of {array.nbytes}")
     return MapRecord(
         address,
-        shape[::-1],
-        strides[:-1][::-1],
+        tuple(shape[::-1]),
+        tuple(strides[:-1][::-1]),
         tuple(tile.box[::-1]),
         tile.element or _element(array.dtype),
         tile.swizzle,
@@ -335,7 +354,7 @@ def _tensor_map(tile: TensorMap, address: int) -> MapRecord:
 
 
 def _element(dtype: np.dtype) -> str:
-    """Return the PTX type of an array's elements; element types that no reduction has become bytes."""
+    """Return the PTX type of an array's elements; types without reductions are treated as unsigned integers."""
     bits = 8 * dtype.itemsize
     if dtype.name == "bfloat16":
         return "bf16"

@@ -20,7 +20,7 @@ __all__ = ["LaunchFile", "read_launch"]
 _KEYS = {"entry", "grid", "block", "cluster", "shared", "arrays", "arguments"}
 _MAP_KEYS = {"swizzle", "fill", "shape", "strides"}
 _ARRAY_KEYS = ({"file"}, {"file", "tensor"}, {"zeros", "shape"})
-_MOST_BYTES = 1 << 34
+_MOST_BYTES, _MOST_AXES = 1 << 34, 32
 
 
 @dataclass(frozen=True)
@@ -91,14 +91,16 @@ def _array(folder: Path, name: str, value: Any, refuse: Callable[[str], FileErro
         raise refuse(f"array {name!r} must have file, file and tensor, or zeros and shape")
     if "zeros" in value:
         shape = value["shape"]
-        if not isinstance(shape, list) or not all(isinstance(side, int) and side > 0 for side in shape):
-            raise refuse(f"the shape of array {name!r} must be a list of integers above 0")
+        if not isinstance(shape, list) or len(shape) > _MOST_AXES or not all(type(s) is int and s > 0 for s in shape):
+            raise refuse(f"the shape of array {name!r} must be a list of integers above 0, at most {_MOST_AXES}")
         dtype = named_dtype(str(value["zeros"]))
+        if dtype.hasobject or not dtype.itemsize:
+            raise refuse(f"the elements of array {name!r} must be numbers, not {dtype}")
         if np.prod(shape, dtype=float) * dtype.itemsize > _MOST_BYTES:
             raise refuse(f"array {name!r} would have more than {_MOST_BYTES >> 30} GiB")
         return np.zeros(shape, dtype)
-    if not isinstance(value["file"], str):
-        raise refuse(f"the file of array {name!r} must be a name")
+    if not all(isinstance(word, str) for word in value.values()):
+        raise refuse(f"file and tensor of array {name!r} must be names")
     file = open_tensors(folder / value["file"])
     return np.array(file.get(value["tensor"] if "tensor" in value else file.only("tensor")), order="C")
 
@@ -108,7 +110,7 @@ def _argument(place: int, value: Any, arrays: dict[str, NDArray], refuse: Callab
         return value
     if isinstance(value, dict) and {*value} in ({"array"}, {"map", "box"} | {*value} & _MAP_KEYS):
         name = value.get("array", value.get("map"))
-        if name not in arrays:
+        if not isinstance(name, str) or name not in arrays:
             raise refuse(f"argument {place} names the array {name!r}, which is not among arrays")
         if "array" in value:
             return arrays[name]

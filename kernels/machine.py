@@ -28,30 +28,20 @@ from .program import (
     Sink,
     Special,
     Symbol,
-    Vector,
+    items_of,
     size_of,
 )
 from .values import constant, numpy_type, register_type
 
-__all__ = [
-    "CLUSTER_SHIFT",
-    "Finding",
-    "Launch",
-    "Machine",
-    "Mask",
-    "Places",
-    "Reader",
-    "Step",
-    "Writer",
-    "not_modelled",
-]
+__all__ = ["CLUSTER_SHIFT", "Finding", "Launch", "Machine", "Mask", "Places", "Reader", "Step", "Writer",
+           "not_modelled"]  # fmt: skip
 
 Mask = NDArray[np.bool_] | None
 Reader = Callable[[], NDArray]
 Writer = Callable[[Mask, NDArray], None]
 Step = Callable[[Mask], Any]
 Unit = TypeVar("Unit")
-#: State space, and the offset of each thread's access in it (one element if all are equal).
+#: Function of a mask: returns the state space, and the offset of each thread's access (one element if all are equal).
 Places = Callable[[Mask], tuple[str, NDArray[np.int64]]]
 #: Lowest bit of the CTA rank in a shared-memory address of a cluster. As on a GPU, kernels clear this bit to address
 #: the first CTA of a pair.
@@ -60,9 +50,9 @@ _AXES = "xyz"
 _WINDOWS = (
     ("global", GLOBAL_BASE), ("param", PARAMETER_WINDOW), ("local", LOCAL_WINDOW), ("shared", SHARED_WINDOW)
 )  # fmt: skip
-#: State spaces that an opcode names, so that the address need not be decoded.
+#: State spaces whose addresses need no decoding if the opcode names the space.
 _ONE_WINDOW = ("global", "shared", "local", "param")
-#: Granularity of shared memory in bytes: a swizzle pattern, so that addresses of all CTAs have equal low bits.
+#: Alignment of each CTA's shared memory in bytes: the largest swizzle pattern, so that low address bits are equal.
 _SHARED_UNIT = 1024
 
 
@@ -80,7 +70,7 @@ class Finding:
 
 
 class _Base:
-    """Computed base of an address; instructions add their offsets to it."""
+    """Values of an address base in all threads, to which instructions add their offsets."""
 
     def __init__(self, values: NDArray) -> None:
         self.values, self.at = values, values.astype(np.int64)
@@ -124,8 +114,7 @@ class Machine:
         self.count = self.ctas * self.threads
         self.shared_bytes = -(-(kernel.static_shared + launch.shared) // _SHARED_UNIT) * _SHARED_UNIT
         self.shared = np.zeros((self.ctas, self.shared_bytes), np.uint8)
-        local = max((start + size for start, size in kernel.local.values()), default=0)
-        self.local_bytes = -(-local // 16) * 16
+        self.local_bytes = kernel.local_bytes
         padded = np.frombuffer(parameters.ljust(-(-len(parameters) // 16) * 16, b"\0"), np.uint8)
         #: Memory of each state space, as arrays with elements of each size in bytes.
         self.views = {"global": memory.views, "shared": views(self.shared.reshape(-1)), "param": views(padded),
@@ -172,7 +161,7 @@ class Machine:
         return unit
 
     def distances(self, thread: int, ctas: int | None) -> list[int]:
-        """Return the CTAs of a multicast mask relative to the thread's own CTA; only 0 without a mask."""
+        """Return the distance from the thread's CTA to each CTA of a multicast mask; only distance 0 without a mask."""
         if ctas is None:
             return [0]
         rank = int(self.rank_of_thread[thread])
@@ -185,8 +174,13 @@ class Machine:
         return self.thread_numbers if mask is None else np.flatnonzero(mask)
 
     def every(self, values: NDArray) -> NDArray:
-        """Return an array with one value for each thread, from one value or several."""
+        """Broadcast a value, or one value per thread, to an array with one value per thread."""
         return values if values.size == self.count else np.broadcast_to(values, (self.count,))
+
+    def value(self, read: Reader, thread: int) -> int:
+        """Return the value of an operand in one thread."""
+        values = read()
+        return int(values[0] if values.size == 1 else values[thread])
 
     def who(self, thread: int) -> str:
         """Return the name of a thread of the batch, for messages."""
@@ -203,14 +197,14 @@ class Machine:
         return KernelError(f"line {ins.line}: {ins.opcode}: {what}{'' if thread is None else f'; {self.who(thread)}'}")
 
     def report(self, ins: Instruction, kind: str, rule: str, what: str, where: str = "") -> None:
-        """Record an operation that PTX leaves undefined: the first one of each line and kind."""
+        """Record an operation that PTX leaves undefined, once per line and kind."""
         text = f"{ins.opcode}: {what}; undefined by PTX{f' ({where})' if where else ''}"
         self.findings.setdefault((ins.line, kind), Finding(kind, ins.line, rule, text))
 
     # Registers
 
     def reader(self, operand: Operand, type_: str) -> Reader:
-        """Return a function that reads an operand as a type; one element if it is equal in all threads."""
+        """Return a function that reads an operand as a type, as one element if all threads have the same value."""
         registers, dtype = self.registers, numpy_type(type_)
         if isinstance(operand, Register):
             number = self.numbers[operand.name]
@@ -263,7 +257,7 @@ class Machine:
 
     def register_numbers(self, operand: Operand) -> tuple[int, ...]:
         """Return the indices of the registers in a vector operand, or of a single register."""
-        items = operand.items if isinstance(operand, Vector) else (operand,)
+        items = items_of(operand)
         if not all(isinstance(item, Register) for item in items):
             raise KernelError("a fragment must be in registers")
         return self.numbers_of(item.name for item in items if isinstance(item, Register))
@@ -340,7 +334,7 @@ class Machine:
             Bytes of an access, which then must be aligned and inside of its memory; 0 to check nothing.
         """
         if not isinstance(operand, Address):
-            raise not_modelled(ins, "an operand that should be an address is none")
+            raise not_modelled(ins, "an operand must be an address")
         key = operand.base
         wide = isinstance(key, Symbol) or (isinstance(key, Register) and size_of(key.type) == 8)
         read, offset, line = self.reader(key, "u64" if wide else "u32"), operand.offset, ins.line
@@ -362,7 +356,7 @@ class Machine:
                 return where, at + offset if offset else at
             at = base.at + offset
             if mask is not None and at.size > 1:
-                at = np.where(mask, at, at[mask.argmax()])  # gives idle threads a valid address
+                at = np.where(mask, at, at[mask.argmax()])  # threads outside the mask get a valid address
             where, at = self.resolve(at, space, ins)
             return where, self.checked(where, at, size, ins, mask) if size else at
 
@@ -372,10 +366,11 @@ class Machine:
         """Return whether bytes `low` to `end` lie in the memory of each thread, or in one allocation."""
         if space == "global":
             return self.memory.contains(low, end)
-        return low >= 0 and end <= self.spans[space][1] and (space != "shared" or self.launch.cluster_size == 1)
+        size = self.spans[space][1] if space in self.spans else 0
+        return 0 <= low < end <= size and (space != "shared" or self.launch.cluster_size == 1)
 
     def _in_memory(self, space: str, at: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return offsets in the array that holds the memory of all threads."""
+        """Convert offsets in a thread's memory to offsets in the array that holds the memory of all threads."""
         return at + self.spans[space][0] if space in self.spans else at
 
     def resolve(self, at: NDArray[np.int64], space: str, ins: Instruction) -> tuple[str, NDArray[np.int64]]:

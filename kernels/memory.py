@@ -1,7 +1,7 @@
 """Memories of a kernel: global memory with its allocations, and the address windows of generic addresses.
 
-A generic address lies in the window of its state space, at constants of this model: PTX promises no values. Global
-memory begins at ``GLOBAL_BASE``; every allocation is followed by a gap, so that an access outside of all is seen.
+The windows of the state spaces begin at constants of this model, since PTX does not define generic addresses. Global
+memory begins at ``GLOBAL_BASE``. A gap follows every allocation, so that accesses beyond an allocation are detected.
 """
 
 from bisect import bisect_right
@@ -13,19 +13,8 @@ from numpy.typing import NDArray
 from ..errors import KernelError
 from .program import Kernel
 
-__all__ = [
-    "GLOBAL_BASE",
-    "LOCAL_WINDOW",
-    "PARAMETER_WINDOW",
-    "SHARED_WINDOW",
-    "UNSIGNED",
-    "GlobalMemory",
-    "cell_views",
-    "cells_of",
-    "parameter_space",
-    "pieces_of",
-    "views",
-]
+__all__ = ["GLOBAL_BASE", "LOCAL_WINDOW", "PARAMETER_WINDOW", "SHARED_WINDOW", "UNSIGNED", "GlobalMemory",
+           "cell_views", "cells_of", "parameter_space", "pieces_of", "views"]  # fmt: skip
 
 SHARED_WINDOW, LOCAL_WINDOW, PARAMETER_WINDOW, GLOBAL_BASE = 1 << 40, 1 << 41, 1 << 42, 1 << 44
 #: Unsigned type of each width in bytes.
@@ -33,37 +22,37 @@ UNSIGNED: dict[int, np.dtype] = {size: np.dtype(f"<u{size}") for size in (1, 2, 
 #: Alignment of an allocation in bytes, and minimum unallocated bytes after it.
 _ALIGNMENT = 512
 _WORD = 4
-#: Type of float parameters.
+#: Numpy type of each float type of a parameter.
 _FLOATS = {"f16": "<f2", "f32": "<f4", "f64": "<f8"}
 
 
 def views(octets: NDArray[np.uint8]) -> dict[int, NDArray]:
-    """Return views of a memory of a multiple of 16 bytes, with elements of 1, 2, 4, 8 and 16 bytes, by size."""
+    """Return views of a memory with elements of 1, 2, 4, 8 and 16 bytes, by element size."""
     return {size: octets.view(dtype) for size, dtype in (*UNSIGNED.items(), (16, np.dtype(np.complex128)))}
 
 
 def cell_views(words: NDArray) -> dict[int, NDArray]:
-    """Return what is kept of each word of shared memory as an array by cells of 1, 2 and 4 words, by their number."""
+    """Return views of an array with one element per word of shared memory, by cells of 1, 2 and 4 words."""
     types = UNSIGNED | {16: np.dtype(np.complex128)}
     return {count: words.view(types[words.itemsize * count]) for count in (1, 2, 4)}
 
 
 def cells_of(at: NDArray[np.int64], octets: int) -> tuple[int, NDArray[np.int64]]:
-    """Return the words of a cell, and the cells that accesses touch: for each access all of its cells in turn."""
+    """Return the words per cell (1, 2 or 4), and the cells that accesses touch: all cells of each access in turn."""
     count = 4 if octets % 16 == 0 else 2 if octets % 8 == 0 else 1
     first, several = at >> count.bit_length() + 1, octets // (_WORD * count)
     return count, first if several <= 1 else (first[:, None] + np.arange(several)).reshape(-1)
 
 
 def pieces_of(octets: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-    """Return the places, each once and in order, and the size of the pieces of 16 or 4 bytes that cover some bytes."""
+    """Return the sorted distinct offsets of the 16-byte or 4-byte pieces that cover some bytes, and the piece size."""
     words = np.unique(octets // _WORD)
     rows = np.unique(words // 4)
     return (16 * rows, 16) if 4 * len(rows) == len(words) else (_WORD * words, _WORD)
 
 
 class GlobalMemory:
-    """Global memory of a device; each allocation starts at a multiple of 512.
+    """Global memory of a device; each allocation starts at a multiple of 512 bytes.
 
     Parameters
     ----------
@@ -148,7 +137,7 @@ def parameter_space(kernel: Kernel, values: Sequence[int | float | bytes]) -> by
                 octets = np.array(value).astype(_FLOATS[parameter.type]).tobytes()
         elif value != int(value):
             raise KernelError(
-                f"the parameter {parameter.name} of type .{parameter.type} takes no fraction, not {value}"
+                f"the parameter {parameter.name} of type .{parameter.type} must be an integer, not {value}"
             )
         else:
             octets = (int(value) & (1 << 8 * parameter.size) - 1).to_bytes(parameter.size, "little")

@@ -9,25 +9,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..api.warp import mma_tiles
-from ..errors import Error, KernelError, MetadataError
+from ..errors import MetadataError
+from ..isa.architectures import require_target
 from ..isa.instructions import Instruction as TensorInstruction
 from ..isa.instructions import parse
 from ..isa.operands import Immediates
 from .cycles import TensorWork
 from .machine import Machine, Mask, Step, not_modelled
-from .program import Immediate, Instruction, Operand, Vector
+from .program import Immediate, Instruction, Operand, Vector, at_line
 
 __all__ = ["MMA", "called", "constant_number", "mma_steps", "parsed"]
 
 _WARP = 32
 
 
-def parsed(ins: Instruction) -> TensorInstruction:
-    """Parse the opcode of a tensor-core instruction; errors name its line."""
-    try:
-        return parse(ins.opcode)
-    except Error as error:
-        raise KernelError(f"line {ins.line}: {error}") from None
+def parsed(ins: Instruction, arch: str | None = None) -> TensorInstruction:
+    """Parse the opcode of a tensor-core instruction, and check that `arch`, if given, has it; errors name its line."""
+    with at_line(ins):
+        instruction = parse(ins.opcode)
+        if arch is not None:
+            require_target(instruction, arch)
+        return instruction
 
 
 def constant_number(operand: Operand, ins: Instruction) -> int:
@@ -45,19 +47,15 @@ def called(
     holder: Callable[[MetadataError], str] | None = None,
     **options: Any,
 ) -> NDArray:
-    """Call a function of the package; errors about operands name the line of the instruction.
+    """Call the public function of a tensor-core instruction; errors about operands name the line of the instruction.
 
     Undefined metadata is reported with its `holder`, a thread or CTA, and then selects as the multiplexers of silicon
     do. Without a holder, the :class:`~sptc.errors.MetadataError` is raised.
     """
 
     def call(**policy: str) -> NDArray:
-        try:
+        with at_line(ins):
             return function(ins.opcode, *arguments, **options, **policy)
-        except MetadataError:
-            raise
-        except Error as error:
-            raise KernelError(f"line {ins.line}: {error}") from None
 
     try:
         return call()
@@ -118,17 +116,17 @@ def _nothing(mask: Mask) -> None:
 
 
 def mma_steps(machine: Machine, joins: frozenset[int]) -> dict[int, Step]:
-    """Return the steps of all unguarded ``mma``, by the index of the instruction.
+    """Return a function that executes each unguarded ``mma``, by the index of the instruction.
 
-    Consecutive ones are computed together at the first of them, where none reads a result of another but as its
-    accumulator, and nothing else reads that result: they are chains along K.
+    Consecutive ``mma`` are computed together at the first one if each reads results of the others only as its
+    accumulator, and nothing else reads these results: they are chains along K.
 
     Parameters
     ----------
     machine : Machine
         The kernel.
     joins : frozenset of int
-        Places of instructions behind a label, at which threads may begin.
+        Indices of instructions behind a label, to which threads may branch.
     """
     code = machine.kernel.instructions
     uses = Counter(name for ins in code for name in ins.registers)
@@ -223,7 +221,7 @@ class _Product:
 
 
 def _run_step(machine: Machine, run: Sequence[tuple[Instruction, _Multiplication]]) -> Step:
-    """Return the step of a run of consecutive ``mma``: one call of the back end for all grids of a shape.
+    """Return a function that executes consecutive ``mma``, with one call of the back end for all grids of a shape.
 
     Where metadata is undefined, each is called alone, so that the report names its line.
     """

@@ -11,23 +11,8 @@ __all__ = ["Function", "operation", "source_count"]
 
 Function = Callable[..., NDArray]
 
-_UNARY = {
-    "abs",
-    "brev",
-    "clz",
-    "cnot",
-    "cos",
-    "ex2",
-    "lg2",
-    "neg",
-    "not",
-    "popc",
-    "rcp",
-    "rsqrt",
-    "sin",
-    "sqrt",
-    "tanh",
-}
+_UNARY = {"abs", "brev", "clz", "cnot", "cos", "ex2", "lg2", "neg", "not", "popc", "rcp", "rsqrt", "sin", "sqrt",
+          "tanh"}  # fmt: skip
 _TERNARY = {"fma", "mad", "sad"}
 
 
@@ -38,7 +23,7 @@ def source_count(ins: Instruction) -> int:
 
 
 def operation(machine: Machine, ins: Instruction, function: Function, types: list[str], result: str) -> Step:
-    """Return the step that applies a function to source operands of these types."""
+    """Return a function that computes an instruction's result from source operands of the given types."""
     destination, *sources = ins.operands
     if len(sources) != len(types):
         raise not_modelled(ins, f"it has {len(sources)} source operands")

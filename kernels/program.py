@@ -1,29 +1,15 @@
 """Data classes of a parsed kernel: instructions with operands, registers, labels, parameters and shared variables."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
-from ..errors import KernelError
+from ..errors import Error, KernelError, MetadataError
 
-__all__ = [
-    "Address",
-    "Immediate",
-    "Instruction",
-    "Kernel",
-    "Negated",
-    "Operand",
-    "Pair",
-    "Parameter",
-    "Register",
-    "Sink",
-    "Special",
-    "Symbol",
-    "Vector",
-    "register_names",
-    "size_of",
-]
+__all__ = ["Address", "Immediate", "Instruction", "Kernel", "Negated", "Operand", "Pair", "Parameter", "Register",
+           "Sink", "Special", "Symbol", "Vector", "at_line", "items_of", "register_names", "size_of"]  # fmt: skip
 
 
 @lru_cache(maxsize=64)
@@ -106,20 +92,26 @@ class Address:
 Operand = Register | Immediate | Special | Symbol | Sink | Negated | Pair | Vector | Address
 
 
+def items_of(operand: Operand) -> tuple[Operand, ...]:
+    """Return the items of a vector operand; any other operand is the only item."""
+    return operand.items if isinstance(operand, Vector) else (operand,)
+
+
 def register_names(operands: Iterable[Operand]) -> set[str]:
     """Return the names of all registers in operands."""
     names: set[str] = set()
     for operand in operands:
-        if isinstance(operand, Register):
-            names.add(operand.name)
-        elif isinstance(operand, Vector):
-            names |= register_names(operand.items)
-        elif isinstance(operand, Address):
-            names |= register_names((operand.base, *operand.more))
-        elif isinstance(operand, Pair):
-            names |= register_names((operand.first, operand.second))
-        elif isinstance(operand, Negated):
-            names |= register_names((operand.operand,))
+        match operand:
+            case Register(name):
+                names.add(name)
+            case Vector(items):
+                names |= register_names(items)
+            case Address(base, _, more):
+                names |= register_names((base, *more))
+            case Pair(first, second):
+                names |= register_names((first, second))
+            case Negated(inner):
+                names |= register_names((inner,))
     return names
 
 
@@ -143,12 +135,23 @@ class Instruction:
         return frozenset(register_names(self.operands))
 
 
+@contextmanager
+def at_line(ins: Instruction) -> Iterator[None]:
+    """Let errors name the line of an instruction; undefined metadata, which callers report, is raised unchanged."""
+    try:
+        yield
+    except MetadataError:
+        raise
+    except Error as error:
+        raise KernelError(f"line {ins.line}: {str(error).rstrip('.')}") from None
+
+
 @dataclass(frozen=True)
 class Parameter:
     """A parameter of a kernel."""
 
     name: str
-    type: str  #: bytes of one element
+    type: str  #: PTX type of one element
     size: int  #: bytes
     offset: int  #: offset in bytes from the start of parameter space
 
@@ -176,6 +179,11 @@ class Kernel:
     block: tuple[int, ...] = ()
     #: Cluster size that ``.reqnctapercluster`` requires, in CTAs along each axis; empty without the directive.
     cluster: tuple[int, ...] = ()
+
+    @property
+    def local_bytes(self) -> int:
+        """Bytes of local memory per thread, a multiple of 16."""
+        return -(-max((start + size for start, size in self.local.values()), default=0) // 16) * 16
 
     @property
     def static_shared(self) -> int:

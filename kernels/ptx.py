@@ -1,7 +1,7 @@
 """Parser of PTX text: a kernel's instructions with operands, registers, labels, parameters and shared variables.
 
-Source: PTX ISA, "Syntax", "State Spaces, Types, and Variables" and "Directives". Names are resolved by their scope; the
-line of every instruction is kept for messages.
+Source: PTX ISA, "Syntax", "State Spaces, Types, and Variables" and "Directives". Names are resolved by their scope.
+Instructions have their line, for messages.
 """
 
 import re
@@ -35,11 +35,11 @@ __all__ = ["parse_ptx"]
 
 #: Latest PTX version that is accepted.
 _LATEST_VERSION = (9, 5)
-#: Maximum number of registers in one declaration.
-_MOST_REGISTERS = 1 << 20
+#: Maximum number of registers of a kernel, and digits of a decimal number.
+_MOST_REGISTERS, _MOST_DIGITS = 1 << 20, 20
 #: Maximum bytes of variables and parameters by state space: per CTA, thread, kernel or module (PTX ISA, "Kernel
 #: Function Parameters"; CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
-_MOST_BYTES = {"shared": 227 << 10, "local": 512 << 10, "param": 32764, "global or constant": 1 << 34}
+_MOST_BYTES = {"shared": 227 << 10, "local": 512 << 10, "param": 32764, "global or constant": 1 << 30}
 #: Directives inside a kernel that do not affect its results.
 _IGNORED = ("loc", "file", "pragma", "maxnreg", "noreturn")
 
@@ -108,6 +108,8 @@ def _constant(text: str) -> Immediate | None:
         return None
     digits = number[2].lower()
     value = int(digits, 8) if re.fullmatch(r"0[0-7]+", digits) else int(digits, 0)
+    if value >= 1 << 64:
+        raise KernelError(f"the constant {text[:40]} has more than 64 bits")
     return Immediate(-value if number[1] else value)
 
 
@@ -116,25 +118,29 @@ _ADDRESS = re.compile(rf"({_NAME}|-?\w+)\s*(?:([+-])\s*(-?\w+))?")
 
 
 def _operand(text: str, find: Callable[[str], Register | None]) -> Operand:
-    if text.startswith("{") and text.endswith("}"):
-        return Vector(tuple(_operand(part, find) for part in _split(text[1:-1])))
     if text.startswith("["):
-        if not text.endswith("]"):
-            raise KernelError(f"'{text}' is no address")
-        first, *more = _split(text[1:-1])
+        first, *more = _split(text[1:-1]) if text.endswith("]") else (text,)
         match = _ADDRESS.fullmatch(first)
-        if not match:
-            raise KernelError(f"'{first}' is no address")
-        offset = _constant(match[3]) if match[3] else Immediate(0)
-        if offset is None:
-            raise KernelError(f"'{first}' is no address")
+        offset = _constant(match[3] or "0") if match else None
+        if not match or offset is None or offset.value >= 1 << 31:
+            raise KernelError(f"'{first[:60]}' is no address")
         signed = -offset.value if match[2] == "-" else offset.value
-        return Address(_operand(match[1], find), signed, tuple(_operand(part, find) for part in more))
+        return Address(_scalar(match[1], find), signed, tuple(_vector(part, find) for part in more))
     if text.startswith("!"):
-        return Negated(_operand(text[1:].strip(), find))
+        return Negated(_scalar(text[1:].strip(), find))
     if "|" in text:
         first, _, second = text.partition("|")
-        return Pair(_operand(first.strip(), find), _operand(second.strip(), find))
+        return Pair(_scalar(first.strip(), find), _scalar(second.strip(), find))
+    return _vector(text, find)
+
+
+def _vector(text: str, find: Callable[[str], Register | None]) -> Operand:
+    if text.startswith("{") and text.endswith("}"):
+        return Vector(tuple(_scalar(part, find) for part in _split(text[1:-1])))
+    return _scalar(text, find)
+
+
+def _scalar(text: str, find: Callable[[str], Register | None]) -> Operand:
     if text == "_":
         return Sink()
     if constant := _constant(text):
@@ -142,13 +148,13 @@ def _operand(text: str, find: Callable[[str], Register | None]) -> Operand:
     if register := find(text):
         return register
     if not re.fullmatch(_NAME, text):
-        raise KernelError(f"'{text}' is no operand")
+        raise KernelError(f"'{' '.join(text.split())[:60]}' is no operand")
     return Special(text) if text.startswith("%") else Symbol(text)
 
 
 def _check_size(space: str, size: int) -> None:
     if size > _MOST_BYTES[space]:
-        raise KernelError(f"{size} bytes of {space} memory; {_MOST_BYTES[space]} are the most")
+        raise KernelError(f"{size} bytes of {space} memory; at most {_MOST_BYTES[space]} are possible")
 
 
 _VARIABLE = re.compile(r"(?:\.(?:visible|extern|weak|common)\s+)?\.(?:global|const)\b")
@@ -164,8 +170,12 @@ class _Module:
         version, target = (re.search(rf"^\s*\.{word}\s+(.*)$", text, re.MULTILINE) for word in ("version", "target"))
         if not version or not target:
             raise KernelError("this is no PTX: it has no .version and .target")
+        if long := re.search(rf"\d{{{3 * _MOST_DIGITS}}}", text):
+            raise self.refuse(long.start(), "a number has too many digits")
         numbers = re.match(r"(\d+)\.(\d+)", version[1])
-        self.version = (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
+        if not numbers:
+            raise self.refuse(version.start(1), f"'{version[1].strip()[:60]}' is no PTX version")
+        self.version = (int(numbers[1]), int(numbers[2]))
         if self.version > _LATEST_VERSION:
             latest = ".".join(map(str, _LATEST_VERSION))
             raise KernelError(f"line {self.line(version.start(1))}: PTX {version[1].strip()} is later than {latest}")
@@ -192,14 +202,15 @@ class _Module:
     def entries(self) -> dict[str, Kernel]:
         found: dict[str, Kernel] = {}
         place = 0
+        blank = re.compile(r"(?:\s+|\.(?:version|target|address_size|file)\b[^\n]*)*")
         statement = re.compile(r"[^;{]*[;{]", re.DOTALL)
         starts = re.compile(r"\.entry\s+([%$\w]+)\s*(\(?)")
-        while match := statement.match(self.text, place):
+        while match := statement.match(self.text, place := _end(blank.match(self.text, place))):
             text, end = match[0], match.end()
             if entry := starts.search(text):
                 begin = self.text.find("{", place)
                 if begin < 0:
-                    raise self.refuse(place, "the text is cut off")
+                    raise self.refuse(place, f"the text ends before the body of '{entry[1]}'")
                 stop = self.closing(begin)
                 head = self.text[place + entry.end() - len(entry[2]) : begin]
                 kernel = self.kernel(entry[1], head, begin)
@@ -222,8 +233,8 @@ class _Module:
             if "shared" in words:
                 self.shared_variable(text, place)
             place = end
-        if self.text[place:].strip():
-            raise self.refuse(place, "the text is cut off")
+        if place < len(self.text):
+            raise self.refuse(place, "the text ends before a ';' or '{' of this statement")
         if not found:
             raise KernelError("the module has no .entry")
         return found
@@ -231,7 +242,7 @@ class _Module:
     def shared_variable(self, text: str, place: int) -> None:
         declared = re.search(r"(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([%$\w]+)\s*(?:\[(\w*)\])?\s*;", text)
         if not declared:
-            raise self.refuse(place, f"'{text.strip()}' is no declaration")
+            raise self.refuse(place, f"'{text[:60]}' is no declaration")
         try:
             size, count = size_of(declared[2]), Immediate(1) if declared[4] is None else _constant(declared[4] or "0")
             if count is None:
@@ -249,7 +260,7 @@ class _Module:
         if not declared:
             raise self.refuse(place, f"'{text[:60]}' is no declaration")
         if ".extern" in text:
-            return end  # an error is raised where the variable is used
+            return end  # an instruction that uses the variable is reported
         try:
             items = [part for part in re.split(r"[{},\s]+", declared[4] or "") if part]
             sides = [int(side) for side in re.findall(r"\[(\d+)\]", declared[3])]
@@ -259,7 +270,7 @@ class _Module:
             for index, item in enumerate(items):
                 number = _constant(item)
                 if number is None or index >= count:
-                    raise KernelError(f"'{item}' is no value of a variable that is modelled")
+                    raise KernelError(f"'{item}' is not modelled as an initial value of a variable")
                 values[index] = constant(number, declared[1])[0]
         except KernelError as error:
             raise self.refuse(place, str(error)) from None
@@ -271,7 +282,10 @@ class _Module:
         depth_end = 0
         if head.startswith("("):
             depth_end = head.rindex(")") + 1 if ")" in head else 0
-            _parameters(kernel, head[1 : depth_end - 1])
+            try:
+                _parameters(kernel, head[1 : depth_end - 1])
+            except KernelError as error:
+                raise self.refuse(begin - len(head), str(error)) from None
         directives = head[depth_end:]
         for word, attribute in (("reqntid", "block"), ("reqnctapercluster", "cluster")):
             if demand := re.search(rf"\.{word}\s+(\d+(?:\s*,\s*\d+)*)", directives):
@@ -293,7 +307,7 @@ def _parameters(kernel: Kernel, text: str) -> None:
         match = re.fullmatch(r"\.param\s+(.*?)\s*([%$\w]+)\s*(?:\[(\d+)\])?", part.strip(), re.DOTALL)
         types = re.findall(r"\.([busf]\d+)\b", match[1]) if match else ()
         if not match or not types:
-            raise KernelError(f"'{part.strip()}' is no parameter")
+            raise KernelError(f"'{part.strip()[:60]}' is no parameter")
         alignment = re.search(r"\.align\s+(\d+)", match[1]) if match[3] else None
         unit = size_of(types[0])
         size, step = unit * int(match[3] or 1), max(int(alignment[1]), 1) if alignment else unit
@@ -301,6 +315,11 @@ def _parameters(kernel: Kernel, text: str) -> None:
         _check_size("param", offset + size)
         kernel.parameters.append(Parameter(match[2], types[0], size, offset))
         offset += size
+
+
+def _end(match: re.Match[str] | None) -> int:
+    assert match
+    return match.end()
 
 
 _SPACES = re.compile(r"\s+")
@@ -344,6 +363,8 @@ class _Body:
                 self.place += 1
             elif label := _LABEL.match(text, self.place):
                 self.place = label.end()
+                if label[1] in self.labels[-1]:
+                    raise KernelError(f"line {line}: a second label has the name '{label[1]}'")
                 self.labels[-1][label[1]] = unique = self.unique(label[1])
                 self.kernel.labels[unique] = len(self.kernel.instructions)
             else:
@@ -366,7 +387,7 @@ class _Body:
             return
         end = text.find(";", self.place)
         if end < 0:
-            raise KernelError("the text is cut off")
+            raise KernelError("the text ends before the ';' of this statement")
         statement = text[self.place : end].strip()
         self.place = end + 1
         if directive:
@@ -378,13 +399,13 @@ class _Body:
         if word == "reg":
             declared = re.fullmatch(r"\.reg\s+\.(\w+)\s+(.*)", statement, re.DOTALL)
             if not declared:
-                raise KernelError(f"'{statement}' is no declaration")
+                raise KernelError(f"'{statement[:60]}' is no declaration")
             if declared[1] != "pred" and size_of(declared[1]) > 8:
                 raise KernelError(f"registers of .{declared[1]} are not modelled")
             for name in _split(declared[2]):
                 several = re.fullmatch(r"([%$\w]+)<(\d+)>", name)
-                if several and int(several[2]) > _MOST_REGISTERS:
-                    raise KernelError(f"'{name}' declares more than {_MOST_REGISTERS} registers")
+                if len(self.kernel.registers) + (int(several[2]) if several else 1) > _MOST_REGISTERS:
+                    raise KernelError(f"the kernel declares more than {_MOST_REGISTERS} registers")
                 for each in [f"{several[1]}{i}" for i in range(int(several[2]))] if several else [name]:
                     register = Register(self.unique(each), declared[1])
                     self.names[-1][each] = register
@@ -392,7 +413,7 @@ class _Body:
         elif word in ("shared", "local"):
             declared = re.search(r"(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([%$\w]+)\s*(?:\[(\d+)\])?$", statement)
             if not declared:
-                raise KernelError(f"'{statement}' is no declaration")
+                raise KernelError(f"'{statement[:60]}' is no declaration")
             unit = size_of(declared[2])
             size, alignment = unit * int(declared[4] or 1), max(int(declared[1] or unit), 1)
             end = self.shared_end if word == "shared" else self.local_end
@@ -417,8 +438,9 @@ class _Body:
         opcode = _OPCODE.match(statement)
         if not opcode:
             raise KernelError(f"'{statement[:60]}' is no instruction")
-        operands = tuple(_operand(part, self.find) for part in _split(statement[opcode.end() :]))
         name = "".join(opcode[0].split())
+        arguments = _split(statement[opcode.end() :])
+        operands = () if name.startswith("call") else tuple(_operand(part, self.find) for part in arguments)
         if name.split(".")[0] == "bra":
             self.branches.append((len(self.kernel.instructions), list(self.labels)))
         self.kernel.instructions.append(Instruction(name, operands, guard, line))

@@ -20,10 +20,6 @@ _HALVES = ("f16", "f16x2", "bf16", "bf16x2")
 TYPES = ("u32", "s32", "b32", "u64", "s64", "b64", "f32", "f64", *_HALVES)
 
 
-def _exchange(old: NDArray, new: NDArray) -> NDArray:
-    return new
-
-
 _FUNCTIONS: dict[str, Combination] = {
     "add": lambda old, new: old + new,
     "min": np.minimum,
@@ -31,11 +27,11 @@ _FUNCTIONS: dict[str, Combination] = {
     "and": lambda old, new: old & new,
     "or": lambda old, new: old | new,
     "xor": lambda old, new: old ^ new,
-    "exch": _exchange,
+    "exch": lambda old, new: new,
     "inc": lambda old, limit: np.where(old >= limit, old.dtype.type(0), old + old.dtype.type(1)),
     "dec": lambda old, limit: np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1)),
 }
-#: Names of the operations.
+#: Names of the reduction operations.
 REDUCTIONS = tuple(_FUNCTIONS)
 
 
@@ -62,17 +58,17 @@ def reduction(name: str, type_: str, *, flush: bool = False) -> Combination:
 
 
 def memory_type(type_: str) -> str:
-    """Return the array type of a reduction; f16 and bf16 are arrays of codes."""
+    """Return the element type of the arrays that a reduction combines; f16 and bf16 are integer codes."""
     return f"b{8 * size_of(type_)}" if type_ in _HALVES else type_
 
 
 def apply_in_turn(
     function: Callable[..., NDArray], memory: NDArray, elements: NDArray[np.int64], values: list[NDArray]
 ) -> NDArray:
-    """Apply a function to old value and operand, thread by thread, and return the old value that each thread read."""
+    """Apply a function to the value in memory and the operand of one thread after another; return the values read."""
     before = np.empty(len(elements), memory.dtype)
     left = np.arange(len(elements))
-    while left.size:  # of the threads that access an address, execute the first; repeat until none is left
+    while left.size:  # execute the first thread at each address; repeat for the remaining threads
         _, first = np.unique(elements[left], return_index=True)
         chosen = left[first]
         before[chosen] = memory[elements[chosen]]

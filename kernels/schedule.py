@@ -1,7 +1,7 @@
 """Execution of a kernel: threads at the same instruction run together, those with the smallest program counter first.
 
-So paths that branch apart meet again where the compiler laid their join. Threads at a barrier wait for the others of
-their CTA; asynchronous work is done when no thread can go on without it.
+Diverged threads therefore reconverge at the join that the compiler chose. Threads at a barrier wait for the other
+threads of their CTA. Asynchronous work is executed when no thread can continue without it.
 """
 
 from collections import Counter
@@ -56,12 +56,12 @@ class Statistics:
 
     #: Executed thread instructions: each instruction times the threads that executed it.
     thread_instructions: int = 0
-    #: Executed instructions by the first word of their opcode; threads that execute one together count once.
+    #: Executed instructions by the first word of their opcode; an execution by several threads together counts once.
     opcodes: Counter[str] = field(default_factory=Counter)
 
 
 def _guarded(machine: Machine, ins: Instruction, step: Step) -> Step:
-    """Return a step that is executed only by threads whose guard is true."""
+    """Return a function that executes an instruction only for threads whose guard is true."""
     if ins.guard is None:
         return step
     read = machine.reader(ins.guard, "pred")
@@ -92,12 +92,12 @@ class Program:
         self.names = [ins.words[0] for ins in self.code]
         self.joins = frozenset(machine.kernel.labels.values())
         self.barriers = CtaBarriers(machine)
-        #: Steps of ordinary instructions by index; waits, whose steps return the threads that continue; and guards.
+        #: By index: functions of instructions; functions of waits, which return the threads that continue; guards.
         self.steps: dict[int, Step] = {}
         self.waits: dict[int, WaitStep] = {}
         self.guards: dict[int, Reader] = {}
         self.asynchronous = wgmma_registers(machine)
-        #: Consecutive steps without a branch, a wait or a label, by the index of the first.
+        #: Functions of consecutive instructions without a branch, a wait or a label, by the index of the first one.
         self.blocks: dict[int, list[Step]] = {}
         #: A sentence for each instruction that is not modelled.
         self.problems: list[str] = []
@@ -107,7 +107,7 @@ class Program:
             except KernelError as error:
                 text = str(error)
                 self.problems.append(text if text.startswith("line ") else f"line {ins.line}: {ins.opcode}: {text}")
-            except (AssertionError, LookupError, StopIteration, TypeError, ValueError):  # raised in unpacking operands
+            except (AssertionError, LookupError, StopIteration, TypeError, ValueError):  # unexpected operands
                 self.problems.append(f"line {ins.line}: {ins.opcode}: its operands do not fit the instruction")
         if not self.problems:
             self.steps |= mma_steps(machine, self.joins)
@@ -133,7 +133,7 @@ class Program:
             raise not_modelled(ins)
 
     def block(self, place: int) -> list[Step]:
-        """Return the steps from an index on that all threads execute; empty at a branch, wait or exit."""
+        """Return the functions of consecutive instructions from an index on; none at a branch, wait or exit."""
         if place not in self.blocks:
             steps: list[Step] = []
             while place + len(steps) in self.steps and not (steps and place + len(steps) in self.joins):
@@ -147,8 +147,8 @@ class Program:
         Raises
         ------
         KernelError
-            An instruction is not modelled; all of them are named, and nothing is run. Or the kernel does what PTX
-            forbids.
+            An instruction is not modelled, in which case nothing is executed and the message names all of them; or the
+            kernel performs an operation that PTX forbids.
         """
         if self.problems:
             more = len(self.problems) - _NAMED
@@ -185,7 +185,7 @@ class _Run:
                 machine.completed = False
             ready = self.alive & ~self.asleep & ~ctas.waiting
             if not ready.any():
-                if machine.queue:  # let the oldest asynchronous work complete first
+                if machine.queue:  # complete asynchronous work in flight, the oldest first
                     for _ in range(len(machine.queue)):
                         machine.queue.popleft()()
                     continue

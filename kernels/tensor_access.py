@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from ..isa.tensor_memory import COLUMNS, LANES
 from .machine import Machine, Mask, Step, not_modelled
-from .program import Address, Immediate, Instruction, Operand, Vector
+from .program import Address, Immediate, Instruction, Operand, items_of
 from .tensor_order import TensorOrder
 
 __all__ = ["TensorMemory", "load_step", "store_step", "tensor_memory"]
 
-#: What a word holds before it is written.
+#: Initial value of every word of tensor memory.
 _UNWRITTEN = 0x7FC0DEAD
 _WARP_LANES = 32
 _LOW_HALF = np.uint32(0xFFFF)
-#: Registers of each thread for ``.x1``, by shape.
+#: Number of registers per thread with ``.x1``, by shape.
 _REGISTERS = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
 _Words = tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]
 
@@ -37,7 +37,7 @@ class TensorMemory:
         self._allocations: dict[int, Instruction] = {}
         #: Line at which each CTA gave up the right to allocate.
         self.relinquished = np.zeros(machine.ctas, np.int32)
-        #: Order of accesses, if it is checked.
+        #: Checker of the order of accesses; None without a checker of the machine.
         self.order = TensorOrder(machine) if machine.checker else None
         machine.at_exit.append(self._report_allocated)
 
@@ -69,7 +69,7 @@ class TensorMemory:
         columns: NDArray[np.integer],
         verb: str = "accesses",
     ) -> None:
-        """Raise an error unless columns exist, and report those of CTAs that are not allocated."""
+        """Raise an error unless columns exist, and report columns that are not allocated."""
         if columns.size and not 0 <= int(columns.min()) <= int(columns.max()) < COLUMNS:
             column = int(columns.max())
             raise self.machine.fault(ins, f"column {column} of tensor memory; the last is {COLUMNS - 1}", thread)
@@ -102,8 +102,8 @@ def _fragment(machine: Machine, ins: Instruction, operand: Operand, split: Opera
               registers: int) -> Callable[[Mask], _Words]:  # fmt: skip
     """Return a function that gives CTA, lane and column of the words of the threads: shape (threads, registers).
 
-    Of ``.16x32bx2``, the second half of the warp accesses columns that lie `split` columns further. Packed registers
-    hold the low halves of two columns, of which the first is given.
+    With ``.16x32bx2``, the second half of the warp accesses columns that lie `split` columns further. Packed registers
+    hold the low halves of two columns; the function returns the first column.
     """
     shape = next((word for word in ins.words if word in _REGISTERS), None)
     halves = shape == "16x32bx2"
@@ -150,14 +150,10 @@ def _fragment(machine: Machine, ins: Instruction, operand: Operand, split: Opera
     return words
 
 
-def _registers(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, Vector) else (operand,)
-
-
 def _access(
     machine: Machine, ins: Instruction, operand: Operand, split: Operand | None, registers: int, *, is_store: bool
 ) -> tuple[Callable[[Mask], _Words], bool]:
-    """Return the words that each thread accesses, after a check of their order, and whether registers are packed."""
+    """Return a function that checks and returns the words that threads access, and whether registers are packed."""
     packed = any(word.endswith("pack::16b") for word in ins.words)
     fragment, memory = _fragment(machine, ins, operand, split, packed, registers), tensor_memory(machine)
 
@@ -172,10 +168,10 @@ def _access(
 
 
 def load_step(machine: Machine, ins: Instruction) -> Step:
-    """Return the step of ``tcgen05.ld``. With ``.pack::16b`` a register takes the low halves of two columns."""
+    """Return a function for ``tcgen05.ld``; with ``.pack::16b`` a register gets the low halves of two columns."""
     if "red" in ins.words:
         raise not_modelled(ins)
-    writes = [machine.writer(item, "b32") for item in _registers(ins.operands[0])]
+    writes = [machine.writer(item, "b32") for item in items_of(ins.operands[0])]
     split = ins.operands[2] if len(ins.operands) > 2 else None
     words, packed = _access(machine, ins, ins.operands[1], split, len(writes), is_store=False)
     memory = tensor_memory(machine)
@@ -194,12 +190,12 @@ def load_step(machine: Machine, ins: Instruction) -> Step:
 
 
 def store_step(machine: Machine, ins: Instruction) -> Step:
-    """Return the step of ``tcgen05.st``.
+    """Return a function that executes ``tcgen05.st``.
 
     With ``.unpack::16b`` the halves of a register go to the low halves of two columns. PTX does not define the high
     halves; this model keeps them.
     """
-    reads = [machine.reader(item, "b32") for item in _registers(ins.operands[-1])]
+    reads = [machine.reader(item, "b32") for item in items_of(ins.operands[-1])]
     split = ins.operands[1] if len(ins.operands) > 2 else None
     words, packed = _access(machine, ins, ins.operands[0], split, len(reads), is_store=True)
     memory = tensor_memory(machine)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..errors import KernelError
 from .program import size_of
 
-__all__ = ["FIELDS", "MAP_BYTES", "MapRecord"]
+__all__ = ["FIELDS", "FILLS", "MAP_BYTES", "SWIZZLES", "MapRecord"]
 
 MAP_BYTES = 128
 _RANKS = 5
@@ -30,8 +30,10 @@ FIELDS: dict[str, tuple[int, int, int]] = {
 _ELEMENTS = {0: "u8", 1: "u16", 2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 8: "f32", 9: "f64",
              10: "bf16", 11: "f32", 12: "f32"}  # fmt: skip
 _CODES = {name: code for code, name in reversed(_ELEMENTS.items())}
-_SWIZZLES = ("none", "32B", "64B", "128B")
-_FILLS = ("zeros", "nan")
+#: Swizzles and fill values by their code in a map.
+SWIZZLES = ("none", "32B", "64B", "128B")
+FILLS = ("zeros", "nan")
+_FLOATS = ("f16", "bf16", "f32", "f64")
 
 
 @dataclass(frozen=True)
@@ -57,18 +59,25 @@ class MapRecord:
         rank = len(self.shape)
         if not 1 <= rank <= _RANKS or len(self.box) != rank or len(self.strides) != rank - 1:
             raise KernelError(
-                f"a tensor map has 1 to {_RANKS} axes, a box of as many and strides of all but the first; "
+                f"a tensor map has 1 to {_RANKS} axes, a box of equal length, and strides of all axes but the first; "
                 f"not {self.shape}, {self.box} and {self.strides}"
             )
-        if self.swizzle not in _SWIZZLES or self.fill not in _FILLS or self.element not in _CODES:
+        if self.swizzle not in SWIZZLES or self.fill not in FILLS or self.element not in _CODES:
             raise KernelError(
-                f"a tensor map has a swizzle of {', '.join(_SWIZZLES)}, a fill of {' or '.join(_FILLS)} and elements "
+                f"a tensor map has a swizzle of {', '.join(SWIZZLES)}, a fill of {' or '.join(FILLS)} and elements "
                 f"of {', '.join(_CODES)}; not {self.swizzle!r}, {self.fill!r} and {self.element!r}"
             )
-        if any(not 0 < side <= 256 for side in self.box) or self.box[0] * self.element_bytes % 16:
+        if any(not 0 < side <= 1 << 32 for side in self.shape):
+            raise KernelError(f"the axes of a tensor map have 1 to 2^32 elements; not {self.shape}")
+        row = self.box[0] * self.element_bytes
+        if any(not 0 < side <= 256 for side in self.box) or row % 16:
             raise KernelError(f"a box has sides of 1 to 256 and rows of a multiple of 16 bytes; not {self.box}")
-        if self.address % 16 or any(stride % 16 for stride in self.strides):
-            raise KernelError("address and strides of a tensor map must be multiples of 16 bytes")
+        if self.swizzle != "none" and row > (most := int(self.swizzle[:-1])):
+            raise KernelError(f"the rows of a box have {row} bytes; the swizzle {self.swizzle} allows {most}")
+        if self.fill == "nan" and self.element not in _FLOATS:
+            raise KernelError(f"a fill of nan requires elements of {', '.join(_FLOATS)}; not {self.element}")
+        if self.address % 16 or any(stride % 16 or not 0 <= stride < 1 << 40 for stride in self.strides):
+            raise KernelError(f"strides of a tensor map must be multiples of 16 bytes, 0 to 2^40; not {self.strides}")
 
     @property
     def element_bytes(self) -> int:
@@ -116,7 +125,7 @@ class MapRecord:
             return values + (0,) * (count - len(values))
 
         sides = *padded(self.shape, _RANKS), *padded(self.box, _RANKS), *padded((1,) * rank, _RANKS)
-        codes = _CODES[self.element], 0, _SWIZZLES.index(self.swizzle), _FILLS.index(self.fill)
+        codes = _CODES[self.element], 0, SWIZZLES.index(self.swizzle), FILLS.index(self.fill)
         octets = _LAYOUT.pack(self.address, *padded(self.strides, _RANKS - 1), *sides, rank - 1, *codes)
         return octets.ljust(MAP_BYTES, b"\0")
 
@@ -136,7 +145,7 @@ class MapRecord:
         shape, box, steps = (fields[place : place + _RANKS] for place in range(0, 3 * _RANKS, _RANKS))
         rank, element, interleave, swizzle, fill = fields[3 * _RANKS :]
         rank += 1
-        if element not in _ELEMENTS or interleave or swizzle >= len(_SWIZZLES) or fill >= len(_FILLS):
+        if element not in _ELEMENTS or interleave or swizzle >= len(SWIZZLES) or fill >= len(FILLS):
             raise KernelError("a tensor map has an element type, interleave, swizzle or fill that is not modelled")
         if any(step != 1 for step in steps[:rank]):
             raise KernelError("a tensor map has element strides other than 1, which is not modelled")
@@ -146,6 +155,6 @@ class MapRecord:
             tuple(strides[: rank - 1]),
             tuple(box[:rank]),
             _ELEMENTS[element],
-            _SWIZZLES[swizzle],
-            _FILLS[fill],
+            SWIZZLES[swizzle],
+            FILLS[fill],
         )

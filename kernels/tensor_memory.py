@@ -1,7 +1,7 @@
 """Tensor memory of Blackwell: allocation, multiplication, copies and commits of ``tcgen05``.
 
-Source: PTX ISA, "TensorCore 5th Generation Family Instructions". A multiplication is done when no thread can go on
-without it, in the order in which multiplications and commits were issued.
+Source: PTX ISA, "TensorCore 5th Generation Family Instructions". Multiplications, copies and commits are executed in
+the order of issue, when no thread can continue without them.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..api.tcgen05 import placement_of, tcgen05_mma
-from ..errors import Error, KernelError
 from ..isa.instruction_descriptor import decode_instruction_descriptor
 from ..isa.memory import decode_descriptor, unit_address
 from ..isa.tcgen05 import parse_opcode
@@ -21,7 +20,7 @@ from .barriers import barriers
 from .cycles import TensorWork
 from .machine import Machine, Mask, Reader, Step, not_modelled
 from .mma import called
-from .program import Address, Instruction, Vector
+from .program import Address, Instruction, Vector, at_line
 from .tensor_access import load_step, store_step, tensor_memory
 from .tensor_order import Accesses
 
@@ -62,12 +61,12 @@ def _allocate(machine: Machine, ins: Instruction) -> Step:
     def step(mask: Mask) -> None:
         at = machine.every(places(mask)[1])
         for thread in _first_threads(machine, mask, ins).tolist():
-            columns = int(machine.every(read())[thread])
+            columns = machine.value(read, thread)
             if columns not in (32, 64, 128, 256, 512):
-                raise machine.fault(ins, f"{columns} columns; 32, 64, 128, 256 or 512 can be allocated", thread)
+                raise machine.fault(ins, f"it allocates {columns} columns instead of 32, 64, 128, 256 or 512", thread)
             start = memory.allocate(ins, thread, columns)
             if start is None:
-                raise machine.fault(ins, f"no {columns} columns are left, and a wait for some is not modelled", thread)
+                raise machine.fault(ins, f"fewer than {columns} columns are free, and waiting is not modelled", thread)
             machine.views["shared"][4][at[thread] // 4] = start
 
     return step
@@ -79,7 +78,7 @@ def _deallocate(machine: Machine, ins: Instruction) -> Step:
 
     def step(mask: Mask) -> None:
         for thread in _first_threads(machine, mask, ins).tolist():
-            start, columns = (int(machine.every(value())[thread]) for value in (address, read))
+            start, columns = (machine.value(operand, thread) for operand in (address, read))
             memory.free(ins, thread, start & 0xFFFF, columns)
 
     return step
@@ -102,7 +101,7 @@ def _commit(machine: Machine, ins: Instruction) -> Step:
     def step(mask: Mask) -> None:
         at = machine.every(places(mask)[1])
         for thread in machine.active(mask).tolist():
-            others = machine.distances(thread, int(machine.every(multicast())[thread]) if multicast else None)
+            others = machine.distances(thread, machine.value(multicast, thread) if multicast else None)
             objects = (int(at[thread]) + np.array(others) * machine.shared_bytes) // 8
             done = memory.order.committed(thread) if memory.order else 0
 
@@ -148,14 +147,12 @@ def _copy(machine: Machine, ins: Instruction) -> Step:
 
     def step(mask: Mask) -> None:
         for thread in machine.active(mask).tolist():
-            to, value = (int(machine.every(read())[thread]) for read in (read_to, read_from))
+            to, value = (machine.value(operand, thread) for operand in (read_to, read_from))
             column = to + offset
             if column >> 16 or column + 4 * units > COLUMNS:
                 raise machine.fault(ins, f"it writes lane 0 and columns of tensor memory, not {column:#x}", thread)
-            try:
+            with at_line(ins):
                 start = unit_address(decode_descriptor(value, "tcgen05"), row, unit, "k")
-            except Error as error:
-                raise KernelError(f"line {ins.line}: {error}") from None
             places = (start[..., None] + np.arange(_UNIT_BYTES)).reshape(rows, -1)
             if places.max() >= machine.shared_bytes:
                 raise machine.fault(ins, "its descriptor reaches beyond shared memory", thread)
@@ -176,7 +173,7 @@ def _copy(machine: Machine, ins: Instruction) -> Step:
 
 
 def _note(machine: Machine, ins: Instruction, thread: int, ctas: Any, accesses: Accesses) -> None:
-    """Check what a multiplication or copy accesses, if that is checked."""
+    """Check and record the accesses of a multiplication or copy, if the machine has a checker."""
     memory = tensor_memory(machine)
     if memory.order:
         numbers = np.arange(machine.ctas)[ctas].reshape(-1)
@@ -185,22 +182,12 @@ def _note(machine: Machine, ins: Instruction, thread: int, ctas: Any, accesses: 
 
 
 def _multiply(machine: Machine, ins: Instruction) -> Step:
-    try:
+    with at_line(ins):
         opcode = parse_opcode(ins.opcode)
-    except Error as error:
-        raise KernelError(f"line {ins.line}: {error}") from None
     operands = list(ins.operands)
     a_from = "tensor" if isinstance(operands[1], Address) else "shared"
     read: dict[str, tuple[Reader, int]] = {}
-    names = [
-        "d",
-        "a",
-        "b",
-        *("e" * opcode.sparse),
-        "idesc",
-        *(["scale_a", "scale_b"] * bool("block_scale" in ins.words)),
-    ]
-    for name in names:
+    for name in ("d", "a", "b", *"e" * opcode.sparse, "idesc", *["scale_a", "scale_b"] * ("block_scale" in ins.words)):
         operand = operands.pop(0)
         base, offset = (operand.base, operand.offset) if isinstance(operand, Address) else (operand, 0)
         wide = name in ("a", "b") and not isinstance(operand, Address)
@@ -210,20 +197,18 @@ def _multiply(machine: Machine, ins: Instruction) -> Step:
         operands.pop(0)
         lanes = [machine.reader(item, "u32") for item in mask_of_lanes.items]
     if len(operands) != 1:
-        raise not_modelled(ins, "operands behind the predicate")
+        raise not_modelled(ins, "operands after the predicate")
     adds, memory, launch = machine.reader(operands[0], "pred"), tensor_memory(machine), machine.launch
 
     @lru_cache(maxsize=64)
     def accesses(taken: tuple[tuple[str, int], ...], options: tuple[tuple[str, int], ...]) -> Accesses:
-        """Return what is accessed, by the values of the operands."""
+        """Return the accesses of a multiplication with the given values of its operands."""
         operands, others = dict(taken), dict(options)
-        try:
+        with at_line(ins):
             descriptor = decode_instruction_descriptor(opcode, operands.pop("idesc"))
             addresses = operands | {name: others[name] for name in ("e",) if name in others}
             scales = {name: others.get(name) for name in ("scale_a", "scale_b")}
             placement = placement_of(opcode, descriptor, addresses, scales, None)
-        except Error as error:
-            raise KernelError(f"line {ins.line}: {error}") from None
         read, places = np.zeros((LANES, COLUMNS), np.bool_), []
         for where in (placement.a, placement.b, placement.e, placement.scale_a, placement.scale_b):
             if isinstance(where, TensorMap):
@@ -232,17 +217,14 @@ def _multiply(machine: Machine, ins: Instruction) -> Step:
                 places.append((where.addresses.ravel()[:, None] + np.arange(-(-where.element_bits // 8))).ravel())
         return Accesses.of(placement.d.words(), read, places)
 
-    def value(reader: Reader, thread: int) -> int:
-        return int(machine.every(reader())[thread])
-
     def step(mask: Mask) -> None:
         for thread in machine.active(mask).tolist():
-            taken: dict[str, Any] = {name: value(reader, thread) + offset for name, (reader, offset) in read.items()}
+            taken: dict[str, Any] = {name: machine.value(r, thread) + offset for name, (r, offset) in read.items()}
             options: dict[str, Any] = {name: taken.pop(name) for name in ("e", "scale_a", "scale_b") if name in taken}
-            disabled = [value(lane, thread) for lane in lanes]
+            disabled = [machine.value(lane, thread) for lane in lanes]
             if any(disabled):
                 options["disable_output_lane"] = disabled
-            options["enable_input_d"] = bool(value(adds, thread))
+            options["enable_input_d"] = bool(machine.value(adds, thread))
             machine.work.multiplications[TensorWork(ins.line, ins.opcode, a_from, taken["idesc"])] += opcode.cta_group
             who = f"CTA {machine.place_of(thread // machine.threads)}"
             ctas = _ctas_of(machine, ins, thread)

@@ -1,10 +1,10 @@
 """Order of accesses to tensor memory, and of ``tcgen05.mma`` and ``tcgen05.cp`` to shared memory.
 
-Multiplications and copies are numbered in the order in which they are issued. A commit hands the number of the last
-one of its thread to an ``mbarrier``, and a thread that waits for it knows that all up to this number are done: the
-number is one more component of the clocks of :mod:`sptc.kernels.checker`. Each word of tensor memory keeps the number
-of the last multiplication or copy that writes it, and the last warp that loaded or stored it; each word of shared
-memory keeps the number of the last one that reads it.
+Multiplications and copies are numbered in the order of issue. A commit stores the number of its thread's last
+instruction at an ``mbarrier``, and a thread that waits there knows that all instructions up to this number are
+complete: the number is one more component of the clocks of :mod:`sptc.kernels.checker`. Each word of tensor memory has
+the number of the last multiplication or copy that writes it, and the last warp that loaded or stored it. Each word of
+shared memory has the number of the last multiplication or copy that reads it.
 """
 
 from collections.abc import Sequence
@@ -30,20 +30,20 @@ _Index = Any
 
 @dataclass(frozen=True)
 class Accesses:
-    """What a multiplication or copy accesses in each of its CTAs."""
+    """Words of tensor memory and bytes of shared memory that a multiplication or copy accesses in each of its CTAs."""
 
-    #: Words of tensor memory that it writes, and those that it reads, lane by lane.
+    #: Indices of the words of tensor memory that are written, and of those that are read.
     written: NDArray[np.intp]
     read: NDArray[np.intp]
-    #: Columns of these words.
+    #: Columns of the words of tensor memory that are accessed.
     columns: NDArray[np.intp]
-    #: Places in shared memory that it reads, and the bytes that it reads from each.
+    #: Offsets in shared memory that are read, and the number of bytes read at each.
     at: NDArray[np.int64]
     octets: int
 
     @classmethod
     def of(cls, written: NDArray[np.bool_], read: NDArray[np.bool_], shared: list[NDArray[np.int64]]) -> "Accesses":
-        """Return the record for words of tensor memory, shape (128, 512), and bytes of shared memory."""
+        """Return the accesses for masks of tensor memory, shape (128, 512), and offsets of bytes in shared memory."""
         at, octets = pieces_of(np.concatenate([places.ravel() for places in shared]))
         columns = np.flatnonzero((written | read).any(0))
         return cls(np.flatnonzero(written), np.flatnonzero(read), columns, at, octets)
@@ -62,7 +62,7 @@ class TensorOrder:
         self.machine, self.checker = machine, machine.checker
         #: Line of each multiplication and copy by its number.
         self.lines = [0]
-        #: Number of the last one that each thread issued.
+        #: Number of the last multiplication or copy that each thread issued.
         self._last: dict[int, int] = {}
         shape = (machine.ctas, LANES * COLUMNS)
         #: Number of the last multiplication or copy that writes each word.
@@ -76,7 +76,7 @@ class TensorOrder:
         self.shared_number = cell_views(np.zeros(machine.shared.size // _WORD, np.uint32))
 
     def access(self, ins: Instruction, threads: NDArray[np.intp], words: _Index, *, is_store: bool) -> None:
-        """Check and note a load or store of threads; `words` are CTA, lane and column, of shape (threads, words)."""
+        """Check and record a load or store of threads; `words` are CTA, lane and column, of shape (threads, words)."""
         group, warp = self.checker.warps_of(threads)
         cta, lane, column = words
         words = cta, lane * COLUMNS + column
@@ -97,16 +97,16 @@ class TensorOrder:
         ctas: Sequence[int],
         accesses: Accesses,
     ) -> None:
-        """Check and note a multiplication or copy.
+        """Check and record a multiplication or copy.
 
         Parameters
         ----------
         ins, thread : Instruction, int
             The instruction and the thread that issues it.
         ctas : sequence of int
-            CTAs whose memories it accesses.
+            CTAs whose memory the instruction accesses.
         accesses : Accesses
-            What it accesses in each.
+            Accesses in the memory of each CTA.
         """
         number = self._last[thread] = len(self.lines)
         self.lines.append(ins.line)
@@ -136,13 +136,13 @@ class TensorOrder:
             kept[cells] = np.full(count, number, np.uint32).view(kept.dtype)
 
     def committed(self, thread: int) -> int:
-        """Return the number up to which the work of a thread is done when a commit of now completes."""
+        """Return the number of the last multiplication or copy that a thread issued, which a commit waits for."""
         return self._last.get(thread, 0)
 
     def overwrite(
         self, ins: Instruction, count: int, cells: NDArray[np.int64], done: NDArray[np.integer], thread: int
     ) -> None:
-        """Check a write to cells by threads, one for each or one, that know that numbers up to `done` are done."""
+        """Check that ``tcgen05`` no longer reads cells that are written; writers know that `done` are complete."""
         numbers = self.shared_number[count].take(cells).view(np.uint32).reshape(-1, count)
         late = numbers > done[:, None]
         if late.any():

@@ -13,11 +13,10 @@ from ..errors import BackendError, KernelError
 from ..isa.architectures import same_numerics
 from .arrays import Memories, element_type
 from .launch import KernelRun, TensorMap, run_kernel
+from .tensor_maps import FILLS, SWIZZLES
 
 __all__ = ["Compilation", "TileMap", "compile_function", "run"]
 
-_SWIZZLES = ("none", "32B", "64B", "128B")
-_FILLS = ("zeros", "nan")
 #: Axis names of a launch in TileLang.
 _AXES = tuple(f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx") for axis in "xyz")
 
@@ -61,7 +60,7 @@ def run(
     Parameters
     ----------
     function : PrimFunc
-        What ``@T.prim_func`` gives, or a function of ``@tilelang.jit`` after ``get_tir``.
+        Function with the decorator ``@T.prim_func``, or the result of ``get_tir`` of a ``@tilelang.jit`` function.
     *args
         An array or tensor of torch on the CPU, or a number, for each parameter of the function, outputs included.
     arch : str
@@ -168,7 +167,7 @@ def compile_function(
         elif name.value in kernels:
             launches.append((name.value, operands))
     if len(launches) != 1:
-        raise KernelError(f"the function launches {len(launches)} kernels; functions of one are modelled")
+        raise KernelError(f"the function launches {len(launches)} kernels; only functions with one kernel are modelled")
     ((entry, operands),) = launches
     order = [str(word) for word in kernels[entry].attrs["tirx.kernel_launch_params"]]
     split = len(operands) - len(order)
@@ -189,7 +188,7 @@ def _last_line(error: Exception) -> str:
 
 
 def _packed_calls(tvm: Any, module: Any) -> list[Any]:
-    """Return the calls in host code whose first argument is a given name, in order."""
+    """Return the calls of functions by their name (packed calls) in host code, in order."""
     calls: list[Any] = []
 
     def visit(node: Any) -> None:
@@ -222,11 +221,11 @@ def _number(value: Any, tvm: Any, sizes: Mapping[str, int]) -> int:
 
 
 def _map(operands: list[Any], tvm: Any, sizes: Mapping[str, int]) -> TileMap:
-    """Return a call's tensor map: type, rank, array, sizes, strides, box and element strides of each axis."""
+    """Return a tensor map from a call's operands: type, rank, array, sizes, strides, box, element strides, modes."""
     rank = _number(operands[1], tvm, sizes)
     numbers = [_number(value, tvm, sizes) for value in operands[3:]]
     shape, strides, box, steps = (tuple(numbers[place : place + rank]) for place in range(0, 4 * rank, rank))
     interleave, swizzle, _, fill = numbers[4 * rank :]
-    if interleave or swizzle >= len(_SWIZZLES) or fill >= len(_FILLS) or any(step != 1 for step in steps):
+    if interleave or swizzle >= len(SWIZZLES) or fill >= len(FILLS) or any(step != 1 for step in steps):
         raise KernelError("a tensor map has an interleave, swizzle, fill or element strides that are not modelled")
-    return TileMap(str(operands[2].name), shape, strides, box, _SWIZZLES[swizzle], _FILLS[fill])
+    return TileMap(str(operands[2].name), shape, strides, box, SWIZZLES[swizzle], FILLS[fill])

@@ -1,9 +1,9 @@
-"""Tiles in shared memory whose ``wgmma`` descriptor does not describe what a copy wrote there.
+"""Find tiles in shared memory whose layout, written by a copy, differs from the ``wgmma`` descriptor that reads them.
 
 A descriptor without swizzle describes core matrices: eight rows of 16 bytes, one after the other. If a copy wrote
 longer rows there, two things follow: rows of a core matrix are neighbours in global memory, and a part of the tile is
-never read. A tile with both is reported. One alone is no mistake: a matrix may be stored as core matrices in global
-memory, and the last stages of a pipeline may be copied and never read.
+never read. A tile with both properties is reported. One property alone is no mistake: a matrix may be stored as core
+matrices in global memory, and the last stages of a pipeline may be copied and never read.
 """
 
 from dataclasses import dataclass, field
@@ -24,14 +24,14 @@ _UNIT_WORDS = _UNIT // _WORD
 
 @dataclass
 class _Mismatch:
-    """A descriptor that reads tiles of other rows, and what of these tiles was never read."""
+    """A descriptor that reads tiles with rows longer than 16 bytes, and how many of their bytes are never read."""
 
     ins: Instruction
     operand: str
     descriptor: SharedDescriptor
     row_bytes: int
-    place: str  #: of the CTA
-    lines: set[int] = field(default_factory=set)  #: of the copies
+    place: str  #: indices of the CTA in the grid
+    lines: set[int] = field(default_factory=set)  #: lines of the copies
     unread_bytes: int = 0
 
     def finding(self) -> Finding:
@@ -48,7 +48,7 @@ class _Mismatch:
 
 
 class CopiedTiles:
-    """What copies wrote to each word of shared memory, and whether it was read.
+    """Record of the copy that wrote each word of shared memory, and whether the word was read.
 
     Parameters
     ----------
@@ -59,14 +59,14 @@ class CopiedTiles:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         words = machine.shared.size // _WORD
-        #: Number of the copy that wrote each word, 0 of none, and whether nothing has read the word since.
+        #: Number of the copy that wrote each word (0: no copy), and whether the word has not been read since.
         self.copy = cell_views(np.zeros(words, np.uint32))
         self.unread = cell_views(np.zeros(words, np.uint8))
         #: Word of global memory that each word was copied from.
         self.origin = np.zeros(words, np.int32)
         #: Line of each copy by its number.
         self.lines = [0]
-        #: Mismatches by operand and offsets; and by number of each copy that such a descriptor read.
+        #: Mismatches by operand and offsets, and by the number of each copy that a mismatched descriptor reads.
         self._mismatches: dict[tuple[str, int, int], _Mismatch] = {}
         self._mismatch_of_copy: dict[int, _Mismatch] = {}
         machine.at_exit.append(self._report)
@@ -74,7 +74,7 @@ class CopiedTiles:
     def write(
         self, ins: Instruction, count: int, cells: NDArray[np.int64], origins: NDArray[np.int64] | None = None
     ) -> None:
-        """Note a write to cells of `count` words: by a copy from offsets of words in global memory, or by threads."""
+        """Record a write to cells of `count` words: by threads, or by a copy from `origins` in global memory."""
         self._count_unread(count, cells)
         copied = origins is not None
         for kept, value in ((self.unread, copied), (self.copy, copied and len(self.lines))):
@@ -84,13 +84,13 @@ class CopiedTiles:
             self.lines.append(ins.line)
 
     def read(self, count: int, cells: NDArray[np.int64]) -> None:
-        """Note that cells are read."""
+        """Record a read of cells."""
         self.unread[count][cells] = 0
 
     def describe(
         self, ins: Instruction, operand: str, descriptor: SharedDescriptor, cta: int, units: NDArray[np.int64]
     ) -> None:
-        """Compare what an operand reads with the copies that wrote it: units of 16 bytes whose next one is read too."""
+        """Compare an operand's layout with the copies that wrote it; the unit after each of `units` is read too."""
         words = units * _UNIT_WORDS
         first, second = self.origin[words], self.origin[words + _UNIT_WORDS]
         copy, copy_of_next = self.copy[1][words], self.copy[1][words + _UNIT_WORDS]
@@ -106,14 +106,14 @@ class CopiedTiles:
         self._mismatch_of_copy |= dict.fromkeys(copies, self._mismatches[key])
 
     def _row_bytes(self, copy: int) -> int:
-        """Return the bytes that follow each other in shared and in global memory: the most frequent number."""
+        """Return the most frequent length in bytes of pieces that are contiguous in both shared and global memory."""
         words = np.flatnonzero(self.copy[1] == copy)
         breaks = np.flatnonzero((np.diff(words) != 1) | (np.diff(self.origin[words]) != 1))
         lengths = np.diff(np.concatenate([[-1], breaks, [len(words) - 1]]))
         return int(np.bincount(lengths).argmax()) * _WORD
 
     def _count_unread(self, count: int, cells: NDArray[np.int64] | slice) -> None:
-        """Count words that are overwritten, or left at the end, and were never read."""
+        """Count words that were never read before they were overwritten, or before the kernel ended."""
         if not self._mismatch_of_copy:
             return
         copies, unread = self.copy[count][cells].view(np.uint32), self.unread[count][cells].view(np.bool_)

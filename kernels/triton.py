@@ -11,6 +11,7 @@ from ..errors import BackendError, InstructionError, KernelError
 from ..isa.architectures import target_named
 from .arrays import Memories, element_type
 from .launch import KernelRun, TensorMap, run_kernel
+from .tensor_maps import SWIZZLES
 
 __all__ = ["Compilation", "bound_arguments", "compile_kernel", "run"]
 
@@ -20,7 +21,6 @@ _TYPES = {
     "float8_e5m2": "fp8e5", "float8_e8m0fnu": "u8", "float4_e2m1fn_x2": "u8", "int8": "i8", "int16": "i16",
     "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "bool": "i1",
 }  # fmt: skip
-_SWIZZLES = ("none", "32B", "64B", "128B")
 _WARP_THREADS = 32
 #: PTX element types of tensors that are stored as integers.
 _ELEMENTS = {"fp16": "f16", "bf16": "bf16", "fp32": "f32", "fp64": "f64"}
@@ -179,7 +179,7 @@ def compile_kernel(
         int(ptx.partition(".reqntid ")[2].split()[0].strip(",")),
         metadata.shared,
         getattr(metadata, "global_scratch_size", 0) or 0,
-        tuple((tuple(each["block_size"]), _SWIZZLES[each["swizzle"]]) for each in maps),
+        tuple((tuple(each["block_size"]), SWIZZLES[each["swizzle"]]) for each in maps),
         tuple(name for name, kind in signature.items() if kind != "constexpr"),
     )
 
@@ -198,5 +198,5 @@ def _signature(name: str, value: Any, *, constant: bool) -> tuple[str, bool]:
         return ("i32" if -(1 << 31) <= value < 1 << 31 else "i64"), value % 16 == 0
     if isinstance(value, float | np.floating):
         return "fp32", False
-    raise KernelError(f"the argument {name!r} must be an array, a tensor, a number or a tensor tile, "
+    raise KernelError(f"the argument {name!r} must be an array, a tensor, a number or a tensor map, "
                       f"not {type(value).__name__}")  # fmt: skip

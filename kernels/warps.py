@@ -1,8 +1,8 @@
 """Instructions that exchange values between the threads of a warp, and hints without effect on results.
 
 Source: PTX ISA, "Data Movement and Conversion Instructions" (``shfl.sync``) and "Parallel Synchronization and
-Communication Instructions" (``vote``, ``elect``, ``match``, ``redux``). Member masks are taken to name the threads that
-execute the instruction.
+Communication Instructions" (``vote``, ``elect``, ``match``, ``redux``). Member masks are ignored: the threads that
+execute the instruction take part.
 """
 
 from collections.abc import Callable
@@ -20,9 +20,9 @@ _WARP = 32
 
 
 def _shuffle(machine: Machine, ins: Instruction) -> Step:
-    """Execute ``shfl.sync``: read from another lane of the segment, or from the own lane if the other is outside."""
+    """Execute ``shfl.sync``: read from a lane of the segment, or from the own lane if the source lane is outside."""
     words = ins.words
-    if words[1] != "sync":
+    if words[1] != "sync" or words[2] not in ("up", "down", "bfly", "idx"):
         raise not_modelled(ins)
     destination, value, position, control = ins.operands[:4]
     pair = destination if isinstance(destination, Pair) else Pair(destination, Sink())
@@ -66,6 +66,8 @@ _BIT = np.uint32(1) << np.arange(_WARP, dtype=np.uint32)
 def _vote(machine: Machine, ins: Instruction) -> Step:
     words = ins.words
     kind, type_ = words[-2], words[-1]
+    if kind not in ("ballot", "any", "all", "uni"):
+        raise not_modelled(ins)
     read, write = machine.reader(ins.operands[1], "pred"), machine.writer(ins.operands[0], type_)
 
     def step(mask: Mask) -> None:
@@ -123,12 +125,12 @@ def _active_mask(machine: Machine, ins: Instruction) -> Step:
 
 
 def _nothing(machine: Machine, ins: Instruction) -> Step:
-    """Return a step without effect, for instructions about speed or memory order: execution here is in order."""
+    """Return a function without effect, for instructions about speed or memory order: execution here is in order."""
     return lambda mask: None
 
 
 def _fence(machine: Machine, ins: Instruction) -> Step:
-    """Execute ``fence``: only the checker needs that of the asynchronous proxy; execution here is in order."""
+    """Execute ``fence``: ``fence.proxy.async`` affects the checker; others do nothing, since execution is in order."""
     if "proxy" not in ins.words or not machine.checker or not any(word.startswith("async") for word in ins.words):
         return lambda mask: None
     return lambda mask: machine.checker.fence(mask)

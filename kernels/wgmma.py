@@ -1,7 +1,7 @@
 """Execute the ``wgmma`` instructions of a kernel through the public function of this package, on any back end.
 
-It is computed, and its registers and shared memory are read, when its warpgroup waits for its group: an access that
-should have come behind the wait sees the old accumulators, or changes what is multiplied.
+A ``wgmma`` reads its registers and shared memory, and is computed, when its warpgroup waits for its group: an access
+that should follow the wait sees the old accumulators, or changes the operands.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..api.warpgroup import wgmma, wgmma_chain
-from ..errors import Error, KernelError, MetadataError
+from ..errors import KernelError, MetadataError
 from ..isa.instructions import Instruction as TensorInstruction
 from ..isa.memory import SharedDescriptor, decode_descriptor, operand_map
 from .copies import ThreadGroups, group_step
@@ -21,12 +21,12 @@ from .cycles import TensorWork
 from .machine import Machine, Mask, Step
 from .memory import pieces_of
 from .mma import called, constant_number, parsed
-from .program import Address, Instruction, Vector, register_names
+from .program import Address, Instruction, Vector, at_line, register_names
 
 __all__ = ["WGMMA", "waiting_for_wgmma", "wgmma_registers"]
 
 _WARP, _WARPGROUP, _UNIT = 32, 128, 16
-#: Multiplications that are computed together, which bounds the memory that it takes.
+#: Maximum number of multiplications that are computed together, which limits the memory.
 _MOST_STEPS = 16
 
 
@@ -36,7 +36,7 @@ class _RegisterFences:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.index = {number: index for index, number in enumerate(sorted(wgmma_registers(machine)))}
-        #: Line of the last write that no fence follows; 0 if a fence follows. Before the first fence all are unfenced.
+        #: Line of the last register write that no fence follows; 0 if a fence follows, -1 before the first fence.
         self.line = np.full((len(self.index), machine.count // _WARPGROUP), -1, np.int32)
 
     def _places(self, registers: frozenset[int], mask: Mask) -> tuple[NDArray[np.intp], ...]:
@@ -87,7 +87,7 @@ class _Groups(ThreadGroups):
             try:
                 chain[0].compute(chain, mask)
             except KernelError:
-                for work in chain:  # one by one, so that the error names the line of the faulty one
+                for work in chain:  # one by one, so that the error names the line of the faulty instruction
                     work(mask)
 
 
@@ -167,7 +167,7 @@ def _wgmma(machine: Machine, ins: Instruction) -> Step:
 
 
 def _multiply(machine: Machine, ins: Instruction, groups: ThreadGroups) -> Step:
-    instruction = parsed(ins)
+    instruction = parsed(ins, machine.launch.arch)
     operands = list(ins.operands)
     d, first = machine.register_numbers(operands.pop(0)), operands.pop(0)
     a = machine.register_numbers(first) if isinstance(first, Vector) else ()
@@ -220,10 +220,8 @@ def _reads(
     for group in np.unique(machine.active(mask) // _WARPGROUP).tolist():
         first = group * _WARPGROUP
         a, b, _ = keys[group].tolist()
-        try:
+        with at_line(ins):
             places, octets, matrices = _operand_places(instruction, None if in_registers else a, b, transposed)
-        except Error as error:
-            raise KernelError(f"line {ins.line}: {error}") from None
         cta = first // machine.threads
         read[group] = places + cta * machine.shared_bytes, octets
         for name, descriptor, units in matrices:
@@ -267,11 +265,11 @@ def wgmma_registers(machine: Machine) -> frozenset[int]:
 
 
 def waiting_for_wgmma(machine: Machine, ins: Instruction, registers: frozenset[int], step: Step) -> Step:
-    """Return a step that first completes the pending ``wgmma`` that use its registers, and reports them.
+    """Return a function that completes and reports pending ``wgmma`` on an instruction's registers before executing it.
 
     PTX leaves such an access undefined ("Asynchronous Warpgroup Level Matrix Instructions"). The assembler completes
-    the multiplication first, so that a GPU gives what is given here: measured on an H100 with kernels of Triton 3.6,
-    which reads accumulators before the wait where they are f16 or where it adds partial sums itself.
+    the multiplication first, so that a GPU has the same result: measured on an H100 with kernels of Triton 3.6, which
+    reads accumulators of f16, and partial sums that it adds itself, before the wait.
     """
     groups, fences = machine.unit("wgmma", _Groups), machine.unit("wgmma.fence", _RegisterFences)
     result = ins.operands[0]

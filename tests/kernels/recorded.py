@@ -1,4 +1,4 @@
-"""Compiled kernels with their operands, and what an H100 wrote."""
+"""Compiled kernels with their operands, and the results of an H100."""
 
 import ast
 import hashlib
@@ -49,13 +49,13 @@ class RecordedKernel:
     grid: tuple[int, ...]
     block: int
     shared: int
-    #: Arguments; the result stands at its place as an array of zeros.
+    #: Arguments of the launch; the argument for the result is an array of zeros.
     arguments: list[Any]
     result: int
     expected: NDArray
 
     def run(self, ptx: str | None = None, **options: Any) -> tuple[NDArray, KernelRun]:
-        """Run the kernel, or another text in its place, and return what it writes."""
+        """Run the kernel, or other PTX with the same arguments, and return the result array."""
         d = np.zeros_like(self.expected)
         arguments = list(self.arguments)
         place = arguments[self.result]
@@ -123,14 +123,14 @@ def recorded(name: str) -> RecordedKernel:
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """A kernel that a script in ``benchmarks/`` recorded, and a digest of what an H100 wrote."""
+    """A kernel that a script in ``benchmarks/`` recorded, and a digest of the result of an H100."""
 
     ptx: str
     launch: dict[str, Any]
     digest: bytes
 
     def run(self, **options: Any) -> tuple[NDArray, KernelRun]:
-        """Run the kernel on its operands, and return what it writes."""
+        """Run the kernel on its operands, and return the result array."""
         launch, arrays = self.launch, self.operands()
         if self.digest:
             assert operands_digest(arrays) == launch["operands"]
@@ -158,7 +158,7 @@ class CompiledKernel:
         return draw(self.launch["arrays"], self.launch["seed"])
 
     def assert_equal(self, result: NDArray) -> None:
-        """Compare every bit with what the GPU wrote."""
+        """Compare every bit of a result with the result of the GPU."""
         assert hashlib.sha256(result.tobytes()).digest() == self.digest, self.launch
 
 
@@ -176,7 +176,7 @@ def _argument(value: Any, arrays: dict[str, NDArray]) -> Any:
 
 
 def compiled_kernel(name: str) -> CompiledKernel:
-    """Return a kernel that a script in ``benchmarks/`` recorded; those for Blackwell were run on no GPU."""
+    """Return a kernel that a script in ``benchmarks/`` recorded; kernels for Blackwell were not run on a GPU."""
     names = (TRITON, TILELANG, CUTE, REDUCTIONS, CUDA, REPORTED, BLACKWELL, CUDA_SM120)
     path = next(path for path, known in zip(_PATHS, names, strict=True) if name in known)
     with np.load(path) as archive:

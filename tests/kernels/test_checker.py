@@ -1,4 +1,4 @@
-"""The order of accesses to shared memory: what compilers wrote, and planted mistakes, each named with its line."""
+"""Order of accesses to shared memory: findings in compiled kernels, and planted mistakes, each named with its line."""
 
 import re
 from dataclasses import replace
@@ -14,8 +14,8 @@ from sptc.kernels.memory import GLOBAL_BASE, GlobalMemory
 from sptc.kernels.tensor_maps import MapRecord
 from sptc.tests.kernels.recorded import NAMES, REPORTED, TRITON, compiled_kernel, recorded
 
-#: Triton 3.6 has no fence of the proxy between cp.async and wgmma: true findings of kernels that nobody edited. Bits
-#: are right all the same, since the barrier that stands there lets the copies land before the tensor cores read.
+#: Triton 3.6 generates no proxy fence between cp.async and wgmma, so these unedited kernels have true findings. The
+#: results are correct nevertheless, since the copies complete before the barrier that precedes the multiplication.
 WITHOUT_FENCE = ("triton.e4m3", "triton.f16.128")
 NO_FENCE = "and no fence.proxy.async lies between; undefined by PTX"
 
@@ -34,7 +34,7 @@ def test_what_compilers_wrote(name: str) -> None:
 
 @pytest.mark.regression
 def test_what_triton_wrote(rng: np.random.Generator) -> None:
-    """All findings are of the fence, or of accumulators; none where TMA, or mma alone, is used."""
+    """All findings are missing fences or early accesses to accumulators; kernels with TMA or only mma have none."""
     for name in rng.choice(TRITON, 12, replace=False).tolist():
         _, run = compiled_kernel(name).run(check=True)
         for finding in map(str, run.findings):
@@ -43,8 +43,8 @@ def test_what_triton_wrote(rng: np.random.Generator) -> None:
             assert not run.findings, name
 
 
-#: Kernels that TileLang's issues of these numbers report as wrong code: operand tiles of 48-byte rows that descriptors
-#: describe as core matrices, with the lines of the copies; and stores to an operand without a proxy fence.
+#: Expected findings in kernels that TileLang issues report as wrong code, by issue number: operand tiles of 48-byte
+#: rows that descriptors describe as core matrices, with the lines of the copies; stores without a proxy fence.
 TILE_OF_B = (
     r"the descriptor of B \(start 0x{}, leading offset 384, stride offset 128, no swizzle\) describes core matrices "
 )
@@ -68,7 +68,7 @@ REPORTS = {
 
 @pytest.mark.parametrize("name", [REPORTED[1], *(pytest.param(n, marks=pytest.mark.regression) for n in REPORTED[::2])])
 def test_what_public_reports_call_wrong_code(name: str) -> None:
-    """The wrong bits are those of an H100, and the checker names the descriptor or the store."""
+    """The wrong results equal those of an H100, and the checker names the descriptor or the store."""
     kernel = compiled_kernel(name)
     result, run = kernel.run(check=True)
     kernel.assert_equal(result)
@@ -80,7 +80,7 @@ def test_what_public_reports_call_wrong_code(name: str) -> None:
 
 @pytest.mark.parametrize(("element", "size"), [("u8", 1), ("f16", 2), ("f32", 4), ("f64", 8)])
 def test_a_tile_knows_where_each_word_came_from(element: str, size: int, rng: np.random.Generator) -> None:
-    """The offset in global memory of each word of a tile that TMA loads, which starts inside a larger tensor."""
+    """Check the offset in global memory of each word of a TMA tile that starts inside a larger tensor."""
     memory = GlobalMemory(4096)
     memory.octets[:] = rng.integers(0, 256, memory.octets.size)
     tile = MapRecord(GLOBAL_BASE + 512, (64 // size, 20), (64,), (48 // size, 8), element)
@@ -92,8 +92,8 @@ def test_a_tile_knows_where_each_word_came_from(element: str, size: int, rng: np
 
 
 IN_FLIGHT = r"copy of line \d+ may still write"
-#: Kernel, what is edited (a pattern, and what stands in the place of every match), the opcode where it is found, and
-#: what is said of it.
+#: Kernel, edit of its PTX (a pattern and the replacement of every match), opcode of the line that the finding names,
+#: and text of the finding.
 PLANTED = [
     ("cuda_wgmma_sp_sm90", r"fence\.proxy\.async[^;]*;", "", "wgmma.mma_async", NO_FENCE),
     ("triton.tma.f16", r"fence\.proxy\.async\.shared::cta;", "", "cp.async.bulk.tensor", NO_FENCE),
@@ -130,7 +130,7 @@ PLANTED = [
 
 
 def test_undefined_metadata_of_one_multiplication() -> None:
-    """Others of the same run are computed with it: the line and the thread are those of the one."""
+    """The finding has the line and the thread of one mma, although consecutive mma are computed together."""
     kernel = compiled_kernel("sm80.sparse.bf16")
     place = [*re.finditer(r"(mma\.sp[^;]*), %r\d+, 0;", kernel.ptx)][2]
     text = f"{kernel.ptx[: place.start()]}{place[1]}, %zero, 0;{kernel.ptx[place.end() :]}"
@@ -146,7 +146,7 @@ def test_undefined_metadata_of_one_multiplication() -> None:
 
 @pytest.mark.parametrize(("name", "pattern", "instead", "opcode", "what"), PLANTED)
 def test_planted_mistakes(name: str, pattern: str, instead: str, opcode: str, what: str) -> None:
-    """Each is named with its line, as a finding or as an error."""
+    """Each planted mistake is named with its line, by a finding or an error."""
     kernel = recorded(name) if name in NAMES else compiled_kernel(name)
     text, count = re.subn(pattern, instead, kernel.ptx)
     assert count
@@ -162,7 +162,7 @@ def test_planted_mistakes(name: str, pattern: str, instead: str, opcode: str, wh
 
 @pytest.mark.parametrize("name", ["triton.f16.128", "cuda_mma_sp_sm80"])
 def test_accesses_that_are_no_longer_the_last_are_dropped(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The findings are the same with the fewest accesses kept."""
+    """The findings do not change if the checker keeps as few accesses as possible."""
     kernel = recorded(name)
     text = re.sub(r"bar\.sync\s+0;", "", kernel.ptx) if name.startswith("cuda") else kernel.ptx
     expected = kernel.run(text)[1].findings

@@ -1,4 +1,4 @@
-"""Kernels of Triton, TileLang and CuTe: types, tiles, layouts and pipelines of many kinds, the bits of an H100."""
+"""Recorded kernels of Triton, TileLang and CuTe: every result equals that of an H100."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import sptc
 from sptc.tensors.element_types import named_dtype
 from sptc.tests.kernels.recorded import BLACKWELL, CUTE, TILELANG, TRITON, compiled_kernel
 
-#: Kernels that touch accumulators before they wait: Triton leaves that to the assembler.
+#: Kernels that access accumulators before the wait: Triton relies on the assembler to complete the multiplication.
 WITHOUT_WAIT = ("f16.f16_accumulators", "e4m3.imprecise64")
 
 
@@ -36,7 +36,7 @@ def test_all() -> None:
 
 
 def check_blackwell(name: str) -> None:
-    """Compare a kernel that nobody has run on a GPU with a chain of its instruction along K."""
+    """Compare the result of a kernel that was not run on a GPU with a chain of its instruction along K."""
     kernel = compiled_kernel(name)
     a, b, _ = kernel.operands().values()
     (_, _, kind, *pair), bits = name.split("."), 8 * a.itemsize

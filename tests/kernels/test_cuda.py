@@ -1,4 +1,4 @@
-"""CUDA C++ kernels of ``benchmarks/cuda``: outputs are those of a chain along K, and of an H100 where recorded."""
+"""CUDA C++ kernels of ``benchmarks/cuda``: outputs equal a chain along K, and those of an H100 where recorded."""
 
 import numpy as np
 import pytest

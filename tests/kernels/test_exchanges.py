@@ -20,7 +20,7 @@ def test_a_copy_fills_with_zeros_behind_the_bytes_that_it_reads(rng: Random) -> 
 
 
 def test_a_wait_leaves_the_newest_groups_undone(rng: Random) -> None:
-    """Which the check of shared memory would report."""
+    """Check that the copy keeps its order; the checker of shared memory is off, since it would report the race."""
     source, result = rng.integers(1, 1 << 32, 4 * WORDS, dtype=np.uint32), np.zeros(WORDS, np.uint32)
     body = f"{ROW} cp.async.ca.shared.global [%r4], [%rd3], 4; cp.async.commit_group;"
     body += "cp.async.ca.shared.global [%r4+4], [%rd3+4], 4; cp.async.commit_group; cp.async.wait_group 1;"

@@ -1,4 +1,4 @@
-"""Compiled kernels of Triton and CUDA: every output is what an H100 wrote, and a mistake in their text shows."""
+"""Compiled kernels of Triton and CUDA: every output equals that of an H100, and mistakes in the PTX change results."""
 
 import re
 
@@ -18,7 +18,7 @@ def test_the_bits_of_an_h100(name: str) -> None:
 
 
 def test_on_the_hardware() -> None:
-    """The kernel's operands go through the elaborated row."""
+    """The kernel's operands go through the simulated RTL of one dot-product unit."""
     kernel = recorded("triton.small.mma")
     result, _ = kernel.run(backend="rtl")
     np.testing.assert_array_equal(result, kernel.expected)
@@ -41,7 +41,7 @@ def test_on_the_tops(name: str, backend: str) -> None:
     ],
 )
 def test_a_wait_that_is_missing_shows(name: str, pattern: str, instead: str) -> None:
-    """Except behind the last store, of which the end of the kernel takes care."""
+    """A missing wait changes the result, except after the last store, which completes at the end of the kernel."""
     kernel = recorded(name)
     text, count = re.subn(pattern, instead, kernel.ptx)
     assert count
@@ -50,7 +50,7 @@ def test_a_wait_that_is_missing_shows(name: str, pattern: str, instead: str) -> 
 
 
 def test_accumulators_touched_before_the_wait() -> None:
-    """The assembler waits where the text does not, so that the bits stay: the access is reported, with its line."""
+    """The result does not change, as the assembler inserts the wait; the access is reported with its line."""
     kernel = recorded("cuda_wgmma_sp_sm90")
     accumulator = re.search(r"wgmma\.mma_async\S+\s+\{\s*(%\w+)", kernel.ptx)
     assert accumulator

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sptc.errors import KernelError
+from sptc.errors import Error, KernelError
 from sptc.kernels.launch import TensorMap, run_kernel
 
 Random = np.random.Generator
@@ -14,7 +14,7 @@ WORDS = 64
 
 
 def text(body: str, parameters: int = 2, head: str = "") -> str:
-    """Return a kernel whose %rd1 points to the thread's word of the first argument, %rd2 to that of the second."""
+    """Return a kernel in which %rd1 points to the thread's word of the first argument, %rd2 to that of the last."""
     declared = ", ".join(f".param .u64 p{i}" for i in range(parameters))
     return f"""
 .version 8.7
@@ -40,7 +40,7 @@ def text(body: str, parameters: int = 2, head: str = "") -> str:
 
 
 def run(body: str, source: NDArray, threads: int = WORDS, **options: Any) -> NDArray[np.uint32]:
-    """Run a body of one CTA on words, which it reads as %r1, and return the words of %r2 that it leaves."""
+    """Run a kernel of one CTA whose body gets a word per thread in %r1 and returns a word per thread in %r2."""
     result = np.zeros(source.size, np.uint32)
     program = text(f"ld.global.u32 %r1, [%rd1];\n{body}\nst.global.u32 [%rd2], %r2;")
     after: NDArray[np.uint32] = run_kernel(program, 1, threads, [source.view(np.uint32), result], **options).after(
@@ -68,7 +68,7 @@ def test_variables_of_the_module() -> None:
     after = run_kernel(text(body, head=head), 1, WORDS, [result, result]).after(result)
     table = np.array([0x10, 2, 30, -4])[np.arange(WORDS) % 4]
     np.testing.assert_array_equal(after.view(np.int32), (table + 2) * 2 + 1000 * np.arange(WORDS))
-    with pytest.raises(KernelError, match=r"^line 8: 'counter' is no value of a variable that is modelled$"):
+    with pytest.raises(KernelError, match=r"^line 8: 'counter' is not modelled as an initial value of a variable$"):
         run_kernel(text("", head=f"{head.strip()}\n.global .u64 at = counter;"), 1, 32, [result, result])
 
 
@@ -138,7 +138,7 @@ def test_numbers_have_the_type_of_their_parameter() -> None:
     for value, bits in ((3, 0x40400000), (3.0, 0x40400000), (float("-inf"), 0xFF800000), (1e300, 0x7F800000)):
         run = run_kernel(program, 1, WORDS, [result, value, result])
         assert run.after(result)[0] == bits
-    with pytest.raises(KernelError, match=r"parameter p0 of type \.u64 takes no fraction, not 0\.5"):
+    with pytest.raises(KernelError, match=r"parameter p0 of type \.u64 must be an integer, not 0\.5"):
         run_kernel(program, 1, WORDS, [0.5, 1, result])
 
 
@@ -163,7 +163,7 @@ def test_threads_of_a_warp_exchange(rng: Random) -> None:
 
 
 def test_paths_part_and_meet(rng: Random) -> None:
-    """A loop of as many turns as the thread's number says."""
+    """Threads diverge in a loop whose trip count is the thread's number."""
     body = "mov.u32 %r2, 0; mov.u32 %r3, %r0; LOOP: setp.eq.u32 %p1, %r3, 0; @%p1 bra DONE;"
     body += " add.u32 %r2, %r2, %r3; sub.u32 %r3, %r3, 1; bra LOOP; DONE:"
     number = np.arange(WORDS)
@@ -171,7 +171,7 @@ def test_paths_part_and_meet(rng: Random) -> None:
 
 
 def test_a_barrier_and_shared_memory(rng: Random) -> None:
-    """One warp writes late, the other reads behind the barrier; without it it would read zeros."""
+    """One warp writes late, the other reads after the barrier; without the barrier it would read zeros."""
     words = rng.integers(0, 1 << 32, WORDS, dtype=np.uint32)
     head = ".shared .align 4 .b8 buffer[256];"
     body = """
@@ -287,13 +287,23 @@ def test_a_run_of_mma_is_one_mma_after_the_other(_: int, rng: Random) -> None:
         ("mov.u32 %r1, %nothing;", "the operand '%nothing' is not modelled"),
         ("bra NOWHERE;", "^line 18: there is no label 'NOWHERE'$"),
         (".reg .b128 %w<2>;", "^line 18: registers of .b128 are not modelled$"),
-        (".reg .b32 %w<9999999>;", "^line 18: '%w<9999999>' declares more than 1048576 registers$"),
-        (".local .b8 w[999999];", "^line 18: 999999 bytes of local memory; 524288 are the most$"),
+        (".reg .b32 %w<9999999>;", "^line 18: the kernel declares more than 1048576 registers$"),
+        (f"mov.b32 %r1, {1 << 64};", "^line 18: the constant 18446744073709551616 has more than 64 bits$"),
+        (f"mov.b32 %r1, {'9' * 5000};", "^line 18: a number has too many digits$"),
+        (f"mov.b32 %r1, {'{' * 999}%r2{'}' * 999};", "^line 18: '{{{.* is no operand$"),
+        ("ld.global.u32 %r1, [%rd1+4294967296];", r"^line 18: '%rd1\+4294967296' is no address$"),
+        ("mov.u64 %rd3, 0; ld.u32 %r1, [%rd3];", "^line 18: ld.u32: the generic address 0x0 lies in no state space"),
+        ("shfl.sync.left.b32 %r1, %r2, 1, 0, -1;", "^line 18: 'shfl.sync.left.b32' is not modelled"),
+        ("vote.sync.none.pred %p1, %p2, -1;", "^line 18: 'vote.sync.none.pred' is not modelled"),
+        ("mul.wide.u64 %rd3, %rd1, %rd2;", "^line 18: 'mul.wide.u64' is not modelled"),
+        ("call (%r1), f, (%r2);", "^line 18: 'call' is not modelled$"),
+        ("L: L: bra L;", "^line 18: a second label has the name 'L'$"),
+        (".local .b8 w[999999];", "^line 18: 999999 bytes of local memory; at most 524288 are possible$"),
         ("add.u32 %r1, %r2;", "^line 18: 'add.u32' is not modelled: it has 1 source operands$"),
         ("mbarrier.init.b64 %r1, 1;", "^line 18: mbarrier.init.b64: its operands do not fit the instruction$"),
         ("bar.sync 16;", "a CTA has barriers 0 to 15"),
         ("LOOP: bra LOOP;", "within the limit of instructions"),
-        ("add.u32 %r1, %r2, %r3", "cut off|is no"),
+        ("add.u32 %r1, %r2, %r3", "^line 18: '%r3 ret' is no operand$"),
     ],
 )
 def test_what_a_kernel_must_not_do(body: str, message: str) -> None:
@@ -303,7 +313,7 @@ def test_what_a_kernel_must_not_do(body: str, message: str) -> None:
 
 
 def test_a_grid_is_numbered_in_batches() -> None:
-    """The largest grid takes no memory before it runs."""
+    """The largest grid allocates no memory for CTAs that have not run."""
     array, program = np.zeros(WORDS, np.uint32), text("bra END; END:")
     with pytest.raises(KernelError, match="within the limit of instructions"):
         run_kernel(program, (1 << 31) - 1, WORDS, [array, array], cluster=1, limit=1000)
@@ -314,7 +324,7 @@ def test_what_a_launch_refuses() -> None:
     for changes, message in (
         ({"args": [array]}, "kernel takes 2 arguments, not 1"),
         ({"args": [array, TensorMap(array, (64,))]}, r"argument 1 \(p1\) has 8 bytes and takes no tensor map"),
-        ({"args": [array, "x"]}, "must be an array, a number, a tensor tile or as many bytes, not str"),
+        ({"args": [array, "x"]}, "must be an array, a number, a tensor map or that number of bytes, not str"),
         ({"args": [array, array[::2]]}, "argument 1 must be a contiguous array"),
         ({"args": [array, array.astype(object)]}, "argument 1 must be an array of numbers .* not of |O"),
         (
@@ -324,10 +334,19 @@ def test_what_a_launch_refuses() -> None:
         ({"args": [TensorMap([1], (1,)), array]}, r"map of argument 0 \(p0\) must be over an array, not list"),  # type: ignore[arg-type]
         ({"ptx": b"\n\xff" + program.encode()}, "^line 2: the text is not UTF-8$"),
         ({"ptx": None}, "ptx must be the text of a module, not NoneType"),
-        ({"ptx": program[: program.index("{")]}, "the text is cut off"),
+        ({"ptx": program[: program.index("{")]}, "^line 6: the text ends before a ';' or '{' of"),
+        ({"ptx": program[: program.index(".reg")] + "ret"}, "^line 7: the text ends before this bracket is closed$"),
+        ({"ptx": program.replace("8.7", "new")}, "^line 2: 'new' is no PTX version$"),
+        ({"ptx": program.replace(".u64 p1", "u64")}, "^line 6: '.param u64' is no parameter$"),
+        ({"ptx": program.replace(".u64 p1", ".u32 p1"), "args": [array, 1 << 40]}, "not accept the number 1099511"),
+        ({"ptx": program.replace(".u64 p1", ".f32 p1"), "args": [array, 10**400]}, "does not accept the number 1000"),
+        ({"args": None}, "args must be a sequence of arguments, not NoneType"),
+        ({"limit": 0}, "limit must be an integer above 0, not 0"),
+        ({"cluster": 32, "grid": 32}, r"a cluster has at most 16 CTAs, not \(32, 1, 1\)"),
+        ({"entry": []}, "the module has no kernel \\[\\]; it has kernel"),
         (
             {"ptx": program.replace(".visible", ".shared .b8 w[999999]; .visible")},
-            "999999 bytes of shared memory; 232448",
+            "999999 bytes of shared memory; at most 232448",
         ),
         ({"ptx": program.replace(".visible", ".shared .b8 w[many]; .visible")}, "'many' is no number of elements"),
         ({"grid": 1 << 31}, r"a grid has at most 2147483647 x 65535 x 65535 CTAs, not \(2147483648, 1, 1\)"),
@@ -335,8 +354,8 @@ def test_what_a_launch_refuses() -> None:
         ({"shared": 1.5}, "shared must be 0 to 232448 bytes, not 1.5"),
         ({"grid": (0, 1)}, r"grid must be one to three integers above 0, not \(0, 1\)"),
         ({"block": 2048}, "at most 1024 threads, not 2048"),
-        ({"block": 33}, "whole warps are modelled, not of 33"),
-        ({"cluster": 2, "grid": 3}, r"has no whole clusters of \(2, 1, 1\)"),
+        ({"block": 33}, "must be a multiple of 32, not 33"),
+        ({"cluster": 2, "grid": 3}, r"is not a multiple of the cluster \(2, 1, 1\) along each axis"),
         ({"entry": "other"}, "the module has no kernel 'other'; it has kernel"),
         ({"ptx": "int main() {}"}, "this is no PTX"),
         ({"ptx": program.replace("8.7", "99.0")}, r"^line 2: PTX 99.0 is later than"),
@@ -345,3 +364,36 @@ def test_what_a_launch_refuses() -> None:
         arguments: dict[str, Any] = {"ptx": program, "grid": 1, "block": WORDS, "args": [array, array]} | changes
         with pytest.raises(KernelError, match=message):
             run_kernel(**arguments)
+    for name, message in (("arch", "'sm_70' is no known architecture"), ("backend", "backend must be .*, not 'sm_70'")):
+        with pytest.raises(Error, match=message):
+            run_kernel(program, 1, WORDS, [array, array], **{name: "sm_70"})
+
+
+def test_maps_that_do_not_fit() -> None:
+    array = np.zeros((64, 64), np.float16)
+    program = text("").replace(".param .u64 p1", ".param .align 64 .b8 p1[128]").replace("ld.param.u64 %rd2, [p1];", "")
+    for changes, message in (
+        ({"box": 64}, "the box of a tensor map must be a tuple of integers, not 64"),
+        ({"box": (64.0, 64)}, "the box of a tensor map must be a tuple of integers"),
+        ({"box": (64,)}, "strides of equal length"),
+        ({"box": (0, 64)}, r"sides of 1 to 256 .* not \(64, 0\)"),
+        ({"swizzle": "32B"}, "the rows of a box have 128 bytes; the swizzle 32B allows 32"),
+        ({"shape": (128, 64)}, "a tensor map of 16384 bytes does not fit an array of 8192"),
+        ({"shape": (-1, 64)}, r"axes of a tensor map have 1 to 2\^32 elements"),
+        ({"strides": (-128, 2)}, r"multiples of 16 bytes, 0 to 2\^40; not \(-128,\)"),
+        ({"strides": (130, 2), "shape": (9, 9)}, "multiples of 16 bytes"),
+        ({"element": "u32"}, "elements of u32 in a tensor map do not fit an array of float16"),
+        ({"array": array.view(np.int16), "fill": "nan"}, "a fill of nan requires elements of f16, .* f64; not u16"),
+        ({"interleave": "16B"}, "interleave '16B' of a tensor map is not modelled"),
+    ):
+        fields: dict[str, Any] = {"array": array, "box": (64, 64)} | changes
+        with pytest.raises(KernelError, match=message):
+            run_kernel(program, 1, WORDS, [0, TensorMap(**fields)])
+
+
+def test_every_cut_is_refused_with_its_line() -> None:
+    program = text("mov.u32 %r2, {'a', 1}; // text\n st.global.u32 [%rd2], %r0;".replace("{'a', 1}", "%r0")).rstrip()
+    array = np.zeros(WORDS, np.uint32)
+    for end in range(program.index(".visible"), len(program), 7):
+        with pytest.raises(KernelError, match=r"^line \d+: .*|^the module has no .entry$"):
+            run_kernel(program[:end], 1, WORDS, [array, array])

@@ -14,7 +14,7 @@ from sptc.kernels.launch import KernelRun, run_kernel
 from sptc.tests.kernels.test_small import text
 
 ROWS, COLUMNS, K = 128, 32, 16
-#: Places in shared memory: address of tensor memory, barrier, A and B as core matrices of 8 rows of 16 bytes.
+#: Offsets in shared memory: address of tensor memory, barrier, A and B as core matrices of 8 rows of 16 bytes.
 ADDRESS, BARRIER, A, B = 0, 8, 1024, 1024 + ROWS * 2 * K
 SIZE = B + COLUMNS * 2 * K
 SHARED = f".shared .align 1024 .b8 buffer[{SIZE}];"
@@ -230,7 +230,7 @@ PLANTED = [
 
 @pytest.mark.parametrize(("pattern", "instead", "opcode", "what"), PLANTED)
 def test_planted_mistakes(pattern: str, instead: str, opcode: str, what: str, rng: np.random.Generator) -> None:
-    """Each is named with its line, as a finding or as an error."""
+    """Each planted mistake is named with its line, by a finding or an error."""
     a, b = (rng.standard_normal((rows, K)).astype(np.float16) for rows in (ROWS, COLUMNS))
     module = re.sub(
         pattern, instead.replace("{opcode}", parse_shaped(chain(1))[0].__str__()), product_module(1), count=1

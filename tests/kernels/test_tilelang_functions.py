@@ -50,7 +50,7 @@ def variable(name: str) -> Variable:
 
 @pytest.fixture
 def function(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """A stand-in for a function of TileLang, whose compiler answers with a recorded kernel."""
+    """Replacement for a TileLang function; its compiler returns a recorded kernel."""
     kernel = compiled_kernel(NAME)
     launch = kernel.launch
     calls, operands = [call("__tvm_set_device", 2, 0)], []
@@ -127,7 +127,7 @@ def test_what_is_refused(function: SimpleNamespace, monkeypatch: pytest.MonkeyPa
             sptc.tilelang.run(function, *arguments)
         assert str(refusal.value) == message
     function.calls.append(function.calls[-1])
-    with pytest.raises(KernelError, match="the function launches 2 kernels; functions of one are modelled"):
+    with pytest.raises(KernelError, match="launches 2 kernels; only functions with one kernel are modelled"):
         sptc.tilelang.run(function, a, b, d)
     function.calls[-1] = call("__tvm_tensormap_create_im2col")
     with pytest.raises(KernelError, match="im2col, which are not modelled"):

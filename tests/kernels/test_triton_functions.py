@@ -1,4 +1,4 @@
-"""``sptc.triton.run`` around a compiler that answers with recorded kernels: its words, and what is launched."""
+"""``sptc.triton.run`` with a compiler that returns recorded kernels: arguments of the compiler and of the launch."""
 
 import sys
 from types import ModuleType, SimpleNamespace
@@ -27,7 +27,7 @@ TMA = function("a", "b", "d", "M", "N", "K")
 
 @pytest.fixture
 def compiler(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """A stand-in for Triton, which keeps what it is asked and answers with the kernel of `name`."""
+    """Replacement for Triton that records its arguments and returns the recorded kernel `name`."""
     asked = SimpleNamespace(name="f16.64x64x64", maps=())
 
     def compile_(source: Any, *, target: Any, options: dict[str, int]) -> Any:
@@ -82,7 +82,7 @@ def test_what_is_refused(compiler: SimpleNamespace, monkeypatch: pytest.MonkeyPa
         ((a, b, d, *numbers), {"BM": 64, "BN": 64}, "the kernel's argument 'BK' is missing"),
         ((a, b, d, *numbers), {**CONSTANTS, "BQ": 1}, "the kernel has no further parameter 'BQ'"),
         ((a, b, d, *numbers, 1, 2, 3, 4), {}, "the kernel takes 15 arguments, not 16"),
-        ((a, b, "d", *numbers), CONSTANTS, "the argument 'd' must be an array, a tensor, a number or a tensor tile"),
+        ((a, b, "d", *numbers), CONSTANTS, "the argument 'd' must be an array, a tensor, a number or a tensor map"),
         ((a.astype(complex), b, d, *numbers), CONSTANTS, "arrays of complex128 are not modelled"),
         ((a, b, d, *numbers), {**CONSTANTS, "arch": "sm_70"}, "'sm_70' is no known architecture"),
     ):
