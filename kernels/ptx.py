@@ -5,38 +5,22 @@ Instructions have their line, for messages.
 """
 
 import re
-import struct
-from collections.abc import Callable
 from functools import lru_cache
 from math import prod
 
 import numpy as np
 
 from ..errors import KernelError
-from .program import (
-    Address,
-    Immediate,
-    Instruction,
-    Kernel,
-    Negated,
-    Operand,
-    Pair,
-    Parameter,
-    Register,
-    Sink,
-    Special,
-    Symbol,
-    Vector,
-    size_of,
-)
+from .program import Instruction, Kernel, Negated, Operand, Parameter, Register, Symbol, size_of
+from .ptx_operands import parse_constant, parse_operand, split
 from .values import constant, numpy_type
 
 __all__ = ["parse_ptx"]
 
 #: Latest PTX version that is accepted.
 _LATEST_VERSION = (9, 5)
-#: Maximum number of registers of a kernel, and digits of a decimal number.
-_MOST_REGISTERS, _MOST_DIGITS = 1 << 20, 20
+#: Maximum number of registers of a kernel, and of decimal digits of a number.
+_MOST_REGISTERS, _MOST_DIGITS = 1 << 20, 60
 #: Maximum bytes of variables and parameters by state space: per CTA, thread, kernel or module (PTX ISA, "Kernel
 #: Function Parameters"; CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
 _MOST_BYTES = {"shared": 227 << 10, "local": 512 << 10, "param": 32764, "global or constant": 1 << 30}
@@ -74,84 +58,6 @@ def _without_comments(text: str) -> str:
     return _COMMENT.sub(lambda m: m[0] if m[0].startswith('"') else re.sub(r"[^\n]", " ", m[0]), text)
 
 
-_OPEN, _CLOSE = "{[(", "}])"
-
-
-def _split(text: str) -> list[str]:
-    """Split operands at the commas outside of brackets."""
-    parts, depth, start = [], 0, 0
-    for place, char in enumerate(text):
-        if char in _OPEN:
-            depth += 1
-        elif char in _CLOSE:
-            depth -= 1
-        elif char == "," and not depth:
-            parts.append(text[start:place].strip())
-            start = place + 1
-    last = text[start:].strip()
-    return [*parts, last] if last else parts
-
-
-_FLOAT = re.compile(r"[+-]?\d+\.\d*(?:[eE][+-]?\d+)?")
-
-
-def _constant(text: str) -> Immediate | None:
-    """Return a constant; None if the text is not a constant."""
-    if bits := re.fullmatch(r"(-?)0([fFdD])([0-9a-fA-F]+)", text):
-        width = 32 if bits[2] in "fF" else 64
-        if len(bits[3]) == width // 4:
-            return Immediate(int(bits[3], 16) ^ (bool(bits[1]) << width - 1), f"f{width}")
-    if _FLOAT.fullmatch(text):
-        return Immediate(int.from_bytes(struct.pack("<d", float(text)), "little"), "f64")
-    number = re.fullmatch(r"(-?)(0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9]\d*)U?", text)
-    if not number:
-        return None
-    digits = number[2].lower()
-    value = int(digits, 8) if re.fullmatch(r"0[0-7]+", digits) else int(digits, 0)
-    if value >= 1 << 64:
-        raise KernelError(f"the constant {text[:40]} has more than 64 bits")
-    return Immediate(-value if number[1] else value)
-
-
-_NAME = r"[%$\w]+(?:\.[xyzw])?"
-_ADDRESS = re.compile(rf"({_NAME}|-?\w+)\s*(?:([+-])\s*(-?\w+))?")
-
-
-def _operand(text: str, find: Callable[[str], Register | None]) -> Operand:
-    if text.startswith("["):
-        first, *more = _split(text[1:-1]) if text.endswith("]") else (text,)
-        match = _ADDRESS.fullmatch(first)
-        offset = _constant(match[3] or "0") if match else None
-        if not match or offset is None or offset.value >= 1 << 31:
-            raise KernelError(f"'{first[:60]}' is no address")
-        signed = -offset.value if match[2] == "-" else offset.value
-        return Address(_scalar(match[1], find), signed, tuple(_vector(part, find) for part in more))
-    if text.startswith("!"):
-        return Negated(_scalar(text[1:].strip(), find))
-    if "|" in text:
-        first, _, second = text.partition("|")
-        return Pair(_scalar(first.strip(), find), _scalar(second.strip(), find))
-    return _vector(text, find)
-
-
-def _vector(text: str, find: Callable[[str], Register | None]) -> Operand:
-    if text.startswith("{") and text.endswith("}"):
-        return Vector(tuple(_scalar(part, find) for part in _split(text[1:-1])))
-    return _scalar(text, find)
-
-
-def _scalar(text: str, find: Callable[[str], Register | None]) -> Operand:
-    if text == "_":
-        return Sink()
-    if constant := _constant(text):
-        return constant
-    if register := find(text):
-        return register
-    if not re.fullmatch(_NAME, text):
-        raise KernelError(f"'{' '.join(text.split())[:60]}' is no operand")
-    return Special(text) if text.startswith("%") else Symbol(text)
-
-
 def _check_size(space: str, size: int) -> None:
     if size > _MOST_BYTES[space]:
         raise KernelError(f"{size} bytes of {space} memory; at most {_MOST_BYTES[space]} are possible")
@@ -162,6 +68,10 @@ _VARIABLE = re.compile(r"(?:\.(?:visible|extern|weak|common)\s+)?\.(?:global|con
 _DECLARED = re.compile(r"(?:\.\w+ )*?(?:\.align \d+ )?\.(\w+) ([%$\w]+)((?: ?\[\d*\])*)(?: ?= ?(.*?))? ?;")
 
 
+#: Blanks, and directives of a module that end with their line.
+_BLANK = re.compile(r"(?:\s+|\.(?:version|target|address_size|file)\b[^\n]*)+")
+
+
 class _Module:
     """Parser of a module."""
 
@@ -170,7 +80,7 @@ class _Module:
         version, target = (re.search(rf"^\s*\.{word}\s+(.*)$", text, re.MULTILINE) for word in ("version", "target"))
         if not version or not target:
             raise KernelError("this is no PTX: it has no .version and .target")
-        if long := re.search(rf"\d{{{3 * _MOST_DIGITS}}}", text):
+        if long := re.search(rf"\d{{{_MOST_DIGITS}}}", text):
             raise self.refuse(long.start(), "a number has too many digits")
         numbers = re.match(r"(\d+)\.(\d+)", version[1])
         if not numbers:
@@ -202,10 +112,9 @@ class _Module:
     def entries(self) -> dict[str, Kernel]:
         found: dict[str, Kernel] = {}
         place = 0
-        blank = re.compile(r"(?:\s+|\.(?:version|target|address_size|file)\b[^\n]*)*")
         statement = re.compile(r"[^;{]*[;{]", re.DOTALL)
         starts = re.compile(r"\.entry\s+([%$\w]+)\s*(\(?)")
-        while match := statement.match(self.text, place := _end(blank.match(self.text, place))):
+        while match := statement.match(self.text, place := self.after_blanks(place)):
             text, end = match[0], match.end()
             if entry := starts.search(text):
                 begin = self.text.find("{", place)
@@ -239,12 +148,16 @@ class _Module:
             raise KernelError("the module has no .entry")
         return found
 
+    def after_blanks(self, place: int) -> int:
+        match = _BLANK.match(self.text, place)
+        return match.end() if match else place
+
     def shared_variable(self, text: str, place: int) -> None:
         declared = re.search(r"(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([%$\w]+)\s*(?:\[(\w*)\])?\s*;", text)
         if not declared:
             raise self.refuse(place, f"'{text[:60]}' is no declaration")
         try:
-            size, count = size_of(declared[2]), Immediate(1) if declared[4] is None else _constant(declared[4] or "0")
+            size, count = size_of(declared[2]), parse_constant("1" if declared[4] is None else declared[4] or "0")
             if count is None:
                 raise KernelError(f"'{declared[4]}' is no number of elements")
             _check_size("shared", size * count.value)
@@ -268,7 +181,7 @@ class _Module:
             _check_size("global or constant", count * size_of(declared[1]))
             values = np.zeros(count, numpy_type(declared[1]))
             for index, item in enumerate(items):
-                number = _constant(item)
+                number = parse_constant(item)
                 if number is None or index >= count:
                     raise KernelError(f"'{item}' is not modelled as an initial value of a variable")
                 values[index] = constant(number, declared[1])[0]
@@ -303,7 +216,7 @@ class _Module:
 
 def _parameters(kernel: Kernel, text: str) -> None:
     offset = 0
-    for part in _split(text):
+    for part in split(text):
         match = re.fullmatch(r"\.param\s+(.*?)\s*([%$\w]+)\s*(?:\[(\d+)\])?", part.strip(), re.DOTALL)
         types = re.findall(r"\.([busf]\d+)\b", match[1]) if match else ()
         if not match or not types:
@@ -315,11 +228,6 @@ def _parameters(kernel: Kernel, text: str) -> None:
         _check_size("param", offset + size)
         kernel.parameters.append(Parameter(match[2], types[0], size, offset))
         offset += size
-
-
-def _end(match: re.Match[str] | None) -> int:
-    assert match
-    return match.end()
 
 
 _SPACES = re.compile(r"\s+")
@@ -336,7 +244,8 @@ class _Body:
         self.module, self.kernel, self.place = module, kernel, place
         #: Alignment of each variable in dynamic shared memory, which begins after the static variables.
         self.dynamic = dynamic
-        self.shared_end, self.local_end, self.blocks = shared_end, 0, 0
+        #: Bytes of the variables that are declared so far, by state space; number of inner blocks.
+        self.ends, self.blocks = {"shared": shared_end, "local": 0}, 0
         self.names: list[dict[str, Register]] = [{}]
         self.labels: list[dict[str, str]] = [{}]
         self.branches: list[tuple[int, list[dict[str, str]]]] = []
@@ -373,7 +282,7 @@ class _Body:
                 except KernelError as error:
                     raise KernelError(f"line {line}: {error}") from None
         for variable, alignment in self.dynamic.items():
-            self.kernel.shared[variable] = (-(-self.shared_end // alignment) * alignment, 0)
+            self.kernel.shared[variable] = (-(-self.ends["shared"] // alignment) * alignment, 0)
         self.resolve()
 
     def unique(self, name: str) -> str:
@@ -402,7 +311,7 @@ class _Body:
                 raise KernelError(f"'{statement[:60]}' is no declaration")
             if declared[1] != "pred" and size_of(declared[1]) > 8:
                 raise KernelError(f"registers of .{declared[1]} are not modelled")
-            for name in _split(declared[2]):
+            for name in split(declared[2]):
                 several = re.fullmatch(r"([%$\w]+)<(\d+)>", name)
                 if len(self.kernel.registers) + (int(several[2]) if several else 1) > _MOST_REGISTERS:
                     raise KernelError(f"the kernel declares more than {_MOST_REGISTERS} registers")
@@ -416,13 +325,9 @@ class _Body:
                 raise KernelError(f"'{statement[:60]}' is no declaration")
             unit = size_of(declared[2])
             size, alignment = unit * int(declared[4] or 1), max(int(declared[1] or unit), 1)
-            end = self.shared_end if word == "shared" else self.local_end
-            start = -(-end // alignment) * alignment
+            start = -(-self.ends[word] // alignment) * alignment
             (self.kernel.shared if word == "shared" else self.kernel.local)[declared[3]] = (start, size)
-            if word == "shared":
-                self.shared_end = start + size
-            else:
-                self.local_end = start + size
+            self.ends[word] = start + size
             _check_size(word, start + size)
         elif word not in _IGNORED:
             raise KernelError(f"the directive '.{word}' is not modelled inside a kernel")
@@ -439,8 +344,8 @@ class _Body:
         if not opcode:
             raise KernelError(f"'{statement[:60]}' is no instruction")
         name = "".join(opcode[0].split())
-        arguments = _split(statement[opcode.end() :])
-        operands = () if name.startswith("call") else tuple(_operand(part, self.find) for part in arguments)
+        arguments = split(statement[opcode.end() :])
+        operands = () if name.startswith("call") else tuple(parse_operand(part, self.find) for part in arguments)
         if name.split(".")[0] == "bra":
             self.branches.append((len(self.kernel.instructions), list(self.labels)))
         self.kernel.instructions.append(Instruction(name, operands, guard, line))

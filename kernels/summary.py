@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .descriptors import constant_descriptors
 from .machine import Launch, Machine
 from .memory import GlobalMemory
 from .program import Kernel
@@ -36,7 +37,7 @@ class KernelSummary:
     parameters: tuple[tuple[str, str, int], ...]
     #: CTA size that the kernel requires, in threads along each axis; empty if it requires none.
     block: tuple[int, ...]
-    #: Opcodes by topic, each with its lines.
+    #: Opcodes by topic, and descriptors that constants determine, each with its lines.
     opcodes: dict[str, dict[str, tuple[int, ...]]]
     #: One sentence for each instruction that is not modelled, with its line.
     unmodelled: tuple[str, ...]
@@ -81,6 +82,8 @@ def _summary(kernel: Kernel) -> KernelSummary:
             opcodes[topic] = {
                 opcode: tuple(ins.line for ins in kernel.instructions if ins.opcode == opcode) for opcode in chosen
             }
+    if descriptors := constant_descriptors(kernel):
+        opcodes["descriptors"] = descriptors
     x, y, z = (*kernel.block, 1, 1, 1)[:3] if kernel.block else (_WARP_THREADS, 1, 1)
     size = max((p.offset + p.size for p in kernel.parameters), default=0)
     launch = Launch((1, 1, 1), (x, y, z), arch="sm_90")

@@ -57,6 +57,13 @@ def test_show(cli: CommandLine) -> None:
     assert "not modelled: line " in cli.text("show", "matmul.ptx")
 
 
+def test_show_descriptors(cli: CommandLine) -> None:
+    Path("matmul.ptx").write_text(recorded("triton.e4m3").ptx)
+    text = "B of wgmma: leading offset 0, stride offset 1024, swizzle 128B"
+    assert text in cli.json("show", "matmul.ptx")["kernels"][0]["opcodes"]["descriptors"]
+    assert f"1 x {text}  line 522" in cli.text("show", "matmul.ptx")
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -1,0 +1,75 @@
+"""Descriptors of tensor-core instructions, as far as constants of the PTX text determine them."""
+
+from collections.abc import Mapping
+
+from ..errors import Error
+from ..isa.instruction_descriptor import decode_instruction_descriptor
+from ..isa.memory import decode_descriptor
+from ..isa.tcgen05 import parse_opcode
+from .program import Immediate, Instruction, Kernel, Operand, Register, Vector, size_of
+
+__all__ = ["constant_descriptors"]
+
+#: Maximum number of instructions that are followed from a descriptor to its constants.
+_MOST_STEPS = 16
+#: Bits of a shared-memory descriptor below its offsets and swizzle: the start address.
+_START_BITS = 16
+Writers = Mapping[str, list[Instruction]]
+
+
+def constant_descriptors(kernel: Kernel) -> dict[str, tuple[int, ...]]:
+    """Return a sentence for each descriptor of a kernel that constants determine, with the lines that use it.
+
+    A shared-memory descriptor is listed if a constant sets its offsets and swizzle; the start address may vary. An
+    instruction descriptor of ``tcgen05`` is listed if all of its bits are constant.
+    """
+    writers: dict[str, list[Instruction]] = {}
+    for ins in kernel.instructions:
+        if ins.operands and isinstance(ins.operands[0], Register):
+            writers.setdefault(ins.operands[0].name, []).append(ins)
+    lines: dict[str, list[int]] = {}
+    for ins in kernel.instructions:
+        if ins.opcode.startswith(("wgmma.mma_async", "tcgen05.mma")):
+            for text in _texts(ins, writers):
+                lines.setdefault(text, []).append(ins.line)
+    return {text: tuple(places) for text, places in lines.items()}
+
+
+def _texts(ins: Instruction, writers: Writers) -> list[str]:
+    family, texts = ins.words[0], []
+    try:
+        for name, operand in zip("AB", ins.operands[1:3], strict=True):
+            bits, _ = _constant(operand, writers, _MOST_STEPS)
+            if isinstance(operand, Register) and size_of(operand.type) == 8 and bits >> _START_BITS:
+                where = decode_descriptor(bits, family)
+                texts.append(f"{name} of {family}: leading offset {where.leading_offset}, stride offset "
+                             f"{where.stride_offset}, swizzle {where.swizzle.name}")  # fmt: skip
+        if family == "tcgen05":
+            opcode = parse_opcode(ins.opcode)
+            bits, whole = _constant(ins.operands[3 + opcode.sparse], writers, _MOST_STEPS)
+            if whole:
+                texts.append(f"instruction: {decode_instruction_descriptor(opcode, bits).instruction}")
+    except (Error, IndexError):  # the list of instructions that are not modelled has the reason
+        pass
+    return texts
+
+
+def _constant(operand: Operand, writers: Writers, steps: int) -> tuple[int, bool]:
+    """Return the bits of an operand that constants set, and whether all its bits are constant."""
+    if isinstance(operand, Immediate):
+        return operand.value & (1 << 64) - 1, True
+    by = writers.get(operand.name, []) if isinstance(operand, Register) else []
+    if len(by) != 1 or by[0].guard or not steps:
+        return 0, False
+    (ins,) = by
+    sources = ins.operands[-1].items if isinstance(ins.operands[-1], Vector) else ins.operands[1:]
+    parts = [_constant(source, writers, steps - 1) for source in sources]
+    if ins.words[0] == "add":  # advances the start address
+        return parts[0][0], False
+    if ins.words[0] not in ("mov", "or"):
+        return 0, False
+    width = 8 * size_of(ins.words[-1]) // len(parts) if ins.words[0] == "mov" else 0
+    bits = 0
+    for place, (part, _) in enumerate(parts):
+        bits |= part << place * width
+    return bits, all(whole for _, whole in parts)
