@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from ..isa.formats import FORMATS
 from ..tensors.encode import decode_codes
 from .epilogue import Epilogue
+from .factors import Factors
 from .fault_probe import Problem
 from .faults import explain
 from .index_maps import describe_set
-from .matrices import Factors
 from .sums import stored
 from .ways import Way
 

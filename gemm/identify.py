@@ -24,6 +24,7 @@ from .diagnosis import Diagnosis, Miss
 from .epilogue import RESULTS, SCALE_ORDERS, Epilogue, result_dtype
 from .fault_probe import Problem
 from .faults_operands import rounded_otherwise
+from .group_scales import grouped_way
 from .matrices import as_array, as_factor, loses_bits, typed_codes
 from .options import all_chosen, along_m, epilogue_of, format_of, grouped, oriented
 from .search import Found, Operands, Search, searched
@@ -254,7 +255,7 @@ def identify(
 
     def problem() -> Problem:
         expressions = Expressions(search.instructions, search.wanted.shape)
-        ways = [way for way in search.nearest_ways() if way.parsed.a is i.a]
+        ways = [way for way in search.nearest_ways() if way.parsed.a is i.a] or [grouped_way(plain, groups)]
         return Problem(
             setting=setting, wanted=search.wanted, ways=ways, instructions=own[0],
             rounded=rounded, more_ways=lambda: candidates(own, plain, expressions, variants, group),

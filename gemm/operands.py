@@ -24,9 +24,9 @@ from ..tensors.quantise import quantise
 from ..tensors.sparsify import expand, sparsify
 from .block_scales import BlockScales
 from .epilogue import Epilogue
+from .factors import Factors
 from .group_scales import check_groups, grouped_way
 from .matrices import (
-    Factors,
     as_array,
     as_factor,
     check_matrix,

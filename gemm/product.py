@@ -21,8 +21,9 @@ from ..isa.instructions import Instruction
 from ..isa.numerics import numerics
 from ..tensors.encode import decode_codes
 from .epilogue import Epilogue
+from .factors import Factors
 from .group_scales import GroupScales
-from .matrices import Factors, exact_product, exact_values
+from .matrices import exact_product, exact_values
 from .options import oriented
 from .sources import Source
 from .sums import Place, product

@@ -21,9 +21,10 @@ from .block_scales import BlockScales
 from .candidates import Expressions, any_order, candidates, streams
 from .diagnosis import Diagnosis, Miss, Output, diagnosis_of
 from .epilogue import Epilogue
+from .factors import Factors, Sparse
 from .fault_probe import Problem, is_gross
 from .group_scales import GroupScales
-from .matrices import Factors, Sparse, converted, dense_codes, exact_product, factors, sparse_codes
+from .matrices import converted, dense_codes, exact_product, factors, sparse_codes
 from .sums import Chains, Place, added, blocks, slices, stored, sums
 from .ways import Way
 

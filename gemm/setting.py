@@ -12,8 +12,9 @@ from ..isa.formats import FORMATS
 from ..isa.metadata import Granularity
 from ..operands.registers import CONTAINERS
 from .epilogue import Epilogue, to_codes
+from .factors import Factors, Sparse
 from .group_scales import GroupScales
-from .matrices import FILLING, Factors, Sparse, converted, factors
+from .matrices import FILLING, converted, factors
 from .sums import Chains, Place, blocks, sums
 from .ways import Way
 

@@ -18,8 +18,8 @@ from ..isa.formats import FORMATS
 from ..isa.operands import MatrixOperands
 from ..operands.registers import CONTAINERS
 from .epilogue import RESULTS, Epilogue, rounded_values, to_codes
+from .factors import Factors
 from .group_scales import added_group, check_groups
-from .matrices import Factors
 from .ways import Way, combine
 
 __all__ = ["Chains", "Place", "added", "blocks", "check_result", "check_way", "product", "slices", "stored", "sums"]

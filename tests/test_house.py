@@ -226,7 +226,7 @@ def test_public_functions_show_their_signatures() -> None:
     shown = pydoc.render_doc(sptc.gemm, renderer=pydoc.plaintext)
     assert "\n    gemm(\n        a: Any,\n        b: Any,\n" in shown
     assert "split_k : int" not in shown
-    assert "split_k, order, k_order, promote" in shown
+    assert "split_k, order, k_order, interleave, promote" in shown
     assert inspect.signature(sptc.gemm) == inspect.signature(multiply.gemm)
     for name in sptc.__all__:
         if callable(member := getattr(sptc, name)) and not inspect.isclass(member):

@@ -56,8 +56,9 @@ void check_form(const OpcodeOn &opcode, const DescriptorFields &fields, uint32_t
     if (const uint64_t reserved = value & ~fields.defined)
         refuse_value(where, " sets the reserved bits ", hexadecimal(reserved, 0), ".");
     const bool sparse = fields.sparse.of(value);
-    if (opcode.sparse && !sparse) refuse_value(where, " is of a dense instruction; bit 2 must be 1 for '.sp'.");
-    if (sparse && !opcode.sparse) refuse_value(where, " is of a sparse instruction; bit 2 must be 0 without '.sp'.");
+    if (opcode.sparse && !sparse) refuse_value(where, " describes a dense instruction; bit 2 must be 1 for '.sp'.");
+    if (sparse && !opcode.sparse)
+        refuse_value(where, " describes a sparse instruction; bit 2 must be 0 without '.sp'.");
     if (fields.k.of(value))
         refuse_value(where, " asks for K = 96, ",
                      opcode.sparse ? "which only dense instructions have" : "which is not covered",
@@ -81,7 +82,7 @@ void check_operands(const OpcodeOn &opcode, const DescriptorFields &fields, uint
     const Kind &kind = opcode.of_kind();
     const Format &d = FORMATS[types[0]], &a = FORMATS[types[1]], &b = FORMATS[types[2]];
     if (!kind.mixes && types[1] != types[2])
-        refuse_value("A and B in ", where, " must be of one type, not .", a.name, " and .", b.name, ".");
+        refuse_value("A and B in ", where, " must have the same type, not .", a.name, " and .", b.name, ".");
     if (d.bits == 16 && std::string(a.name) == "bf16")
         refuse_value("the type of D in ", where, " must be .f32 with .bf16, not .f16.");
     const auto asks = [&](const char *what) { return where + " asks for " + what + ", which "; };

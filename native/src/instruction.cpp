@@ -81,7 +81,7 @@ void take_word(Words &words, const std::string &word, const std::string &text) {
     if (std::find(std::begin(flags), end, word) == end)
         refuse_instruction(quoted("." + word), " in ", quoted(text), " is no part of ", family_name(words.family), ".");
     if (words.has(word))
-        refuse_instruction(quoted("." + word), " stands twice in ", quoted(text), "; once is expected.");
+        refuse_instruction(quoted("." + word), " appears twice in ", quoted(text), "; once is expected.");
     words.flags.push_back(word);
 }
 
@@ -227,7 +227,7 @@ OpcodeOn parse_opcode_on(const std::string &text, const std::string &architectur
         }
     if (found.is_family && text.find("scale_vec::") != std::string::npos)
         throw Error(SPTC_NO_ARCHITECTURE, std::string(found.name) + " does not have '.scale_vec' of " + quoted(text) +
-                                              "; it takes '.block16' or '.block32'.");
+                                              "; use '.block16' or '.block32'.");
     return {opcode, &found};
 }
 

@@ -95,8 +95,8 @@ int scale_size(int kind, const Qualifiers &qualifiers, const std::string &text) 
 void check_collector(const Qualifiers &qualifiers, bool weight_stationary, const std::string &text) {
     if (qualifiers.collector.empty() || starts_with(qualifiers.collector, "collector::a") != weight_stationary) return;
     refuse_word(qualifiers.collector, text,
-                weight_stationary ? "with '.ws' it is '.collector::b0' to '.collector::b3'"
-                                  : "without '.ws' it is '.collector::a'");
+                weight_stationary ? "with '.ws' the collector is '.collector::b0' to '.collector::b3'"
+                                  : "without '.ws' the collector is '.collector::a'");
 }
 
 void check_shift(int kind, const Qualifiers &qualifiers, bool weight_stationary, const std::string &text) {
@@ -105,7 +105,7 @@ void check_shift(int kind, const Qualifiers &qualifiers, bool weight_stationary,
     if (KINDS[kind].scaled) refuse_word("ashift", text, "it belongs to " + one_of(kinds_that(false)));
     if (qualifiers.collector == "collector::a::fill" || qualifiers.collector == "collector::a::use")
         refuse_word(qualifiers.collector, text,
-                    "with '.ashift' it is '.collector::a::lastuse' or '.collector::a::discard'");
+                    "with '.ashift' it must be '.collector::a::lastuse' or '.collector::a::discard'");
 }
 
 const OpcodeShapes *shapes_of(const Opcode &opcode) {

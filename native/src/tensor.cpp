@@ -88,7 +88,7 @@ TensorMap a_map(const InstructionDescriptor &descriptor, uint64_t address) {
     int log2 = 0;
     while (4 << log2 < bits) ++log2;
     if (layout.a[log2] < 0)
-        refuse_value(must, "where '.ws' with M = ", layout.rows, " wants elements of ", bits,
+        refuse_value(must, "where '.ws' with M = ", layout.rows, " expects elements of ", bits,
                      " bits in tensor memory.");
     if (stored_bits < bits && bits == 8)
         refuse_value(must, "in words where a ", stored_bits, "-bit element sits in its byte of tensor memory.");
@@ -121,8 +121,8 @@ TensorMap scale_map(const char *name, int lines, int size, int scale_id, uint64_
     if (const int lane = lane_of(name, address))
         refuse_value(name, " must start at lane 0 of tensor memory, not ", lane, ".");
     if (parts > 1 && lines % (parts * PARTITION))
-        refuse_value(name, " must be of a multiple of ", parts * PARTITION, " columns, not ", lines,
-                     ": no public source states where the scales of fewer lie in layout B.");
+        refuse_value(name, " must have a multiple of ", parts * PARTITION, " columns, not ", lines,
+                     ": no public source states where the scales of fewer columns are in layout B.");
     Builder builder(name, SCALE_PLACES, 0, column_of(address), 8);
     const int width = lines / parts;
     for (int line = 0; line < lines; ++line)

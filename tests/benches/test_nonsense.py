@@ -83,7 +83,7 @@ def test_failures_of_a_run(tmp_path: Path) -> None:
     written[:] = [RESULTS]
     assert bench.run(0) == [Failure("wrong", "the result is 0x0"), Failure("broken", "no such port")]
     written[:] = ["<testsuites/>"]
-    with pytest.raises(BackendError, match="no test of the bench of row is named like 'x'"):
+    with pytest.raises(BackendError, match="no test of the bench of row matches 'x'"):
         bench.run(0, test="x")
 
 

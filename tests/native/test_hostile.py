@@ -28,7 +28,7 @@ def test_text() -> None:
         ("", "'' in '' is no known opcode; accepted are mma, wgmma and tcgen05."),
         ("add.f32", "'add' in 'add.f32' is no known opcode; accepted are mma, wgmma and tcgen05."),
         (without_sync, f"'.sync' is missing in '{without_sync}'."),
-        (F16 + ".sync", f"'.sync' stands twice in '{F16}.sync'; once is expected."),
+        (F16 + ".sync", f"'.sync' appears twice in '{F16}.sync'; once is expected."),
         (F16 + ".sp", f"'.sp' in '{F16}.sp' repeats '.sp::ordered_metadata'; one is expected."),
         (F16 + ".relu", f"'.relu' in '{F16}.relu' is no part of mma."),
         (F16.replace("row.col", "col.row"), "the layouts in"),

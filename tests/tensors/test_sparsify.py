@@ -192,5 +192,5 @@ def test_shapes_that_do_not_fit() -> None:
     nibbles = np.full((2, 3), 4, np.uint8)
     with pytest.raises(OperandError, match=r"\(2, 6\) for 2:4, not \(2, 5\)"):
         Compressed(np.ones((2, 5)), nibbles, GRANULARITIES["2:4"])
-    with pytest.raises(OperandError, match="15 or less"):
+    with pytest.raises(OperandError, match="at most 15"):
         Compressed(np.ones((2, 6)), nibbles + 12, GRANULARITIES["2:4"])
