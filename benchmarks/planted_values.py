@@ -82,7 +82,7 @@ def bias_mod_64(p: Product) -> Case:
 
 
 def scale_of_another_row(p: Product) -> Case:
-    """Fault: the scales of the rows are applied in another order."""
+    """Fault: the row scales are permuted, so that rows are multiplied by the scales of other rows."""
     scale = p.rng.uniform(0.5, 2, (p.shape[0], 1)).astype(np.float32)
     return p.case(p.times(p.a, p.b, scale_a=scale[p.rng.permutation(len(scale))]), "scale", scale_a=scale)
 

@@ -51,7 +51,7 @@ def exchanged_nibble(h: Harness, decoder: NibbleDecoder, nibble: Value) -> Value
 
 
 def is_wide(config: CoreConfig, code: Value) -> Value:
-    """Return whether a code is of an element of 16 bits or more, for which metadata selects units of 16 bits."""
+    """Return whether the elements of a format code have 16 bits or more: metadata then selects 16-bit units."""
     return Cat(code == place for place, element in enumerate(config.elements) if element.container_bits >= 16).any()
 
 
@@ -88,7 +88,7 @@ def _units(h: Harness, mux: str, unit_bits: int) -> None:
 
 @SELECTION.property("isolation", _muxes)
 def _isolation(h: Harness, mux: str, unit_bits: int) -> None:
-    """A unit that the index of a slot does not select has no influence on the output of the slot.
+    """A unit of B (8 or 16 bits) that the metadata index of a slot does not select has no influence on the slot.
 
     Two copies have the same nibble and rule. Their data are free and equal only in the unit that the index names.
     """

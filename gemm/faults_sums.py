@@ -17,7 +17,7 @@ __all__ = ["beyond_the_end", "not_cleared", "slice_sums", "slices_of_k", "sums_b
 
 #: Rows and columns of output tiles whose accumulators may be carried over to the next tile.
 _TILES = (8, 16, 32, 64, 128, 256)
-#: Largest distance of a fitted count from an integer.
+#: Tolerance: largest accepted distance between a fitted count and an integer.
 _NEAR = 0.2
 #: Columns that a kernel may read beyond the end of K: at most one K tile.
 _BEYOND = (8, 16, 32, 64, 128)

@@ -115,7 +115,7 @@ class Law:
 
     arch: str
     recording: str  #: File of measurements in ``recordings/cycles/``
-    #: Latency in cycles, extrapolated to N = 0; key: ``wgmma`` is sparse, or ``tcgen05.mma`` runs on a CTA pair.
+    #: Latency in cycles, extrapolated to N = 0, by whether ``wgmma`` is sparse or ``tcgen05.mma`` is of a CTA pair.
     start: Mapping[bool, float]
     integer: Mapping[bool, int]  #: Additional latency of integers in cycles, by the key of `start`
     columns_per_cycle: int = 2  #: Columns of D that the tensor cores process per cycle

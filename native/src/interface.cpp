@@ -28,7 +28,7 @@ using sptc::require_none;
 
 struct sptc_instruction {
     std::string error, text;
-    std::unique_ptr<sptc::OpcodeOn> opcode;  // tcgen05 opcode without shape and types; the other members are then empty
+    std::unique_ptr<sptc::OpcodeOn> opcode;  // tcgen05 opcode without shape; if set, other members are empty
     std::unique_ptr<sptc::Instruction> instruction;
     std::unique_ptr<sptc::Product> product;
     std::unique_ptr<sptc::Registers> registers;

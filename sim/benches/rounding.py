@@ -22,7 +22,7 @@ _FAR = 512
 
 
 def rounding_inputs(config: CoreConfig, rounder: RoundStage, rng: np.random.Generator, count: int) -> Values:
-    """Draw exact sums of every length, many with ties or carries, and exponents beyond the ends of the results."""
+    """Draw exact sums of every bit width, many with ties or carries, and exponents that overflow or underflow."""
     results = np.array([code.value for code in sorted(rounder.results, key=lambda code: int(code.value))])
     result = results[rng.integers(0, len(results), count)]
     half = result == ResultCode.F16.value

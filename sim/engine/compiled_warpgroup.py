@@ -181,7 +181,7 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
         ]
 
     def run_on_all(self, instructions: Sequence[WarpInstruction]) -> list[Completion]:
-        """Run independent ``mma`` instructions, distributed over the four arrays in round-robin order."""
+        """Run independent ``mma`` instructions, dealt round-robin to the four tensor cores of an SM."""
         dealt = [instructions[place::WARPS] for place in range(WARPS)]
         _, of_arrays = self.run_beside([], dealt)
         return [of_arrays[number % WARPS][number // WARPS] for number in range(len(instructions))]
@@ -220,7 +220,7 @@ def _issued(instructions: Sequence[WarpInstruction]) -> tuple[Any, NDArray[np.ui
 
 
 def _steps(commands: Sequence[Command], instructions: Sequence[Sequence[WarpInstruction]]) -> Counter[int]:
-    """Return the number of unit steps for each control word."""
+    """Return, for each control word, the number of steps that a dot-product unit executes."""
     steps: Counter[int] = Counter()
     for command in commands:
         if command.n:
