@@ -151,6 +151,9 @@ def epilogue_faults(setting: Setting) -> Iterator[Fault]:
         yield _fault("scale", "alpha is ignored", alpha=1.0)
         for how, changed in _applied(np.float32(epilogue.alpha)).items():
             yield _fault("scale", f"alpha {how}", alpha=float(changed))
+        if one is None:
+            again = np.full((1, 1), epilogue.alpha, np.float32)
+            yield _fault("scale", "alpha is applied twice, with a rounding in between", scale_a=again)
     if epilogue.c is not None and epilogue.beta != 1:
         yield _fault("C", "beta is ignored", beta=1.0)
     if epilogue.relu:
