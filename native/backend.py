@@ -23,7 +23,7 @@ def opened(
     kernels: str = "",
     numerics: Numerics | None = None,
 ) -> Iterator[ctypes.c_void_p]:
-    """Open a handle of an instruction in libsptc, and close it at exit; parameters as for :func:`multiply`."""
+    """Open a libsptc handle of an instruction, and close it when the context ends; parameters: see :func:`multiply`."""
     handle, called = ctypes.c_void_p(), library()
     try:
         _check(called, handle, called.sptc_open(ABI, str(instruction).encode(), arch.encode(), ctypes.byref(handle)))
@@ -39,7 +39,7 @@ def opened(
 
 
 def _check(called: ctypes.CDLL, handle: ctypes.c_void_p, status: int) -> None:
-    """Raise a BackendError with the library's message if a status is not zero."""
+    """Raise a BackendError with libsptc's error message if a status code is not zero."""
     if status:
         message = called.sptc_last_error(handle).decode() or f"status {status}"
         raise BackendError(f"back end native cannot compute the instruction: {message}")
@@ -58,7 +58,7 @@ def multiply(
     threads: int = 1,
     numerics: Numerics | None = None,
 ) -> NDArray:
-    """Compute D = A B + C with libsptc, as a chain of the instruction along K.
+    """Compute D = A B + C with libsptc; an operation with a longer K is a chain of instructions along K.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def multiply(
 
 
 class NativeBackend:
-    """Back end ``native``. It uses one thread, since the commands already run one process on every core.
+    """Back end ``native``. It uses a single thread, since the commands already run one process per core.
 
     Parameters
     ----------
@@ -110,11 +110,11 @@ class NativeBackend:
         self._numerics = numerics
 
     def with_numerics(self, numerics: Numerics) -> "NativeBackend":
-        """Return a back end that uses other numerics than those of the architecture."""
+        """Return a back end whose numerics differ from the numerics of the architecture."""
         return NativeBackend(numerics)
 
     def make_ready(self, arch: str) -> None:
-        """Compile libsptc if necessary; the library is the same for every architecture.
+        """Compile libsptc if it is not yet compiled; one library serves all architectures.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Text of C++ tables of constants, and decomposition of index maps into contributions of row and column bits."""
+"""Text of C++ tables of constants, and decomposition of index maps into one contribution per bit of row and column."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,7 +9,7 @@ __all__ = ["Table", "array", "braces", "linear_map", "padded"]
 
 
 def linear_map(values: NDArray[np.intp]) -> tuple[list[int], list[int]]:
-    """Return the contributions of each row bit and each column bit to an index map of shape (rows, columns).
+    """Return the contribution of each bit of the row number and of the column number to an index map.
 
     Raise an `AssertionError` if the map is not a sum over the bits of its coordinates.
     """
@@ -25,14 +25,14 @@ def linear_map(values: NDArray[np.intp]) -> tuple[list[int], list[int]]:
 
 
 class Table:
-    """A C++ table of distinct rows, to which other tables refer by row index."""
+    """C++ table in which every row is distinct; other tables refer to a row by its index."""
 
     def __init__(self, kind: str, name: str) -> None:
         self._kind, self._name = kind, name
         self._rows: dict[str, int] = {}
 
     def number(self, row: str) -> int:
-        """Return the index of a row in the table; add the row if it is new."""
+        """Return the index of a row in the table, after adding the row if it is new."""
         return self._rows.setdefault(row, len(self._rows))
 
     def __str__(self) -> str:
@@ -40,15 +40,15 @@ class Table:
 
 
 def braces(values: Iterable[object]) -> str:
-    """Return the C++ brace initializer of a structure or an array."""
+    """Return a C++ brace initializer with the given values."""
     return "{" + ", ".join(map(str, values)) + "}"
 
 
 def array(kind: str, name: str, rows: Sequence[str]) -> str:
-    """Return the C++ definition of a constant array, with one row per line."""
+    """Return the C++ definition of a constant array with one line per element."""
     return f"\nconstexpr {kind} {name}[] = {{\n" + "".join(f"    {row},\n" for row in rows) + "};\n"
 
 
 def padded(strides: Sequence[int], count: int) -> list[int]:
-    """Return a list of numbers, padded with zeros to a length of `count`."""
+    """Return a list of numbers, extended by zeros to a length of `count`."""
     return [*strides, *[0] * (count - len(strides))]

@@ -1,4 +1,4 @@
-"""Load libsptc into this process through its C interface; the library is compiled on first use."""
+"""Load libsptc into this process through its C interface; the C++ is compiled on first use."""
 
 import ctypes
 import hashlib
@@ -29,17 +29,17 @@ __all__ = [
     "library_file",
 ]
 
-#: Version of the C interface that the structures of this module describe.
+#: Version of libsptc's C interface, for which the structures of this module are defined.
 ABI = 1
-#: Folder of the sources of libsptc.
+#: Folder with the C++ sources of libsptc.
 SOURCES = Path(__file__).parent
-#: Python sources that generate the header of tables ``tables.h``.
+#: Python sources of the generator of the C++ header ``tables.h``.
 _GENERATORS = tuple(path for room in ("isa", "native") for path in sorted(SOURCES.parent.glob(f"{room}/*.py")))
-#: Path of the compiled library in a wheel, which also contains the sources.
+#: Path of the compiled libsptc inside an installed wheel, which also contains the sources.
 _READY = SOURCES / "lib" / "libsptc.so"
 _REQUIRED = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-pthread")
-#: Names of the kernel variants and their compiler options. The first variant runs on any processor, the others on
-#: x86-64.
+#: Names of the kernel variants and their compiler options. The first variant runs on every processor, the others on
+#: x86-64 only.
 KERNELS = {
     "portable": (),
     "avx2": ("-mavx2",),
@@ -68,7 +68,7 @@ class Matrices(ctypes.Structure):
 
 
 class MmaOperands(ctypes.Structure):
-    """C structure ``sptc_mma_operands`` of ``sptc.h``."""
+    """C structure ``sptc_mma_operands`` of ``sptc.h``: pointers to the operand registers of ``mma``."""
 
     _fields_ = (
         ("tiles", ctypes.c_int64),
@@ -81,7 +81,7 @@ class MmaOperands(ctypes.Structure):
 
 
 class WgmmaOperands(ctypes.Structure):
-    """C structure ``sptc_wgmma_operands`` of ``sptc.h``."""
+    """C structure ``sptc_wgmma_operands`` of ``sptc.h``: registers and shared memory for ``wgmma``."""
 
     _fields_ = (
         ("tiles", ctypes.c_int64),
@@ -97,7 +97,7 @@ class WgmmaOperands(ctypes.Structure):
 
 
 class Tcgen05Operands(ctypes.Structure):
-    """C structure ``sptc_tcgen05_operands`` of ``sptc.h``."""
+    """C structure ``sptc_tcgen05_operands`` of ``sptc.h``: tensor memory and shared memory for ``tcgen05.mma``."""
 
     _fields_ = (
         ("images", ctypes.c_int64),
@@ -136,7 +136,7 @@ def _fingerprint() -> str:
 
 
 def _units() -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the name of each object file, with the compiler arguments that differ between object files."""
+    """Yield the name of each object file of libsptc and its specific compiler arguments."""
     for name in sorted(path.stem for path in SOURCES.glob("src/*.cpp") if path.stem != "kernels"):
         yield name, (str(SOURCES / "src" / f"{name}.cpp"),)
     for kernels, options in KERNELS.items():
@@ -169,13 +169,13 @@ def _build(whole: Path) -> None:
 
 
 def library_file() -> Path:
-    """Return the path of libsptc: the compiled file in a wheel, or a file that is compiled on first use and cached."""
+    """Return the path of libsptc: the compiled file of a wheel, or else a cached file that is compiled on first use."""
     return _READY if _READY.is_file() else built(f"libsptc-{_fingerprint()}.so", _build)
 
 
 @cache
 def library() -> ctypes.CDLL:
-    """Load libsptc from :func:`library_file` and declare its functions.
+    """Load libsptc from :func:`library_file`, and declare the argument types of its functions.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Generator of the C++ header ``tables.h``: instructions, formats and numerics, from the records of `isa`.
+"""Generator of libsptc's C++ header ``tables.h``: instructions, formats and numerics, from the records of `isa`.
 
 The header is not stored. It is generated when the library is compiled or its sources are written.
 """
@@ -23,9 +23,9 @@ from .initializers import Table, array, braces, linear_map, padded
 
 __all__ = ["GENERATED", "Form", "forms", "header"]
 
-#: Path of the generated header, relative to the folder of the library.
+#: Path of the generated header, relative to the folder with the sources of libsptc.
 GENERATED = "src/tables.h"
-#: Number of bits of the largest row index (of A and D) and of the largest column index (of D, and rows of B).
+#: Number of bits of the largest row index (in A and D), and of the largest column index (in D, or row index of B).
 _ROW_BITS, _COLUMN_BITS = 8, 8
 
 _PREAMBLE = """\
@@ -46,10 +46,10 @@ _END = """
 
 @dataclass(frozen=True)
 class Form:
-    """A form: all instructions that differ only in M and N, which share a row of the table FORMS."""
+    """Form: a set of instructions that differ only in M and N, with one row in the C++ table FORMS."""
 
-    instruction: Instruction  #: First instruction of the form, which represents all instructions of the form
-    #: Values of M and N of all instructions of the form, ascending.
+    instruction: Instruction  #: First instruction of the form, from which all properties except M and N are read
+    #: Values of M, and values of N, of the instructions of the form, in ascending order.
     rows: tuple[int, ...]
     columns: tuple[int, ...]
 
@@ -61,7 +61,7 @@ def _every_instruction() -> Iterator[Instruction]:
 
 
 def forms() -> list[Form]:
-    """Return all forms. Each shape of ``mma`` is a separate form, since its operands are placed differently."""
+    """Return all forms; each shape of ``mma`` is a form of its own, since its operands are placed differently."""
     groups: dict[Instruction, tuple[Instruction, set[int], set[int]]] = {}
     for i in _every_instruction():
         key = i if i.family == "mma" else replace(i, m=0, n=0)
@@ -72,7 +72,7 @@ def forms() -> list[Form]:
 
 
 def _says_scale_size(instruction: Instruction) -> bool:
-    """Return whether an instruction's text must state the number of block scales, since its kind allows several."""
+    """Return whether PTX must state the instruction's number of block scales, since its kind allows several numbers."""
     i = instruction
     if i.family == "tcgen05":
         return bool(i.scale_size) and all(o.scale_word for o in every_opcode() if o.kind == i.kind)
@@ -83,7 +83,7 @@ def _says_scale_size(instruction: Instruction) -> bool:
 
 
 def _places(threads: NDArray[np.intp], elements: NDArray[np.intp]) -> str:
-    """Return a row of the placement table: contributions of the bits of row and column to thread and element."""
+    """Return a row of the placement table: contribution of each bit of row and column to thread and element index."""
     parts: list[int | str] = []
     for values in (threads, elements):
         assert values[0, 0] == 0
@@ -99,7 +99,7 @@ def _fragment_places(fragment: Fragment) -> str:
 
 
 def _unit(instruction: Instruction, fmt: Format) -> int:
-    """Return the number of elements in a 16-byte unit of shared memory."""
+    """Return the number of elements per 16-byte unit of shared memory."""
     return instruction.padded_unit(fmt) or 8 * UNIT_BYTES // fmt.container_bits
 
 
@@ -125,10 +125,10 @@ class _Header:
         return self.numerics.number(braces([method, p.step, p.alignment_bits, p.zero_exponent, p.group, rounding]))
 
     def _places_of(self, i: Instruction) -> list[int]:
-        """Return the placements of A, B, D, metadata, and scales of A and B; -1 for an operand outside registers."""
+        """Return table indices of register placements of A, B, D, metadata and both scales; -1 if not in registers."""
         if i.family == "tcgen05":
             return [-1] * 6
-        # The fragment of the largest N serves every N, since the placement of a column does not depend on N.
+        # The fragment with the largest N serves every N, since the placement of a column does not depend on N.
         rows = [_fragment_places(a_fragment(i)), _fragment_places(b_fragment(i)) if i.family == "mma" else ""]
         rows.append(_fragment_places(accumulator_fragment(i)))
         metadata = metadata_map(i, 0) if i.sparse else None
@@ -138,7 +138,7 @@ class _Header:
         return [self.places.number(row) if row else -1 for row in rows]
 
     def multiples(self, values: Sequence[int]) -> int:
-        """Return the table index of a set of multiples of 8; the set is stored as a bit mask."""
+        """Return the table index of a bit mask that represents a set of multiples of 8."""
         assert all(value % 8 == 0 and value <= 256 for value in values)
         return self.columns.number(f"0x{sum(1 << value // 8 - 1 for value in values):08x}")
 
@@ -197,7 +197,7 @@ def _generation_row(family: str) -> str:
 
 
 def header() -> str:
-    """Return the text of the generated header ``tables.h``."""
+    """Return the text of the generated C++ header ``tables.h``."""
     tables = _Header()
     rows = [tables.form(form) for form in forms()]
     tensor = tensor_tables.tables(tables.formats, tables.multiples)

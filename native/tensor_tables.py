@@ -29,7 +29,7 @@ from .initializers import Table, array, braces, linear_map, padded
 
 __all__ = ["tables"]
 
-_BITS = 8  # number of bits of the largest row or column index
+_BITS = 8  # number of bits of the largest row index and of the largest column index
 _CODES_OF_TYPES, _CODES_OF_ACCUMULATORS, _MOST_ROWS = 8, 4, 3
 _CONTAINERS = (4, 8, 16, 32)
 _SCALE_SIZES = (1, 2, 4)
@@ -39,7 +39,7 @@ _MASK_FIELDS = ("starts", "skip_first", "generated", "skip_span", "use_span", "s
 
 
 def _opcodes() -> Iterator[Opcode]:
-    """Yield one opcode for each set of shapes that an instruction descriptor may have."""
+    """Yield one opcode for each distinct set of shapes that an instruction descriptor can encode."""
     for opcode in dict.fromkeys(replace(opcode, scale_word="") for opcode in every_opcode()):
         yield opcode
         if not opcode.weight_stationary and not KINDS[opcode.kind].scales:
@@ -86,7 +86,7 @@ def _opcode_row(opcode: Opcode, multiples: Callable[[Sequence[int]], int]) -> st
 
 
 def _places(where: TensorMap) -> str:
-    """Return the contributions of the bits of row and column to lane, column and lowest bit in tensor memory."""
+    """Return the contribution of each bit of row and column to lane, column and lowest bit in tensor memory."""
     parts = []
     for values in (where.lanes, where.columns, where.low_bits):
         assert values[0, 0] == 0
@@ -95,7 +95,7 @@ def _places(where: TensorMap) -> str:
 
 
 def _map_of_a(layout: Layout, container_bits: int) -> TensorMap | None:
-    """Return the placement of the widest A with containers of `container_bits` bits; None if no source documents it."""
+    """Return the placement of the widest A in tensor memory, by container size; None if no source documents it."""
     unpadded = [i for i in _instructions() if i.container_bits == i.a.container_bits == container_bits]
     try:
         return a_map(layout, max(unpadded, key=lambda i: i.stored_k), 0)
@@ -116,7 +116,8 @@ def _map_of_metadata(layout: Layout, wide: bool) -> TensorMap:
 
 def _layout_row(layout: Layout, places: Table) -> str:
     parts = layout.column_parts
-    # Each part of N starts `layout.rows` lanes after the previous part, and so does each copy of A and of the metadata.
+    # Each part of N starts `layout.rows` lanes after the previous part. The same holds for each copy of A and of the
+    # metadata.
     assert layout.copies == tuple(layout.rows * part for part in range(parts))
     whole, width = accumulator_map(layout, 256, 32, 0), 256 // parts
     assert (whole.lanes[0, ::width] == layout.rows * np.arange(parts)).all()

@@ -1,1 +1,1 @@
-"""cocotb benches of combinational components, row, core, warp, warpgroup and CTA, with stimulus and checkers."""
+"""cocotb benches of arithmetic components, rows of dot-product units, tensor cores, warps, warpgroups and CTAs."""

@@ -1,4 +1,4 @@
-"""Benches of the components after the multipliers: block scales, alignment, addition and rounding."""
+"""Benches of the datapath components after the multipliers: block scales, alignment, addition and rounding."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -42,7 +42,7 @@ _SCALE_FORMATS = {ScaleCode.UE8M0: FORMATS["ue8m0"], ScaleCode.UE4M3: FORMATS["u
 
 
 def arithmetic_benches(config: CoreConfig) -> dict[str, ComponentBench]:
-    """Return the benches of all components of a datapath configuration that come after the multipliers."""
+    """Return the benches of all datapath components that come after the multipliers, by component name."""
     widths = Widths(config)
     benches: dict[str, ComponentBench] = {}
     if widths.floating:
@@ -81,7 +81,7 @@ def arithmetic_benches(config: CoreConfig) -> dict[str, ComponentBench]:
 
 
 class AddedTree(wiring.Component):
-    """A carry-save adder tree and the carry-propagate adder of its two output words; only their sum is defined.
+    """Carry-save adder tree followed by a carry-propagate adder of its two output words, whose sum is tested.
 
     Ports are the terms ``term0``, ``term1``, ..., signed and of `term_bits` bits, ``increments``, a one for each term
     that is added in the last place, and ``total``, the sum of both.
@@ -149,7 +149,7 @@ def _largest(inputs: Values) -> Values:
 
 
 def _shifters(config: CoreConfig, widths: Widths) -> dict[str, AlignmentShifter]:
-    """Return one alignment shifter for each kind of slot, for the accumulator and for a scaled group of products."""
+    """Return the tested alignment shifters: one per kind of slot, one for the accumulator, one for product groups."""
     shifters = {}
     for slot in slots_of_each_kind(config):
         if slot.floats:
@@ -166,7 +166,7 @@ def _shifters(config: CoreConfig, widths: Widths) -> dict[str, AlignmentShifter]
 
 
 def _magnitudes(align: AlignmentShifter, rng: np.random.Generator, count: int) -> Values:
-    """Draw all-ones and random magnitudes, and shift amounts up to and far beyond the range of the shifter."""
+    """Draw random and all-ones magnitudes, with shift amounts both inside and far beyond the range of the shifter."""
     bits = align.magnitude_bits
     magnitude = rng.integers(0, 1 << rng.integers(1, bits, count, endpoint=True))
     magnitude = np.where(rng.random(count) < 0.2, (1 << bits) - 1, magnitude)
@@ -180,13 +180,13 @@ def _magnitudes(align: AlignmentShifter, rng: np.random.Generator, count: int) -
 def _shifted(align: AlignmentShifter, inputs: Values) -> Values:
     shift_amount = np.minimum(inputs["shift_amount"], 62)
     padded = inputs["magnitude"] << align.padding if align.padding >= 0 else inputs["magnitude"] >> -align.padding
-    # bits beyond the range of the shifter keep their positions
+    # upper bits that the shifter does not shift keep their positions
     shifted = padded & (1 << align.shifted_bits) - 1
     return {"output": padded - shifted | shifted >> shift_amount}
 
 
 def _groups(config: CoreConfig, rng: np.random.Generator, count: int) -> Values:
-    """Draw products of 4-bit elements: scaled e2m1 or integer products, or both if the configuration has both."""
+    """Draw products of 4-bit elements for a product group: scaled e2m1 products, integer products, or both."""
     packed = [element for element in config.elements if element.packed_float]
     integers = [element for element in config.elements if element.container_bits == 4 and not element.packed_float]
     scaled = rng.random(count) < 0.7 if packed and integers else np.full(count, bool(packed))
@@ -197,11 +197,11 @@ def _groups(config: CoreConfig, rng: np.random.Generator, count: int) -> Values:
     signs = rng.integers(0, 2, (count, BLOCK_GROUP)) * (rng.random((count, 1)) < 0.8)
     alike = rng.random(count) < 0.1  # make neighbouring products cancel in some vectors
     magnitudes[alike, 1::2], signs[alike, 1::2] = magnitudes[alike, ::2], 1 - signs[alike, ::2]
-    most = rng.random(count) < 0.05  # largest sum of products, positive or negative
+    most = rng.random(count) < 0.05  # products of the largest magnitude, all with the same sign
     magnitudes[most] = np.square(top[most])
     signs[most] = rng.integers(0, 2, (count, 1))[most]
-    # The sign of a float product is a separate bit; an integer product is in two's complement. The smallest integer
-    # product is -15 * 8, of an unsigned and a signed 4-bit element.
+    # The sign of a float product is a separate bit, whereas an integer product is in two's complement. The smallest
+    # integer product is -15 * 8, of an unsigned and a signed 4-bit element.
     products = np.where(scaled[:, None], magnitudes, np.where(signs, np.maximum(-magnitudes, -120), magnitudes))
     inputs = {f"products__{i}": products[:, i] for i in range(BLOCK_GROUP)}
     inputs["signs"] = np.where(scaled, (signs << np.arange(BLOCK_GROUP)).sum(axis=1), 0)
@@ -225,7 +225,7 @@ def _group_sums(config: CoreConfig, inputs: Values) -> Values:
         "exponent": np.ma.filled(scales["exponent"], 0),
         "participates": products.any(axis=1) & (significand != 0),
     }
-    # The sign output is masked if the sum is zero: the hardware does not define it.
+    # The expected sign is masked where the sum is zero, since the hardware does not define the sign of zero there.
     result: Values = {name: np.ma.array(values, mask=unscaled) for name, values in masked.items()}
     return result | {"total": total, "nan": np.ma.array(scales["nan"], mask=of_integers)}
 
@@ -235,7 +235,7 @@ def _scales(config: CoreConfig, rng: np.random.Generator, count: int) -> Values:
     inputs = {"scale": np.array(codes)[rng.integers(0, len(codes), count)]}
     for side in "ab":
         code = rng.integers(0, 256, count)
-        # In 20 % of the vectors, the code is zero or subnormal in ue4m3.
+        # In 20 % of the vectors, the scale code is at most 7, which in ue4m3 is zero or a subnormal.
         code = np.where(rng.random(count) < 0.2, rng.integers(0, 8, count), code)
         inputs[f"scale_{side}"] = np.where(rng.random(count) < 0.03, rng.choice([0x7F, 0xFF], count), code)
     return inputs
@@ -259,7 +259,7 @@ def _scale_products(inputs: Values) -> Values:
 
 
 def _terms(bits: Sequence[int], rng: np.random.Generator, vectors: int) -> list[NDArray[np.int64]]:
-    """Draw signed terms of random width; in 10 % of the vectors, all terms are at one end of their range."""
+    """Draw signed terms of random width; in 10 % of the vectors, all terms have the extreme value of one sign."""
     widths = np.array(bits, np.int64)
     tops = 1 << widths - 1
     terms = rng.integers(-tops, tops, (vectors, len(bits))) >> (rng.random((vectors, 1)) * widths).astype(np.int64)
@@ -269,12 +269,12 @@ def _terms(bits: Sequence[int], rng: np.random.Generator, vectors: int) -> list[
 
 
 def _ones(rng: np.random.Generator, count: int, vectors: int) -> NDArray[np.int64]:
-    """Draw an increment bit for each term; in some vectors all increment bits are set, in others none."""
+    """Draw one increment bit per term; some vectors have all increment bits set, and some have none set."""
     return (rng.random((vectors, count)) < rng.choice([0.0, 0.5, 1.0], (vectors, 1))).astype(np.int64)
 
 
 def _joined(bits: NDArray[np.int64]) -> NDArray:
-    """Return each row of an array of bits as one integer; the first bit is the least significant."""
+    """Pack each row of a bit array into one integer; the first bit of a row is the least significant."""
     return np.array([sum(1 << place for place in np.flatnonzero(row).tolist()) for row in bits], object)
 
 
@@ -293,7 +293,7 @@ def _sums(inputs: Values) -> Values:
 
 
 def _summands(bits: int, rng: np.random.Generator, count: int) -> Values:
-    """Draw pairs of words with a run of complementary bits, through which a carry propagates, at any bit position."""
+    """Draw pairs of summands with a run of complementary bits, through which a carry propagates."""
     word0, word1 = rng.integers(0, 1 << bits, (2, count))
     low, high = np.sort(rng.integers(0, bits, (2, count), endpoint=True), axis=0)
     run = np.where(rng.random(count) < 0.7, (1 << high) - (1 << low), 0)
@@ -305,7 +305,7 @@ def _added(bits: int, inputs: Values) -> Values:
 
 
 def _words(bits: int, rng: np.random.Generator, count: int) -> Values:
-    """Draw words with the leading one at every bit position; in some words all lower bits are zero."""
+    """Draw words with the leading one at every bit position; in some words, all bits below the leading one are zero."""
     top = np.arange(count) % bits
     rest = np.where(rng.random(count) < 0.2, 0, rng.integers(0, 1 << bits, count))
     return {"word": 1 << top | rest & (1 << top) - 1}
@@ -316,7 +316,7 @@ def _zeros(bits: int, inputs: Values) -> Values:
 
 
 def _addends(accumulate: ReduceStage, rng: np.random.Generator, count: int) -> Values:
-    """Draw terms of random width with increment bits and an accumulator; in some vectors all terms are extreme."""
+    """Draw inputs of the accumulation stage: terms, increment bits and an accumulator, in some vectors all extreme."""
     widths = accumulate.widths
     members = {
         "terms": [slot.term_bits for slot in widths.slots[: accumulate.config.term_slots]],
@@ -334,7 +334,7 @@ def _addends(accumulate: ReduceStage, rng: np.random.Generator, count: int) -> V
 
 
 def _accumulated(accumulate: ReduceStage, inputs: Values) -> Values:
-    """Add all inputs; a total that exceeds the width wraps, but no unit of the hardware can form such a total."""
+    """Compute the expected sum of all inputs of the accumulation stage; a sum that exceeds the output width wraps."""
     total = inputs["i__c_term"] + inputs["i__c_increment"]
     for name, values in inputs.items():
         if name.startswith("i__group_sums"):

@@ -1,4 +1,4 @@
-"""Test bench of a combinational component: input vectors, and the outputs that the golden model expects.
+"""Test bench of one combinational component: random input vectors, and the outputs that the golden model expects.
 
 It is independent of any simulator: cocotb benches and fault injection drive the same vectors. Outputs without meaning
 are masked (:mod:`numpy.ma`), and only vectors that occur in a datapath are driven.
@@ -19,10 +19,10 @@ Values = dict[str, NDArray]
 
 @dataclass(frozen=True)
 class ComponentBench:
-    """Test bench of one combinational component."""
+    """Test bench of one combinational component: random stimulus and a reference model."""
 
     component: wiring.Component
-    stimulus: Callable[[np.random.Generator, int], Values]  #: Function that draws a number of random input vectors
-    model: Callable[[Values], Values]  #: Function that computes the expected values of all outputs from the inputs
-    #: Input ports that carry an element code; only codes of elements of the configuration are driven
+    stimulus: Callable[[np.random.Generator, int], Values]  #: Function that draws a given number of random vectors
+    model: Callable[[Values], Values]  #: Reference model: function from input values to the expected output values
+    #: Input ports that carry an element code; only codes of the configuration's element formats are driven
     codes: tuple[str, ...] = ()

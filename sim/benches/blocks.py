@@ -1,4 +1,4 @@
-"""Random blocks of row steps for benches of units and arrays, with the results of the golden model.
+"""Random blocks of accumulation steps for benches of dot-product units, with the results of the golden model.
 
 It is independent of any simulator. Formats, rules, granularity and result change from block to block; nibbles may be
 undefined.
@@ -27,7 +27,7 @@ from .random_operands import container, distributions, random_codes, special_cod
 
 __all__ = ["ARCHITECTURE_OF_PRESET", "Block", "integer_results", "native", "random_blocks", "undefined_chunks"]
 
-#: For each preset, an architecture whose instructions the preset executes natively and that uses most of its formats.
+#: Architecture from which each preset's test instructions are drawn: one that uses most formats of the preset.
 ARCHITECTURE_OF_PRESET = {
     "ampere": "sm_80",
     "ada": "sm_89",
@@ -36,35 +36,34 @@ ARCHITECTURE_OF_PRESET = {
     "rtx-blackwell": "sm_120",
     "tiny": "sm_80",
 }
-#: Fraction of float blocks whose accumulators cancel all but one bit of the rounded products, so that sums have few
-#: bits.
+#: Fraction of float blocks whose accumulators cancel all but at most one bit of the rounded sum of products.
 _RESIDUES = 0.2
-#: Fraction of float blocks in which each row of A and column of B has one unusual element; with several, one can mask
+#: Fraction of float blocks with exactly one unusual element in each row of A and column of B: several could mask one
 #: another.
 _LONE = 0.25
-#: Fraction of blocks in which nearly all elements have the largest magnitude and one sign, so that sums reach the end
-#: of their range.
+#: Fraction of blocks in which nearly all elements have the largest magnitude and one sign, so that sums approach the
+#: limit of the adder's range.
 _LARGEST = 0.05
-#: Fraction of float blocks in which many elements or scales differ in one bit from Inf or NaN, so that detectors need
-#: all bits.
+#: Fraction of float blocks in which many elements or scales differ in one bit from Inf or NaN, to test that the Inf and
+#: NaN detectors examine all bits.
 _NEARLY_SPECIAL = 0.2
-#: Number of codes of the metadata rule field in a control word.
+#: Number of values of the 3-bit metadata rule field in a control word.
 _RULE_CODES = 8
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A block of steps: the products of some rows of A and some columns of B under one instruction."""
+    """Block of accumulation steps: one step for each pair of a row of A and a column of B, under one instruction."""
 
-    name: str  #: Name of the block: instruction of the steps and distribution of the operands
-    #: Steps as :func:`~sptc.sim.engine.steps.steps_of` packs them, shape (rows, columns, words).
+    name: str  #: Name of the block in messages: the instruction and the distribution of its operands
+    #: Input words of each step, packed as by :func:`~sptc.sim.engine.steps.steps_of`; shape (rows, columns, words).
     steps: NDArray[np.uint32]
-    results: NDArray[np.uint64]  #: Result words of the golden model, shape (rows, columns)
+    results: NDArray[np.uint64]  #: Expected result word of each step, shape (rows, columns)
 
 
 @lru_cache(maxsize=8)
 def native(config: CoreConfig, arch: str) -> tuple[Instruction, ...]:
-    """Return every instruction that a datapath executes without emulation, each reduced to a single step.
+    """Return every instruction that a datapath executes without emulation, each cut down to one step along K.
 
     An instruction that takes several steps is cut to its first step. ``wgmma`` provides the fp8 of sm_90.
     """
@@ -83,7 +82,7 @@ def native(config: CoreConfig, arch: str) -> tuple[Instruction, ...]:
 def random_blocks(
     config: CoreConfig, arch: str, rng: np.random.Generator, rows: int, columns: int, *, ordered: bool = True
 ) -> Iterator[Block]:
-    """Yield the directed blocks of a datapath, then random blocks without end.
+    """Yield the stored directed blocks that a datapath supports, then random blocks without end.
 
     The random ones come in rounds; each round visits every instruction of the datapath once. The steps are for a unit
     or, without `ordered`, for an array of units.
@@ -102,8 +101,8 @@ def random_blocks(
             yield _block(config, arch, instruction, rng, distribution, operands, ordered)
 
 
-#: Outputs of a block: accumulator port, whether the accumulator exceeds 32 bits, and result words of the golden model;
-#: every array has the shape (rows, columns).
+#: Data of a block: accumulator inputs, flags of accumulators that exceed 32 bits, and expected result words; each array
+#: has shape (rows, columns).
 _Outputs = tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.uint64]]
 
 
@@ -139,7 +138,7 @@ def _block(
 def _matrices(
     instruction: Instruction, distribution: str, shape: tuple[int, int], rng: np.random.Generator
 ) -> MatrixOperands:
-    """Return random operands of a block; container bits outside the elements are random."""
+    """Return random operand matrices for one block; container bits outside the elements are random."""
     rows, columns = shape
 
     def codes(fmt: Format, *shape: int) -> NDArray:
@@ -154,7 +153,7 @@ def _matrices(
         _enlarge(a, instruction, instruction.a, rng)
         _enlarge(b, instruction, instruction.b, rng)
     if not instruction.a.is_integer and rng.random() < _NEARLY_SPECIAL:
-        # modify A or B, not both: products of two codes near Inf would exceed every format
+        # modify A or B, not both: products of two numbers near the largest one mostly overflow
         near, element = ((a, instruction.a), (b, instruction.b))[int(rng.integers(2))]
         _bring_near(near, element, instruction.low_bit(element), rng)
     c = random_codes(instruction.c, distribution, (1, rows, columns), rng).astype(CONTAINERS[instruction.c.bits])
@@ -179,7 +178,8 @@ def _integer_outputs(
     arch: str, instruction: Instruction, operands: MatrixOperands, rng: np.random.Generator
 ) -> _Outputs:
     accumulators = _integer_accumulators(operands.c.shape[1:], instruction.satfinite, rng)
-    # An integer step may be any step of an instruction: the golden model computes only the exact sum of its products.
+    # The step under test may be any step of a longer instruction, so the golden model only supplies the unclamped sum
+    # of products.
     unclamped = replace(instruction, satfinite=False)
     products = multiply(unclamped, arch, replace(operands, c=np.zeros_like(operands.c)))
     results = integer_results(accumulators + products[0].view(np.int32), instruction.satfinite)
@@ -187,7 +187,7 @@ def _integer_outputs(
 
 
 def _float_outputs(arch: str, instruction: Instruction, operands: MatrixOperands, rng: np.random.Generator) -> _Outputs:
-    """Return the outputs of a float block; unused bits of the accumulator port and the overflow input are random."""
+    """Return outputs of a float block; unused bits of the accumulator input and the overflow input bit are random."""
     c = operands.c[0]
     overflow = rng.integers(0, 2, c.shape) == 1
     results = multiply(instruction, arch, operands)[0].astype(np.uint64)
@@ -198,18 +198,18 @@ def _float_outputs(arch: str, instruction: Instruction, operands: MatrixOperands
 def _with_residues(
     arch: str, instruction: Instruction, operands: MatrixOperands, rng: np.random.Generator
 ) -> MatrixOperands:
-    """Return operands whose accumulators cancel all but one bit of the rounded sum of products."""
+    """Replace the accumulators so that each cancels all but at most one bit of the rounded sum of products."""
     c = multiply(instruction, arch, replace(operands, c=np.zeros_like(operands.c)))
     c ^= c.dtype.type(1 << instruction.c.bits - 1)
-    # In half of the outputs, the bit that cancellation leaves is the lowest fraction bit; in the others, it is at any
-    # position.
+    # In half of the outputs, the one bit that remains after cancellation is the lowest fraction bit; in the others, its
+    # position is random.
     place = rng.integers(-instruction.c.fraction_bits, instruction.c.fraction_bits + 1, c.shape).clip(0)
     c += (rng.integers(-1, 2, c.shape) << place).astype(c.dtype)
     return replace(operands, c=c)
 
 
 def _enlarge(codes: NDArray, instruction: Instruction, fmt: Format, rng: np.random.Generator) -> None:
-    """Set nearly all elements to the code of largest magnitude, all with the same sign, in place."""
+    """Set nearly all elements of an operand in place to the largest magnitude of the format, all with the same sign."""
     sign = int(rng.integers(1 + fmt.signed)) << fmt.bits - 1
     if fmt.is_integer:
         largest = sign or (1 << fmt.bits - fmt.signed) - 1
@@ -220,7 +220,7 @@ def _enlarge(codes: NDArray, instruction: Instruction, fmt: Format, rng: np.rand
 
 
 def _bring_near(codes: NDArray, fmt: Format, low_bit: int, rng: np.random.Generator) -> None:
-    """Set half of the codes, in place, to codes that differ in one cleared bit from Inf or NaN, with random signs."""
+    """Replace half of the codes in place by codes that differ from Inf or NaN in one cleared bit, with random signs."""
     bits = fmt.exponent_bits + fmt.fraction_bits * (fmt.specials is Specials.NAN)
     free = fmt.exponent_bits + fmt.fraction_bits - bits
     near = (1 << bits) - 1 ^ 1 << rng.integers(0, bits, codes.shape)
@@ -230,7 +230,7 @@ def _bring_near(codes: NDArray, fmt: Format, low_bit: int, rng: np.random.Genera
 
 
 def _plant(codes: NDArray, instruction: Instruction, fmt: Format, axis: int, rng: np.random.Generator) -> None:
-    """Put one zero, subnormal, special or huge element into each row of A or column of B, in place."""
+    """Write one zero, subnormal, Inf, NaN or huge element in place into each row of A or each column of B."""
     shape = tuple(1 if n == axis else size for n, size in enumerate(codes.shape))
     special = rng.random(shape) < 0.7
     lone = np.where(special, special_codes(fmt, shape, rng), random_codes(fmt, "huge", shape, rng))
@@ -239,7 +239,7 @@ def _plant(codes: NDArray, instruction: Instruction, fmt: Format, axis: int, rng
 
 
 def _integer_accumulators(shape: tuple[int, int], saturate: bool, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return accumulators within 32 bits, slightly beyond 32 bits, or near the ends of the 33-bit range.
+    """Draw integer accumulators within 32 bits, slightly beyond 32 bits, or near the ends of the 33-bit range.
 
     Without clamping, the products of a step are at most 2**21, so the sum of the last kind stays within 33 bits.
     """
@@ -259,7 +259,7 @@ def integer_results(total: NDArray[np.int64], saturate: bool) -> NDArray[np.uint
 
 
 def _any_rule(config: CoreConfig, instruction: Instruction, rng: np.random.Generator) -> int:
-    """Return a random value of the control word's metadata rule field, which affects only the undefined-nibble flags.
+    """Draw a metadata rule code for the control word; the rule code only affects which nibbles count as undefined.
 
     With 3:1 multiplexers the plain rule also swaps operands, so it is kept and not drawn. A code of no rule defines no
     nibble.
@@ -273,7 +273,7 @@ def _any_rule(config: CoreConfig, instruction: Instruction, rng: np.random.Gener
 def undefined_chunks(
     config: CoreConfig, instruction: Instruction, metadata: NDArray[np.uint32], rule: int, ordered: bool
 ) -> NDArray[np.uint64]:
-    """Return the undefined-nibble flags of steps, bit c for chunk c; chunks beyond a short instruction count too.
+    """Return the undefined-nibble flags of steps (bit c for chunk c), also for chunks that a short step does not use.
 
     The metadata words have the shape (..., words). With `ordered`, the nibbles have the order of the row's input. A
     rule code of no rule defines no nibble.

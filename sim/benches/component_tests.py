@@ -1,4 +1,4 @@
-"""cocotb tests of all combinational components: for every input vector, the outputs equal those of the golden model."""
+"""cocotb tests of all combinational components: every output must equal the golden model's output."""
 
 import warnings
 import zlib
@@ -15,14 +15,14 @@ from .settings import Settings
 
 __all__ = ["answers_as_the_golden_model"]
 
-# These component objects only supply the port lists; the simulated components were elaborated by the bench runner.
+# Component objects created only to read their port lists; the simulated hardware was elaborated by the bench runner.
 warnings.filterwarnings("ignore", category=UnusedElaboratable)
 SETTINGS = Settings.of_environment()
 BENCHES = component_benches(SETTINGS.config)
 
 
 async def answers_as_the_golden_model(top: HierarchyObject, component: str) -> None:
-    """Drive all input vectors in sequence and compare outputs: an output must not depend on the previous vector."""
+    """Drive all input vectors in sequence and compare each output; no output may depend on an earlier vector."""
     bench = BENCHES[component]
     rng = np.random.default_rng([cocotb.RANDOM_SEED, zlib.crc32(component.encode())])
     vectors = bench.stimulus(rng, SETTINGS.items)

@@ -1,4 +1,4 @@
-"""Top module that contains every combinational component of a unit, for the component benches."""
+"""Top module for component tests: contains one instance of every combinational component of a datapath."""
 
 from collections.abc import Mapping
 
@@ -22,7 +22,7 @@ def component_benches(config: CoreConfig) -> dict[str, ComponentBench]:
 
 
 class Harness(Elaboratable):
-    """Top module with all combinational `components`; their ports are ports ``component__port`` of the top module."""
+    """Top module with all combinational `components`; its ports are named ``component__port``."""
 
     def __init__(self, components: Mapping[str, wiring.Component]) -> None:
         self.components = dict(components)
@@ -31,11 +31,11 @@ class Harness(Elaboratable):
         self.ports = [Port(port.name, Signal(port.bits, name=port.name), port.is_input) for port in inner]
 
     def of(self, name: str) -> list[Port]:
-        """Return the ports of the top module that belong to one component."""
+        """Return the ports of the top module that are connected to one component."""
         return [port for port in self.ports if port.name.startswith(f"{name}__")]
 
     def elaborate(self, platform: object) -> Module:
-        """Connect each port of the top module to the port of its component."""
+        """Connect every port of the top module to the component port of the same name."""
         m = Module()
         for name, component in self.components.items():
             m.submodules[name] = component

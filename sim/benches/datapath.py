@@ -1,4 +1,4 @@
-"""SystemVerilog package with the properties of a datapath that a bench needs: fields, orders, instructions, formats."""
+"""Generator of a SystemVerilog package that describes a datapath to a bench: fields, orders, instructions, formats."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,13 +18,13 @@ __all__ = ["row_package", "single_steps", "warp_package"]
 
 _FACTS = "CONTROL SPARSE WIDE DEFINED INTEGER SATURATES"
 _FORMAT = "ELEMENT LOW CODE_BITS EXPONENT_BITS FRACTION_BITS BIAS LARGEST_EXPONENT SPECIALS"
-#: Codes for the special values of a format in the SystemVerilog tables.
+#: Codes in the SystemVerilog tables for the kind of Inf and NaN encodings of a number format.
 _SPECIALS = {Specials.NONE: 0, Specials.IEEE: 1, Specials.NAN: 2}
 _Tables = Mapping[str, Sequence[Sequence[int]]]
 
 
 def single_steps(config: CoreConfig, arch: str) -> list[Instruction]:
-    """Return one single-step instruction without block scales for each control word and K that a row executes."""
+    """Return one single-step instruction without block scales for each supported pair of control word and K."""
     by_use: dict[tuple[int, int], Instruction] = {}
     for i in every_instruction():
         is_one_step = i.stored_k * i.container_bits == 8 * config.step_bytes and not i.scale_format
@@ -34,7 +34,7 @@ def single_steps(config: CoreConfig, arch: str) -> list[Instruction]:
 
 
 def row_package(config: CoreConfig, arch: str) -> str:
-    """Return the text of the SystemVerilog package `datapath` for the bench of a row."""
+    """Return the SystemVerilog package `datapath` for the bench of a row of dot-product units."""
     orders = [
         [-1 if byte is None else byte for byte in byte_order(config, wide=wide, sparse=sparse)]
         for wide in (False, True)
@@ -46,12 +46,13 @@ def row_package(config: CoreConfig, arch: str) -> str:
         single_steps(config, arch),
         arch,
         {"STEP": row_step_layout(config), "RESULT": row_result_layout(config)},
-        {"BYTES_OF_B": orders, "NIBBLES_OF_ROW": nibbles},  # indices: (wide, sparse) and (wide)
+        # Byte orders are indexed by (wide, sparse), nibble orders by (wide).
+        {"BYTES_OF_B": orders, "NIBBLES_OF_ROW": nibbles},
     )
 
 
 def warp_package(config: CoreConfig, arch: str) -> str:
-    """Return the text of the SystemVerilog package `datapath` for the bench of a warp."""
+    """Return the SystemVerilog package `datapath` for the bench of a warp."""
     instructions = warp_instructions(config, arch)
     registers = [
         [fragment(i).registers for fragment in (a_fragment, b_fragment, accumulator_fragment)] for i in instructions
@@ -105,7 +106,7 @@ def _facts(config: CoreConfig, i: Instruction) -> list[int]:
 
 
 def _format(i: Instruction, fmt: Format, element: int = 0) -> list[int]:
-    """Return the constants of a number format and its container: a stored element, or a container of `element` bits."""
+    """Return the SystemVerilog constants of a number format in an operand container or in `element` bits."""
     low = 0 if element else i.low_bit(fmt)
     largest = 0 if fmt.is_integer else fmt.maximum_exponent + fmt.bias
     return [

@@ -1,4 +1,4 @@
-"""Directed vectors stored as data; each detects a fault that the random vectors of the benches missed.
+"""Directed test vectors, stored as data; each detects a hardware fault that the random vectors of the benches missed.
 
 ``directed.json`` has two lists. Component vectors are values of ports, as a prover finds them. Dot products are
 elements, scales and an accumulator that any fitting instruction multiplies: dense, sparse, or longer with zeros for the
@@ -27,27 +27,27 @@ from .bench import ComponentBench, Values
 __all__ = ["DotProduct", "directed_operands", "dot_products", "with_directed_vectors"]
 
 _FILE = Path(__file__).with_name("directed.json")
-#: Metadata nibble that selects the first two units of a chunk; every metadata rule defines this nibble.
+#: Metadata nibble that selects the first two of the four units of B in a chunk; every metadata rule defines it.
 _FIRST_UNITS = nibble(0, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DotProduct:
-    """Operands of one stored dot product, which is one output of a step."""
+    """Operands of one stored dot product, the test case of one dot-product unit in one step."""
 
-    formats: tuple[str, str, str]  #: Names of the formats of A, B and D; C has the format of D
-    container_bits: int  #: Container size of an element of A or B in bits
+    formats: tuple[str, str, str]  #: Names of the number formats of A, B and D; C has the format of D
+    container_bits: int  #: Number of bits of the container in which an element of A or B is stored
     scale_format: str | None = None  #: Name of the block scale format; None without block scales
-    #: Container codes of A and B; elements with equal index are multiplied.
+    #: Container codes of A and B in order of K; elements with equal index are multiplied.
     a: tuple[int, ...]
     b: tuple[int, ...]
     c: int  #: Accumulator code
-    #: Block scale codes of A and B, each for an equal share of the products; empty without a scale format.
+    #: Block scale codes of A and of B; each code applies to an equal share of the products. Empty without block scales.
     scale_a: tuple[int, ...] = ()
     scale_b: tuple[int, ...] = ()
 
     def fits(self, instruction: Instruction) -> bool:
-        """Return whether an instruction can sum the products of the stored dot product in its first step."""
+        """Return whether the first step of an instruction can compute the stored dot product."""
         i = instruction
         return (
             (i.a.name, i.b.name, i.d.name) == self.formats
@@ -59,7 +59,7 @@ class DotProduct:
         )
 
     def operands(self, instruction: Instruction, rows: int, columns: int) -> MatrixOperands:
-        """Return the operand matrices of a tile in which every output is the stored dot product."""
+        """Return operand matrices of a tile in which every output element is the stored dot product."""
         i = instruction
         a, b = np.zeros((rows, i.stored_k), np.int64), np.zeros((i.k, columns), np.int64)
         a[:, : len(self.a)] = self.a
@@ -85,7 +85,7 @@ def _stored() -> dict[str, list[dict[str, Any]]]:
 
 @cache
 def dot_products() -> tuple[DotProduct, ...]:
-    """Return all dot products stored in ``directed.json``."""
+    """Return all dot products in the file ``directed.json``."""
     return tuple(
         DotProduct(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
         for fields in _stored()["dot_products"]
@@ -93,19 +93,19 @@ def dot_products() -> tuple[DotProduct, ...]:
 
 
 def directed_operands(instruction: Instruction, rows: int, columns: int) -> Iterator[MatrixOperands]:
-    """Yield one tile for each stored dot product that fits an instruction."""
+    """Yield the operand matrices of one tile for each stored dot product that an instruction can compute."""
     yield from (one.operands(instruction, rows, columns) for one in dot_products() if one.fits(instruction))
 
 
 def with_directed_vectors(config: CoreConfig, name: str, bench: ComponentBench) -> ComponentBench:
-    """Return a bench whose first input vectors are the stored vectors of its component."""
+    """Return a bench in which stored vectors of the component replace the first random vectors."""
     of_component = [vector["ports"] for vector in _stored()["components"] if vector["component"] == name]
     vectors = [vector for vector in of_component if _can_carry(config, bench, vector)]
     return replace(bench, stimulus=partial(_with_first, bench, vectors)) if vectors else bench
 
 
 def _can_carry(config: CoreConfig, bench: ComponentBench, vector: dict[str, int]) -> bool:
-    """Return whether a bench has ports of the right width, and the element codes, for a stored vector."""
+    """Return whether a stored vector fits a bench: all its values fit the ports, and its element codes exist."""
     ports = {port.name: port for port in ports_of(bench.component) if port.is_input}
     if not vector.keys() <= ports.keys():
         return False
@@ -116,7 +116,7 @@ def _can_carry(config: CoreConfig, bench: ComponentBench, vector: dict[str, int]
 
 
 def _with_first(bench: ComponentBench, vectors: list[dict[str, int]], rng: np.random.Generator, count: int) -> Values:
-    """Draw random vectors of a bench and replace the first ones by stored vectors."""
+    """Draw random input vectors of a bench, and replace the first of them by stored vectors."""
     drawn = {name: values.copy() for name, values in bench.stimulus(rng, count).items()}
     for place, vector in enumerate(vectors[:count]):
         for name, value in vector.items():

@@ -1,4 +1,4 @@
-"""Random input payloads for benches of the core and the warp, with the results of the golden model.
+"""Random input payloads for benches of the tensor core and the warp, with the results of the golden model.
 
 It is independent of any simulator. Formats, rules, granularity and result change from item to item; nibbles may be
 undefined.
@@ -42,29 +42,29 @@ __all__ = [
     "warp_items",
 ]
 
-#: Width of a tile's tag in the core under test, in bits.
+#: Width of the tag of a tile in the tensor core under test, in bits.
 TAG = 9
 _ROWS, _LANES, _REGISTERS = 16, 32, 4
 
 
 @dataclass(frozen=True)
 class Item:
-    """An input payload of a stream, and the result payload that the golden model expects."""
+    """Test item: an input payload of a stream, and the result payload that the golden model expects."""
 
-    name: str  #: Name of the item in messages
-    #: Input payload and expected result payload, as integers.
+    name: str  #: Name of the test item in messages
+    #: Input payload and expected result payload, each as one integer.
     payload: int
     expected: int
-    element: int  #: Element code of A, which selects its number format
+    element: int  #: Code in the control word that selects the element format of A
 
 
 def json_line(record: dict[str, Any]) -> str:
-    """Return a record as a line of JSON; integers are written as hexadecimal strings, since they can exceed 64 bits."""
+    """Return a record as one line of JSON; integers are hexadecimal strings, since they can exceed 64 bits."""
     return json.dumps(_converted(record, lambda value: hex(value) if type(value) is int else value)) + "\n"
 
 
 def parsed_line(line: str) -> Any:
-    """Return the record in a JSON line that :func:`json_line` wrote."""
+    """Return the record that :func:`json_line` wrote as a line of JSON."""
     return _converted(json.loads(line), lambda value: int(value, 16) if str(value).startswith("0x") else value)
 
 
@@ -80,12 +80,12 @@ def joined_words(words: NDArray[np.uint32]) -> int:
 
 
 def units_of(shared: bytes) -> list[int]:
-    """Return the contents of shared memory as integers of 16 bytes each."""
+    """Split an image of shared memory into 16-byte units, each as an integer."""
     return [int.from_bytes(shared[place : place + UNIT_BYTES], "little") for place in range(0, len(shared), UNIT_BYTES)]
 
 
 def tiles(config: CoreConfig, arch: str, rng: np.random.Generator) -> Iterator[Item]:
-    """Yield random tiles of a core with their expected results; each tile has a random tag of :data:`TAG` bits."""
+    """Yield random tiles for a tensor core with expected results; each tile has a random tag of :data:`TAG` bits."""
     words, layout = step_words(config), tile_layout(config, TAG)
     result = tile_result_layout(config, TAG)
     step, of_unit = row_step_layout(config), row_result_layout(config)
@@ -117,7 +117,7 @@ def _bits(flags: NDArray) -> int:
 
 
 def warp_instructions(config: CoreConfig, arch: str) -> list[Instruction]:
-    """Return every ``mma`` instruction that the warp of a datapath executes without emulation."""
+    """Return every ``mma`` instruction that a warp with this datapath executes without emulation."""
     return [
         instruction
         for instruction in every_instruction("mma")
@@ -126,7 +126,7 @@ def warp_instructions(config: CoreConfig, arch: str) -> list[Instruction]:
 
 
 def warp_items(config: CoreConfig, arch: str, rng: np.random.Generator) -> Iterator[Item]:
-    """Yield random ``mma`` instructions of a warp with their results; each round includes every instruction once.
+    """Yield random test items for a warp in rounds; each round includes every supported ``mma`` instruction once.
 
     Registers that an instruction does not read are random; metadata has all sixteen nibbles.
     """
@@ -145,7 +145,7 @@ def warp_item(
     sparsity_selector: int | None = None,
     operands: Operands | None = None,
 ) -> Item:
-    """Return an item for an m16n8 instruction; the sparsity selector and the registers are random unless passed."""
+    """Return a test item for an m16n8 instruction; the sparsity selector and the registers are random unless passed."""
     if sparsity_selector is None:
         sparsity_selector = int(rng.integers(instruction.sparsity_selectors))
     if operands is None:
@@ -170,7 +170,7 @@ def warp_item(
 def _warp_fields(
     config: CoreConfig, instruction: Instruction, sparsity_selector: int, o: Operands, rng: np.random.Generator
 ) -> dict[str, Any]:
-    """Return the payload fields of an instruction; fields that the instruction does not read are random."""
+    """Return the values of all payload fields for an instruction; fields that the instruction ignores are random."""
     fields = {
         "a": _filled(o.a, rng),
         "b": _filled(o.b, rng),
@@ -188,7 +188,7 @@ def _warp_fields(
 
 
 def _illegal_chunks(instruction: Instruction, matrices: MatrixOperands) -> list[int]:
-    """Return the undefined-nibble flags of each row of A as an integer; bit c is the flag of chunk c."""
+    """Return the undefined-nibble flags of each row of A as an integer; bit c is the flag of chunk c of the row."""
     if not instruction.rule:
         return [0] * _ROWS
     assert matrices.nibbles is not None
@@ -208,7 +208,7 @@ def _words(rng: np.random.Generator, *shape: int) -> NDArray[np.uint32]:
 
 
 def _filled(registers: NDArray[np.uint32], rng: np.random.Generator) -> list[list[int]]:
-    """Return a warp's registers; registers that an instruction does not use are random or all ones (NaN in floats)."""
+    """Return a warp's registers; registers that an instruction does not use are random or all ones (a float NaN)."""
     others = _words(rng, _LANES, _REGISTERS - registers.shape[2])
     others[rng.random(others.shape) < 0.5] = 0xFFFFFFFF
     return np.concatenate([registers[0], others], axis=1).tolist()

@@ -1,4 +1,4 @@
-"""Memory models for cocotb benches of top modules; read data arrive one cycle after the read."""
+"""Models of shared memory and tensor memory for cocotb benches; read data arrive one cycle after the read."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ __all__ = ["ColumnMemory", "SharedMemory"]
 
 
 class SharedMemory:
-    """Shared memory model: read data arrive in the cycle after the read; in other cycles the data ports are random."""
+    """Shared memory model: read data arrive in the next cycle; without a read, the data ports are random."""
 
     def __init__(self, top: Any, rng: np.random.Generator) -> None:
         self._data = [getattr(top, f"memory__data__{row}") for row in range(PANEL_ROWS)]
@@ -22,13 +22,13 @@ class SharedMemory:
         self._answers: list[int] | None = None
 
     def sample(self, read: Callable[[int], int] | None) -> bool:
-        """Record the reads of a settled cycle, with data from `read` if given; return whether there was a read."""
+        """Record the shared-memory reads of this cycle, with data from `read` if given; return whether any occurred."""
         reads = bool(int(self._read.value))
         self._answers = [read(int(address.value)) for address in self._addresses] if read and reads else None
         return reads and read is not None
 
     def drive(self) -> None:
-        """Drive the data of the last cycle's reads; without a read, drive random data on one data port."""
+        """Drive the data of the previous cycle's reads; without a read, drive random data on one of the data ports."""
         if self._answers:
             for data, answer in zip(self._data, self._answers, strict=True):
                 data.value = answer
@@ -38,7 +38,7 @@ class SharedMemory:
 
 
 class ColumnMemory:
-    """Column memory model: read data arrive in the cycle after the read; in other cycles the data ports are random."""
+    """Tensor memory model: read data arrive in the next cycle; without a read, the data ports are random."""
 
     def __init__(self, top: Any, rng: np.random.Generator, port: str) -> None:
         self._data = [getattr(top, f"{port}__data__{lane}") for lane in range(TENSOR_LANES)]
@@ -47,13 +47,13 @@ class ColumnMemory:
         self._answer: list[int] | None = None
 
     def sample(self, memory: NDArray[np.uint32] | None) -> bool:
-        """Record the column read of a settled cycle, with data from `memory` if given; return whether it occurred."""
+        """Record the column read of this cycle, with data from `memory` if given; return whether there was a read."""
         reads = memory is not None and bool(int(self._read.value))
         self._answer = memory[:, int(self._column.value)].tolist() if memory is not None and reads else None
         return reads
 
     def drive(self) -> None:
-        """Drive the data of the last cycle's read; without a read, drive random data on one lane in eight."""
+        """Drive the data of the previous cycle's read; without a read, drive random data on one lane in eight."""
         if self._answer:
             for data, word in zip(self._data, self._answer, strict=True):
                 data.value = word

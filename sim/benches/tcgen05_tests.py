@@ -1,4 +1,4 @@
-"""cocotb tests of the tensor cores of a CTA: instructions, commits, both memories, and the other CTA of a pair."""
+"""cocotb tests of the tensor cores of a CTA: instructions, commits, shared and tensor memory, and CTA pairs."""
 
 from collections import deque
 from pathlib import Path
@@ -29,7 +29,7 @@ _LOWER_HALVES = joined_words(np.full(TENSOR_LANES * COLUMNS, 0xFFFF, np.uint32))
 
 
 class _Instructions:
-    """Driver of tasks; tracks each accepted task until its last panel is written.
+    """Driver of the test program's commands; tracks each accepted command until its last panel of D is written.
 
     `tensor` is the expected tensor memory. `due` are the expected writes of accepted tasks, in order, and `pairs` the
     panels to be multiplied together with the other CTA. `reads` and `columns` are the expected numbers of cycles with a
@@ -42,13 +42,14 @@ class _Instructions:
         self.forget()
 
     def forget(self) -> None:
-        """Restart after a reset: restore tensor memory, and continue with the first incomplete task."""
+        """Restart after a reset: restore tensor memory, and continue with the first incomplete command."""
         self.offered: CtaTask | None = None
         self._next = self._finished
         self.tensor = self._work.tensor_after(self._next)
         self.due: deque[CtaPanel] = deque()
         self.pairs: deque[CtaPanel] = deque()
-        self._taken: deque[tuple[int, int]] = deque()  # for each task: its index + 1, and its unwritten panels
+        # Index + 1 of each accepted command, and its number of unwritten panels of D.
+        self._taken: deque[tuple[int, int]] = deque()
         self._issued = self._done = 0
         self._marks: deque[int] = deque()
         self.reads = self.columns = 0
@@ -62,7 +63,7 @@ class _Instructions:
         self._top.i__valid.value = int(self.offered is not None and not reset)
 
     def take(self) -> None:
-        """Record the task that is accepted in this cycle."""
+        """Record the command that is accepted in this cycle."""
         task = self.offered
         assert task
         self.offered = None
@@ -79,13 +80,13 @@ class _Instructions:
         self.columns += task.columns
 
     def arrive(self) -> None:
-        """Record the arrival of a commit; raise a ViolationError if the commit is too early or was not requested."""
+        """Record the arrival of a commit; raise a ViolationError if it is too early or not requested."""
         if not self._marks or self._marks[0] > self._done:
             raise ViolationError("a commit arrives before all results of the committed instructions are written")
         self._marks.popleft()
 
     def write(self) -> None:
-        """Check the write to tensor memory in this cycle; raise a ViolationError if it is not the expected write."""
+        """Check this cycle's write to tensor memory; raise a ViolationError if it differs from the expected write."""
         top = self._top
         if not self.due:
             raise ViolationError("columns of D are written although no accepted task has results left to write")
@@ -113,29 +114,29 @@ class _Instructions:
 
     @property
     def in_flight(self) -> int:
-        """Number of accepted instructions whose results are not all written."""
+        """Number of accepted multiplications whose results are not all written to tensor memory."""
         return len(self._taken)
 
     @property
     def commits(self) -> int:
-        """Number of accepted commits that have not arrived."""
+        """Number of accepted commits that have not yet arrived."""
         return len(self._marks)
 
     @property
     def idle(self) -> bool:
-        """Whether all tasks are accepted, all their results are written, and all commits have arrived."""
+        """Whether all commands of the program are accepted, all results written, and all commits arrived."""
         return self.offered is None and self._next == len(self._work.tasks) and not self.due and not self._marks
 
 
 class _Accumulators:
-    """Model of the accumulator port: read data follow in the next cycle and exclude the writes of the same cycle."""
+    """Model of the accumulator memory port: read data arrive after one cycle and exclude writes of the read's cycle."""
 
     def __init__(self, top: Any, rng: np.random.Generator) -> None:
         self._top, self._rng = top, rng
         self._answer: int | None = None
 
     def sample(self, tensor: np.ndarray | None) -> bool:
-        """Record the read of a settled cycle, with data from `tensor` if given; return whether a read occurred."""
+        """Record this cycle's accumulator read, with data from `tensor` if given; return whether there was a read."""
         reads = tensor is not None and bool(int(self._top.accumulators__read.value))
         self._answer = None
         if tensor is not None and reads:
@@ -143,7 +144,7 @@ class _Accumulators:
         return reads
 
     def drive(self) -> None:
-        """Drive the data of the last cycle's read; without a read, drive random data in some cycles."""
+        """Drive the data of the previous cycle's read; without a read, drive random data in one of 16 cycles."""
         if self._answer is not None:
             self._top.accumulators__read_data.value = self._answer
         elif not self._rng.integers(16):
@@ -152,14 +153,14 @@ class _Accumulators:
 
 
 class _OtherCta:
-    """Model of the other CTA of a pair; it waits with the next panel that both CTAs multiply."""
+    """Model of the other CTA of a pair: it signals that it is ready for the next panel of B that both CTAs multiply."""
 
     def __init__(self, top: Any, rng: np.random.Generator) -> None:
         self._top, self._rng = top, rng
         self.waits = False
 
     def drive(self, pairs: deque[CtaPanel], may: bool) -> None:
-        """Drive the signals of the other CTA. Once the other CTA waits, it waits until both CTAs have multiplied."""
+        """Drive the signals of the other CTA; once it is ready, it stays ready until both CTAs have multiplied."""
         before, self.waits = self.waits, bool(pairs) and (self.waits or may)
         self._top.other_waits.value = int(self.waits)
         if self.waits and not before and pairs[0].other is not None:
@@ -168,7 +169,7 @@ class _OtherCta:
             self._top.other_panel.value = int.from_bytes(self._rng.bytes(_PANEL_BITS // 8), "little")
 
     def follow(self, pairs: deque[CtaPanel], waits: bool) -> None:
-        """Advance to the next panel if both CTAs are ready to multiply."""
+        """Advance the other CTA to the next panel of B if both CTAs are ready to multiply."""
         if waits and not pairs:
             raise ViolationError(
                 "the hardware waits for the other CTA although no instruction of the pair is in flight"
@@ -181,14 +182,14 @@ class _OtherCta:
 @cocotb.test()
 @cocotb.parametrize(resets=[False, True])
 async def every_panel_once(top: HierarchyObject, resets: bool) -> None:
-    """Run random tasks with gaps, a slow other CTA and resets; check that each panel is written once."""
+    """Run random commands with gaps, a slow other CTA and resets; check that each panel of D is written once."""
     rng, config = np.random.default_rng([cocotb.RANDOM_SEED, resets]), SETTINGS.config
     pace = config.warp_blocks
     work = CtaWork.read(Path(SETTINGS.jobs))
     instructions, coverage = _Instructions(top, work), CommandCoverage(config.name, CTA)
     shared, operands = SharedMemory(top, rng), ColumnMemory(top, rng, "tensor")
     accumulators, other = _Accumulators(top, rng), _OtherCta(top, rng)
-    # Resets between instructions are rarer than resets among the panels of one instruction.
+    # Resets that fall between instructions are rarer than resets within an instruction.
     of_tasks, of_other = iter(Pattern(rng, pace=2 * pace, resets=resets)), iter(Pattern(rng, pace=pace))
     reads = columns = silent = 0
     start_clock(top)

@@ -1,4 +1,4 @@
-"""Jobs and commands for the bench of a warpgroup in hardware.
+"""Jobs (multiplications with memory contents and expected results) and commands for the bench of a warpgroup.
 
 A job is an instruction, its shared memory, and panels with their expected results. Commands are multiplications with
 fences, commits and waits in between. Both are independent of any simulator. :mod:`sptc.verify.bench_jobs` makes jobs
@@ -21,7 +21,7 @@ from .items import Item, json_line, parsed_line
 __all__ = ["Command", "Job", "commands", "read_jobs", "write_jobs"]
 
 _UNITS = 1 << ADDRESS_BITS
-#: Largest number of groups that a wait command can leave pending.
+#: Largest number of commit groups that a wait command can leave pending.
 _MOST_PENDING = 7
 
 
@@ -29,20 +29,20 @@ _MOST_PENDING = 7
 class Job:
     """One instruction."""
 
-    instruction: int  #: Bits of the instruction's payload
-    memory: list[int]  #: Contents of the used part of shared memory, in units of 16 bytes
-    base: int  #: Index of the first unit of the used part, which wraps around the 2**14 units of the memory
-    reads: int  #: Number of cycles in which the instruction reads shared memory, eight units per cycle
-    panels: list[Item]  #: Accumulators of eight columns each, with their expected results
+    instruction: int  #: Payload of the instruction in the warpgroup's command stream, as an integer
+    memory: list[int]  #: Contents of the used part of shared memory, one integer per 16 bytes
+    base: int  #: Start of the used part as an index of 16-byte units, with wrap-around after 2**14 units
+    reads: int  #: Number of cycles in which the instruction reads shared memory, 8 x 16 bytes per cycle
+    panels: list[Item]  #: Accumulators with expected results, one item per panel of eight columns of D
 
     def read(self, unit: int) -> int:
-        """Return a unit of shared memory; a unit outside the used part is all ones, which is NaN in float formats."""
+        """Return 16 bytes of shared memory as an integer; unused addresses return all ones (NaN in float formats)."""
         place = (unit - self.base) % _UNITS
         return self.memory[place] if place < len(self.memory) else (1 << 8 * UNIT_BYTES) - 1
 
 
 def write_jobs(path: Path, jobs: Iterable[Job]) -> int:
-    """Write the jobs of a bench to a file, one job per line; return the total number of their panels."""
+    """Write jobs to a file, one job per line; return the total number of accumulator panels of all jobs."""
     panels = 0
     with path.open("w", encoding="utf-8") as file:
         for job in jobs:
@@ -52,7 +52,7 @@ def write_jobs(path: Path, jobs: Iterable[Job]) -> int:
 
 
 def read_jobs(path: Path) -> Iterator[Job]:
-    """Yield the jobs in a file that :func:`write_jobs` wrote."""
+    """Yield the jobs that :func:`write_jobs` wrote to a file."""
     with path.open(encoding="utf-8") as file:
         for fields in map(parsed_line, file):
             yield Job(**fields | {"panels": [Item(**panel) for panel in fields["panels"]]})
@@ -60,16 +60,16 @@ def read_jobs(path: Path) -> Iterator[Job]:
 
 @dataclass(frozen=True)
 class Command:
-    """A command of the warpgroup's instruction stream."""
+    """Command in the command stream of a warpgroup: multiplication, fence, commit or wait."""
 
     operation: Operation
-    payload: int  #: Bits of the command's payload
-    job: Job | None = None  #: Job of a multiplication; None for other commands
-    pending: int = 0  #: Number of groups that a wait may leave pending
+    payload: int  #: Payload of the command in the warpgroup's command stream, as an integer
+    job: Job | None = None  #: Job (operands and expected results) of a multiplication; None for other commands
+    pending: int = 0  #: Number of commit groups that a wait command may leave pending
 
 
 def commands(jobs: Iterator[Job], rng: np.random.Generator) -> Iterator[Command]:
-    """Yield multiplications with fences, commits and waits in between; the last command waits for all groups."""
+    """Yield multiplications with random fences, commits and waits; the last command waits for all commit groups."""
 
     def other(operation: Operation, pending: int = 0) -> Command:
         payload = payload_bits(warpgroup_layout(), {"operation": operation, "pending": pending})

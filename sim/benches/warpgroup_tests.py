@@ -29,7 +29,7 @@ _HALF_BITS = ADDRESS_BITS - 1
 
 
 class _Instructions:
-    """Driver of commands and of the accumulators of accepted multiplications; tracks groups until they complete.
+    """Driver of a warpgroup's commands and accumulators; tracks commit groups until they complete.
 
     `offered` and `panel` are at the streams of instructions and accumulators; `reads` is the expected number of memory
     reads of the accepted instructions.
@@ -43,17 +43,17 @@ class _Instructions:
         self.forget()
 
     def forget(self) -> None:
-        """Discard the state that a reset clears; the offered command stays offered."""
+        """Discard the driver's state that a reset of the hardware clears; the offered command stays offered."""
         self.panel: Item | None = None
         self._panels: deque[Item] = deque()
-        self._left: deque[int] = deque()  # for each instruction, panels whose accumulators are not accepted
-        self._expected: deque[int] = deque()  # for each instruction, panels whose results are not delivered
+        self._left: deque[int] = deque()  # per instruction, panels whose accumulators are not accepted
+        self._expected: deque[int] = deque()  # per instruction, panels whose results are not delivered
         self._issued = self._done = 0
         self._marks: deque[int] = deque()
         self._halves: dict[int, Job] = {}
 
     def drive(self, offer: bool, offer_panel: bool, reset: bool) -> None:
-        """Drive the command and accumulator inputs for the next cycle."""
+        """Drive the command and accumulator inputs of the warpgroup for the next cycle."""
         top = self._top
         if self.offered is None and offer and not reset and not self.finished:
             self.offered = next(self._commands, None)
@@ -67,7 +67,7 @@ class _Instructions:
         top.c__valid.value = int(self.panel is not None and not reset)
 
     def update(self, cycle: Cycle, results: Cycle) -> None:
-        """Record a cycle without reset; raise a ViolationError if a wait was accepted too early."""
+        """Record the transfers of a cycle without reset; raise a ViolationError if a wait was accepted too early."""
         if results.accepts:
             self.panel = None
             self._left[0] -= 1
@@ -104,27 +104,27 @@ class _Instructions:
 
     @property
     def in_flight(self) -> int:
-        """Number of accepted instructions whose accumulators are not all accepted."""
+        """Number of accepted multiplications whose accumulators are not all accepted."""
         return len(self._left)
 
     @property
     def pending(self) -> int:
-        """Number of committed groups whose results are not all delivered."""
+        """Number of commit groups whose results are not all delivered."""
         return len(self._marks)
 
     @property
     def idle(self) -> bool:
-        """Whether all commands and accumulators have been accepted."""
+        """Whether all commands and accumulators of the test have been accepted."""
         return self.finished and self.offered is None and self.panel is None and not self._panels
 
     def read(self, unit: int) -> int:
-        """Return a unit of shared memory from the job that uses its half of the memory; all ones without a job."""
+        """Return 16 bytes of shared memory from the job that uses the addressed half; all ones without such a job."""
         job = self._halves.get(unit >> _HALF_BITS)
         return job.read(unit) if job else (1 << 128) - 1
 
 
 class _Beside:
-    """Driver of ``mma`` instructions on the four arrays of a warpgroup, with a checker for each array."""
+    """Driver of ``mma`` instructions on the four tensor cores of a warpgroup, with a checker for each tensor core."""
 
     def __init__(self, top: Any, items: Iterator[Item], rng: np.random.Generator, longest_wait: int) -> None:
         self._top, self._items, self._rng = top, items, rng
@@ -135,7 +135,7 @@ class _Beside:
         self.core = 0
 
     def drive(self, offer: bool, take: bool, reset: bool) -> None:
-        """Drive the ``mma`` inputs for the next cycle."""
+        """Drive the ``mma`` inputs of the warpgroup for the next cycle."""
         if self.offered is None and offer and not reset:
             self.offered, self.core = next(self._items), int(self._rng.integers(WARPS))
             self._top.mma__payload.value = self.offered.payload | self.core << mma_layout()["core"].offset
@@ -144,7 +144,7 @@ class _Beside:
             ready.value = int(take and not reset)
 
     def observe(self) -> Cycle:
-        """Check a settled cycle; return the handshakes of the array to which an ``mma`` is offered."""
+        """Check the ``mma`` results of a cycle; return the handshakes of the tensor core with the offered ``mma``."""
         cycles = [monitor.sample() for monitor in self._monitors]
         offered = cycles[self.core]
         if offered.i_valid and offered.i_ready != bool(int(self._top.mma_room.value) >> self.core & 1):
@@ -158,22 +158,23 @@ class _Beside:
 
     @property
     def under_way(self) -> int:
-        """Number of ``mma`` instructions whose results have not been transferred."""
+        """Number of accepted ``mma`` instructions whose results have not been transferred."""
         return sum(board.under_way for board in self.boards)
 
     @property
     def incomplete(self) -> bool:
-        """Whether any array has not yet delivered a result; resets and panels can delay the first result for long."""
+        """Whether some tensor core has not delivered any ``mma`` result, which resets and panels can delay for long."""
         return not all(board.delivered for board in self.boards)
 
 
 @cocotb.test()
 @cocotb.parametrize(resets=[False, True])
 async def every_result_once(top: HierarchyObject, resets: bool) -> None:
-    """Run random jobs with gaps, stalls and resets; without resets, every panel must deliver a result."""
+    """Run random jobs with gaps, stalls and resets; without resets, every accumulator panel must deliver a result."""
     rng, config = np.random.default_rng([cocotb.RANDOM_SEED, resets]), SETTINGS.config
     pace = 2 * config.warp_blocks
-    # A panel waits for its accumulators and results, and an mma waits for panels, so long waits are legal.
+    # Long waits are legal here: a panel waits for its accumulators and for the receiver of results, and an mma waits
+    # for panels.
     longest_wait = 100 * pace
     scoreboard = Scoreboard(longest_wait)
     instructions = _Instructions(top, commands(read_jobs(Path(SETTINGS.jobs)), rng))
@@ -183,7 +184,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
         iter(Pattern(rng, pace=pace, resets=resets and not number)) for number in range(3)
     )
     reads = waited = 0
-    # An mma behind a result that is not accepted keeps its array busy, so no mma is offered for two thirds of the time.
+    # An mma whose result is not accepted keeps its tensor core busy, so no mma is offered for two thirds of the time.
     quiet, late = _phases(rng, 2 / 3, 16 * pace), _phases(rng, 0.2, 4 * pace)
     react = rare_meetings(rng, resets=resets)
     results: Cycle | None = None
@@ -198,7 +199,7 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
             offer, take, reset = meeting
             offer_panel = offer
         elif next(late):
-            # Offer accumulators while a result waits; random patterns hardly ever do so.
+            # Offer accumulators while a result waits, which random patterns hardly ever do.
             waits = results is not None and results.o_valid and not results.o_ready
             offer_panel, take = waits or not scoreboard.under_way, take and not waits
         draining = instructions.idle
@@ -236,6 +237,6 @@ async def every_result_once(top: HierarchyObject, resets: bool) -> None:
 
 
 def _phases(rng: np.random.Generator, share: float, cycles: int) -> Iterator[bool]:
-    """Yield whether a random phase is active in each cycle; phases last `cycles` cycles on average."""
+    """Yield for each cycle whether a random phase is active; a phase lasts `cycles` cycles on average."""
     while True:
         yield from [bool(rng.random() < share)] * int(rng.integers(1, 2 * cycles))

@@ -1,1 +1,1 @@
-"""Functional coverage: counts which reachable bins of the covergroups a regression has hit."""
+"""Functional coverage: counts which of the reachable bins of all covergroups a regression has hit."""

@@ -1,4 +1,4 @@
-"""Reader of Verilator's line and toggle coverage (``coverage.dat``): merging and summary."""
+"""Reader of Verilator's line and toggle coverage (``coverage.dat``): merges files and summarises the hits."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from ...infra.reading import opened, read_text
 __all__ = ["CodeCoverage"]
 
 _MAGIC = "# SystemC::Coverage-3"
-#: Kinds of coverage points by their Verilator names, with a description of what a hit counts.
+#: Kinds of code coverage points, by their names in Verilator, with a description of each kind.
 _KINDS = {
     "line": "blocks of statements that ran",
     "branch": "branches that were taken",
@@ -22,13 +22,13 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class CodeCoverage:
-    """Hits of every line, branch and toggle point of one or more designs, by kind and name of the point."""
+    """Hit counts of every line, branch and toggle point of one or more designs, by kind and name of the point."""
 
     hits: Mapping[tuple[str, str], int]
 
     @classmethod
     def read(cls, path: Path) -> "CodeCoverage":
-        """Read a ``coverage.dat``; raise a FileError if it cannot be read or has another format."""
+        """Read a ``coverage.dat`` file; raise a FileError if it cannot be read or has another format."""
         lines = read_text(path, "is no coverage file (not text)").splitlines()
         if not lines or lines[0] != _MAGIC:
             raise FileError(f"{path} is no coverage file of Verilator")
@@ -44,7 +44,7 @@ class CodeCoverage:
 
     @staticmethod
     def is_one(path: Path) -> bool:
-        """Return whether a file starts with the header line of a ``coverage.dat``."""
+        """Return whether a file starts with the header line of Verilator's ``coverage.dat`` format."""
         try:
             with opened(path) as file:
                 return file.read(len(_MAGIC)) == _MAGIC.encode()
@@ -52,12 +52,12 @@ class CodeCoverage:
             return False
 
     def merge(self, other: "CodeCoverage") -> "CodeCoverage":
-        """Return the sum of the hits of two coverage results."""
+        """Return the code coverage with the hit counts of two results added."""
         points = {**self.hits, **other.hits}
         return CodeCoverage({point: self.hits.get(point, 0) + other.hits.get(point, 0) for point in points})
 
     def report(self, limit: int = 10) -> dict[str, Any]:
-        """Return JSON data: counts for each kind of coverage point, and the first points without a hit."""
+        """Return code coverage as JSON data: counts for each kind of point, and the first points without a hit."""
         report = {}
         for kind, meaning in _KINDS.items():
             points = {name: count for (point_kind, name), count in self.hits.items() if point_kind == kind}
@@ -74,7 +74,7 @@ class CodeCoverage:
         return report
 
     def table(self, limit: int = 10) -> str:
-        """Return the coverage report as text."""
+        """Return the code coverage report as text."""
         lines = []
         for kind, counts in self.report(limit).items():
             lines.append(

@@ -1,4 +1,4 @@
-"""Definitions of covergroups, and the sampler that counts values in their bins."""
+"""Definitions of covergroups, and a sampler that assigns sampled values to bins."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,30 +14,30 @@ __all__ = ["Bin", "Covergroup", "Need", "Sampler", "bins_axis", "illegal_bins"]
 
 @dataclass(frozen=True, eq=False)
 class Need:
-    """Condition on the operations of a datapath; bins that depend on it are illegal if no operation satisfies it."""
+    """Requirement on a datapath's operations: a bin with this requirement is illegal if no operation meets it."""
 
-    reason: str  #: Reason why the bins are illegal, in one sentence
-    possible: Callable[[Any], bool]  #: Function that returns whether an operation satisfies the condition
+    reason: str  #: Reason why bins are illegal without such an operation, in one sentence
+    possible: Callable[[Any], bool]  #: Function that returns whether an operation meets the requirement
 
 
 @dataclass(frozen=True, eq=False)
 class Bin:
-    """A bin with its own condition, on an axis whose bins may overlap."""
+    """Bin with a hit condition of its own, for axes on which one value can hit several bins."""
 
     label: str
-    hit: Callable[[Any], NDArray[np.bool_]]  #: Function that returns the mask of values that hit the bin
-    needs: tuple[Need, ...] = ()  #: Conditions that the operation must satisfy, or else the bin is illegal
+    hit: Callable[[Any], NDArray[np.bool_]]  #: Function from sampled values to the mask of values that hit the bin
+    needs: tuple[Need, ...] = ()  #: Requirements on the operation; the bin is illegal if one is not met
 
 
 def bins_axis(name: str, bins: Sequence[Bin]) -> Axis:
-    """Return the coverage axis with a list of bins, one label for each bin."""
+    """Return a covergroup axis with one label for each bin of a list."""
     return Axis(name, tuple(each.label for each in bins))
 
 
 def illegal_bins(
     rows: Sequence[Sequence[Any]], bins: Sequence[Bin], needs: Sequence[Need] = ()
 ) -> list[tuple[str, ArrayLike]]:
-    """Return reasons and masks of the illegal bins in a cross product of operations and bins.
+    """Return the illegal bins of the cross product operations x bins, as pairs of a reason and a mask.
 
     A need is met in a row if one of its operations meets it. Reasons have the order of `needs`, by default that of the
     bins.
@@ -52,31 +52,31 @@ def illegal_bins(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Covergroup:
-    """Definition of a covergroup: axes, bins, and the function that samples values."""
+    """Definition of a covergroup: its axes and bins, and the function that maps sampled values to bins."""
 
-    name: str  #: Name of the covergroup, unique within a configuration
-    meaning: str  #: Condition under which a bin is hit, in one or two sentences
-    axes: tuple[Axis, ...]  #: Axes of the covergroup; the bins are their cross product
-    #: Function that returns the index along each axis for sampled values. Indices broadcast; every element is one hit.
+    name: str  #: Name of the covergroup, unique within a datapath configuration
+    meaning: str  #: Condition under which a bin of the covergroup is hit, in one or two sentences
+    axes: tuple[Axis, ...]  #: Axes of the covergroup, whose cross product forms the bins
+    #: Function from sampled values to the bin index along each axis. Index arrays broadcast; each element is one hit.
     sample: Callable[[Any], tuple[ArrayLike, ...]]
-    iff: Callable[[Any], bool] = lambda values: True  #: Guard: whether values count in the covergroup at all
-    #: Function that returns the mask of sampled elements that count; the mask broadcasts with the indices.
+    iff: Callable[[Any], bool] = lambda values: True  #: Guard: whether sampled values count in this covergroup
+    #: Function from sampled values to the mask of elements that count; the mask broadcasts with the bin indices.
     where: Callable[[Any], ArrayLike] | None = None
-    #: Bins of the last axis if its bins may overlap; `sample` then returns the indices along the other axes.
+    #: Bins of the last axis, if one value can hit several of them; `sample` then returns no index along the last axis.
     bins: Sequence[Bin] = ()
-    #: Reasons and masks of the bins that cannot be hit. Masks broadcast over the axes; the first reason of a bin
-    #: applies. A hit of an illegal bin is reported as a contradiction.
+    #: Illegal bins, as pairs of a reason and a mask that broadcasts over the axes. If several reasons apply to a bin,
+    #: the first counts. A hit of an illegal bin is reported as a contradiction.
     illegal: Sequence[tuple[str, ArrayLike]] = ()
 
     def empty(self, configuration: str) -> "Group":
-        """Return a new group with the bins of this covergroup and no hits."""
+        """Return a new group that has the bins of this covergroup and no hits."""
         group = Group(configuration, self.name, self.meaning, self.axes)
         for reason, mask in self.illegal:
             group.declare_unreachable(mask, reason)
         return group
 
     def count(self, group: "Group", values: Any) -> None:
-        """Count sampled values in the bins of `group` if the covergroup's guard holds."""
+        """Count sampled values in the bins of `group`, if the guard of the covergroup holds."""
         if not self.iff(values):
             return
         indices = self.sample(values)
@@ -89,13 +89,13 @@ class Covergroup:
 
 
 class Sampler:
-    """Counts sampled values in the covergroups of one configuration; `coverage` contains the hits so far."""
+    """Sampler of the covergroups of one configuration; `coverage` contains the hits so far."""
 
     def __init__(self, configuration: str, covergroups: Iterable[Covergroup]) -> None:
         self._groups = [(covergroup, covergroup.empty(configuration)) for covergroup in covergroups]
         self.coverage = Coverage(group for _, group in self._groups)
 
     def sample(self, values: Any) -> None:
-        """Count values in every covergroup whose guard holds."""
+        """Count sampled values in every covergroup whose guard holds."""
         for covergroup, group in self._groups:
             covergroup.count(group, values)

@@ -1,4 +1,4 @@
-"""Covergroups of float steps: special cases, rounding, and alignment."""
+"""Covergroups of float steps: special values, rounding, and alignment."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -51,7 +51,7 @@ _TINY_SUM = Need(
 def _bin_maker(
     values: Callable[[FloatValues], Any], guard: Callable[[FloatValues], Any] = lambda s: True
 ) -> Callable[..., Bin]:
-    """Return a function that creates bins which are hit only if a guard holds; conditions are functions of `values`."""
+    """Return a constructor of bins that are hit only if `guard` holds; conditions of bins are functions of `values`."""
 
     def make(label: str, case: Callable[[Any], Any], *needs: Need) -> Bin:
         return Bin(label, lambda s: case(values(s)) & guard(s), needs)
@@ -59,11 +59,11 @@ def _bin_maker(
     return make
 
 
-#: Bin constructors: for the only cause of a NaN result (a second cause would mask it), and for a cause of Inf in steps
-#: without NaN.
+#: Constructors of bins for special results: `_alone` for the only cause of a NaN result (a second cause would mask it),
+#: `_infinite` for a cause of an Inf result in steps without NaN.
 _alone = _bin_maker(lambda s: s.specials, lambda s: s.specials.alone)
 _infinite = _bin_maker(lambda s: s.specials, lambda s: s.specials.no_nan)
-#: Bin constructors: for steps whose result is the rounded sum, and for such steps with a zero result.
+#: Constructors of bins for steps without special values: `_ordinary` for any rounded result, `_zero` for a zero result.
 _ordinary = _bin_maker(lambda s: s, lambda s: s.ordinary)
 _zero = _bin_maker(lambda s: s, lambda s: s.ordinary & (s.trace.result == 0))
 _rounding_bin = _bin_maker(lambda s: s.rounding)
@@ -118,12 +118,12 @@ _CASES = (
     _zero("zero: positive sum rounded", lambda s: s.trace.total > 0, _TINY_SUM),
     _zero("zero: negative sum rounded", lambda s: s.trace.total < 0, _TINY_SUM),
 )
-#: Labels of the bins for special cases of float steps.
+#: Labels of the coverage bins for special cases of float steps.
 CASES = tuple(case.label for case in _CASES)
 
 
 def _special_cases(by_result: Mapping[str, Operations]) -> Covergroup:
-    """Return the covergroup of special cases: result format x special case.
+    """Return the covergroup of special cases (such as NaN or Inf operands): result format x special case.
 
     A stored zero is a number like any other: its product with Inf is NaN. Products are not normalised: a product of 2
     or more, or (of a subnormal) below 1, counts where it sets E, because there normalisation would change the result.
@@ -177,7 +177,7 @@ _NEAREST = (
 
 
 def _rounding(result: str, operations: Operations) -> Covergroup:
-    """Return the covergroup of rounding: sign x rounding event, for nonzero exact sums of truncated terms.
+    """Return the covergroup of rounding: sign of the sum x rounding event, for nonzero sums of the aligned terms.
 
     Truncation to zero gives +0 for either sign. The overflow of truncating formats starts at 2**128, that of f16 at
     65520, half a unit above the largest finite number.
@@ -198,7 +198,7 @@ def _rounding(result: str, operations: Operations) -> Covergroup:
 
 
 def alignment(mode: str, operations: Operations) -> Covergroup:
-    """Return the covergroup of alignment in one mode: position of the term x distance ``e_max - x`` of its exponent.
+    """Return the covergroup of alignment in one mode: position of the term x distance of its exponent from the largest.
 
     A term is a product or a group of 16 products; the last position is the accumulator. Distances run from 0 to the
     last one that keeps a bit of the largest significand; ``beyond`` are all others, where truncation leaves nothing.
@@ -240,7 +240,7 @@ def alignment(mode: str, operations: Operations) -> Covergroup:
 
 @lru_cache(maxsize=1024)
 def _distances(exponents: range, others: tuple[int, ...], zero_exponent: int, last: int) -> NDArray[np.bool_]:
-    """Return a mask of the distances from e_max that a term can have; the last element stands for all beyond `last`.
+    """Return a mask of possible alignment shift distances of a term; the last bin is for all distances above `last`.
 
     `exponents` are those of the term and `others` those of the other terms; e_max is at least `zero_exponent`.
     """
@@ -273,7 +273,7 @@ _E_MAX_SOURCES = (
 
 
 def _largest_exponent(operations: Operations) -> Covergroup:
-    """Return the covergroup of e_max: alignment mode and result format x source of e_max."""
+    """Return the covergroup of the largest exponent: alignment mode and result format x terms with this exponent."""
     modes = [*dict.fromkeys((operation.mode, operation.result) for operation in operations)]
     rows = [[o for o in operations if (o.mode, o.result) == mode] for mode in modes]
     return Covergroup(
@@ -292,7 +292,7 @@ def _largest_exponent(operations: Operations) -> Covergroup:
 
 
 def float_groups(operations: Operations) -> Iterator[Covergroup]:
-    """Yield the covergroups of float operations that the formats of a datapath need."""
+    """Yield all covergroups of the float operations of a datapath."""
     by_mode, by_result = (
         {key: [o for o in operations if getattr(o, field) == key] for key in dict.fromkeys(values)}
         for field, values in (("mode", [o.mode for o in operations]), ("result", [o.result for o in operations]))

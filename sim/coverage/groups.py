@@ -1,4 +1,4 @@
-"""Covergroup bins and their hits: merging, coverage files, and reports of missing bins and contradictions."""
+"""Covergroup bins and their hit counts: merging, coverage files, and reports of missed or contradicted bins."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,14 +16,14 @@ from ...infra.reading import parse_json, read_text
 
 __all__ = ["VERSION", "Axis", "Coverage", "Group"]
 
-#: Version of the coverage file format; files of other versions are refused.
+#: Version of the coverage file format; a file of another version is rejected.
 VERSION = 1
 _KIND = "sptc coverage"
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A coverpoint: a named property with one bin for each of its values."""
+    """Axis of a covergroup: a named property with one bin for each of its values."""
 
     name: str
     labels: tuple[str, ...]
@@ -31,16 +31,16 @@ class Axis:
 
 @dataclass(eq=False)
 class Group:
-    """Bins over the cross product of several axes, with their hits; a bin is one value of each axis."""
+    """Hit counts of the bins of one covergroup; a bin is a combination of one value on each axis."""
 
-    configuration: str  #: Name of the datapath configuration
-    name: str  #: Name of the group, unique within a configuration
-    meaning: str  #: Condition under which a bin is hit, in one or two sentences
+    configuration: str  #: Name of the datapath configuration to which the covergroup belongs
+    name: str  #: Name of the covergroup, unique within a datapath configuration
+    meaning: str  #: Condition under which a bin of the covergroup is hit, in one or two sentences
     axes: tuple[Axis, ...]
-    #: Hit count of each bin, with one dimension for each axis.
+    #: Hit count of each bin, as an array with one dimension per axis of the covergroup.
     hits: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    reasons: list[str] = field(default_factory=list)  #: Reasons why bins are unreachable, one sentence each
-    #: For each bin, 0 if it is reachable, else 1 + the index of the reason in `reasons`.
+    reasons: list[str] = field(default_factory=list)  #: Reasons why bins are declared unreachable, one sentence each
+    #: For each bin, 0 if it is reachable, otherwise 1 + the index into `reasons`.
     reason: NDArray[np.int16] = field(default_factory=lambda: np.zeros(0, np.int16))
 
     def __post_init__(self) -> None:
@@ -51,46 +51,46 @@ class Group:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Configuration and name of the group; merging adds the hits of groups with equal keys."""
+        """Configuration and name of the covergroup; merging adds the hits of covergroups that have the same key."""
         return self.configuration, self.name
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Number of bins along each axis."""
+        """Number of bins along each axis of the covergroup."""
         return tuple(len(axis.labels) for axis in self.axes)
 
     @property
     def unreachable(self) -> NDArray[np.bool_]:
-        """Mask of the bins that are declared unreachable."""
+        """Mask of the covergroup's bins that are declared unreachable."""
         return self.reason > 0
 
     @property
     def bins(self) -> int:
-        """Number of bins, including unreachable ones."""
+        """Number of bins of the covergroup, including bins that are declared unreachable."""
         return self.hits.size
 
     @property
     def reachable(self) -> int:
-        """Number of bins that are not declared unreachable."""
+        """Number of bins of the covergroup that are not declared unreachable."""
         return int(np.count_nonzero(~self.unreachable))
 
     @property
     def reached(self) -> int:
-        """Number of reachable bins with at least one hit."""
+        """Number of reachable bins that have at least one hit."""
         return int(np.count_nonzero(~self.unreachable & (self.hits > 0)))
 
     @property
     def percentage(self) -> float:
-        """Percentage of the reachable bins that have a hit; exactly 100 only if no reachable bin is missing."""
+        """Percentage of reachable bins that have a hit; the value is 100 only if all reachable bins have hits."""
         return 100.0 * self.reached / self.reachable if self.reachable else 100.0
 
     @property
     def contradictions(self) -> int:
-        """Number of bins that are declared unreachable but were hit."""
+        """Number of bins that have a hit although they are declared unreachable."""
         return int(np.count_nonzero(self.unreachable & (self.hits > 0)))
 
     def declare_unreachable(self, where: ArrayLike, reason: str) -> None:
-        """Declare the bins of a mask unreachable; the mask broadcasts over the axes, and earlier reasons stay."""
+        """Declare the covergroup's bins in a mask unreachable; a bin that is already unreachable keeps its reason."""
         mask = np.broadcast_to(np.asarray(where, np.bool_), self.shape) & ~self.unreachable
         if mask.any():
             if reason not in self.reasons:
@@ -98,7 +98,7 @@ class Group:
             self.reason[mask] = self.reasons.index(reason) + 1
 
     def count(self, *indices: ArrayLike, where: NDArray[np.bool_] | None = None) -> None:
-        """Count one hit for each element of the broadcast indices along the axes, restricted to the mask `where`."""
+        """Add one hit for each element of the broadcast bin indices, restricted to the mask `where`."""
         arrays = [np.asarray(index, np.intp) for index in indices]
         if where is not None:
             shape = np.broadcast_shapes(where.shape, *(array.shape for array in arrays))
@@ -111,30 +111,30 @@ class Group:
         self.hits += np.bincount(flat.ravel(), minlength=self.bins).reshape(self.shape)
 
     def names(self, where: NDArray[np.bool_], limit: int | None = None) -> list[str]:
-        """Return the names of the bins in a mask, at most `limit` names."""
+        """Return the names of the bins in a mask, up to a number of `limit` names."""
         bins = (np.unravel_index(number, self.shape) for number in np.flatnonzero(where)[:limit])
         return [", ".join(axis.labels[i] for axis, i in zip(self.axes, index, strict=True)) for index in bins]
 
     def missing(self, limit: int | None = None) -> list[str]:
-        """Return the names of reachable bins without a hit, at most `limit` names."""
+        """Return up to `limit` names of reachable bins without a hit."""
         return self.names(~self.unreachable & (self.hits == 0), limit)
 
     def contradicted(self, limit: int | None = None) -> list[str]:
-        """Return the names of bins that are declared unreachable but were hit, at most `limit` names."""
+        """Return up to `limit` names of bins that have a hit although they are declared unreachable."""
         return self.names(self.unreachable & (self.hits > 0), limit)
 
     def same_bins(self, other: "Group") -> bool:
-        """Return whether another group has the same bins and the same unreachable bins for the same reasons."""
+        """Return whether another covergroup has the same bins, unreachable bins, and reasons for unreachability."""
         same_labels = self.axes == other.axes and self.reasons == other.reasons
         return same_labels and bool(np.array_equal(self.reason, other.reason))
 
     def copy(self) -> "Group":
-        """Return a copy of the group that shares no arrays with it."""
+        """Return a copy of the covergroup that shares no arrays with the original."""
         return replace(self, hits=self.hits.copy(), reasons=[*self.reasons], reason=self.reason.copy())
 
 
 class Coverage:
-    """Functional coverage: groups of bins of any number of configurations, sorted by configuration and name."""
+    """Functional coverage of one or more datapath configurations: covergroups sorted by configuration and name."""
 
     def __init__(self, groups: Iterable[Group] = ()) -> None:
         self._groups: dict[tuple[str, str], Group] = {}
@@ -150,11 +150,11 @@ class Coverage:
 
     @property
     def complete(self) -> bool:
-        """Whether every reachable bin was hit and no unreachable bin was hit."""
+        """Whether all reachable bins, and no bins declared unreachable, have hits."""
         return all(group.reached == group.reachable and not group.contradictions for group in self)
 
     def merge(self, other: "Coverage") -> "Coverage":
-        """Return the sum of the hits of two coverage objects; merging is commutative and associative.
+        """Return the coverage with the hit counts of two coverage objects added; the order of merging does not matter.
 
         A FileError says that two groups with the same key have different bins.
         """
@@ -172,7 +172,7 @@ class Coverage:
         return Coverage(merged[key] for key in sorted(merged))
 
     def report(self, limit: int = 10) -> dict[str, Any]:
-        """Return JSON data: counts, and names of up to `limit` missing and contradicted bins of each group."""
+        """Return JSON data: counts, and up to `limit` names of missing and of contradicted bins per covergroup."""
         return {
             "groups": [_summary(group, limit) for group in self],
             "bins": sum(group.bins for group in self),
@@ -183,13 +183,13 @@ class Coverage:
         }
 
     def table(self, limit: int = 10) -> str:
-        """Return the coverage report as text: counts of each group, unreachable bins with reasons, missing bins."""
+        """Return the coverage report as text: counts per covergroup, unreachable bins with reasons, missing bins."""
         report = self.report(limit)
         groups = [(f"{group['configuration']}: {group['name']}", group) for group in report["groups"]]
         width = max([len(name) for name, _ in groups] + [len("group")])
         lines = [f"{'group':{width}}  {'bins':>7} {'reachable':>9} {'reached':>7}  {'%':>6}"]
         for name, row in [*groups, ("total", report)]:
-            # The percentage is rounded down to one decimal, so that 100.0 means that every bin was hit.
+            # The percentage is rounded down to one decimal, so that 100.0 means that every reachable bin has a hit.
             thousandths = 1000 * row["reached"] // row["reachable"] if row["reachable"] else 1000
             share = f"{thousandths // 10}.{thousandths % 10}"
             lines.append(f"{name:{width}}  {row['bins']:>7} {row['reachable']:>9} {row['reached']:>7}  {share:>6}")
@@ -204,7 +204,7 @@ class Coverage:
         return "\n".join(map(one_line, lines))
 
     def to_json(self, limit: int = 10) -> str:
-        """Return the text of a coverage file; each line of `hits` lists the bins along the last axis."""
+        """Return the text of a coverage file, in which each line of `hits` contains the bins along the last axis."""
         records = []
         for group in self:
             lines = [f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in _head(group, limit).items()]
@@ -216,7 +216,7 @@ class Coverage:
 
     @classmethod
     def from_json(cls, text: str, source: str = "the text") -> "Coverage":
-        """Read the text of a coverage file; a FileError names the `source` of a text that has another format."""
+        """Parse the text of a coverage file; raise a FileError that names `source` if the text has another format."""
         content = parse_json(text, source, "is no coverage file (not JSON)")
         if not isinstance(content, dict) or content.get("kind") != _KIND:
             raise FileError(f"{source} is no coverage file (JSON without the kind {_KIND!r})")
@@ -233,7 +233,7 @@ class Coverage:
         return cls(groups)
 
     def write(self, path: Path) -> None:
-        """Write a coverage file atomically: a reader of `path` sees either the old or the new content."""
+        """Write a coverage file atomically: a concurrent reader gets either the old or the new content."""
         write_whole(path, self.to_json().encode())
 
     @classmethod
@@ -258,13 +258,13 @@ def _summary(group: Group, limit: int) -> dict[str, Any]:
 
 
 def _first_of(names: list[str], total: int) -> list[str]:
-    """Return the names of bins, followed by a line with the number of bins that are not named."""
+    """Return a list of bin names, followed by a line with the number of bins that the list omits."""
     more = total - len(names)
     return [*names, f"and {more} more" if names else f"{more} bins"] if more else names
 
 
 def _head(group: Group, limit: int) -> dict[str, Any]:
-    """Return all fields of a group except its hits; the field `missing` is for human readers and is not merged."""
+    """Return all fields of a covergroup except its hits; the field `missing` is for human readers and not merged."""
     return {
         "configuration": group.configuration,
         "name": group.name,
@@ -279,7 +279,7 @@ def _head(group: Group, limit: int) -> dict[str, Any]:
 
 
 def _ranges(numbers: NDArray[np.intp]) -> list[list[int]]:
-    """Return ascending numbers as ranges; each range is a list of its first and last number."""
+    """Return ascending numbers as ranges, each as a list of the first and the last number."""
     runs = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
     return [[int(run[0]), int(run[-1])] for run in runs if run.size]
 

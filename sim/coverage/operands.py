@@ -1,4 +1,4 @@
-"""Operations of a datapath with the ranges of their values, and operands decoded from step words."""
+"""Operations of a datapath with the ranges of their values, and decoding of step words into operands."""
 
 import math
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _CONTAINERS: dict[int, np.dtype] = {8: np.dtype("u1"), 16: np.dtype("<u2"), 32: 
 
 @dataclass(frozen=True)
 class Operation:
-    """Combination of formats in a step that some instruction executes on a datapath."""
+    """Combination of element, scale and result formats that some instruction uses on a datapath."""
 
     config: CoreConfig
     a: Element
@@ -42,35 +42,35 @@ class Operation:
 
     @property
     def pair(self) -> str:
-        """Names of the operand formats and of their sparsity granularity."""
+        """Name of the operand formats, including their sparsity granularity, as a label of coverage bins."""
         granularity = GRANULARITIES[{4: "4:8", 32: "1:2"}.get(self.a.container_bits, "2:4")]
         return f"{self.a} x {self.b} ({granularity.name})"
 
     @property
     def mode(self) -> str:
-        """Alignment mode: the kind of terms that are aligned, and the number of bits kept."""
+        """Alignment mode: whether products or groups of products are aligned, and the number of bits kept."""
         short = self.alignment_bits != self.config.alignment_bits
         kind = "groups" if self.grouped else "8-bit floats" if short else "floats"
         return f"{kind}, F = {self.alignment_bits}"
 
     @property
     def integer(self) -> bool:
-        """Whether the operands are integers."""
+        """Whether the operation has integer operands."""
         return self.result == "s32"
 
     @property
     def grouped(self) -> bool:
-        """Whether products are summed in groups of 16, and each group has its own block scales."""
+        """Whether products are summed in groups of 16 and each group has its own block scales, as for e2m1."""
         return self.a.packed_float
 
     @property
     def slots(self) -> int:
-        """Number of products in a step."""
+        """Number of products that a dot-product unit adds in a step."""
         return self.config.slots_of(self.a)
 
     @property
     def terms(self) -> int:
-        """Number of separately aligned terms besides the accumulator: products or groups of products."""
+        """Number of aligned terms in a step besides the accumulator; a term is a product or a group of products."""
         return self.slots // BLOCK_GROUP if self.grouped else self.slots
 
     @property
@@ -80,29 +80,29 @@ class Operation:
 
     @property
     def scale_groups(self) -> int:
-        """Number of block scales per operand in a step: one per group of products, or one for the whole step."""
+        """Number of block scales of each operand in a step: one per group of products, or one for the whole step."""
         return self.terms if self.grouped else 1
 
     @property
     def accumulator(self) -> Format:
-        """Number format of the accumulator."""
+        """Number format of the accumulator operand."""
         return FORMATS[self.result if self.result in ("f16", "s32") else "f32"]
 
     @property
     def scale_format(self) -> Format:
-        """Number format of the block scales; undefined for an operation without block scales."""
+        """Number format of the block scales; must not be read for an operation without block scales."""
         return FORMATS[self.scale]
 
     @property
     def alignment_bits(self) -> int:
-        """Number of bits F kept below the largest exponent in alignment."""
+        """Number F of bits that alignment keeps below the largest exponent."""
         if self.grouped:
             return self.config.block_alignment_bits
         return self.config.fp8_alignment_bits if self.a.container_bits == 8 else self.config.alignment_bits
 
     @property
     def zero_exponent(self) -> int:
-        """Lower bound of the largest exponent. It depends on the datapath's F even if fp8 steps keep fewer bits."""
+        """Lower bound of the largest exponent, computed from the datapath's F even if fp8 steps keep fewer bits."""
         bits = self.config.block_alignment_bits if self.grouped else self.config.alignment_bits
         return zero_exponent_for(
             bits, half_result=self.result == "f16", grouped=self.grouped, floor=self.config.exponent_floor
@@ -122,7 +122,7 @@ class Operation:
 
     @cached_property
     def exponents(self) -> range:
-        """Range of the exponents of nonzero terms, including block scales."""
+        """Range of the exponents of nonzero terms; products of block scales are included."""
         formats = [] if self.grouped else [self.a.format, self.b.format]
         formats += [self.scale_format] * 2 if self.scale != "none" else []
         return range(sum(f.minimum_exponent for f in formats), sum(f.maximum_exponent for f in formats) + 1)
@@ -134,7 +134,7 @@ class Operation:
 
     @property
     def headroom(self) -> int:
-        """Exponent of a term's largest significand: products are below 4, scaled groups below 2**11."""
+        """Exponent of the largest significand's leading bit: products are below 4, scaled groups below 2**11."""
         if not self.grouped:
             return 1
         scale = 2 - 2.0**-self.scale_format.fraction_bits
@@ -142,63 +142,63 @@ class Operation:
 
     @property
     def last_bit(self) -> int:
-        """Exponent of the least significant bit of the smallest nonzero term."""
+        """Exponent of the last significand bit of the smallest nonzero term."""
         if self.grouped:
             return self.exponents[0] - 2 - 2 * self.scale_format.fraction_bits
         return self.exponents[0] - self.a.format.fraction_bits - self.b.format.fraction_bits
 
     @property
     def last_aligned_bit(self) -> int:
-        """Exponent of the least significant bit that an aligned term can have while the accumulator is zero."""
+        """Exponent of the lowest bit of an aligned term that alignment can keep, if the accumulator is zero."""
         return max(self.last_bit, max(self.exponents[0], self.zero_exponent) - self.alignment_bits)
 
     @property
     def last_aligned_accumulator_bit(self) -> int:
-        """Exponent of the least significant bit that an aligned accumulator can have while every term is zero."""
+        """Exponent of the lowest bit of the accumulator that alignment can keep, if all other terms are zero."""
         grid = max(self.accumulator.minimum_exponent, self.zero_exponent) - self.alignment_bits
         return max(self.last_accumulator_bit, grid)
 
     @property
     def last_accumulator_bit(self) -> int:
-        """Exponent of the least significant bit of the smallest nonzero accumulator."""
+        """Exponent of the last significand bit of the smallest nonzero accumulator."""
         return self.accumulator.minimum_exponent - self.accumulator.fraction_bits
 
     @property
     def result_fraction_bits(self) -> int:
-        """Number of fraction bits of a float result."""
+        """Number of fraction bits in the float result format."""
         return _FRACTION_BITS[self.result]
 
     @property
     def last_sum_bit(self) -> int:
-        """Lowest exponent of a bit of the exact sum, relative to the exponent of the smallest nonzero result."""
+        """Exponent of the lowest possible bit of the exact sum, relative to the smallest nonzero result."""
         return min(self.last_aligned_bit, self.last_aligned_accumulator_bit) - self.last_result_bit
 
     @property
     def last_result_bit(self) -> int:
-        """Exponent of the smallest nonzero result."""
+        """Exponent of the smallest nonzero number (subnormal) in the result format."""
         return self.accumulator.minimum_exponent - self.result_fraction_bits
 
     @property
     def can_overflow(self) -> bool:
-        """Whether adding the terms can turn the largest finite accumulator into Inf."""
+        """Whether the products of a step can be large enough to turn the largest finite accumulator into Inf."""
         if self.result == "f16":
             return True
         factors = [self.slots, self.a.format.maximum, self.b.format.maximum]
         factors += [self.scale_format.maximum] * 2 if self.scale != "none" else []
-        # Number of bits that alignment keeps below 2**127 in the accumulator. If all of them are ones, adding a one to
-        # the lowest bit overflows.
+        # Number of bits that alignment keeps below 2**127, the exponent of the largest accumulator. If all these bits
+        # are ones, adding a one to the lowest bit causes an overflow.
         kept = min(self.alignment_bits, FORMATS["f32"].fraction_bits)
         return sum(map(math.log2, factors)) >= FORMATS["f32"].maximum_exponent - kept
 
     def has(self, operand: str, special: str) -> bool:
-        """Whether the format of operand ``a`` or ``b`` has a ``NaN`` or an ``Inf``."""
+        """Whether the format of operand ``a`` or ``b`` has the special value ``NaN`` or ``Inf``."""
         specials = (self.a if operand == "a" else self.b).format.specials
         return specials is Specials.IEEE or (special == "NaN" and specials is Specials.NAN)
 
 
 @lru_cache(maxsize=32)
 def operations_of(config: CoreConfig) -> tuple[Operation, ...]:
-    """Return all operations of the instructions that a datapath supports.
+    """Return every combination of formats that occurs in the instructions of a datapath.
 
     Instructions of all architectures count. Every combination is a control word that the datapath accepts, also where
     its architecture has no such instruction (dense fp8 on sm_90).
@@ -216,7 +216,7 @@ def operations_of(config: CoreConfig) -> tuple[Operation, ...]:
 
 @dataclass(frozen=True)
 class Control:
-    """Decoded fields of a control word.
+    """Decoded fields of a step's control word.
 
     `a` and `b` are indices of the operand formats in the configuration; `result`, `rule` and `scale` are names in lower
     case, empty for an undefined code.
@@ -233,23 +233,23 @@ class Control:
 
 @dataclass(frozen=True, eq=False)
 class Operands:
-    """Operands of steps with the same control word, as container codes; the first axis of every array is the step."""
+    """Operands of steps with the same control word, as container codes; the first axis of each array is the step."""
 
-    a: NDArray  # elements multiplied in each slot of the hardware, after selection and swap
+    a: NDArray  # elements of A at the multiplier of each slot, after any swap of neighbouring elements
     b: NDArray
-    stored: NDArray  # elements of A in stored order, before any swap
-    candidates: NDArray  # units of B at the inputs of the multiplexers, shape (count, chunks, 4)
-    all_b: NDArray  # all elements of B, whether selected or not
-    nibbles: NDArray[np.uint8]  # metadata nibbles, shape (count, chunks)
+    stored: NDArray  # elements of A as stored in the matrix, before any swap of neighbouring elements
+    candidates: NDArray  # units of B between which the multiplexers select, shape (count, chunks, 4)
+    all_b: NDArray  # all elements of B at the inputs, selected or not
+    nibbles: NDArray[np.uint8]  # metadata nibbles, one per chunk, shape (count, chunks)
     c: NDArray[np.uint32]
-    overflow: NDArray[np.bool_]  # overflow bit of the previous step's result
+    overflow: NDArray[np.bool_]  # overflow bit of the accumulator input, from the previous step
     scale_a: NDArray[np.uint8]  # shape (count, 4)
     scale_b: NDArray[np.uint8]
 
 
 @lru_cache(maxsize=16)
 def _routes(rule: str, mux: str) -> tuple[NDArray[np.intp], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return, for each nibble, the units that two slots select, which units are delivered, and whether slots swap."""
+    """Return for each metadata nibble: units of B that two slots select, whether units are delivered, and any swap."""
     units, delivered = np.zeros((16, 2), np.intp), np.zeros((16, 2), np.bool_)
     swapped = np.zeros(16, np.bool_)
     for nibble in range(16):
@@ -262,31 +262,31 @@ def _routes(rule: str, mux: str) -> tuple[NDArray[np.intp], NDArray[np.bool_], N
 
 @lru_cache(maxsize=64)
 def _b_order(config: CoreConfig, wide: bool, sparse: bool) -> tuple[list[int], list[int]]:
-    """Return the positions of the bytes of B at the step input, and the index of each byte in the matrix column."""
+    """Return the positions of the bytes of B at the step input, and their indices in the column of the matrix."""
     order = enumerate(byte_order(config, wide=wide, sparse=sparse))
     pairs = [(position, source) for position, source in order if source is not None]
     return [position for position, _ in pairs], [source for _, source in pairs]
 
 
 class StepReader:
-    """Decoder of step words that follows the rules of the instruction set, independent of the hardware's code."""
+    """Decoder of step words, written from the rules of the instruction set and not from the hardware's code."""
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
         self._words = step_words(config)
         self._fields = {name: (field.offset, (1 << field.width) - 1) for name, field in control_layout()}
-        # Amaranth's enumerations are untyped, so the names of their members are stored here by code.
+        # Amaranth's enumerations are untyped for mypy, so the member names are stored here by code.
         self._names: dict[str, dict[int, str]] = {
             field: {int(member.value): str(name).lower() for name, member in codes.__members__.items()}
             for field, codes in (("result", ResultCode), ("rule", RuleCode), ("scale", ScaleCode))
         }
 
     def control_words(self, steps: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        """Return the control word of every step, without the overflow bit that is stored in the same word."""
+        """Return the control word of every step; the overflow bit in the same 32-bit word is masked out."""
         return steps[:, self._words.control.start] & np.uint32((1 << self._words.overflow_bit) - 1)
 
     def control(self, word: int) -> Control:
-        """Return the decoded fields of a control word."""
+        """Split the control word of a step into its fields."""
         values = {name: word >> offset & mask for name, (offset, mask) in self._fields.items()}
         named = {name: self._names[name].get(values[name], "") for name in self._names}
         return Control(
@@ -295,13 +295,13 @@ class StepReader:
         )  # fmt: skip
 
     def nibbles(self, steps: NDArray[np.uint32], wide: bool) -> NDArray[np.uint8]:
-        """Return the metadata nibbles of steps, shape (count, chunks); wide elements use half as many chunks."""
+        """Return the metadata nibbles of steps, shape (count, chunks); a chunk of `wide` elements is twice as large."""
         inputs = split_nibbles(self._bytes(steps, self._words.metadata))
         order = nibble_order(self.config, wide=wide)
         return inputs[:, [order.index(chunk) for chunk in range(self.config.chunks // (2 if wide else 1))]]
 
     def operands(self, steps: NDArray[np.uint32], control: Control) -> Operands:
-        """Return the operands of steps that have the same control word."""
+        """Decode the operands of steps that have the same control word."""
         bits = self.config.elements[control.a].container_bits
         size, wide = self.config.step_bytes, is_wide(bits)
         unit = _CONTAINERS[16 if wide else 8]
@@ -335,7 +335,7 @@ class StepReader:
         )
 
     def _column(self, steps: NDArray[np.uint32], *, wide: bool, sparse: bool) -> NDArray[np.uint8]:
-        """Return the bytes of B in the order of the matrix column; in a dense step the upper half is zero."""
+        """Return the bytes of B in the order of the matrix column; in a dense step, the second half is zero."""
         inputs = self._bytes(steps, self._words.b)
         if not self.config.sparse:
             return inputs
@@ -349,7 +349,7 @@ class StepReader:
 
 
 def _elements(units: NDArray, bits: int) -> NDArray:
-    """Split rows of units into containers of `bits` bits."""
+    """Convert rows of 8-bit or 16-bit units to containers of `bits` bits."""
     if bits == 4:
         return split_nibbles(units)
     elements: NDArray = np.ascontiguousarray(units).view(_CONTAINERS[bits])

@@ -1,4 +1,4 @@
-"""Coverage of the steps of a datapath: sampler, and covergroups of operand selection, integers and block scales."""
+"""Coverage of the steps of a datapath: the sampler, and covergroups of operand selection, integers, block scales."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,7 +16,7 @@ from .values import FloatValues, IntegerValues, StepValues
 
 __all__ = ["StepCoverage"]
 
-#: Number of steps evaluated together: so few that the terms of a step fit in the second-level cache.
+#: Number of steps evaluated together, small enough that the intermediate values fit in the second-level cache.
 _BLOCK = 1024
 _RULES = [*RULES]
 _RULE = Axis("rule", tuple(f"rule {rule}" for rule in RULES))
@@ -24,7 +24,7 @@ _NIBBLE = Axis("nibble", tuple(f"nibble 0b{nibble:04b}" for nibble in range(16))
 
 
 class StepCoverage:
-    """Functional coverage of the steps of a datapath; `coverage` contains the hits so far.
+    """Functional coverage of the steps that a datapath executes; `coverage` contains the hits so far.
 
     The covergroups are those of operations and results, of selection and legality, of alignment, special cases and
     rounding, of integers, and of block scales, as far as the formats of the datapath need them. A step with formats
@@ -53,7 +53,7 @@ class StepCoverage:
         self.coverage = self._sampler.coverage
 
     def sample(self, steps: NDArray[np.uint32], results: NDArray[np.uint64]) -> None:
-        """Count steps, packed as by :func:`sptc.sim.engine.steps.steps_of`, and their result words.
+        """Count steps, packed as by :func:`sptc.sim.engine.steps.steps_of`, and their result words in the covergroups.
 
         Raises
         ------
@@ -71,7 +71,7 @@ class StepCoverage:
                 self._sampler.sample(self._values(steps[block], results[block], control))
 
     def _values(self, steps: NDArray[np.uint32], results: NDArray[np.uint64], control: Control) -> StepValues:
-        """Check the undefined-nibble flags of steps with one control word, and return the values of these steps."""
+        """Check the undefined-nibble flags of steps with one control word, and return values of the steps to sample."""
         nibbles = self._reader.nibbles(steps, self.config.elements[control.a].wide)
         chunks = np.arange(self.config.chunks, dtype=np.uint64)
         self._check_flags(results[:, None] >> self._fields["illegal"] + chunks & np.uint64(1), nibbles, control)
@@ -86,7 +86,7 @@ class StepCoverage:
         return FloatValues(operation, operands, control, d)
 
     def _check_flags(self, flags: NDArray[np.uint64], nibbles: NDArray[np.uint8], control: Control) -> None:
-        """Raise an AssertionError if an undefined-nibble flag contradicts the metadata rule."""
+        """Raise an AssertionError if a step's undefined-nibble flag contradicts its metadata rule."""
         name, used = self.config.name, nibbles.shape[1]
         if not control.sparse:
             assert not flags.any(), f"{name}: a dense step has the flag of an illegal nibble"
@@ -104,7 +104,7 @@ class StepCoverage:
 
 
 def _operation_groups(operations: Sequence[Operation]) -> Iterator[Covergroup]:
-    """Yield covergroups ``operations`` (formats, sparsity) and ``results`` (agreement with the golden model)."""
+    """Yield the covergroup ``operations`` (formats, sparsity) and ``results`` (agreement with the golden model)."""
     results = tuple(dict.fromkeys(operation.result for operation in operations))
     yield Covergroup(
         name="operations",
@@ -124,7 +124,7 @@ def _operation_groups(operations: Sequence[Operation]) -> Iterator[Covergroup]:
 
 
 def _selection_groups(config: CoreConfig, operations: Sequence[Operation]) -> Iterator[Covergroup]:
-    """Yield the covergroups of operand selection in sparse steps, by the metadata rules of the PTX ISA.
+    """Yield the covergroups of operand selection in sparse steps, for each metadata rule of the PTX ISA.
 
     ``selection``, for each width of elements: pair of formats x nibble x stored slot of the step. A slot counts where
     another selection would change the product. The width sets the granularity, which is named with the pair: a chunk
@@ -186,7 +186,8 @@ _NEGATIVE = Need(
     "No product is negative, so no sum is below its accumulator.", lambda o: o.a.format.signed or o.b.format.signed
 )
 _INTEGER_BINS = (
-    # Range of the exact sum: within 32 bits, clamped (``.satfinite``, last step), wrapped, or at an end of the range.
+    # Range of the exact integer sum: within 32 bits, clamped (``.satfinite``, last step), wrapped, or at an end of the
+    # 32-bit range.
     Bin("in range", lambda s: s.in_range),
     Bin("clamped high", lambda s: s.above & s.saturate),
     Bin("clamped low", lambda s: s.below & s.saturate, (_NEGATIVE,)),
@@ -196,7 +197,7 @@ _INTEGER_BINS = (
     Bin("the smallest result exactly", lambda s: s.total == s.MIN),
     Bin("one above the largest result", lambda s: s.total == s.MAX + 1),
     Bin("one below the smallest result", lambda s: s.total == s.MIN - 1, (_NEGATIVE,)),
-    # Accumulator values. The overflow bit of an accumulator beyond 32 bits comes from an earlier step of the
+    # Values of the integer accumulator; an accumulator beyond 32 bits has its overflow bit from an earlier step of the
     # instruction.
     Bin("largest accumulator", lambda s: s.before == s.MAX),
     Bin("smallest accumulator", lambda s: s.before == s.MIN),
@@ -204,8 +205,8 @@ _INTEGER_BINS = (
     Bin("passed on from below the range", lambda s: s.before < s.MIN, (_NEGATIVE,)),
     Bin("passed on from above, back in range", lambda s: (s.before > s.MAX) & s.in_range, (_NEGATIVE,)),
     Bin("passed on from below, back in range", lambda s: (s.before < s.MIN) & s.in_range, (_NEGATIVE,)),
-    # Extreme elements: the smallest or largest number of a format, multiplied by a nonzero number or by another
-    # extreme, or in every slot.
+    # Extreme integer elements: the smallest or largest number of a format, multiplied by a nonzero number or by another
+    # extreme element, or in every slot.
     Bin("smallest A", lambda s: (s.a_min & (s.b != 0)).any(axis=1)),
     Bin("largest A", lambda s: (s.a_max & (s.b != 0)).any(axis=1)),
     Bin("smallest B", lambda s: (s.b_min & (s.a != 0)).any(axis=1)),
@@ -220,7 +221,7 @@ _INTEGER_BINS = (
 
 
 def _integers(operations: Sequence[Operation]) -> Covergroup:
-    """Return the covergroup of integer steps: format pair x event, such as a clamped sum or a largest operand."""
+    """Return the covergroup of integer steps: format pair x event, such as a clamped sum or a largest element."""
     return Covergroup(
         name="integers",
         meaning="A step of this pair did this.",
@@ -243,17 +244,17 @@ _SCALE_CODES = {
 
 
 def _scale_classes(codes: NDArray[np.uint8], scale: str) -> NDArray[np.intp]:
-    """Return the bin of each block scale code. Code 0 of ue8m0 is 2**-127, not zero; ue4m3 ignores its sign bit."""
+    """Return the coverage bin of each block scale code; ue8m0 has no zero, and in ue4m3 the sign bit is ignored."""
     if scale == "ue8m0":
         return np.searchsorted([1, 127, 128, 254, 255], codes, side="right")
     magnitude, sign = codes & np.uint8(0x7F), (codes >> np.uint8(7)).astype(np.intp)
-    kind = np.searchsorted([1, 8, 127], magnitude, side="right")  # codes 0 to 3: zero, subnormal, normal, NaN
+    kind = np.searchsorted([1, 8, 127], magnitude, side="right")  # 0: zero, 1: subnormal, 2: normal, 3: NaN
     return np.where(codes == 0x7E, 6, np.where(kind == 3, 7 + sign, 2 * kind + sign))
 
 
 _ZERO_SCALE = Need("ue8m0 has no zero.", lambda o: o.scale != "ue8m0")
-#: A group of zero products, or with a zero scale, does not affect the largest exponent e_max. A group of nonzero
-#: products that cancel does.
+#: The largest exponent e_max excludes a group whose products are all zero or whose scale is zero. It includes a group
+#: of nonzero products that cancel.
 _SCALED_GROUP_BINS = (
     Bin("zero products", lambda s: ~s.group_has_products & s.ordinary),
     Bin("scale of zero", lambda s: s.group_has_products & ~s.trace.participates & s.ordinary, (_ZERO_SCALE,)),
@@ -268,7 +269,7 @@ _SCALED_GROUP_BINS = (
 
 
 def _sets_e_max_alone(s: FloatValues) -> NDArray[np.bool_]:
-    """Return the mask of groups that cancel but alone have the largest exponent, while another term is nonzero."""
+    """Return the mask of product groups that sum to zero but alone have the largest exponent, beside a nonzero term."""
     others = (s.trace.aligned != 0).any(axis=0) | s.trace.c_participates
     alone = s.sets_e_max.sum(axis=0) + s.c_sets_e_max == 1
     return s.sets_e_max & (s.trace.aligned == 0) & alone & others
@@ -280,7 +281,7 @@ def _scale_position(operation: Operation) -> Axis:
 
 
 def _scale_codes(operation: Operation) -> Covergroup:
-    """Return the covergroup of scale codes: operand x group of products x class of the code, such as subnormal or NaN.
+    """Return the covergroup of scale codes: operand x product group x class of the code, such as subnormal or NaN.
 
     A scale counts in a step with an ordinary result; a NaN counts where neither another scale nor the accumulator makes
     the result NaN.

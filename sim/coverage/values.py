@@ -1,4 +1,4 @@
-"""Values of steps that covergroups sample; the golden model's arithmetic computes them from the operands."""
+"""Values of steps that covergroups sample, computed from the operands with the golden model's arithmetic."""
 
 from functools import cached_property
 
@@ -22,18 +22,18 @@ Mask = NDArray[np.bool_]
 
 
 class StepValues:
-    """Values of steps with one control word, for any combination of formats."""
+    """Sampled values of steps that have the same control word, for any combination of formats."""
 
-    #: Whether an instruction with these formats exists, and whether the formats are floats or integers.
+    #: Whether some instruction has these formats, and whether the operands are floats or integers.
     known = floating = integer = False
 
     def __init__(self, control: Control, nibbles: NDArray[np.uint8]) -> None:
         self.control = control
-        self.nibbles = nibbles  # metadata nibbles, shape (count, chunks)
+        self.nibbles = nibbles  # metadata nibbles, one per chunk, shape (count, chunks)
 
 
 class _OperationValues(StepValues):
-    """Values of steps of one operation, for both floats and integers."""
+    """Sampled values of steps with a supported combination of formats, for both floats and integers."""
 
     known = True
 
@@ -43,13 +43,13 @@ class _OperationValues(StepValues):
         self.operands = operands
         self.slots_per_chunk = operation.slots // self.nibbles.shape[1]
         self.slots = np.arange(operation.slots)
-        self.chunk = self.slots // self.slots_per_chunk  # index of the chunk for each slot of the step
+        self.chunk = self.slots // self.slots_per_chunk  # index of the metadata chunk for each slot of the step
 
     @cached_property
     def selection_matters(self) -> Mask:
-        """Mask of nonzero elements of A in chunks whose units of B are not all equal, so that the selection matters."""
+        """Mask of nonzero elements of A whose chunk has units of B that differ, so that the selection matters."""
         element, candidates = self.operation.a, self.operands.candidates
-        # Ignored container bits, and the sign of a float, do not make an element nonzero.
+        # Container bits outside the element, and the sign bit of a float, do not make an element nonzero.
         bits = element.format.bits if element.format.is_integer else element.format.bits - 1
         nonzero = self.operands.stored >> element.low_bit & ((1 << bits) - 1) != 0
         differ = (candidates != candidates[..., :1]).any(axis=2)
@@ -75,14 +75,14 @@ class IntegerValues(_OperationValues):
             for codes, fmt in ((operands.a, a_format), (operands.b, b_format))
         )
         c = operands.c.view(np.int32).astype(np.int64)
-        # If an accumulator exceeds 32 bits, its overflow bit comes from an earlier step of the instruction.
+        # If the accumulator exceeds 32 bits, its overflow bit comes from an earlier step of the instruction.
         self.before = c + np.where(operands.overflow, np.where(c < 0, 1 << 32, -(1 << 32)), 0)
         self.products = (self.a * self.b).sum(axis=1, dtype=np.int64)
         self.total = self.before + self.products
         self.saturate = control.saturate
         self.above, self.below = self.total > self.MAX, self.total < self.MIN
         self.in_range = ~self.above & ~self.below
-        # With unsigned products, no earlier step can produce an accumulator below the 32-bit range.
+        # If all products are unsigned, no earlier step can produce an accumulator below the 32-bit range.
         self.possible = (self.before >= self.MIN) | a_format.signed | b_format.signed
         a_range, b_range = _integer_range(a_format), _integer_range(b_format)
         self.a_min, self.a_max = (self.a == end for end in a_range)
@@ -97,7 +97,7 @@ class IntegerValues(_OperationValues):
 
 
 class FloatValues(_OperationValues):
-    """Values of float steps. Masks of terms have the shape (terms, count), masks of steps the shape (count,).
+    """Sampled values of float steps; masks of terms have shape (terms, count), masks of steps have shape (count,).
 
     `agrees` is where the hardware's result is the one that follows from the operands; `ordinary` is where the result is
     the rounded sum, which may overflow to Inf. `scale_codes` are the block scales of A and B in use, shape (2, count,
@@ -110,14 +110,14 @@ class FloatValues(_OperationValues):
         super().__init__(operation, operands, control)
         fmt = operation.accumulator
         code_type = np.dtype(np.uint16 if fmt.name == "f16" else np.uint32)
-        # The wide precision keeps aligned terms exact even if they are very small.
+        # The wide floating-point type keeps even very small aligned terms exact.
         self.a, self.b = (
             decode(codes.T, element.format, WIDE, element.low_bit)
             for codes, element in ((operands.a, operation.a), (operands.b, operation.b))
         )
         if self.a.classes is not None or self.b.classes is not None:
             self.a, self.b = self.a.with_classes(), self.b.with_classes()
-        # masks of elements that are neither zero nor special
+        # masks of elements that are neither zero nor Inf nor NaN
         self.numbers_a, self.numbers_b = self.a.values != 0, self.b.values != 0
         self.c = decode_accumulator(operands.c.astype(code_type))
         self.c_subnormal = (self.c != 0) & (np.abs(self.c) < 2.0**fmt.minimum_exponent)
@@ -127,7 +127,7 @@ class FloatValues(_OperationValues):
         self.ordinary = trace.ordinary
         self.sets_e_max = trace.participates & (trace.exponents == trace.e_max)
         self.c_sets_e_max = trace.c_participates & (trace.c_exponents == trace.e_max)
-        # mask of steps with a term or an accumulator that is neither zero nor special
+        # mask of steps in which some term or the accumulator is neither zero nor Inf nor NaN
         self.nonzero = trace.participates.any(axis=0) | trace.c_participates
         self.truncated, self.c_truncated = trace.aligned != trace.truncated, trace.c_aligned != trace.c_truncated
         codes = encode_accumulator(trace.result, code_type).astype(np.uint32)
@@ -139,7 +139,7 @@ class FloatValues(_OperationValues):
         self.result_smallest = magnitude == 1 << operation.last_result_bit - operation.last_accumulator_bit
 
     def _step(self) -> Trace:
-        """Return the golden model's trace of the intermediate values of the steps."""
+        """Return the intermediate values of the steps, as traced by the golden model."""
         operation, traces = self.operation, list[Trace]()
         scales = None
         if operation.scale != "none":
@@ -151,18 +151,19 @@ class FloatValues(_OperationValues):
             assert scales
             grouped_step(self.a, self.b, self.c, operation.accumulator, operation.numerics, scales, traces)
         else:
-            b = Terms(self.b.values.copy(), self.b.exponents, self.b.classes)  # fused_step overwrites the values
+            # Pass a copy of the values of B, since fused_step overwrites them.
+            b = Terms(self.b.values.copy(), self.b.exponents, self.b.classes)
             fused_step(self.a, b, self.c, operation.accumulator, operation.numerics, WIDE, scales, traces)
         return traces[0]
 
     @cached_property
     def keeps_bits(self) -> Mask:
-        """Mask of steps in which a term or the accumulator is nonzero after truncation."""
+        """Mask of steps in which a term or the accumulator is still nonzero after the truncation in alignment."""
         return (self.trace.truncated != 0).any(axis=0) | (self.trace.c_truncated != 0)
 
     @cached_property
     def loses_bits(self) -> Mask:
-        """Mask of steps in which alignment truncates a term or the accumulator."""
+        """Mask of steps in which alignment discards nonzero bits of a term or of the accumulator."""
         return self.truncated.any(axis=0) | self.c_truncated
 
     def subnormal(self, operand: str) -> Mask:
@@ -173,11 +174,11 @@ class FloatValues(_OperationValues):
 
     @cached_property
     def _significands(self) -> NDArray[np.float64]:
-        """Significands of the products that have the largest exponent and are not shifted; NaN for other products."""
+        """Significands of the products that have the largest exponent, and NaN for all other products."""
         return np.where(self.sets_e_max, np.abs(self.trace.aligned) * 2.0**-self.operation.alignment_bits, np.nan)
 
     def product_sets_e_max(self, low: float, high: float) -> Mask:
-        """Return the mask of steps in which a product with a significand in [low, high) has the largest exponent."""
+        """Return the mask of steps in which a product with the largest exponent has a significand in [low, high)."""
         if self.operation.grouped:
             return np.zeros(len(self.c), np.bool_)
         significands = self._significands
@@ -185,19 +186,20 @@ class FloatValues(_OperationValues):
 
     @cached_property
     def unselected_b(self) -> tuple[Mask, Mask]:
-        """Masks of steps with an ordinary result although B has an unselected NaN or an unselected Inf."""
+        """Masks of steps in which B has a NaN or an Inf that is not selected, and no used operand is NaN or Inf."""
         element, visible, classes = self.operation.b, self.ordinary, None
         if self.control.sparse and self.operation.has("b", "NaN"):
             classes = decode(self.operands.all_b, element.format, WIDE, element.low_bit).classes
         if classes is None:
             return np.zeros_like(visible), np.zeros_like(visible)
-        if element.container_bits == FORMATS["tf32"].container_bits:  # other nibbles join halves of two elements
+        # Metadata nibbles outside WHOLE_ELEMENT_NIBBLES combine halves of two tf32 elements.
+        if element.container_bits == FORMATS["tf32"].container_bits:
             visible = visible & np.isin(self.nibbles, WHOLE_ELEMENT_NIBBLES).all(axis=1)
         return visible & np.isnan(classes).any(axis=1), visible & np.isinf(classes).any(axis=1)
 
     @property
     def all_negative(self) -> Mask:
-        """Mask of steps in which every product and the accumulator have a negative sign bit."""
+        """Mask of steps in which all products and the accumulator have a negative sign bit."""
         a_sign, b_sign = (
             codes >> (element.low_bit + element.format.bits - 1) & 1
             for codes, element in ((self.operands.a, self.operation.a), (self.operands.b, self.operation.b))
@@ -206,7 +208,7 @@ class FloatValues(_OperationValues):
 
     @cached_property
     def one_scale_is_nan(self) -> Mask:
-        """Mask of steps whose result is NaN because of exactly one block scale."""
+        """Mask of steps whose result is NaN only because exactly one block scale is NaN."""
         alone = (self.scale_is_nan.sum(axis=(0, 2)) == 1) & ~np.isnan(self.c)
         if self.a.classes is None or self.b.classes is None:
             return alone
@@ -214,22 +216,22 @@ class FloatValues(_OperationValues):
 
     @cached_property
     def group_has_products(self) -> Mask:
-        """Mask of groups of 16 products that have at least one nonzero product."""
+        """Mask of product groups (16 products each) with at least one nonzero product."""
         return (self.numbers_a & self.numbers_b).reshape(-1, BLOCK_GROUP, len(self.c)).any(axis=1)
 
     @cached_property
     def specials(self) -> "Specials":
-        """Masks of the causes of NaN and Inf results."""
+        """Masks of steps for each cause of a NaN or Inf result."""
         return Specials(self)
 
     @cached_property
     def rounding(self) -> "Rounding":
-        """Rounding events of the nonzero exact sums."""
+        """Rounding events of the steps with a nonzero sum."""
         return Rounding(self)
 
 
 class Specials:
-    """Causes of a special result, as masks of steps: NaN or Inf in an operand, Inf - Inf, and Inf times zero.
+    """Causes of a NaN or Inf result, as masks of steps: NaN or Inf in an operand, Inf - Inf, and Inf times zero.
 
     `plus` and `minus` are Inf and -Inf of a product; `alone` is where there is exactly one cause of NaN, block scales
     included, and `no_nan` where there is none.
@@ -252,7 +254,7 @@ class Specials:
 
 
 class Rounding:
-    """Rounding of the nonzero exact sums in steps whose result is the rounded sum; all arrays have shape (sums,).
+    """Rounding events of steps with a nonzero sum and no special value; all arrays have shape (sums,).
 
     A result that overflows without a carry of the rounding is `overflow`, neither `normal` nor `subnormal`. A sum to
     f16 is split in units of the last place: `below` is an integer, `rest` a fraction, and the sum rounds `up` or down

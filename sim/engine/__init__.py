@@ -1,1 +1,1 @@
-"""Back ends that run the RTL: compiled by Verilator, or in Amaranth's Python simulator."""
+"""Back ends that run the RTL, either compiled by Verilator or in Amaranth's Python simulator."""

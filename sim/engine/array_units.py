@@ -1,4 +1,4 @@
-"""Top modules compiled by Verilator, with the units of their arrays as models in a separate library.
+"""Top modules compiled by Verilator whose dot-product units are simulated by a separate library.
 
 One Verilator model of a whole top would contain a copy of the code for each unit and take gigabytes. A library of its
 own can also be replaced by one for a single kind of instruction.
@@ -28,11 +28,12 @@ from .ports import ports_only
 __all__ = ["CompiledTop", "StandIn", "unit_drivers", "unit_functions", "unit_module"]
 
 _Model = TypeVar("_Model")
-#: Name of the Verilog module of a unit in the emitted Verilog.
+#: Name of the dot-product unit's module in the emitted Verilog.
 _UNIT = "dot"
-#: Names of the functions of a unit library, in the order of ``Library`` in ``drivers/units.h``.
+#: Names of a unit library's functions, in the order of the members of ``Library`` in ``drivers/units.h``.
 _FUNCTIONS = ("create", "destroy", "add", "clock")
-#: Verilog module that replaces a unit in a top module. Results come from registers: no combinational path crosses it.
+#: Verilog module that replaces a dot-product unit in a top module. All outputs come from registers, so no combinational
+#: path crosses the module.
 _UNIT_MODULE = """
 module {name}(input [{step}:0] step, input clk, input rst, input enable, output reg [{result}:0] result);
     import "DPI-C" function chandle unit_create();
@@ -52,17 +53,17 @@ endmodule
 
 @dataclass(frozen=True)
 class StandIn:
-    """Replacement for the arrays of a compiled top module, so that control and fetch are built without a datapath."""
+    """Replacement for the arrays of dot-product units of a compiled top module, to test control without a datapath."""
 
-    warp_class: type[Warp]  #: Component that replaces an array; it instantiates the Verilog `module`
-    #: Verilog text of the replacement module, which calls `unit_create` and `unit_clock` as the module of a unit does.
+    warp_class: type[Warp]  #: Amaranth component that replaces an array; it instantiates the Verilog `module`
+    #: Verilog text of the replacement module; it calls the functions `unit_create` and `unit_clock` of `library`.
     module: str
-    library: Path  #: Shared library with the functions of ``Library`` in ``drivers/units.h``
+    library: Path  #: Path of the shared library with the functions of ``Library`` in ``drivers/units.h``
     optimisation: tuple[str, ...]  #: C++ compiler options for the top module
 
 
 def unit_drivers(config: CoreConfig, arrays: int) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the C++ of two unit libraries: one drives Verilator's model, the other a generated function of one step.
+    """Return the C++ of two libraries of dot-product units: one runs Verilator's model, the other a generated function.
 
     The units are those of arrays that are clocked together.
     """
@@ -73,7 +74,7 @@ def unit_drivers(config: CoreConfig, arrays: int) -> tuple[dict[str, str], dict[
 
 
 def unit_functions(library: Path | None) -> list[Any]:
-    """Return pointers to the functions of a unit library; all pointers are null if there is no library."""
+    """Return pointers to the functions of a unit library, or null pointers if `library` is None."""
     if library is None:
         return [None] * len(_FUNCTIONS)
     units = load_library(library)
@@ -81,14 +82,14 @@ def unit_functions(library: Path | None) -> list[Any]:
 
 
 def unit_module(config: CoreConfig, top: str) -> str:
-    """Return a Verilog module that replaces the unit of a top module and clocks a unit model in a separate library."""
+    """Return a Verilog module that replaces the dot-product unit of a top module and calls a separate unit library."""
     assert config.cuts[-1:] == ("round",), "results must come out of registers"
     step, result = unit_step_layout(config).size - 1, unit_result_layout().size - 1
     return _UNIT_MODULE.format(name=unit_of(top), step=step, result=result)
 
 
 class CompiledTop(Generic[_Model]):
-    """A top module compiled by Verilator and loaded into this process.
+    """Top module compiled by Verilator and loaded into this process.
 
     It is built on first use and cached in :func:`~sptc.infra.cache.cache_folder`. Raise a `BackendError` if the
     simulator or a compiler is missing or fails; it says what to install.
@@ -105,7 +106,7 @@ class CompiledTop(Generic[_Model]):
         Replaces the arrays; results are then those of the stand-in.
     """
 
-    #: Name of the top module in Verilog, and its name in messages.
+    #: Module name of the top module in Verilog, and its name in messages.
     top: ClassVar[str]
     title: ClassVar[str]
 
@@ -139,11 +140,11 @@ class CompiledTop(Generic[_Model]):
             compile_library(text, self.top, self._sources, library, optimisation=optimisation)
 
     def _create(self, units: Path) -> _Model:
-        """Return a model of the top module that uses the unit library `units`."""
+        """Return a new model of the top module that uses the unit library at path `units`."""
         raise NotImplementedError
 
     def _model(self, steps: Mapping[int, int]) -> _Model:
-        """Return the model whose units are fastest for `steps`, a mapping of control words to numbers of steps."""
+        """Return a model with the unit library that is fastest for `steps`, the number of steps per control word."""
         path = self._units.of(steps) if self._stand_in is None else self._stand_in.library
         if path not in self._models:
             self._models[path] = self._create(path)

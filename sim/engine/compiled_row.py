@@ -1,4 +1,4 @@
-"""Row of a datapath compiled by Verilator. Libraries are cached by content; parallel builds are safe."""
+"""Row of dot-product units, compiled by Verilator to a shared library that is cached on disk."""
 
 import ctypes
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ TOP = "row"
 
 
 def row_driver(config: CoreConfig, *, top: str = TOP, more: Sequence[str] = ()) -> dict[str, str]:
-    """Return the C++ driver of a row model; `top` and `more` as for :func:`~sptc.sim.engine.driver.driver`."""
+    """Return the C++ driver of a row model; parameters `top`, `more` as for :func:`~sptc.sim.engine.driver.driver`."""
     return driver("row.cpp", {"is_clocked": bool(config.cuts)}, top=top, more=more)
 
 
 class RowModel(CompiledModel):
-    """Model of one row, in a library built with ``drivers/row.cpp`` or ``drivers/computed_row.cpp``.
+    """Model of one row of dot-product units, in a library built from ``drivers/row.cpp`` or ``computed_row.cpp``.
 
     The result of the step that enters in cycle t is recorded in cycle t + `latency`.
     """
@@ -38,13 +38,13 @@ class RowModel(CompiledModel):
         self._latency = latency
 
     def run(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        """Compute steps of shape (count, words) without gaps; return the result words, shape (count,)."""
+        """Compute one step per cycle, shape (count, words); return the result words, shape (count,)."""
         return self.run_cycles(steps, len(steps) + self._latency)[self._latency :]
 
     def run_cycles(
         self, steps: NDArray[np.uint32], cycles: int, enables: NDArray[np.uint8] | None = None
     ) -> NDArray[np.uint64]:
-        """Return the result word after the clock edge of every cycle; without `enables` every cycle is enabled."""
+        """Return the result word after each clock edge; without `enables`, the pipeline is enabled in every cycle."""
         results = np.empty(cycles, np.uint64)
         enabled = None if enables is None else enables.ctypes.data
         self.run_driver(len(steps), steps.ctypes.data, cycles, enabled, results.ctypes.data)
@@ -52,7 +52,7 @@ class RowModel(CompiledModel):
 
 
 class CompiledRow:
-    """A row compiled by Verilator and loaded into this process; each step has `words` 32-bit words.
+    """Row of dot-product units compiled by Verilator; each step has `words` 32-bit words.
 
     It is built on first use and cached in :func:`~sptc.infra.cache.cache_folder`. A batch of steps with one common
     control word can run on a model that is specialised for this word. Raise a `BackendError` if the simulator or a
@@ -62,7 +62,7 @@ class CompiledRow:
     def __init__(self, config: CoreConfig, words: int) -> None:
         computed = driver("computed_row.cpp", {"step_words": words})
         self._libraries = Libraries(config, "row", TOP, row_driver(config), computed)
-        # Results are recorded after the clock edge, so the last pipeline register adds no recorded cycle to the
+        # Results are recorded after the clock edge, so the last pipeline register adds no cycle to the recorded
         # latency.
         self._general = RowModel(self._libraries.of_every_instruction(), config.latency - bool(config.cuts))
         self._specialised: dict[Path, RowModel] = {}
@@ -72,7 +72,7 @@ class CompiledRow:
         assert self._bit + width <= 32, "the control word is within a word of a step"
 
     def run(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        """Compute steps of shape (count, words); return the result words, shape (count,)."""
+        """Compute steps in order, shape (count, words); return one result word per step, shape (count,)."""
         steps = np.ascontiguousarray(steps)
         assert steps.dtype == np.uint32
         assert steps.shape[1] == self._words

@@ -1,4 +1,4 @@
-"""Tensor cores of a CTA or CTA pair, compiled by Verilator: run commands on given memory contents."""
+"""Tensor cores of a CTA or CTA pair, compiled by Verilator, which execute commands on given memory contents."""
 
 import ctypes
 from collections import Counter
@@ -22,7 +22,7 @@ from .tcgen05_commands import CtaCommand, CtaRun
 __all__ = ["CompiledTcgen05", "CtaModel", "cta_driver", "run_ctas"]
 
 _FOREVER = np.iinfo(np.int64).max
-#: Result fields that the driver writes for each command, and those that it writes for the whole run.
+#: Names of the result fields that the C++ driver writes once per command, and once per run.
 _OF_COMMANDS, _OF_RUN = ("taken", "done", "undefined"), ("arrivals", "reads", "columns")
 
 
@@ -52,7 +52,7 @@ def cta_driver(ports: Sequence[str], top: str, more: Sequence[str] = (), *, lane
 
 
 class CtaModel(CompiledModel):
-    """Model of one CTA's tensor cores; its units are models in a separate library."""
+    """Model of one CTA's tensor cores, whose dot-product units are simulated by a separate library."""
 
     prefix, arguments = "cta", (ctypes.c_void_p,)
 
@@ -68,7 +68,7 @@ def run_ctas(
     pattern: NDArray[np.uint8] | None = None,
     cycles: int = _FOREVER,
 ) -> CtaRun:
-    """Run commands on one CTA or a pair from reset, until all results are written and all commits have arrived.
+    """Reset one CTA or a CTA pair and run commands until all results are written and all commits have arrived.
 
     There is one model, or two of the same library for a pair; both CTAs of a pair get all commands. Tensor memory,
     shape (CTAs, lanes, 512), has as many lanes as the models have; shared memory has the shape (CTAs, bytes). Bit c of
@@ -104,7 +104,7 @@ def run_ctas(
 
 
 class CompiledTcgen05(CompiledTop[list[CtaModel]]):
-    """The tensor cores of two CTAs; by default, each array has 16 rows and is half of a tensor core of sm_100.
+    """Tensor cores of two CTAs; by default, each array has 16 rows and is half of a tensor core of sm_100.
 
     Each array has 16 lanes of tensor memory. Fewer arrays than all need a stand-in.
     """
@@ -128,7 +128,7 @@ class CompiledTcgen05(CompiledTop[list[CtaModel]]):
         smem: NDArray[np.uint8],
         pattern: NDArray[np.uint8] | None = None,
     ) -> CtaRun:
-        """Run commands on one CTA or a pair from reset, until all results are written; see :func:`.run_ctas`.
+        """Reset one CTA or a CTA pair and run commands until all results are written; see :func:`.run_ctas`.
 
         An AssertionError says that the hardware breaks a rule, or does not finish.
         """

@@ -1,4 +1,4 @@
-"""A warp compiled by Verilator: executes ``mma`` instructions and returns results with their cycle numbers.
+"""Warp compiled by Verilator: executes ``mma`` instructions and returns results with their cycle numbers.
 
 The driver ``drivers/stream.cpp`` fits a core as well.
 """
@@ -23,17 +23,17 @@ from .warp_operands import RESULT_WORDS, warp_results, warp_words
 
 __all__ = ["CompiledWarp", "StreamModel", "WarpRun", "stream_driver"]
 
-#: Event pattern that offers an instruction and accepts a result in every cycle.
+#: Cycle events with which an instruction is offered and a result accepted in every cycle.
 _ALWAYS = np.array([CycleBits.OFFER | CycleBits.TAKE], np.uint16)
 
 
 def stream_driver(ports: Sequence[str], top: str, more: Sequence[str] = ()) -> dict[str, str]:
-    """Return the C++ driver of a model that returns one result per item; parameters as for :func:`.driver.driver`."""
+    """Return the C++ driver of a model with one result per input item; parameters as for :func:`.driver.driver`."""
     return driver("stream.cpp", pattern_constants(), top=top, ports=ports, more=more)
 
 
 class StreamModel(CompiledModel):
-    """Model of a stream component in a library built with ``drivers/stream.cpp``, with or without its units."""
+    """Model of a component with one input and one result stream, in a library built from ``drivers/stream.cpp``."""
 
     prefix = "stream"
     arguments = (*[ctypes.c_void_p] * 5, ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p)
@@ -63,7 +63,7 @@ class StreamModel(CompiledModel):
         pattern: NDArray[np.uint16],
         longest_wait: int,
     ) -> str:
-        """Run until every item has a result; return the violated rule as text, empty for none.
+        """Run the model until every item has a result; return the violated stream rule as text, empty for none.
 
         `results`, and the cycles `accepted` and `done` in which each item and its result were taken, are filled, with
         an element for each item. The pattern repeats and has no resets.
@@ -78,18 +78,18 @@ class StreamModel(CompiledModel):
 
 @dataclass(frozen=True, eq=False)
 class WarpRun:
-    """Results and cycle numbers of instructions that a warp executed in order."""
+    """Results and cycle numbers of the instructions that a warp executed."""
 
     d: NDArray[np.uint32]  #: Result registers, shape (cases, 32, registers)
-    #: Undefined-nibble flags by row and chunk, shape (cases, 16, 16).
+    #: Undefined-nibble flags by row of A and chunk, shape (cases, 16, 16).
     illegal: NDArray[np.bool_]
-    #: Cycle numbers in which each instruction was accepted, and in which its result was delivered; shape (cases,).
+    #: Cycle numbers in which the instructions were accepted, and in which their results were delivered; shape (cases,).
     accepted: NDArray[np.int64]
     done: NDArray[np.int64]
 
 
 class CompiledWarp(CompiledTop[StreamModel]):
-    """A warp compiled by Verilator; parameters as for :class:`~sptc.sim.engine.array_units.CompiledTop`."""
+    """Warp compiled by Verilator; parameters as for :class:`~sptc.sim.engine.array_units.CompiledTop`."""
 
     top = title = "warp"
 
@@ -100,7 +100,7 @@ class CompiledWarp(CompiledTop[StreamModel]):
         return StreamModel(self._library, units)
 
     def run(self, instruction: Instruction, operands: HeldOperands) -> WarpRun:
-        """Execute an instruction on each case of its operands in order, after a reset.
+        """Reset the warp and execute an instruction on each case of its operands, in order.
 
         The instruction is one of ``mma`` with 16 rows, whose formats the datapath has. An AssertionError says that the
         hardware breaks a rule of its streams, or gives no result.

@@ -1,4 +1,4 @@
-"""A warpgroup compiled by Verilator: executes ``wgmma`` and ``mma``, and returns results with their cycle numbers.
+"""Warpgroup compiled by Verilator: executes ``wgmma`` and ``mma``, and returns results with their cycle numbers.
 
 The driver adds the surroundings in an SM: a shared memory, which answers in the next cycle, and registers. An
 accumulator is read from the registers once the previous multiplication has written it.
@@ -31,14 +31,14 @@ from .warpgroup_commands import Command, Completion, WarpInstruction
 
 __all__ = ["CArray", "CCommand", "CInstruction", "CWork", "CompiledWarpgroup", "GroupModel", "group_driver"]
 
-#: Size of half of the addressable shared memory, in units of 16 bytes; consecutive commands alternate between the
-#: halves.
+#: Half the size of the addressable shared memory, in units of 16 bytes. The operands of consecutive commands alternate
+#: between the two halves.
 _HALF = 1 << ADDRESS_BITS - 1
 _PANEL_OUTPUTS = ROWS * COLUMNS
 
 
 class CCommand(ctypes.Structure):
-    """C structure ``Command`` of the C++ driver."""
+    """C structure ``Command`` of ``drivers/warpgroup.cpp``: one warpgroup command with cycle numbers and results."""
 
     _fields_ = (
         *members(ctypes.c_void_p, "payload", "image", "c", "expected", "results"),
@@ -48,7 +48,7 @@ class CCommand(ctypes.Structure):
 
 
 class CInstruction(ctypes.Structure):
-    """C structure ``Instruction`` of the C++ driver."""
+    """C structure ``Instruction`` of ``drivers/warpgroup.cpp``: one ``mma``, with its cycle numbers and result."""
 
     _fields_ = (
         *members(ctypes.c_void_p, "payload", "expected", "result"),
@@ -58,7 +58,7 @@ class CInstruction(ctypes.Structure):
 
 
 class CArray(ctypes.Structure):
-    """C structure ``Array`` of the C++ driver."""
+    """C structure ``Array`` of ``drivers/warpgroup.cpp``: the ``mma`` instructions for one tensor core."""
 
     _fields_ = (
         ("instructions", ctypes.POINTER(CInstruction)),
@@ -67,7 +67,7 @@ class CArray(ctypes.Structure):
 
 
 class CWork(ctypes.Structure):
-    """C structure ``Work`` of the C++ driver."""
+    """C structure ``Work`` of ``drivers/warpgroup.cpp``: all commands and instructions of a run, with limits."""
 
     _fields_ = (
         ("commands", ctypes.POINTER(CCommand)),
@@ -79,7 +79,7 @@ class CWork(ctypes.Structure):
 
 
 def group_driver(ports: Sequence[str], top: str, more: Sequence[str] = ()) -> dict[str, str]:
-    """Return the C++ driver of a :class:`~sptc.rtl.warpgroup.Warpgroup` model; as for :func:`.driver.driver`."""
+    """Return the C++ driver of a :class:`~sptc.rtl.warpgroup.Warpgroup`; parameters as for :func:`.driver.driver`."""
     operations = {name.lower(): operation.value for name, operation in Operation.__members__.items()}
     constants = operations | {
         "panel_words": WARPS * LANES * REGISTERS,
@@ -94,7 +94,7 @@ def group_driver(ports: Sequence[str], top: str, more: Sequence[str] = ()) -> di
 
 
 class GroupModel(CompiledModel):
-    """Model of one warpgroup in a library built with ``drivers/warpgroup.cpp``.
+    """Model of one warpgroup, in a library built from ``drivers/warpgroup.cpp``.
 
     Its units are in a library of their own, unless `library` contains them, and are computed by a number of threads.
     """
@@ -105,13 +105,13 @@ class GroupModel(CompiledModel):
         super().__init__(library, *unit_functions(units), threads)
 
     def run(self, work: CWork) -> tuple[str, int]:
-        """Run work on the model; return the violated rule (or "") and the number of accepted accumulator panels."""
+        """Run `work` on the model; return the violated rule (or "") and the number of accepted accumulator panels."""
         taken = ctypes.c_int64()
         return self.run_driver(ctypes.byref(work), ctypes.byref(taken)), taken.value
 
 
 class CompiledWarpgroup(CompiledTop[GroupModel]):
-    """A warpgroup compiled by Verilator; by default its arrays are tensor cores of sm_90.
+    """Warpgroup compiled by Verilator; by default it has four tensor cores of sm_90.
 
     With two `threads`, the second one computes batches of unit steps (``drivers/computed_units.cpp``).
     """
@@ -126,7 +126,7 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
         return GroupModel(self._library, units, self._threads)
 
     def run(self, commands: Sequence[Command], pattern: NDArray[np.uint8] | None = None) -> list[Completion]:
-        """Run commands from reset until all results are delivered; see :meth:`run_beside`."""
+        """Reset the warpgroup and run commands until all results are delivered; see :meth:`run_beside`."""
         return self.run_beside(commands, [()] * WARPS, pattern)[0]
 
     def run_beside(
@@ -135,7 +135,7 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
         instructions: Sequence[Sequence[WarpInstruction]],
         pattern: NDArray[np.uint8] | None = None,
     ) -> tuple[list[Completion], list[list[Completion]]]:
-        """Run ``wgmma`` commands concurrently with ``mma`` of other warps, from reset until all results are delivered.
+        """Reset the warpgroup and run ``wgmma`` commands concurrently with ``mma`` of other warps to completion.
 
         Commands, and the instructions of each array, run in order. The pattern has the events of each cycle, and
         repeats. Bit 0: the next command is offered. Bit 1: accumulators are offered. Bit 2: results are taken. Bit 3:
@@ -151,7 +151,7 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
                 assert command.c is not None or command.n == columns, "results go on as accumulators of as many columns"
                 multiplied, columns = multiplied + 1, command.n
             c = None if command.c is None else _panels(command.c, panels)
-            # The last 16-byte unit of a shared-memory image may be incomplete.
+            # Fill the last 16-byte unit of the shared-memory image with ones, since the image may end within a unit.
             image = np.concatenate([image, np.full(-image.size % UNIT_BYTES, 0xFF, np.uint8)])
             results = np.zeros((panels, WARPS, RESULT_WORDS), np.uint32)
             buffers.append((payload, image, c, results))
@@ -181,14 +181,14 @@ class CompiledWarpgroup(CompiledTop[GroupModel]):
         ]
 
     def run_on_all(self, instructions: Sequence[WarpInstruction]) -> list[Completion]:
-        """Run independent ``mma`` instructions, dealt round-robin to the four tensor cores of an SM."""
+        """Run independent ``mma`` instructions, assigned round-robin to the four tensor cores of an SM."""
         dealt = [instructions[place::WARPS] for place in range(WARPS)]
         _, of_arrays = self.run_beside([], dealt)
         return [of_arrays[number % WARPS][number // WARPS] for number in range(len(instructions))]
 
 
 def _payload(command: Command, second: bool) -> NDArray[np.uint32]:
-    """Return the payload words of a command; `second` moves its descriptors to the second half of shared memory."""
+    """Return the payload words of a command; if `second`, its operands are in the second half of shared memory."""
     layout = warpgroup_layout()
     words = np.zeros(-(-layout.size // 32), np.uint32)
     for name, registers in (("a", command.a), ("e", command.e)):
@@ -203,13 +203,13 @@ def _payload(command: Command, second: bool) -> NDArray[np.uint32]:
 
 
 def _bits(pattern: NDArray[np.uint8]) -> NDArray[np.uint16]:
-    """Return an event pattern in the driver's encoding, which has one TAKE_MMA bit for each array."""
+    """Convert an event pattern to the driver's encoding, which has one TAKE_MMA bit per tensor core."""
     bits = pattern.astype(np.uint16) & np.uint16(CycleBits.TAKE_MMA - 1)
     return bits | np.where(pattern & CycleBits.TAKE_MMA, np.uint16(0xF * CycleBits.TAKE_MMA), np.uint16(0))
 
 
 def _issued(instructions: Sequence[WarpInstruction]) -> tuple[Any, NDArray[np.uint32]]:
-    """Return instructions in the driver's structure, and the array to which the driver writes their results."""
+    """Return instructions as C structures, and the array into which the C++ driver writes their results."""
     issued, results = (CInstruction * len(instructions))(), np.zeros((len(instructions), RESULT_WORDS), np.uint32)
     for number, (one, entry) in enumerate(zip(instructions, issued, strict=True)):
         assert one.after is None or one.after < number, "C comes from an earlier instruction"
@@ -220,7 +220,7 @@ def _issued(instructions: Sequence[WarpInstruction]) -> tuple[Any, NDArray[np.ui
 
 
 def _steps(commands: Sequence[Command], instructions: Sequence[Sequence[WarpInstruction]]) -> Counter[int]:
-    """Return, for each control word, the number of steps that a dot-product unit executes."""
+    """Return the number of steps that the dot-product units execute, for each control word."""
     steps: Counter[int] = Counter()
     for command in commands:
         if command.n:
@@ -231,7 +231,7 @@ def _steps(commands: Sequence[Command], instructions: Sequence[Sequence[WarpInst
 
 
 def _panels(registers: NDArray[np.uint32], panels: int) -> NDArray[np.uint32]:
-    """Return accumulators of 128 threads as panels of eight columns, shape (panels, 4, 32, 4)."""
+    """Split accumulator registers of 128 threads into panels of eight columns, shape (panels, 4, 32, 4)."""
     of_thread = registers.reshape(WARPS, LANES, panels, -1)
     whole = np.zeros((panels, WARPS, LANES, REGISTERS), np.uint32)
     whole[..., : of_thread.shape[-1]] = of_thread.transpose(2, 0, 1, 3)
@@ -239,7 +239,7 @@ def _panels(registers: NDArray[np.uint32], panels: int) -> NDArray[np.uint32]:
 
 
 def _results(words: NDArray[np.uint32], registers: int) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-    """Split results of shape (panels, warps, words) into the registers of all threads and the flags of every panel."""
+    """Convert results of shape (panels, warps, words) to the registers of all threads and the flags of each panel."""
     panels, warps = words.shape[:2]
     d, flags = warp_results(words, registers)
     d = d.transpose(1, 2, 0, 3).reshape(warps * LANES, panels * registers)

@@ -1,4 +1,4 @@
-"""C++ drivers of compiled models: their sources, their Python objects, and the events of a cycle.
+"""C++ drivers of compiled models: source texts, Python objects that call them, and the events of a cycle.
 
 The sources are files of ``drivers/`` and a generated header with the constants of a configuration.
 """
@@ -12,13 +12,14 @@ from typing import Any, ClassVar
 
 __all__ = ["PATIENCE", "CompiledModel", "CycleBits", "driver", "members", "pattern_constants"]
 
-#: Number of cycles without a transfer or a due result after which a run is aborted; longer than any gap in a pattern.
+#: Time limit in cycles: a run is aborted after this many cycles without a transfer or a due result. The limit exceeds
+#: every gap in a pattern.
 PATIENCE = 1 << 14
 _FOLDER = Path(__file__).with_name("drivers")
 _INCLUDED = re.compile(r'^#include "(\w+\.h)"$', re.M)
 _NUMBER = re.compile(r"__(\d+)(?=__|$)")
 _CONFIGURATION = "configuration.h"
-#: Names of a driver's functions, without the driver's prefix.
+#: Names of the functions of a C++ driver, without the driver's prefix.
 _FUNCTIONS = ("create", "run", "destroy")
 _HEADER = """\
 // Generated: the model of a top, its ports, and numbers of its configuration.
@@ -36,40 +37,39 @@ _HEADER = """\
 
 
 class CycleBits(IntFlag):
-    """Events in a cycle of a stream test, as bits that the C++ drivers and Python share."""
+    """Events that a test triggers in one cycle, as bits that the C++ drivers and Python share."""
 
     OFFER = 1 << 0  #: Offer the next item or command, and keep it offered until it is accepted
     OFFER_C = 1 << 1  #: Offer the next accumulators, and keep them offered until they are accepted
-    TAKE = 1 << 2  #: Accept a result in this cycle
-    OFFER_MMA = 1 << 3  #: Offer an ``mma`` instruction
-    #: Accept an ``mma`` result of the first array; the next three bits are for the other arrays.
+    TAKE = 1 << 2  #: Accept a result at the output in this cycle
+    OFFER_MMA = 1 << 3  #: Offer the next ``mma`` instruction to a warpgroup
+    #: Accept an ``mma`` result of tensor core 0; the next three bits are for tensor cores 1 to 3.
     TAKE_MMA = 1 << 4
-    RESET = 1 << 8  #: Reset
-    MEET = 1 << 9  #: After a cycle with a stalled result: offer every input and accept every result in this cycle
-    MEET_RESET = 1 << 10  #: After a cycle with a transfer: reset the design in this cycle
-    #: Offer the ``mma`` instruction to the array whose number is in the bits from ARRAY on, even if the array has no
-    #: room.
+    RESET = 1 << 8  #: Reset the design
+    MEET = 1 << 9  #: If a result was stalled in the last cycle: offer every input and accept every result in this cycle
+    MEET_RESET = 1 << 10  #: If there was a transfer in the last cycle: reset the design in this cycle
+    #: Offer the ``mma`` to the tensor core whose number is in the bits from ARRAY on, even if it has no room.
     BLIND = 1 << 11
-    ARRAY = 1 << 12  #: Lowest bit of the array number that BLIND uses
+    ARRAY = 1 << 12  #: Lowest of the bits that contain the tensor core number for BLIND
 
 
 def pattern_constants() -> dict[str, int]:
-    """Return the event bits as C++ constants of a driver: ``pattern_offer`` and so on."""
+    """Return the event bits as C++ constants, named ``pattern_offer`` and so on."""
     return {f"pattern_{bit.name.lower()}": bit.value for bit in CycleBits if bit.name}
 
 
 def members(kind: type, *names: str) -> list[tuple[str, type]]:
-    """Return fields of a ctypes structure that all have the same type."""
+    """Return fields for a ctypes structure, all of the type `kind`."""
     return [(name, kind) for name in names]
 
 
 class CompiledModel:
-    """A model that the C++ driver in a compiled library creates and runs; `create` are arguments of its constructor."""
+    """Model that the C++ driver in a compiled library creates; `create` are arguments of the driver's constructor."""
 
-    #: Prefix of the driver's function names; argument types of ``run`` after the model's handle.
+    #: Prefix of the driver's function names, and types of the arguments of ``run`` that follow the model's handle.
     prefix: ClassVar[str]
     arguments: ClassVar[tuple[type, ...]]
-    checks: ClassVar[bool] = True  #: Whether ``run`` returns the violated rule as text
+    checks: ClassVar[bool] = True  #: Whether the C++ function ``run`` returns the violated rule as text
 
     def __init__(self, library: ctypes.CDLL, *create: object) -> None:
         self.library = library
@@ -81,11 +81,11 @@ class CompiledModel:
         self.handle = make(*create)
 
     def run_driver(self, *arguments: Any) -> str:
-        """Run the model; return the violated rule as text, empty for none."""
+        """Run the C++ driver; return the violated rule as text, empty for none."""
         return (self._run(self.handle, *arguments) or b"").decode()
 
     def select_fault(self, number: int) -> None:
-        """Activate one fault of a model that contains faults; zero activates none."""
+        """Activate one fault in a model that contains selectable faults; zero activates none."""
         self.library.select_fault(ctypes.c_void_p(self.handle), number)
 
     def __del__(self) -> None:
@@ -96,7 +96,7 @@ class CompiledModel:
 def driver(
     name: str, constants: Mapping[str, int], *, top: str = "", ports: Sequence[str] = (), more: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Return the C++ sources that drive a compiled top module, by file name.
+    """Return the C++ source texts that drive a compiled top module, by file name.
 
     Parameters
     ----------
@@ -153,5 +153,5 @@ def _lines(constants: Mapping[str, int], top: str, ports: Sequence[str]) -> Iter
 
 
 def _escaped(port: str) -> str:
-    """Return the C++ name of a port: Verilator reserves double underscores and escapes them."""
+    """Return the name of a port in Verilator's C++ model, where double underscores are escaped."""
     return port.replace("__", "___05F")

@@ -1,4 +1,4 @@
-"""Arrays that return a hash of their operands, for top modules whose control is compiled without a datapath.
+"""Replacement arrays that return a hash of their operands, to test control and operand fetch without a datapath.
 
 A result depends on every bit of its row of A, its column of B, its metadata, block scales, control word and
 accumulator. The flags of a row depend on the row and on the panel. So everything that a top exchanges, drops or delays
@@ -25,11 +25,11 @@ from .steps import step_words, steps_of
 
 __all__ = ["ECHOING_ARRAY", "ECHOING_PORTS", "EchoBackend", "echoing_arrays"]
 
-#: Constants of the hash function, equal to those in ``drivers/echo.cpp``.
+#: Constants of the hash function, equal to the constants in ``drivers/echo.cpp``.
 _FACTOR, _START = 0x9E3779B1, 0x5EED
 _OPERANDS, _RESULT = warp_operands_layout().size, warp_result_layout().size
-#: Verilog of the echoing array. Argument `step` of unit_clock contains operands, valid, result_ready and rst, lowest
-#: bits first; `result` contains result, ready and result_valid.
+#: Verilog of the hashing array. Argument `step` of unit_clock packs operands, valid, result_ready and rst, lowest bits
+#: first; argument `result` packs result, ready and result_valid.
 ECHOING_MODULE = f"""
 module echoing_array(
     input clk, input rst, input [{_OPERANDS - 1}:0] operands, input valid, output ready,
@@ -50,7 +50,7 @@ module echoing_array(
     end
 endmodule
 """
-#: Name of the Verilog module of the echoing array, and its ports as a black box in Yosys' RTLIL.
+#: Name of the hashing array's Verilog module, and its ports as a black box in Yosys' RTLIL.
 ECHOING_ARRAY = "echoing_array"
 ECHOING_PORTS = f"""
 attribute \\blackbox 1
@@ -68,10 +68,10 @@ end
 
 
 class EchoingArray(Warp):
-    """Array component that instantiates the Verilog module :data:`ECHOING_MODULE`."""
+    """Array component for tests of control: instantiates the Verilog module :data:`ECHOING_MODULE`."""
 
     def elaborate(self, platform: object) -> Module:
-        """Connect the instance of the Verilog module."""
+        """Connect the streams of the component to an instance of the Verilog module."""
         m = Module()
         m.submodules.array = Instance(
             ECHOING_ARRAY,
@@ -88,7 +88,7 @@ class EchoingArray(Warp):
 
 
 def echoing_arrays(config: CoreConfig, optimisation: tuple[str, ...] = ("-O1",)) -> StandIn:
-    """Return stand-ins with the timing of a configuration's arrays, which return hashes of their operands as results.
+    """Return replacements for a configuration's arrays, with equal timing, that return hashes of operands as results.
 
     A lower level of C++ optimisation suits short runs of the top around the arrays.
     """
@@ -121,7 +121,7 @@ def _fold(hashes: NDArray[np.uint32], words: NDArray[np.uint32]) -> NDArray[np.u
 
 
 def _fold_all(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Hash the 32-bit words along the last axis, in order."""
+    """Hash the 32-bit words along the last axis, first word first."""
     hashes = np.full(words.shape[:-1], _START, np.uint32)
     for place in range(words.shape[-1]):
         hashes = _fold(hashes, words[..., place])
@@ -129,7 +129,7 @@ def _fold_all(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
 
 
 class EchoBackend:
-    """Back end that computes the same hashes as the echoing arrays, for the expected results.
+    """Back end that computes the hashes which the replacement arrays return, as expected results.
 
     `flags` are those beside each panel of results, shape (batch, panels, rows, 16), for each call.
     """
@@ -139,10 +139,10 @@ class EchoBackend:
         self.flags: list[NDArray[np.bool_]] = []
 
     def make_ready(self, arch: str) -> None:
-        """Do nothing: this back end has nothing to compile."""
+        """Do nothing: this back end needs no compiled files."""
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Return the hashes of one instruction's operands in place of D."""
+        """Return a hash of an instruction's operands in place of the result D."""
         words = step_words(self.config)
         (step,) = steps_of(self.config, instruction, operands, ordered=False)
         row, column = step[:, :, 0], step[:, 0]

@@ -1,4 +1,4 @@
-"""Emulation of instructions that the datapath of an architecture lacks, as the sequences that the assembler emits.
+"""Emulation of instructions that a datapath lacks, with the instruction sequences that the assembler emits.
 
 On sm_90 and sm_100, fp8 ``mma`` is unpacked to f16. It runs as two f16 instructions that accumulate from zero, over the
 even and the odd pairs of kept slots; then C is added. 4-bit integer ``mma`` runs as two 8-bit ones over even and odd
@@ -18,14 +18,14 @@ from ...isa.operands import MatrixOperands
 
 __all__ = ["run", "taken", "widen_fp8"]
 
-#: Function that computes D of one instruction from its operands.
+#: Function that computes D of one supported instruction from its operands.
 Multiply = Callable[[Instruction, MatrixOperands], NDArray]
 
 _NAN = {np.dtype(np.uint16): 0x7FFF, np.dtype(np.uint32): 0x7FFFFFFF}
 
 
 def run(multiply: Multiply, instruction: Instruction, operands: MatrixOperands) -> NDArray:
-    """Compute D of an emulated ``mma`` with fp8 or 4-bit integers; `multiply` executes a supported instruction.
+    """Compute D of an emulated fp8 or 4-bit integer ``mma``; `multiply` executes one supported instruction.
 
     Raise a `BackendError` if there is no emulation of the instruction.
     """
@@ -34,8 +34,8 @@ def run(multiply: Multiply, instruction: Instruction, operands: MatrixOperands) 
     narrow, integer, c = (instruction.a, instruction.b), instruction.a.is_integer, operands.c
     wide = [FORMATS[fmt.name.replace("4", "8") if integer else "f16"] for fmt in narrow]
     part = replace(instruction, a=wide[0], b=wide[1], k=instruction.k // 2, satfinite=False)
-    # For fp8, take alternate chunks. A sparse chunk is two stored elements of A and four rows of B, a dense one two
-    # elements and two rows.
+    # For fp8, each of the two instructions takes alternate chunks. A sparse chunk has two stored elements of A and four
+    # rows of B; a dense chunk has two elements of A and two rows of B.
     lengths = (1, 1) if integer else (2, 4 if instruction.sparse else 2)
     d = np.zeros_like(c)
     for odd in (0, 1):
@@ -57,7 +57,7 @@ def run(multiply: Multiply, instruction: Instruction, operands: MatrixOperands) 
 
 
 def _widened(codes: NDArray[np.uint8], fmt: Format) -> NDArray:
-    """Convert fp8 codes to f16, and 4-bit integers to 8-bit integers."""
+    """Convert fp8 codes to f16 codes, or 4-bit integers to 8-bit integers, so that the datapath supports the format."""
     if not fmt.is_integer:
         return widen_fp8(codes, fmt.name)
     return (codes ^ 8) - np.uint8(8) if fmt.signed else codes
@@ -68,7 +68,7 @@ def widen_fp8(codes: NDArray[np.uint8], name: str) -> NDArray[np.uint16]:
     if name == "e5m2":
         return codes.astype(np.uint16) << np.uint16(8)
     magnitude = codes.astype(np.uint16) & 0x7F
-    # As an f16 code, the shifted code is 2**-8 times too small, since the exponent biases differ by 8.
+    # The f16 value of the shifted code is 2**-8 times the fp8 value, since the exponent biases differ by 8.
     scaled = (magnitude << 7).view(np.float16) * np.float16(256)
     bits = np.where(magnitude == 0x7F, np.uint16(0x7FFF), scaled.view(np.uint16))
     sign = codes.astype(np.uint16) & 0x80
@@ -76,6 +76,6 @@ def widen_fp8(codes: NDArray[np.uint8], name: str) -> NDArray[np.uint16]:
 
 
 def taken(matrix: NDArray, run_length: int, odd: int, axis: int) -> NDArray:
-    """Return every second run of `run_length` elements along an axis, from the first or (if `odd`) the second."""
+    """Return every second run of `run_length` elements along an axis, from the first or (if `odd`) the second run."""
     index = np.arange(matrix.shape[axis]).reshape(-1, run_length)[odd::2].reshape(-1)
     return matrix.take(index, axis=axis)

@@ -1,4 +1,4 @@
-"""RTL back end: runs batches on the row of a datapath, compiled by Verilator or in Amaranth's simulator."""
+"""RTL back end: runs instructions on a row of dot-product units, compiled by Verilator or in Amaranth's simulator."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,32 +20,32 @@ from .steps import executes, step_words, steps_of
 
 __all__ = ["Engine", "Execution", "HardwareBackend", "Simulator", "engine", "engine_for", "multiply_with"]
 
-#: Name of a simulator. ``verilator``: compiled and fast. ``amaranth``: slow, but needs no compiler.
+#: Name of the RTL simulator. ``verilator``: compiled and fast. ``amaranth``: slow, but needs no compiler.
 Simulator = Literal["verilator", "amaranth"]
-#: Number of outputs computed together, which limits the memory for step words.
+#: Maximum number of outputs computed in one batch, to limit the memory for step words.
 _BLOCK_OUTPUTS = 1 << 14
 
 
 class Model(Protocol):
-    """Model of a row that computes batches of steps."""
+    """Model of a row of dot-product units, which computes batches of steps."""
 
     def run(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        """Compute steps of shape (count, words); return the result words, shape (count,)."""
+        """Compute steps of a row in order, shape (count, words); return one result word per step, shape (count,)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Execution:
-    """Results of a batch of instructions on a datapath."""
+    """D matrices and undefined-nibble flags of a batch of instructions that a datapath executed."""
 
-    d: NDArray  #: Result codes as uint32 or uint16, shape (tiles, m, n)
-    #: Undefined-nibble flags of the hardware: chunks whose nibble the instruction's rule does not define; shape (tiles,
-    #: m, chunks).
+    d: NDArray  #: Codes of the elements of D as uint32 or uint16, shape (tiles, m, n)
+    #: Undefined-nibble flags from the hardware: whether the metadata rule leaves a chunk's nibble undefined; shape
+    #: (tiles, m, chunks).
     illegal: NDArray[np.bool_]
-    steps: int  #: Number of steps that were computed
+    steps: int  #: Total number of steps that the row of dot-product units computed
 
 
 class Engine:
-    """One datapath, ready to compute with a :data:`Simulator`."""
+    """RTL of one datapath, ready to compute with a simulator (:data:`Simulator`)."""
 
     def __init__(self, config: CoreConfig, simulator: Simulator = "verilator") -> None:
         self.config = config
@@ -62,7 +62,7 @@ class Engine:
             self._model = SimulatedRow(config)
 
     def push(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        """Compute steps of shape (count, words) on the row; return the result words, shape (count,)."""
+        """Compute steps on the row in order, shape (count, words); return one result word per step, shape (count,)."""
         results = self._model.run(steps)
         if self._observer:
             self._observer(steps, results)
@@ -70,7 +70,7 @@ class Engine:
 
     @contextmanager
     def observed(self, callback: Callable[[NDArray[np.uint32], NDArray[np.uint64]], None]) -> Iterator[None]:
-        """Call `callback` with every batch of steps, shape (count, words), and its result words, shape (count,).
+        """Call `callback` with each computed batch of steps, shape (count, words), and its result words (count,).
 
         The callback runs after each batch that is computed inside the context. It must not change the arrays. Contexts
         nest; only the innermost callback runs.
@@ -83,7 +83,7 @@ class Engine:
 
     @contextmanager
     def waves(self, path: Path) -> Iterator[Sequence[int]]:
-        """Write the waveforms of this engine to a VCD file while the context is active.
+        """Write the waveforms of this engine's simulation to a VCD file while the context is active.
 
         The context gives the period, in units of :data:`~sptc.sim.engine.python_simulator.PERIOD`, in which each step
         was at the inputs. A BackendError says that the engine does not use Amaranth's simulator, the only one that
@@ -97,7 +97,7 @@ class Engine:
             yield self._model.entered
 
     def multiply(self, instruction: Instruction, operands: MatrixOperands) -> Execution:
-        """Compute D for a batch of instructions; raise a ConfigError if the datapath lacks a format."""
+        """Compute D for a batch of instructions; raise a ConfigError if the datapath does not support a format."""
         d = np.empty_like(operands.c)
         tiles, m, n = d.shape
         illegal = np.zeros((tiles, m, instruction.chunks), np.bool_)
@@ -120,8 +120,8 @@ class Engine:
             results = self.push(step.reshape(-1, self._words.total)).reshape(c.shape)
             c = results.astype(np.uint32).astype(c.dtype)
             overflow = (results >> np.uint64(layout["overflow"].offset)).astype(np.uint32) & np.uint32(1)
-            # All columns of a row have the same metadata, so column 0 supplies the flags, which are above the result
-            # bits.
+            # All columns of a row have the same metadata, so the flags are read from column 0, from the bits above the
+            # result.
             first_flag = layout["illegal"].offset
             flags = results[:, :, 0, None] >> np.arange(first_flag, first_flag + self.config.chunks, dtype=np.uint64)
             illegal.append((flags & np.uint64(1)).astype(np.bool_))
@@ -133,27 +133,27 @@ class Engine:
 
 @lru_cache(maxsize=16)
 def engine(config: CoreConfig, simulator: Simulator = "verilator") -> Engine:
-    """Return the engine of a configuration; each engine is created once per process."""
+    """Return the engine of a datapath configuration; each engine is created only once per process."""
     return Engine(config, simulator)
 
 
 def engine_for(arch: str, simulator: Simulator = "verilator") -> Engine:
-    """Return the engine of an architecture's datapath."""
+    """Return the RTL engine of an architecture's datapath."""
     return engine(PRESETS[PRESET_OF_ARCHITECTURE[arch]], simulator)
 
 
 class HardwareBackend:
-    """Back end that runs the datapath of each architecture, and emulates unsupported formats as the assembler does."""
+    """RTL back end for all architectures; instructions that a datapath lacks are emulated as by the assembler."""
 
     def __init__(self, simulator: Simulator) -> None:
         self.simulator = simulator
 
     def make_ready(self, arch: str) -> None:
-        """Build the datapath of an architecture; raise a BackendError if the simulator or a compiler is missing."""
+        """Build the model of an architecture's datapath; raise a BackendError if simulator or compiler is missing."""
         engine_for(arch, self.simulator)
 
     def multiply(self, instruction: Instruction, arch: str, operands: MatrixOperands) -> Product:
-        """Compute D as :func:`sptc.golden.matrix.multiply` does, with a chain of instructions along K.
+        """Compute D as :func:`sptc.golden.matrix.multiply` does, with a chain of instructions in order of K.
 
         Raises
         ------
@@ -171,7 +171,7 @@ def multiply_with(
     arch: str,
     operands: MatrixOperands,
 ) -> Product:
-    """Compute D with instructions that a datapath supports, in order along K; `execute` computes one instruction.
+    """Compute D with a chain of supported instructions, in order of K; `execute` computes one instruction.
 
     Raise a `BackendError` if the datapath lacks a format.
     """

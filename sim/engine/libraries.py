@@ -1,4 +1,4 @@
-"""Compiled units and rows: a library for all instructions, and libraries specialised for one control word."""
+"""Compiled libraries of a dot-product unit or a row: one for all instructions, and one per frequent control word."""
 
 import hashlib
 import importlib.metadata
@@ -16,27 +16,28 @@ from .simd import OPTIMISATION, vectorised
 
 __all__ = ["WORTH", "Libraries", "can_be_specialised"]
 
-#: Number of steps with one control word above which a specialised library is built, if none is cached.
+#: Minimum number of steps with one control word for which a specialised library is built, unless it is already cached.
 WORTH = 1 << 23
 
-#: Sources of the code generators at import; part of the cache key, as in :mod:`~sptc.sim.engine.fingerprint`.
+#: Source texts of the code generators at import time, as part of the cache key; see
+#: :mod:`~sptc.sim.engine.fingerprint`.
 _WRITTEN = b"".join(
     Path(__file__).with_name(name).read_bytes() for name in ("pipelines.py", "simd.py", "specialised.py")
 )
 
 
 def recipe() -> str:
-    """Return the part of a specialised library's cache key that identifies the code which generates the library."""
+    """Return a hash of the code generators and their version, as part of the cache key of a specialised library."""
     return hashlib.sha256(_WRITTEN).hexdigest() + importlib.metadata.version("pyosys")
 
 
 def can_be_specialised() -> bool:
-    """Return whether Yosys, which folds constants for specialised libraries, is installed."""
+    """Return whether Yosys is installed, which folds the constant control word of specialised libraries."""
     return importlib.util.find_spec("pyosys") is not None
 
 
 class Libraries:
-    """Compiled libraries of a unit or a row, each built on first use.
+    """Compiled libraries of a dot-product unit or a row of units; each library is built on first use.
 
     Verilator compiles the hardware for all instructions. For one control word, :func:`~sptc.sim.engine.simd.vectorised`
     writes a function of sixteen steps at once. Both kinds of libraries have the same functions. `top` is ``unit`` or
@@ -50,14 +51,14 @@ class Libraries:
         self._found: dict[int | None, Path] = {}
 
     def of_every_instruction(self) -> Path:
-        """Return the library that executes all instructions."""
+        """Return the path of the library that executes all instructions."""
         if None not in self._found:
             name = f"{self._top}-{fingerprint(self._config, self._clocked)}.so"
             self._found[None] = built(name, lambda path: self._build(path, None))
         return self._found[None]
 
     def of(self, steps: Mapping[int, int]) -> Path:
-        """Return the fastest library for `steps`, a mapping of control words to numbers of steps.
+        """Return the path of the fastest library for `steps`, the number of steps per control word.
 
         This is a specialised library if there is only one control word, and its library is cached or enough of its
         steps have been requested so far.
@@ -76,8 +77,8 @@ class Libraries:
         return self._found[control]
 
     def _build(self, library: Path, control: int | None) -> None:
-        # Import the hardware only here: a cached library needs no Amaranth, whose import takes longer than loading the
-        # library.
+        # Import the hardware only if a library must be built: loading a cached library is faster than importing
+        # Amaranth.
         require_hashed_hardware()
         from ...rtl.cells.platforms import OPERATORS
         from ...rtl.emit import emit

@@ -1,4 +1,4 @@
-"""Replace the registers of balanced pipelines by wires, so that a proof needs to consider only one step.
+"""Replace the registers of a balanced pipeline by wires, so that a proof need not consider several cycles.
 
 A pipeline is balanced if every path from an input to an output crosses the same number of registers, and one input
 enables all of them. Its registers then add latency only: two such pipelines give equal results if and only if they do
@@ -25,20 +25,20 @@ module wire_of_register(input CLK, input EN, input [WIDTH-1:0] D, output [WIDTH-
   assign Q = D;
 endmodule
 """
-#: Yosys commands that turn synchronous resets into multiplexers, so that :func:`is_balanced` can read the netlist.
+#: Yosys commands that replace synchronous resets of registers by multiplexers, as :func:`is_balanced` requires.
 ENABLED = "setattr -unset init w:*\ndffunmap -srst-only\n"
-#: Yosys commands that replace registers by wires; they read the file that :func:`write_wires` writes.
+#: Yosys commands that replace registers by wires, with the file from :func:`write_wires`.
 WITHOUT_REGISTERS = f"{ENABLED}techmap -map {_WIRES}\nopt_clean\n"
 _NETLIST = "pipeline.json"
 
 
 def write_wires(folder: Path) -> None:
-    """Write a Verilog file into the folder of Yosys, for the Yosys commands :data:`WITHOUT_REGISTERS`."""
+    """Write the Verilog file for the Yosys commands :data:`WITHOUT_REGISTERS` to the folder in which Yosys runs."""
     (folder / _WIRES).write_text(_MAP, encoding="utf-8")
 
 
 def flat_module(design: str, top: str, folder: Path) -> dict[str, Any]:
-    """Return module `top` of a flat RTLIL file `design` in Yosys' JSON, the input of :func:`is_balanced`."""
+    """Return module `top` of the flat RTLIL file `design`, as Yosys' JSON, for :func:`is_balanced`."""
     run_yosys(folder, f"read_rtlil {design}\n{ENABLED}opt_clean\nwrite_json {_NETLIST}\n")
     return json.loads((folder / _NETLIST).read_text(encoding="utf-8"))["modules"][top]
 
@@ -73,7 +73,7 @@ def is_balanced(module: Mapping[str, Any], enable: str) -> bool:
 
 
 def _from_inputs(cells: Mapping[str, Any]) -> list[str]:
-    """Return the cells of a netlist in topological order; empty if the cells form a loop."""
+    """Return the cells of a netlist in topological order, or an empty list if the cells form a loop."""
     drivers = {bit: name for name, cell in cells.items() for bit in _bits(cell, "output")}
     graph = {name: {drivers[bit] for bit in _bits(cell, "input") if bit in drivers} for name, cell in cells.items()}
     try:
@@ -83,7 +83,7 @@ def _from_inputs(cells: Mapping[str, Any]) -> list[str]:
 
 
 def _bits(cell: Mapping[str, Any], direction: str) -> set[int]:
-    """Return the nets that a cell reads or drives, without constants."""
+    """Return the nets that are connected to a cell, without constants."""
     return {
         bit
         for port, bits in cell["connections"].items()

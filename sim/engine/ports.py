@@ -1,4 +1,4 @@
-"""Values of a component's ports as NumPy arrays.
+"""Conversion between values of a component's ports and NumPy arrays.
 
 The ports of a component are the fields of a structured array, with one element for each vector. The payload of a stream
 is an array of 32-bit words. Compiled components take and return structured arrays.
@@ -40,9 +40,9 @@ _WORD = 32
 
 @dataclass(frozen=True)
 class Port:
-    """A port of a component: a leaf of the component's signature."""
+    """Port of a component: one leaf of the component's signature."""
 
-    name: str  #: Path of the port, joined by double underscores, as in the emitted Verilog
+    name: str  #: Path of the port in the signature, joined by double underscores as in the emitted Verilog
     value: Value
     is_input: bool  #: Whether the port is an input of the component
 
@@ -53,18 +53,18 @@ class Port:
 
     @property
     def signed(self) -> bool:
-        """Whether the port is a number in two's complement."""
+        """Whether the port's value is a number in two's complement."""
         return bool(self.value.shape().signed)
 
     @property
     def numbers(self) -> range:
-        """Range of the integers that the port can represent."""
+        """Range of the integers that fit into the port."""
         half = 1 << self.bits - 1
         return range(-half, half) if self.signed else range(2 * half)
 
 
 def ports_of(component: wiring.Component, *, prefix: str = "") -> list[Port]:
-    """Return the ports of a component in the order of its signature; ports of zero bits are omitted."""
+    """Return the ports of a component in the order of its signature, without ports of zero bits."""
     leaves = component.signature.flatten(component)
     ports = [
         Port(prefix + "__".join(map(str, path)), Value.cast(value), member.flow is wiring.In)
@@ -74,21 +74,21 @@ def ports_of(component: wiring.Component, *, prefix: str = "") -> list[Port]:
 
 
 def clocked_ports(component: wiring.Component) -> list[str]:
-    """Return the port names of the model of a clocked component: clock, reset, and the ports of its signature."""
+    """Return the port names of a clocked component's model: clock, reset, and the ports of its signature."""
     return ["clk", "rst", *(port.name for port in ports_of(component))]
 
 
 def ports_only(make: Callable[[], wiring.Component]) -> list[str]:
-    """Return :func:`clocked_ports` of a component that is created only to read its ports."""
+    """Return the port names of a clocked component that is created only to read its ports."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnusedElaboratable)
         names = clocked_ports(make())
-        gc.collect()  # free the component, a reference cycle, while its warning is ignored
+        gc.collect()  # free the component, part of a reference cycle, while its warning is ignored
     return names
 
 
 def port_dtype(ports: list[Port]) -> np.dtype:
-    """Return the structured NumPy type of ports; each field has the layout of the port in Verilator's C++ model."""
+    """Return a structured NumPy type with one field per port, laid out as in Verilator's C++ model."""
     fields: list[tuple[str, str] | tuple[str, str, tuple[int]]] = []
     for port in ports:
         size = next((size for size in (1, 2, 4, 8) if port.bits <= 8 * size), 0)
@@ -97,7 +97,7 @@ def port_dtype(ports: list[Port]) -> np.dtype:
 
 
 def split(values: Mapping[str, NDArray], ports: list[Port], prefix: str = "") -> NDArray:
-    """Return integer values of ports, of any width, as one structured array; ports without values are zero."""
+    """Return integer port values of any width as one structured array; ports without given values are zero."""
     count = len(next(iter(values.values())))
     vectors = np.zeros(count, port_dtype(ports))
     for port in ports:
@@ -124,23 +124,23 @@ def joined(field: NDArray) -> list[int]:
 
 
 def payload_bits(layout: data.Layout, fields: Any) -> int:
-    """Return the payload with the given field values as an integer."""
+    """Return a payload, packed from the values of its fields, as an integer."""
     return int(layout.const(fields).as_value().value)
 
 
 def payload_words(layout: data.Layout, fields: Mapping[str, Any], first: str = "") -> NDArray[np.uint32]:
-    """Return a payload as 32-bit words, from the word that contains field `first` on."""
+    """Return a payload as 32-bit words, starting at the word that contains the field `first`."""
     start = layout[first].offset // _WORD if first else 0
     return words_of(payload_bits(layout, fields) >> _WORD * start, layout.size - _WORD * start)
 
 
 def words_of(payload: int, bits: int) -> NDArray[np.uint32]:
-    """Return a payload of `bits` bits as 32-bit words."""
+    """Split a payload of `bits` bits into 32-bit words, lowest word first."""
     return np.frombuffer(payload.to_bytes(4 * -(-bits // _WORD), "little"), np.uint32)
 
 
 def flags_of(words: NDArray[np.uint32]) -> NDArray[np.bool_]:
-    """Return the bits of 32-bit words as booleans, along the last axis, lowest bit first."""
+    """Return the bits of 32-bit words as booleans along the last axis, lowest bit first."""
     return np.unpackbits(np.ascontiguousarray(words).view(np.uint8), axis=-1, bitorder="little").astype(np.bool_)
 
 
@@ -149,7 +149,7 @@ class _Vectors(ctypes.Structure):
 
 
 class ComponentLibrary(CompiledModel):
-    """Combinational components in one compiled model.
+    """Combinational components in one compiled library, each computed on its own.
 
     The library is built with ``drivers/components.cpp``; `ports` are those of the model, in the order of its
     configuration.
@@ -163,16 +163,16 @@ class ComponentLibrary(CompiledModel):
         self._numbers = {port: number for number, port in enumerate(ports)}
 
     def run(self, vectors: NDArray, outputs: np.dtype) -> NDArray:
-        """Compute the outputs for input vectors of shape (count,); return them as an array of the type `outputs`."""
+        """Compute the outputs for a batch of input vectors; return an array of the structured type `outputs`."""
         assert vectors.flags.c_contiguous
         answers = np.zeros(len(vectors), outputs)
-        # `_in` and `_out` keep the arrays of offsets alive during the call.
+        # keep references to the offset arrays, to which the C structures point, during the call
         (_in, given), (_out, got) = (self._described(layout) for layout in (vectors.dtype, outputs))
         self.run_driver(len(vectors), ctypes.byref(given), vectors.ctypes.data, ctypes.byref(got), answers.ctypes.data)
         return answers
 
     def _described(self, layout: np.dtype) -> tuple[NDArray[np.int32], _Vectors]:
-        """Return the offsets of the ports in a vector, and the C structure that describes them to the driver."""
+        """Return the byte offsets of the ports in a vector, and the C structure that passes them to the driver."""
         fields: Mapping[str, Any] = layout.fields or {}
         places = np.array(
             [(self._numbers[port], offset, field.itemsize) for port, (field, offset, *_) in fields.items()], np.int32

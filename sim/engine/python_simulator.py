@@ -1,4 +1,4 @@
-"""The RTL in Amaranth's simulator: slow, but it needs no compiler and writes waveforms."""
+"""Simulation of the RTL in Amaranth's simulator: slow, but it needs no compiler and writes waveforms."""
 
 import io
 from collections import deque
@@ -17,12 +17,12 @@ from ...rtl.row import Row
 
 __all__ = ["PERIOD", "SimulatedRow"]
 
-#: Clock period in seconds.
+#: Clock period of the simulation in seconds.
 PERIOD = 1e-9
 
 
 class SimulatedRow:
-    """A row in Amaranth's simulator; all batches run in one simulation, until :meth:`waves` starts a new one.
+    """Row of dot-product units in Amaranth's simulator; one simulation runs all batches until :meth:`waves`.
 
     `entered` is the period in which each step was at the inputs, counted from the start of the simulation.
     """
@@ -57,7 +57,7 @@ class SimulatedRow:
                 self._results[arrived] = context.get(self._row.result.as_value())
 
     def run(self, steps: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        """Compute steps of shape (count, words) on the row; return the result words, shape (count,)."""
+        """Compute steps on the row in order, shape (count, words); return one result word per step, shape (count,)."""
         self._results.clear()
         self._waiting.extend((number, int.from_bytes(step.tobytes(), "little")) for number, step in enumerate(steps))
         while len(self._results) < len(steps):
@@ -66,7 +66,7 @@ class SimulatedRow:
 
     @contextmanager
     def waves(self, path: Path) -> Iterator[None]:
-        """Write all signals to a VCD file while the context is active, from the start of a new simulation."""
+        """Start a new simulation and write all its signals to a VCD file while the context is active."""
         if self.entered:
             self._simulator.reset()
             self.entered.clear()

@@ -1,4 +1,4 @@
-"""Interface of a row for software: bit positions of step and result fields, control word codes, operand orders.
+"""Interface of a row of dot-product units for software: bit positions of fields, control word codes, operand orders.
 
 The RTL in Amaranth defines all of it, but importing Amaranth takes most of the start-up time. So the interface is
 cached, and a process that only runs a compiled row needs no Amaranth.
@@ -20,12 +20,12 @@ from .fingerprint import hardware_fingerprint, require_hashed_hardware
 
 __all__ = ["Field", "RowInterface", "row_interface"]
 
-#: Source of this module at import time; part of the cache key.
+#: Source text of this module at import time, as part of the cache key.
 _WRITTEN = Path(__file__).read_text(encoding="utf-8")
 
 
 class Field(NamedTuple):
-    """Position of a field in a word: lowest bit and width in bits."""
+    """Position of a bit field in a word: its lowest bit and its width in bits."""
 
     offset: int
     width: int
@@ -33,24 +33,24 @@ class Field(NamedTuple):
 
 @dataclass(frozen=True)
 class RowInterface:
-    """Layouts, codes and operand orders that software needs to write the steps of a row and to read its results."""
+    """Layouts, codes and operand orders with which software packs the steps of a row and unpacks the results."""
 
-    #: Fields of :func:`~sptc.rtl.step.row_step_layout`, :func:`~sptc.rtl.step.row_result_layout` and
+    #: Bit fields of the layouts :func:`~sptc.rtl.step.row_step_layout`, :func:`~sptc.rtl.step.row_result_layout` and
     #: :func:`~sptc.rtl.step.control_layout`.
     step: dict[str, Field]
     result: dict[str, Field]
     control: dict[str, Field]
-    #: Codes of each enumeration field of the control word, by field name and code name.
+    #: Codes of each enumeration field of the control word, by field name and by name of the code.
     codes: dict[str, dict[str, int]]
-    dense_nibble: int  #: Metadata nibble that a dense step uses in every chunk
-    #: Result of :func:`~sptc.rtl.order.byte_order`, indexed by `wide`, then by `sparse`.
+    dense_nibble: int  #: Metadata nibble of every chunk in a dense step
+    #: Byte order of B from :func:`~sptc.rtl.order.byte_order`, indexed by `wide`, then by `sparse`.
     byte_order: list[list[list[int | None]]]
-    nibble_order: list[list[int]]  #: Result of :func:`~sptc.rtl.order.nibble_order`, indexed by `wide`
+    nibble_order: list[list[int]]  #: Nibble order from :func:`~sptc.rtl.order.nibble_order`, indexed by `wide`
 
 
 @lru_cache(maxsize=64)
 def row_interface(config: CoreConfig) -> RowInterface:
-    """Return the interface of a datapath's row, from the RTL if Amaranth is imported, else from the cache.
+    """Return the interface of a datapath's row: from the RTL if Amaranth is already imported, otherwise from the cache.
 
     Raise a `BackendError` if another user could have written the cache entry, or the hardware's sources have changed
     since the process began.
@@ -68,7 +68,7 @@ def row_interface(config: CoreConfig) -> RowInterface:
 
 
 def _read(data: bytes, entry: str) -> RowInterface | None:
-    """Return the interface stored in a cache entry, or None if the entry is damaged."""
+    """Return the row interface stored in a cache entry, or None if the entry is damaged."""
     try:
         fields = parse_json(data, entry)
         for layout in ("step", "result", "control"):

@@ -1,4 +1,4 @@
-"""Values of the hardware's internal signals in each step, read from a VCD file."""
+"""Values of the hardware's internal signals in each step, read from a VCD file of Amaranth's simulator."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -15,26 +15,26 @@ from .python_simulator import PERIOD
 __all__ = ["Signals", "WatchedRow"]
 
 _T = TypeVar("_T")
-#: Number of outer VCD scopes, around the row, that component names omit.
+#: Number of outer VCD scopes that contain the row; component names omit these scopes.
 _OUTER = 2
 _FEMTOSECONDS = round(PERIOD * 1e15)
 
 
 @dataclass(frozen=True, eq=False)
 class Signals:
-    """Values of all signals of a row in one step, by component and signal name."""
+    """Values of all internal signals of a row in one step, by component name and signal name."""
 
-    #: VCD identifier code and width in bits, by component and signal. A component name is the path below the row, such
-    #: as ``unit.align.align3``.
+    #: VCD identifier code and width in bits, by component and signal name. A component name is its path below the row,
+    #: such as ``unit.align.align3``.
     codes: dict[tuple[str, str], tuple[str, int]]
-    values: dict[str, int | str]  #: Signal values by VCD identifier code
+    values: dict[str, int | str]  #: Signal values in this step, by VCD identifier code
 
     def word(self, component: str, name: str) -> str:
-        """Return the value of an enumeration signal as the name of its member."""
+        """Return the value of an enumeration signal in this step as a member name of the enumeration."""
         return str(self.values[self.codes[component, name][0]])
 
     def unsigned(self, component: str, name: str) -> int:
-        """Return the value of a signal as an unsigned integer."""
+        """Return the value of a hardware signal in this step as an unsigned integer."""
         value = self.values[self.codes[component, name][0]]
         assert isinstance(value, int), f"{component}.{name} is {value}"
         return value
@@ -47,7 +47,7 @@ class Signals:
 
 
 class WatchedRow:
-    """A datapath in Amaranth's simulator that records all signals.
+    """Datapath in Amaranth's simulator, with all internal signals recorded.
 
     Its pipeline registers are removed, so that all signals of a step are valid at the same time.
     """
@@ -56,7 +56,7 @@ class WatchedRow:
         self._engine = Engine(replace(config, cuts=()), "amaranth")
 
     def run(self, multiply: Callable[[Engine], _T]) -> tuple[_T, list[Signals]]:
-        """Run a computation on the engine of the datapath, from the start of a new simulation.
+        """Start a new simulation of the datapath and run a computation on it.
 
         Return its result, and the signals of each step, in the order in which steps were pushed.
         """
@@ -68,7 +68,7 @@ class WatchedRow:
 
 
 def _read(path: Path, periods: Sequence[int]) -> Iterator[Signals]:
-    """Yield the signals of each step, at the end of the clock period in which the step is at the inputs."""
+    """Yield the signal values of each step, at the end of the clock period in which the step is at the row's inputs."""
     codes: dict[tuple[str, str], tuple[str, int]] = {}
     values: dict[str, int | str] = {}
     scopes: list[str] = []

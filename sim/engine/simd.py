@@ -1,4 +1,4 @@
-"""Convert a netlist without registers to C++ in which every variable is a vector over sixteen steps.
+"""Generator of C++ from a netlist without registers; each C++ variable is a vector over sixteen steps.
 
 Hardware has no branches, so steps differ only in their data, and the vector instructions of a processor compute sixteen
 of them at once. A word wider than 32 bits takes several variables, called limbs, the lowest first. Bits of the last
@@ -11,11 +11,11 @@ from typing import Any
 
 __all__ = ["LANES", "OPTIMISATION", "PREPARED", "vectorised"]
 
-#: Number of steps that are computed together, equal to that in ``drivers/vectors.h``.
+#: Number of steps computed together, equal to the number of vector lanes in ``drivers/vectors.h``.
 LANES = 16
-#: Yosys commands that reduce a flat design without registers to the cells that :func:`vectorised` supports.
+#: Yosys commands that reduce a flat design without registers to the cell types that :func:`vectorised` supports.
 PREPARED = "opt -full\nwreduce\npmuxtree\nbmuxmap\nopt -full\nopt_clean -purge\n"
-#: C++ compiler options. ``-Wno-psabi`` suppresses notes that processors with wider vectors pass vectors differently.
+#: C++ compiler options. ``-Wno-psabi`` suppresses notes that vectors are passed differently on other processors.
 OPTIMISATION = ("-O2", "-march=native", "-pthread", "-Wno-psabi")
 _LIMB = 32
 _HEADER = """\
@@ -28,12 +28,12 @@ inline void evaluate(const Steps *in, Steps *out) {{
 {body}}}
 """
 
-#: A bit of a netlist: the number of its net, or a constant.
+#: Bit of a netlist: a net number, or a constant.
 Bit = int | str
 
 
 def vectorised(module: Mapping[str, Any], given: str, result: str) -> str:
-    """Return the text of ``function.h`` (see ``drivers/computed.h``): a C++ function from one input to one output.
+    """Return the text of ``function.h`` for ``drivers/computed.h``: a C++ function from input `given` to `result`.
 
     The module is from Yosys' JSON, after :data:`PREPARED`. Inputs other than `given` must have no influence; they are
     zero. Raise a `NotImplementedError` for a cell of a type that is not supported.
@@ -57,7 +57,7 @@ def vectorised(module: Mapping[str, Any], given: str, result: str) -> str:
 
 
 def _in_order(cells: Mapping[str, Any]) -> list[Any]:
-    """Return the cells of a netlist in topological order."""
+    """Return the cells of a combinational netlist in topological order."""
     drivers = {bit: name for name, cell in cells.items() for bit in cell["connections"]["Y"]}
     graph = {
         name: {
@@ -77,7 +77,7 @@ def _mask(width: int) -> int:
 
 
 class _Writer:
-    """Writer of C++ lines; records the C++ variable and the position of every bit of the netlist."""
+    """Writer of C++ lines; records in which C++ variable, and at which position, each bit of the netlist is."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -89,11 +89,11 @@ class _Writer:
     # Operands.
 
     def limbs(self, bits: Sequence[Bit]) -> list[str]:
-        """Return the C++ expressions of the 32-bit limbs of a word, lowest limb first."""
+        """Return C++ expressions for a word of the netlist, split into limbs of 32 bits, lowest limb first."""
         return [self._limb(bits[first : first + _LIMB]) for first in range(0, len(bits), _LIMB)]
 
     def _limb(self, bits: Sequence[Bit]) -> str:
-        """Return the C++ expression of one limb, composed of runs of bits of other words."""
+        """Return the C++ expression of one 32-bit limb, composed of runs of bits of other words."""
         constant = sum(1 << place for place, bit in enumerate(bits) if bit == "1")
         parts, place = [], 0
         while place < len(bits):
@@ -110,7 +110,7 @@ class _Writer:
         return self._name(" | ".join(parts)) if len(parts) > 1 else parts[0]
 
     def _run(self, bits: Sequence[Bit], place: int) -> int:
-        """Return the length of the run of bits from index `place` on that are adjacent in one limb of their source."""
+        """Return the number of bits from index `place` on that are also adjacent in one limb of their source word."""
         word, first = self.places[bits[place]]
         length = 1
         while (
@@ -122,7 +122,7 @@ class _Writer:
         return length
 
     def _part(self, bit: Bit, place: int, length: int, repeated: bool) -> str:
-        """Return the C++ expression of a run of bits of a source limb, shifted to bit `place` of another limb."""
+        """Return the C++ expression that moves a run of bits from a source limb to bit `place` of another limb."""
         word, first = self.places[bit]
         limb, first_in_limb = divmod(first, _LIMB)
         value = self._limb_of(word, limb)
@@ -143,7 +143,7 @@ class _Writer:
         return f"{word}[{limb}]" if word == "in" else f"{word}_{limb}"
 
     def _name(self, expression: str) -> str:
-        """Return a C++ variable with the value of an expression; equal expressions share a variable."""
+        """Return a C++ variable with the value of an expression; equal expressions share one variable."""
         if expression.isidentifier():
             return expression
         if expression not in self._named:
@@ -152,7 +152,7 @@ class _Writer:
         return self._named[expression]
 
     def operand(self, cell: Any, port: str, width: int, signed: bool) -> list[str]:
-        """Return the limbs of a cell's operand, truncated or extended to `width` bits."""
+        """Return the limbs of a cell's input, truncated or extended to `width` bits."""
         bits = [*cell["connections"][port]]
         bits = (bits + [bits[-1] if signed else "0"] * (width - len(bits)))[:width]
         return self.limbs(bits)
@@ -160,7 +160,7 @@ class _Writer:
     # Cells.
 
     def cell(self, cell: Any) -> None:
-        """Write the C++ lines that compute the output of a cell."""
+        """Write the C++ lines that compute the output of one cell of the netlist."""
         kind = cell["type"].removeprefix("$")
         width = len(cell["connections"]["Y"])
         signed = [_parameter(cell, f"{port}_SIGNED") for port in ("A", "B") if port in cell["connections"]]
@@ -202,14 +202,15 @@ class _Writer:
             self.lines.append(f"const Steps {word}_{limb} = {expression};")
 
     def _sum(self, one: Sequence[str], other: Sequence[str], *, subtract: bool) -> list[str]:
-        """Return the limbs of a sum or a difference; carries and borrows are masks of all ones or zero."""
+        """Return the limbs of a sum or a difference of two words; carries and borrows are masks of all ones or zero."""
         limbs, carry = [], None
         for number, (a, b) in enumerate(zip(one, other, strict=True)):
             before = "" if carry is None else f" {'+' if subtract else '-'} {carry}"
             total = f"{a} {'-' if subtract else '+'} {b}{before}"
             if number + 1 < len(one):
                 total = self._name(total)
-                # With an incoming carry, equality with the operand produces a carry as well.
+                # With an incoming carry or borrow, equality also produces one: total == a in a sum, a == b in a
+                # difference.
                 against = f"{a} < {b}" if subtract else f"{total} < {a}"
                 if carry is not None:
                     equal = f"{a} == {b}" if subtract else f"{total} == {a}"
@@ -219,14 +220,14 @@ class _Writer:
         return limbs
 
     def _compared(self, cell: Any, kind: str, signed: bool) -> str:
-        """Return a comparison as a mask of all ones or zero, computed limb by limb from the lowest limb."""
+        """Return the comparison of two words as a mask of all ones or zero, computed from the lowest limb upwards."""
         width = max(len(cell["connections"][port]) for port in ("A", "B"))
         one, other = (self.operand(cell, port, width, signed) for port in ("A", "B"))
         if kind in ("eq", "ne"):
             pairs = [f"({a} {'==' if kind == 'eq' else '!='} {b})" for a, b in zip(one, other, strict=True)]
             return (" & " if kind == "eq" else " | ").join(pairs)
         if signed:
-            # With inverted sign bits, signed numbers compare like unsigned ones.
+            # Inverted sign bits make signed numbers compare like unsigned numbers.
             sign = 1 << (width - 1) % _LIMB
             one, other = ([*limbs[:-1], self._name(f"{limbs[-1]} ^ {sign:#x}u")] for limbs in (one, other))
         less = _COMPARISONS[kind]
@@ -255,7 +256,7 @@ class _Writer:
         return f"bit({any_of('A')})"
 
     def _shifted(self, cell: Any, left: bool, width: int, signed: bool) -> list[str]:
-        """Return the limbs of a variable shift; the first stages shift by whole limbs, the last within limbs."""
+        """Return the limbs of a word after a variable shift: the last stage shifts by less than one limb."""
         amount = cell["connections"]["B"]
         inner = max(width, len(cell["connections"]["A"]))
         limbs = self.operand(cell, "A", inner, signed)
@@ -275,7 +276,7 @@ class _Writer:
             if following is not None:
                 value = f"({value}) | ({following} {away} 1) {away} (31u - {inside})"
             shifted.append(value)
-        if bits:  # larger shift amounts shift out every bit
+        if bits:  # larger shift amounts shift out every bit, so the result is zero
             within = f"(Steps)(({' | '.join(self.limbs(bits))}) == 0u)"
             shifted = [f"({value}) & {within}" for value in shifted]
         if left:
@@ -298,5 +299,5 @@ _BITWISE: dict[str, Callable[..., str]] = {
 _SUMS = ("add", "sub")
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _REDUCTIONS = ("reduce_or", "reduce_bool", "reduce_and", "reduce_xor", "logic_not", "logic_and", "logic_or")
-#: Types of cells whose results need no mask, since the bits above their width are already zero.
+#: Types of cells whose results need no mask: their bits above the width are already zero.
 _NORMAL = ("and", "or", "xor", "pos", "mux", *_COMPARISONS, *_REDUCTIONS)

@@ -1,4 +1,4 @@
-"""A unit or a row with a constant control word: Yosys removes the logic that only other instructions need.
+"""Dot-product unit or row with a constant control word, without the logic that only other instructions need.
 
 The hardware is the same with some inputs tied, so results are the same, and a simulator has less than half of the work.
 The registers add latency only and are replaced by wires, which leaves a function of one step.
@@ -34,8 +34,8 @@ module {name}({clock}input [{last}:0] step, output [{result}:0] result);
   {inside} inside({connected}.step(tied), .result(result));
 endmodule
 """
-#: Yosys commands that fold the constant control word. They remove initial values, so that a register with a constant
-#: input counts as constant.
+#: Yosys commands that fold the constant control word. They remove initial values of registers, so that a register with
+#: a constant input counts as constant.
 _FOLDED = f"""
 read_verilog -sv {_NAME}.v
 hierarchy -top {_NAME}
@@ -52,14 +52,14 @@ write_json registered.json
 
 
 def control_place(config: CoreConfig, top: str) -> tuple[int, int]:
-    """Return the lowest bit and the width of the control word in a step."""
+    """Return the lowest bit and the width of the control word within a step."""
     step, _ = _LAYOUTS[top]
     field = step(config)["control"]
     return field.offset, field.width
 
 
 def specialised(config: CoreConfig, top: str, control: int) -> Mapping[str, Any]:
-    """Return a ``unit`` or a ``row`` with a constant control word, as ports and cells from Yosys' JSON.
+    """Return the netlist of a ``unit`` or ``row`` with a constant control word, as ports and cells of Yosys' JSON.
 
     Raise a `BackendError` if Yosys is missing or fails.
     """

@@ -1,4 +1,4 @@
-"""Convert instructions to steps: bytes, nibbles, scales and control word of a row, for every output."""
+"""Conversion of instructions to the input words of a row: bytes of A and B, metadata, scales and control words."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ _WORD = 32
 
 
 def octets(codes: NDArray, container_bits: int) -> NDArray[np.uint8]:
-    """Return rows of container codes, shape (tiles, rows, elements), as bytes; two 4-bit elements share a byte."""
+    """Return rows of container codes, shape (tiles, rows, elements), as bytes; two 4-bit elements share one byte."""
     if container_bits == 4:
         return join_nibbles(codes)
     return np.ascontiguousarray(codes).view(np.uint8)
@@ -27,9 +27,9 @@ def octets(codes: NDArray, container_bits: int) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class StepWords:
-    """Positions of the fields of a step, as slices of its 32-bit words."""
+    """Positions of the fields of a step, as slices of the step's 32-bit words."""
 
-    #: Slices of the words that contain the field.
+    #: Slices of a step's 32-bit words, one slice per field of the step.
     a: slice
     b: slice
     metadata: slice
@@ -37,12 +37,12 @@ class StepWords:
     scale_a: slice
     scale_b: slice
     control: slice
-    overflow_bit: int  #: Bit of the control words that holds the overflow of the previous step
-    total: int  #: Number of 32-bit words in a step
+    overflow_bit: int  #: Bit of the control slice that is the overflow bit of the previous step
+    total: int  #: Total number of 32-bit words in a step
 
 
 def step_words(config: CoreConfig) -> StepWords:
-    """Return the positions of the fields in the steps of a configuration."""
+    """Return the positions of the fields in the steps of a datapath configuration."""
     layout = row_interface(config).step
     assert config.step_bytes % 16 == 0, "the simulators pack whole words"
     fields = {
@@ -61,7 +61,7 @@ def executes(config: CoreConfig, instruction: Instruction, arch: str) -> bool:
 
 
 def control_word(config: CoreConfig, instruction: Instruction, last: bool) -> int:
-    """Return the control word of one step of an instruction; only the `last` step may clamp the result."""
+    """Return the control word of one step of an instruction; only the `last` step along K may clamp the result."""
     interface = row_interface(config)
     short = config.fp8_alignment_bits < config.alignment_bits and instruction.container_bits == _BYTE
     names = {
@@ -80,14 +80,14 @@ def control_word(config: CoreConfig, instruction: Instruction, last: bool) -> in
 
 
 def step_count(config: CoreConfig, instruction: Instruction) -> int:
-    """Return the number of steps along K that a unit needs for one output of an instruction."""
+    """Return the number of steps along K that a dot-product unit needs for one output of an instruction."""
     return -(-instruction.stored_k * instruction.container_bits // (8 * config.step_bytes))
 
 
 def steps_of(
     config: CoreConfig, instruction: Instruction, operands: MatrixOperands, *, ordered: bool = True
 ) -> list[NDArray[np.uint32]]:
-    """Return the words of all steps of a batch of instructions, with zero accumulators.
+    """Return the input words of all steps of a batch of instructions; all accumulators are zero.
 
     There is one array of shape (tiles, m, n, words) for each step of K; the result of a step is the accumulator of the
     next. If `ordered`, B and metadata are in the order that a row takes, see :mod:`sptc.rtl.order`. Otherwise they are
@@ -126,7 +126,7 @@ def steps_of(
 
 
 def _spans(instruction: Instruction, first: int, step_bytes: int) -> NDArray[np.intp]:
-    """Return the index of the block scale for each group of 16 kept products in a step; one index for wide elements."""
+    """Return the block scale index of each group of 16 kept products in a step; a single index for wide elements."""
     assert instruction.span
     per_byte = _BYTE // instruction.container_bits
     groups = step_bytes * per_byte // BLOCK_GROUP if instruction.container_bits == 4 else 1
@@ -149,12 +149,12 @@ def _ordered_bytes(config: CoreConfig, instruction: Instruction, b: NDArray[np.u
 
 
 def _with_zero(octets: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Append a zero to each row of bytes, for input positions that a short step does not use."""
+    """Append a zero byte to each row, as input to the positions that a short step does not use."""
     return np.concatenate([octets, np.zeros((*octets.shape[:-1], 1), np.uint8)], axis=-1)
 
 
 def _put(words: NDArray[np.uint32], octets: NDArray[np.uint8]) -> None:
-    """Write bytes to the start of a step field for all outputs; the rest of the last word written is zero."""
+    """Write bytes to the start of a step's field, for all outputs, and zeros to the rest of the last word."""
     size = -(-octets.shape[-1] // 4) * 4
     padded = np.zeros((*octets.shape[:-1], size), np.uint8)
     padded[..., : octets.shape[-1]] = octets

@@ -20,59 +20,61 @@ from .steps import control_word
 
 __all__ = ["COMMIT", "CtaCommand", "CtaProgram", "CtaRun", "cta_command"]
 
-#: Descriptor bits for features of shared memory that the hardware lacks: 32-byte atoms, absolute leading addresses.
+#: Descriptor bits for features of shared memory that the RTL lacks: 32-byte atoms and absolute leading addresses.
 _NOT_BUILT = 1 << 61 | 1 << 52
-#: Number of sparsity selectors that the hardware supports; the effect of larger ones is not documented.
+#: Number of sparsity selectors that the RTL supports; the effect of larger selectors is not documented.
 _SELECTORS = 2
-#: Operands that every instruction reads from tensor memory: field name without ``_column``, and key in `operands`.
+#: Operands that every instruction reads from tensor memory: name of the command field without ``_column``, and name in
+#: `operands`.
 _COLUMN_OPERANDS = {"d": "d", "metadata": "e", "scale_a": "scale_a", "scale_b": "scale_b"}
-#: Smallest value of a shared-memory descriptor; every tensor-memory address is below it.
+#: Smallest value of a shared-memory descriptor; all tensor-memory addresses are smaller, which tells the two apart.
 _SMALLEST_DESCRIPTOR = 1 << 46
 
 
 @dataclass(frozen=True, eq=False)
 class CtaCommand:
-    """One command for the tensor cores of a CTA: a multiplication or a commit."""
+    """Command for the tensor cores of a CTA: a multiplication or a commit."""
 
-    fields: dict[str, Any]  #: Fields of :func:`~sptc.rtl.tcgen05.tcgen05_layout`, except `odd`
-    n: int = 0  #: Number of columns of D; 0 for a commit
+    fields: dict[str, Any]  #: Fields of the command's payload, :func:`~sptc.rtl.tcgen05.tcgen05_layout`, except `odd`
+    n: int = 0  #: Number of columns of D of a multiplication; 0 for a commit
 
 
 @dataclass(frozen=True, eq=False)
 class CtaRun:
-    """Results and cycle numbers of a run of commands on one CTA or a CTA pair."""
+    """Results and cycle numbers of all commands of a run on one CTA or a CTA pair."""
 
     tmem: NDArray[np.uint32]  #: Contents of tensor memory after the run, shape (CTAs, 128, 512)
     #: For each command, cycle in which it was accepted, and cycle in which its last result was written; shape
     #: (commands, CTAs). `done` of a commit is -1.
     taken: NDArray[np.int64]
     done: NDArray[np.int64]
-    #: For each command, undefined-nibble flags of its panels of D, in order, shape (CTAs, panels, 128, 16); no panels
-    #: for a commit.
+    #: For each command, undefined-nibble flags of its panels (eight columns) of D, in order, shape (CTAs, panels, 128,
+    #: 16); no panels for a commit.
     illegal: list[NDArray[np.bool_]]
-    #: For each CTA, the number of commits that arrived, of cycles with reads of shared memory, and of columns read for
-    #: operands other than D.
+    #: For each CTA: number of arrived commits, number of cycles with reads of shared memory, and number of
+    #: tensor-memory columns read for operands other than D.
     arrivals: NDArray[np.int64]
     reads: NDArray[np.int64]
     columns: NDArray[np.int64]
-    #: Flags of :func:`~sptc.rtl.placement.placement_layout` for each command, shape (commands, CTAs).
+    #: Flags of undefined operand placement, :func:`~sptc.rtl.placement.placement_layout`, shape (commands, CTAs).
     undefined: NDArray[np.int64]
-    broken: str  #: Rule that the hardware violated; empty for none
+    broken: str  #: Interface rule that the hardware violated during the run, as text; empty for none
 
 
 @dataclass(frozen=True, eq=False)
 class CtaProgram:
-    """Commands that both CTAs of a pair execute in order, with memory contents and expected results."""
+    """Test program for a CTA pair: commands, initial memory contents, and expected results."""
 
     commands: list[CtaCommand]
-    tmem: NDArray[np.uint32]  #: Initial contents of tensor memory, shape (2, 128, 512)
-    smem: NDArray[np.uint8]  #: Contents of shared memory, shape (2, bytes)
+    tmem: NDArray[np.uint32]  #: Initial contents of tensor memory of both CTAs, shape (2, 128, 512)
+    smem: NDArray[np.uint8]  #: Initial contents of shared memory of both CTAs, shape (2, bytes)
     expected: NDArray[np.uint32]  #: Expected contents of tensor memory after the last command, shape (2, 128, 512)
-    #: Expected undefined-nibble flags of every written panel of D, in order; shape (2, panels, 128, 16).
+    #: Expected undefined-nibble flags of every written panel (eight columns) of D, in order; shape (2, panels, 128,
+    #: 16).
     flags: NDArray[np.bool_]
 
     def write(self, path: Path) -> None:
-        """Write the program to an npz file."""
+        """Write the test program to a file in NumPy's npz format."""
         with path.open("wb") as file:
             np.savez(
                 file,
@@ -86,7 +88,7 @@ class CtaProgram:
 
     @classmethod
     def read(cls, path: Path) -> "CtaProgram":
-        """Read a program from an npz file that :meth:`write` wrote."""
+        """Read a test program from a file that :meth:`write` wrote."""
         layout = tcgen05_layout()
         with np.load(path) as arrays:
             commands = []
@@ -107,7 +109,7 @@ def cta_command(
     *,
     enable_input_d: bool = True,
 ) -> CtaCommand | None:
-    """Return the command for a ``tcgen05.mma``, or None if the hardware does not execute the instruction.
+    """Return the command for a ``tcgen05.mma``, or None if the RTL does not support the instruction.
 
     The operands, for :func:`sptc.tcgen05_mma`, are descriptors and addresses of `a`, `b` and `d`, and of `e`, `scale_a`
     and `scale_b` where the instruction has them. With `enable_input_d`, D is added to the product.

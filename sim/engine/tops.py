@@ -1,4 +1,4 @@
-"""Top modules that execute instructions (warp, warpgroup, CTA): choice of a top, and one compiled model of each."""
+"""Choice of the top module (warp, warpgroup or CTA) for an instruction, and one compiled model of each top module."""
 
 from functools import lru_cache
 
@@ -20,7 +20,7 @@ __all__ = ["command_of", "refusal", "tcgen05", "tops_of", "undefined_names", "wa
 
 
 def tops_of(instruction: Instruction, arch: str) -> tuple[str, ...]:
-    """Return the names of the top modules, which are also names of back ends, that execute an instruction.
+    """Return the names of the top modules that execute an instruction; each name is also the name of a back end.
 
     For ``tcgen05.mma`` the operands decide as well: see :func:`command_of`.
     """
@@ -35,7 +35,7 @@ def tops_of(instruction: Instruction, arch: str) -> tuple[str, ...]:
 
 
 def refusal(name: str, instruction: Instruction, arch: str) -> BackendError:
-    """Return the error of a back end that does not execute an instruction; the error names a back end that does."""
+    """Return the error that a back end does not execute an instruction; its message names a back end that does."""
     tops = tops_of(instruction, arch)
     other = f"back end {tops[0]!r} does" if tops else "no top does, but back end 'rtl' computes it on a row"
     return BackendError(f"back end {name!r} does not execute {instruction} of {arch}; {other}")
@@ -51,24 +51,24 @@ def _warp(config: CoreConfig) -> CompiledWarp:
 
 
 def warp_for(arch: str) -> CompiledWarp:
-    """Return the compiled warp with the datapath of an architecture."""
+    """Return the compiled warp with the datapath of an architecture; it is created on the first call."""
     return _warp(_config(arch))
 
 
 @lru_cache(maxsize=1)
 def warpgroup() -> CompiledWarpgroup:
-    """Return the compiled warpgroup with the four tensor cores of an SM of sm_90."""
+    """Return the compiled warpgroup with the four tensor cores of an SM of sm_90; it is created on the first call."""
     return CompiledWarpgroup()
 
 
 @lru_cache(maxsize=1)
 def tcgen05() -> CompiledTcgen05:
-    """Return the compiled tensor cores of a CTA or CTA pair of sm_100."""
+    """Return the compiled tensor cores of an sm_100 CTA or CTA pair; they are created on the first call."""
     return CompiledTcgen05()
 
 
 def command_of(operands: TensorMemoryOperands) -> CtaCommand:
-    """Return the command for a ``tcgen05.mma``; raise a BackendError if the hardware does not execute it."""
+    """Return the command for a ``tcgen05.mma``; raise a BackendError if the RTL does not support the instruction."""
     command = cta_command(
         TCGEN05_ARRAY, operands.opcode, operands.descriptor, operands.addresses, enable_input_d=operands.enable_input_d
     )
@@ -83,5 +83,5 @@ def command_of(operands: TensorMemoryOperands) -> CtaCommand:
 
 
 def undefined_names(word: int) -> list[str]:
-    """Return the names of the flags of :func:`~sptc.rtl.placement.placement_layout` that are set in a word."""
+    """Return the names of the flags that are set in a word of :func:`~sptc.rtl.placement.placement_layout`."""
     return [name for name, field in placement_layout() if word >> field.offset & 1]

@@ -1,4 +1,4 @@
-"""Convert ``mma`` instructions and registers to input payloads of a warp, and result payloads to registers."""
+"""Conversion of ``mma`` instructions and registers to input payloads of a warp, and of result payloads to registers."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ RESULT_WORDS = warp_result_layout().size // 32
 def warp_words(
     config: CoreConfig, instruction: Instruction, operands: HeldOperands, cases: slice = slice(None)
 ) -> NDArray[np.uint32]:
-    """Return input payloads of a warp, :func:`~sptc.rtl.warp.warp_operands_layout`, shape (cases, words).
+    """Return the input payloads (:func:`~sptc.rtl.warp.warp_operands_layout`) of a warp, shape (cases, words).
 
     The instruction is of family ``mma``, with 16 rows; all cases of the operands are converted by default.
     """
@@ -49,7 +49,7 @@ def warp_words(
 
 
 def warp_results(words: NDArray[np.uint32], registers: int) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-    """Return the registers, shape (..., 32, registers), and the flags, shape (..., 16, 16), of result payloads."""
+    """Split result payloads into registers (shape (..., 32, registers)) and undefined-nibble flags (..., 16, 16)."""
     d, flags = np.split(words, [LANES * REGISTERS], axis=-1)
     of_lanes = d.reshape(*d.shape[:-1], LANES, REGISTERS)[..., :registers]
     return of_lanes, flags_of(flags).reshape(*flags.shape[:-1], ROWS, CHUNKS)

@@ -1,4 +1,4 @@
-"""Commands for a compiled warpgroup and their results: multiplications, commits, waits, and ``mma`` of single warps."""
+"""Commands for a compiled warpgroup (multiplications, commits, waits), ``mma`` of single warps, and all results."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,51 +34,52 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Command:
-    """One command of a warpgroup: a multiplication, a commit or a wait."""
+    """Command for a warpgroup: a multiplication, a commit or a wait."""
 
-    #: Fields of :func:`~sptc.rtl.warpgroup.warpgroup_layout`, except `a` and `e`.
+    #: Fields of the command's payload, :func:`~sptc.rtl.warpgroup.warpgroup_layout`, except `a` and `e`.
     fields: dict[str, Any]
     #: Registers of A, shape (128, 4); None if A is in shared memory.
     a: NDArray[np.uint32] | None = None
-    e: NDArray[np.uint32] | None = None  #: Metadata registers, shape (128,)
-    #: Contents of shared memory, shape (bytes,); empty without a multiplication.
+    e: NDArray[np.uint32] | None = None  #: Metadata registers, shape (128,); None for a dense multiplication
+    #: Contents of shared memory, shape (bytes,); empty for a commit or a wait.
     image: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
-    #: Accumulator registers, shape (128, registers); None to accumulate onto the results of the previous
-    #: multiplication.
+    #: Accumulator registers, shape (128, registers); None if the results of the previous multiplication are the
+    #: accumulators.
     c: NDArray[np.uint32] | None = None
-    n: int = 0  #: Number of columns of D; 0 without a multiplication
-    registers: int = REGISTERS  #: Accumulator registers per thread for eight columns of D
+    n: int = 0  #: Number of columns of D of a multiplication; 0 for a commit or a wait
+    registers: int = REGISTERS  #: Number of accumulator registers per thread for each panel of eight columns of D
 
     @property
     def control(self) -> int:
-        """Control word of the steps of a multiplication."""
+        """Control word of a multiplication, which is the same for all its steps."""
         return int(self.fields["control"].as_bits())
 
 
 @dataclass(frozen=True, eq=False)
 class Completion:
-    """Result and cycle numbers of a warpgroup command or an ``mma`` instruction."""
+    """Results and cycle numbers of one warpgroup command or one ``mma`` instruction."""
 
-    #: Cycle in which the command was accepted, and cycle of its last result; `done` of a commit or a wait is -1.
+    #: Cycle in which the command was accepted, and cycle of its last result; -1 as `done` of a commit or a wait.
     taken: int
     done: int
-    #: Result registers, shape (128, registers); for ``mma``, shape (32, registers).
+    #: Registers with the results D, shape (128, registers); for ``mma``, shape (32, registers).
     d: NDArray[np.uint32]
-    #: Undefined-nibble flags of every panel of results, shape (panels, 64, 16); for ``mma``, shape (1, 16, 16).
+    #: Undefined-nibble flags of every panel (eight columns) of D, shape (panels, 64, 16); for ``mma``, shape (1, 16,
+    #: 16).
     illegal: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
 class WarpInstruction:
-    """One ``mma`` instruction for one of the arrays of a warpgroup."""
+    """``mma`` instruction for one of the four tensor cores of a warpgroup."""
 
-    #: Payload words of :func:`~sptc.rtl.tensor_cores.mma_layout`, without the number of the array.
+    #: Payload words of :func:`~sptc.rtl.tensor_cores.mma_layout`, without the tensor core number.
     words: NDArray[np.uint32]
     control: int  #: Control word
     registers: int  #: Number of registers of D per thread
-    surroundings: int  #: Part of the measured latency that is outside the array, in cycles
-    #: Index of an earlier instruction on the same array whose D is the C of this instruction; None if registers supply
-    #: C.
+    surroundings: int  #: Part of the instruction's measured latency that is spent outside the tensor core, in cycles
+    #: Index of an earlier instruction on the same tensor core whose D is this instruction's C; None if C is in
+    #: registers.
     after: int | None = None
 
 
@@ -86,7 +87,7 @@ COMMIT = Command({"operation": Operation.COMMIT})
 
 
 def is_executed(instruction: Instruction) -> bool:
-    """Return whether the warpgroup hardware executes an instruction."""
+    """Return whether the warpgroup RTL executes an instruction."""
     if instruction.family == "mma":
         is_single = ARCHITECTURE in instruction.architectures and not is_sequence(instruction, ARCHITECTURE)
         return instruction.m == ROWS and is_single
@@ -94,26 +95,27 @@ def is_executed(instruction: Instruction) -> bool:
 
 
 def wait(pending: int) -> Command:
-    """Return a command that waits until at most `pending` groups are pending."""
+    """Return a wait command, which completes when at most `pending` commit groups are pending."""
     return Command({"operation": Operation.WAIT, "pending": pending})
 
 
 def multiplication(config: CoreConfig, instruction: Instruction, operands: HeldOperands, case: int) -> Command:
-    """Return the command for a ``wgmma`` instruction and one case of its operands."""
+    """Return the command for a ``wgmma`` instruction with one case from a batch of operands."""
     arrays, layout = operands.arrays, descriptor_layout()
     a_descriptor, b_descriptor = (layout.from_bits(descriptor) for descriptor in operands.descriptors)
     fields = {"operation": Operation.MULTIPLY, "a_descriptor": a_descriptor, "b_descriptor": b_descriptor}
     fields |= wgmma_fields(config, instruction, operands.immediates)
     a, e = (arrays[name][case] if name in arrays else None for name in ("a", "e"))
     registers = REGISTERS * instruction.d.bits // 32
-    # Shared memory is written in units of 16 bytes, and a descriptor cannot address more than the address space.
+    # Shared memory is written in units of 16 bytes. Bytes beyond the address space are dropped, since no descriptor can
+    # address them.
     image = arrays["b"][case, :ADDRESS_SPACE]
     image = np.pad(image, (0, -len(image) % UNIT_BYTES))
     return Command(fields, a, e, image, arrays["c"][case], instruction.n, registers)
 
 
 def wgmma_fields(config: CoreConfig, instruction: Instruction, immediates: Immediates) -> dict[str, Any]:
-    """Return the fields of :func:`~sptc.rtl.tensor_cores.multiplication_layout`, except the operands."""
+    """Return the fields of a multiplication, :func:`~sptc.rtl.tensor_cores.multiplication_layout`, except operands."""
     return {
         "control": control_layout().from_bits(control_word(config, instruction, last=True)),
         "a_shared": not immediates.a_in_registers,
@@ -129,7 +131,7 @@ def wgmma_fields(config: CoreConfig, instruction: Instruction, immediates: Immed
 def warp_instruction(
     config: CoreConfig, instruction: Instruction, operands: HeldOperands, case: int, after: int | None = None
 ) -> WarpInstruction:
-    """Return an ``mma`` instruction with one case of its operands; `after` is as in :class:`WarpInstruction`.
+    """Return an ``mma`` instruction for one case of operands; `after` as in :class:`WarpInstruction`.
 
     The instruction has 16 rows and no block scales.
     """

@@ -1,4 +1,4 @@
-"""Assumptions about the inputs of a design, as ``$assume`` cells, so that proofs skip inputs that never occur."""
+"""Assumptions about the inputs of a design, as ``$assume`` cells, so that proofs exclude inputs that never occur."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +22,7 @@ __all__ = ["AssumedComponents", "AssumedSteps", "AssumedStream", "assumed_contro
 
 
 class AssumedComponents(Harness):
-    """Components whose inputs are assumed to be valid: element codes of the configuration, supported results."""
+    """Combinational components under the assumption that their inputs are supported element codes and result types."""
 
     def __init__(self, config: CoreConfig, benches: Mapping[str, ComponentBench]) -> None:
         super().__init__({name: bench.component for name, bench in benches.items()})
@@ -30,7 +30,7 @@ class AssumedComponents(Harness):
         self._codes = {f"{name}__{port}" for name, bench in benches.items() for port in bench.codes}
 
     def elaborate(self, platform: object) -> Module:
-        """Add the assumptions to the components."""
+        """Instantiate the components and add the assumptions about their inputs."""
         m = super().elaborate(platform)
         m.submodules.assumption = assumption = Module()
         known = [port.value < self._elements for port in self.ports if port.name in self._codes]
@@ -42,12 +42,12 @@ class AssumedComponents(Harness):
         return m
 
 
-#: Fields of a control word that are determined by the instruction.
+#: Fields of a control word for which assumptions are made; the instruction determines their values.
 _DECIDED = ("a", "b", "result", "sparse", "scale")
 
 
 def _decided(config: CoreConfig, arch: str) -> list[tuple[int, ...]]:
-    """Return all combinations of values of the fields :data:`_DECIDED` in the instructions of a datapath."""
+    """Return all value combinations of the fields :data:`_DECIDED` that occur in instructions of a datapath."""
     layout = control_layout()
     words = {control_word(config, instruction, last=True) for instruction in native(config, arch)}
     fields = [layout[name] for name in _DECIDED]
@@ -55,7 +55,7 @@ def _decided(config: CoreConfig, arch: str) -> list[tuple[int, ...]]:
 
 
 def assumed_control(control: Any, config: CoreConfig, arch: str) -> Module:
-    """Return a module that assumes that a control word belongs to some instruction of the datapath."""
+    """Return a module with the assumption that a control word belongs to an instruction of the datapath."""
     layout = control_layout()
     decided = Cat(Value.cast(control[name]) for name in _DECIDED)
     m = Module()
@@ -69,7 +69,7 @@ def assumed_control(control: Any, config: CoreConfig, arch: str) -> Module:
 
 
 def step_pipeline(config: CoreConfig, arch: str, layout: data.StructLayout) -> Pipeline:
-    """Return ports and proof cases of :class:`AssumedSteps`: one case for each pair of element codes.
+    """Return the ports of :class:`AssumedSteps` and its proof cases, one case for each pair of element codes.
 
     The datapath executes the instructions of `arch`; `layout` is that of a step.
     """
@@ -87,7 +87,7 @@ def step_pipeline(config: CoreConfig, arch: str, layout: data.StructLayout) -> P
 
 
 class AssumedSteps(Elaboratable):
-    """A row or a unit whose control word is assumed to belong to some instruction of the datapath."""
+    """Row or dot-product unit under the assumption that its control word belongs to an instruction of the datapath."""
 
     def __init__(self, design: Row | Unit, arch: str) -> None:
         self._design, self._arch = design, arch
@@ -97,7 +97,7 @@ class AssumedSteps(Elaboratable):
         self.ports = [self.step, self.enable, self.result]
 
     def elaborate(self, platform: object) -> Module:
-        """Add the assumption that the control word belongs to an instruction."""
+        """Instantiate the design and add the assumption that the control word belongs to an instruction."""
         m, design = Module(), self._design
         m.submodules[type(design).__name__.lower()] = design
         m.d.comb += [design.step.eq(self.step), design.enable.eq(self.enable), self.result.eq(design.result)]
@@ -106,7 +106,7 @@ class AssumedSteps(Elaboratable):
 
 
 class AssumedStream(wiring.Component):
-    """A stream component whose inputs are assumed to be valid instructions; unused outputs are forced to zero.
+    """Stream component under the assumption that its inputs are valid instructions; unused outputs are forced to zero.
 
     The design, which becomes a submodule ``design``, has a stream ``i``, perhaps ``o``, ``c`` and ``mma``, and ports to
     memories. A payload that waits at an input stays. Outputs that nobody reads are zero: payloads that are not valid,
@@ -120,7 +120,7 @@ class AssumedStream(wiring.Component):
         super().__init__(design.signature)
 
     def elaborate(self, platform: object) -> Module:
-        """Connect the design and add the assumptions about its inputs."""
+        """Connect the ports of the design and add the assumptions about its inputs."""
         m = Module()
         m.submodules.design = design = self._design
         m.submodules.assumption = assumption = Module()
@@ -132,13 +132,13 @@ class AssumedStream(wiring.Component):
                 m.d.comb += Value.cast(inner).eq(Value.cast(outer))
             else:
                 assumption.d.comb += Value.cast(outer).eq(self._meant(path, Value.cast(inner)))
-        for name in ("i", "c", "mma"):  # fixed order, so that the netlist of a top module does not change
+        for name in ("i", "c", "mma"):  # streams in fixed order, so that the netlist does not change from run to run
             if name in self.signature.members:
                 self._stays(assumption, name, getattr(self, name))
         return m
 
     def _meant(self, path: tuple[str | int, ...], inner: Value) -> Value:
-        """Return an output of the design, forced to zero in cycles in which no receiver uses it."""
+        """Return an output of the design, forced to zero in cycles in which the receiver ignores it."""
         design = self._design
         if path[:2] == ("o", "payload") and self._looked_at is not None:
             return Mux(design.o.valid, inner & self._looked_at, 0)

@@ -1,4 +1,4 @@
-"""Compile designs with faults by Verilator."""
+"""Compilation of designs with injected faults by Verilator."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,9 +8,9 @@ from .mutants import Netlist
 
 __all__ = ["LIBRARY", "SELECTING", "TOP", "compile_faulty"]
 
-#: Name of the top module of every fault regression.
+#: Module name of the top module in every fault regression.
 TOP = "bench"
-#: C++ driver file that selects a fault; it is compiled together with the driver of the top module.
+#: C++ driver file that activates a fault; it is compiled together with the driver of the top module.
 SELECTING = ("faults.cpp",)
 #: File name of the compiled library in the folder of a fault regression.
 LIBRARY = "model.so"
@@ -18,5 +18,5 @@ _OPTIMISATION = ("-O1",)
 
 
 def compile_faulty(netlist: Netlist, sources: Mapping[str, str], folder: Path) -> None:
-    """Build a shared library from a design with faults and its C++ driver, in a folder."""
+    """Build a shared library in a folder from a design with injected faults and its C++ driver."""
     compile_library(netlist.verilog, TOP, sources, folder / LIBRARY, optimisation=_OPTIMISATION)

@@ -1,4 +1,4 @@
-"""Fault regression of the tensor cores of a CTA, alone and in a pair, with arrays that return hashes.
+"""Fault regression of the tensor cores of a CTA, alone and in a pair, with arrays that return hashes of operands.
 
 The faults are in the first CTA of a pair; the second one is correct. A fault shows in the memories of either CTA.
 """
@@ -23,10 +23,11 @@ from .mutants import REST, UNTOUCHED, Fault, mutated
 
 __all__ = ["CtaRegression"]
 
-#: Number of arrays in the design under test: one partition of tensor memory, since all four partitions are equal.
+#: Number of arrays in the design under test: only the two arrays of one partition of tensor memory, since all four
+#: partitions are equal.
 _ARRAYS = 2
 _COMPONENTS = {
-    # The placement checker has no faults: it only raises flags, and has its own tests.
+    # No faults are injected into the placement checker, which only raises flags and has its own tests.
     UNTOUCHED: ("design.placement",),
     "slots": ("design.slots",),
     "fetch": ("design.fetch", "design.requests_a", "design.requests_b"),
@@ -36,13 +37,12 @@ _COMPONENTS = {
     "commits": ("design.commits",),
     "tcgen05": REST,
 }
-#: Period of the random patterns of gaps, in cycles; and length of the first run, which the reset of the next run cuts
-#: short.
+#: Period of the random gap patterns, in cycles, and length of the first run in cycles, which ends with a reset.
 _PATTERN_CYCLES, _CUT_SHORT = 997, 300
 
 
 class CtaRegression:
-    """Fault regression of the tensor cores of a CTA; runs a :class:`~sptc.sim.engine.tcgen05_commands.CtaProgram`."""
+    """Fault regression of a CTA's tensor cores; runs a :class:`~sptc.sim.engine.tcgen05_commands.CtaProgram`."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         rng = np.random.default_rng(seed)
@@ -62,8 +62,8 @@ class CtaRegression:
             expected=program.expected[:, :lanes],
             flags=program.flags[:, :, :lanes],
         )
-        # Three runs: one with gaps, cut short by the next reset; one with a command offered in every cycle; one with
-        # other gaps.
+        # Three runs: one with random gaps, ended early by a reset; one with a command offered in every cycle; one with
+        # other random gaps.
         gaps = [rng.integers(0, 4, _PATTERN_CYCLES, np.uint8) for _ in range(2)]
         self._runs = [(gaps[0], _CUT_SHORT), (np.full(1, 3, np.uint8), None), (gaps[1], None)]
         self._right = [self._run(number) for number in range(len(self._runs))]

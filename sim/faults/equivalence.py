@@ -1,4 +1,4 @@
-"""Proofs with Yosys and ABC that a fault changes no output, or that some input detects it.
+"""Proofs with Yosys and ABC: either a fault never changes an output of the design, or some input reveals the fault.
 
 Only the cone of a fault, the cells that it can reach, is built twice: with the fault and without. All other cells have
 equal values in both designs as long as the outputs of the cone are equal. So this equality is the claim:
@@ -32,16 +32,17 @@ from .mutants import FLAT, Fault
 
 __all__ = ["Pipeline", "Verdict", "settled"]
 
-#: Name of the input that activates the fault, and module name of the cone.
+#: Name of the input that activates the fault, and name of the module that contains the cone of the fault.
 _FAULTY, _CONE = "is_faulty", "cone"
-#: Yosys commands that flatten also the units, which contain no faults, since some of their inputs may not affect a
+#: Yosys commands that also flatten the dot-product units, which contain no faults: not all inputs of a unit affect its
 #: result.
 _WHOLE = "setattr -mod -unset keep_hierarchy *\nflatten\nopt_clean\n"
-#: Yosys commands that replace units by ports: the miter compares their inputs and assumes equal outputs.
+#: Yosys commands that replace the dot-product units by ports: the miter compares their inputs and assumes that equal
+#: inputs give equal outputs.
 _CLOSED = "select -set parts {top}/t:{part}\ncd {top}\nexpose -evert @parts\ncd ..\nopt_clean\n"
-#: Yosys commands that split off the cone. They remove bits of operands and registers that cannot influence a result,
-#: such as the upper bits of a truncated difference. Registers begin with zero. Nets are split by driver, since Yosys
-#: would short-circuit the drivers of a net that is driven both inside and outside the cone.
+#: Yosys commands that move the cone of the fault to a module of its own. They first remove bits that cannot influence a
+#: result, such as the upper bits of a truncated difference. Registers start at zero. Nets are split by driver, since
+#: Yosys would connect the drivers of a net that is driven both inside and outside the cone.
 _SPLIT = (
     "read_rtlil ../{flat}\nchformal -lower\n{command} -ctrl {faulty} 1 1\nwreduce\nopt_clean\n{prepare}dffunmap\n"
     "zinit -all\nopt_clean\nsplitnets -driver -ports\ncd {top}\n"
@@ -53,15 +54,16 @@ _MITER = (
     "{cut}opt_expr\nopt_merge -share_all\nopt_clean -purge\nsetundef -undriven -anyseq\ntechmap\nopt_expr\nopt_merge\n"
     "opt_clean -purge\nzinit -all\naigmap\nopt_clean\nwrite_aiger -map miter.map miter.aig\n"
 )
-#: Yosys commands that keep only the cells near the claim; free values replace the other cells.
+#: Yosys commands that keep only the cells near the claimed equality; free inputs replace all other cells.
 _CUT = "cd {top}\nselect -set near t:$assert %ci{levels}\ndelete t:* @near %d\ncd ..\nopt_clean -purge\n"
 _PORT = re.compile(
     r"^  wire (?:width (\d+) )?(?:upto )?(?:offset \S+ )?(input|output|inout) \d+ (?:signed )?(\S+)$", re.M
 )
-#: Logic levels of the cone behind the fault, and of the logic in front of the cone; None means all levels. Wires and
-#: cells both count; with fewer than six levels, the cone may not contain the faulty cell.
+#: Limits of successive proof attempts, in logic levels: levels of the cone behind the fault, and levels of logic in
+#: front of the cone; None means no limit. Wires and cells both count as levels; with fewer than six, the cone may not
+#: contain the faulty cell.
 _LEVELS = ((6, 16), (8, 24), (12, 30), (8, None), (20, 40), (20, None), (None, None))
-#: Fraction of the time limit for a proof attempt on a partial cone.
+#: Fraction of the time limit that a proof attempt on a partial cone may use.
 _SHARE_OF_A_PART = 0.25
 
 
@@ -75,32 +77,33 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Ports and proof cases of a pipelined design."""
+    """Ports of a pipelined design, and the cases into which its proof is divided."""
 
-    enable: str  #: Name of the input that enables every register
-    control: str  #: Name of the input whose values distinguish the proof cases
-    #: For each case, the values of some bits of the control input; the cases cover all values that are ever driven.
+    enable: str  #: Name of the input that enables all registers of the pipeline
+    control: str  #: Name of the input whose values define the proof cases
+    #: For each proof case, the values of some bits of the control input; together, the cases cover all values that
+    #: occur.
     cases: tuple[Mapping[int, int], ...]
 
 
 class _Search(NamedTuple):
-    """ABC commands, and whether a difference that they report exists in the design and not only in an abstraction."""
+    """ABC commands of one proof attempt, and whether a difference that they report exists in the design itself."""
 
     commands: str
     concrete: bool
 
 
-#: Bounded search for a run that shows a difference. An instruction of a small array takes about ninety cycles, so the
-#: search of the whole design needs more frames.
+#: ABC commands for a bounded search for an input sequence that reveals the fault. An instruction of a small array takes
+#: about ninety cycles, so the search of the whole design needs more frames.
 _RUN = _Search("orpos; strash; bmc3 -F {frames} -T {seconds}", concrete=True)
-#: Proof on an abstraction of the design that keeps only the gates that a bounded proof uses, a small part of the
-#: design.
+#: ABC commands for a proof on an abstraction of the design, which keeps only the gates that a bounded proof needs.
 _ABSTRACTION = _Search(
     "orpos; strash; &get; &gla -F 40 -T {seconds}; &gla_derive; &put; scleanup; pdr -T {seconds}", concrete=False
 )
-#: Messages of ABC for a proved claim; the last message means that the claim was trivial.
+#: ABC's messages for a proved claim; the last message is printed if the claim is trivial.
 _PROVED = ("Property proved", "UNSATISFIABLE", "Sequential miter is trivially UNSAT")
-#: Part of the command of a fault at the enable input of a register. Such a fault would vanish with the register.
+#: Text in the Yosys command of a fault at a register's enable input, which disappears when registers are replaced by
+#: wires.
 _ENABLE = " -port EN "
 _OF_A_CASE = "orpos; strash; &get; {fixed}&put; strash; iprove"
 _WITHOUT_IT = _Search("orpos; strash; scorr -F 2 -C 10000; dc2; scorr; pdr -T {seconds}; iprove", concrete=True)
@@ -109,7 +112,7 @@ _WITHOUT_IT = _Search("orpos; strash; scorr -F 2 -C 10000; dc2; scorr; pdr -T {s
 def settled(
     top: str, fault: Fault, folder: Path, timeout: float, pipeline: Pipeline | None = None, box: str = ""
 ) -> Verdict:
-    """Decide whether a fault can change any output, for any inputs that the design's assumptions allow.
+    """Decide whether a fault can change any output, for all inputs that the design's assumptions allow.
 
     A pipeline is tried case by case first; it is used only if its registers add latency only. Otherwise cones are tried
     from the shortest to the complete one, starting from cleared registers. For the units of an array it is enough that
@@ -141,7 +144,7 @@ def _is_pipeline(top: str, pipeline: Pipeline, place: Path) -> bool:
 
 
 def _by_cases(top: str, fault: Fault, place: Path, timeout: float, pipeline: Pipeline) -> Verdict:
-    """Decide whether a fault can change a result of a pipeline, case by case."""
+    """Decide whether a fault can change a result of a pipelined design, with one proof per case of control input."""
     write_wires(place)
     try:
         if not _write_miter(top, fault, place, timeout, _WHOLE + WITHOUT_REGISTERS):
@@ -158,7 +161,7 @@ def _by_cases(top: str, fault: Fault, place: Path, timeout: float, pipeline: Pip
 
 
 def _inputs(place: Path, port: str) -> dict[int, int]:
-    """Return the number of the AIG input for each bit of a port that the claim depends on."""
+    """Return the input numbers in the AIG file for those bits of a port on which the claim depends."""
     lines = (line.split() for line in (place / "miter.map").read_text(encoding="utf-8").splitlines())
     return {int(bit): int(number) for kind, number, bit, *name in lines if [kind, *name] == ["input", port]}
 
@@ -166,7 +169,7 @@ def _inputs(place: Path, port: str) -> dict[int, int]:
 def _of_cone(
     top: str, fault: Fault, place: Path, timeout: float, prepare: str, behind: int | None, before: int | None
 ) -> Verdict:
-    """Decide whether a fault changes an output of its cone; a difference is conclusive only for the whole design."""
+    """Decide whether a fault changes an output of its cone; only a cone of the whole design can prove a difference."""
     whole = behind is None and prepare == _WHOLE
     cut = "" if before is None else _CUT.format(levels=before, top=top)
     try:
@@ -205,7 +208,7 @@ def _write_miter(
 
 
 def _ports(split: str) -> list[tuple[str, str, str]]:
-    """Return the width (empty for 1), direction and name of each port of the cone; empty if there is no cone."""
+    """Return width (empty for 1 bit), direction and name of each port of the cone; empty if there is no cone."""
     begin = split.find(f"module \\{_CONE}\n")
     ports = _PORT.findall(split[begin : split.index("\nend\n", begin)]) if begin >= 0 else []
     assert all(direction != "inout" for _, direction, _ in ports)
@@ -213,7 +216,7 @@ def _ports(split: str) -> list[tuple[str, str, str]]:
 
 
 def _both(ports: list[tuple[str, str, str]]) -> Iterator[str]:
-    """Yield RTLIL lines of a miter: the cone with and without the fault, and the claim that their outputs are equal."""
+    """Yield RTLIL lines of a miter: the cone with and without the fault, and the claim that both have equal outputs."""
     yield f"module \\{_CONE}"
     for number, (width, direction, name) in enumerate(ports, 1):
         yield f"  wire width {width or 1} {direction} {number} {name}"

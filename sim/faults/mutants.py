@@ -1,4 +1,4 @@
-"""Single faults of a design, drawn with Yosys' ``mutate``, in one netlist with a port that selects one of them."""
+"""Single faults in a design, drawn with Yosys' ``mutate``, in one netlist with a port that activates one of them."""
 
 import json
 import zlib
@@ -14,47 +14,48 @@ from ...infra.yosys import run_yosys
 
 __all__ = ["FLAT", "REST", "SELECT", "UNTOUCHED", "Fault", "Netlist", "faulty_verilog", "mutated"]
 
-#: Name of the port that selects the active fault; zero selects none.
+#: Name of the input port that selects the active fault; at zero, no fault is active.
 SELECT = "active_fault"
 _SELECT_BITS = 16
-#: Number of faults requested from Yosys; it exceeds the number of possible faults of any design.
+#: Number of faults requested from Yosys, larger than the number of possible faults of any design, to list all.
 _EVERY = 10**8
 #: Yosys commands that flatten the design, convert tables, wide multiplexers and memories to logic, and remove logic
-#: that no output needs. A fault in removed logic would change nothing.
+#: without effect on outputs, where a fault would change nothing.
 _FLATTEN = (
     "read_rtlil design.il\nhierarchy -top {top}\nproc -norom\npmuxtree\n{keep}flatten\nmemory_collect\n"
     "memory_map\nopt -full\nopt_clean\nwrite_rtlil flat.il\n"
 )
 _KEEP = "setattr -mod -set keep_hierarchy 1 {}\n"
-#: Placeholder in place of a component's submodules: all cells that belong to no other component.
+#: Value for a component's list of submodules: the component has all cells that belong to no other component.
 REST = ()
-#: Placeholder in place of a component's name: submodules in which no faults are drawn.
+#: Key for the list of submodules in which no faults are injected.
 UNTOUCHED = ""
-#: Faults at clock ports are not drawn: a simulation without delays cannot detect an inverted clock.
+#: Text in the Yosys command of a fault at a clock port; such faults are excluded, since a simulation without delays
+#: cannot detect an inverted clock.
 _CLOCK = " -port CLK "
-#: A component gets at least 1 / _LEAST of an equal share of the faults, even if its area is too small for that.
+#: Each component has at least 1/4 of an equal share of the faults, even if its area is smaller.
 _LEAST = 4
-#: Yosys commands that put each component into its own module, map it to gates and estimate its transistors.
+#: Yosys commands that put each component into a module of its own, map it to gates and estimate its transistor count.
 _GATES = "submod\ndffunmap\ntechmap\nopt_expr\nopt_clean\ntee -q -o areas.json stat -tech cmos -json\n"
-#: File name of the flat design. It is kept, since Yosys renumbers cells whenever it flattens, and faults refer to cell
-#: names.
+#: File name of the flat design, which is kept since faults refer to its cell names: Yosys would number the cells
+#: differently when it flattens again.
 FLAT = "flat.il"
 _READ = f"read_rtlil {FLAT}\n"
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A single fault, as Yosys injects it."""
+    """Single fault (one changed port bit of a cell) that Yosys injects."""
 
-    number: int  #: Value of the fault-selecting port that activates the fault
+    number: int  #: Value of the port `active_fault` that activates this fault
     component: str  #: Name of the component that contains the fault
-    #: Yosys command that injects the fault at one port bit of a cell. Its kinds are ``inv``, ``const0``, ``const1``,
-    #: and ``cnot0`` and ``cnot1``, which invert the bit depending on another bit.
+    #: Yosys command that injects the fault at one port bit of a cell. Fault kinds are ``inv``, ``const0`` and
+    #: ``const1``, and also ``cnot0`` and ``cnot1``, which invert the bit depending on another bit.
     command: str
 
     @property
     def cell(self) -> str:
-        """Name of the faulty cell in the netlist."""
+        """Name of the faulty cell in the flat netlist."""
         return self.command.split()[6]
 
     def __str__(self) -> str:
@@ -63,11 +64,11 @@ class Fault:
 
 @dataclass(frozen=True)
 class Netlist:
-    """A design that contains selectable faults."""
+    """Netlist of a design with injected faults, of which an input port activates one."""
 
-    verilog: str  #: Verilog of the design with all faults and the port that selects one of them
-    faults: tuple[Fault, ...]  #: Faults that the selecting port can activate
-    #: Estimated number of transistors of each component, from its gates before optimisation.
+    verilog: str  #: Verilog of the design with all faults and the port that selects the active fault
+    faults: tuple[Fault, ...]  #: Injected faults, in the order of their numbers
+    #: Estimated number of transistors of each component, before logic optimisation.
     areas: dict[str, int]
 
 
@@ -81,7 +82,7 @@ def mutated(
     *,
     whole: str = "",
 ) -> Netlist:
-    """Insert `count` single faults into a design, distributed over its components in proportion to area.
+    """Insert `count` single faults into a design; the number of faults per component is proportional to its area.
 
     Each component gets at least a quarter of an equal share, but no more faults than it has; one without cells raises a
     `BackendError`. Within a component all cells are equally likely, whatever their width, so that narrow control is not
@@ -92,10 +93,10 @@ def mutated(
     """
     (folder / "design.il").write_text(rtlil, encoding="utf-8")
     cells = _selections(components, top)
-    # Yosys 0.70 may not terminate if fewer faults are requested than exist, so list all faults and draw from the list.
+    # List all faults and draw from the list: Yosys 0.70 may not terminate if fewer faults are requested than exist.
     lists = [f"select {of_one}\nmutate -list {_EVERY} -o {name}.txt\nselect -clear\n" for name, of_one in cells.items()]
     keep = _KEEP.format(whole) if whole else ""
-    # Detect renamed submodules, whose paths select no cells. A component without any cell is reported below.
+    # Stop if the path of a renamed submodule selects no cells. A component without any cells is reported later.
     several = (paths for name, paths in components.items() if paths != REST and (name == UNTOUCHED or len(paths) > 1))
     paths = [path for paths in several for path in paths]
     exist = [f"select -assert-any {_cells_of(path, top)}\n" for path in paths]
@@ -108,7 +109,7 @@ def mutated(
 
 
 def _drawn(areas: Mapping[str, int], count: int, seed: int, folder: Path) -> tuple[Fault, ...]:
-    """Draw faults at random from the files of candidates that Yosys wrote, and delete these files."""
+    """Draw faults at random from the candidate files that Yosys wrote, and delete the files."""
     drawn = []
     for name, share in zip(areas, _shares([*areas.values()], count), strict=True):
         rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
@@ -120,7 +121,7 @@ def _drawn(areas: Mapping[str, int], count: int, seed: int, folder: Path) -> tup
 
 
 def _selections(components: Mapping[str, Sequence[str]], top: str) -> dict[str, str]:
-    """Return the Yosys selection of each component's cells; a cell in two components belongs to the first."""
+    """Return the Yosys selection of each component's cells; a cell of two components belongs to the first component."""
     claimed = _cells_of("assumption", top)
     selections = {}
     for name, paths in sorted(components.items(), key=lambda item: item[1] == REST):
@@ -133,14 +134,14 @@ def _selections(components: Mapping[str, Sequence[str]], top: str) -> dict[str, 
 
 
 def _cells_of(path: str, top: str) -> str:
-    """Return the Yosys selection of a submodule: cells by name, and registers by the wires that they drive."""
-    # Amaranth appends a number to the name of a module if a port has the same name.
+    """Return the Yosys selection of a submodule's cells: by cell name, and for registers by the driven wire."""
+    # Amaranth appends a number to a module's name if a port has the same name.
     flat = rf"{top}/$flatten\{path}".replace(".", ".\\")
     return f"{flat}.* {flat}$* %u {top}/{path}.* %u {top}/w:{path}.* %ci1:+[Q] %u {top}/c:* %i"
 
 
 def _areas(cells: Mapping[str, str], folder: Path, whole: str) -> dict[str, int]:
-    """Return the estimated number of transistors of each component."""
+    """Return the estimated number of transistors of each component of a design."""
     marks = "".join(f'select {of_one}\nsetattr -set submod "{name}"\nselect -clear\n' for name, of_one in cells.items())
     run_yosys(folder, _READ + "chformal -remove\n" + (f"blackbox {whole}\n" if whole else "") + marks + _GATES)
     modules = json.loads((folder / "areas.json").read_text(encoding="utf-8"))["modules"]
@@ -154,7 +155,7 @@ def _areas(cells: Mapping[str, str], folder: Path, whole: str) -> dict[str, int]
 
 
 def _shares(areas: Sequence[int], count: int) -> list[int]:
-    """Divide `count` in proportion to areas; each share is at least a quarter of an equal share."""
+    """Divide `count` faults in proportion to areas; each share is at least a quarter of an equal share."""
     least = max(1, count // (_LEAST * len(areas)))
     return [max(least, ceil(count * area / sum(areas))) for area in areas]
 
@@ -166,7 +167,7 @@ def faulty_verilog(fault: Fault, folder: Path) -> str:
 
 
 def _draw(candidates: Iterable[str], count: int, rng: np.random.Generator) -> list[str]:
-    """Draw `count` of the fault candidates that Yosys lists; all cells are equally likely, whatever their width."""
+    """Draw `count` faults from the candidates that Yosys lists; all cells are equally likely, whatever their width."""
     by_cell: dict[str, list[str]] = {}
     for line in candidates:
         if _CLOCK not in line:

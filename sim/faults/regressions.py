@@ -1,4 +1,4 @@
-"""Fault regression of each top module: the test vectors of the benches, run on compiled models with faults.
+"""Fault regressions of all top modules: random test vectors of the benches, run on compiled models with faults.
 
 A regression draws its vectors and the expected results once. Then each fault is selected, and the vectors run until the
 first wrong result. Inputs and comparisons are those of the cocotb benches.
@@ -33,25 +33,27 @@ from .warpgroups import WarpgroupRegression
 
 __all__ = ["Regression", "faulty_row", "regression"]
 
-#: Number of input vectors of a component that run before their results are compared.
+#: Number of input vectors of a component that are run before their results are compared.
 _CHUNK_VECTORS = 256
-#: Stages of a unit that are components of their own; the cells between the stages belong to the component `row`.
+#: Stages of a dot-product unit that are separate components; the cells between the stages belong to the component
+#: `row`.
 _STAGES = ("select", "multiply", "align", "reduce", "round")
-#: Numbers of cycles that a row runs before results are compared: few at first, since most faults are detected early.
+#: Numbers of cycles that a row is run between comparisons of results: few at first, since most faults are detected
+#: early.
 _LOOKS = (64, 512, 4096)
 
 
 class Regression(Protocol):
-    """The test vectors of one top module, and its netlist with faults."""
+    """Test vectors for one top module, and the netlist of the top module with faults."""
 
     netlist: Netlist
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Return the number of vectors, steps or items before a fault is detected, None if it is not detected."""
+        """Return the number of vectors, steps or items before the fault is detected, None if it is not detected."""
 
 
 def regression(settings: Settings, faults: int, seed: int, folder: Path) -> Regression:
-    """Build a top module with faults in a folder, and draw its test vectors.
+    """Insert faults into a top module, build it in a folder, and draw its test vectors.
 
     The settings have the number of vectors of each component, of steps, tiles or instructions. The single faults are
     divided among the top's components in proportion to their areas; all draws have the same seed.
@@ -61,13 +63,13 @@ def regression(settings: Settings, faults: int, seed: int, folder: Path) -> Regr
 
 
 class _Components:
-    """Fault regression of all combinational components; the vectors of a component test the faults in it."""
+    """Fault regression of all combinational components; each component is tested with its own vectors."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         benches = component_benches(settings.config)
         harness = AssumedComponents(settings.config, benches)
         text = to_rtlil(harness, TOP, ports=[port.value for port in harness.ports])
-        # Amaranth appends a number to the name of a module if a port has the same name.
+        # Amaranth appends a number to a module's name if a port has the same name.
         self.netlist = mutated(text, TOP, {name: (name,) for name in benches}, faults, seed, folder)
         self._vectors, self._answers = {}, {}
         for name, bench in benches.items():
@@ -87,7 +89,7 @@ class _Components:
         self._library = ComponentLibrary(folder / LIBRARY, ports)
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Run the vectors of the component with the fault; without a fault, run the vectors of all components."""
+        """Run the vectors of the component that has the fault; without a fault, run the vectors of all components."""
         self._library.select_fault(fault.number if fault else 0)
         for name in [fault.component] if fault else self._vectors:
             stimulus, expected, means = self._vectors[name]
@@ -105,7 +107,7 @@ def _octets(vectors: NDArray) -> NDArray[np.uint8]:
 
 
 def faulty_row(config: CoreConfig, arch: str, faults: int, seed: int, folder: Path) -> Netlist:
-    """Insert single faults into a row: its decoder, the stages of its unit, and the cells between them.
+    """Insert single faults into a row of dot-product units: its decoder, the stages of its unit, and the other cells.
 
     The row is assumed to execute the instructions of `arch`. Other parameters are those of :func:`~.mutants.mutated`.
     """
@@ -116,7 +118,7 @@ def faulty_row(config: CoreConfig, arch: str, faults: int, seed: int, folder: Pa
 
 
 class _Row:
-    """Fault regression of one row, whose pipeline is enabled in about two of three cycles."""
+    """Fault regression of one row of dot-product units; its pipeline is enabled in about two of three cycles."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         config = settings.config
@@ -128,14 +130,14 @@ class _Row:
         order = rng.permutation(len(steps))
         self._steps, self._results = np.ascontiguousarray(steps[order]), results[order]
         enables = (rng.random(2 * len(steps)) < 0.67).astype(np.uint8)
-        # The run ends when the last step has entered the pipeline.
+        # The run ends in the cycle in which the last step enters the pipeline.
         self._enables = np.ascontiguousarray(enables[: np.searchsorted(np.cumsum(enables), len(steps))])
         self._mask, self._latency = np.uint64((1 << row_result_layout(config).size) - 1), config.latency
         compile_faulty(self.netlist, row_driver(config, top=TOP, more=SELECTING), folder)
         self._row = RowModel(folder / LIBRARY)
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Run the steps on the row; return the number of steps before the fault is detected, None if it is not."""
+        """Run the steps on the row; return the number of steps until the fault is detected, None if it is not."""
         self._row.select_fault(fault.number if fault else 0)
         start = entered = 0
         for look in chain(_LOOKS, repeat(_LOOKS[-1])):
@@ -143,7 +145,7 @@ class _Row:
             if not enables.size:
                 break
             actual = self._row.run_cycles(self._steps[entered:], len(enables), enables)
-            # Index of the step whose result is at the output after each clock edge.
+            # For each clock edge, index of the step whose result is at the output after the edge.
             through = entered + np.cumsum(enables, dtype=np.int64) - self._latency
             wrong = (through >= 0) & ((actual ^ self._results[through]) & self._mask != 0)
             if wrong.any():

@@ -1,4 +1,4 @@
-"""Fault regression of arrays and warps: a source with gaps, a sink with stalls, and resets."""
+"""Fault regression of tensor cores and warps, with gaps between items, stalls of results, and resets."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -28,30 +28,30 @@ from .mutants import REST, UNTOUCHED, Fault, mutated
 
 __all__ = ["StreamRegression", "joined", "stream_pattern"]
 
-#: Probability per cycle of two events that random patterns rarely contain: both transfers after a stall, and a reset at
-#: either end of an item.
+#: Probabilities per cycle of two events that random traffic rarely causes: simultaneous transfers after a stall, and a
+#: reset in the cycle after a transfer.
 _RARE = {CycleBits.MEET: 0.05, CycleBits.MEET_RESET: 0.02}
 
 
 class _Top(NamedTuple):
-    """Test setup of a top module: design, components, items and timing."""
+    """Setup of a fault regression for one top module: design, components, test items and timing."""
 
-    component: Core | Warp  # design whose units are separate instances
-    components: Mapping[str, Sequence[str]]  # components and their submodules, for `mutated`
-    items: Iterator[Item]  # input items with the expected results
-    pace: int  # number of cycles that an item takes
-    cycles_per_item: int  # mean number of cycles per item, with gaps
+    component: Core | Warp  # component under test, with its dot-product units as separate instances
+    components: Mapping[str, Sequence[str]]  # submodules of each component, argument of `mutated`
+    items: Iterator[Item]  # input items with their expected results
+    pace: int  # number of cycles that an item takes without gaps
+    cycles_per_item: int  # length of the test pattern in cycles per item
 
 
 def _core(config: CoreConfig, arch: str, rng: np.random.Generator) -> _Top:
-    """Return the setup of an array. Its decoders have no faults: the regression of a row tests them."""
+    """Return the setup for a tensor core. Its decoders have no faults: the regression of a row covers them."""
     decoders = tuple(f"design.decode_row_{row}" for row in range(config.rows))
     core = Core(config, TAG, unit_instance(TOP))
     return _Top(core, {"core": REST, UNTOUCHED: decoders}, tiles(config, arch, rng), 1, 2)
 
 
 def _warp(config: CoreConfig, arch: str, rng: np.random.Generator) -> _Top:
-    """Return the setup of a warp. Its array has no faults: the regression of a core tests them."""
+    """Return the setup for a warp. Its tensor core has no faults: a regression of its own covers it."""
     warp, blocks = Warp(config, unit_class=unit_instance(TOP)), config.warp_blocks
     components = {"warp": REST, UNTOUCHED: ("design.core",)}
     return _Top(warp, components, warp_items(config, arch, rng), 2 * blocks, 3 * blocks)
@@ -61,7 +61,7 @@ _TOPS = {"core": _core, "warp": _warp}
 
 
 class StreamRegression:
-    """Fault regression of a core or a warp."""
+    """Fault regression of a tensor core or a warp."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         rng = np.random.default_rng(seed)
@@ -80,19 +80,19 @@ class StreamRegression:
         self._model = StreamModel(load_library(folder / LIBRARY))
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Run the items; return the number of items accepted before a rule was violated, None if none was violated."""
+        """Run the items; return the number of items accepted before a rule violation, None without a violation."""
         self._model.select_fault(fault.number if fault else 0)
         broken, taken = self._model.check(self._items, self._expected, self._count, self._pattern, self._longest_wait)
         return taken if broken else None
 
 
 def joined(payloads: Iterable[int], bits: int) -> bytes:
-    """Return payloads of `bits` bits as consecutive arrays of 32-bit words, the format of the C++ driver."""
+    """Return payloads of `bits` bits as consecutive 32-bit words, the format that the C++ driver reads."""
     return b"".join(payload.to_bytes(4 * -(-bits // 32), "little") for payload in payloads)
 
 
 def stream_pattern(rng: np.random.Generator, pace: int, cycles: int) -> NDArray[np.uint16]:
-    """Return random events for a number of cycles: gaps before items and accumulators, stalls of results, and resets.
+    """Return random events for each cycle: gaps before items and accumulators, stalls of results, and resets.
 
     `pace` is the number of cycles of an item.
     """

@@ -1,4 +1,4 @@
-"""Fault regression of a warpgroup: commit groups, two concurrent multiplications, and ``mma`` between them."""
+"""Fault regression of a warpgroup with commit groups, two concurrent multiplications, and concurrent ``mma``."""
 
 from itertools import islice
 from pathlib import Path
@@ -35,10 +35,10 @@ __all__ = ["WarpgroupRegression"]
 
 #: Path of the submodule that contains the tensor cores of the design.
 _CORES = "design.tensor_cores"
-#: Number of distinct ``mma`` instructions, which are offered in turn.
+#: Number of distinct ``mma`` instructions in the test, which are offered in turn.
 _BESIDE = 64
-#: Components of the design. Warps have no faults here, as their own regression covers them; nor has the life-cycle
-#: checker, which only raises flags and has its own tests.
+#: Components with their submodules. No faults are injected into warps, which their own regression covers, nor into the
+#: life-cycle checker, which only raises flags and has its own tests.
 _COMPONENTS = {
     UNTOUCHED: (*(f"{_CORES}.core_{core}.warp" for core in range(WARPS)), "design.commands_0.life_cycle"),
     "operand_fetch": (f"{_CORES}.fetch",),
@@ -48,7 +48,7 @@ _COMPONENTS = {
 
 
 class WarpgroupRegression:
-    """Fault regression of a warpgroup, with faults outside its warps; the regression of a warp covers faults inside."""
+    """Fault regression of a warpgroup with faults outside its warps; the regression of a warp covers faults inside."""
 
     def __init__(self, settings: Settings, faults: int, seed: int, folder: Path) -> None:
         rng, config = np.random.default_rng(seed), settings.config
@@ -61,7 +61,7 @@ class WarpgroupRegression:
         self.netlist = mutated(text, TOP, _COMPONENTS, faults, seed, folder, whole=unit_of(TOP))
         compile_faulty(self.netlist, group_driver(ports, TOP, SELECTING), folder)
         self._model = GroupModel(load_library(folder / LIBRARY))
-        self._buffers: list[object] = []  # data to which the C++ driver has pointers
+        self._buffers: list[object] = []  # data to which C structures point
         issued = [*commands(iter(jobs), rng)]
         self._commands = (CCommand * len(issued))()
         for command, described in zip(issued, self._commands, strict=True):
@@ -76,7 +76,7 @@ class WarpgroupRegression:
         self._work.ends_with_commands = True
 
     def first_failure(self, fault: Fault | None) -> int | None:
-        """Run the work; return the number of accumulator panels accepted before a rule violation, None without one."""
+        """Run the commands; return the number of accumulator panels accepted before a violation, None without one."""
         self._model.select_fault(fault.number if fault else 0)
         for array in self._arrays:
             array.issued = array.answered = 0
@@ -84,7 +84,7 @@ class WarpgroupRegression:
         return taken if broken else None
 
     def _address(self, data: bytes | NDArray) -> int:
-        """Return the memory address of data, and keep the data alive."""
+        """Return the memory address of data for the C++ driver, and keep the data alive."""
         array = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
         self._buffers.append(array)
         return array.ctypes.data
@@ -103,7 +103,7 @@ class WarpgroupRegression:
         described.reads, described.ready = job.reads, _ready(registers, job)
 
     def _instructions(self, items: list[Item], registers: RegisterCycles, pattern: NDArray[np.uint16]) -> Any:
-        """Return the ``mma`` instructions of each array, as many as the pattern can offer to it, repeating `items`."""
+        """Return the ``mma`` instructions of each tensor core, as many as the pattern can offer, repeating `items`."""
         payloads, results = (
             [self._address(joined([payload], bits)) for payload in of_items]
             for of_items, bits in (
@@ -116,7 +116,7 @@ class WarpgroupRegression:
         offered = pattern[pattern & CycleBits.OFFER_MMA != 0] // CycleBits.ARRAY % WARPS
         arrays = (CArray * WARPS)()
         for core, count in enumerate(np.bincount(offered, minlength=WARPS)):
-            # One instruction more than the pattern offers, so that an array never runs out of instructions.
+            # Add one instruction more than the pattern can offer, so that a tensor core never runs out of instructions.
             instructions = (CInstruction * (int(count) + 1))()
             for number, instruction in enumerate(instructions):
                 place = (WARPS * number + core) % len(items)
@@ -127,7 +127,7 @@ class WarpgroupRegression:
 
 
 def _pattern_beside(rng: np.random.Generator, pace: int, cycles: int) -> NDArray[np.uint16]:
-    """Return random ``mma`` events: offers to an array with or without room, and acceptance of results.
+    """Return random ``mma`` events per cycle: offers to a tensor core, with or without room, and acceptance of results.
 
     An ``mma`` after a result that waits keeps its array busy, so none is offered for two thirds of the time.
     """
@@ -145,19 +145,19 @@ def _pattern_beside(rng: np.random.Generator, pace: int, cycles: int) -> NDArray
 
 
 def _registers(blocks: int) -> RegisterCycles:
-    """Return test values for the register-file cycles of ``mma``: distinct, and longer than the array needs."""
+    """Return distinct test values for the register-file cycles of ``mma``, longer than the tensor core needs."""
     cases = [(False, False), (False, True), (True, False), (True, True)]
     return RegisterCycles(of_mma={case: blocks + 3 + 5 * number for number, case in enumerate(cases)})
 
 
 def _interval(registers: RegisterCycles, item: Item) -> int:
-    """Return the number of cycles from the start of an ``mma`` to the earliest start of the next."""
+    """Return the number of cycles from the start of an ``mma`` to the earliest start of the next one."""
     operands = warp_operands_layout().from_bits(item.payload)
     return registers.of_mma[bool(operands.control.sparse), bool(operands.long)]
 
 
 def _ready(registers: RegisterCycles, job: Job) -> int:
-    """Return the cycles from the acceptance of a multiplication to its first accumulators, if it runs alone."""
+    """Return the cycles from acceptance of a multiplication to its first accumulators, if it runs alone."""
     command = warpgroup_layout().from_bits(job.instruction)
     sparse, narrow = bool(command.control.sparse), command.control.result == ResultCode.F16 or not command.last_panel
     of_a = 0 if command.a_shared else registers.of_wgmma(sparse=sparse, narrow=narrow)
