@@ -1,4 +1,4 @@
-"""The golden model: every result bit of an instruction, computed in numpy and independently of the RTL."""
+"""The golden model: computes every result bit of an instruction with numpy, independently of the RTL."""
 
 from .matrix import multiply
 

@@ -1,4 +1,4 @@
-"""Decode operands: codes to values, exponents and classes (NaN, Inf, finite)."""
+"""Decode operands from codes to values, exponents and classes (NaN, Inf, finite)."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,7 +20,7 @@ class Precision:
     #: Exponent assigned to a zero operand. Twice this value fits the type `exponent`; this value plus any operand's
     #: exponent is below `lowest_product_exponent`.
     zero_exponent: int
-    lowest_product_exponent: int  #: Lower bound of the exponents of products of non-zero operands
+    lowest_product_exponent: int  #: Lower bound on the exponent of a product of two nonzero operands
 
 
 #: Precision for formats of up to five exponent bits: products of 22 bits between 2**-48 and 2**32 are exact in f32.
@@ -52,7 +52,7 @@ class Terms:
         return Terms(self.values.take(rows, axis=0), self.exponents.take(rows, axis=0), classes)
 
     def with_classes(self) -> "Terms":
-        """Return the same terms with a class array. Finite terms need one if the other operand has NaN or Inf."""
+        """Return the same terms with an array of classes. Finite terms need one if the other operand has NaN or Inf."""
         if self.classes is not None:
             return self
         return Terms(self.values, self.exponents, np.sign(self.values).astype(np.float32))

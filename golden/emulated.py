@@ -1,4 +1,4 @@
-"""fp8 ``mma`` on sm_90 and sm_100, which the assembler emulates with f16 instructions.
+"""Model of fp8 ``mma`` on sm_90 and sm_100, for which the assembler emits f16 instructions.
 
 ``T(operands, accumulator)`` is a T-FDPA step of f16, ``+`` the IEEE addition of f32::
 
@@ -35,12 +35,12 @@ def _f16_codes(fmt: Format) -> NDArray[np.uint16]:
     assert terms.classes is not None
     values = np.where(np.isfinite(terms.classes), terms.values, terms.classes)
     codes = values.astype(np.float16).view(np.uint16)
-    codes[0x80] = 0x8000  # code of -0, which no decoded value contains
+    codes[0x80] = 0x8000  # code of -0, which does not occur among the decoded values
     return codes
 
 
 def even_and_odd_pairs(slots: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Split the kept slots of an fp8 instruction into those in bytes 0, 1 and those in bytes 2, 3 of each register."""
+    """Split the kept slots of an fp8 instruction into those of register bytes 0 and 1, and those of bytes 2 and 3."""
     odd = (slots >> 1 & 1).astype(bool)
     return slots[~odd], slots[odd]
 

@@ -18,7 +18,8 @@ from .trace import Trace
 
 __all__ = ["fused_step"]
 
-#: Aligned terms are below 2**(F + 2): with F up to 26, eight of them sum exactly in 32 bits.
+#: With F up to 26, aligned terms are below 2**(F + 2) in units of the last bit kept, so eight terms sum exactly in
+#: 32-bit integers.
 _INT32_ALIGNMENT_BITS, _TERMS_PER_INT32 = 26, 8
 
 
@@ -64,7 +65,7 @@ def fused_step(
 
     # Exact products in units of the last bit kept, 2**(e_max - F)
     shift = np.int32(numerics.alignment_bits) - e_max
-    aligned = np.multiply(a.values, b.values, out=b.values)  # in place, since a new array would exceed the cache
+    aligned = np.multiply(a.values, b.values, out=b.values)  # in place, since a new array would not fit into the cache
     negative = aligned < 0 if numerics.alignment is Alignment.DOWN else None
     aligned *= power_of_two(shift + scale_exponents, precision.value)
     c_aligned = finite_c * power_of_two(shift, WIDE.value)

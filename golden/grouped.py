@@ -1,4 +1,4 @@
-"""Kinds mxf4 and mxf4nvf4: exact sums of products, block scales, then one truncated sum.
+"""Arithmetic of kinds mxf4 and mxf4nvf4: exact sums of products, block scales, then one truncated sum.
 
 ``trunc`` is that of :mod:`~sptc.golden.fused`::
 
@@ -67,7 +67,7 @@ def grouped_step(
 
     # Exact scaled sums in units of the last bit kept, 2**(e_max - F)
     shift = np.int32(numerics.alignment_bits) - e_max
-    aligned = products.sum(axis=1) * significands  # sums are multiples of 1/4 up to 576: exact in f32
+    aligned = products.sum(axis=1) * significands  # Sums are multiples of 1/4 up to 576, which f32 represents exactly.
     aligned *= power_of_two(exponents + shift, WIDE.value)
     c_aligned = finite_c * power_of_two(shift, WIDE.value)
 

@@ -1,4 +1,4 @@
-"""Integer instructions: the exact sum, then one clamp or wrap to 32 bits."""
+"""Arithmetic of integer instructions: the exact sum, then one clamp or wrap to 32 bits."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +49,7 @@ def decode_integer(codes: NDArray, fmt: Format) -> NDArray[np.float32]:
 
 
 def _expand(stored: NDArray[np.float32], rows: NDArray[np.intp], k: int) -> NDArray[np.float32]:
-    """Scatter the stored elements of A, shape (..., kept), to k logical columns with the indices `rows`.
+    """Scatter the stored elements of A, shape (..., kept), to k logical columns; `rows` holds the column of each.
 
     Elements that select the same column are added: each is multiplied by its row of B.
     """

@@ -1,4 +1,4 @@
-"""Matrix products of the golden model: matrices of codes in, matrices of codes out."""
+"""Matrix products of the golden model; operands and results are matrices of codes."""
 
 from collections.abc import Iterator
 from itertools import repeat
@@ -27,7 +27,7 @@ _BLOCK_OUTPUTS = 8192
 
 
 def multiply(instruction: Instruction, arch: str, operands: MatrixOperands) -> NDArray:
-    """Return D = A B + C, bit for bit as a chain of the instruction along K computes it, in type and shape of C.
+    """Return D = A B + C, bit for bit as a chain of the instruction along K computes it; D has the type and shape of C.
 
     The k of the instruction must divide K. Each k columns are one instruction, whose result is the accumulator of the
     next; m and n of the matrices are free. The numerics are those of `arch`. Any metadata is allowed: the model selects
@@ -85,7 +85,7 @@ def _float_chain(
     operands: MatrixOperands,
     traces: list[Trace] | None = None,
 ) -> NDArray:
-    """Return D of a chain of float instructions along K; with `traces`, in wide precision, so that traces are exact."""
+    """Return D of a chain of float instructions along K. If traces are recorded, wide precision keeps them exact."""
     a_codes, b_codes, rows = select(instruction, mux, operands)
     a_format, b_format = instruction.a, instruction.b
     if parameters.method is Method.EMULATED:

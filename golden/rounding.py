@@ -38,7 +38,7 @@ def toward_zero_f32(exact: NDArray[np.float64]) -> NDArray[np.float32]:
     magnitude = np.abs(exact)
     beyond = (np.abs(rounded) > magnitude) & (magnitude < 2.0**128)
     bits = rounded.view(np.uint32)
-    bits -= beyond  # the next code toward zero; Inf becomes the largest finite number
+    bits -= beyond  # the next code toward zero; for Inf, the largest finite number
     bits[bits == 0x80000000] = 0
     return rounded
 
@@ -62,7 +62,7 @@ def _nearest_e8m13(exact: NDArray[np.float64]) -> NDArray[np.float32]:
 
 
 def round_sum(exact: NDArray[np.float64], rounding: Rounding) -> NDArray[np.float32]:
-    """Round finite exact sums to float32 by any rounding except ``EXACT``; f16 results are f16 numbers in f32."""
+    """Round finite exact sums to float32 by any rounding except ``EXACT``; f16 results are f16 values stored as f32."""
     if rounding in (Rounding.RNE_F16, Rounding.RNE_F32):
         with np.errstate(over="ignore"):
             nearest = exact.astype(np.float16) if rounding is Rounding.RNE_F16 else exact

@@ -1,4 +1,4 @@
-"""Selection by metadata: the operand of B for each stored element of A."""
+"""Selection by metadata: the element of B that each stored element of A is multiplied by."""
 
 from functools import lru_cache
 
@@ -57,7 +57,7 @@ def select(instruction: Instruction, mux: str, operands: MatrixOperands) -> tupl
 
 
 def kept_rows(nibbles: NDArray[np.uint8], granularity: Granularity) -> NDArray[np.intp]:
-    """Return the logical row of B that each stored element of A selects, shape (..., chunks * granularity.stored).
+    """Return the row of B that each stored element of A selects, shape (..., chunks * stored elements per chunk).
 
     The nibbles have the shape (..., chunks). For 1:2 the result has a meaning only for the two nibbles that select a
     whole element.
@@ -80,7 +80,7 @@ def _offsets(granularity: Granularity) -> NDArray[np.intp]:
 
 
 def undelivered(nibbles: NDArray[np.uint8], granularity: Granularity, rule: str, mux: str) -> NDArray[np.bool_] | None:
-    """Return a mask of stored elements that get no operand of B from the multiplexers and are multiplied by zero.
+    """Return a mask of stored elements of A that get no element of B from a multiplexer and are multiplied by zero.
 
     The nibbles have the shape (..., chunks), the result (..., chunks * granularity.stored). It is None if every element
     gets one, and for 1:2, whose elements consist of halves. Rule and mux are as for

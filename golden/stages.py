@@ -1,4 +1,4 @@
-"""Code that fused and grouped steps share: scaling by powers of two, and special values (NaN and Inf)."""
+"""Functions that fused and grouped steps share: scaling by powers of two, and special values (NaN and Inf)."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -18,11 +18,11 @@ class Trace:
     """
 
     #: Exponents of the terms, not normalised, plus exponents of block scales, shape (terms, ...); valid only for terms
-    #: that participate.
+    #: that enter the maximum exponent.
     exponents: NDArray[np.int32]
-    #: Mask of terms that participate in the maximum of the exponents, shape (terms, ...).
+    #: Mask of terms whose exponents enter the maximum exponent e_max, shape (terms, ...).
     participates: NDArray[np.bool_]
-    #: Exponents of the accumulator; valid only if the accumulator participates in the maximum.
+    #: Exponents of the accumulator; valid only where the accumulator enters the maximum exponent.
     c_exponents: NDArray[np.int32]
     #: Largest exponent of terms, accumulator and e_zero (e_max), to which all terms are aligned.
     e_max: NDArray[np.int32]
@@ -33,7 +33,7 @@ class Trace:
     #: Terms and accumulator truncated toward zero; the terms are int32 or float.
     truncated: NDArray
     c_truncated: NDArray[np.float64]
-    total: NDArray[np.float64]  #: Exact sum of the truncated terms and accumulator, as a value
+    total: NDArray[np.float64]  #: Exact sum of the truncated terms and accumulator, as a number
     #: NaN or Inf for outputs where operands, scales or the accumulator require it, else finite.
     special: NDArray[np.float32]
     #: New accumulator: `special` where it is NaN or Inf, the rounded `total` elsewhere.
@@ -46,7 +46,7 @@ class Trace:
 
     @property
     def ordinary(self) -> NDArray[np.bool_]:
-        """Mask of results that are the rounded sum, which may overflow to Inf."""
+        """Mask of results that are the rounded sum, including sums that overflow to Inf."""
         return np.isfinite(self.special)
 
 

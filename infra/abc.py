@@ -13,13 +13,13 @@ from .limits import limited, memory_failure
 
 __all__ = ["end_with_parent", "run_abc"]
 
-#: Option of Linux's ``prctl``: send a signal to this process when its parent ends.
+#: Option number of Linux's ``prctl`` by which a process receives a signal when its parent ends.
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def end_with_parent() -> None:
-    """Have this process killed when its parent process ends. For ``preexec_fn``; effective on Linux only."""
+    """Request that the kernel kill this process when its parent ends. For ``preexec_fn`` of subprocess; Linux only."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -38,7 +38,7 @@ def run_abc(folder: Path, graph: str, commands: str, seconds: float | None) -> s
     program = Path(yosys.origin).parent / "yosys-abc"
     words = [str(program), "-q", f"read_aiger {graph}; logic; undc; strash; zero; fold; {commands}"]
     try:
-        done = subprocess.run(  # ABC ends with its parent, since a search may take hours
+        done = subprocess.run(  # The ABC process ends with its parent, since a search may take hours.
             words, cwd=folder, capture_output=True, text=True, check=False, timeout=seconds,
             preexec_fn=limited(end_with_parent),
         )  # fmt: skip

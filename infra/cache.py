@@ -38,7 +38,7 @@ def is_built(name: str) -> bool:
 
 
 def built(name: str, build: Callable[[Path], None]) -> Path:
-    """Return the path of a file in the cache. One process builds a missing file; others wait for it.
+    """Return the path of a file in the cache. If it is missing, one process builds it while other processes wait.
 
     `name` must identify everything that the content depends on, and `build` creates the file atomically. If the cache
     cannot be written, the file is built in a temporary folder of this process. A truncated library, or one for another
@@ -102,7 +102,7 @@ def recall(name: str) -> bytes | None:
 
 
 def store(name: str, data: bytes) -> None:
-    """Store bytes under a name, which is a path in the cache; do nothing if the cache cannot be written."""
+    """Store bytes in the cache under a name, which is a relative path; do nothing if the cache cannot be written."""
     path = cache_folder() / name
     with suppress(OSError, FileError):
         _make_private(path.parent)
@@ -119,7 +119,7 @@ def _make_private(folder: Path) -> None:
 
 
 def _close(path: Path) -> None:
-    """Remove the write permission of other users, which a permissive umask grants."""
+    """Remove the write permission of other users from a file or folder, which a permissive umask grants."""
     path.chmod(path.stat().st_mode & ~WRITABLE_BY_OTHERS)
 
 

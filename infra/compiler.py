@@ -40,7 +40,7 @@ def progress(message: str) -> None:
 def run_tool(
     command: list[str], folder: Path, tool: str, built: str, environment: dict[str, str] | None = None
 ) -> None:
-    """Run a command in a folder; `tool` and `built` name the tool and its product in error messages.
+    """Run a command in a folder; `tool` and `built` name the tool and the file that it builds in error messages.
 
     Raise a `BackendError` if the tool fails; the message has the first line of its output that mentions an error.
     """
@@ -53,7 +53,7 @@ def run_tool(
 
 
 def compile_shared(sources: Mapping[str, str], library: Path, options: Sequence[str], built: str) -> None:
-    """Compile C++ files, given as text by file name, to a shared library; headers are only included.
+    """Compile C++ files, given as text by file name, to a shared library; header files are not compiled separately.
 
     The library is built in a scratch folder beside its path and moved there when complete. `built` names the product in
     error messages. Raise a `BackendError` if there is no compiler, or it fails.

@@ -12,7 +12,7 @@ __all__ = ["FILLS", "Diagram", "Theme"]
 class Theme(Enum):
     """Colour theme of a diagram."""
 
-    AUTO = "auto"  #: light or dark, by the setting of the reader's system
+    AUTO = "auto"  #: light or dark, as the reader's browser or system is set
     LIGHT = "light"
     DARK = "dark"
 
@@ -39,7 +39,7 @@ _STACK = 4
 
 
 class Diagram:
-    """An SVG drawing. Shapes drawn later cover shapes drawn earlier.
+    """SVG drawing. Later shapes cover earlier shapes.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class Diagram:
         copies: int = 1,
         size: float = 11,
     ) -> None:
-        """Draw a box at (left, top, width, height) with centred lines; for copies, draw up to two boxes behind it."""
+        """Draw a box at (left, top, width, height) with centred text; copies are up to two more boxes behind it."""
         x, y, width, height = at
         for shift in range(_STACK * min(copies - 1, 2), -1, -_STACK):
             place = {"x": x + shift, "y": y - shift, "width": width, "height": height, "rx": 3}

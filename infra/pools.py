@@ -1,4 +1,4 @@
-"""Pools of worker processes, on this machine or on a Dask cluster. If a worker dies, its work is run again."""
+"""Pools of worker processes, on this machine or on a Dask cluster. The work of a worker that dies is repeated."""
 
 import gc
 import importlib
@@ -31,26 +31,26 @@ from .installation import install_line
 
 __all__ = ["Pool", "PoolError", "WorkError", "cluster_pool", "cores", "local_pool"]
 
-#: Number of dead workers after which a work item is abandoned.
+#: Number of worker deaths after which a work item is abandoned.
 _DEATHS = 3
 _KILLS = "killed its worker three times"
-#: Time limits in seconds: for a scheduler to answer and get a worker, and for a cluster that lost all workers to get
-#: one.
+#: Time limits in seconds: for a Dask scheduler to answer and to have a worker, and for a cluster that lost all workers
+#: to have one again.
 _PATIENCE = 5
 _ABSENCE = 10
 #: Maximum wait of one `Pool.collect`, in seconds.
 _GLANCE = 0.5
-#: Whether Python is older than 3.11.5, where an executor waits forever for dead workers to read data that does not fit
+#: Whether Python is older than 3.11.5. There an executor waits forever for a dead worker to read data that does not fit
 #: into a pipe.
 _HOLDS_ON = sys.version_info < (3, 11, 5)
 
 
 class PoolError(Error):
-    """Error for workers that cannot be reached, or were lost."""
+    """Error: workers cannot be reached, or were lost."""
 
 
 class WorkError(PoolError):
-    """Error for a work item that failed, or whose workers died.
+    """Error: a work item failed, or its workers died.
 
     Attributes
     ----------
@@ -66,8 +66,8 @@ class WorkError(PoolError):
         self.reason = reason
 
 
-# pebble's pool names the work item whose worker died, but breaks if a worker is killed while it fetches work. Therefore
-# this module does not use pebble.
+# The pool of package pebble names the work item whose worker died, but breaks if a worker is killed while it fetches
+# work. Therefore this module does not use pebble.
 @dataclass(eq=False)
 class _Job:
     work: Callable[..., Any]
@@ -81,7 +81,7 @@ class _Job:
 
 
 class Pool:
-    """Pool of work items in flight on an executor, which is replaced if it breaks.
+    """Pool of submitted work items on an executor, which is replaced if it breaks.
 
     A broken executor does not tell which work killed a worker. So all work in flight is run again, one piece at a time,
     before more is accepted. Work is given up when its worker has died three times; the last two times it ran alone.
@@ -127,13 +127,13 @@ class Pool:
         return not quarantine and len(self._flying) < self.places
 
     def submit(self, work: Callable[..., Any], *arguments: object) -> None:
-        """Submit a function defined in a module and its arguments, all of which must be picklable."""
+        """Submit a function, which must be defined in a module, and its arguments, which must be picklable."""
         self._start(_Job(work, arguments))
 
     def _start(self, job: _Job) -> None:
         try:
             self._flying[self._executor.submit(job.work, *job.arguments)] = job
-        except BrokenExecutor:  # an idle worker died, so this work item is not the cause
+        except BrokenExecutor:  # An idle worker died, so this work item did not break the executor.
             self._suspects.append(job)
             self._broken = True
 
@@ -151,7 +151,7 @@ class Pool:
             yield self.collect()
 
     def collect(self) -> list[Any]:
-        """Wait briefly for work to end; return the results that are available, in any order.
+        """Wait briefly for work items to end; return the available results in any order.
 
         Raise a `WorkError` if work kills its workers, or raises an exception that is not an :class:`~sptc.Error`; and a
         `PoolError` if the cluster is lost.
@@ -205,7 +205,7 @@ class Pool:
         return results
 
     def let_go(self) -> None:
-        """Drop the work of dead workers, for which older Python versions would wait forever.
+        """Drop the work items of dead workers, for which an executor of an older Python version would wait forever.
 
         No future may be cancelled here: an executor that finds a cancelled future while it breaks does not clean up.
         """
@@ -249,7 +249,7 @@ def local_pool(jobs: int) -> Iterator[Pool]:
     pool = Pool(lambda: ProcessPoolExecutor(jobs, context, _begin_worker), 2 * jobs)
     try:
         yield pool
-    except BaseException:  # discard the work in flight
+    except BaseException:  # discard the unfinished work items
         for worker in multiprocessing.active_children():
             worker.kill()
         pool.let_go()
@@ -269,11 +269,11 @@ def cluster_pool(address: str) -> Iterator[Pool]:
         distributed: Any = importlib.import_module("distributed")
     except ImportError:
         raise PoolError(f"a cluster of workers needs Dask: install it with `{install_line('dask')}`") from None
-    # Dask warns of lost workers and their replacement, which this pool handles.
+    # Dask logs warnings of lost workers and of their replacement. This pool handles both.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     failure = ""
     try:
-        # Collect garbage first, against a deadlock: a client that failed to connect waits, when it is collected, for a
+        # Collect garbage first to avoid a deadlock: when a client that failed to connect is collected, it waits for a
         # lock that the constructor of another client holds.
         gc.collect()
         with uncollected():

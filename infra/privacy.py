@@ -1,4 +1,4 @@
-"""Check by owner and mode that no other user could have written a file, or a folder or link on its path."""
+"""Check by owner and permissions that no other user could have written a file, or a folder or link on its path."""
 
 import os
 import stat
@@ -25,7 +25,7 @@ def require_private(path: Path) -> None:
     for place, is_last in _walked(path):
         try:
             status = place.lstat()
-        except OSError:  # missing or inaccessible, so nothing can be read or written there
+        except OSError:  # A missing or inaccessible file or folder has no content to check.
             return
         if not is_last and not stat.S_ISDIR(status.st_mode) and not stat.S_ISLNK(status.st_mode):
             return
@@ -37,7 +37,7 @@ def require_private(path: Path) -> None:
 
 
 def require_private_file(place: Path, status: os.stat_result) -> None:
-    """Raise a `BackendError` if owner or mode in `status` allow another user to write a file or folder."""
+    """Raise a `BackendError` if owner or permissions in `status` allow another user to write the file or folder."""
     if not hasattr(os, "geteuid"):
         return
     _require_owner(place, status)
@@ -52,7 +52,7 @@ def _require_owner(place: Path, status: os.stat_result) -> None:
 
 
 def _walked(path: Path) -> Iterator[tuple[Path, bool]]:
-    """Yield every folder and link on a path, and the path itself, each with a flag for the last one."""
+    """Yield every folder and link on a path, then the path itself, each with a flag that is true for the last."""
     place, *left = map(Path, path.absolute().parts)
     links = 0
     while left:

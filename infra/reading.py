@@ -23,19 +23,19 @@ from ..errors import FileError, shown
 
 __all__ = ["ArrayFiles", "opened", "parse_json", "read_array", "read_arrays", "read_bytes", "read_json", "read_text"]
 
-#: Maximum size of a text file in bytes; the largest liberty files have a tenth of this size.
+#: Maximum size of a text file in bytes; the largest known Liberty files have a tenth of this size.
 TEXT_BYTES = 1 << 29
-#: Environment variable with the memory budget in GiB for the arrays that are read from one archive, and its default.
-#: Arrays of ``.npy`` files are mapped and take no memory before they are used.
+#: Name of the environment variable that sets the memory budget in GiB for the arrays read from one archive, and default
+#: budget. Arrays of ``.npy`` files are mapped and take no memory before they are used.
 BUDGET, BUDGET_GIB = "SPTC_ARCHIVE_GIB", 1.0
 _SUFFIX = ".npy"
-#: Maximum size of an array's header in bytes, and maximum number of axes that numpy 1 supports.
+#: Maximum size in bytes of the header of an ``.npy`` file, and maximum number of array axes that numpy 1 supports.
 _HEADER_BYTES, _MOST_AXES = 1 << 16, 32
-#: Maximum bytes of an array for each byte in the archive; deflate reaches 1,032.
+#: Maximum ratio of array bytes to archive bytes; the compression ratio of deflate is at most 1,032.
 _MOST_EXPANSION = 1_100
-#: Maximum size of an archive's directory in bytes, for 100,000 members.
+#: Maximum size in bytes of the directory of a zip archive; enough for 100,000 members.
 _DIRECTORY_BYTES = 1 << 23
-#: End records of a zip archive: signature, and size in bytes.
+#: Signature and size in bytes of each end record of a zip archive.
 _END, _END_64 = (b"PK\5\6", 22), (b"PK\6\6", 56)
 _LOCATOR_64 = (b"PK\6\7", 20)
 
@@ -52,7 +52,7 @@ def opened(path: Path, refusal: str = "cannot be read") -> Iterator[BinaryIO]:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except OSError as error:
         raise FileError(f"{path} {refusal} ({error.strerror})") from None
-    except ValueError as error:  # the path is not valid as a file name
+    except ValueError as error:  # The path contains characters that a file name cannot have.
         raise FileError(f"{path} {refusal} ({error})") from None
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
@@ -92,7 +92,7 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(text: str | bytes, source: str, refusal: str = "is not JSON") -> Any:
-    """Return the value of JSON text; `source` and `refusal` are subject and predicate of an error message.
+    """Return the value of JSON text; an error message has `source` as subject and `refusal` as predicate.
 
     Raise a `FileError` if the text is not JSON, nests too deeply, or has numbers of thousands of digits.
     """
@@ -139,7 +139,7 @@ def _layout(file: IO[bytes]) -> _Layout:
 
 @contextmanager
 def _refused(path: Path, refusal: str) -> Iterator[None]:
-    """Turn every error into a `FileError`: a damaged file causes many errors of zip, zlib, tokenize and numpy."""
+    """Convert every error into a `FileError`: a damaged file causes many errors in zip, zlib, tokenize and numpy."""
     try:
         yield
     except FileError:
@@ -222,7 +222,7 @@ def read_arrays(path: Path, refusal: str, unreadable: str = "cannot be read") ->
 
 
 def _check_end(file: BinaryIO) -> None:
-    """Check that a file ends like a zip archive without comment, and that the archive's directory is not too large."""
+    """Check that a file ends like a zip archive without comment, and that its archive directory is not too large."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - sum(length for _, length in (_END_64, _LOCATOR_64, _END))))
     tail = file.read()

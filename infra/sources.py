@@ -1,4 +1,4 @@
-"""Digest of Python sources that depends on their code only, not on comments, docstrings or layout."""
+"""Digest of Python source code that does not change with comments, docstrings or layout."""
 
 import hashlib
 import io
@@ -10,7 +10,7 @@ from .cache import recall, store
 
 __all__ = ["code_digest", "code_of"]
 
-#: Source of this module, which is part of each digest.
+#: Source of this module, which is an input of each digest.
 _WRITTEN = Path(__file__).read_bytes()
 #: Tokens after which a string on a line of its own is a docstring.
 _STATEMENT_STARTS = frozenset({tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT})
@@ -31,7 +31,7 @@ def code_of(source: str) -> list[str]:
     for token, following in zip(tokens, [*tokens[1:], None], strict=True):
         ends_line = following is None or following.type in (tokenize.NEWLINE, tokenize.ENDMARKER)
         if token.type == tokenize.STRING and previous in _STATEMENT_STARTS and ends_line:
-            continue  # `previous` is unchanged, so that the end of this line is ignored too
+            continue  # `previous` is not updated, so that the end of this line is ignored too.
         if not (token.type == tokenize.NEWLINE and previous in _STATEMENT_STARTS):
             is_layout = token.type in (tokenize.INDENT, tokenize.DEDENT, tokenize.NEWLINE)
             code.append(tokenize.tok_name[token.type] if is_layout else token.string)
@@ -56,7 +56,7 @@ def _tokens(source: str) -> Iterator[tokenize.TokenInfo]:
 
 
 def code_digest(paths: Iterable[Path], *others: str) -> str:
-    """Return a digest, 16 hexadecimal digits, of the code of files, of their names, and of further strings.
+    """Return a digest (16 hexadecimal digits) of the code of files, of the file names, and of further strings.
 
     All bytes count of a file that is not Python; other strings are, for example, versions of packages. Tokenising a
     hundred files takes seconds: the digest is cached under a hash of the file contents.

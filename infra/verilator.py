@@ -17,7 +17,7 @@ __all__ = ["OPTIMISATION", "compile_library", "toolchain", "verilator_root"]
 
 #: Options of the C++ compiler for long simulations on the machine that compiles the model.
 OPTIMISATION = ("-O3", "-march=native")
-#: Name of the compiled library in error messages.
+#: Name of the compiled library that error messages use.
 _BUILT = "the simulation model"
 _VERILATE = (
     "--cc",
@@ -35,7 +35,7 @@ _DEFINES = ("-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TRACE=0", "-D
 _RUNTIME = ("verilated", "verilated_threads")
 #: C++ options for Verilator's runtime. Its time-critical code is in headers and is compiled with the model.
 _RUNTIME_OPTIMISATION = ("-O1",)
-#: Source text before the drivers: it defines a function that Verilator's runtime calls.
+#: Source text in front of the drivers that defines a function called by Verilator's runtime.
 _PREAMBLE = "double sc_time_stamp() { return 0; }\n"
 
 
@@ -48,7 +48,7 @@ def verilator_root() -> Path:
 
 
 def toolchain() -> str:
-    """Return a key of everything that compiled code depends on: Verilator version, compiler and CPU flags.
+    """Return a key of everything that affects compiled code: Verilator version, compiler and CPU flags.
 
     Raise a `BackendError` if Verilator or a compiler is missing.
     """
@@ -108,7 +108,7 @@ def compile_library(
         progress(f"building {top}: compiling")
         for name, text in sources.items():
             (folder / name).write_text(text, encoding="utf-8")
-        # All code is one translation unit, so that the headers are parsed once.
+        # All code forms one translation unit, so that each header is parsed only once.
         parts = [f"#include <{path.name}>\n" for path in sorted((folder / "model").glob("*.cpp"))]
         drivers = [f'#include "{name}"\n' for name in sources if name.endswith(".cpp")]
         (folder / "whole.cpp").write_text("".join([*parts, _PREAMBLE, *drivers]), encoding="utf-8")

@@ -33,7 +33,7 @@ def run_yosys(folder: Path, script: str, timeout: float = LONGEST_RUN) -> str:
     with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".ys", encoding="utf-8") as file:
         file.write(script)
         file.flush()
-        environment = {**os.environ, "TMPDIR": str(folder.absolute())}  # folder for ABC's temporary files
+        environment = {**os.environ, "TMPDIR": str(folder.absolute())}  # temporary folder in which ABC writes its files
         command = [sys.executable, "-c", _PROGRAM, Path(file.name).name]
         try:
             done = subprocess.run(

@@ -1,4 +1,4 @@
-"""PTX targets such as sm_90a: modelled architecture with the same numerics, and unsupported instructions."""
+"""PTX targets such as sm_90a: the architecture whose numerics each target has, and the instructions it lacks."""
 
 import re
 from dataclasses import dataclass
@@ -27,7 +27,8 @@ class Target:
     name: str  #: PTX name
     #: Modelled architecture with the numerics of the target, one of :data:`~sptc.isa.variants.ARCHITECTURES`.
     arch: str
-    #: Whether code for this target runs only on the chip of `arch`. If not, recordings of that chip are no evidence.
+    #: Whether code for this target runs only on the chip of `arch`. If not, recordings of that chip are no evidence for
+    #: it.
     same_chip: bool = True
     #: Instructions of `arch` that the target does not support, as :func:`kind_word` names them.
     lacks: frozenset[str] = frozenset()
@@ -63,8 +64,8 @@ def _chip(name: str, arch: str, lacks: frozenset[str] = frozenset()) -> tuple[Ta
     )
 
 
-#: PTX targets by name, which is accepted as an architecture. A name without suffix stands for the chip. sm_101 is the
-#: former name of sm_110. The tensor cores of sm_87 (Orin) have the rates of sm_80, and CUTLASS uses instructions of
+#: PTX targets by name; each name is accepted as an architecture. A name without suffix stands for the chip. sm_101 is
+#: the former name of sm_110. The tensor cores of sm_87 (Orin) have the rates of sm_80, and CUTLASS uses instructions of
 #: sm_80 for them.
 TARGETS = {
     target.name: target
@@ -103,13 +104,13 @@ def target_named(name: str) -> Target:
 
 
 def _spelled(name: str) -> str:
-    """Return a target name in the spelling of PTX, for example ``sm_90a`` for ``SM90a`` or ``compute_90a``."""
+    """Return the name of a target in lower case with prefix ``sm_``: ``sm_90a`` for ``SM90a`` or ``compute_90a``."""
     match = re.fullmatch(r"(?:sm|compute)?[_-]?(\d{2,3}\w?)", name[:20].strip().lower())
     return f"sm_{match[1]}" if match else ""
 
 
 def same_numerics(name: str) -> str:
-    """Return the architecture with the numerics of a target; unknown names are returned as they are."""
+    """Return the architecture that has the numerics of a target; an unknown name is returned unchanged."""
     return TARGETS[name].arch if is_word_of(name, TARGETS) else name
 
 

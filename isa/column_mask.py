@@ -10,8 +10,8 @@ from .tensor_memory import LANES
 
 __all__ = ["FIELDS", "ColumnMask", "decode_column_mask", "largest_shift"]
 
-#: Fields of a zero-column mask descriptor: lowest bit, width in bits. `starts` and `skip_first` hold a value per part
-#: of N.
+#: Fields of a zero-column mask descriptor: lowest bit, width in bits. `starts` and `skip_first` hold one value for each
+#: part of N.
 FIELDS = {"starts": (0, 32), "skip_first": (32, 4), "generated": (39, 1), "skip_span": (40, 8), "use_span": (48, 8),
           "shift": (56, 6)}  # fmt: skip
 _START_BITS = 8
@@ -21,12 +21,12 @@ _START_BITS = 8
 class ColumnMask:
     """A decoded zero-column mask descriptor."""
 
-    shift: int  #: Index of the column of B that becomes column 0
+    shift: int  #: Index of the column of B that is used as column 0
     zero: NDArray[np.bool_]  #: Mask of the columns of B that are set to zero, shape (n,)
 
 
 def largest_shift(m: int) -> int:
-    """Return the largest shift of B in columns for M = `m`; the instruction descriptor may allow less."""
+    """Return the largest shift of B in columns for M = `m`; the instruction descriptor may set a smaller limit."""
     return 16 if m == 32 else 32
 
 

@@ -1,4 +1,4 @@
-"""Decode matrix and instruction descriptors field by field, also invalid ones: meaning and error of each field."""
+"""Decode each field of matrix and instruction descriptors, valid or invalid, to its meaning and its error."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,10 +51,10 @@ class DescriptorField:
 
     name: str
     low: int  #: Lowest bit
-    width: int  #: Number of bits of the field
+    width: int  #: Width of the field in bits
     value: int
     meaning: str = ""  #: Meaning of the field's value in words; empty for reserved bits
-    problem: str = ""  #: Error in the field's value in words; empty if there is none
+    problem: str = ""  #: Error in the field's value in words; empty if the value is valid
 
 
 def encoded(fields: Sequence[DescriptorField]) -> int:
@@ -135,7 +135,7 @@ def _shared_meaning(field: DescriptorField, swizzle: str | None, known: Mapping[
 
 
 def offset_notes(descriptor: SharedDescriptor, major: str) -> tuple[str, str]:
-    """Describe the offsets of a matrix descriptor for a major; return the meaning, and the error or an empty text."""
+    """Describe the offsets of a matrix descriptor for K-major or MN-major; return the meaning, and the error or ""."""
     swizzle = descriptor.swizzle
     rows, units = ("rows (columns of B)", "k") if major == "k" else ("k", "rows (columns of B)")
     size = swizzle.pattern_rows * swizzle.row_bytes
@@ -215,7 +215,7 @@ def _instruction_meaning(field: DescriptorField, opcode: Opcode) -> tuple[str, s
 
 
 def readings(value: int) -> Iterator[tuple[Opcode, str]]:
-    """Yield every opcode that accepts an instruction descriptor, with the shape and types that are encoded."""
+    """Yield every opcode that accepts an instruction descriptor, with the shape and types in the descriptor."""
     for opcode in every_opcode():
         try:
             yield opcode, decode_instruction_descriptor(opcode, value).instruction.shape_and_types

@@ -50,8 +50,8 @@ _MEANINGS = {
 class Form:
     """Combination of instruction, architecture and location of A to which evidence refers."""
 
-    #: PTX text of the instruction. For ``tcgen05``, the opcode with K and types in brackets: M and N only place
-    #: operands.
+    #: PTX text of the instruction. For ``tcgen05``, the opcode with K and types in brackets, since M and N only affect
+    #: where operands are stored.
     instruction: str
     arch: str  #: Architecture of the GPU that executed the instruction
     #: Location of A: ``"shared"`` if A was read through a shared-memory descriptor, ``"registers"`` otherwise.
@@ -86,7 +86,7 @@ def forms_of(instruction: Instruction, arch: str, opcode: Opcode | None = None) 
 
 
 def sources(form: Form) -> tuple[Source, ...]:
-    """Return the files with evidence for an evidence key, strongest first; none if the form is only modelled."""
+    """Return the files with evidence for an evidence key, strongest first; none if the instruction is only modelled."""
     return _sources().get(form, ())
 
 
@@ -135,7 +135,7 @@ def _sources() -> dict[Form, tuple[Source, ...]]:
 
 
 def _folder() -> Any:
-    from importlib import resources  # imported here and not at the top, as is gzip below: `import sptc` needs neither
+    from importlib import resources  # imported here, as gzip is below, because `import sptc` needs neither module
 
     return resources.files("sptc") / "recordings"
 

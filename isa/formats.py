@@ -10,7 +10,7 @@ class Specials(Enum):
     """Encoding of Inf and NaN in the highest codes of a number format."""
 
     IEEE = "ieee"  #: largest exponent field: fraction 0 is Inf, any other fraction is NaN
-    NAN = "nan"  #: the all-ones magnitude is NaN; there is no Inf
+    NAN = "nan"  #: The code with all exponent and fraction bits set is NaN; there is no Inf.
     NONE = "none"  #: every code is a finite number
 
 
@@ -24,7 +24,8 @@ class Format:
 
     name: str  #: PTX type name without the dot
     signed: bool  #: Whether codes have a sign bit (floats) or are two's complement (integers)
-    #: Widths of exponent and fraction in bits. An integer has no exponent; its magnitude bits count as fraction.
+    #: Widths of exponent and fraction in bits. An integer has no exponent; all bits of its magnitude count as fraction
+    #: bits.
     exponent_bits: int = 0
     fraction_bits: int
     bias: int = 0  #: Bias of the exponent; 0 for integers
@@ -118,7 +119,7 @@ FORMATS: dict[str, Format] = {
 
 
 def low_bit(fmt: Format, container_bits: int) -> int:
-    """Return the lowest bit of an element of A or B in its container; other bits of the container are ignored.
+    """Return the position of the lowest bit of an element of A or B in its container, whose other bits are ignored.
 
     Source: PTX ISA 9.7.14.6.3. An unpacked e2m1 is in bits 5:2 of a byte, six-bit types are in bits 5:0, tf32 is in
     bits 31:13 of a word.

@@ -1,4 +1,4 @@
-"""Index maps of operands in the registers of threads; the maps contain no operand values.
+"""Index maps from matrices to registers of threads; the maps contain no operand values.
 
 One formula serves every shape (PTX ISA 9.7.14.5 and 9.7.14.6.2; confirmed on an H200 for every sm_90 shape, type and
 selector). Notation: ``g = lane >> 2``, ``t = lane & 3``; a 32-bit register holds ``E`` elements, low bits first. For
@@ -96,7 +96,7 @@ def b_fragment(instruction: Instruction) -> Fragment:
 
 @lru_cache(maxsize=256)
 def accumulator_fragment(instruction: Instruction) -> Fragment:
-    """Return the register map that C and D share: they have the same type in every modelled instruction."""
+    """Return the register map of the accumulators C and D, which have the same type in every modelled instruction."""
     bits = instruction.d.bits
     per_register = 32 // bits
     registers = instruction.m * instruction.n // (per_register * instruction.threads)
@@ -121,7 +121,7 @@ class MetadataMap:
 
 @lru_cache(maxsize=512)
 def metadata_map(instruction: Instruction, sparsity_selector: int) -> MetadataMap:
-    """Return the register map of the metadata; the selector is below ``instruction.sparsity_selectors``.
+    """Return the register map of the metadata; the selector must be less than ``instruction.sparsity_selectors``.
 
     A selected lane holds four chunks of each of two rows if elements have 16 bits or more; otherwise it holds eight
     chunks of one row. The bits of other lanes are ignored.

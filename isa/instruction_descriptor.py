@@ -41,7 +41,7 @@ class InstructionDescriptor:
     #: Byte (0 to 3) of the tensor-memory word that holds the first block scale of A and of B.
     scale_id_a: int = 0
     scale_id_b: int = 0
-    max_shift: int = 0  #: Maximum shift of B when it is reused with ``.ws``: 0, 8, 16 or 32 columns
+    max_shift: int = 0  #: Maximum shift of B in columns when ``.ws`` reuses B: 0, 8, 16 or 32
 
 
 #: Maximum shift of B in columns, indexed by the code in the instruction descriptor.
@@ -155,7 +155,7 @@ def descriptor_fields(opcode: Opcode) -> dict[str, tuple[int, int]]:
 
 
 def m_unit(opcode: Opcode) -> int:
-    """Return the number of matrix rows that one unit of the M field stands for."""
+    """Return the number of rows of D for each unit of the descriptor's M field: 128 with block scales, else 16."""
     return 128 if KINDS[opcode.kind].scales else 16
 
 
@@ -218,7 +218,7 @@ def _check(opcode: Opcode, descriptor: InstructionDescriptor, where: str) -> Non
 
 
 def _numbers(choices: tuple[int, ...]) -> str:
-    """Return accepted numbers as text for a message; a long sequence with equal steps as first, last and step."""
+    """Return accepted numbers as text for a message; a long arithmetic sequence as first, last and step."""
     step = choices[-1] - choices[-2] if len(choices) > 1 else 0
     if len(choices) > 5 and choices == tuple(range(choices[0], choices[-1] + 1, step)):
         return f"{choices[0]} to {choices[-1]} in steps of {step}"

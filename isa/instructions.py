@@ -31,7 +31,7 @@ class Instruction:
 
     family: str  #: Instruction family: ``mma``, ``wgmma`` or ``tcgen05``
     sparse: str  #: ``.sp`` qualifier as written; empty for a dense instruction
-    #: Logical shape M, N and K; for tcgen05, of all CTAs together.
+    #: Logical shape M, N and K. For tcgen05: the shape that all cooperating CTAs compute together.
     m: int
     n: int
     k: int
@@ -127,7 +127,7 @@ class Instruction:
 
     @property
     def shape_and_types(self) -> str:
-        """Shape and types, for example ``m128n8k32.f32.f16.f16``; ``tcgen05`` has them in a descriptor."""
+        """Shape and types, for example ``m128n8k32.f32.f16.f16``. For ``tcgen05`` they come from a descriptor."""
         words = [self.shape, *(["satfinite"] if self.satfinite else []), self.d.name, self.a.name, self.b.name]
         return ".".join([*words, *([self.scale_format.name] if self.scale_format else [])])
 
@@ -162,7 +162,7 @@ _QUALIFIERS = {
 
 @dataclass
 class _Words:
-    """Qualifiers of one instruction by category. In the text, their order is free, as in the assembler."""
+    """Qualifiers of one instruction by category. Their order in the PTX text is free, as for the PTX assembler."""
 
     text: str
     family: str
@@ -265,14 +265,14 @@ def _operand_types(words: _Words) -> tuple[str, str, str, str, str]:
 
 
 class _Candidates:
-    """Rows of the PTX syntax table that match all qualifiers checked so far."""
+    """Rows of the PTX syntax table that match all qualifiers checked until now."""
 
     def __init__(self, words: _Words) -> None:
         self.rows: list[Variant] = [row for row in VARIANTS if row.family == words.family]
         self._text = words.text
 
     def narrow(self, part: str, value: object, accepted: Callable[[Variant], Sequence[object]]) -> None:
-        """Keep the table rows that accept `value`; raise if no row does."""
+        """Keep only the table rows that accept `value`; raise an error if no row accepts it."""
         kept = [row for row in self.rows if value in accepted(row)]
         if not kept:
             choices = list(dict.fromkeys(_spell(choice) for row in self.rows for choice in accepted(row)))
@@ -395,6 +395,6 @@ def require_architecture(instruction: Instruction, arch: str) -> None:
 
 
 def lacking(name: str, instruction: Instruction, having: Sequence[str]) -> InstructionError:
-    """Return the error for an instruction that an architecture or target lacks; it names those that support it."""
+    """Return the error for an instruction that a target does not support; the message names targets that support it."""
     verb = "has" if len(having) == 1 else "have"
     return InstructionError(f"{name} does not have {instruction}; {', '.join(having)} {verb} it.")

@@ -19,9 +19,10 @@ __all__ = ["ProductTiming", "Tile", "dense_twin", "product_timing"]
 _SMS = 132
 _ROWS, _COLUMNS = 64, 8
 _MOST_COLUMNS = 256
-#: Bytes of metadata per row of A and per instruction.
+#: Bytes of metadata that one instruction reads per row of A.
 _METADATA_BYTES = 4
-#: Fitted constants: fixed cycles of a kernel; bytes per cycle into the shared memory of an SM; result bytes per cycle.
+#: Fitted constants of a kernel: its fixed cycles; bytes per cycle loaded into the shared memory of an SM; bytes per
+#: cycle of results that are written.
 _LAUNCH, _FILL, _STORE = 8000, 300, 2180
 
 
@@ -46,7 +47,7 @@ class ProductTiming:
 
     cycles: int  #: Cycles of the whole kernel
     waves: int  #: Number of tiles that each SM computes one after another
-    #: Cycles for multiplying tiles, and cycles for writing results; the rest of `cycles` is constant.
+    #: Cycles in which tiles are multiplied, and cycles in which results are written; all other `cycles` are constant.
     multiplying: int
     storing: int
     bound_by: str  #: Resource that limits the rate: ``"tensor core"`` or ``"shared memory"``

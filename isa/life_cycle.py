@@ -10,7 +10,7 @@ from .names import resolve
 
 __all__ = ["WgmmaSequence"]
 
-#: Upper bound on the number of registers of an operand.
+#: Upper bound on the number of registers that one operand can have.
 _MOST_REGISTERS = 256
 
 
@@ -20,13 +20,13 @@ class _Use:
 
     call: int
     words: str
-    shape: str | None = None  # shape of the multiplication, if the register is its accumulator
+    shape: str | None = None  # Shape of the multiplication that uses the register as accumulator
     as_a: bool = False  # whether a multiplication reads the register as A
 
 
 @dataclass
 class _Group:
-    """Register and buffer accesses of a group: the multiplications between two ``wgmma.commit_group``."""
+    """Registers and buffers that a commit group accesses: all multiplications between two ``wgmma.commit_group``."""
 
     registers: dict[Hashable, _Use] = field(default_factory=dict)
     buffers: dict[Hashable, _Use] = field(default_factory=dict)  # shared-memory buffers that the multiplications read
@@ -98,12 +98,12 @@ class WgmmaSequence:
         self._access("buffer", "written", buffers)
 
     def fence_proxy(self) -> None:
-        """Issue ``fence.proxy.async``: later multiplications see all earlier writes to shared memory."""
+        """Issue ``fence.proxy.async``: later multiplications read the data of all earlier writes to shared memory."""
         self._calls += 1
         self._unfenced.clear()
 
     def fence(self) -> None:
-        """Issue ``wgmma.fence``: later multiplications see all earlier register writes."""
+        """Issue ``wgmma.fence``: later multiplications read the data of all earlier register writes."""
         self._calls += 1
         self._fenced = True
         self._used.clear()
@@ -224,7 +224,7 @@ class WgmmaSequence:
 
 
 def _names(operand: str, given: Iterable[Hashable]) -> list[Hashable]:
-    """Return the register or buffer names of an operand, at most `_MOST_REGISTERS` + 1: the iterable may be endless."""
+    """Return at most `_MOST_REGISTERS` + 1 register or buffer names of an operand: the iterable may be endless."""
     kind = "buffer" if operand == "shared" else "register"
     try:
         names = list(islice(given, _MOST_REGISTERS + 1))

@@ -34,7 +34,8 @@ Index = NDArray[np.intp]
 #: Size and alignment of one matrix row in shared memory, in bytes.
 ROW_BYTES = 16
 
-#: Syntax of PTX ISA 9: opcode, shape, types, numbers of matrices, without or with ``.trans``.
+#: Syntax table of PTX ISA 9: opcode, shape, element types, possible numbers of matrices, and whether ``.trans`` is
+#: allowed.
 _FORMS = (
     ("ldmatrix", "m8n8", "b16", (1, 2, 4), (False, True)),
     ("ldmatrix", "m16n16", "b8", (1, 2), (True,)),
@@ -59,29 +60,30 @@ class MatrixMove:
     opcode: str  #: Opcode, ``ldmatrix`` or ``stmatrix``
     shape: str  #: Shape qualifier of one matrix, for example ``m8n8``
     matrices: int  #: Number of matrices that the instruction moves
-    transposed: bool  #: Whether a row of memory is a column of the matrix in the registers
+    transposed: bool  #: Whether a row of shared memory is a column of the matrix in the registers
     element: str  #: Element type in the registers: ``b16``, ``b8`` or ``b8x16``
-    #: Padded element type in memory, ``b6x16_p32`` or ``b4x16_p64``; empty if memory and registers have the same type.
+    #: Padded element type in shared memory, ``b6x16_p32`` or ``b4x16_p64``; empty if memory and registers have the same
+    #: type.
     source: str
 
     @property
     def element_bits(self) -> int:
-        """Width of an element in memory in bits: 16, 8, 6 or 4."""
+        """Width in bits of an element in shared memory: 16, 8, 6 or 4."""
         return {"": self.container_bits, "b6x16_p32": 6, "b4x16_p64": 4}[self.source]
 
     @property
     def container_bits(self) -> int:
-        """Container width of an element in a register in bits: 16 or 8."""
+        """Width in bits of the container of an element in a register: 16 or 8."""
         return 16 if self.element == "b16" else 8
 
     @property
     def rows(self) -> int:
-        """Number of rows of memory that hold one matrix."""
+        """Number of rows of shared memory that hold one matrix."""
         return 16 if self.shape == "m16n16" else 8
 
     @property
     def row_elements(self) -> int:
-        """Number of elements in one row of memory."""
+        """Number of elements in one row of shared memory."""
         return 8 * ROW_BYTES // self.container_bits
 
     @property
@@ -180,13 +182,13 @@ def parse_matrix_move(text: str) -> MatrixMove:
 class MatrixMoveMap:
     """Map of register elements to elements of shared memory, and the lanes that supply the row addresses."""
 
-    #: Position in memory of element j of register r of thread l: matrix, row, and element of the row; shape (32,
+    #: Position in shared memory of element j of register r of thread l: matrix, row, and element of the row; shape (32,
     #: registers, E).
     matrices: Index
     rows: Index
     elements: Index
-    #: Lowest bit of the element in its row of 128 bits, shape (32, registers, E); bit 0 is the low bit of the first
-    #: byte.
+    #: Lowest bit of the element in its 128-bit row of shared memory, shape (32, registers, E); bit 0 is the low bit of
+    #: the first byte.
     row_low_bits: Index
     #: Lowest bit of the element in its register, shape (E,). Bits of the container above the element are zero.
     register_low_bits: Index
@@ -196,7 +198,7 @@ class MatrixMoveMap:
 
 @lru_cache(maxsize=64)
 def matrix_move_map(move: MatrixMove) -> MatrixMoveMap:
-    """Return the map between the registers of an ``ldmatrix`` or ``stmatrix`` and the rows of memory.
+    """Return the map between the registers of an ``ldmatrix`` or ``stmatrix`` and the rows of shared memory.
 
     A row of a padded format holds 16 elements from its low bit on, and padding above them: six-bit elements take 12
     bytes, four-bit elements 8 bytes (PTX ISA 9.7.14.5.15). The order of bits, and the place of an element in the low

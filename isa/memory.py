@@ -31,7 +31,7 @@ __all__ = [
 
 Index = NDArray[np.intp]
 
-#: Size of a unit in bytes; descriptors and swizzles move whole units.
+#: Size in bytes of the unit of data that descriptors and swizzles move as a whole.
 UNIT_BYTES = 16
 _FIELD_BITS = 14
 _FIELD_MASK = (1 << _FIELD_BITS) - 1
@@ -88,7 +88,7 @@ class _Generation:
     fixed_value: int = 0
 
 
-#: Descriptor formats by instruction family (PTX ISA 9.7.15.5.1 and 9.7.16.4.1).
+#: Matrix descriptor formats by instruction family (PTX ISA 9.7.15.5.1 and 9.7.16.4.1).
 GENERATIONS: dict[str, _Generation] = {
     "wgmma": _Generation(62, {0: "none", 1: "128B", 2: "64B", 3: "32B"}),
     "tcgen05": _Generation(
@@ -214,7 +214,7 @@ class SharedMap:
     element_bits: int
 
     def first_beyond(self, size: int) -> int | None:
-        """Return the lowest byte address at or above `size` that an element occupies; else None."""
+        """Return the lowest byte address at or above `size` that an element occupies; None if there is none."""
         last = self.addresses + (self.low_bits + self.element_bits - 1) // 8
         beyond = last >= size
         return max(size, int(self.addresses[beyond].min())) if beyond.any() else None

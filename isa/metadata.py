@@ -35,7 +35,7 @@ _WIDE_UNIT_BITS = 16
 
 @dataclass(frozen=True)
 class Granularity:
-    """Sparsity pattern: `stored` of every `logical` neighbouring elements of a row of A are stored.
+    """Sparsity pattern: of each group of `logical` neighbouring elements in a row of A, `stored` elements are stored.
 
     Source: PTX ISA 9.7.14.6.1. For 1:2 (tf32) a unit is half an element, for 4:8 a pair of elements.
     """
@@ -57,7 +57,7 @@ class Rule:
 
     name: str  #: Name of the rule, a key in :data:`RULES`
     legal: frozenset[int]  #: Metadata nibbles that are legal under the rule
-    meaning: str  #: Rule in words, as part of a message
+    meaning: str  #: Statement of the rule in words, as part of a message
     source: str  #: PTX section that states the rule
 
 
@@ -91,7 +91,7 @@ def join_nibbles(nibbles: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def swap_for_mux3(value: int) -> bool:
-    """Return whether the two stored elements of a plain metadata nibble are swapped in front of two 3:1 multiplexers.
+    """Return whether the two stored elements of a plain metadata nibble are exchanged in front of two 3:1 multiplexers.
 
     The multiplexer of slot 0 reaches units 0 to 2, that of slot 1 units 1 to 3. Swapping the stored elements together
     with their indices turns the twelve plain nibbles into the seven that the pair can serve.
@@ -102,7 +102,8 @@ def swap_for_mux3(value: int) -> bool:
     return bool(n0 & ~n3 | n1 & ~n2)
 
 
-#: Multiplexers per chunk, by architecture: ``mux4`` is two 4:1 multiplexers, ``mux3`` two 3:1 multiplexers.
+#: Multiplexers that select elements of B for one chunk, by architecture: ``mux4`` is two 4:1 multiplexers, ``mux3`` two
+#: 3:1 multiplexers.
 MUX_OF_ARCHITECTURE = {
     "sm_80": "mux4",
     "sm_86": "mux4",
@@ -114,7 +115,7 @@ MUX_OF_ARCHITECTURE = {
 
 
 def reachable(value: int, rule: str, mux: str) -> tuple[bool, bool]:
-    """Return whether the multiplexers deliver a unit to stored slots 0 and 1; without it, a slot is multiplied by 0.
+    """Return, for slots 0 and 1, whether a multiplexer delivers a unit of B; if not, the slot is multiplied by 0.
 
     Every nibble that `rule` defines delivers both units. An undefined nibble may select a unit that a 3:1 multiplexer
     does not reach: unit 3 for slot 0, unit 0 for slot 1. Modelled: inferred from the seven nibbles of tcgen05, not

@@ -27,7 +27,7 @@ __all__ = [
     "subject_of_line",
 ]
 
-#: Architecture that is preferred if several instructions have the same operands, places and numerics.
+#: Architecture that is preferred if several instructions have the same operands, operand placement and numerics.
 _PREFERRED = "sm_90"
 #: Maximum number of rows in a list of matching instructions.
 _MOST_ROWS = 100
@@ -38,7 +38,7 @@ _WORD = re.compile(r"[^.\s();,]+")
 
 @dataclass(frozen=True)
 class Subject:
-    """Instruction; for ``tcgen05``, together with its PTX opcode."""
+    """Instruction with its exact name; a ``tcgen05`` instruction also has its PTX opcode."""
 
     instruction: Instruction  #: Instruction with shape and types
     opcode: Opcode | None = None  #: PTX opcode of a ``tcgen05`` instruction
@@ -136,7 +136,7 @@ def _resolved(text: str, arch: str | None, family: str | None, product: bool, er
 
 
 def completed_name(text: str) -> tuple[str, str]:
-    """Add the qualifiers that every instruction has to an incomplete name; return the name and the added qualifiers."""
+    """Add the qualifiers that all instructions share to an incomplete name; return name and added qualifiers."""
     plain = text.strip()
     return completed(plain.removesuffix(";").rstrip()) if _OPCODE.match(plain) else (text, "")
 
@@ -162,7 +162,7 @@ def _rank(subject: Subject) -> tuple[bool, bool, int]:
 
 
 def _alike(one: Subject, other: Subject) -> bool:
-    """Return whether two instructions have the same operands in the same places and the same numerics."""
+    """Return whether two instructions have the same operands, the same placement of operands and the same numerics."""
     first, second = one.instruction, other.instruction
     forms = [
         (replace(i, sparse=bool(i.sparse) * "sp", kind="", architectures=()), i.container_bits) for i in (first, second)
@@ -200,7 +200,7 @@ def subject_of_line(line: PastedLine) -> Subject:
 
 
 def forms_named(text: str, arch: str | None = None) -> list[Subject]:
-    """Return the instruction that a text identifies; for a ``tcgen05`` opcode alone, one instruction for each type.
+    """Return the instruction that a text identifies; for a ``tcgen05`` opcode without types, one for each type.
 
     Raise an `InstructionError` as for :func:`resolve`.
     """
@@ -219,7 +219,7 @@ def _words_of(text: str) -> Counter[str]:
 
 
 def has_words(name: str, words: Counter[str]) -> bool:
-    """Return whether an instruction name has all the search words, repeated words included."""
+    """Return whether an instruction name contains all search words, each at least as often as it is repeated."""
     return words <= _words_of(name)
 
 
@@ -234,7 +234,7 @@ def _every_subject() -> dict[str, tuple[Subject, Counter[str]]]:
 
 
 def nearest_name(text: str) -> str | None:
-    """Return the name of the instruction nearest to a text; None if no instruction has more than half of its words."""
+    """Return the instruction name nearest to a text; None if no name has more than half of the words of the text."""
     words = _words_of(text)
     common = {name: (words & others).total() for name, (_, others) in _every_subject().items()}
     far = {name: words.total() + _every_subject()[name][1].total() - 2 * count for name, count in common.items()}
@@ -245,7 +245,7 @@ def nearest_name(text: str) -> str | None:
 
 
 def _qualifiers(subject: Subject) -> dict[str, str]:
-    """Return the table cells that describe an instruction, by column heading."""
+    """Return the properties of an instruction as table cells, by column heading."""
     i, opcode = subject.instruction, subject.opcode
     return {
         "family": i.family,
@@ -266,7 +266,7 @@ def _qualifiers(subject: Subject) -> dict[str, str]:
 
 
 def _rows(subjects: Sequence[Subject]) -> tuple[list[str], list[tuple[list[str], str]]]:
-    """Return the column headings in which instructions differ, and the cells and name of each instruction.
+    """Return the column headings in which instructions differ, and for each instruction its cells and its name.
 
     Instructions that differ only in N are one row, with the values of N, and with ``n*`` in the name.
     """

@@ -29,7 +29,8 @@ __all__ = [
     "zero_exponent_for",
 ]
 
-#: Kept products per group of kinds mxf4 and mxf4nvf4; a group is summed exactly before the block scales are applied.
+#: Number of kept products per group of kinds mxf4 and mxf4nvf4; a group is summed exactly before the block scales are
+#: applied.
 BLOCK_GROUP = 16
 #: Value of e_zero that has no effect: -28 - 254, the exponent of the smallest product of e5m2 elements with ue8m0
 #: scales. No nonzero term has a smaller exponent.
@@ -37,7 +38,7 @@ NO_FLOOR = -282
 
 
 class Method(Enum):
-    """Method by which an instruction computes a result from products and accumulator."""
+    """Method by which an instruction computes a result from its products and its accumulator."""
 
     FUSED = "fused"  #: T-FDPA (truncated fused dot-product-add) of the kept products of a step
     GROUPED = "grouped"  #: T-FDPA of groups of 16 products, each group with its own block scales
@@ -48,9 +49,9 @@ class Method(Enum):
 class Alignment(Enum):
     """Rounding of an aligned term to the last bit kept, ``2**(e_max - F)``."""
 
-    TOWARD_ZERO = "toward zero"  #: bits below the last bit kept are dropped from the magnitude
+    TOWARD_ZERO = "toward zero"  #: Round toward zero: bits below the last bit kept are dropped from the magnitude.
     # No architecture uses the following values: they define test models that are wrong in one parameter.
-    DOWN = "down"  #: bits below the last bit kept are dropped from the two's complement
+    DOWN = "down"  #: Round toward minus infinity: bits below the last bit kept are dropped from the two's complement.
     NEAREST = "to the nearest"  #: round to nearest even
 
 
@@ -88,7 +89,7 @@ class Numerics:
         return self.rounding in _HALF
 
     def replace(self, *, products: int | None = None, **changes: Any) -> "Numerics":
-        """Return numerics with some fields changed, to compute results of a datapath with other parameters.
+        """Return the numerics with some fields changed, to compute the results of a datapath with other parameters.
 
         Parameters
         ----------
@@ -128,7 +129,7 @@ class Numerics:
                 raise OperandError(f"{name} must be one of {words}, not {shown(value)}")
             changes[name] = accepted[name][word]
         floor, bits = self.zero_exponent + self.alignment_bits, changes.get("alignment_bits", self.alignment_bits)
-        # Native fp8 has a smaller F than the datapath, but the exponent floor of the datapath.
+        # Native fp8 keeps fewer bits (F) than the other formats of the datapath, but has the same exponent floor.
         if "zero_exponent" not in changes and floor == zero_exponent_for(0, half_result=half, grouped=grouped):
             changes["zero_exponent"] = floor - bits
         return replace(self, **changes, source=f"changed from: {self.source}")
@@ -140,12 +141,12 @@ _HALF = (Rounding.RNE_F16, Rounding.RZ_F16)
 
 @dataclass(frozen=True, kw_only=True)
 class OpenRule:
-    """Numerics parameter on which public models of sm_100 and sm_120 differ, and which no public result decides."""
+    """Numerics parameter that differs between public models of sm_100 and sm_120; no public result determines it."""
 
     name: str  #: Description of the alternative value
-    field: str  #: Name of the field of :class:`Numerics` that differs
+    field: str  #: Name of the field of :class:`Numerics` that holds the parameter
     alternative: int  #: Value of the field in the alternative model
-    evidence: str  #: Published evidence for the built value and for the alternative
+    evidence: str  #: Published evidence for the value in use and for the alternative value
 
     def applies(self, instruction: Instruction, parameters: Numerics) -> bool:
         """Return whether the open parameter affects an instruction with these numerics."""
@@ -154,14 +155,14 @@ class OpenRule:
         return parameters.method is Method.FUSED
 
     def change(self, instruction: Instruction, parameters: Numerics) -> Numerics:
-        """Return the numerics with the alternative value, or unchanged if the rule does not apply."""
+        """Return the numerics with the alternative value; unchanged if it does not affect the instruction."""
         if not self.applies(instruction, parameters):
             return parameters
         return replace(parameters, **{self.field: self.alternative})  # type: ignore[arg-type]
 
 
-#: Open numerics parameters by keyword; a recording of a Blackwell GPU would decide them. :func:`numerics` uses the
-#: built value.
+#: Open numerics parameters by keyword. A recording of a Blackwell GPU would determine their values. :func:`numerics`
+#: uses the default values.
 OPEN_RULES = {
     "floor": OpenRule(
         name="no floor of the largest exponent",
@@ -195,7 +196,7 @@ class Datapath:
     fp8_alignment_bits: int  #: Number of bits kept below the largest exponent by native fp8
 
 
-#: Datapath of each architecture. Without native fp8, `fp8_alignment_bits` equals `alignment_bits`.
+#: Datapath parameters of each architecture. Without native fp8, `fp8_alignment_bits` equals `alignment_bits`.
 DATAPATHS = {
     "sm_80": Datapath(16, 24, 24),
     "sm_86": Datapath(16, 24, 24),
@@ -211,7 +212,7 @@ BLOCK_ALIGNMENT_BITS = 35
 def zero_exponent_for(
     alignment_bits: int, *, half_result: bool = False, grouped: bool = False, floor: bool = True
 ) -> int:
-    """Return the exponent floor e_zero for F = `alignment_bits`; it differs for f16 results and for scaled groups.
+    """Return the exponent floor e_zero for F = `alignment_bits`; results in f16 and scaled groups have other floors.
 
     Without `floor`, return an exponent that is below none of the terms. Groups keep their floor, which all models have.
     """
@@ -262,10 +263,10 @@ def _built(instruction: Instruction, arch: str) -> Numerics:
     rounding = Rounding.RNE_F16 if half_result else Rounding.RZ_F32
     method = Method.FUSED
     alignment_bits = datapath.alignment_bits
-    # e_zero depends on the F of the datapath, not on the smaller F of native fp8.
+    # e_zero depends on the datapath's number of kept bits (F), not on the smaller number for native fp8.
     zero_exponent = zero_exponent_for(alignment_bits, half_result=half_result)
     if instruction.container_bits == 8:
-        # On sm_90 and sm_100 only `wgmma` and `tcgen05.mma` have fp8 in hardware: `mma` emulates it.
+        # On sm_90 and sm_100 only `wgmma` and `tcgen05.mma` compute fp8 in hardware. The assembler emulates fp8 `mma`.
         if instruction.family == "mma" and arch in ("sm_90", "sm_100"):
             method = Method.EMULATED
             step = datapath.step_bytes * 8 // 16

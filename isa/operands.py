@@ -1,4 +1,4 @@
-"""Records that back ends take and return: operands as matrices or as register and memory contents, and results."""
+"""Records of operands and results for back ends; operands are matrices, or contents of registers and memory."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,7 @@ class Immediates:
 
 @dataclass(frozen=True, eq=False)
 class HeldOperands:
-    """Batch of operands as contents of registers and shared memory, for a back end that reads operands from there."""
+    """Batch of operands as contents of registers and shared memory, for back ends that do not take matrices."""
 
     #: Register contents by operand: ``a``, ``b``, ``c`` (uint32, shape (cases, threads, registers)), and if the
     #: instruction has them ``e``, ``scale_a``, ``scale_b`` (uint32, shape (cases, threads)). For ``wgmma``, `b` is the
@@ -42,7 +42,7 @@ class HeldOperands:
 
 @dataclass(frozen=True, eq=False)
 class TensorMemoryOperands:
-    """Batch of ``tcgen05.mma`` operands as contents of tensor and shared memory, for back ends that read them there."""
+    """Batch of ``tcgen05.mma`` operands as memory contents, for back ends that do not take matrices."""
 
     opcode: Opcode
     descriptor: InstructionDescriptor  #: Decoded instruction descriptor
@@ -52,13 +52,13 @@ class TensorMemoryOperands:
     tmem: NDArray[np.uint32]  #: Tensor memory before the instruction, shape (cases, CTAs, 128, 512)
     smem: NDArray[np.uint8]  #: Shared memory, shape (cases, CTAs, bytes)
     enable_input_d: bool = True  #: Whether the old D is added to the product
-    #: Names of further :func:`sptc.tcgen05_mma` arguments that are set and change the result.
+    #: Names of other :func:`sptc.tcgen05_mma` arguments that are set and change the result.
     options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class MatrixOperands:
-    """Batch of operand matrices as codes, which every back end accepts."""
+    """Batch of operand matrices as codes, the form of operands that every back end accepts."""
 
     #: Codes of the stored elements of A as uint8, uint16 or uint32, shape (batch, m, stored K), one per container
     #: (4-bit elements in the low half of a byte).
@@ -70,11 +70,11 @@ class MatrixOperands:
     #: Block scales of A, shape (batch, m, K / span), and of B, shape (batch, n, K / span).
     scale_a: NDArray[np.uint8] | None = None
     scale_b: NDArray[np.uint8] | None = None
-    #: Register and memory contents from which the matrices were gathered; None if there are none.
+    #: Register and memory contents from which the matrices were gathered; None if the caller gave matrices.
     held: HeldOperands | TensorMemoryOperands | None = None
 
     def take(self, tiles: slice | NDArray[np.intp], rows: slice = slice(None)) -> "MatrixOperands":
-        """Return part of the batch, with part of the rows of A, C, metadata and scales of A; slices return views."""
+        """Return a part of the batch with a part of the rows of A, C, metadata and scales of A; slices return views."""
         return MatrixOperands(
             self.a[tiles, rows],
             self.b[tiles],
@@ -85,7 +85,7 @@ class MatrixOperands:
         )
 
     def steps(self, instruction: Instruction) -> Iterator["MatrixOperands"]:
-        """Yield the operands of each instruction of a chain along K; each has the `c` of the first instruction."""
+        """Yield the operands of each instruction of a chain along K, all with the `c` of the first instruction."""
         if self.b.shape[1] == instruction.k:
             yield self
             return
@@ -109,7 +109,7 @@ class MatrixOperands:
 class StepFlags:
     """Undefined-metadata flags that the hardware raised in one step of a product."""
 
-    #: Instruction that the datapath executed; for an emulated instruction, an instruction of the emulation.
+    #: Instruction that the datapath executed. For an emulated instruction: one instruction of the emulation.
     instruction: Instruction
     #: Metadata nibbles of the step, shape (tiles, m, chunks); None for a dense instruction.
     nibbles: NDArray[np.uint8] | None
@@ -123,11 +123,11 @@ class Product:
 
     #: Result codes in the format of the accumulator, uint16 or uint32, shape (batch, m, n).
     d: NDArray
-    #: Undefined-metadata flags of each step, in the order of execution; None from a back end that raises no flags.
+    #: Undefined-metadata flags of each step, in the order of execution; None if the back end does not raise flags.
     flags: tuple[StepFlags, ...] | None = None
     #: Clock cycles from the first instruction that a top-level module accepts to its last result, summed over all runs
-    #: from reset. None from a back end that does not simulate a top-level module.
+    #: from reset. None if the back end does not simulate a top-level module.
     cycles: int | None = None
-    #: Tensor memory after the instruction, shape (cases, CTAs, 128, 512), from a back end that executes
+    #: Tensor memory after the instruction, shape (cases, CTAs, 128, 512); None unless the back end executes
     #: :class:`TensorMemoryOperands`.
     tmem: NDArray[np.uint32] | None = None

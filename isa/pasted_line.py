@@ -14,7 +14,7 @@ from .tcgen05 import Opcode, parse_shaped
 
 __all__ = ["OperandRole", "PastedLine", "completed", "constant", "operand_roles", "paste"]
 
-#: Maximum characters of a line; a wgmma with 128 accumulators and long register names has about 3,000.
+#: Maximum length of a line in characters; a wgmma with 128 accumulators and long register names has about 3,000.
 _LONGEST_TEXT = 20_000
 _OPCODE = re.compile(r"(?<![\w.])@?(?:wgmma\.mma_async|tcgen05\.mma|mma)(?:\s*\.[A-Za-z_][\w:]*)+")
 _SHAPE_AND_TYPES = re.compile(r"\s*\((m\d+n\d+k\d+[\w.]*)\)")
@@ -42,9 +42,9 @@ class PastedLine:
 
     opcode: str  #: Opcode with all qualifiers
     shape_and_types: str  #: Shape and types in brackets after a ``tcgen05`` opcode; empty if absent
-    operands: tuple[str, ...]  #: Operands as written, outer brackets included
+    operands: tuple[str, ...]  #: Operands as written, including outer brackets
     predicate: str = ""  #: Predicate register as written, with a leading ``!`` if negated; empty if absent
-    added: str = ""  #: Qualifiers that the text lacked and that were added
+    added: str = ""  #: Qualifiers that were missing in the text and were added
 
     @property
     def name(self) -> str:
@@ -87,13 +87,13 @@ def paste(text: str) -> PastedLine | None:
 
 
 def _operands(text: str) -> tuple[list[str], str]:
-    """Return the operands at the start of a text, and the text after the operands."""
+    """Return the operands at the start of a text, and the text that follows them."""
     operands, start, open_brackets, end = [], 0, "", len(text)
     for place, letter in enumerate(text):
         if letter in _OPENING:
             open_brackets += letter
         elif letter in _CLOSING:
-            if not open_brackets:  # a brace that closes a block around the instruction
+            if not open_brackets:  # The brace closes a block of PTX code around the instruction.
                 end = place
                 break
             if _CLOSING.index(letter) != _OPENING.index(open_brackets[-1]):
@@ -103,7 +103,7 @@ def _operands(text: str) -> tuple[list[str], str]:
             open_brackets = open_brackets[:-1]
         elif letter == ";" or (
             letter == ":" and not open_brackets
-        ):  # a colon begins the constraints of inline assembly
+        ):  # A colon starts the operand constraints of C++ inline assembly.
             end = place
             break
         elif letter == "," and not open_brackets:
@@ -119,7 +119,7 @@ def _operands(text: str) -> tuple[list[str], str]:
 
 
 def completed(opcode: str) -> tuple[str, str]:
-    """Add the qualifiers that all modelled instructions of a family have to an opcode that lacks them.
+    """Complete an opcode with the qualifiers that all modelled instructions of its family have.
 
     A ``tcgen05`` opcode with its shape in brackets gets the first ``.cta_group`` that has the shape.
 
@@ -158,11 +158,11 @@ def _with_cta_group(text: str) -> tuple[str, str]:
 
 @dataclass
 class _Reader:
-    """Assigns roles to the operands of a PTX line, one after another."""
+    """Assigns roles to the operands of a PTX line, in the order of the operands."""
 
     name: str
     left: list[str]
-    order: str  #: Names of all roles in order, for messages
+    order: str  #: Names of the roles of all operands in order, for messages
     roles: list[OperandRole] = field(default_factory=list)
 
     def take(

@@ -1,4 +1,4 @@
-"""Placement of every operand of an instruction in registers, shared memory and tensor memory, as uniform records."""
+"""Records of where each operand of an instruction is stored in registers, shared memory and tensor memory."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class Memory(Enum):
 
     @property
     def word(self) -> str:
-        """Addressed unit of the memory: register of a thread, byte of shared memory, or column of tensor memory."""
+        """Unit of memory with an address: register of a thread, byte of shared memory, or column of tensor memory."""
         return {"registers": "register", "shared memory": "byte", "tensor memory": "column"}[self.value]
 
 
@@ -61,7 +61,7 @@ class OperandPlacement:
     #: lane & 3``, register r and element j of the register. Metadata, scales and other memories: lane, word and low
     #: bit, from the matrix coordinates and the selector f.
     formulas: Mapping[str, str]
-    notes: tuple[str, ...] = ()  #: Further conditions on the placement, in words
+    notes: tuple[str, ...] = ()  #: Further conditions on the placement, as text
     tile: SharedTile | None = None  #: Tile in shared memory, if the caller chose one
 
     @property
@@ -78,7 +78,7 @@ class Placements:
     #: Placements in the order A, metadata, B, D, scales. A has two entries if the instruction can read it from two
     #: memories.
     operands: tuple[OperandPlacement, ...]
-    #: Reasons by operand, for operands without a known placement.
+    #: Reason, by operand, why the placement of an operand is not known.
     unknown: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -144,7 +144,7 @@ def _in_registers(i: Instruction, sparsity_selector: int, tiles: Mapping[str, Sh
 
 
 def _packed(elements: int, register: str) -> str:
-    """Return the formula for the K coordinate of a fragment's element."""
+    """Return the formula for the K coordinate of an element in a register fragment."""
     return f"t + 4*{register}" if elements == 1 else f"{elements}*(t + 4*{register}) + j"
 
 
@@ -334,7 +334,7 @@ def _of_tensor_map(
 
 
 def _of_scales(index: str, lines: int, parts: int) -> tuple[str, str, str]:
-    """Return the formulas for lane, column and low bit of block scales, in `parts` parts of `lines` rows or columns."""
+    """Return formulas for lane, column and low bit of scales in `parts` parts of `lines` rows or columns each."""
     if parts == 1:
         return f"{index} % 32", f"{index}//32", "8*block"
     return f"{128 // parts}*({index}//{lines}) + {index} % 32", f"{index} % {lines}//32", "8*block"

@@ -1,4 +1,4 @@
-"""Cycles of ``mma`` on architectures that this project did not measure, from rates in NVIDIA's white papers.
+"""Cycles of ``mma`` on architectures without own measurements, from rates in NVIDIA's white papers.
 
 A white paper gives operations per second, tensor cores and boost clock of a product; the rate is that of its dense
 instructions. A sparse instruction multiplies as many kept elements per cycle as a dense one.
@@ -18,17 +18,17 @@ __all__ = ["RATES", "Rates", "timing_on"]
 
 @dataclass(frozen=True)
 class Rates:
-    """Dense multiply-accumulates per cycle of one tensor core.
+    """Dense multiply-accumulates per cycle that one tensor core computes.
 
     The key is the width of an element in the datapath; for floats that accumulate in f16, with a suffix.
     """
 
-    source: str  #: Title of the white paper, and name of the product
+    source: str  #: Title of the white paper that states the rates, and name of the product
     macs: Mapping[str, int]
 
 
-#: On GeForce products only, f16 and fp8 that accumulate in f32 have half the rate. Data-centre products with the same
-#: chip accumulate in f32 at the rate of f16.
+#: On GeForce products only, f16 and fp8 products that accumulate in f32 have half the rate. Data-centre products with
+#: the same chip accumulate in f32 at the rate of f16.
 _GEFORCE = {"32": 32, "16": 64, "16 f16": 128, "integer 8": 256}
 RATES: dict[str, Rates] = {
     "sm_80": Rates(
@@ -87,7 +87,7 @@ def timing_on(instruction: Instruction, name: str, a_from: str = "registers") ->
 
 
 def _is_emulated(i: Instruction, arch: str) -> bool:
-    """Return whether an architecture emulates an instruction, for lack of hardware for 4-bit integers or fp8."""
+    """Return whether an architecture emulates an instruction, because it has no hardware for 4-bit integers or fp8."""
     return numerics(i, arch).method is Method.EMULATED or (i.a.bits == 4 and i.a.is_integer and arch == "sm_120")
 
 

@@ -34,13 +34,13 @@ class Implementation:
 
     sass: str  #: Name of the machine instruction
     instruction: str  #: PTX text of the instruction; for ``tcgen05``, its opcode
-    #: Number of machine instructions with this name that execute the PTX instruction.
+    #: Number of machine instructions with this name that execute one PTX instruction.
     count: int
     architectures: tuple[str, ...]
 
 
 def sass_of(i: Instruction, arch: str) -> tuple[str, int]:
-    """Return name and number of the machine instructions that execute an ``mma`` or ``wgmma``.
+    """Return name and number of the machine instructions (SASS) that execute an ``mma`` or ``wgmma``.
 
     Two of them, with conversions and additions around them, emulate fp8 by f16, and 4-bit by 8-bit integers.
 
@@ -89,7 +89,7 @@ def _types(i: Instruction) -> list[str]:
 
 
 def sass_of_opcode(opcode: Opcode) -> str:
-    """Return the name of the machine instruction that executes a ``tcgen05.mma``, without ``.collector``."""
+    """Return the name of the machine instruction (SASS) that executes a ``tcgen05.mma``, without ``.collector``."""
     letter = {"i8": "I", "f16": "H", "tf32": "H"}.get(opcode.kind, "O" if "mxf4" in opcode.kind else "Q")
     words = [f"UTC{letter}MMA", *(["WS"] if opcode.weight_stationary else [])]
     words += ["2CTA"] if opcode.cta_group == 2 else []
@@ -99,7 +99,7 @@ def sass_of_opcode(opcode: Opcode) -> str:
 
 @cache
 def _table() -> dict[str, tuple[Implementation, ...]]:
-    """Return the PTX instructions that each machine instruction implements, by SASS name."""
+    """Return the PTX instructions that each machine instruction implements, by the instruction's name in SASS."""
     places: dict[tuple[str, str, int], list[str]] = {}
     for i in every_instruction():
         for arch in i.architectures:
@@ -114,7 +114,7 @@ def _table() -> dict[str, tuple[Implementation, ...]]:
 
 
 def sass_name(text: str) -> str | None:
-    """Return the first SASS name of a tensor-core instruction in a text, such as a line of a disassembly; else None.
+    """Return the first SASS name of a tensor-core instruction in a text such as a disassembly; None if there is none.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def sass_name(text: str) -> str | None:
 
 
 def implementations(name: str) -> Iterator[Implementation]:
-    """Yield the PTX instructions that a SASS name implements; an incomplete name stands for all names with its words.
+    """Yield the PTX instructions that a SASS name implements; an incomplete name matches all names with its words.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Tile of A or B in shared memory, as addressed by a matrix descriptor: offsets, formulas and checks."""
+"""Tile of A or B in shared memory that a matrix descriptor addresses: offsets, address formulas and checks."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from .tcgen05 import KINDS, Opcode
 
 __all__ = ["MAJORS", "SharedTile", "TileShape", "check_tile", "packed_tile", "tile_shape"]
 
-#: Text for the major of an operand in messages, by its short name.
+#: Text that describes the major of an operand in messages, by its short name.
 MAJORS = {"k": "K-major", "mn": "MN-major"}
 #: Maximum bytes of shared memory of a CTA on sm_90 and sm_100.
 _MOST_BYTES = 227 * 1024
@@ -30,14 +30,14 @@ _MOST_BYTES = 227 * 1024
 
 @dataclass(frozen=True)
 class TileShape:
-    """Size of an operand in shared memory, in elements and units."""
+    """Size of an operand in shared memory, in elements and in units of 16 bytes."""
 
     operand: str  #: ``a`` or ``b``
     fmt: Format
     mn: int  #: Number of rows of A or columns of B in one CTA
     k: int  #: Number of stored columns of A, or of rows of B
-    element_bits: int  #: Distance in bits from one element to the next inside a unit
-    unit_elements: int  #: Number of elements in a unit of 16 bytes
+    element_bits: int  #: Distance in bits between consecutive elements of a 16-byte unit
+    unit_elements: int  #: Number of elements in a 16-byte unit of shared memory
 
     def map(self, tile: "SharedTile") -> SharedMap:
         """Return the byte address and low bit of each element, shape (mn, k)."""
@@ -85,7 +85,7 @@ class SharedTile:
         return formulas | ({"low bit": f"{bits}*({in_unit}) % 8"} if bits % 8 else {})
 
     def problems(self, shape: TileShape) -> Iterator[str]:
-        """Yield messages about overlapping elements, or elements beyond shared memory, for an operand of this shape."""
+        """Yield messages about elements of an operand that overlap, or that are beyond the end of shared memory."""
         where = shape.map(self)
         name = shape.operand.upper()
         places = np.sort((where.addresses * 8 + where.low_bits).ravel())
@@ -146,12 +146,14 @@ def packed_tile(
     leading, stride = _packed(pattern, shape, major)
     leading = leading if offsets[0] is None else offsets[0]
     stride = stride if offsets[1] is None else offsets[1]
-    encode_descriptor(start, leading, stride, swizzle, base_offset, i.family)  # raises for a field out of range
+    encode_descriptor(
+        start, leading, stride, swizzle, base_offset, i.family
+    )  # raises an error if a field is out of range
     return SharedTile(SharedDescriptor(start, leading, stride, base_offset, pattern), major)
 
 
 def _packed(swizzle: Swizzle, shape: TileShape, major: str) -> tuple[int, int]:
-    """Return the leading and stride byte offsets that leave no gaps between patterns."""
+    """Return the leading and stride byte offsets with which swizzle patterns follow each other without gaps."""
     pattern = swizzle.pattern_rows * swizzle.row_bytes
     outer = shape.mn if major == "k" else shape.k
     column = -(-outer // swizzle.pattern_rows) * pattern

@@ -1,4 +1,4 @@
-"""Kinds, qualifiers and parser of ``tcgen05.mma``; the instruction descriptor holds shape and types."""
+"""Kinds, qualifiers and parser of ``tcgen05.mma``. Shape and types are in a separate instruction descriptor."""
 
 import re
 from collections.abc import Iterator
@@ -30,19 +30,19 @@ _EITHER_SCALE = {"ue4m3": 0, "ue8m0": 1}
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """Types and options of one ``.kind::`` qualifier.
+    """Types and options that one ``.kind::`` qualifier of ``tcgen05.mma`` allows.
 
     Source: PTX ISA, tables of kinds and shapes, of transpose and negate, of ``scale_vectorsize``, and the syntax of
     ``tcgen05.mma`` and ``tcgen05.mma.sp``. The default number of block scales of mxf8f6f4: CUDA 13.0 assembler. That
     f16 and bf16 cannot be mixed: CUTLASS; PTX leaves it open.
     """
 
-    k: int  #: K of the sparse instruction; the dense instruction has half of it
+    k: int  #: K of the sparse instruction; K of the dense instruction is half of it
     types: dict[str, int]  #: Types of A and B and their codes in the instruction descriptor
-    #: Types of D and their codes. The code of a block-scaled kind is unused: its descriptor has no field for the type
-    #: of D.
+    #: Types of D and their codes in the instruction descriptor. The code of a block-scaled kind is unused: its
+    #: descriptor has no field for the type of D.
     accumulators: dict[str, int]
-    #: Number of block scales by qualifier; the empty string stands for the default.
+    #: Number of block scales by qualifier; the key "" is the default without qualifier.
     scales: dict[str, int]
     #: Types of block scales and their codes in the instruction descriptor, by the number of block scales.
     scale_types: dict[int, dict[str, int]]
@@ -94,7 +94,7 @@ class Opcode:
     each does not allow it: the public interpreter numsim, after an SM100.
     """
 
-    kind: str  #: ``.kind::`` name, a key of :data:`KINDS`
+    kind: str  #: Name of the ``.kind::`` qualifier, a key of :data:`KINDS`
     sparse: bool = True  #: ``.sp``
     cta_group: int  #: Number of CTAs that compute together: 1 or 2
     weight_stationary: bool = False  #: ``.ws``
@@ -112,7 +112,7 @@ class Opcode:
 
     @property
     def k(self) -> int:
-        """K of the instruction. K = 96 of dense 4-bit kinds is not covered."""
+        """K of the instruction. K = 96 of dense 4-bit kinds is not modelled."""
         return KINDS[self.kind].k // (1 if self.sparse else 2)
 
     @property
@@ -284,7 +284,7 @@ def build_instruction(
 
 
 def instructions_of(opcode: Opcode) -> Iterator[Instruction]:
-    """Yield every instruction of an opcode: each shape and type that its instruction descriptor may hold."""
+    """Yield every instruction of an opcode, one for each shape and type that an instruction descriptor may hold."""
     kind = KINDS[opcode.kind]
     for d, a, b in product(kind.accumulators, kind.types, kind.types):
         if (a != b and not kind.mixes) or (d, a) == ("f16", "bf16"):
@@ -296,7 +296,7 @@ def instructions_of(opcode: Opcode) -> Iterator[Instruction]:
 
 
 def every_opcode() -> Iterator[Opcode]:
-    """Yield every opcode without ``.collector`` and ``.ashift``, one for each number of block scales."""
+    """Yield every opcode without ``.collector`` and ``.ashift``; one opcode for each number of block scales."""
     choices = product((True, False), (False, True), KINDS.items(), (1, 2))
     for sparse, stationary, (name, kind), cta_group in choices:
         if not stationary or (cta_group == 1 and not kind.scales):

@@ -1,4 +1,4 @@
-"""Index maps of ``tcgen05.mma`` operands in tensor memory; the maps contain no operand values.
+"""Index maps from matrices of ``tcgen05.mma`` to tensor memory; the maps contain no operand values.
 
 Tensor memory of a CTA has 128 lanes of 512 columns of 32 bits; an address is ``lane << 16 | column``. The maps are of
 one CTA. With ``.cta_group::2`` each CTA holds its half of the rows by the same map, at the same addresses.
@@ -52,7 +52,7 @@ class Layout:
     name: str  #: Name of the layout in PTX, ``A`` to ``G``
     rows: int  #: Number of rows of D in one CTA
     cta_group: int  #: Number of CTAs that share D
-    #: Whether N is cut into parts that are stacked along the lanes, so that 32 or 64 rows fill all lanes.
+    #: Whether the parts of N are stacked along the lanes, so that 32 or 64 rows of D use all lanes.
     folded: bool = False
 
     @property
@@ -62,12 +62,12 @@ class Layout:
 
     @property
     def column_parts(self) -> int:
-        """Number of parts into which N is cut and which are stacked along the lanes."""
+        """Number of parts of N that are stacked along the lanes of tensor memory."""
         return LANES // self.rows if self.folded else 1
 
     @property
     def copies(self) -> tuple[int, ...]:
-        """Lane offsets of the copies of A and of the metadata, one copy for each part of N."""
+        """Lane offsets of the copies of A and of the metadata; each part of N has its own copy."""
         return tuple(range(0, LANES, self.rows)) if self.folded else (0,)
 
     def lanes(self, row: Index) -> Index:
@@ -90,7 +90,7 @@ LAYOUTS: dict[str, Layout] = {
 
 
 def layout_for(opcode: Opcode, m: int) -> Layout:
-    """Return the layout of D for an opcode and M = `m`, the rows of all CTAs together."""
+    """Return the layout of D for an opcode and M = `m`; M counts the rows of all cooperating CTAs."""
     rows, ctas = m // opcode.cta_group, opcode.cta_group
     dense_pair = ctas == 2 and rows == 64 and not opcode.sparse
     key = (rows, ctas, rows < LANES and (opcode.weight_stationary or dense_pair))
@@ -102,28 +102,28 @@ def layout_for(opcode: Opcode, m: int) -> Layout:
 
 @dataclass(frozen=True, eq=False)
 class TensorMap:
-    """Map of a matrix to the tensor memory of a CTA."""
+    """Map of a matrix operand to the tensor memory of a CTA."""
 
     #: Lane, column, and lowest bit in its 32-bit word of each element, in the shape of the matrix.
     lanes: Index
     columns: Index
     low_bits: Index
     element_bits: int
-    #: Lane offsets of the copies of the matrix, which must be equal; the first is 0.
+    #: Lane offsets of all copies of the matrix, the first of which is 0. The copies must have equal content.
     copies: tuple[int, ...] = (0,)
 
     @property
     def fills_words(self) -> bool:
-        """Whether each element fills a 32-bit word."""
+        """Whether each element occupies a whole 32-bit word of tensor memory."""
         return self.element_bits == _WORD_BITS
 
     def below_each_other(self, count: int) -> "TensorMap":
-        """Return the map of `count` matrices stacked along the rows, each at the same addresses of its own CTA."""
+        """Return the map of `count` matrices stacked along the rows, each at the same addresses in its own CTA."""
         lanes, columns, low_bits = (np.tile(part, (count, 1)) for part in (self.lanes, self.columns, self.low_bits))
         return TensorMap(lanes, columns, low_bits, self.element_bits, self.copies)
 
     def words(self) -> NDArray[np.bool_]:
-        """Return a mask of the words that hold a part of the matrix or of its copies, shape (128, 512)."""
+        """Return a mask of the tensor-memory words that hold the matrix or its copies, shape (128, 512)."""
         words = np.zeros((LANES, COLUMNS), np.bool_)
         for offset in self.copies:
             words[self.lanes + offset, self.columns] = True
@@ -131,7 +131,7 @@ class TensorMap:
 
 
 def decode_address(address: int, name: str) -> tuple[int, int]:
-    """Split an address of the operand `name` into lane and column.
+    """Split a tensor-memory address into lane and column; error messages name the operand `name`.
 
     Raise an `OperandError` if it is outside the 128 lanes of 512 columns.
     """
@@ -166,7 +166,7 @@ def _tensor_map(
 
 
 def _base(name: str, address: int, layout: Layout) -> tuple[int, int]:
-    """Return lane and column of an address; raise if the layout does not allow that lane."""
+    """Return lane and column of a tensor-memory address; raise an error if the layout does not allow the lane."""
     lane, column = decode_address(address, name)
     accepted = (0, 16) if layout.half_lanes else (0,)
     if lane not in accepted:
@@ -195,7 +195,7 @@ def accumulator_map(layout: Layout, n: int, element_bits: int, address: int) -> 
 
 @lru_cache(maxsize=256)
 def a_map(layout: Layout, instruction: Instruction, address: int) -> TensorMap:
-    """Return the map of A, shape (rows of one CTA, stored K); a row of A is in the lane of the same row of D.
+    """Return the map of A, shape (rows of one CTA, stored K); row r of A is in the same lane as row r of D.
 
     The elements of the matrix are containers. A word holds several, the first in the low bits. Raise an `OperandError`
     if the base address is misaligned or out of range, A reaches beyond the last column, or no public source states the
@@ -255,7 +255,7 @@ def metadata_map(layout: Layout, instruction: Instruction, sparsity_selector: in
 
 @lru_cache(maxsize=256)
 def scale_map(name: str, lines: int, size: int, scale_id: int, address: int, parts: int = 1) -> TensorMap:
-    """Return the map of the block scales of one operand, one byte each, shape (lines, size); messages quote `name`.
+    """Return the map of the block scales of one operand, one byte each, shape (lines, scales per line).
 
     Lines are rows of A in one CTA, or columns of B. `scale_id` is the byte of the word that holds the first scale. For
     B, `parts` is the number of parts of N in the layout of D; parts are stacked along the lanes, and each partition of

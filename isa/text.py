@@ -1,4 +1,4 @@
-"""Input checks and cache that the parsers of instruction text share."""
+"""Input checks and a cache of results, shared by all parsers of instruction text."""
 
 from collections.abc import Callable, Container
 from functools import lru_cache, wraps
@@ -10,14 +10,15 @@ from ..errors import InstructionError
 
 __all__ = ["is_word_of", "parser"]
 
-#: Maximum length of instruction text in characters, since error messages quote it. Every instruction is much shorter.
+#: Maximum length of instruction text in characters, since error messages quote the text. Every instruction is much
+#: shorter.
 _LONGEST_TEXT = 400
 
 Parsed = TypeVar("Parsed")
 
 
 def parser(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
-    """Add checks of the text and a cache to a parser. A 0-d numpy array of a string is accepted as text.
+    """Wrap a parser with checks of its text and a cache. A 0-dimensional numpy array of a string is accepted as text.
 
     A call raises an `InstructionError` if the argument is not text, is too long, or has unprintable characters.
     """

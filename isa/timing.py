@@ -1,4 +1,4 @@
-"""Timing of ``mma``, ``wgmma`` and ``tcgen05.mma`` on an SM: latency, and interval from the use of resources.
+"""Timing of ``mma``, ``wgmma`` and ``tcgen05.mma`` on an SM: latency, and issue interval from the use of resources.
 
 The interval of an instruction is the time for which it occupies its busiest resource. Tensor cores of an SM take two
 columns of D per cycle. Shared memory delivers 128 bytes per cycle; B is read once for all tensor cores, and each CTA of
@@ -33,15 +33,15 @@ __all__ = [
     "timing",
 ]
 
-#: Architecture on which the timing of ``mma`` and ``wgmma`` was measured.
+#: Architecture on which the timing of ``mma`` and ``wgmma`` was measured for this project.
 ARCHITECTURE = "sm_90"
-#: Memories that can hold A of ``tcgen05.mma``.
+#: Memories from which ``tcgen05.mma`` can read A.
 A_PLACES = ("tensor", "shared")
-#: Bytes that shared memory delivers per cycle.
+#: Bytes per cycle that the shared memory of an SM delivers.
 SHARED_BYTES = 128
 #: Number of tensor cores per SM.
 TENSOR_CORES = 4
-#: Bytes per row of stored A, for ``wgmma``, ``tcgen05.mma``, and an ``mma`` with A in four registers.
+#: Bytes per row of stored A: for ``wgmma`` and ``tcgen05.mma``, and for an ``mma`` that reads A from four registers.
 ROW_BYTES = 32
 _WARP_ROWS = 16
 #: Smallest N of ``wgmma``.
@@ -61,7 +61,7 @@ class RegisterCycles:
     dense: int = 13  #: Cycles of a dense ``wgmma``
     narrow: int = 16  #: Cycles of a sparse ``wgmma`` with eight columns or with results of 16 bits
     wide: int = 18  #: Cycles of a sparse ``wgmma`` with more columns and with results of 32 bits
-    #: Cycles of ``mma``, by (sparse, A in four registers instead of two).
+    #: Cycles of ``mma``; key: whether the ``mma`` is sparse, and whether A is in four registers instead of two.
     of_mma: Mapping[tuple[bool, bool], int] = field(
         default_factory=lambda: {(False, False): 4, (False, True): 6, (True, False): 6, (True, True): 8}
     )
@@ -85,16 +85,16 @@ class Source(Enum):
 
     MEASURED = "measured"
     MEASURED_ELSEWHERE = "measured by others"
-    DATA_SHEET = "white paper"  #: derived from the rate that the manufacturer publishes
-    MODELLED = "modelled"  #: derived from a measured law, for a form that nobody has measured
+    DATA_SHEET = "white paper"  #: derived from the rate in the manufacturer's white paper
+    MODELLED = "modelled"  #: derived from a measured formula, for an instruction without measurements
 
 
 @dataclass(frozen=True)
 class Timing:
     """Timing of an instruction in cycles of the SM clock."""
 
-    #: Cycles from one instruction to the next independent one: per tensor core for ``mma``, per SM (four tensor cores)
-    #: for ``wgmma`` and ``tcgen05.mma``.
+    #: Cycles from the issue of one instruction to the issue of the next independent instruction: per tensor core for
+    #: ``mma``, per SM (four tensor cores) for ``wgmma`` and ``tcgen05.mma``.
     interval: float
     #: Latency in cycles. ``mma``: from one instruction to the next that needs its result. ``wgmma``: from the fence to
     #: the end of the wait, for a group of one instruction; each further instruction of the group adds an interval.
@@ -103,27 +103,28 @@ class Timing:
     bound_by: Resource  #: Hardware resource that determines the interval
     kept_mac_per_cycle: float  #: Multiply-accumulates of kept elements per cycle and tensor core
     source: Source = Source.MEASURED
-    reference: str = ""  #: Title of the white paper with the rate, or the assumption of a model
+    reference: str = ""  #: Title of the white paper that states the rate, or assumption of the timing model
 
 
 @dataclass(frozen=True, kw_only=True)
 class Law:
-    """Constants of the timing law of an instruction family on an architecture.
+    """Constants of the timing formula of an instruction family on an architecture.
 
     The latency is the time of the tensor cores, plus the sum of the other constants that apply.
     """
 
     arch: str
     recording: str  #: File of measurements in ``recordings/cycles/``
-    #: Latency in cycles, extrapolated to N = 0, by whether ``wgmma`` is sparse or ``tcgen05.mma`` is of a CTA pair.
+    #: Latency in cycles, extrapolated to N = 0. Key: for ``wgmma``, whether the instruction is sparse; for
+    #: ``tcgen05.mma``, whether a CTA pair executes it.
     start: Mapping[bool, float]
-    integer: Mapping[bool, int]  #: Additional latency of integers in cycles, by the key of `start`
+    integer: Mapping[bool, int]  #: Additional latency of integers, in cycles; keys as in `start`
     columns_per_cycle: int = 2  #: Columns of D that the tensor cores process per cycle
     shared_bytes: int = SHARED_BYTES  #: Bytes that shared memory delivers per cycle
 
 
-#: Timing law of each family with operands in shared memory. The law of ``wgmma`` was measured on an H200, the law of
-#: ``tcgen05.mma`` by others on a B200.
+#: Timing formula of each family with operands in shared memory. The formula of ``wgmma`` was measured on an H200, the
+#: formula of ``tcgen05.mma`` by others on a B200.
 LAWS = {
     "wgmma": Law(
         arch=ARCHITECTURE,
@@ -138,22 +139,23 @@ LAWS = {
         integer={False: -1, True: -3},
     ),
 }
-#: Additional latency of ``wgmma`` with A in shared memory, in cycles; key: the ``wgmma`` is sparse.
+#: Additional latency of ``wgmma`` with A in shared memory, in cycles. Key: whether the ``wgmma`` is sparse.
 _WGMMA_SHARED = {False: 10, True: 9}
-#: N of ``wgmma`` above which float results add to the latency; key: the ``wgmma`` is sparse. Results leave at 32
-#: columns in 19 cycles, while tensor cores process 32 columns in 16 cycles.
+#: Limit of N above which float results add to the latency of ``wgmma``. Key: whether the ``wgmma`` is sparse. Tensor
+#: cores process 32 columns in 16 cycles, but 32 columns of results take 19 cycles to be written.
 _LATE = {False: 144, True: 112}
 _LATE_PER_COLUMN = 3 / 32
-#: Latency of ``mma`` in cycles; key: a row of A has `ROW_BYTES`. Then the latency of shapes with eight rows. Both were
-#: measured together with ``wgmma``.
+#: Measured latency of ``mma`` in cycles. Key: whether a row of stored A has `ROW_BYTES` bytes. The second constant is
+#: the latency of shapes with eight rows.
 _MMA_LATENCIES = {False: 17, True: 24}
 _MMA_LATENCY_M8 = 14
-#: Additional latency of ``tcgen05.mma`` on a CTA pair with 64 rows per CTA, in cycles. With A in shared memory:
-#: additional cycles for reads of A, and for reads of the part of B that precedes A (largest value).
+#: Additional latency of ``tcgen05.mma`` on a CTA pair with 64 rows per CTA, in cycles; then, with A in shared memory,
+#: the further cycles for reads of A, and the maximum further cycles for reads of the part of B that precedes A.
 _HALF_ROWS, _HALF_ROWS_SHARED, _FIRST_OF_B = 8, 3, 16
-#: Additional latency of ``tcgen05.mma`` with block scales, in cycles; key: a single CTA has A in shared memory.
+#: Additional latency of ``tcgen05.mma`` with block scales, in cycles. Key: whether a single CTA executes it and A is in
+#: shared memory.
 _SCALED = {True: 1, False: 3}
-#: Dense forms of ``tcgen05.mma`` with published measurements: kind and types, and values of N.
+#: Dense ``tcgen05.mma`` instructions with published measurements, by kind and types; then the measured values of N.
 _MEASURED = {
     ("f16", "f32.bf16.bf16"),
     ("f8f6f4", "f32.e4m3.e4m3"),
@@ -200,7 +202,7 @@ _SEQUENCES: Mapping[str, tuple[tuple[float, float], ...]] = {
 
 
 def is_sequence(instruction: Instruction, arch: str) -> bool:
-    """Return whether sm_90 emulates an ``mma`` by a sequence of other instructions: fp8 and 4-bit integers."""
+    """Return whether sm_90 emulates an ``mma`` by a sequence of other instructions, as for fp8 and 4-bit integers."""
     if arch != ARCHITECTURE or instruction.family != "mma":
         return False
     return numerics(instruction, arch).method is Method.EMULATED or instruction.a.bits < _NARROWEST_BITS

@@ -7,7 +7,7 @@ from itertools import product
 
 __all__ = ["ARCHITECTURES", "VARIANTS", "Variant"]
 
-#: Architectures with known numerics.
+#: Architectures whose numerics are modelled.
 ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 _FP8_ARCHITECTURES = ARCHITECTURES[2:]
 
@@ -25,7 +25,7 @@ _S32 = (("s32", "s32"),)
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """One row of the PTX syntax table: every combination of its fields is an instruction."""
+    """One row of the PTX syntax table: every combination of the values of its fields is an instruction."""
 
     family: str = "mma"  #: Instruction family, ``mma`` or ``wgmma``
     #: Accepted ``.sp`` variants; the empty string is the dense form.
@@ -37,7 +37,7 @@ class Variant:
     #: Accepted pairs of ``.scale_vec`` size and scale type of a block-scaled kind.
     scales: tuple[tuple[int, str], ...] = ()
     satfinite: bool = False  #: Whether ``.satfinite`` is accepted
-    architectures: tuple[str, ...] = ARCHITECTURES  #: Architectures that support the instructions
+    architectures: tuple[str, ...] = ARCHITECTURES  #: Architectures that support all instructions of the row
 
     @property
     def default_scale_size(self) -> int | None:
@@ -60,7 +60,7 @@ _NVFP4_SCALES = ((2, "ue8m0"), (4, "ue4m3"), (4, "ue8m0"))
 
 
 def _wgmma(sparse: tuple[str, ...], k: Callable[[int], int]) -> tuple[Variant, ...]:
-    """Return the rows of ``wgmma`` in the syntax table, sparse or dense; `k` maps stored K to K."""
+    """Return the syntax-table rows of ``wgmma``, sparse or dense; function `k` returns K for a stored K."""
 
     def m64(stored_k: int, columns: Sequence[int] = _WGMMA_N) -> tuple[str, ...]:
         return tuple(f"m64n{n}k{k(stored_k)}" for n in columns)
@@ -76,7 +76,7 @@ def _wgmma(sparse: tuple[str, ...], k: Callable[[int], int]) -> tuple[Variant, .
 
 
 def _mma(sparse: tuple[str, ...], k: Callable[[int], str]) -> tuple[Variant, ...]:
-    """Return the rows of ``mma`` in the syntax table that exist sparse and dense; `k` maps stored K to the shape."""
+    """Return the syntax-table rows of ``mma`` with a sparse and a dense form; `k` returns the shape for a stored K."""
     with_kind = partial(Variant, sparse=_ORDERED if any(sparse) else _DENSE, architectures=("sm_120",))
     return (
         Variant(sparse=sparse, shapes=(k(8), k(16)), pairs=_same("f16"), accumulators=_F16_OR_F32),

@@ -1,1 +1,1 @@
-"""Placement of operands: matrices to registers, shared memory and tensor memory, and back. Moves bits only."""
+"""Copy operands between matrices and registers, shared memory or tensor memory. No values are converted."""

@@ -1,4 +1,4 @@
-"""A fixed placement of matrices in tensor memory and shared memory for ``tcgen05.mma``, and its inverse."""
+"""A fixed placement of ``tcgen05.mma`` operands in tensor memory and shared memory, with packing and unpacking."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,7 +18,7 @@ from .tensor_memory import Placement, gather
 
 __all__ = ["Arrangement", "arrangement"]
 
-#: First column of D, of the metadata and of the scales in tensor memory. D takes at most 256 columns, each other
+#: First column of D, of the metadata and of the scales in tensor memory. D occupies at most 256 columns, each other
 #: operand eight.
 _COLUMNS = {"d": 0, "e": 256, "scale_a": 264, "scale_b": 272}
 _CORE_MATRIX_ROWS = 8
@@ -31,9 +31,9 @@ class Arrangement:
     opcode: Opcode  #: Without ``.ashift``
     instruction: Instruction
     sparsity_selector: int
-    #: Matrix descriptors of A and B, and tensor-memory addresses of the other operands, by name.
+    #: Matrix descriptors of A and B, and tensor-memory addresses of all other operands, by name.
     addresses: dict[str, int]
-    placement: Placement  #: Index maps of the operands to memory
+    placement: Placement  #: Index maps from the operands to tensor memory and shared memory
 
     @property
     def _descriptor(self) -> InstructionDescriptor:
@@ -71,7 +71,7 @@ class Arrangement:
         return tmem, smem
 
     def put(self, tmem: NDArray[np.uint32], where: TensorMap, codes: NDArray) -> None:
-        """Write a matrix and its copies to zeroed places of `tmem` in place; each CTA gets its share of the rows."""
+        """Write a matrix and its copies into zeroed words of `tmem` in place; each CTA gets its share of the rows."""
         batch, ctas = tmem.shape[:2]
         share = codes.reshape(batch * ctas, -1, codes.shape[2])
         flat, elements = tmem.reshape(batch * ctas, -1), np.uint32((1 << where.element_bits) - 1)
@@ -79,7 +79,7 @@ class Arrangement:
             for copy in where.copies:
                 flat[:, (where.lanes + copy) * COLUMNS + where.columns] = share
             return
-        for low_bit in np.unique(where.low_bits):  # elements at the same bit position are in different words
+        for low_bit in np.unique(where.low_bits):  # Elements at the same bit position belong to different words.
             there = np.s_[:] if (where.low_bits == low_bit).all() else where.low_bits == low_bit
             words = (share[:, there].astype(np.uint32) & elements) << np.uint32(low_bit)
             for copy in where.copies:

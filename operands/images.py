@@ -14,9 +14,10 @@ __all__ = ["Image", "Layout", "image", "random_image"]
 
 _SWIZZLES = ("none", "32B", "64B", "128B")
 _CORE_MATRIX_BYTES = 128
-#: Number of bytes after which every swizzle pattern repeats.
+#: Period of every swizzle pattern in shared memory, in bytes.
 _PATTERN_BYTES = 1024
-#: Maximum size of operands with wide gaps, in bytes: the address space, less the rounding of addresses and sizes.
+#: Maximum size in bytes of operands with wide gaps: the address space, minus a margin for rounding of addresses and
+#: sizes.
 _SPREAD_BYTES = (1 << 18) - 4 * _PATTERN_BYTES
 
 
@@ -112,14 +113,16 @@ def _offsets(
     rng: np.random.Generator,
     room: int,
 ) -> tuple[int, int]:
-    """Return leading and stride offset, packed or with random gaps, such that no two elements overlap.
+    """Return leading and stride offset in bytes, packed or with random gaps, such that no two elements overlap.
 
     Either offset may be the longer one; an offset that is never used is random. With `room`, gaps take up to `room`.
     """
     mn, k = shape
     inner, outer = (mn, k) if transposed else (k, mn)
-    units = -(-inner * instruction.container_bits // (8 * UNIT_BYTES) // swizzle.units)  # steps by the leading offset
-    patterns = -(-outer // 8)  # steps by the stride offset
+    units = -(
+        -inner * instruction.container_bits // (8 * UNIT_BYTES) // swizzle.units
+    )  # swizzle patterns along `inner`
+    patterns = -(-outer // 8)  # swizzle patterns along `outer`
     step = _CORE_MATRIX_BYTES * swizzle.units
     gap = UNIT_BYTES * int(rng.integers(8)) if rng.random() < 0.5 else 0
     stride_first = bool(rng.integers(2))

@@ -1,4 +1,4 @@
-"""``ldmatrix`` and ``stmatrix`` on shared-memory images, by the index maps of ``isa.matrix_moves``."""
+"""Model of ``ldmatrix`` and ``stmatrix`` on images of shared memory."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +57,7 @@ def stmatrix(
 
 
 def _row_octets(move: MatrixMove, size: int, addresses: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Check the row addresses in use; return the address of every byte, shape (..., matrices * rows * 16)."""
+    """Check the row addresses that are used; return the address of every byte, shape (..., matrices * rows * 16)."""
     lanes = matrix_move_map(move).address_lanes.ravel()
     starts = addresses[..., lanes]
     for wrong, fault in (
@@ -73,7 +73,7 @@ def _row_octets(move: MatrixMove, size: int, addresses: NDArray[np.intp]) -> NDA
 
 
 def _check_distinct(move: MatrixMove, addresses: NDArray[np.intp]) -> None:
-    """Raise if two lanes give the same row address: PTX does not define which of the rows is stored."""
+    """Raise an error if two lanes supply the same row address: PTX does not define which row is stored."""
     lanes = matrix_move_map(move).address_lanes.ravel()
     starts = addresses[..., lanes]
     order = np.argsort(starts, axis=-1, kind="stable")

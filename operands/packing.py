@@ -24,14 +24,14 @@ __all__ = [
     "to_tensor_memory",
 ]
 
-#: Rows of a swizzle pattern in shared memory; consecutive rows are one swizzle width apart.
+#: Number of rows of a swizzle pattern in shared memory; consecutive rows are one swizzle width apart.
 _PATTERN_ROWS = 8
-#: Number of bytes after which every swizzle pattern repeats.
+#: Period of every swizzle pattern in shared memory, in bytes.
 _PATTERN_BYTES = 1024
 
 
 def common_batch(shapes: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the common batch shape of operands; raise an error unless they broadcast."""
+    """Return the common batch shape of operands; raise an error if the shapes do not broadcast."""
     try:
         return np.broadcast_shapes(*shapes.values())
     except ValueError:
@@ -65,7 +65,7 @@ def scales_to_registers(
 
 
 def to_shared_memory(i: Instruction, operands: dict[str, NDArray], swizzle: str) -> dict[str, Any]:
-    """Return descriptors and shared memory of ``wgmma`` operands, which are K-major and consecutive."""
+    """Return the descriptors and the shared memory of ``wgmma`` operands, stored K-major one after another."""
     maps: dict[str, SharedMap] = {}
     descriptors: dict[str, Any] = {}
     row, end = SWIZZLES[swizzle].row_bytes, 0

@@ -1,4 +1,4 @@
-"""Copy matrices of codes to registers and back, by the index maps of ``isa``."""
+"""Copy matrices of codes to registers and back, by the index maps of module ``isa.fragments``."""
 
 from functools import lru_cache
 
@@ -28,7 +28,7 @@ CONTAINERS: dict[int, np.dtype] = {4: np.dtype("u1"), 8: np.dtype("u1"), 16: np.
 
 @lru_cache(maxsize=256)
 def _wide(fragment: Fragment, tiles: tuple[int, int], by_columns: bool, to_registers: bool) -> tuple[str, NDArray]:
-    """Return the copy pattern of a matrix of tiles: numpy type of the longest runs of elements, and source of each run.
+    """Return how to copy a matrix of tiles: numpy type of the longest runs of elements, and source of each run.
 
     The source are registers, or with `to_registers` the matrix; see :func:`from_registers`.
     """
@@ -124,7 +124,7 @@ def pack_nibbles(
 def random_nibbles(
     instruction: Instruction, tiles: int, rng: np.random.Generator, *, any_nibble: bool = False
 ) -> NDArray[np.uint8]:
-    """Draw random metadata, shape (tiles, m, chunks): only legal nibbles of the instruction, or any of the sixteen."""
+    """Draw random metadata, shape (tiles, m, chunks): legal nibbles of the instruction only, or all sixteen nibbles."""
     assert instruction.rule
     legal = np.arange(16) if any_nibble else np.array(sorted(instruction.rule.legal))
     drawn = rng.integers(0, len(legal), (tiles, instruction.m, instruction.chunks))
@@ -134,7 +134,7 @@ def random_nibbles(
 def pack_scales(
     scales: NDArray[np.uint8], instruction: Instruction, operand: str, ids: tuple[int, int], others: NDArray[np.uint8]
 ) -> NDArray[np.uint32]:
-    """Put block scales, shape (batch, m or n, scales), into registers, shape (batch, 32), at a byte and a thread id.
+    """Write block scales, shape (batch, m or n, scales), to registers, shape (batch, 32), at a byte id and a thread id.
 
     Bytes without a scale are taken from `others`, shape (batch, 32, 4).
     """
@@ -172,7 +172,7 @@ def gather_warp(
     rows, columns, steps = tiles
 
     def joined(values: NDArray[np.uint8], lines: int) -> NDArray[np.uint8]:
-        """Join tiles along rows or columns, and their steps along K."""
+        """Join tiles along rows or columns, and join their steps along K."""
         each = values.reshape(-1, lines, steps, *values.shape[1:]).swapaxes(2, 3)
         return each.reshape(len(each), lines * values.shape[1], -1)
 

@@ -19,7 +19,7 @@ __all__ = ["Placement", "gather", "gather_tensor", "scatter_tensor", "shift_rows
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Index maps of the operands of one ``tcgen05.mma`` in a CTA."""
+    """Index maps of the operands of one ``tcgen05.mma`` to the memory of a CTA."""
 
     d: TensorMap  #: Map of D, shape (rows of a CTA, n)
     a: TensorMap | SharedMap  #: Map of stored A, shape (rows of a CTA, stored K)
@@ -28,7 +28,7 @@ class Placement:
     #: Maps of block scales of A, shape (rows of a CTA, scales), and of B, shape (n, scales).
     scale_a: TensorMap | None = None
     scale_b: TensorMap | None = None
-    zero_columns: NDArray[np.bool_] | None = None  #: Mask of the columns of B that are set to zero, (n,)
+    zero_columns: NDArray[np.bool_] | None = None  #: Mask of the columns of B that are set to zero, shape (n,)
 
 
 def _positions(where: TensorMap, copy: int = 0) -> NDArray[np.intp]:
@@ -65,7 +65,7 @@ def scatter_tensor(
 
 
 def shift_rows(tmem: NDArray[np.uint32], where: TensorMap) -> None:
-    """Shift A by one row in place: each lane takes the content of the next, except the last lane of a partition.
+    """Shift A by one row in place: each lane takes the content of the next lane, except the last lane of a partition.
 
     The images have the shape (..., 128, 512); the map is that of A, which takes all lanes.
 
@@ -78,7 +78,7 @@ def shift_rows(tmem: NDArray[np.uint32], where: TensorMap) -> None:
 
 
 def _containers(codes: NDArray, element_bits: int, instruction: Instruction, fmt: Format, negate: bool) -> NDArray:
-    """Move elements to their position in the containers of the datapath, and flip their signs if `negate`."""
+    """Move elements to their position in the datapath's containers, and invert their signs if `negate`."""
     low_bit = instruction.low_bit(fmt)
     if element_bits < instruction.container_bits:
         codes = codes << codes.dtype.type(low_bit)

@@ -1,4 +1,4 @@
-"""Arrays of one instruction in a file, named as function arguments or as keys of a register file.
+"""Read the arrays of one instruction from a file, named as Python arguments or as in a file of register contents.
 
 Files that ``np.savez`` writes of :func:`sptc.pack`'s result have the names of the arguments of :func:`sptc.mma`,
 :func:`sptc.wgmma` or :func:`sptc.tcgen05_mma`, and any batch axes. Register files have capital letters for arrays, and
@@ -19,13 +19,13 @@ __all__ = ["KEYS", "family_of", "register_keys"]
 
 Arrays = dict[str, NDArray[Any]]
 
-#: Number of axes of each array after the case axis, by key.
+#: Number of axes that follow the case axis in each array, by array name.
 _AXES = {"A": 2, "B": 2, "C": 2, "D": 2, "E": 1, "scale_a": 1, "scale_b": 1}
 _IMAGES = {"tmem": 2, "smem": 1, "D": 2}
 _CAPITALS = {"a": "A", "b": "B", "c": "C", "d": "D", "e": "E"}
 #: Pairs of ``wgmma`` arguments that a register file stores as one array, with their defaults.
 _PAIRS = {"imm_scale": 1, "imm_trans": 0}
-#: Names of all arrays that are read from a file; other arrays are ignored.
+#: Names of all arrays that are read from a file; arrays with other names are ignored.
 KEYS = frozenset(
     [
         *("instruction", "selector", "arch", "metadata", "recorded", *"ABCDE", *"abcde", "smem", "tmem", "idesc"),
